@@ -1,0 +1,200 @@
+//! The side file `memory-*.dat.live`: the memory that the traced process shares with whoever opens its recording.
+//!
+//! It exists while the process runs and after a kill; a clean exit removes it.
+//! Everything lies at fixed offsets, is allocated up front, and is written by plain stores.
+//!
+//! ```text
+//! 0                         LiveHeader (one page)
+//! chunks_offset             chunk_count chunks of chunk_bytes each: ChunkHeader (64 bytes), then records
+//! nodes_offset              nodes_capacity node slots of 16 bytes (slot 0 is the root's and stays zero)
+//! ```
+//! A reader appends, for every chunk that is not free, the records that the recording does not hold yet: a thread's
+//! records are numbered from 0 without gaps, an events block and a chunk both name the number of their first record.
+
+use crate::{FormatError, Result};
+
+/// First eight bytes of a side file.
+pub const MAGIC: [u8; 8] = *b"\x89THLIVE\n";
+/// Layout version.
+pub const VERSION: u32 = 1;
+/// Bytes of the header page.
+pub const HEADER_BYTES: usize = 4096;
+/// Bytes of a chunk's own header.
+pub const CHUNK_HEADER_BYTES: usize = 64;
+/// Bytes of a node slot.
+pub const NODE_SLOT_BYTES: usize = 16;
+
+/// Offsets of the header's fields. The header is written field by field by the traced process.
+pub mod offset {
+    /// `[u8; 8]` [`super::MAGIC`], written last: a side file without it holds nothing yet.
+    pub const MAGIC: usize = 0;
+    /// `u32` [`super::VERSION`].
+    pub const VERSION: usize = 8;
+    /// `u32` pid of the traced process.
+    pub const PID: usize = 12;
+    /// `[u8; 16]` the recording's id.
+    pub const RECORDING_ID: usize = 16;
+    /// `u64` start time of the process in clock ticks since boot (field 22 of `/proc/PID/stat`), to tell a reused pid.
+    pub const PROCESS_START: usize = 32;
+    /// `u32` bytes of a chunk, header included.
+    pub const CHUNK_BYTES: usize = 40;
+    /// `u32` number of chunks.
+    pub const CHUNK_COUNT: usize = 44;
+    /// `u64` file offset of the first chunk.
+    pub const CHUNKS: usize = 48;
+    /// `u64` file offset of node slot 0.
+    pub const NODES: usize = 56;
+    /// `u64` node slots that the file has room for; grows.
+    pub const NODES_CAPACITY: usize = 64;
+    /// `u32` 1 once the recording was finished in an orderly way (the file is about to be removed).
+    pub const FINISHED: usize = 72;
+    /// `u64` ticks up to which the `.dat` file is known to be complete.
+    pub const WATERMARK: usize = 80;
+}
+
+/// Offsets of a chunk header's fields, relative to the chunk.
+pub mod chunk_offset {
+    /// `u32` see [`super::ChunkState`].
+    pub const STATE: usize = 0;
+    /// `u32` recording-wide thread id.
+    pub const THREAD: usize = 4;
+    /// `u64` number of the chunk's first record among its thread's records.
+    pub const FIRST_RECORD: usize = 8;
+    /// `u32` records at the front that are in the recording already.
+    pub const WRITTEN: usize = 16;
+    /// `u32` the kernel's thread id.
+    pub const OS_THREAD: usize = 20;
+}
+
+/// Who owns a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ChunkState {
+    /// Nobody: it waits in the pool and holds zeros.
+    Free = 0,
+    /// A thread is filling it.
+    Active = 1,
+    /// On its way to the writer, or being written.
+    Full = 2,
+}
+
+/// The fixed part of a side file, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveHeader {
+    /// Pid of the traced process.
+    pub pid: u32,
+    /// Must equal the recording's.
+    pub recording_id: [u8; 16],
+    /// Start time of the process, clock ticks since boot.
+    pub process_start: u64,
+    /// Bytes of a chunk, header included.
+    pub chunk_bytes: u32,
+    /// Number of chunks.
+    pub chunk_count: u32,
+    /// File offset of the first chunk.
+    pub chunks_offset: u64,
+    /// File offset of node slot 0.
+    pub nodes_offset: u64,
+    /// Node slots that the file has room for.
+    pub nodes_capacity: u64,
+    /// The recording was finished in an orderly way.
+    pub finished: bool,
+}
+
+impl LiveHeader {
+    /// Reads the first page of a side file of `file_len` bytes.
+    ///
+    /// # Errors
+    /// When it is no side file, of another version, or its offsets do not fit into `file_len`.
+    pub fn decode(page: &[u8], file_len: u64) -> Result<Self> {
+        const WHAT: &str = "the side file";
+        let Some(page) = page.first_chunk::<HEADER_BYTES>() else {
+            return Err(FormatError::Truncated { what: WHAT, needed: HEADER_BYTES, have: page.len() });
+        };
+        let u32_at = |at: usize| u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        if page[..8] != MAGIC {
+            return Err(FormatError::malformed(WHAT, "wrong magic number"));
+        }
+        if u32_at(offset::VERSION) != VERSION {
+            return Err(FormatError::malformed(WHAT, format!("unknown version {}", u32_at(offset::VERSION))));
+        }
+        let mut recording_id = [0; 16];
+        recording_id.copy_from_slice(&page[offset::RECORDING_ID..offset::RECORDING_ID + 16]);
+        let header = Self {
+            pid: u32_at(offset::PID),
+            recording_id,
+            process_start: u64_at(offset::PROCESS_START),
+            chunk_bytes: u32_at(offset::CHUNK_BYTES),
+            chunk_count: u32_at(offset::CHUNK_COUNT),
+            chunks_offset: u64_at(offset::CHUNKS),
+            nodes_offset: u64_at(offset::NODES),
+            nodes_capacity: u64_at(offset::NODES_CAPACITY),
+            finished: u32_at(offset::FINISHED) != 0,
+        };
+        let chunks_end = u64::from(header.chunk_bytes)
+            .checked_mul(u64::from(header.chunk_count))
+            .and_then(|bytes| bytes.checked_add(header.chunks_offset));
+        let nodes_end = header
+            .nodes_capacity
+            .checked_mul(NODE_SLOT_BYTES as u64)
+            .and_then(|bytes| bytes.checked_add(header.nodes_offset));
+        let fits = |end: Option<u64>| end.is_some_and(|end| end <= file_len);
+        if (header.chunk_bytes as usize) < CHUNK_HEADER_BYTES || !fits(chunks_end) || !fits(nodes_end) {
+            return Err(FormatError::malformed(WHAT, "its parts do not fit into the file"));
+        }
+        Ok(header)
+    }
+}
+
+/// A node slot: two words, the second stored last.
+///
+/// ```text
+/// word 0   pc (48 bits) | generation (16 bits) << 48
+/// word 1   parent (32 bits) | 1 << 32          0 = not published
+/// ```
+#[must_use]
+pub const fn node_slot(node: crate::nodes::Node) -> [u64; 2] {
+    [node.pc & ((1 << 48) - 1) | (node.generation as u64) << 48, node.parent as u64 | 1 << 32]
+}
+
+/// Takes a node slot apart; `None` where nothing has been published.
+#[must_use]
+pub const fn node_from_slot(words: [u64; 2]) -> Option<crate::nodes::Node> {
+    if words[1] >> 32 != 1 {
+        return None;
+    }
+    // A pc is sign-extended from 48 bits, as the processor does it.
+    let pc = ((words[0] << 16) as i64 >> 16) as u64;
+    Some(crate::nodes::Node { parent: words[1] as u32, pc, generation: (words[0] >> 48) as u32 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nodes::Node;
+
+    #[test]
+    fn slots_come_back() {
+        for pc in [0x5555_5555_4321, 0xffff_ffff_ff60_0010] {
+            let node = Node { parent: 77, pc, generation: 3 };
+            assert_eq!(node_from_slot(node_slot(node)), Some(node));
+        }
+        assert_eq!(node_from_slot([5, 0]), None);
+    }
+
+    #[test]
+    fn offsets_that_leave_the_file_are_refused() {
+        let mut page = vec![0; HEADER_BYTES];
+        page[..8].copy_from_slice(&MAGIC);
+        page[offset::VERSION] = 1;
+        page[offset::CHUNK_BYTES..][..4].copy_from_slice(&65536_u32.to_le_bytes());
+        page[offset::CHUNK_COUNT..][..4].copy_from_slice(&8_u32.to_le_bytes());
+        page[offset::CHUNKS..][..8].copy_from_slice(&4096_u64.to_le_bytes());
+        let needed = 4096 + 8 * 65536;
+        assert!(LiveHeader::decode(&page, needed).is_ok());
+        assert!(LiveHeader::decode(&page, needed - 1).is_err());
+        page[offset::NODES_CAPACITY..][..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert!(LiveHeader::decode(&page, needed).is_err());
+    }
+}

@@ -1,0 +1,242 @@
+//! The only file that knows bincode: bodies of metadata records as bincode 2 "standard" (varint, little-endian).
+//!
+//! The bytes are pinned by tests; `wincode` writes the same ones (docs/decisions/0002-bincode.md).
+
+use crate::meta::Meta;
+use crate::{FormatError, Result};
+use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Bytes that one record may claim while it is decoded; a hostile length cannot make us reserve more.
+const LIMIT: usize = 16 << 20;
+const FRAME_HEADER: usize = 6;
+
+fn config() -> Configuration<LittleEndian, Varint, Limit<LIMIT>> {
+    bincode::config::standard().with_limit::<LIMIT>()
+}
+
+macro_rules! records {
+    ($($tag:literal => $variant:ident),* $(,)?) => {
+        /// Appends `meta` as one frame. A record over the size limit is refused.
+        ///
+        /// # Errors
+        /// When bincode cannot encode the record.
+        pub fn encode(meta: &Meta, out: &mut Vec<u8>) -> Result<()> {
+            match meta { $(Meta::$variant(record) => put($tag, record, out),)* }
+        }
+
+        /// Reads the body of a frame; `None` for a tag that this version does not know.
+        ///
+        /// # Errors
+        /// When the body is malformed or has bytes left over.
+        pub fn decode_body(tag: u16, body: &[u8]) -> Result<Option<Meta>> {
+            Ok(Some(match tag {
+                $($tag => Meta::$variant(get(body)?),)*
+                _ => return Ok(None),
+            }))
+        }
+    };
+}
+
+records! {
+    1 => Process, 2 => Clock, 3 => ClockSample, 4 => ModuleLoad, 5 => ModuleUnload, 6 => ThreadStart, 7 => ThreadName,
+    8 => ThreadEnd, 9 => MemorySample, 10 => Mark, 11 => Watermark, 12 => Statistics, 13 => Remark, 14 => End,
+    15 => Directory,
+}
+
+fn put<T: Serialize>(tag: u16, record: &T, out: &mut Vec<u8>) -> Result<()> {
+    let start = out.len();
+    out.extend_from_slice(&tag.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    let written = bincode::serde::encode_into_std_write(record, out, bincode::config::standard());
+    let result = match written {
+        Ok(len) if len <= LIMIT => {
+            out[start + 2..start + FRAME_HEADER].copy_from_slice(&(len as u32).to_le_bytes());
+            return Ok(());
+        }
+        Ok(len) => FormatError::malformed("a metadata record", format!("it has {len} bytes")),
+        Err(e) => FormatError::malformed("a metadata record", e.to_string()),
+    };
+    out.truncate(start);
+    Err(result)
+}
+
+fn get<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    let (record, used) = bincode::serde::decode_from_slice(body, config())
+        .map_err(|e| FormatError::malformed("a metadata record", e.to_string()))?;
+    if used == body.len() {
+        Ok(record)
+    } else {
+        Err(FormatError::malformed("a metadata record", format!("{} bytes are left over", body.len() - used)))
+    }
+}
+
+/// Walks the frames of a meta block's payload: `(tag, body)`.
+#[derive(Debug, Clone)]
+pub struct Frames<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Frames<'a> {
+    /// Starts at the front of `payload`.
+    #[must_use]
+    pub const fn new(payload: &'a [u8]) -> Self {
+        Self { rest: payload }
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<(u16, &'a [u8])>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let cut = |needed, have| FormatError::Truncated { what: "a metadata record", needed, have };
+        let Some((head, tail)) = self.rest.split_at_checked(FRAME_HEADER) else {
+            let have = self.rest.len();
+            self.rest = &[];
+            return Some(Err(cut(FRAME_HEADER, have)));
+        };
+        let tag = u16::from_le_bytes([head[0], head[1]]);
+        let len = u32::from_le_bytes([head[2], head[3], head[4], head[5]]) as usize;
+        let Some((body, rest)) = tail.split_at_checked(len) else {
+            self.rest = &[];
+            return Some(Err(cut(len, tail.len())));
+        };
+        self.rest = rest;
+        Some(Ok((tag, body)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::*;
+    use proptest::prelude::*;
+
+    fn bytes_of(meta: &Meta) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode(meta, &mut out).unwrap();
+        out
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ")
+    }
+
+    /// One of each kind with its exact bytes: what a released version wrote must stay readable for ever.
+    fn golden() -> Vec<(Meta, &'static str)> {
+        vec![
+            (
+                Meta::Process(Process {
+                    pid: 300,
+                    parent_pid: 1,
+                    executable: b"/bin/a".to_vec(),
+                    arguments: vec![b"a".to_vec(), b"-v".to_vec()],
+                    directory: b"/".to_vec(),
+                    started_unix_ns: 1_700_000_000_000_000_000,
+                    started_tick: 70_000,
+                    page_bytes: 4096,
+                    recorder: "0.1.0".into(),
+                    options: vec!["X=1".into()],
+                    forked_from: None,
+                }),
+                "01 00 30 00 00 00 fb 2c 01 01 06 2f 62 69 6e 2f 61 02 01 61 02 2d 76 01 2f fd 00 00 2a 36 fe 9c 97 17 \
+                 fc 70 11 01 00 fb 00 10 05 30 2e 31 2e 30 01 03 58 3d 31 00",
+            ),
+            (
+                Meta::Clock(Clock {
+                    source: ClockSource::Tsc,
+                    shift: 4,
+                    millihertz: 162_500_000_000,
+                    note: "tsc".into(),
+                }),
+                "02 00 0f 00 00 00 00 04 fd 00 39 c1 d5 25 00 00 00 03 74 73 63",
+            ),
+            (
+                Meta::ClockSample(ClockSample { tick: 1, monotonic_ns: 2, realtime_ns: 251 }),
+                "03 00 05 00 00 00 01 02 fb fb 00",
+            ),
+            (
+                Meta::ModuleLoad(ModuleLoad {
+                    id: 0,
+                    tick: 9,
+                    path: b"/lib/x".to_vec(),
+                    build_id: vec![0xab, 0xcd],
+                    bias: 0x1000,
+                    segments: vec![Segment { start: 0x1000, len: 16, vaddr: 0, file_offset: 0, flags: 5 }],
+                    generation: 0,
+                }),
+                "04 00 18 00 00 00 00 09 06 2f 6c 69 62 2f 78 02 ab cd fb 00 10 01 fb 00 10 10 00 00 05 00",
+            ),
+            (Meta::ModuleUnload(ModuleUnload { id: 4, tick: 250 }), "05 00 02 00 00 00 04 fa"),
+            (
+                Meta::ThreadStart(ThreadStart { thread: 1, os_thread: 300, tick: 5, name: b"main".to_vec() }),
+                "06 00 0a 00 00 00 01 fb 2c 01 05 04 6d 61 69 6e",
+            ),
+            (Meta::ThreadName(ThreadName { thread: 1, tick: 5, name: b"w".to_vec() }), "07 00 04 00 00 00 01 05 01 77"),
+            (Meta::ThreadEnd(ThreadEnd { thread: 1, tick: 5 }), "08 00 02 00 00 00 01 05"),
+            (
+                Meta::MemorySample(MemorySample {
+                    tick: 1,
+                    rss: 2,
+                    rss_anonymous: 3,
+                    rss_shared: 4,
+                    virtual_size: 5,
+                    recorder: 6,
+                }),
+                "09 00 06 00 00 00 01 02 03 04 05 06",
+            ),
+            (
+                Meta::Mark(Mark { ordinal: 0, thread: 1, tick: 2, label: b"warm".to_vec() }),
+                "0a 00 08 00 00 00 00 01 02 04 77 61 72 6d",
+            ),
+            (Meta::Watermark(Watermark { tick: 255 }), "0b 00 03 00 00 00 fb ff 00"),
+            (
+                Meta::Statistics(Statistics { tick: 1, records: 2, ..Statistics::default() }),
+                "0c 00 0c 00 00 00 01 02 00 00 00 00 00 00 00 00 00 00",
+            ),
+            (
+                Meta::Remark(Remark { tick: 1, topic: "t".into(), text: "x y".into() }),
+                "0d 00 07 00 00 00 01 01 74 03 78 20 79",
+            ),
+            (
+                Meta::End(End { reason: EndReason::Exit, tick: 1, statistics: Statistics::default(), error: None }),
+                "0e 00 0f 00 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00 00",
+            ),
+            (Meta::Directory(Directory { offsets: vec![64, 200] }), "0f 00 03 00 00 00 02 40 c8"),
+        ]
+    }
+
+    #[test]
+    fn bytes_are_pinned() {
+        for (meta, expected) in golden() {
+            let bytes = bytes_of(&meta);
+            assert_eq!(hex(&bytes), expected.split_whitespace().collect::<Vec<_>>().join(" "), "{meta:?}");
+            let (tag, body) = Frames::new(&bytes).next().unwrap().unwrap();
+            assert_eq!(decode_body(tag, body).unwrap(), Some(meta));
+        }
+    }
+
+    #[test]
+    fn unknown_tags_are_told_apart() {
+        assert_eq!(decode_body(999, &[1, 2, 3]), Ok(None));
+    }
+
+    #[test]
+    fn a_hostile_length_is_an_error_and_reserves_nothing() {
+        // A thread name that claims 2^62 bytes.
+        let body = [1, 5, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0x40];
+        assert!(decode_body(7, &body).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_never_panic(tag in 0_u16..20, bytes: Vec<u8>) {
+            let _ = decode_body(tag, &bytes);
+            for frame in Frames::new(&bytes) { let _ = frame; }
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Launch options: the `TRACEHOUND_*` variables, parsed without touching the environment or any allocator but the
+//! caller's.
+
+use std::fmt;
+
+use crate::block::Codec;
+
+/// What a recorder does when all chunks are full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFull {
+    /// The application waits; nothing is lost.
+    Wait,
+    /// Events are dropped and every gap is recorded with its count.
+    Drop,
+}
+
+/// Which unwinder takes backtraces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unwinder {
+    /// The best available.
+    Auto,
+    /// Verified chains with cached rules.
+    Cached,
+    /// libunwind.
+    Libunwind,
+    /// Frame pointers.
+    FramePointer,
+}
+
+/// Who serves the application's allocations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocator {
+    /// The next allocator in link order, as without us.
+    System,
+    /// The bundled jemalloc.
+    Jemalloc,
+}
+
+/// How much we say on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What stopped recording.
+    Error,
+    /// What makes the recording incomplete.
+    Warn,
+    /// Where the recording is, too.
+    Info,
+}
+
+/// Launch options with their defaults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// `TRACEHOUND_OUTPUT`: path template, see [`expand_output`].
+    pub output: Vec<u8>,
+    /// `TRACEHOUND_START`: record from the start.
+    pub start: bool,
+    /// `TRACEHOUND_CHILDREN`: follow fork and exec.
+    pub children: bool,
+    /// `TRACEHOUND_FREE_STACKS`: backtraces on frees.
+    pub free_stacks: bool,
+    /// `TRACEHOUND_MAPPINGS`: record mmap, munmap, mremap, brk.
+    pub mappings: bool,
+    /// `TRACEHOUND_ALLOCATOR`.
+    pub allocator: Allocator,
+    /// `TRACEHOUND_UNWINDER`.
+    pub unwinder: Unwinder,
+    /// `TRACEHOUND_COMPRESSION`.
+    pub compression: Codec,
+    /// `TRACEHOUND_BUFFER`: upper bound of chunk memory, bytes.
+    pub buffer_bytes: u64,
+    /// `TRACEHOUND_ON_FULL`.
+    pub on_full: OnFull,
+    /// `TRACEHOUND_SAMPLE_MEMORY_MS`: period of memory samples; 0 = never.
+    pub sample_memory_ms: u32,
+    /// `TRACEHOUND_TOGGLE_SIGNAL`: signal number that toggles recording.
+    pub toggle_signal: Option<i32>,
+    /// `TRACEHOUND_LOG`.
+    pub log: LogLevel,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            output: b"memory-%e-%p.dat".to_vec(),
+            start: true,
+            children: false,
+            free_stacks: true,
+            mappings: true,
+            allocator: Allocator::System,
+            unwinder: Unwinder::Auto,
+            compression: Codec::Lz4,
+            buffer_bytes: 32 << 20,
+            on_full: OnFull::Wait,
+            sample_memory_ms: 10,
+            toggle_signal: None,
+            log: LogLevel::Warn,
+        }
+    }
+}
+
+/// A variable that cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadOption {
+    /// Name of the variable.
+    pub name: &'static str,
+    /// Its value, lossily as text.
+    pub value: String,
+    /// What would have been accepted.
+    pub accepted: &'static str,
+}
+
+impl fmt::Display for BadOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={:?} is not understood; accepted: {}", self.name, self.value, self.accepted)
+    }
+}
+
+impl std::error::Error for BadOption {}
+
+/// Names of all variables, for `heaptrace run` and the child's environment.
+pub const NAMES: [&str; 13] = [
+    "TRACEHOUND_OUTPUT",
+    "TRACEHOUND_START",
+    "TRACEHOUND_CHILDREN",
+    "TRACEHOUND_FREE_STACKS",
+    "TRACEHOUND_MAPPINGS",
+    "TRACEHOUND_ALLOCATOR",
+    "TRACEHOUND_UNWINDER",
+    "TRACEHOUND_COMPRESSION",
+    "TRACEHOUND_BUFFER",
+    "TRACEHOUND_ON_FULL",
+    "TRACEHOUND_SAMPLE_MEMORY_MS",
+    "TRACEHOUND_TOGGLE_SIGNAL",
+    "TRACEHOUND_LOG",
+];
+
+/// Smallest chunk memory that works: a chunk for the program and a few on their way to the file.
+pub const MIN_BUFFER: u64 = 1 << 20;
+/// Largest chunk memory that is accepted.
+pub const MAX_BUFFER: u64 = 16 << 30;
+
+impl Options {
+    /// Reads the options through `get`, which looks a variable up; an empty value counts as unset.
+    ///
+    /// # Errors
+    /// The first variable that cannot be understood.
+    pub fn parse<'a>(get: impl Fn(&str) -> Option<&'a [u8]>) -> Result<Self, BadOption> {
+        let mut options = Self::default();
+        for name in NAMES {
+            if let Some(value) = get(name).filter(|value| !value.is_empty()) {
+                options.set(name, value).map_err(|accepted| BadOption {
+                    name,
+                    value: String::from_utf8_lossy(value).into_owned(),
+                    accepted,
+                })?;
+            }
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, name: &str, value: &[u8]) -> Result<(), &'static str> {
+        let text = std::str::from_utf8(value).unwrap_or("");
+        match name {
+            "TRACEHOUND_OUTPUT" => {
+                if value.contains(&0) {
+                    return Err("a path");
+                }
+                self.output = value.to_vec();
+            }
+            "TRACEHOUND_START" => self.start = switch(text)?,
+            "TRACEHOUND_CHILDREN" => self.children = switch(text)?,
+            "TRACEHOUND_FREE_STACKS" => self.free_stacks = switch(text)?,
+            "TRACEHOUND_MAPPINGS" => self.mappings = switch(text)?,
+            "TRACEHOUND_ALLOCATOR" => {
+                self.allocator = match text {
+                    "system" => Allocator::System,
+                    "jemalloc" => Allocator::Jemalloc,
+                    _ => return Err("system, jemalloc"),
+                }
+            }
+            "TRACEHOUND_UNWINDER" => {
+                self.unwinder = match text {
+                    "auto" => Unwinder::Auto,
+                    "cached" => Unwinder::Cached,
+                    "libunwind" => Unwinder::Libunwind,
+                    "frame-pointer" => Unwinder::FramePointer,
+                    _ => return Err("auto, cached, libunwind, frame-pointer"),
+                }
+            }
+            "TRACEHOUND_COMPRESSION" => {
+                self.compression = match text {
+                    "lz4" => Codec::Lz4,
+                    "zstd" => Codec::Zstd,
+                    "none" => Codec::None,
+                    _ => return Err("lz4, zstd, none"),
+                }
+            }
+            "TRACEHOUND_BUFFER" => {
+                self.buffer_bytes = parse_size(text)
+                    .filter(|bytes| (MIN_BUFFER..=MAX_BUFFER).contains(bytes))
+                    .ok_or("a size from 1M to 16G, such as 64M")?;
+            }
+            "TRACEHOUND_ON_FULL" => {
+                self.on_full = match text {
+                    "wait" => OnFull::Wait,
+                    "drop" => OnFull::Drop,
+                    _ => return Err("wait, drop"),
+                }
+            }
+            "TRACEHOUND_SAMPLE_MEMORY_MS" => {
+                self.sample_memory_ms = text
+                    .parse()
+                    .ok()
+                    .filter(|&ms: &u32| ms <= 3_600_000)
+                    .ok_or("milliseconds from 0 (never) to 3600000")?;
+            }
+            "TRACEHOUND_TOGGLE_SIGNAL" => self.toggle_signal = toggle_signal(text)?,
+            "TRACEHOUND_LOG" => {
+                self.log = match text {
+                    "off" => LogLevel::Off,
+                    "error" => LogLevel::Error,
+                    "warn" => LogLevel::Warn,
+                    "info" => LogLevel::Info,
+                    _ => return Err("off, error, warn, info"),
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn switch(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "1" | "on" | "yes" | "true" => Ok(true),
+        "0" | "off" | "no" | "false" => Ok(false),
+        _ => Err("1 or on, 0 or off"),
+    }
+}
+
+fn toggle_signal(text: &str) -> Result<Option<i32>, &'static str> {
+    const ACCEPTED: &str = "none, or a signal that programs leave alone: USR1, USR2, WINCH, URG, IO, PWR, or 34 to 64";
+    Ok(Some(match text.strip_prefix("SIG").unwrap_or(text) {
+        "none" => return Ok(None),
+        "USR1" | "10" => 10,
+        "USR2" | "12" => 12,
+        "URG" | "23" => 23,
+        "WINCH" | "28" => 28,
+        "IO" | "29" => 29,
+        "PWR" | "30" => 30,
+        other => other.parse().ok().filter(|n| (34..=64).contains(n)).ok_or(ACCEPTED)?,
+    }))
+}
+
+/// A size in bytes with an optional binary unit: `4096`, `64k`, `64K`, `1MiB`, `2G`. `None` if it is no size.
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text.get(digits.len()..)?.to_ascii_lowercase();
+    let shift = match unit.as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// What the placeholders of an output template stand for.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputNames<'a> {
+    /// `%e`: file name of the executable.
+    pub executable: &'a [u8],
+    /// `%p`.
+    pub pid: u32,
+    /// `%t`: seconds since 1970.
+    pub unix_seconds: u64,
+    /// `%n`: a counter that makes the name new.
+    pub counter: u32,
+}
+
+/// Fills `%e`, `%p`, `%t`, `%n` and `%%` in; other `%` stay as they are. Slashes in the executable's name become `_`.
+#[must_use]
+pub fn expand_output(template: &[u8], names: OutputNames<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(template.len() + 32);
+    let mut rest = template;
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        match tail.first() {
+            Some(b'e') => out.extend(names.executable.iter().map(|&b| if b == b'/' { b'_' } else { b })),
+            Some(b'p') => out.extend_from_slice(names.pid.to_string().as_bytes()),
+            Some(b't') => out.extend_from_slice(names.unix_seconds.to_string().as_bytes()),
+            Some(b'n') => out.extend_from_slice(names.counter.to_string().as_bytes()),
+            Some(b'%') => out.push(b'%'),
+            _ => {
+                out.push(b'%');
+                continue;
+            }
+        }
+        rest = tail.get(1..).unwrap_or_default();
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(pairs: &[(&str, &'static str)]) -> Result<Options, BadOption> {
+        Options::parse(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_bytes()))
+    }
+
+    #[test]
+    fn nothing_set_means_defaults() {
+        assert_eq!(parse(&[]), Ok(Options::default()));
+        assert_eq!(parse(&[("TRACEHOUND_LOG", "")]), Ok(Options::default()));
+    }
+
+    #[test]
+    fn values_are_understood() {
+        let options = parse(&[
+            ("TRACEHOUND_BUFFER", "64M"),
+            ("TRACEHOUND_START", "off"),
+            ("TRACEHOUND_TOGGLE_SIGNAL", "SIGUSR1"),
+            ("TRACEHOUND_UNWINDER", "frame-pointer"),
+        ])
+        .unwrap();
+        assert_eq!(options.buffer_bytes, 64 << 20);
+        assert!(!options.start);
+        assert_eq!(options.toggle_signal, Some(10));
+        assert_eq!(options.unwinder, Unwinder::FramePointer);
+    }
+
+    #[test]
+    fn nonsense_is_named_with_what_is_accepted() {
+        for (name, value) in [
+            ("TRACEHOUND_BUFFER", "lots"),
+            ("TRACEHOUND_BUFFER", "4k"),
+            ("TRACEHOUND_BUFFER", "99999999999999T"),
+            ("TRACEHOUND_ON_FULL", "maybe"),
+            ("TRACEHOUND_TOGGLE_SIGNAL", "KILL"),
+            ("TRACEHOUND_SAMPLE_MEMORY_MS", "-1"),
+        ] {
+            let bad = parse(&[(name, value)]).unwrap_err();
+            assert_eq!((bad.name, bad.value.as_str()), (name, value));
+            assert!(bad.to_string().contains(bad.accepted));
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [("0", 0), ("12", 12), ("64k", 65536), ("1MiB", 1 << 20), ("2G", 2 << 30)] {
+            assert_eq!(parse_size(text), Some(bytes));
+        }
+        for text in ["", "k", "1x", "-1", "1.5M", "99999999999T"] {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn templates() {
+        let names = OutputNames { executable: b"a/b", pid: 7, unix_seconds: 9, counter: 2 };
+        assert_eq!(expand_output(b"m-%e-%p-%t-%n.%%%x%", names), b"m-a_b-7-9-2.%%x%");
+    }
+}

@@ -1,0 +1,253 @@
+//! `heaptrace info --json`, `GET recordings`, `GET recordings/{id}`.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Amount, Exactness};
+
+/// A recording in one document.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Info {
+    /// `heaptrace.info/1`.
+    pub schema: String,
+    /// The traced process.
+    pub process: ProcessInfo,
+    /// The recording has ended in an orderly way and nothing is known to be missing.
+    pub complete: bool,
+    /// Why it ended.
+    pub end: End,
+    /// Events by kind.
+    pub events: Events,
+    /// Born blocks; a successful realloc bears one more.
+    pub allocations: Amount,
+    /// Largest sum of live bytes, exact to the event.
+    pub peak: Peak,
+    /// Largest resident set that was sampled, if any.
+    pub peak_rss: Option<PeakRss>,
+    /// Live at the end.
+    pub leaked: Amount,
+    /// Short-lived blocks.
+    pub temporary: Temporary,
+    /// Threads that made an event.
+    pub threads: u64,
+    /// Distinct allocating backtraces.
+    pub sites: u64,
+    /// Frames of the deepest backtrace, before inlined functions are expanded.
+    pub max_depth: u64,
+    /// The recorder about itself.
+    pub recorder: Recorder,
+    /// Labels that the program or its operator set.
+    pub marks: Vec<Mark>,
+    /// Periods during which recording was switched on; one that spans everything if it never was switched off.
+    pub captures: Vec<Capture>,
+    /// What the recording could not see, and other remarks, in plain words.
+    pub remarks: Vec<Remark>,
+    /// How far the figures can be trusted.
+    pub exactness: Exactness,
+}
+
+/// The traced process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProcessInfo {
+    /// Process id.
+    pub pid: u32,
+    /// Parent's process id.
+    pub parent_pid: u32,
+    /// Path of the executable.
+    pub executable: String,
+    /// Command line.
+    pub arguments: Vec<String>,
+    /// Start of recording, RFC 3339 with nanoseconds, UTC.
+    pub started_at: String,
+    /// Length of the recording; of a running one, so far.
+    pub duration_ns: u64,
+}
+
+/// Why a recording ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// It has not: the process runs.
+    Running,
+    /// The process ended.
+    Exit,
+    /// The process called exec.
+    Exec,
+    /// The process is gone and left no end; what it had completed was recovered from the side file.
+    Killed,
+    /// Recording was stopped.
+    Stopped,
+    /// The disk was full.
+    DiskFull,
+    /// There is no end and no side file.
+    Unknown,
+}
+
+/// Numbers of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Events {
+    /// Births without a predecessor.
+    pub alloc: u64,
+    /// Deaths without a successor.
+    pub free: u64,
+    /// Successful reallocs of a block.
+    pub realloc: u64,
+    /// `mmap`.
+    pub map: u64,
+    /// `munmap`.
+    pub unmap: u64,
+    /// `mremap`.
+    pub remap: u64,
+    /// Moves of the program break.
+    pub brk: u64,
+    /// Known to be missing.
+    pub lost: u64,
+}
+
+/// The peak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Peak {
+    /// Live bytes.
+    pub bytes: u64,
+    /// Live blocks at that moment.
+    pub count: u64,
+    /// When.
+    pub at_ns: u64,
+}
+
+/// The largest sampled resident set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct PeakRss {
+    /// Resident bytes, the recorder's own included.
+    pub bytes: u64,
+    /// Of it the recorder's own, an estimate from above.
+    pub recorder_bytes: u64,
+    /// When.
+    pub at_ns: u64,
+}
+
+/// Short-lived blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Temporary {
+    /// How many.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The definition that was applied, e.g. `freed within 1 later allocation of the same thread`.
+    pub rule: String,
+}
+
+/// The recorder about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Recorder {
+    /// Version that wrote the recording.
+    pub version: String,
+    /// Nanoseconds that the program's threads waited for the writer.
+    pub wait_ns: u64,
+    /// Bytes of chunk memory.
+    pub chunk_memory_bytes: u64,
+    /// Bytes of all our memory in the process, at most.
+    pub memory_bytes: u64,
+    /// `tsc`, `cntvct` or `monotonic`.
+    pub clock: String,
+    /// Frees of blocks whose birth was not seen.
+    pub unmatched_frees: u64,
+    /// Backtraces cut short.
+    pub truncated_stacks: u64,
+    /// Backtraces that a frame pointer guess completed.
+    pub guessed_stacks: u64,
+    /// Backtraces taken by the general unwinder.
+    pub slow_stacks: u64,
+    /// Call-tree nodes.
+    pub nodes: u64,
+    /// CPU time of the recorder's own threads.
+    pub background_cpu_ns: u64,
+    /// Launch options that differ from the default, `NAME=value`.
+    pub options: Vec<String>,
+    /// Bytes of the recording on disk.
+    pub file_bytes: u64,
+}
+
+/// A label on the timeline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Mark {
+    /// When.
+    pub t_ns: u64,
+    /// Label.
+    pub label: String,
+    /// Thread that set it; 0 = from outside.
+    pub thread: u32,
+}
+
+/// A period during which events were recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Capture {
+    /// First instant.
+    pub from_ns: u64,
+    /// Last instant.
+    pub to_ns: u64,
+}
+
+/// Something worth knowing about the recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Remark {
+    /// When.
+    pub t_ns: u64,
+    /// Short stable name.
+    pub topic: String,
+    /// One sentence.
+    pub text: String,
+}
+
+/// `GET recordings`: what this server serves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Recordings {
+    /// `heaptrace.recordings/1`.
+    pub schema: String,
+    /// In the order of the command line.
+    pub recordings: Vec<RecordingSummary>,
+}
+
+/// One served recording.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RecordingSummary {
+    /// Short stable id for URLs, e.g. `r1`.
+    pub id: String,
+    /// File name.
+    pub name: String,
+    /// Executable and pid, once known.
+    pub title: String,
+    /// What can be asked of it now.
+    pub state: State,
+    /// How far indexing is.
+    pub progress: Progress,
+    /// What went wrong, for `failed`.
+    pub error: Option<String>,
+}
+
+/// What can be asked of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// The index is being built; queries wait for it.
+    Indexing,
+    /// Indexed to its end.
+    Ready,
+    /// The process runs; queries answer up to the watermark.
+    Running,
+    /// It cannot be opened.
+    Failed,
+}
+
+/// Progress of indexing.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Progress {
+    /// Bytes of the recording that were read.
+    pub done_bytes: u64,
+    /// Bytes of the recording.
+    pub total_bytes: u64,
+    /// Events so far.
+    pub events: u64,
+    /// Events a second.
+    pub events_per_second: f64,
+}

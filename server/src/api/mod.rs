@@ -1,0 +1,95 @@
+//! Wire types: every JSON document that the server and the command line give out, one file per feature.
+//!
+//! Conventions: every document names its `schema`; times are nanoseconds since the start of the recording (`*_ns`);
+//! sizes are bytes; a missing symbol is `null`, never an empty string; big lists are columns (one array per field).
+
+pub mod allocations;
+pub mod diff;
+pub mod flamegraph;
+pub mod functions;
+pub mod histograms;
+pub mod info;
+pub mod leaks;
+pub mod live;
+pub mod modules;
+pub mod problem;
+pub mod sites;
+pub mod source;
+pub mod threads;
+pub mod timeline;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How far an answer can be trusted; part of every answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Exactness {
+    /// Events that the answer stands on: all of the recording up to the watermark.
+    pub events: u64,
+    /// Events known to be missing: dropped by choice, or in damaged blocks.
+    pub lost_events: u64,
+    /// Damaged or missing blocks.
+    pub damaged_blocks: u64,
+    /// Every event before this time is in the answer.
+    pub watermark_ns: u64,
+    /// The recording has ended and nothing is known to be missing.
+    pub complete: bool,
+}
+
+/// One frame of a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+pub struct Frame {
+    /// Demangled function name; `null` if there is no symbol.
+    pub function: Option<String>,
+    /// Source file as the debug information has it.
+    pub file: Option<String>,
+    /// Line of the call.
+    pub line: Option<u32>,
+    /// File name of the module, e.g. `libc.so.6`.
+    pub module: Option<String>,
+    /// The function was inlined into the next frame.
+    pub inlined: bool,
+    /// Return address, `0x…`; inlined frames repeat their caller's.
+    pub address: String,
+}
+
+/// What is measured. Windows are `[from, to)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Blocks live at the end of the window (`at`, if given).
+    #[default]
+    Live,
+    /// Blocks live when live bytes were highest inside the window.
+    Peak,
+    /// Blocks born in the window that are live at the end of the recording.
+    Leaked,
+    /// Blocks born in the window.
+    Allocated,
+    /// Blocks that died in the window, by the stack that allocated them.
+    Freed,
+    /// Blocks born in the window and live at its end, minus blocks live at its start that died in it.
+    Grown,
+    /// Blocks born in the window that were temporary (see [`info::Temporary`]).
+    Temporary,
+}
+
+/// What is added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Requested bytes.
+    #[default]
+    Bytes,
+    /// Number of blocks.
+    Count,
+}
+
+/// Bytes and number of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Amount {
+    /// Requested bytes.
+    pub bytes: u64,
+    /// Number of blocks.
+    pub count: u64,
+}
