@@ -1,2 +1,7 @@
-//! Placeholder while the workspace is laid out.
-fn main() {}
+//! The binary `heaptrace`: the command line, the HTTP server, symbols and exports around the engine.
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main(std::env::args_os())
+}

@@ -1,0 +1,64 @@
+//! Finds the library that is preloaded into the program.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// File name of the library.
+pub const NAME: &str = "libtracehound.so";
+/// Variable that names it, when it is somewhere else.
+pub const VARIABLE: &str = "TRACEHOUND_LIBRARY";
+
+/// The library: what [`VARIABLE`] names, else beside this program, else in the places of an installation.
+pub fn find() -> Result<PathBuf> {
+    let path = match std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+        Some(named) => {
+            let path = std::path::absolute(&named).with_context(|| format!("{VARIABLE}={named:?} is no path"))?;
+            if !path.is_file() {
+                bail!("{VARIABLE} names {}, which is no file", path.display());
+            }
+            path
+        }
+        None => {
+            let exe = std::env::current_exe().context("cannot find out where heaptrace itself is")?;
+            let places = places(&exe);
+            match places.iter().find(|path| path.is_file()) {
+                Some(path) => path.clone(),
+                None => {
+                    let list: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
+                    bail!("{NAME} is in none of {}; build it with `make build`, or set {VARIABLE}", list.join(", "));
+                }
+            }
+        }
+    };
+    // The loader splits LD_PRELOAD at both, and has no way to quote them.
+    if path.as_os_str().as_encoded_bytes().iter().any(|&byte| byte == b':' || byte.is_ascii_whitespace()) {
+        bail!(
+            "{} has a space or a colon in its path, which LD_PRELOAD cannot hold; copy it elsewhere and set {VARIABLE}",
+            path.display()
+        );
+    }
+    Ok(path)
+}
+
+fn places(exe: &Path) -> Vec<PathBuf> {
+    let exe = exe.canonicalize().unwrap_or_else(|_| exe.to_owned());
+    let Some(dir) = exe.parent() else { return vec![PathBuf::from(NAME)] };
+    let mut places = vec![dir.join(NAME)];
+    if let Some(prefix) = dir.parent() {
+        places.extend(["lib", "lib64", "lib/tracehound"].map(|lib| prefix.join(lib).join(NAME)));
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_installation_is_searched_beside_and_in_lib() {
+        let places = places(Path::new("/nowhere/bin/heaptrace"));
+        assert_eq!(places[0], Path::new("/nowhere/bin/libtracehound.so"));
+        assert_eq!(places[1], Path::new("/nowhere/lib/libtracehound.so"));
+    }
+}

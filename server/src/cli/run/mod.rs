@@ -1,0 +1,224 @@
+//! `heaptrace run`: starts a program with the recorder preloaded and leaves it alone.
+//!
+//! Exit code or signal are the program's own; one line on standard error says where the recording is.
+
+mod check;
+mod library;
+mod recordings;
+mod signals;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use tracehound_format::options::{NAMES, Options};
+
+use super::{Misuse, terminal, units};
+
+/// Start a program and record every allocation it makes.
+///
+/// Options not given here are taken from the TRACEHOUND_* variables of the environment, as without `heaptrace run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heaptrace run -- ./server --port 80
+  heaptrace run -o server.dat -- ./server
+  heaptrace run --children -- make -j4
+  heaptrace run -o 'traces/%e-%p.dat' --no-free-stacks -- python3 app.py
+
+It exits as the program exits: with its code, or by the signal that ended it.")]
+pub struct RunArgs {
+    /// Where the recording goes: %e is the program's name, %p its pid, %t the time in seconds, %n a counter
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Record the processes that the program starts, too: one recording each
+    #[arg(long)]
+    children: bool,
+    /// Load the recorder, but record nothing until told to
+    #[arg(long)]
+    paused: bool,
+    /// Take no backtraces when blocks are freed
+    #[arg(long)]
+    no_free_stacks: bool,
+    /// Do not record mmap, munmap, mremap and brk
+    #[arg(long)]
+    no_mappings: bool,
+    /// Serve the program from this allocator: system, jemalloc
+    #[arg(long, value_name = "NAME")]
+    allocator: Option<OsString>,
+    /// Take backtraces by this method: auto, cached, libunwind, frame-pointer
+    #[arg(long, value_name = "NAME")]
+    unwinder: Option<OsString>,
+    /// Compress the recording by this method: lz4, zstd, none
+    #[arg(long, value_name = "NAME")]
+    compression: Option<OsString>,
+    /// Upper bound of the memory that holds events until they are written
+    #[arg(long, value_name = "SIZE")]
+    buffer: Option<OsString>,
+    /// When that memory is full: wait (nothing is lost) or drop (every gap is recorded)
+    #[arg(long, value_name = "ACTION")]
+    on_full: Option<OsString>,
+    /// Read the process's memory counters every so many milliseconds; 0 = never
+    #[arg(long, value_name = "MS")]
+    sample_memory_ms: Option<OsString>,
+    /// A signal that switches recording on and off, such as USR1
+    #[arg(long, value_name = "SIGNAL")]
+    toggle_signal: Option<OsString>,
+    /// How much the recorder says on standard error: off, error, warn, info
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<OsString>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// The variables that the options stand for.
+    fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let switch = |on: bool, value: &str| on.then(|| OsString::from(value));
+        let given = [
+            ("TRACEHOUND_OUTPUT", self.output.as_ref().map(|path| path.clone().into_os_string())),
+            ("TRACEHOUND_START", switch(self.paused, "off")),
+            ("TRACEHOUND_CHILDREN", switch(self.children, "1")),
+            ("TRACEHOUND_FREE_STACKS", switch(self.no_free_stacks, "0")),
+            ("TRACEHOUND_MAPPINGS", switch(self.no_mappings, "0")),
+            ("TRACEHOUND_ALLOCATOR", self.allocator.clone()),
+            ("TRACEHOUND_UNWINDER", self.unwinder.clone()),
+            ("TRACEHOUND_COMPRESSION", self.compression.clone()),
+            ("TRACEHOUND_BUFFER", self.buffer.clone()),
+            ("TRACEHOUND_ON_FULL", self.on_full.clone()),
+            ("TRACEHOUND_SAMPLE_MEMORY_MS", self.sample_memory_ms.clone()),
+            ("TRACEHOUND_TOGGLE_SIGNAL", self.toggle_signal.clone()),
+            ("TRACEHOUND_LOG", self.log.clone()),
+        ];
+        given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+/// Runs the program to its end.
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let mut variables = args.variables();
+    // What is in the environment counts unless an option overrides it; all of it is understood before we start.
+    for name in NAMES {
+        if variables.iter().all(|(given, _)| *given != name)
+            && let Some(value) = std::env::var_os(name)
+        {
+            variables.push((name, value));
+        }
+    }
+    let value_of = |name: &str| variables.iter().find(|(given, _)| *given == name).map(|(_, value)| value);
+    let options = Options::parse(|name| value_of(name).map(|value| value.as_encoded_bytes()))
+        .map_err(|bad| Misuse(bad.to_string()))?;
+
+    let library = library::find()?;
+    let program = check::check(&args.command[0])?;
+    // Absolute, so that a program that changes its directory makes no difference to where the recording is.
+    let template = PathBuf::from(OsString::from_vec(options.output.clone()));
+    let template = std::path::absolute(&template).context("cannot tell the current directory")?;
+    variables.retain(|(name, _)| *name != "TRACEHOUND_OUTPUT");
+    variables.push(("TRACEHOUND_OUTPUT", template.clone().into_os_string()));
+    if program.shell_script && !options.children {
+        say(&format!(
+            "{} is a shell script: what it starts is recorded only with --children",
+            args.command[0].display()
+        ));
+    }
+
+    let started = unix_ns();
+    let status = start_and_wait(&program.path, &args.command, &library, &variables)?;
+    report(&template, started);
+    Ok(end_like(status))
+}
+
+fn start_and_wait(
+    path: &Path,
+    command: &[OsString],
+    library: &Path,
+    variables: &[(&str, OsString)],
+) -> Result<ExitStatus> {
+    let mut preload = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    signals::step_back();
+    let mut child = Command::new(path)
+        .arg0(&command[0])
+        .args(&command[1..])
+        .envs(variables.iter().map(|(name, value)| (name, value)))
+        .env("LD_PRELOAD", preload)
+        .spawn()
+        .with_context(|| format!("cannot start {}", path.display()))?;
+    let pid = child.id().cast_signed();
+    signals::adopt(pid);
+    signals::wait_and_forget(pid).context("cannot wait for the program")?;
+    child.wait().context("cannot wait for the program")
+}
+
+/// One line: where the recording is and what to type next.
+fn report(template: &Path, started: i128) {
+    let made = recordings::made(template, started);
+    let shell = |path: &Path| shell_word(shorten(path).as_os_str());
+    match made.as_slice() {
+        [] => say(&format!("no recording was made at {}", terminal::clean(&template.to_string_lossy()))),
+        [one] => {
+            let path = shell(&one.path);
+            say(&format!("recorded {path} ({}); next: heaptrace server {path}", units::bytes(one.bytes)));
+        }
+        [first, .., last] => {
+            let bytes = made.iter().map(|one| one.bytes).sum();
+            say(&format!(
+                "made {} recordings ({}), {} to {}; next: heaptrace info {}",
+                made.len(),
+                units::bytes(bytes),
+                shell(&first.path),
+                shell(&last.path),
+                shell(&first.path),
+            ));
+        }
+    }
+}
+
+fn say(line: &str) {
+    eprintln!("heaptrace: {line}");
+}
+
+/// Relative to the current directory, if it is below.
+fn shorten(path: &Path) -> PathBuf {
+    let current = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(current).map_or_else(|_| path.to_owned(), Path::to_owned)
+}
+
+/// `text` as a shell would read it back.
+fn shell_word(text: &OsStr) -> String {
+    let text = terminal::clean(&text.to_string_lossy()).into_owned();
+    let plain = |c: char| c.is_alphanumeric() || "-_./+,:@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+fn end_like(status: ExitStatus) -> ExitCode {
+    if let Some(signal) = status.signal() {
+        signals::die_by(signal);
+        return ExitCode::from(128_u8.saturating_add(u8::try_from(signal).unwrap_or(127)));
+    }
+    ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+fn unix_ns() -> i128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i128::try_from(since.as_nanos()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_the_shell() {
+        for (text, word) in [("a/b-1.dat", "a/b-1.dat"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("", "''")] {
+            assert_eq!(shell_word(OsStr::new(text)), word);
+        }
+    }
+}

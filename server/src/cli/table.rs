@@ -1,0 +1,93 @@
+//! A table whose figures are aligned and whose last column takes what is left of the line.
+//!
+//! On a terminal the last column is cut to the width, marked by an ellipsis; in a pipe nothing is cut.
+
+use std::io::{self, Write};
+
+use super::terminal::{Role, Terminal, clean, truncate, width};
+
+/// Where a column's text sticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    /// Words.
+    Left,
+    /// Figures.
+    Right,
+}
+
+/// One cell: its text and looks.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    text: String,
+    role: Role,
+}
+
+impl Cell {
+    /// A cell; control characters in `text` are made visible.
+    pub fn new(role: Role, text: impl AsRef<str>) -> Self {
+        Self { text: clean(text.as_ref()).into_owned(), role }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::new(Role::Plain, text)
+    }
+}
+
+/// A table being filled.
+pub struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new(columns: &[(&'static str, Align)]) -> Self {
+        Self { columns: columns.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row; it has one cell for each column.
+    pub fn row(&mut self, cells: Vec<Cell>) {
+        debug_assert_eq!(cells.len(), self.columns.len());
+        self.rows.push(cells);
+    }
+
+    /// Writes heading and rows.
+    pub fn print(&self, terminal: &mut Terminal) -> io::Result<()> {
+        const GAP: usize = 2;
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|i| {
+                let cells = self.rows.iter().filter_map(|row| row.get(i)).map(|cell| width(&cell.text));
+                cells.chain([width(self.columns[i].0)]).max().unwrap_or(0)
+            })
+            .collect();
+        let before_last: usize = widths.iter().rev().skip(1).map(|width| width + GAP).sum();
+        // Below 20 columns a name says nothing: then the line may rather wrap.
+        let room = terminal.width().map(|columns| columns.saturating_sub(before_last).max(20));
+
+        let heading = self.columns.iter().map(|(name, _)| Cell::new(Role::Strong, name)).collect();
+        for row in [&heading].into_iter().chain(&self.rows) {
+            let mut line = String::new();
+            for (i, (cell, &(_, align))) in row.iter().zip(&self.columns).enumerate() {
+                let last = i + 1 == row.len();
+                let text = match room {
+                    Some(room) if last => truncate(&cell.text, room),
+                    _ => cell.text.as_str().into(),
+                };
+                let pad = " ".repeat(widths[i].saturating_sub(width(&text)));
+                let painted = terminal.paint(cell.role, &text).to_string();
+                match align {
+                    Align::Right => line.extend([pad.as_str(), &painted]),
+                    Align::Left if last => line.push_str(&painted),
+                    Align::Left => line.extend([painted.as_str(), &pad]),
+                }
+                if !last {
+                    line.push_str(&" ".repeat(GAP));
+                }
+            }
+            writeln!(terminal, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! Numbers for people: bytes in binary units, counts with separators, durations, percentages.
+
+/// `512 B`, `1.50 KiB`, `12.3 MiB`: three significant digits, binary units.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    // 1023.5 and above would be printed with four digits.
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{} {}", three_digits(value), UNITS[unit])
+}
+
+/// As [`bytes`], with a sign.
+pub fn signed_bytes(value: i64) -> String {
+    if value < 0 { format!("-{}", bytes(value.unsigned_abs())) } else { bytes(value.unsigned_abs()) }
+}
+
+/// `1,234,567`.
+pub fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// As [`count`], with a sign.
+pub fn signed_count(value: i64) -> String {
+    if value < 0 { format!("-{}", count(value.unsigned_abs())) } else { count(value.unsigned_abs()) }
+}
+
+/// `450 ns`, `12.3 ms`, `1.50 s`, `2 min 05 s`, `3 h 07 min`.
+pub fn duration(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..999_500 => format!("{} µs", three_digits(ns as f64 / 1e3)),
+        999_500..999_500_000 => format!("{} ms", three_digits(ns as f64 / 1e6)),
+        _ if seconds < 100 => format!("{} s", three_digits(ns as f64 / 1e9)),
+        _ if seconds < 3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// `12.34%` of `whole`; an empty whole has no share.
+pub fn percent(part: i64, whole: i64) -> String {
+    if whole == 0 {
+        return "0%".to_owned();
+    }
+    let share = part as f64 * 100.0 / whole as f64;
+    if share == 0.0 {
+        "0%".to_owned()
+    } else if share.abs() >= 99.995 {
+        format!("{share:.0}%")
+    } else {
+        format!("{share:.2}%")
+    }
+}
+
+fn three_digits(value: f64) -> String {
+    if value < 9.995 {
+        format!("{value:.2}")
+    } else if value < 99.95 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.0}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_three_digits_and_the_right_unit() {
+        for (value, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KiB"),
+            (1536, "1.50 KiB"),
+            (10 << 10, "10.0 KiB"),
+            (999 << 10, "999 KiB"),
+            (1000 << 10, "0.98 MiB"),
+            (1 << 20, "1.00 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(bytes(value), text);
+        }
+        assert_eq!(signed_bytes(-2048), "-2.00 KiB");
+        assert_eq!(signed_bytes(i64::MIN), "-8.00 EiB");
+    }
+
+    #[test]
+    fn counts_are_grouped() {
+        for (value, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(count(value), text);
+        }
+        assert_eq!(signed_count(-1000), "-1,000");
+    }
+
+    #[test]
+    fn durations_change_units_without_a_gap() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1.00 µs"),
+            (999_499, "999 µs"),
+            (999_500, "1.00 ms"),
+            (999_500_000, "1.00 s"),
+            (99_900_000_000, "99.9 s"),
+            (125_000_000_000, "2 min 05 s"),
+            (11_220_000_000_000, "3 h 07 min"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+    }
+
+    #[test]
+    fn shares() {
+        for (part, whole, text) in [(0, 0, "0%"), (1, 3, "33.33%"), (3, 3, "100%"), (-1, 2, "-50.00%")] {
+            assert_eq!(percent(part, whole), text);
+        }
+    }
+}
