@@ -1,1 +1,218 @@
-//! Placeholder while the workspace is laid out.
+//! The harness of the end-to-end tests: compile a small program, run it plain and traced, ask `heaptrace` about it.
+//!
+//! The programs lie in `tests/programs` and print their own ground truth. The recorder and `heaptrace` are the release
+//! builds that `make build` makes; a test that cannot find them fails and says so.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The workspace's root.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace").to_path_buf()
+}
+
+fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+fn artifact(name: &str) -> PathBuf {
+    let path = target().join("release").join(name);
+    assert!(path.exists(), "{} is missing: run `make build` first", path.display());
+    path
+}
+
+/// `libtracehound.so`.
+#[must_use]
+pub fn library() -> PathBuf {
+    artifact("libtracehound.so")
+}
+
+/// The `heaptrace` binary.
+#[must_use]
+pub fn heaptrace() -> PathBuf {
+    artifact("heaptrace")
+}
+
+/// Compiles `tests/programs/<source>` with `flags`; the result is shared by all tests that ask for the same.
+#[must_use]
+pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
+    static LOCK: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let from = root().join("tests/programs").join(source);
+    let (stem, extension) = source.rsplit_once('.').expect("a source file has an extension");
+    let tag: String = flags.concat().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let folder = target().join("test-programs");
+    std::fs::create_dir_all(&folder).expect("the target folder can be written");
+    let to = folder.join(format!("{}-{extension}-{tag}", stem.replace('/', "-")));
+    let age = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
+    if age(&to) > age(&from) {
+        return to;
+    }
+    let unfinished = to.with_extension(format!("{}", std::process::id()));
+    let mut command = match extension {
+        "c" => Command::new("cc"),
+        "cpp" => Command::new("c++"),
+        "rs" => Command::new("rustc"),
+        other => panic!("no compiler is known for .{other}"),
+    };
+    if extension == "rs" {
+        command.args(["--edition", "2024", "-g"]).args(flags).arg("-o").arg(&unfinished).arg(&from);
+    } else {
+        // The source comes before the flags so that -l options find their users.
+        command.args(["-g", "-Wall", "-o"]).arg(&unfinished).arg(&from).args(flags).arg("-pthread");
+    }
+    let output = command.output().expect("a compiler is installed");
+    assert!(output.status.success(), "{source} does not compile:\n{}", String::from_utf8_lossy(&output.stderr));
+    std::fs::rename(&unfinished, &to).expect("the target folder can be written");
+    to
+}
+
+/// One traced run and where its recordings lie.
+#[derive(Debug)]
+pub struct Traced {
+    /// Working folder of the run; removed with this value.
+    pub folder: TempDir,
+    /// What the program printed and how it ended.
+    pub output: Output,
+}
+
+/// A command in a new folder of its own, with the recorder preloaded.
+#[must_use]
+pub fn traced_command(program: impl AsRef<OsStr>, args: &[&str]) -> (Command, TempDir) {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let mut command = Command::new(program);
+    command.args(args).current_dir(folder.path()).env("LD_PRELOAD", library());
+    (command, folder)
+}
+
+/// Runs a program with the recorder preloaded and the given `TRACEHOUND_*` variables.
+#[must_use]
+pub fn trace(program: impl AsRef<OsStr>, args: &[&str], variables: &[(&str, &str)]) -> Traced {
+    let (mut command, folder) = traced_command(program, args);
+    let output = command.envs(variables.iter().copied()).output().expect("the program can be started");
+    Traced { folder, output }
+}
+
+/// Runs a program without the recorder, in a new folder.
+#[must_use]
+pub fn plain(program: impl AsRef<OsStr>, args: &[&str], variables: &[(&str, &str)]) -> Output {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    Command::new(program)
+        .args(args)
+        .current_dir(folder.path())
+        .envs(variables.iter().copied())
+        .output()
+        .expect("the program can be started")
+}
+
+impl Traced {
+    /// All recordings in the run's folder, sorted by name.
+    #[must_use]
+    pub fn recordings(&self) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = std::fs::read_dir(self.folder.path())
+            .expect("the run's folder can be read")
+            .map(|entry| entry.expect("the run's folder can be read").path())
+            .filter(|path| path.extension() == Some(OsStr::new("dat")))
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// The only recording of the run.
+    #[must_use]
+    pub fn recording(&self) -> PathBuf {
+        let found = self.recordings();
+        assert_eq!(found.len(), 1, "one recording expected, found {found:?}; stderr: {}", self.stderr());
+        found.into_iter().next().expect("its length was checked")
+    }
+
+    /// What the program wrote to standard output.
+    #[must_use]
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
+    /// What the program wrote to standard error.
+    #[must_use]
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    /// `heaptrace info --json`.
+    #[must_use]
+    pub fn info(&self) -> Value {
+        json(&["info"], &self.recording())
+    }
+
+    /// `heaptrace leaks --json`.
+    #[must_use]
+    pub fn leaks(&self) -> Value {
+        json(&["leaks"], &self.recording())
+    }
+
+    /// `heaptrace dump`, line by line.
+    #[must_use]
+    pub fn dump(&self) -> Vec<Value> {
+        dump(&self.recording())
+    }
+}
+
+/// Runs `heaptrace ARGS… FILE` and returns how it ended.
+#[must_use]
+pub fn ask(args: &[&str], file: &Path) -> Output {
+    Command::new(heaptrace()).args(args).arg(file).output().expect("heaptrace can be started")
+}
+
+/// Runs `heaptrace ARGS… FILE --json`, which must succeed, and parses the document.
+#[must_use]
+pub fn json(args: &[&str], file: &Path) -> Value {
+    let mut args = args.to_vec();
+    args.push("--json");
+    let output = ask(&args, file);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "heaptrace {args:?} {} failed: {stderr}", file.display());
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("heaptrace {args:?}: no JSON ({e})"))
+}
+
+/// `heaptrace dump FILE`, line by line.
+#[must_use]
+pub fn dump(file: &Path) -> Vec<Value> {
+    let output = ask(&["dump"], file);
+    assert!(output.status.success(), "heaptrace dump failed: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("no JSON ({e}): {line}")))
+        .collect()
+}
+
+/// A number in a JSON document by path, e.g. `number(&info, "/allocations/bytes")`.
+#[must_use]
+pub fn number(document: &Value, path: &str) -> u64 {
+    document
+        .pointer(path)
+        .and_then(Value::as_u64)
+        .unwrap_or_else(|| panic!("{path} is no number in {document}"))
+}
+
+/// Function names of a stack in a JSON document, leaf first, unknown ones as `?`.
+#[must_use]
+pub fn functions(stack: &Value) -> Vec<String> {
+    let frames = stack.as_array().unwrap_or_else(|| panic!("no stack: {stack}"));
+    frames.iter().map(|frame| frame["function"].as_str().unwrap_or("?").to_owned()).collect()
+}
+
+/// Waits until `done` says so; fails after `limit`.
+pub fn wait_for(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < limit, "{what} did not happen within {limit:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

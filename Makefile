@@ -1,0 +1,64 @@
+# The two commands of the README, and the chores. On a new machine `make demo` and `make test` install what is missing.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := build
+
+PREFIX ?= /usr/local
+SERVE ?= 1
+PORT ?= 8080
+RELEASE := target/release
+
+WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -type f -print 2>/dev/null)
+
+.PHONY: build web demo test test-rust test-web test-page lint bench fuzz install clean help
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+build: web ## libtracehound.so and heaptrace with the page embedded, in target/release
+	cargo build --release -p tracehound-preload -p tracehound-server
+
+web: web/dist/index.html
+
+web/node_modules/.package-lock.json: web/package-lock.json
+	cd web && npm ci --no-audit --no-fund --loglevel=error
+
+web/dist/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
+	cd web && npm run build --silent
+
+demo: build ## record two real programs, print the leak report, serve both (SERVE=0: stop after the report)
+	tests/demo.sh "$(SERVE)" "$(PORT)"
+
+test: test-rust test-web test-page ## every test of every part
+
+test-rust: build
+	tests/needs.sh
+	cargo test --workspace
+
+test-web: web
+	cd web && npm test --silent
+
+test-page: build
+	tests/needs.sh
+	tests/page.sh
+
+lint: web/node_modules/.package-lock.json ## formatting, clippy, types, Biome
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cd web && npm run lint --silent
+
+bench: build ## numbers and ratios: the recorder's cost, ingest, queries
+	tests/bench.sh
+
+fuzz: ## every decoder against damaged input, for FUZZ_SECONDS (default 60) each
+	tests/fuzz.sh
+
+install: build ## into PREFIX (default /usr/local)
+	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" "$(DESTDIR)$(PREFIX)/include"
+	install -m 755 $(RELEASE)/heaptrace "$(DESTDIR)$(PREFIX)/bin/"
+	install -m 755 $(RELEASE)/libtracehound.so "$(DESTDIR)$(PREFIX)/lib/"
+	install -m 644 preload/include/tracehound.h "$(DESTDIR)$(PREFIX)/include/"
+
+clean:
+	cargo clean
+	rm -rf web/dist web/node_modules

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Records a leaking Rust program and a real one, prints the leak report, then serves both (first argument 0: does not).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+serve=${1:-1}
+port=${2:-8080}
+release=${CARGO_TARGET_DIR:-target}/release
+out=target/demo
+rm -rf "$out"
+mkdir -p "$out"
+
+echo "== compiling the leaking program (tests/programs/leak.rs)"
+rustc --edition 2024 -g -O -o "$out/leak" tests/programs/leak.rs
+
+echo "== recording it for three seconds"
+"$release/heaptrace" run -o "$out/memory-leak.dat" -- "$out/leak" 3000
+
+echo
+echo "== recording python3 at work: building, dumping and parsing JSON"
+PYTHONMALLOC=malloc "$release/heaptrace" run -o "$out/memory-python.dat" -- python3 tests/programs/work.py
+
+echo
+"$release/heaptrace" info "$out/memory-python.dat"
+echo
+"$release/heaptrace" leaks "$out/memory-leak.dat"
+
+if [ "$serve" = 0 ]; then
+    exit 0
+fi
+echo
+exec "$release/heaptrace" server "$out/memory-leak.dat" "$out/memory-python.dat" --port "$port"

@@ -1,0 +1,137 @@
+//! The repository keeps its own rules: arrows between crates and modules, no panics in the traced process, true paths
+//! in the docs.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use tracehound_tests::root;
+
+fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let name = entry.file_name();
+            if path.is_dir() {
+                if !["target", "node_modules", "dist", ".git"].iter().any(|skip| name == *skip) {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|e| e == extension) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The part of a Rust file before its unit tests.
+fn without_tests(text: &str) -> &str {
+    text.find("#[cfg(test)]").map_or(text, |at| &text[..at])
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+#[test]
+fn crates_depend_only_downwards() {
+    // preload → collector → format ← server; nobody depends on preload or server.
+    let allowed: [(&str, &[&str]); 4] = [
+        ("format", &[]),
+        ("collector", &["tracehound-format"]),
+        ("preload", &["tracehound-collector", "tracehound-format"]),
+        ("server", &["tracehound-format"]),
+    ];
+    for (name, may_use) in allowed {
+        let manifest = read(&root().join(name).join("Cargo.toml"));
+        let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or("");
+        let dependencies = dependencies.split("\n[").next().unwrap_or("");
+        let uses: Vec<&str> = dependencies
+            .lines()
+            .filter_map(|line| line.split(['.', ' ', '=']).next())
+            .filter(|dependency| dependency.starts_with("tracehound-"))
+            .collect();
+        for dependency in uses {
+            assert!(may_use.contains(&dependency), "{name} must not depend on {dependency}");
+        }
+    }
+}
+
+/// No file below `folder` mentions any of `forbidden`, unit tests aside.
+fn never_mentions(folder: &str, forbidden: &[&str]) {
+    for path in files_below(&root().join(folder), "rs") {
+        let text = read(&path);
+        for (number, line) in without_tests(&text).lines().enumerate() {
+            let code = line.split("//").next().unwrap_or("");
+            for word in forbidden {
+                assert!(!code.contains(word), "{}:{}: must not use {word}", relative(&path), number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn modules_point_one_way() {
+    never_mentions("collector/src/hot", &["crate::background"]);
+    never_mentions("collector/src/background", &["crate::hot"]);
+    never_mentions("collector/src/shared", &["crate::hot", "crate::background"]);
+    never_mentions("server/src/trace", &["crate::query", "crate::http", "crate::cli", "crate::export"]);
+    never_mentions("server/src/ingest", &["crate::query", "crate::http", "crate::cli", "crate::export"]);
+    never_mentions("server/src/query", &["crate::http", "crate::cli", "crate::export", "crate::ingest"]);
+    never_mentions("server/src/api", &["crate::"]);
+    never_mentions("server/src/export", &["crate::http", "crate::cli"]);
+    never_mentions("server/src/http", &["crate::cli"]);
+}
+
+#[test]
+fn nothing_in_the_traced_process_can_panic_by_word() {
+    let words = [".unwrap()", ".expect(", "panic!(", "todo!(", "unimplemented!(", "unreachable!(", "assert!("];
+    for folder in ["collector/src", "preload/src"] {
+        for path in files_below(&root().join(folder), "rs") {
+            let text = read(&path);
+            for (number, line) in without_tests(&text).lines().enumerate() {
+                let code = line.split("//").next().unwrap_or("");
+                // An assertion in a constant is checked by the compiler.
+                if code.contains("const _: () = assert!(") || code.contains("debug_assert!(") {
+                    continue;
+                }
+                for word in words {
+                    assert!(!code.contains(word), "{}:{}: {word}", relative(&path), number + 1);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn paths_named_in_the_docs_exist() {
+    let mut documents = files_below(&root().join("docs"), "md");
+    documents.extend(["README.md", "CHANGELOG.md"].map(|name| root().join(name)));
+    let folders: BTreeSet<&str> =
+        ["collector", "docs", "format", "preload", "server", "tests", "web"].into_iter().collect();
+    let mut checked = 0;
+    for document in documents {
+        let text = read(&document);
+        for span in text.split('`').skip(1).step_by(2) {
+            let path = span.split(['#', ':', ' ']).next().unwrap_or("");
+            let first = path.split('/').next().unwrap_or("");
+            // Build results and patterns are not in the tree.
+            if !folders.contains(first) || !path.contains('/') || path.contains(['*', '{', '<', '…', '%']) {
+                continue;
+            }
+            if path.starts_with("web/dist") || path.starts_with("web/node_modules") {
+                continue;
+            }
+            assert!(root().join(path).exists(), "{}: `{path}` does not exist", relative(&document));
+            checked += 1;
+        }
+    }
+    assert!(checked > 10, "only {checked} paths were checked: the pattern no longer fits the docs");
+}
