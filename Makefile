@@ -50,7 +50,7 @@ lint: web/node_modules/.package-lock.json ## formatting, clippy, types, Biome
 bench: build ## numbers and ratios: the recorder's cost, ingest, queries
 	tests/bench.sh
 
-fuzz: ## every decoder against damaged input, for FUZZ_SECONDS (default 60) each
+fuzz: ## every decoder against hostile input, FUZZ_CASES (default 200000) cases each
 	tests/fuzz.sh
 
 install: build ## into PREFIX (default /usr/local)

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# The page in a real Chromium against the real server: records, serves, runs web/e2e.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+release=$PWD/${CARGO_TARGET_DIR:-target}/release
+out=$(mktemp -d)
+log=$out/server.log
+server=0
+finish() {
+    if [ "$server" != 0 ]; then kill "$server" 2>/dev/null || true; fi
+    rm -rf "$out"
+}
+trap finish EXIT
+
+rustc --edition 2024 -g -O -o "$out/leak" tests/programs/leak.rs
+"$release/heaptrace" run -o "$out/memory-leak.dat" -- "$out/leak" 1500 >/dev/null 2>&1
+PYTHONMALLOC=malloc "$release/heaptrace" run -o "$out/memory-python.dat" -- python3 tests/programs/work.py >/dev/null 2>&1
+
+# Port 0: the system chooses; the server prints the address that it got.
+"$release/heaptrace" server "$out/memory-leak.dat" "$out/memory-python.dat" --port 0 >"$log" 2>&1 &
+server=$!
+url=
+for _ in $(seq 200); do
+    url=$(grep -oE 'http://[0-9.:]+' "$log" | head -1 || true)
+    [ -z "$url" ] || break
+    sleep 0.1
+done
+if [ -z "$url" ]; then
+    echo "the server did not print its address:" >&2
+    cat "$log" >&2
+    exit 1
+fi
+cd web
+HEAPTRACE_URL=$url HEAPTRACE=$release/heaptrace TRACEHOUND_LIBRARY=$release/libtracehound.so npm run e2e --silent
