@@ -1,0 +1,173 @@
+//! Event time: raw ticks whose order at equal addresses is the true order across threads.
+//!
+//! An allocation is stamped *after* the allocator returned and a free *before* it is called. On x86-64 the first
+//! needs `rdtscp`: it waits for the loads before it, so the stamp cannot be older than the block's hand-over. The
+//! second needs no fence: a store becomes visible only after the instructions before it have retired, so plain
+//! `rdtsc` is never younger than the hand-over.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+/// Ticks are shifted right by this many bits: the counters of today's CPUs step by 16 and more.
+#[cfg(target_arch = "x86_64")]
+pub const SHIFT: u32 = 4;
+/// Ticks are as they are read.
+#[cfg(not(target_arch = "x86_64"))]
+pub const SHIFT: u32 = 0;
+
+/// Where ticks come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Source {
+    /// The CPU's counter: invariant, and synchronised between CPUs as the kernel has found out.
+    Counter = 0,
+    /// `clock_gettime(CLOCK_MONOTONIC)`, in nanoseconds.
+    Monotonic = 1,
+}
+
+static SOURCE: AtomicU8 = AtomicU8::new(Source::Monotonic as u8);
+
+/// Chooses the source. Call it once, before the first stamp.
+pub fn init() -> Source {
+    let source = if has_reliable_counter() { Source::Counter } else { Source::Monotonic };
+    SOURCE.store(source as u8, Ordering::Release);
+    source
+}
+
+/// The source in use.
+pub fn source() -> Source {
+    if SOURCE.load(Ordering::Relaxed) == Source::Counter as u8 { Source::Counter } else { Source::Monotonic }
+}
+
+/// The time of an allocation: call it directly after the allocator returned.
+#[inline(always)]
+pub fn now_after_alloc() -> u64 {
+    if SOURCE.load(Ordering::Relaxed) == Source::Counter as u8 { counter::ordered() >> SHIFT } else { monotonic_ticks() }
+}
+
+/// The time of a free: call it directly before the allocator.
+#[inline(always)]
+pub fn now_before_free() -> u64 {
+    if SOURCE.load(Ordering::Relaxed) == Source::Counter as u8 { counter::plain() >> SHIFT } else { monotonic_ticks() }
+}
+
+/// One instant, read from all clocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// In the unit of the stamps.
+    pub ticks: u64,
+    /// CLOCK_MONOTONIC.
+    pub monotonic_ns: u64,
+    /// CLOCK_REALTIME.
+    pub realtime_ns: u64,
+}
+
+/// Reads all clocks as close together as can be had in a few tries.
+pub fn sample() -> Sample {
+    let mut best = None::<(u64, Sample)>;
+    for _ in 0..8 {
+        let before = now_after_alloc();
+        let monotonic_ns = clock_ns(libc::CLOCK_MONOTONIC);
+        let realtime_ns = clock_ns(libc::CLOCK_REALTIME);
+        let after = now_after_alloc();
+        let width = after.wrapping_sub(before);
+        if best.is_none_or(|(narrowest, _)| width < narrowest) {
+            best = Some((width, Sample { ticks: before.wrapping_add(width / 2), monotonic_ns, realtime_ns }));
+        }
+    }
+    best.map_or(Sample { ticks: 0, monotonic_ns: 0, realtime_ns: 0 }, |(_, sample)| sample)
+}
+
+#[cold]
+#[inline(never)]
+fn monotonic_ticks() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC) >> SHIFT
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writes; the vdso's function neither allocates nor locks. Both clocks exist on
+    // every Linux.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+#[cfg(target_arch = "x86_64")]
+mod counter {
+    /// Read after all loads before it.
+    #[inline(always)]
+    pub fn ordered() -> u64 {
+        let mut cpu = 0;
+        // SAFETY: `init` has seen that the CPU has rdtscp.
+        unsafe { core::arch::x86_64::__rdtscp(&raw mut cpu) }
+    }
+
+    /// Read at any place before the next store becomes visible.
+    #[inline(always)]
+    pub fn plain() -> u64 {
+        // SAFETY: every x86-64 CPU has rdtsc; where the kernel forbids it, `init` has chosen another source.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod counter {
+    /// Read after all instructions before it.
+    #[inline(always)]
+    pub fn ordered() -> u64 {
+        let ticks;
+        // SAFETY: reads the virtual counter, which Linux opens to user space.
+        unsafe { core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack, nomem)) };
+        ticks
+    }
+
+    /// Read before the instructions after it.
+    #[inline(always)]
+    pub fn plain() -> u64 {
+        let ticks;
+        // SAFETY: as above. Stores may pass a counter read here, so the barrier follows it.
+        unsafe { core::arch::asm!("mrs {}, cntvct_el0", "isb", out(reg) ticks, options(nostack, nomem)) };
+        ticks
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_reliable_counter() -> bool {
+    use core::arch::x86_64::__cpuid;
+    const PR_GET_TSC: libc::c_int = 25;
+    const PR_TSC_ENABLE: libc::c_int = 1;
+    let mut mode: libc::c_int = 0;
+    // SAFETY: `mode` is valid for the int that the call writes.
+    let asked = unsafe { libc::prctl(PR_GET_TSC, &raw mut mode) };
+    if asked == 0 && mode != PR_TSC_ENABLE {
+        return false;
+    }
+    let extended = __cpuid(0x8000_0000).eax;
+    if extended < 0x8000_0007 {
+        return false;
+    }
+    let rdtscp = __cpuid(0x8000_0001).edx & 1 << 27 != 0;
+    let invariant = __cpuid(0x8000_0007).edx & 1 << 8 != 0;
+    rdtscp && invariant && kernel_trusts_counter()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_reliable_counter() -> bool {
+    // The generic timer is one system-wide counter by architecture.
+    true
+}
+
+/// Whether the kernel itself keeps time by the TSC: it has then checked that all CPUs agree. Under a hypervisor's
+/// paravirtual clock, which is computed from the TSC, it says so by calling the clock stable; there the TSC is used
+/// as well if the CPU promises an invariant one.
+#[cfg(target_arch = "x86_64")]
+fn kernel_trusts_counter() -> bool {
+    use rustix::fs::{Mode, OFlags, open};
+    let path = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let Ok(file) = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+        // No sysfs, as in many containers: the CPU's promise must do.
+        return true;
+    };
+    let mut name = [0u8; 32];
+    let length = rustix::io::read(&file, &mut name).unwrap_or(0);
+    matches!(name.get(..length), Some(b"tsc\n" | b"kvm-clock\n" | b"hyperv_clocksource_tsc_page\n"))
+}

@@ -1,0 +1,106 @@
+//! Turns a row of unwind information into a [`Rule`].
+
+use super::super::rule::{Kind, Rule};
+use super::bytes::Bytes;
+use super::entry::Entry;
+use super::expression::{Machine, evaluate};
+use super::program::{Cfa, Expression, Recovery, ShortRow, register, row_at};
+
+/// `DW_OP_breg7 (rsp) 160, DW_OP_deref`: the CFA of glibc's signal frame, rsp as the ucontext holds it.
+const SIGNAL_CFA: [u8; 4] = [0x77, 0xa0, 0x01, 0x06];
+const BREG_RBP: u8 = 0x76;
+const DEREF: u8 = 0x06;
+
+/// The rule for `pc`, an address inside the calling (or interrupted) instruction that `entry` covers.
+/// `window` is the readable memory that holds the expressions of `entry`.
+pub fn compile(entry: &Entry, window: Bytes, pc: u64) -> Rule {
+    if entry.return_register != register::RETURN {
+        return Rule::GENERAL;
+    }
+    match row_at::<ShortRow, 8>(entry, pc) {
+        Some(row) => from_row(&row, entry.signal, window, pc).unwrap_or(Rule::GENERAL),
+        None => Rule::GENERAL,
+    }
+}
+
+fn from_row(row: &ShortRow, signal: bool, window: Bytes, pc: u64) -> Option<Rule> {
+    if signal {
+        let Cfa::Expression(cfa) = row.cfa else { return None };
+        return is_bytes(cfa, window, &SIGNAL_CFA).then_some(Rule::SIGNAL);
+    }
+    match row.return_address {
+        Recovery::Undefined => return Some(Rule::END),
+        Recovery::Offset(-8) => {}
+        _ => return None,
+    }
+    if let Cfa::Expression(cfa) = row.cfa
+        && let Some(offset) = rbp_deref(cfa, window)
+    {
+        let Recovery::Expression(rbp) = row.rbp else { return None };
+        return is_bytes(rbp, window, &[BREG_RBP, 0]).then(|| Rule::pack(Kind::Drap, offset.wrapping_neg(), 0));
+    }
+    let m = match row.rbp {
+        Recovery::Unset | Recovery::Same | Recovery::Undefined => 0,
+        // At CFA - 8 lies the return address.
+        Recovery::Offset(offset) if offset < -8 => offset.wrapping_neg(),
+        _ => return None,
+    };
+    match row.cfa {
+        Cfa::Register { register: register::RSP, offset } => Some(Rule::pack(Kind::Sp, offset, m)),
+        Cfa::Register { register: register::RBP, offset } => Some(Rule::pack(Kind::Frame, offset, m)),
+        Cfa::Register { .. } => None,
+        Cfa::Expression(cfa) => Some(Rule::pack(Kind::Sp, distance_from_rsp(cfa, window, pc)?, m)),
+    }
+}
+
+fn code(expression: Expression, window: Bytes) -> Option<Bytes> {
+    let mut cursor = window;
+    cursor.split(expression.at.checked_sub(window.position())?)?;
+    let length = cursor.uleb()?;
+    cursor.split(length)
+}
+
+fn is_bytes(expression: Expression, window: Bytes, expected: &[u8]) -> bool {
+    let Some(mut code) = code(expression, window) else { return false };
+    expected.iter().all(|byte| code.u8() == Some(*byte)) && code.is_empty()
+}
+
+/// `offset` of the expression `*(rbp + offset)`.
+fn rbp_deref(expression: Expression, window: Bytes) -> Option<i64> {
+    let mut code = code(expression, window)?;
+    if code.u8()? != BREG_RBP {
+        return None;
+    }
+    let offset = code.sleb()?;
+    (code.u8()? == DEREF && code.is_empty()).then_some(offset)
+}
+
+/// The constant `CFA - rsp` of an expression that uses rsp, rip and constants only, as PLT entries have:
+/// computed for values of rsp that differ in all their parts, it must come out the same.
+fn distance_from_rsp(expression: Expression, window: Bytes, pc: u64) -> Option<i64> {
+    struct Flat {
+        rsp: u64,
+        rip: u64,
+    }
+    impl Machine for Flat {
+        fn register(&self, number: u64) -> Option<u64> {
+            match number {
+                register::RSP => Some(self.rsp),
+                register::RETURN => Some(self.rip),
+                _ => None,
+            }
+        }
+
+        fn load(&mut self, _: u64, _: u8) -> Option<u64> {
+            None
+        }
+    }
+    let code = code(expression, window)?;
+    let distance = |rsp: u64| {
+        let cfa = evaluate(code, None, &mut Flat { rsp, rip: pc })?;
+        Some(cfa.wrapping_sub(rsp) as i64)
+    };
+    let first = distance(0x1000)?;
+    let constant = distance(0x7ffd_1234_5678)? == first && distance(0x5555_aaaa_9990)? == first;
+    constant.then_some(first)
+}

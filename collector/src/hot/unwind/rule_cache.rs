@@ -1,0 +1,104 @@
+//! The process-wide cache of rules: 32,768 words, direct-mapped, read with one relaxed load.
+//!
+//! ```text
+//! word   | pc >> 15: 32 bits | rule: 32 bits |        index = low 15 bits of pc, mixed with the upper ones
+//! ```
+//!
+//! A word is one atomic, so nobody sees half of it. The index and the tag together give the PC back, which lets
+//! [`forget`] drop the rules of a range of code.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use super::cfi::bytes::Bytes;
+use super::cfi::{compile, index};
+use super::rule::{Kind, Rule};
+use crate::shared::code;
+
+const BITS: u32 = 15;
+const SIZE: usize = 1 << BITS;
+const MASK: u64 = SIZE as u64 - 1;
+
+static RULES: [AtomicU64; SIZE] = [const { AtomicU64::new(0) }; SIZE];
+static FILLS: AtomicU32 = AtomicU32::new(0);
+
+/// The rule for a frame whose `pc` is a return address (or an interrupted address plus one).
+#[inline(always)]
+pub fn rule_of(pc: u64) -> Rule {
+    let word = RULES[slot_of(pc)].load(Ordering::Relaxed);
+    if word >> 32 == pc >> BITS { Rule(word as u32) } else { fill(pc) }
+}
+
+/// Rules computed so far.
+pub fn fills() -> u32 {
+    FILLS.load(Ordering::Relaxed)
+}
+
+/// Drops the rules of PCs in `range`. The epoch must have moved before.
+pub fn forget(range: Range<u64>) {
+    fence(Ordering::SeqCst);
+    for (slot, word) in RULES.iter().enumerate() {
+        let value = word.load(Ordering::Relaxed);
+        if value != 0 && range.contains(&pc_of(slot, value)) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[inline(always)]
+fn slot_of(pc: u64) -> usize {
+    ((pc ^ (pc >> BITS) ^ (pc >> 26)) & MASK) as usize
+}
+
+fn pc_of(slot: usize, word: u64) -> u64 {
+    let upper = word >> 32 << BITS;
+    upper | ((slot as u64 ^ (upper >> BITS) ^ (upper >> 26)) & MASK)
+}
+
+#[cold]
+#[inline(never)]
+fn fill(pc: u64) -> Rule {
+    let epoch = code::epoch();
+    let rule = compute(pc);
+    FILLS.fetch_add(1, Ordering::Relaxed);
+    if pc >> 47 == 0 && rule.kind() != Kind::Missing {
+        let word = (pc >> BITS) << 32 | u64::from(rule.0);
+        let slot = &RULES[slot_of(pc)];
+        slot.store(word, Ordering::Relaxed);
+        // Whoever changes code moves the epoch first and drops rules then: either it sees this rule, or this
+        // sees the new epoch.
+        fence(Ordering::SeqCst);
+        if code::epoch() != epoch {
+            let _ = slot.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+    rule
+}
+
+/// Computes the rule from the unwind information around `pc`.
+pub fn compute(pc: u64) -> Rule {
+    let inside = pc.wrapping_sub(1);
+    let Some(object) = code::object_at(inside) else { return Rule::UNKNOWN };
+    let segment = |address: u64| {
+        let (start, end) = object.segment(address)?;
+        // SAFETY: a readable segment of a loaded object, which `pc`, a caller of ours, keeps loaded.
+        Some(unsafe { Bytes::new(start, end, 0) })
+    };
+    match index::lookup(object.frame_header, inside, segment) {
+        Some((entry, window)) => compile::compile(&entry, window, inside),
+        None => Rule::UNKNOWN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slot_and_tag_give_the_pc_back() {
+        for pc in [1, 0x7fff, 0x8000, 0x5555_1234_5678, 0x7fff_ffff_ffff, 0x7f12_3456_789a] {
+            let word = (pc >> BITS) << 32 | 1;
+            assert_eq!(pc_of(slot_of(pc), word), pc, "{pc:#x}");
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! Unwinding frame by frame, where no verified chain has the answer; what is found becomes a chain.
+
+use super::forest::{self, Forest, Frame, Record, ucontext};
+use super::memory::Array;
+use super::rule::{Kind, Rule};
+use super::rule_cache::rule_of;
+use super::stack::{OwnStack, Readable};
+use super::{Caller, Captured, GUESSED, SLOW, TRUNCATED};
+use crate::shared::call_tree::{CallTree, NodeId};
+use crate::shared::code;
+
+/// A frame's state: all that the fast rules depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    pub pc: u64,
+    pub sp: u64,
+    pub rbp: u64,
+}
+
+/// Where one step leads.
+pub enum Step {
+    Out(State),
+    /// The frame was the outermost one.
+    End,
+    /// The rule needs the general unwinder.
+    General,
+    /// What the rule leads to cannot be a frame. `pure`: for the state's sake alone.
+    Cut { pure: bool },
+}
+
+unsafe fn load(address: u64) -> u64 {
+    // SAFETY: by the caller.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
+/// One step outwards from `state` by `rule`. Changes `readable` when the step leads to another stack.
+///
+/// # Safety
+/// `readable` must hold what may be read from the frame on, and the frame must be one of the running thread.
+#[inline(always)]
+pub unsafe fn step(rule: Rule, state: State, readable: &mut Readable, own: &mut OwnStack) -> Step {
+    let State { sp, rbp, .. } = state;
+    let base = match rule.kind() {
+        Kind::Sp => sp,
+        Kind::Frame => rbp,
+        // SAFETY: as the caller promises.
+        _ => return unsafe { step_oddly(rule, state, readable, own) },
+    };
+    let cfa = base.wrapping_add(rule.n());
+    if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) {
+        return Step::Cut { pure: readable.is_own() };
+    }
+    let saved = rule.m();
+    if saved > cfa - sp {
+        return Step::Cut { pure: true };
+    }
+    // SAFETY: `sp..cfa` is readable, and both words lie in it.
+    unsafe {
+        let rbp = if saved != 0 { load(cfa - saved) } else { rbp };
+        Step::Out(State { pc: load(cfa - 8), sp: cfa, rbp })
+    }
+}
+
+/// Realigned and signal frames, and the ends.
+///
+/// # Safety
+/// As for [`step`].
+#[cold]
+unsafe fn step_oddly(rule: Rule, state: State, readable: &mut Readable, own: &mut OwnStack) -> Step {
+    let State { sp, rbp, .. } = state;
+    match rule.kind() {
+        Kind::Drap => {
+            let slot = rbp.wrapping_sub(rule.n());
+            if rbp & 7 != 0 || slot < sp || slot > rbp || !readable.holds(sp, rbp.wrapping_add(8)) {
+                return Step::Cut { pure: false };
+            }
+            // SAFETY: `sp..rbp + 8` is readable and holds both words.
+            let (cfa, outer_rbp) = unsafe { (load(slot), load(rbp)) };
+            if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) {
+                return Step::Cut { pure: false };
+            }
+            // SAFETY: `sp..cfa` is readable.
+            Step::Out(State { pc: unsafe { load(cfa - 8) }, sp: cfa, rbp: outer_rbp })
+        }
+        Kind::Signal => {
+            if sp & 7 != 0 || !readable.holds(sp, sp.wrapping_add(ucontext::BYTES)) {
+                return Step::Cut { pure: false };
+            }
+            // SAFETY: the ucontext is readable.
+            let (pc, outer_sp, rbp) =
+                unsafe { (load(sp + ucontext::RIP), load(sp + ucontext::RSP), load(sp + ucontext::RBP)) };
+            let Some(there) = Readable::at(own, outer_sp, readable.budget()) else {
+                return Step::Cut { pure: false };
+            };
+            *readable = there;
+            // Plus one, so that a look-up at pc - 1 finds the interrupted instruction.
+            Step::Out(State { pc: pc.wrapping_add(1), sp: outer_sp, rbp })
+        }
+        Kind::End => Step::End,
+        Kind::General => Step::General,
+        _ => Step::Cut { pure: false },
+    }
+}
+
+/// The step of code without unwind information, as if it kept frame pointers.
+///
+/// # Safety
+/// As for [`step`].
+pub unsafe fn guess(state: State, readable: &mut Readable) -> Step {
+    let State { sp, rbp, .. } = state;
+    if rbp == 0 {
+        return Step::End;
+    }
+    if rbp & 7 != 0 || rbp < sp || !readable.holds(sp, rbp.wrapping_add(16)) {
+        return Step::Cut { pure: readable.is_own() };
+    }
+    // SAFETY: `sp..rbp + 16` is readable.
+    let (pc, outer_rbp) = unsafe { (load(rbp + 8), load(rbp)) };
+    if !(4096..1 << 47).contains(&pc) {
+        return Step::Cut { pure: false };
+    }
+    Step::Out(State { pc, sp: rbp + 16, rbp: outer_rbp })
+}
+
+/// What a walk found; its frames are in the scratch array.
+struct Walk {
+    frames: usize,
+    end: End,
+    /// Whether the frames depend on nothing but the top state and the words that their checks name.
+    pure: bool,
+}
+
+enum End {
+    /// Called from the frame of this record, whose chain holds.
+    Joined(*mut Record),
+    /// At the end of the stack, or where it was cut.
+    Outermost,
+    /// In a frame that needs the general unwinder.
+    General,
+}
+
+/// The long way: unwinds, joins what is known, remembers the rest.
+///
+/// # Safety
+/// As for [`Unwinder::capture`](super::Unwinder::capture).
+pub unsafe fn learn(
+    forest: &mut Forest,
+    own: &mut OwnStack,
+    scratch: &mut Array<Frame>,
+    tree: &CallTree,
+    caller: Caller,
+) -> Captured {
+    let loader = code::in_loader(caller.pc);
+    if loader {
+        code::code_changed();
+    }
+    forest.enter_epoch(code::epoch());
+    // SAFETY: as the caller promises.
+    let mut found = unsafe { walk(forest, own, scratch, caller) };
+    if found.pure && found.frames > forest.room() && forest.make_room(found.frames, tree) {
+        // Records have moved or are gone: what was joined is stale.
+        // SAFETY: as the caller promises.
+        found = unsafe { walk(forest, own, scratch, caller) };
+    }
+    let outer = match found.end {
+        End::Joined(record) => record,
+        End::Outermost => forest.root(),
+        End::General => {
+            let cut = intern(Captured::NOTHING, tree, scratch, found.frames);
+            return Captured { node: cut.node, flags: cut.flags | SLOW | TRUNCATED };
+        }
+    };
+    if !found.pure || found.frames > forest.room() {
+        return intern(forest.captured(outer), tree, scratch, found.frames);
+    }
+    let mut at = outer;
+    for index in (0..found.frames).rev() {
+        // SAFETY: the walk filled this many frames; each was called from the one of `at`.
+        unsafe { at = forest.plant(at, &*scratch.as_ptr().add(index), tree) };
+    }
+    // The loader's calls must come here each time, to see whether it loaded something.
+    if !loader {
+        forest.crown(at, State::from(caller));
+    }
+    forest.captured(at)
+}
+
+/// The node of frames called from `outer`'s, found without the forest.
+fn intern(outer: Captured, tree: &CallTree, scratch: &Array<Frame>, frames: usize) -> Captured {
+    let mut captured = outer;
+    for index in (0..frames).rev() {
+        // SAFETY: the walk filled this many frames.
+        let frame = unsafe { &*scratch.as_ptr().add(index) };
+        captured.node = tree.intern(captured.node, frame.pc, code::generation_of(frame.pc));
+        captured.flags |= frame.flags;
+    }
+    captured
+}
+
+impl From<Caller> for State {
+    fn from(caller: Caller) -> State {
+        State { pc: caller.pc, sp: caller.sp, rbp: caller.fp }
+    }
+}
+
+struct Frames<'a> {
+    scratch: &'a mut Array<Frame>,
+    count: usize,
+}
+
+impl Frames<'_> {
+    /// False when there is no memory for more frames.
+    #[inline(always)]
+    fn push(&mut self, frame: Frame) -> bool {
+        if self.count == self.scratch.len() && !self.grow() {
+            return false;
+        }
+        // SAFETY: `count` is below the length.
+        unsafe { self.scratch.as_ptr().add(self.count).write(frame) };
+        self.count += 1;
+        true
+    }
+
+    #[cold]
+    fn grow(&mut self) -> bool {
+        // SAFETY: no pointer into the array is held across a push.
+        unsafe { self.scratch.grow(self.scratch.len() * 2) }.is_some()
+    }
+
+    /// Adds flags to the frame pushed last.
+    fn mark(&mut self, flags: u8) {
+        if let Some(last) = self.count.checked_sub(1) {
+            // SAFETY: `last` was written by `push`.
+            unsafe { (*self.scratch.as_ptr().add(last)).flags |= flags };
+        }
+    }
+}
+
+/// # Safety
+/// As for [`learn`].
+unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, caller: Caller) -> Walk {
+    let mut frames = Frames { scratch, count: 0 };
+    let mut state = State::from(caller);
+    let mut readable = Readable::from(own, state.sp);
+    let mut pure = true;
+    let mut candidate = forest.previous();
+    let end = loop {
+        // Frames further in than this state cannot be it. On another stack this may skip too much: then
+        // nothing joins, and the walk goes on to the end.
+        while forest.origin(candidate).sp < state.sp {
+            candidate = forest.outer(candidate);
+        }
+        if is_at(forest, candidate, state) {
+            // SAFETY: the walk has reached the state that the candidate's chain begins with.
+            unsafe {
+                if forest::verify_chain(candidate) {
+                    break End::Joined(candidate);
+                }
+                (candidate, state) = follow(forest, candidate, state, &mut frames);
+            }
+            if !readable.range().contains(&state.sp) {
+                match Readable::at(own, state.sp, readable.budget()) {
+                    Some(there) => readable = there,
+                    None => {
+                        frames.push(Frame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule: Rule::UNKNOWN, flags: TRUNCATED });
+                        pure = false;
+                        break End::Outermost;
+                    }
+                }
+            }
+        }
+        pure &= forest::is_plantable(state.pc, state.sp);
+        let mut rule = if state.pc == 0 { Rule::END } else { rule_of(state.pc) };
+        let mut flags = 0;
+        let unknown = rule.kind() == Kind::Unknown;
+        if unknown {
+            (rule, flags) = (Rule::FRAME_POINTER, GUESSED);
+        }
+        let frame = Frame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule, flags };
+        if !frames.push(frame) {
+            frames.mark(TRUNCATED);
+            pure = false;
+            break End::Outermost;
+        }
+        // SAFETY: `readable` begins at or below the state's sp.
+        let next = unsafe {
+            if unknown { guess(state, &mut readable) } else { step(rule, state, &mut readable, own) }
+        };
+        match next {
+            Step::Out(outer) => {
+                // A guess may only be repeated where the stack is known to stay.
+                pure &= !unknown || readable.is_own();
+                state = outer;
+            }
+            Step::End => break End::Outermost,
+            Step::General => break End::General,
+            Step::Cut { pure: same } => {
+                frames.mark(TRUNCATED);
+                pure &= same;
+                break End::Outermost;
+            }
+        }
+    };
+    Walk { frames: frames.count, end, pure }
+}
+
+/// Whether `state` is the state that `record` stands for.
+#[inline(always)]
+fn is_at(forest: &Forest, record: *mut Record, state: State) -> bool {
+    let origin = forest.origin(record);
+    origin.sp == state.sp
+        && origin.pc == state.pc
+        && !forest.is_part(record)
+        && (!forest.needs_rbp(record) || origin.rbp == state.rbp)
+}
+
+/// The chain of `record` begins at `state` but does not hold to its end: takes over the frames that do hold,
+/// up to the one whose caller changed. Answers the record outside of that one, and its state.
+///
+/// # Safety
+/// The running thread must be in a state reached from `state`.
+unsafe fn follow(
+    forest: &Forest,
+    record: *mut Record,
+    state: State,
+    frames: &mut Frames,
+) -> (*mut Record, State) {
+    // SAFETY: as the caller promises.
+    let failing = unsafe { forest::first_failing(forest, record) };
+    let mut at = record;
+    let mut rbp = state.rbp;
+    loop {
+        let origin = *forest.origin(at);
+        let mut own_fails = false;
+        let outer = forest.outer_frame(at, |part| own_fails |= part == failing);
+        let state = State { pc: origin.pc, sp: origin.sp, rbp };
+        let inherited = forest.captured(at).flags & !forest.captured(outer).flags;
+        let frame = Frame { pc: state.pc, sp: state.sp, rbp, rule: origin.rule, flags: inherited };
+        if own_fails || outer == forest.root() || !frames.push(frame) {
+            return (outer, state);
+        }
+        // The recorded rbp is the real one only where it matters to the old chain; it may matter to the new.
+        let slot = match origin.rule.kind() {
+            Kind::Sp | Kind::Frame if origin.rule.m() != 0 => forest.origin(outer).sp - origin.rule.m(),
+            Kind::Drap => rbp,
+            Kind::Signal => origin.sp + ucontext::RBP,
+            _ => 0,
+        };
+        if slot != 0 {
+            // SAFETY: the slot lies in a frame that the checks before have shown to stand.
+            rbp = unsafe { load(slot) };
+        }
+        at = outer;
+    }
+}
+
+/// Frames that [`capture_nested`] takes in at a time.
+const WINDOW: usize = 64;
+/// Walks that it makes over one stack at most.
+const MAX_PASSES: usize = 256;
+
+/// See [`super::capture_nested`]. Frames are needed outermost first and found innermost first: each pass takes
+/// in the `WINDOW` outermost frames that are not in yet.
+///
+/// # Safety
+/// As for [`super::capture_nested`].
+pub unsafe fn capture_nested(tree: &CallTree, caller: Caller) -> Captured {
+    let mut window = [0u64; WINDOW];
+    // SAFETY: as the caller promises.
+    let (depth, mut flags) = unsafe { pass(caller, usize::MAX, &mut window) };
+    let mut left = depth;
+    if left > WINDOW * MAX_PASSES {
+        flags |= TRUNCATED;
+        left = WINDOW * MAX_PASSES;
+    }
+    let mut node = NodeId::ROOT;
+    while left > 0 {
+        let first = left.saturating_sub(WINDOW);
+        if depth > WINDOW {
+            // SAFETY: as the caller promises.
+            unsafe { pass(caller, left, &mut window) };
+        }
+        for index in (first..left).rev() {
+            let pc = window.get(index % WINDOW).copied().unwrap_or(0);
+            node = tree.intern(node, pc, code::generation_of(pc));
+        }
+        left = first;
+    }
+    Captured { node, flags }
+}
+
+/// Walks up to `limit` frames and leaves the PC of frame `i` in `window[i % WINDOW]`. Answers how many frames
+/// there are, and their flags.
+///
+/// # Safety
+/// As for [`super::capture_nested`].
+unsafe fn pass(caller: Caller, limit: usize, window: &mut [u64; WINDOW]) -> (usize, u8) {
+    let mut own = OwnStack::none();
+    let mut state = State::from(caller);
+    let mut readable = Readable::from(&mut own, state.sp);
+    let (mut depth, mut flags) = (0, 0);
+    while depth < limit && state.pc != 0 {
+        if let Some(slot) = window.get_mut(depth % WINDOW) {
+            *slot = state.pc;
+        }
+        depth += 1;
+        let rule = rule_of(state.pc);
+        // SAFETY: `readable` begins at or below the state's sp.
+        let next = unsafe {
+            if rule.kind() == Kind::Unknown {
+                flags |= GUESSED;
+                guess(state, &mut readable)
+            } else {
+                step(rule, state, &mut readable, &mut own)
+            }
+        };
+        match next {
+            Step::Out(outer) => state = outer,
+            Step::End => break,
+            Step::General => {
+                flags |= SLOW | TRUNCATED;
+                break;
+            }
+            Step::Cut { .. } => {
+                flags |= TRUNCATED;
+                break;
+            }
+        }
+    }
+    (depth, flags)
+}

@@ -1,0 +1,92 @@
+//! Reads the ELF headers of a loaded object where the loader mapped them.
+
+/// A loaded object, seen through the program headers at its start.
+#[derive(Clone, Copy, Debug)]
+pub struct Image {
+    /// Run-time address minus address in the file.
+    pub bias: u64,
+    headers: *const ProgramHeader,
+    count: usize,
+}
+
+/// ELF-64 program header (ELF specification, figure 2-1).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProgramHeader {
+    pub kind: u32,
+    pub flags: u32,
+    pub offset: u64,
+    pub address: u64,
+    pub physical_address: u64,
+    pub file_bytes: u64,
+    pub memory_bytes: u64,
+    pub align: u64,
+}
+
+const PAGE: u64 = 4096;
+const MAGIC: [u8; 8] = [0x7f, b'E', b'L', b'F', 2, 1, 1, 0];
+const LOAD: u32 = 1;
+const READABLE: u32 = 4;
+
+#[repr(C)]
+struct FileHeader {
+    ident: [u8; 16],
+    kind: u16,
+    machine: u16,
+    version: u32,
+    entry: u64,
+    program_headers: u64,
+    section_headers: u64,
+    flags: u32,
+    header_bytes: u16,
+    program_header_bytes: u16,
+    program_header_count: u16,
+    section_header_bytes: u16,
+    section_header_count: u16,
+    section_names: u16,
+}
+
+impl Image {
+    /// The object whose first segment begins at `map_start`. `None` unless file and program headers lie in
+    /// the first page of it, as every linker puts them.
+    ///
+    /// # Safety
+    /// The page at `map_start` must be readable while the image is in use.
+    pub unsafe fn at(map_start: u64) -> Option<Image> {
+        if map_start == 0 || map_start % PAGE != 0 {
+            return None;
+        }
+        // SAFETY: the header fits the page that the caller vouches for; any bytes make a valid value.
+        let header = unsafe { &*(map_start as *const FileHeader) };
+        let (offset, count) = (header.program_headers, usize::from(header.program_header_count));
+        let bytes = count as u64 * size_of::<ProgramHeader>() as u64;
+        if header.ident[..7] != MAGIC[..7]
+            || usize::from(header.program_header_bytes) != size_of::<ProgramHeader>()
+            || offset % 8 != 0
+            || offset.checked_add(bytes)? > PAGE
+        {
+            return None;
+        }
+        let mut image = Image { bias: 0, headers: (map_start + offset) as *const ProgramHeader, count };
+        let first = image.headers().iter().find(|header| header.kind == LOAD)?;
+        image.bias = map_start.wrapping_sub(first.address & !(PAGE - 1));
+        Some(image)
+    }
+
+    pub fn headers(&self) -> &[ProgramHeader] {
+        // SAFETY: `at` checked that the headers lie in a page readable while the image is in use.
+        unsafe { core::slice::from_raw_parts(self.headers, self.count) }
+    }
+
+    /// The readable segment, as far as it comes from the file, that holds `address`.
+    pub fn segment(&self, address: u64) -> Option<(u64, u64)> {
+        self.headers()
+            .iter()
+            .filter(|header| header.kind == LOAD && header.flags & READABLE != 0)
+            .map(|header| {
+                let start = self.bias.wrapping_add(header.address);
+                (start, start.wrapping_add(header.file_bytes))
+            })
+            .find(|(start, end)| (*start..*end).contains(&address))
+    }
+}
