@@ -1,0 +1,3 @@
+//! Other formats: what heaptrace knows, for other tools and for people without heaptrace.
+
+pub mod svg;
