@@ -22,11 +22,9 @@ int main(int argc, char **argv) {
     } else if (!strcmp(way, "chdir")) {
         MUST(chdir("/") == 0);
     } else if (!strcmp(way, "rename")) {
-        MUST(rename(here, strcat(here, "-renamed")) != 0);
-        char before[1024];
-        strcpy(before, here);
-        before[strlen(before) - strlen("-renamed")] = 0;
-        MUST(rename(before, here) == 0);
+        char renamed[1100];
+        snprintf(renamed, sizeof renamed, "%s-renamed", here);
+        MUST(rename(here, renamed) == 0);
     } else {
         MUST(!strcmp(way, "remove"));
         MUST(mkdir("gone", 0700) == 0 && chdir("gone") == 0 && rmdir("../gone") == 0);
