@@ -1,0 +1,66 @@
+/* Preloaded to count what a workload asks of its allocator; writes "births N deaths N" to the file in COUNT_OUTPUT.
+ * A realloc that moves a block or changes its size is a death and a birth. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+extern void *__libc_memalign(size_t, size_t);
+extern void __libc_free(void *);
+
+static atomic_ulong births, deaths;
+
+static void *born(void *block)
+{
+    if (block)
+        atomic_fetch_add_explicit(&births, 1, memory_order_relaxed);
+    return block;
+}
+
+void *malloc(size_t size) { return born(__libc_malloc(size)); }
+void *calloc(size_t count, size_t size) { return born(__libc_calloc(count, size)); }
+void *memalign(size_t alignment, size_t size) { return born(__libc_memalign(alignment, size)); }
+void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
+
+int posix_memalign(void **block, size_t alignment, size_t size)
+{
+    void *found = memalign(alignment, size);
+    if (!found)
+        return ENOMEM;
+    *block = found;
+    return 0;
+}
+
+void free(void *block)
+{
+    if (block)
+        atomic_fetch_add_explicit(&deaths, 1, memory_order_relaxed);
+    __libc_free(block);
+}
+
+void *realloc(void *block, size_t size)
+{
+    void *moved = __libc_realloc(block, size);
+    if (block && (moved || !size))
+        atomic_fetch_add_explicit(&deaths, 1, memory_order_relaxed);
+    return born(moved);
+}
+
+__attribute__((destructor)) static void write_counts(void)
+{
+    char line[96];
+    const char *path = getenv("COUNT_OUTPUT");
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+    if (fd < 0)
+        return;
+    int len = snprintf(line, sizeof line, "births %lu deaths %lu\n", atomic_load(&births), atomic_load(&deaths));
+    if (write(fd, line, (size_t)len) != len)
+        _exit(1);
+    close(fd);
+}
