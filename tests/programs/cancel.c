@@ -14,6 +14,7 @@ static void clean(void *block) {
     truth_add(&cleaned, 1);
 }
 
+#pragma GCC diagnostic ignored "-Winfinite-recursion" // its end is pthread_exit or a cancellation
 NOINLINE void descend(int depth, int cancel) {
     void *block = guarded(60);
     pthread_cleanup_push(clean, block);

@@ -1,0 +1,50 @@
+// What a program can see of its surroundings: descriptors, environment, children, the name of the process, timers,
+// umask, priority, working folder. Nothing of it differs under a recorder.
+#include "truth.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+extern char **environ;
+
+int main(int argc, char **argv) {
+    say("arguments %d, %s", argc, argc > 1 ? argv[1] : "none");
+    for (int fd = 0; fd < 256; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0) say("descriptor %d", fd);
+    }
+    for (int fd = 256; fd < 20000; fd++) {
+        int flags = fcntl(fd, F_GETFD);
+        if (flags >= 0 && !(flags & FD_CLOEXEC)) say("descriptor %d would be inherited", fd);
+    }
+    for (char **variable = environ; *variable; variable++) {
+        if (strncmp(*variable, "TRACEHOUND_", 11) && strncmp(*variable, "LD_PRELOAD=", 11)) say("%.900s", *variable);
+    }
+    MUST(waitpid(-1, NULL, WNOHANG) == -1);
+    say("children: errno %d", errno);
+    char name[32] = {0};
+    prctl(PR_GET_NAME, name);
+    say("dumpable %d, death signal kept, name of %zu letters", prctl(PR_GET_DUMPABLE), strlen(name));
+    struct itimerval timer;
+    for (int which = 0; which < 3; which++) {
+        getitimer(which, &timer);
+        say("timer %d: %ld", which, (long)timer.it_value.tv_sec);
+    }
+    mode_t mask = umask(022);
+    say("umask %o, priority %d", mask, getpriority(PRIO_PROCESS, 0));
+    for (int which = 0; which < RLIM_NLIMITS; which++) {
+        struct rlimit limit;
+        getrlimit(which, &limit);
+        say("limit %d: %lu %lu", which, (unsigned long)limit.rlim_cur, (unsigned long)limit.rlim_max);
+    }
+    for (int number = 1; number < 65; number++) {
+        struct sigaction action;
+        if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL) say("signal %d is handled", number);
+    }
+    say("errno at main is %d, locale %s", errno == EINVAL || errno == 0 ? 0 : errno, getenv("LANG") ? "set" : "unset");
+    return 0;
+}
