@@ -21,14 +21,18 @@ int main(int argc, char **argv) {
         int flags = fcntl(fd, F_GETFD);
         if (flags >= 0 && !(flags & FD_CLOEXEC)) say("descriptor %d would be inherited", fd);
     }
+    unsigned long variables = 0, hash = 0;
     for (char **variable = environ; *variable; variable++) {
-        if (strncmp(*variable, "TRACEHOUND_", 11) && strncmp(*variable, "LD_PRELOAD=", 11)) say("%.900s", *variable);
+        if (!strncmp(*variable, "TRACEHOUND_", 11) || !strncmp(*variable, "LD_PRELOAD=", 11)) continue;
+        variables++;
+        for (const char *c = *variable; *c; c++) hash = hash * 31 + (unsigned char)*c;
     }
+    say("%lu variables, hash %lx", variables, hash);
     MUST(waitpid(-1, NULL, WNOHANG) == -1);
     say("children: errno %d", errno);
     char name[32] = {0};
     prctl(PR_GET_NAME, name);
-    say("dumpable %d, death signal kept, name of %zu letters", prctl(PR_GET_DUMPABLE), strlen(name));
+    say("dumpable %d, called %s", prctl(PR_GET_DUMPABLE), name);
     struct itimerval timer;
     for (int which = 0; which < 3; which++) {
         getitimer(which, &timer);
@@ -45,6 +49,5 @@ int main(int argc, char **argv) {
         struct sigaction action;
         if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL) say("signal %d is handled", number);
     }
-    say("errno at main is %d, locale %s", errno == EINVAL || errno == 0 ? 0 : errno, getenv("LANG") ? "set" : "unset");
     return 0;
 }
