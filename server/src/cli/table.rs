@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use super::terminal::{Role, Terminal, clean, truncate, width};
+use super::terminal::{Role, Style, clean, truncate, width};
 
 /// Where a column's text sticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Table {
     }
 
     /// Writes heading and rows.
-    pub fn print(&self, terminal: &mut Terminal) -> io::Result<()> {
+    pub fn print(&self, style: Style, out: &mut dyn Write) -> io::Result<()> {
         const GAP: usize = 2;
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|i| {
@@ -64,7 +64,7 @@ impl Table {
             .collect();
         let before_last: usize = widths.iter().rev().skip(1).map(|width| width + GAP).sum();
         // Below 20 columns a name says nothing: then the line may rather wrap.
-        let room = terminal.width().map(|columns| columns.saturating_sub(before_last).max(20));
+        let room = style.width.map(|columns| columns.saturating_sub(before_last).max(20));
 
         let heading = self.columns.iter().map(|(name, _)| Cell::new(Role::Strong, name)).collect();
         for row in [&heading].into_iter().chain(&self.rows) {
@@ -76,7 +76,7 @@ impl Table {
                     _ => cell.text.as_str().into(),
                 };
                 let pad = " ".repeat(widths[i].saturating_sub(width(&text)));
-                let painted = terminal.paint(cell.role, &text).to_string();
+                let painted = style.paint(cell.role, &text).to_string();
                 match align {
                     Align::Right => line.extend([pad.as_str(), &painted]),
                     Align::Left if last => line.push_str(&painted),
@@ -86,7 +86,7 @@ impl Table {
                     line.push_str(&" ".repeat(GAP));
                 }
             }
-            writeln!(terminal, "{}", line.trim_end())?;
+            writeln!(out, "{}", line.trim_end())?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock};
 
 use unicode_width::UnicodeWidthStr;
 
@@ -54,16 +54,18 @@ impl Role {
     }
 }
 
-/// Standard output and what it can do.
-pub struct Terminal {
-    out: BufWriter<StdoutLock<'static>>,
-    color: bool,
-    width: Option<usize>,
+/// What the place that text goes to can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Style {
+    /// Colours are understood and wanted.
+    pub color: bool,
+    /// Columns, if it is a terminal.
+    pub width: Option<usize>,
 }
 
-impl Terminal {
+impl Style {
     /// Looks at standard output and the environment.
-    pub fn new(choice: ColorChoice) -> Self {
+    pub fn of_stdout(choice: ColorChoice) -> Self {
         let stdout = io::stdout();
         let is_terminal = stdout.is_terminal();
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -73,29 +75,18 @@ impl Terminal {
             ColorChoice::Never => false,
             ColorChoice::Auto => is_terminal && !set("NO_COLOR") && !dumb,
         };
-        let width = is_terminal.then(|| window_width(&stdout)).flatten();
-        Self { out: BufWriter::with_capacity(1 << 16, stdout.lock()), color, width }
-    }
-
-    /// Columns, if standard output is a terminal.
-    pub const fn width(&self) -> Option<usize> {
-        self.width
+        Self { color, width: is_terminal.then(|| window_width(&stdout)).flatten() }
     }
 
     /// `text` in the looks of `role`.
-    pub fn paint<T: fmt::Display>(&self, role: Role, text: T) -> Painted<T> {
+    pub fn paint<T: fmt::Display>(self, role: Role, text: T) -> Painted<T> {
         Painted { text, role: if self.color { role } else { Role::Plain } }
     }
 }
 
-impl Write for Terminal {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
+/// Standard output, buffered; whoever writes flushes it at the end, to see the errors.
+pub fn stdout() -> BufWriter<StdoutLock<'static>> {
+    BufWriter::with_capacity(1 << 16, io::stdout().lock())
 }
 
 /// Text with its looks.

@@ -55,6 +55,11 @@ impl std::str::FromStr for Token {
 }
 
 impl Token {
+    /// The token itself, for the URL that is printed.
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+
     /// Compares in a time that depends on the lengths only.
     fn is(&self, candidate: &[u8]) -> bool {
         let secret = self.0.as_bytes();

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbolTable};
-use tracehound_format::meta::{ModuleLoad, Segment};
+use tracehound_format::meta::Segment;
 use tracehound_server::api::modules::Symbols as Quality;
+use tracehound_server::trace::facts::Module;
 
 /// Where a module's names come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +51,7 @@ struct Elf {
 }
 
 /// Looks for the symbols of `module` on this machine.
-pub fn locate(module: &ModuleLoad) -> Located {
+pub fn locate(module: &Module) -> Located {
     if module.path == b"[vdso]" {
         return vdso(module);
     }
@@ -91,14 +92,14 @@ pub fn locate(module: &ModuleLoad) -> Located {
     }
 }
 
-fn unchecked(module: &ModuleLoad) -> Option<String> {
+fn unchecked(module: &Module) -> Option<String> {
     module.build_id.is_empty().then(|| {
         "the file has no build id: that it is the recorded one is known only from the layout of its segments".into()
     })
 }
 
 /// Why `elf` is not the recorded file, if it is not.
-fn mismatch(module: &ModuleLoad, elf: &Elf) -> Option<String> {
+fn mismatch(module: &Module, elf: &Elf) -> Option<String> {
     let found = elf.build_id.as_deref().unwrap_or_default();
     if module.build_id.is_empty() && found.is_empty() {
         let code = |segment: &&Segment| segment.flags & 1 != 0;
@@ -211,7 +212,7 @@ fn debug_file_by_link(path: &Path, elf: &Elf) -> Option<Source> {
     })
 }
 
-fn vdso(module: &ModuleLoad) -> Located {
+fn vdso(module: &Module) -> Located {
     let ours = vdso_bytes();
     let build_id = ours.as_deref().and_then(inspect).and_then(|elf| elf.build_id);
     if build_id.as_ref().is_some_and(|id| *id == module.build_id) {

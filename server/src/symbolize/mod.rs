@@ -15,10 +15,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use tracehound_format::meta::ModuleLoad;
 use tracehound_server::api::modules::Symbols as Quality;
 use tracehound_server::trace::Trace;
 use tracehound_server::trace::cancel::{Cancel, Cancelled};
+use tracehound_server::trace::facts::Module;
 use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
 
 use locate::{Located, Source};
@@ -61,7 +61,7 @@ pub struct ModuleSymbols {
 #[derive(Default)]
 struct State {
     /// By module id.
-    modules: HashMap<u32, Module>,
+    modules: HashMap<u32, Known>,
     /// By (path, build id): the first module id, which functions name; a library that was loaded twice is one library.
     first_ids: HashMap<(Vec<u8>, Vec<u8>), u32>,
     locations: Vec<Option<Box<[SymbolFrame]>>>,
@@ -75,8 +75,7 @@ struct State {
     saved: usize,
 }
 
-#[derive(Clone)]
-struct Module {
+struct Known {
     first_id: u32,
     located: Arc<Located>,
     key: Arc<[u8]>,
@@ -110,7 +109,7 @@ impl Symbolizer {
     }
 
     /// What is known about a module's names. Looks for its file if nobody has needed it so far.
-    pub fn module(&self, module: &ModuleLoad) -> ModuleSymbols {
+    pub fn module(&self, module: &Module) -> ModuleSymbols {
         let state = self.read();
         let located = match state.modules.get(&module.id) {
             Some(module) => Arc::clone(&module.located),
@@ -156,7 +155,7 @@ impl Symbolizer {
         };
         missing.sort_unstable();
         missing.dedup();
-        let modules: Vec<&ModuleLoad> = missing.into_iter().filter_map(|id| module_load(trace, id)).collect();
+        let modules: Vec<&Module> = missing.into_iter().filter_map(|id| module_of(trace, id)).collect();
         let located = in_parallel(modules.len(), |i| locate::locate(modules[i]));
         let mut state = self.write();
         for (module, located) in modules.into_iter().zip(located) {
@@ -280,13 +279,13 @@ impl State {
         self.locations.get(location as usize).is_some_and(Option::is_some)
     }
 
-    fn admit(&mut self, module: &ModuleLoad, located: Located) -> Arc<Located> {
+    fn admit(&mut self, module: &Module, located: Located) -> Arc<Located> {
         let first = self.first_ids.entry((module.path.clone(), module.build_id.clone()));
         let first_id = *first.or_insert(module.id);
         let key = cache_key(module, &located);
         let located = Arc::new(located);
         let entry = self.modules.entry(module.id);
-        Arc::clone(&entry.or_insert(Module { first_id, located, key }).located)
+        Arc::clone(&entry.or_insert(Known { first_id, located, key }).located)
     }
 
     /// Turns what was looked up for a place into the frames of a location.
@@ -350,7 +349,7 @@ impl State {
 }
 
 /// What must be the same for names to be the same: the recorded file, and the file that they were read from.
-fn cache_key(module: &ModuleLoad, located: &Located) -> Arc<[u8]> {
+fn cache_key(module: &Module, located: &Located) -> Arc<[u8]> {
     let mut key = module.build_id.clone();
     key.push(0);
     key.extend_from_slice(&module.path);
@@ -399,7 +398,7 @@ fn place(trace: &Trace, location: LocationId) -> Place {
     let _ = (trace, location);
     Place::Nowhere(0)
 }
-fn module_load(trace: &Trace, id: u32) -> Option<&ModuleLoad> {
+fn module_of(trace: &Trace, id: u32) -> Option<&Module> {
     let _ = (trace, id);
     None
 }

@@ -5,8 +5,9 @@ use std::process::Command;
 
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};
-use tracehound_format::meta::{ModuleLoad, Segment};
+use tracehound_format::meta::Segment;
 use tracehound_server::api::modules::Symbols as Quality;
+use tracehound_server::trace::facts::Module;
 
 use super::locate::{Source, locate, map};
 use super::resolve::{Functions, resolve};
@@ -39,15 +40,14 @@ fn compile(dir: &Path, arguments: &[&str]) -> PathBuf {
 }
 
 /// The module as a recorder would describe it.
-fn recorded(path: &Path) -> ModuleLoad {
+fn recorded(path: &Path) -> Module {
     let (bytes, _) = map(path).unwrap().unwrap();
     let elf = ElfFile64::<Endianness>::parse(&*bytes).unwrap();
     use object::read::elf::ProgramHeader;
     let endian = elf.endian();
     let segments = elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == object::elf::PT_LOAD);
-    ModuleLoad {
+    Module {
         id: 0,
-        tick: 0,
         path: path.as_os_str().as_encoded_bytes().to_vec(),
         build_id: elf.build_id().unwrap().unwrap_or_default().to_vec(),
         bias: 0,
@@ -61,6 +61,8 @@ fn recorded(path: &Path) -> ModuleLoad {
             })
             .collect(),
         generation: 0,
+        loaded_ns: 0,
+        unloaded_ns: None,
     }
 }
 
@@ -175,7 +177,7 @@ fn devices_and_damaged_files_are_left_alone() {
     let program = compile(temp.path(), &["-g"]);
     let module = recorded(&program);
     for path in ["/dev/zero", "/proc/self/mem", "/etc", "/etc/passwd", ""] {
-        let module = ModuleLoad { path: path.into(), ..module.clone() };
+        let module = Module { path: path.into(), ..module.clone() };
         assert_eq!(locate(&module).source, None, "{path}");
     }
     // Every section in turn is overwritten: names may be missing, nothing may fall over.
@@ -188,7 +190,7 @@ fn devices_and_damaged_files_are_left_alone() {
         bad[start..end].fill(0xa7);
         let path = temp.path().join(format!("bad-{start}"));
         std::fs::write(&path, bad).unwrap();
-        locate(&ModuleLoad { path: path.as_os_str().as_encoded_bytes().to_vec(), ..module.clone() });
+        locate(&Module { path: path.as_os_str().as_encoded_bytes().to_vec(), ..module.clone() });
         let source = Source::File { path, identity };
         assert_eq!(resolve(&source, &[outer.0, outer.0 + 1, u64::MAX]).len(), 3);
     }
@@ -226,9 +228,9 @@ fn the_vdso_has_names() {
     let symbol = elf.dynamic_symbols().find(|symbol| symbol.name() == Ok("__vdso_gettimeofday")).unwrap();
     let build_id = elf.build_id().unwrap().unwrap_or_default().to_vec();
     let module =
-        ModuleLoad { id: 0, tick: 0, path: b"[vdso]".to_vec(), build_id, bias: 0, segments: Vec::new(), generation: 0 };
+        Module { path: b"[vdso]".to_vec(), build_id, ..recorded(Path::new("/bin/true")) };
     let found = resolve(&locate(&module).source.unwrap(), &[symbol.address() + 1]);
     assert!(found[0][0].name.as_deref().unwrap().contains("gettimeofday"));
-    let other = ModuleLoad { build_id: vec![1; 20], ..module };
+    let other = Module { build_id: vec![1; 20], ..module };
     assert_eq!(locate(&other).quality, Quality::Mismatch);
 }

@@ -71,7 +71,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "LEVEL")]
     log: Option<OsString>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -128,8 +128,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
 
     let started = unix_ns();
-    let status = start_and_wait(&program.path, &args.command, &library, &variables)?;
-    report(&template, started);
+    let (pid, status) = start_and_wait(&program.path, &args.command, &library, &variables)?;
+    report(&template, started, pid);
     Ok(end_like(status))
 }
 
@@ -138,7 +138,7 @@ fn start_and_wait(
     command: &[OsString],
     library: &Path,
     variables: &[(&str, OsString)],
-) -> Result<ExitStatus> {
+) -> Result<(u32, ExitStatus)> {
     let mut preload = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");
@@ -155,12 +155,13 @@ fn start_and_wait(
     let pid = child.id().cast_signed();
     signals::adopt(pid);
     signals::wait_and_forget(pid).context("cannot wait for the program")?;
-    child.wait().context("cannot wait for the program")
+    let status = child.wait().context("cannot wait for the program")?;
+    Ok((child.id(), status))
 }
 
 /// One line: where the recording is and what to type next.
-fn report(template: &Path, started: i128) {
-    let made = recordings::made(template, started);
+fn report(template: &Path, started: i128, pid: u32) {
+    let made = recordings::made(template, started, pid);
     let shell = |path: &Path| shell_word(shorten(path).as_os_str());
     match made.as_slice() {
         [] => say(&format!("no recording was made at {}", terminal::clean(&template.to_string_lossy()))),

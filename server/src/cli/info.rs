@@ -1,0 +1,106 @@
+//! `heaptrace info`: a recording on one screen.
+
+use std::io::{self, Write};
+
+use tracehound_server::api::info::{End, Info};
+
+use super::terminal::{Role, Style, clean};
+use super::units::{bytes, count, duration};
+
+/// Writes the summary of the recording at `path`.
+pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", style.paint(Role::Strong, clean(path)))?;
+    let mut line = |label: &str, text: String| writeln!(out, "  {}{text}", style.paint(Role::Faint, format!("{label:<13}")));
+
+    let process = &info.process;
+    let arguments: Vec<_> = process.arguments.iter().map(|argument| clean(argument)).collect();
+    let command = if arguments.is_empty() { clean(&process.executable).into_owned() } else { arguments.join(" ") };
+    line("program", format!("{} {}", style.paint(Role::Name, command), style.paint(Role::Faint, format!("(pid {})", process.pid))))?;
+    line("executable", clean(&process.executable).into_owned())?;
+    line("recorded", format!("{} for {}", process.started_at, duration(process.duration_ns)))?;
+    let end = end(info);
+    line("state", style.paint(end.1, end.0).to_string())?;
+
+    let blocks = |what: u64| format!("{} block{}", count(what), if what == 1 { "" } else { "s" });
+    let strong = |value: u64| style.paint(Role::Strong, bytes(value)).to_string();
+    line("allocated", format!("{} in {}", strong(info.allocations.bytes), blocks(info.allocations.count)))?;
+    let peak = &info.peak;
+    line("peak", format!("{} in {} at {}", strong(peak.bytes), blocks(peak.count), duration(peak.at_ns)))?;
+    let leaked = match info.end {
+        End::Running => "live now",
+        _ => "leaked",
+    };
+    line(leaked, format!("{} in {}", strong(info.leaked.bytes), blocks(info.leaked.count)))?;
+    let temporary = &info.temporary;
+    line(
+        "temporary",
+        format!("{} in {}, {}", bytes(temporary.bytes), blocks(temporary.count), style.paint(Role::Faint, &temporary.rule)),
+    )?;
+    if let Some(rss) = &info.peak_rss {
+        line(
+            "resident",
+            format!("{} at {}, of it the recorder {}", bytes(rss.bytes), duration(rss.at_ns), bytes(rss.recorder_bytes)),
+        )?;
+    }
+    line("stacks", format!("{} allocation sites, {} frames at most", count(info.sites), count(info.max_depth)))?;
+    line("threads", count(info.threads))?;
+
+    let events = &info.events;
+    let kinds = [
+        ("alloc", events.alloc),
+        ("free", events.free),
+        ("realloc", events.realloc),
+        ("map", events.map),
+        ("unmap", events.unmap),
+        ("remap", events.remap),
+        ("brk", events.brk),
+    ];
+    let kinds: Vec<_> = kinds.iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
+    line("events", if kinds.is_empty() { "none".into() } else { kinds.join(", ") })?;
+    if events.lost > 0 || info.exactness.damaged_blocks > 0 {
+        let text = format!("{} events, {} blocks of the file damaged", count(events.lost), count(info.exactness.damaged_blocks));
+        line("missing", style.paint(Role::Bad, text).to_string())?;
+    }
+
+    let recorder = &info.recorder;
+    let mut parts = vec![
+        format!("version {}", clean(&recorder.version)),
+        format!("file {}", bytes(recorder.file_bytes)),
+        format!("memory {}", bytes(recorder.memory_bytes)),
+        format!("clock {}", recorder.clock),
+    ];
+    let figures = [
+        ("unmatched frees", recorder.unmatched_frees),
+        ("truncated stacks", recorder.truncated_stacks),
+        ("guessed stacks", recorder.guessed_stacks),
+    ];
+    parts.extend(figures.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{} {what}", count(*n))));
+    if recorder.wait_ns > 0 {
+        parts.push(format!("the program waited {}", duration(recorder.wait_ns)));
+    }
+    line("recorder", parts.join(", "))?;
+    if !recorder.options.is_empty() {
+        line("options", clean(&recorder.options.join(" ")).into_owned())?;
+    }
+    for mark in &info.marks {
+        line("mark", format!("{} {}", duration(mark.t_ns), clean(&mark.label)))?;
+    }
+    for remark in &info.remarks {
+        line("remark", style.paint(Role::Hot, clean(&remark.text)).to_string())?;
+    }
+    Ok(())
+}
+
+fn end(info: &Info) -> (&'static str, Role) {
+    match info.end {
+        End::Running => ("running", Role::Good),
+        End::Exit if info.complete => ("complete: the program ended", Role::Good),
+        End::Exec if info.complete => ("complete: the program called exec", Role::Good),
+        End::Exit => ("the program ended, but events are missing", Role::Bad),
+        End::Exec => ("the program called exec; events are missing", Role::Bad),
+        End::Stopped => ("recording was stopped before the program ended", Role::Hot),
+        End::Killed => ("the program was killed; what it had completed was recovered", Role::Hot),
+        End::DiskFull => ("cut short: the disk was full", Role::Bad),
+        End::Unknown => ("cut short: the file has no end, and no side file completes it", Role::Bad),
+    }
+}

@@ -1,0 +1,161 @@
+//! From a request to an answer: find the recording, read the parameters, ask on a thread that may block, keep the
+//! answer for the next time. A client that goes away ends the computation.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tracehound_server::trace::Trace;
+use tracehound_server::trace::cancel::{Cancel, Cancelled};
+
+use super::cache::Question;
+use super::params::{self, Query};
+use super::problem::Problem;
+use super::served::{App, Served, Snapshot};
+use crate::symbolize::Symbolizer;
+
+/// What a query works on.
+pub struct Ask<'a> {
+    /// The recording.
+    pub trace: &'a Trace,
+    /// Its names.
+    pub symbols: &'a Symbolizer,
+    /// Set when the client has gone.
+    pub cancel: &'a Cancel,
+}
+
+/// A request about a recording.
+pub struct Asked {
+    app: Arc<App>,
+    /// The recording.
+    pub served: Arc<Served>,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl FromRequestParts<Arc<App>> for Asked {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        let path: Path<Vec<(String, String)>> = Path::from_request_parts(parts, app)
+            .await
+            .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the path is not UTF-8"))?;
+        let id = path.0.iter().find(|(name, _)| name == "id").map_or("", |(_, id)| id.as_str());
+        let served = app.find(id)?;
+        Ok(Self { app: Arc::clone(app), served, uri: parts.uri.clone(), headers: parts.headers.clone() })
+    }
+}
+
+impl Asked {
+    /// Reads the parameters and answers with the JSON of what `run` returns.
+    pub async fn answer<Q, T>(
+        self,
+        run: impl FnOnce(&Ask<'_>, Q) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<Response, Problem>
+    where
+        Q: Query + Send + 'static,
+        T: Serialize,
+    {
+        self.bytes("application/json", run, |document: T| serde_json::to_vec(&document).map_err(internal)).await
+    }
+
+    async fn bytes<Q, T>(
+        self,
+        content_type: &'static str,
+        run: impl FnOnce(&Ask<'_>, Q) -> Result<T, Problem> + Send + 'static,
+        encode: impl FnOnce(T) -> Result<Vec<u8>, Problem> + Send + 'static,
+    ) -> Result<Response, Problem>
+    where
+        Q: Query + Send + 'static,
+    {
+        let query: Q = self.query()?;
+        let snapshot = self.served.ready().await?;
+        let question = Question {
+            recording: self.served.number,
+            revision: snapshot.revision,
+            text: self.uri.path_and_query().map_or_else(String::new, ToString::to_string),
+        };
+        let tag = self.tag(&question);
+        if has_tag(&self.headers, &tag) {
+            return Ok(with_tag(StatusCode::NOT_MODIFIED.into_response(), &tag));
+        }
+        let bytes = match self.app.cache.get(&question) {
+            Some(bytes) => bytes,
+            None => {
+                let bytes = Bytes::from(self.compute(snapshot, move |ask| encode(run(ask, query)?)).await?);
+                self.app.cache.put(question, bytes.clone());
+                bytes
+            }
+        };
+        Ok(with_tag(([(header::CONTENT_TYPE, content_type)], bytes).into_response(), &tag))
+    }
+
+    /// The parameters of the request.
+    pub fn query<Q: Query>(&self) -> Result<Q, Problem> {
+        params::read(self.uri.query())
+    }
+
+    /// Runs `work` on a thread that may block, as many at a time as there are processors.
+    pub async fn compute<T: Send + 'static>(
+        &self,
+        snapshot: Snapshot,
+        work: impl FnOnce(&Ask<'_>) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let permit = Arc::clone(&self.app.permits).acquire_owned().await.map_err(|_| internal("shutting down"))?;
+        let cancel = Cancel::new();
+        // Dropped with this future: when the client closes the connection, or at the end, when it does no harm.
+        let _cancel_on_drop = CancelOnDrop(cancel.clone());
+        let task = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let (trace, symbols) = snapshot.parts()?;
+            work(&Ask { trace, symbols, cancel: &cancel })
+        });
+        task.await.map_err(|_| internal("the query failed; the server's standard error says why"))?
+    }
+
+    fn tag(&self, question: &Question) -> String {
+        let mut hasher = DefaultHasher::new();
+        question.hash(&mut hasher);
+        format!("W/\"{:x}-{:x}-{:x}\"", self.app.started, question.revision, hasher.finish())
+    }
+}
+
+struct CancelOnDrop(Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Whether the client has the answer with this tag.
+fn has_tag(headers: &HeaderMap, tag: &str) -> bool {
+    let values = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|known| known.trim() == tag)
+}
+
+fn with_tag(mut response: Response, tag: &str) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Ok(tag) = HeaderValue::from_str(tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    response
+}
+
+/// Something that is our fault.
+pub fn internal(error: impl std::fmt::Display) -> Problem {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+}
+
+impl From<Cancelled> for Problem {
+    fn from(_: Cancelled) -> Self {
+        // Nobody is there to read it.
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the query was cancelled")
+    }
+}

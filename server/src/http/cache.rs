@@ -1,0 +1,106 @@
+//! Finished answers by (recording, revision, question), as bytes ready to send; the oldest go when they get too many.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+
+use axum::body::Bytes;
+
+/// A question about a state of a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// Number of the recording.
+    pub recording: usize,
+    /// State of its data.
+    pub revision: u64,
+    /// Path and query.
+    pub text: String,
+}
+
+/// Answers up to a number of bytes.
+pub struct Cache {
+    inner: Mutex<Inner>,
+    limit: usize,
+}
+
+#[derive(Default)]
+struct Inner {
+    answers: HashMap<Question, (Bytes, u64)>,
+    /// By last use.
+    order: BTreeMap<u64, Question>,
+    clock: u64,
+    bytes: usize,
+}
+
+impl Cache {
+    /// A cache that holds up to `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { inner: Mutex::default(), limit }
+    }
+
+    /// The answer, if it is there.
+    pub fn get(&self, question: &Question) -> Option<Bytes> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.clock += 1;
+        let now = inner.clock;
+        let (answer, used) = inner.answers.get_mut(question)?;
+        let (answer, before) = (answer.clone(), std::mem::replace(used, now));
+        if let Some(question) = inner.order.remove(&before) {
+            inner.order.insert(now, question);
+        }
+        Some(answer)
+    }
+
+    /// Keeps an answer, unless it alone would take a quarter of the room.
+    pub fn put(&self, question: Question, answer: Bytes) {
+        if answer.len() > self.limit / 4 {
+            return;
+        }
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.clock += 1;
+        let now = inner.clock;
+        inner.bytes += answer.len();
+        if let Some((old, used)) = inner.answers.insert(question.clone(), (answer, now)) {
+            inner.bytes -= old.len();
+            inner.order.remove(&used);
+        }
+        inner.order.insert(now, question);
+        while inner.bytes > self.limit {
+            let Some((_, oldest)) = inner.order.pop_first() else { break };
+            if let Some((answer, _)) = inner.answers.remove(&oldest) {
+                inner.bytes -= answer.len();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(text: &str) -> Question {
+        Question { recording: 0, revision: 1, text: text.into() }
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        let cache = Cache::new(40);
+        for name in ["a", "b", "c", "d"] {
+            cache.put(question(name), Bytes::from_static(&[0; 10]));
+        }
+        assert!(cache.get(&question("a")).is_some());
+        cache.put(question("e"), Bytes::from_static(&[0; 10]));
+        let there: Vec<_> = ["a", "b", "c", "d", "e"].into_iter().filter(|q| cache.get(&question(q)).is_some()).collect();
+        assert_eq!(there, ["a", "c", "d", "e"]);
+        cache.put(question("a"), Bytes::from_static(&[1; 5]));
+        assert_eq!(cache.inner.lock().unwrap().bytes, 35);
+        cache.put(question("huge"), Bytes::from_static(&[0; 11]));
+        assert!(cache.get(&question("huge")).is_none());
+    }
+
+    #[test]
+    fn another_revision_is_another_question() {
+        let cache = Cache::new(100);
+        cache.put(question("a"), Bytes::from_static(b"1"));
+        assert!(cache.get(&Question { revision: 2, ..question("a") }).is_none());
+    }
+}
