@@ -41,7 +41,11 @@ pub fn source() -> Source {
 /// The time of an allocation: call it directly after the allocator returned.
 #[inline(always)]
 pub fn now_after_alloc() -> u64 {
-    if SOURCE.load(Ordering::Relaxed) == Source::Counter as u8 { counter::ordered() >> SHIFT } else { monotonic_ticks() }
+    if SOURCE.load(Ordering::Relaxed) == Source::Counter as u8 {
+        counter::ordered() >> SHIFT
+    } else {
+        monotonic_ticks()
+    }
 }
 
 /// The time of a free: call it directly before the allocator.

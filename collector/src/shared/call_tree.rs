@@ -49,6 +49,7 @@ pub struct CallTree {
     capacity: u32,
     reserved_bytes: usize,
     owned: bool,
+    mirror: Option<fn(u32, Node)>,
 }
 
 // SAFETY: all shared state behind `base` is atomic; the mapping lives as long as the value.
@@ -121,12 +122,17 @@ impl CallTree {
         (capacity > 1).then(|| Self::over(memory, capacity, bytes, false))
     }
 
+    /// Has every new node shown to `mirror`, by the thread that made it, before anyone else can meet its id.
+    pub fn set_mirror(&mut self, mirror: fn(u32, Node)) {
+        self.mirror = Some(mirror);
+    }
+
     fn bytes_for(capacity: u32) -> usize {
         Self::NODES_OFFSET + capacity as usize * Self::NODE_BYTES
     }
 
     fn over(base: NonNull<u8>, capacity: u32, reserved_bytes: usize, owned: bool) -> CallTree {
-        let tree = CallTree { base, capacity, reserved_bytes, owned };
+        let tree = CallTree { base, capacity, reserved_bytes, owned, mirror: None };
         tree.header().len.store(1, Ordering::Release);
         tree
     }
@@ -194,6 +200,9 @@ impl CallTree {
                         Some(id) => id,
                         None => return NodeId::LOST,
                     };
+                    if let Some(mirror) = self.mirror {
+                        mirror(own, Node { parent: parent.0, pc, generation });
+                    }
                 }
                 match link.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
                     Ok(_) => return NodeId(own),

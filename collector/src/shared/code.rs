@@ -1,15 +1,32 @@
-//! Which code is loaded, and since when: the code epoch, the loader's own text, the object around a PC.
+//! Which code is loaded, and since when: the code epoch, the loaded objects, the generations of addresses.
 //!
 //! Unwind rules and verified chains hold while the code at their PCs stays the same. The *epoch* is a number
-//! that every thread compares before it trusts what it remembers; it moves when code came or went.
+//! that every thread compares before it trusts what it remembers; it moves when code came or went, and says in
+//! which range. A *generation* tells apart the codes that lived at one address after each other.
+//!
+//! Changes of the loaded objects are taken in inside `dl_iterate_phdr`, that is with the loader's own, recursive
+//! lock held: one thread at a time does it, and a thread that finds the loader's counters unmoved knows that they are complete.
+//!
+//! **The thread that writes the recording must not call `dl_iterate_phdr` itself.** A thread that waits for the
+//! writer in the middle of dlclose holds the loader's lock, and both would wait for ever. [`modules`] tells all
+//! that is to be known without a lock.
 
 mod elf;
+mod generations;
+mod modules;
+mod regions;
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::OnceLock;
 
 use elf::Image;
+use generations::Generations;
+use modules::Change;
+pub use modules::{Event, MAX_SEGMENTS, Module, Modules, Segment};
+pub use regions::Regions;
 
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 static ADDED: AtomicU64 = AtomicU64::new(0);
@@ -18,29 +35,34 @@ static LOADER_START: AtomicU64 = AtomicU64::new(0);
 static LOADER_END: AtomicU64 = AtomicU64::new(0);
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 static READY: AtomicBool = AtomicBool::new(false);
+/// The thread that is updating, by its control block; 0: none.
+static UPDATER: AtomicU64 = AtomicU64::new(0);
+/// Held for the few stores that move the epoch.
+static ANNOUNCING: AtomicBool = AtomicBool::new(false);
+static MODULES: OnceLock<Modules> = OnceLock::new();
+static GENERATIONS: Generations = Generations::new();
+static CHANGES: Changes = Changes([const { ChangedRange::nothing() }; KEPT_CHANGES]);
 
-/// A loaded object, as far as unwinding cares.
-#[derive(Clone, Copy, Debug)]
-pub struct Object {
-    /// First address of the object's mapping.
-    pub start: u64,
-    /// Address after its last one.
-    pub end: u64,
-    /// Address of `.eh_frame_hdr`; 0 if the object has none.
-    pub frame_header: u64,
-    image: Option<Image>,
+/// Changes that are kept for threads that have not heard of them.
+const KEPT_CHANGES: usize = 1024;
+
+struct ChangedRange {
+    start: AtomicU64,
+    end: AtomicU64,
 }
 
-impl Object {
-    /// The readable segment of the object that holds `address`.
-    pub fn segment(&self, address: u64) -> Option<(u64, u64)> {
-        self.image?.segment(address)
+impl ChangedRange {
+    const fn nothing() -> ChangedRange {
+        ChangedRange { start: AtomicU64::new(0), end: AtomicU64::new(0) }
     }
 }
 
-/// Looks up what must be looked up in a safe place. Call it once when the library starts; later calls return
-/// at once.
-pub fn init() {
+/// The ranges of the latest epochs, at `epoch % KEPT_CHANGES`.
+struct Changes([ChangedRange; KEPT_CHANGES]);
+
+/// Looks up what must be looked up in a safe place, and takes stock of what is loaded; `tick` is the time now.
+/// Call it once when the library starts; later calls return at once.
+pub fn init(tick: u64) {
     if READY.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -51,19 +73,61 @@ pub fn init() {
     let loader = unsafe { libc::getauxval(libc::AT_BASE) };
     // SAFETY: AT_BASE is zero or where the kernel mapped the loader, headers first.
     if let Some(image) = unsafe { Image::at(loader) } {
-        let end = image.headers().iter().filter(|header| header.kind == 1).map(|header| header.address + header.memory_bytes);
-        LOADER_END.store(image.bias.wrapping_add(end.max().unwrap_or(0)), Ordering::Relaxed);
+        LOADER_END.store(image.end(), Ordering::Relaxed);
         LOADER_START.store(loader, Ordering::Release);
     }
-    let (added, removed) = load_counters();
-    ADDED.store(added, Ordering::Relaxed);
-    REMOVED.store(removed, Ordering::Relaxed);
+    if let Some(modules) = Modules::create()
+        && MODULES.set(modules).is_ok()
+    {
+        changed(tick, &mut |_| {});
+    }
 }
 
-/// The current epoch.
+/// The loaded objects; `None` before [`init`] or without memory.
+pub fn modules() -> Option<&'static Modules> {
+    MODULES.get()
+}
+
+/// The current epoch; never 0.
 #[inline(always)]
 pub fn epoch() -> u32 {
     EPOCH.load(Ordering::Relaxed)
+}
+
+/// The code ranges that changed after the epoch `since`, up to now; `None` if that is not known any more.
+pub fn changes_after(since: u32, mut each: impl FnMut(Range<u64>)) -> Option<u32> {
+    let now = EPOCH.load(Ordering::Acquire);
+    if now.wrapping_sub(since) as usize >= KEPT_CHANGES {
+        return None;
+    }
+    for epoch in since..now {
+        let change = &CHANGES.0[(epoch as usize + 1) % KEPT_CHANGES];
+        each(change.start.load(Ordering::Relaxed)..change.end.load(Ordering::Relaxed));
+    }
+    // While the oldest of them was read, it must not have made place for a newer one.
+    core::sync::atomic::fence(Ordering::Acquire);
+    let later = EPOCH.load(Ordering::Relaxed);
+    ((later.wrapping_sub(since) as usize) < KEPT_CHANGES).then_some(now)
+}
+
+/// Makes every thread drop what it knows of the code in `range`; `forget` drops what all threads share.
+pub fn announce(range: &Range<u64>, forget: &mut dyn FnMut(&Range<u64>)) {
+    // Twice: what other threads learn between the two, from what is not forgotten yet, goes with the second.
+    bump(range);
+    forget(range);
+    bump(range);
+}
+
+fn bump(range: &Range<u64>) {
+    while ANNOUNCING.swap(true, Ordering::Acquire) {
+        core::hint::spin_loop();
+    }
+    let next = EPOCH.load(Ordering::Relaxed).wrapping_add(1).max(1);
+    let change = &CHANGES.0[next as usize % KEPT_CHANGES];
+    change.start.store(range.start, Ordering::Relaxed);
+    change.end.store(range.end, Ordering::Relaxed);
+    EPOCH.store(next, Ordering::SeqCst);
+    ANNOUNCING.store(false, Ordering::Release);
 }
 
 /// Whether `pc` lies in the dynamic loader: when that allocates or frees, objects may be coming or going.
@@ -71,27 +135,92 @@ pub fn in_loader(pc: u64) -> bool {
     pc >= LOADER_START.load(Ordering::Acquire) && pc < LOADER_END.load(Ordering::Relaxed)
 }
 
-/// Tells that code may have been loaded or unloaded: call it after dlopen, dlclose, `__register_frame` and
-/// `__deregister_frame`. Cheap when nothing changed. Loads and unloads inside glibc are noticed without it,
-/// by the loader's own calls of malloc and free.
-pub fn code_changed() {
-    let (added, removed) = load_counters();
-    if ADDED.swap(added, Ordering::AcqRel) != added || REMOVED.swap(removed, Ordering::AcqRel) != removed {
-        EPOCH.fetch_add(1, Ordering::AcqRel);
-    }
+/// Takes in what the loader has loaded and unloaded; `tick` is the time now, `forget` drops the shared rules of
+/// a range of code.
+pub fn changed(tick: u64, forget: &mut dyn FnMut(&Range<u64>)) {
+    let Some(modules) = MODULES.get() else { return };
+    with_loader_lock(&mut |added, removed| {
+        let before = (ADDED.load(Ordering::Relaxed), REMOVED.load(Ordering::Relaxed));
+        if before == (added, removed) {
+            return;
+        }
+        let (mut loads, mut unloads) = (0, 0);
+        modules.update(tick, |change| match change {
+            Change::Unloaded { range, identity } => {
+                unloads += 1;
+                GENERATIONS.unload(&range, identity);
+                announce(&range, forget);
+                0
+            }
+            Change::Loaded { range, identity } => {
+                loads += 1;
+                let generation = GENERATIONS.load(&range, identity);
+                announce(&range, forget);
+                generation
+            }
+        });
+        let seen = (before.0.wrapping_add(loads), before.1.wrapping_add(unloads));
+        if seen != (added, removed) && before != (0, 0) {
+            // Objects came and went since the last time, nobody knows where.
+            announce(&(0..u64::MAX), forget);
+        }
+        ADDED.store(added, Ordering::Relaxed);
+        REMOVED.store(removed, Ordering::Relaxed);
+    });
+}
+
+/// In a forked child: forgets that another thread of the parent may have been in the middle of a change.
+pub fn after_fork_in_child() {
+    UPDATER.store(0, Ordering::Relaxed);
+    ANNOUNCING.store(false, Ordering::Relaxed);
 }
 
 /// Which of the codes that lived at `pc` lives there now: 0 unless code there was unloaded and its place
 /// taken by other code.
-pub fn generation_of(_pc: u64) -> u32 {
-    0
+pub fn generation_of(pc: u64) -> u32 {
+    GENERATIONS.of(pc.wrapping_sub(1))
+}
+
+/// A loaded object, as far as unwinding cares.
+#[derive(Clone, Copy, Debug)]
+pub struct Object {
+    /// First address of the object's mapping.
+    pub start: u64,
+    /// Address after its last one.
+    pub end: u64,
+    /// Address of `.eh_frame_hdr`; 0 if the object has none.
+    pub frame_header: u64,
+    layout: Layout,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Layout {
+    Image(Image),
+    Module(&'static Module),
+}
+
+impl Object {
+    /// The readable segment of the object that holds `address`.
+    pub fn segment(&self, address: u64) -> Option<(u64, u64)> {
+        match self.layout {
+            Layout::Image(image) => image.segment(address),
+            Layout::Module(module) => module
+                .segments()
+                .iter()
+                .filter(|segment| segment.flags & elf::READABLE != 0)
+                .map(|segment| (segment.start, segment.start.wrapping_add(segment.file_bytes)))
+                .find(|(start, end)| (*start..*end).contains(&address)),
+        }
+    }
 }
 
 /// The object around `pc`.
 pub fn object_at(pc: u64) -> Option<Object> {
     let find = FIND_OBJECT.load(Ordering::Acquire);
     if find == 0 {
-        return None;
+        let module = MODULES.get()?.around(pc)?;
+        let Range { start, end } = module.range();
+        return Some(Object { start, end, frame_header: module.frame_header, layout: Layout::Module(module) });
     }
     // SAFETY: `find` is the address of glibc's function of this type.
     let find = unsafe { core::mem::transmute::<usize, FindObject>(find) };
@@ -104,13 +233,9 @@ pub fn object_at(pc: u64) -> Option<Object> {
         found.assume_init()
     };
     let start = found.map_start as u64;
-    Some(Object {
-        start,
-        end: found.map_end as u64,
-        frame_header: found.eh_frame as u64,
-        // SAFETY: the loader mapped the first segment there, and the caller's pc keeps it loaded.
-        image: unsafe { Image::at(start) },
-    })
+    // SAFETY: the loader mapped the first segment there, and the caller's pc keeps it loaded.
+    let image = unsafe { Image::at(start) }?;
+    Some(Object { start, end: found.map_end as u64, frame_header: found.eh_frame as u64, layout: Layout::Image(image) })
 }
 
 type FindObject = unsafe extern "C" fn(*mut c_void, *mut FoundObject) -> c_int;
@@ -126,15 +251,24 @@ struct FoundObject {
     reserved: [u64; 7],
 }
 
-/// How many objects the loader has loaded and unloaded so far.
-fn load_counters() -> (u64, u64) {
+/// Runs `work` with the loader's lock held, with the counts of objects that it has loaded and unloaded so far.
+/// Not at all if this thread is in `work` already.
+fn with_loader_lock(work: &mut dyn FnMut(u64, u64)) {
+    struct Call<'a>(&'a mut dyn FnMut(u64, u64));
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid info, and `data` is the pair below.
-        unsafe { *data.cast::<(u64, u64)>() = ((*info).dlpi_adds, (*info).dlpi_subs) };
+        // SAFETY: `data` is the call below, and the loader passes a valid info.
+        let (call, info) = unsafe { (&mut *data.cast::<Call<'_>>(), &*info) };
+        // A signal handler may come here in the middle of an update of its own thread: the lock is recursive.
+        // SAFETY: pthread_self reads a register.
+        let this = unsafe { libc::pthread_self() } as u64;
+        if UPDATER.load(Ordering::Relaxed) != this {
+            UPDATER.store(this, Ordering::Relaxed);
+            (call.0)(info.dlpi_adds, info.dlpi_subs);
+            UPDATER.store(0, Ordering::Relaxed);
+        }
         1
     }
-    let mut counters = (0u64, 0u64);
-    // SAFETY: the callback writes to `counters` only, before this returns.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut counters).cast()) };
-    counters
+    let mut call = Call(work);
+    // SAFETY: the callback has the type the loader expects, and `call` lives until this returns.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut call).cast()) };
 }

@@ -17,12 +17,14 @@
 //! Frames that need more than one word (a saved rbp that matters, a realigned frame, a signal frame) have one
 //! record for each, the outer ones marked as *parts* of the frame.
 
-use super::memory::{Array, bytes_of};
+use core::ops::Range;
+
+use super::memory::{Array, SignalsBlocked, bytes_of};
 use super::rule::{Kind, Rule};
 use super::walk::State;
 use super::{Captured, budget};
 use crate::shared::call_tree::{CallTree, NodeId};
-use crate::shared::code;
+use crate::shared::code::{self, Regions};
 
 /// One word of the stack and what it must be.
 #[repr(C)]
@@ -146,10 +148,11 @@ const MAX_PARTS: usize = 3;
 
 /// Offsets in the ucontext that a signal frame's sp points to (`<sys/ucontext.h>`).
 pub mod ucontext {
-    pub const RBP: u64 = 40 + 10 * 8;
-    pub const RSP: u64 = 40 + 15 * 8;
-    pub const RIP: u64 = 40 + 16 * 8;
-    pub const BYTES: u64 = 40 + 23 * 8;
+    pub const REGISTERS: u64 = 40;
+    pub const RBP: u64 = REGISTERS + 10 * 8;
+    pub const RSP: u64 = REGISTERS + 15 * 8;
+    pub const RIP: u64 = REGISTERS + 16 * 8;
+    pub const BYTES: u64 = REGISTERS + 23 * 8;
 }
 
 static ZERO: u64 = 0;
@@ -167,6 +170,8 @@ pub struct Forest {
     count: usize,
     children: Array<Child>,
     child_mask: usize,
+    /// Where the code lies that the records are about.
+    regions: Regions,
     /// Bytes taken from the process-wide budget.
     budgeted: usize,
     /// Times the forest was full and forgotten.
@@ -192,6 +197,7 @@ impl Forest {
             count: 0,
             children: Array::new(FIRST_CHILDREN)?,
             child_mask: FIRST_CHILDREN - 1,
+            regions: Regions::new(),
             budgeted: 0,
             forgotten: 0,
         };
@@ -245,12 +251,27 @@ impl Forest {
         None
     }
 
-    /// Drops all records if the code changed since they were made.
-    pub fn enter_epoch(&mut self, epoch: u32) {
-        if self.epoch != epoch {
-            self.forget();
-            self.epoch = epoch;
+    /// Drops all records if code changed that some of them are about.
+    #[cold]
+    pub fn catch_up(&mut self) {
+        if self.epoch == code::epoch() {
+            return;
         }
+        let mut stale = self.epoch == 0;
+        let heard = code::changes_after(self.epoch, |range| stale |= self.knows(&range));
+        if stale || heard.is_none() {
+            self.forget();
+        }
+        self.epoch = heard.unwrap_or_else(code::epoch);
+    }
+
+    /// Whether some record is about code in `range`.
+    fn knows(&self, range: &Range<u64>) -> bool {
+        self.regions.may_hold(range)
+            // SAFETY: origins below `count` are initialised.
+            && (1..self.count).any(|index| unsafe {
+                range.contains(&(*self.origins.as_ptr().add(index)).pc.wrapping_sub(1))
+            })
     }
 
     /// Drops all records. Node ids stay what they are: they live in the call tree.
@@ -260,12 +281,8 @@ impl Forest {
             self.top.as_ptr().write_bytes(0, self.top.len());
             self.children.as_ptr().write_bytes(0, self.children.len());
         }
+        self.regions.clear();
         self.plant_root();
-    }
-
-    /// Makes the records unusable until the next [`enter_epoch`](Self::enter_epoch).
-    pub fn distrust(&mut self) {
-        self.epoch = 0;
     }
 
     #[inline(always)]
@@ -347,6 +364,7 @@ impl Forest {
     }
 
     fn enlarge(&mut self, records: usize, tree: &CallTree) -> Option<()> {
+        let _undisturbed = SignalsBlocked::new();
         if records > MAX_RECORDS {
             return None;
         }
@@ -454,6 +472,7 @@ impl Forest {
         place: usize,
         tree: &CallTree,
     ) -> *mut Record {
+        self.regions.add(frame.pc.wrapping_sub(1));
         let outer_origin = *self.origin(outer);
         let terminal = outer == self.root();
         let outer_captured = self.captured(outer);
@@ -543,6 +562,20 @@ impl Forest {
         let entry = Top { pc: state.pc, sp: state.sp, rbp: state.rbp, record: self.index(record) as u32, rbp_mask };
         self.remember(entry);
         self.previous = record;
+    }
+
+    /// Forgets the answer for a state.
+    pub fn disown(&mut self, pc: u64, sp: u64) {
+        // SAFETY: the mask keeps the offset inside the table; a set has WAYS entries.
+        unsafe {
+            let set = self.top.as_ptr().cast::<Top>().byte_add(top_hash(pc, sp) & self.top_mask);
+            for way in 0..WAYS {
+                let entry = &mut *set.add(way);
+                if entry.pc == pc && entry.sp == sp {
+                    *entry = Top { pc: 0, sp: 0, rbp: 0, record: 0, rbp_mask: 0 };
+                }
+            }
+        }
     }
 
     fn remember(&mut self, entry: Top) {

@@ -74,3 +74,56 @@ impl<T> Array<T> {
 pub fn bytes_of<T>(count: usize) -> Option<usize> {
     count.checked_mul(size_of::<T>())?.max(1).checked_next_multiple_of(PAGE)
 }
+
+/// While this lives, no signal handler runs on this thread, so none can jump out of a change of what an array is.
+pub struct SignalsBlocked {
+    before: u64,
+}
+
+impl SignalsBlocked {
+    /// Blocks all signals.
+    pub fn new() -> SignalsBlocked {
+        let (all, mut before) = (u64::MAX, 0);
+        set_mask(&raw const all, &raw mut before);
+        SignalsBlocked { before }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        set_mask(&raw const self.before, core::ptr::null_mut());
+    }
+}
+
+/// `rt_sigprocmask(SIG_SETMASK, new, old, 8)`, past libc, which would not block its own signals.
+fn set_mask(new: *const u64, old: *mut u64) {
+    const SETMASK: usize = 2;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: both sets have eight bytes, `old` may be null; the kernel changes rax, rcx and r11 only.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            inout("rax") 14usize => _,
+            in("rdi") SETMASK,
+            in("rsi") new,
+            in("rdx") old,
+            in("r10") 8usize,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: both sets have eight bytes, `old` may be null.
+    unsafe {
+        core::arch::asm!(
+            "svc 0",
+            in("x8") 135usize,
+            inout("x0") SETMASK => _,
+            in("x1") new,
+            in("x2") old,
+            in("x3") 8usize,
+            options(nostack),
+        );
+    }
+}

@@ -14,20 +14,29 @@
 
 mod budget;
 pub mod cfi;
+mod debug_frame;
 mod forest;
+mod general;
+mod libunwind;
+pub mod lookup;
 mod memory;
+mod nested;
+mod registered;
 pub mod rule;
 pub mod rule_cache;
 mod stack;
 mod walk;
 
+use core::ffi::c_void;
 use core::ptr::NonNull;
 
+use crate::hot::clock;
 use crate::shared::call_tree::{CallTree, NodeId};
-pub use crate::shared::code::{code_changed, init};
+use crate::shared::code;
 use forest::{Forest, Frame};
 use memory::Array;
 use stack::OwnStack;
+use walk::Rules;
 
 /// The backtrace ends before the outermost frame.
 pub const TRUNCATED: u8 = 1;
@@ -96,6 +105,8 @@ pub struct Unwinder {
     forest: Forest,
     own_stack: OwnStack,
     scratch: Array<Frame>,
+    /// What libunwind fills; made when it is used first.
+    addresses: Option<Array<*mut c_void>>,
     tree: &'static CallTree,
     engine: Engine,
     stats: UnwindStats,
@@ -116,7 +127,8 @@ impl Unwinder {
         };
         let Some((place, forest, scratch)) = parts() else { return core::ptr::null_mut() };
         let own_stack = OwnStack::of_this_thread(caller.sp);
-        let unwinder = Unwinder { forest, own_stack, scratch, tree, engine, stats: UnwindStats::default() };
+        let unwinder =
+            Unwinder { forest, own_stack, scratch, addresses: None, tree, engine, stats: UnwindStats::default() };
         let this = place.as_ptr();
         // SAFETY: the array has room for one unwinder.
         unsafe { this.write(unwinder) };
@@ -133,6 +145,9 @@ impl Unwinder {
         unsafe {
             (*this).forest.release();
             (*this).scratch.release();
+            if let Some(addresses) = &mut (*this).addresses {
+                addresses.release();
+            }
             Array::from_raw(place, 1).release();
         }
     }
@@ -157,13 +172,68 @@ impl Unwinder {
     #[inline(never)]
     unsafe fn learn(&mut self, caller: Caller) -> Captured {
         // SAFETY: as the caller of `capture` promises.
-        let captured =
-            unsafe { walk::learn(&mut self.forest, &mut self.own_stack, &mut self.scratch, self.tree, caller) };
+        let captured = unsafe {
+            match self.engine {
+                Engine::Cached => self.learn_by_rules(caller),
+                Engine::FramePointer => self.walk(caller, Rules::FramePointers),
+                Engine::LibUnwind => match self.ask_libunwind(caller) {
+                    Some((captured, _)) => captured,
+                    None => self.walk(caller, Rules::UnwindInformation),
+                },
+            }
+        };
         self.stats.learned += 1;
         self.stats.truncated += u64::from(captured.flags & TRUNCATED != 0);
         self.stats.guessed += u64::from(captured.flags & GUESSED != 0);
         self.stats.slow += u64::from(captured.flags & SLOW != 0);
         captured
+    }
+
+    unsafe fn walk(&mut self, caller: Caller, rules: Rules) -> Captured {
+        let Unwinder { forest, own_stack, scratch, tree, .. } = self;
+        // SAFETY: as the caller of `capture` promises.
+        unsafe { walk::learn(forest, own_stack, scratch, tree, caller, rules) }
+    }
+
+    unsafe fn learn_by_rules(&mut self, caller: Caller) -> Captured {
+        // SAFETY: as the caller of `capture` promises.
+        unsafe {
+            let captured = self.walk(caller, Rules::UnwindInformation);
+            if captured.flags & TRUNCATED == 0 {
+                return captured;
+            }
+            self.rescue(caller, captured)
+        }
+    }
+
+    /// Asks libunwind for the rest of a stack that was cut, unless it has failed at the same place before.
+    #[cold]
+    unsafe fn rescue(&mut self, caller: Caller, cut: Captured) -> Captured {
+        libunwind::want();
+        let (depth, outermost) = depth_of(self.tree, cut.node);
+        if !libunwind::is_ready() || libunwind::has_failed_at(outermost) {
+            return cut;
+        }
+        // SAFETY: as the caller of `capture` promises.
+        match unsafe { self.ask_libunwind(caller) } {
+            Some((captured, found)) if found > depth => {
+                // The chain must not answer for this state: it ends too early.
+                self.forest.disown(caller.pc, caller.sp);
+                Captured { flags: captured.flags | SLOW | GUESSED, ..captured }
+            }
+            _ => {
+                libunwind::failed_at(outermost);
+                cut
+            }
+        }
+    }
+
+    unsafe fn ask_libunwind(&mut self, caller: Caller) -> Option<(Captured, usize)> {
+        if self.addresses.is_none() {
+            self.addresses = Array::new(FIRST_FRAMES);
+        }
+        // SAFETY: as the caller of `capture` promises.
+        unsafe { libunwind::capture(self.addresses.as_mut()?, self.tree, caller) }
     }
 
     /// After a capture that was left by a jump out of a signal handler: makes the unwinder whole again.
@@ -182,6 +252,55 @@ impl Unwinder {
     }
 }
 
+/// Finds out once what the unwinder must know of the process. Call it when the library starts, after
+/// [`clock::init`]; [`Unwinder::create`] does so if it has not happened.
+pub fn init() {
+    code::init(clock::now_before_free());
+}
+
+/// Tells that code may have come or gone: call it after dlopen and dlclose. Cheap when nothing changed. What glibc
+/// loads and unloads on its own is noticed without it, by the loader's own calls of malloc and free.
+pub fn code_changed() {
+    code::changed(clock::now_before_free(), &mut rule_cache::forget);
+}
+
+/// Opens libunwind, for [`Engine::LibUnwind`] and for stacks that are cut otherwise. Answers whether it is there.
+/// It allocates and takes the loader's locks: call it when the library starts or from a thread of ours, never from
+/// a hook.
+pub fn prepare_libunwind() -> bool {
+    let ready = libunwind::prepare();
+    if ready {
+        // Chains that end too early may be continued now.
+        code::announce(&(0..u64::MAX), &mut |_| {});
+    }
+    ready
+}
+
+/// Whether some stack was cut so far, and [`prepare_libunwind`] may help.
+pub fn wants_libunwind() -> bool {
+    libunwind::is_wanted()
+}
+
+/// The program has called `__register_frame(begin)` (or `__register_frame_info`): call it after the real one.
+///
+/// # Safety
+/// `begin` must be what the program gave.
+pub unsafe fn frames_registered(begin: *const u8) {
+    // SAFETY: as the caller promises.
+    unsafe { registered::register(begin) };
+}
+
+/// The program calls `__deregister_frame(begin)` (or `__deregister_frame_info`): call it before the real one.
+pub fn frames_deregistered(begin: *const u8) {
+    registered::deregister(begin);
+}
+
+/// In a forked child, before anything else here: opens what other threads of the parent may have held.
+pub fn after_fork_in_child() {
+    code::after_fork_in_child();
+    registered::after_fork_in_child();
+}
+
 /// A backtrace without an unwinder, for a signal handler that allocates in the middle of a capture on the same
 /// thread. Slower, and keeps nothing.
 ///
@@ -189,5 +308,16 @@ impl Unwinder {
 /// `caller` must be the state of a function that has not returned, on the calling thread.
 pub unsafe fn capture_nested(tree: &CallTree, caller: Caller) -> Captured {
     // SAFETY: as the caller promises.
-    unsafe { walk::capture_nested(tree, caller) }
+    unsafe { nested::capture(tree, caller) }
+}
+
+/// Frames of a backtrace, and the outermost one's pc.
+fn depth_of(tree: &CallTree, node: NodeId) -> (usize, u64) {
+    let (mut depth, mut outermost) = (0, 0);
+    let mut id = node.0;
+    while let Some(node) = tree.get(id) {
+        (depth, outermost) = (depth + 1, node.pc);
+        id = node.parent;
+    }
+    (depth, outermost)
 }

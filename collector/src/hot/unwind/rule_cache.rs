@@ -10,16 +10,17 @@
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use super::cfi::bytes::Bytes;
-use super::cfi::{compile, index};
+use super::cfi::compile;
+use super::lookup::{Located, is_sigreturn, locate};
 use super::rule::{Kind, Rule};
-use crate::shared::code;
+use crate::shared::code::{self, Regions};
 
 const BITS: u32 = 15;
 const SIZE: usize = 1 << BITS;
 const MASK: u64 = SIZE as u64 - 1;
 
 static RULES: [AtomicU64; SIZE] = [const { AtomicU64::new(0) }; SIZE];
+static FILLED: Regions = Regions::new();
 static FILLS: AtomicU32 = AtomicU32::new(0);
 
 /// The rule for a frame whose `pc` is a return address (or an interrupted address plus one).
@@ -34,12 +35,15 @@ pub fn fills() -> u32 {
     FILLS.load(Ordering::Relaxed)
 }
 
-/// Drops the rules of PCs in `range`. The epoch must have moved before.
-pub fn forget(range: Range<u64>) {
+/// Drops the rules of the code in `range`. The epoch must have moved before.
+pub fn forget(range: &Range<u64>) {
     fence(Ordering::SeqCst);
+    if !FILLED.may_hold(range) {
+        return;
+    }
     for (slot, word) in RULES.iter().enumerate() {
         let value = word.load(Ordering::Relaxed);
-        if value != 0 && range.contains(&pc_of(slot, value)) {
+        if value != 0 && range.contains(&(pc_of(slot, value) - 1)) {
             word.store(0, Ordering::Relaxed);
         }
     }
@@ -61,9 +65,10 @@ fn fill(pc: u64) -> Rule {
     let epoch = code::epoch();
     let rule = compute(pc);
     FILLS.fetch_add(1, Ordering::Relaxed);
-    if pc >> 47 == 0 && rule.kind() != Kind::Missing {
+    if pc != 0 && pc >> 47 == 0 && rule.kind() != Kind::Missing {
         let word = (pc >> BITS) << 32 | u64::from(rule.0);
         let slot = &RULES[slot_of(pc)];
+        FILLED.add(pc.wrapping_sub(1));
         slot.store(word, Ordering::Relaxed);
         // Whoever changes code moves the epoch first and drops rules then: either it sees this rule, or this
         // sees the new epoch.
@@ -78,14 +83,9 @@ fn fill(pc: u64) -> Rule {
 /// Computes the rule from the unwind information around `pc`.
 pub fn compute(pc: u64) -> Rule {
     let inside = pc.wrapping_sub(1);
-    let Some(object) = code::object_at(inside) else { return Rule::UNKNOWN };
-    let segment = |address: u64| {
-        let (start, end) = object.segment(address)?;
-        // SAFETY: a readable segment of a loaded object, which `pc`, a caller of ours, keeps loaded.
-        Some(unsafe { Bytes::new(start, end, 0) })
-    };
-    match index::lookup(object.frame_header, inside, segment) {
-        Some((entry, window)) => compile::compile(&entry, window, inside),
+    match locate(inside) {
+        Some(Located { entry, window }) => compile::compile(&entry, window, inside),
+        None if is_sigreturn(pc) => Rule::SIGNAL,
         None => Rule::UNKNOWN,
     }
 }

@@ -1,12 +1,13 @@
 //! Unwinding frame by frame, where no verified chain has the answer; what is found becomes a chain.
 
 use super::forest::{self, Forest, Frame, Record, ucontext};
-use super::memory::Array;
+use super::general::{self, GeneralFrame};
+use super::memory::{Array, SignalsBlocked};
 use super::rule::{Kind, Rule};
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
 use super::{Caller, Captured, GUESSED, SLOW, TRUNCATED};
-use crate::shared::call_tree::{CallTree, NodeId};
+use crate::shared::call_tree::CallTree;
 use crate::shared::code;
 
 /// A frame's state: all that the fast rules depend on.
@@ -25,7 +26,9 @@ pub enum Step {
     /// The rule needs the general unwinder.
     General,
     /// What the rule leads to cannot be a frame. `pure`: for the state's sake alone.
-    Cut { pure: bool },
+    Cut {
+        pure: bool,
+    },
 }
 
 unsafe fn load(address: u64) -> u64 {
@@ -122,6 +125,42 @@ pub unsafe fn guess(state: State, readable: &mut Readable) -> Step {
     Step::Out(State { pc, sp: rbp + 16, rbp: outer_rbp })
 }
 
+/// Which rules a walk goes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rules {
+    /// Unwind information, and frame pointers where there is none.
+    UnwindInformation,
+    /// Frame pointers alone.
+    FramePointers,
+}
+
+/// Why a rule is believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ground {
+    Information,
+    /// The convention of frame pointers, which the program was said to keep.
+    Convention,
+    /// The same convention, for want of anything better.
+    Guess,
+}
+
+impl Rules {
+    #[inline(always)]
+    fn of(self, pc: u64) -> (Rule, Ground) {
+        if pc == 0 {
+            return (Rule::END, Ground::Information);
+        }
+        if self == Rules::FramePointers {
+            return (Rule::FRAME_POINTER, Ground::Convention);
+        }
+        let rule = rule_of(pc);
+        match rule.kind() {
+            Kind::Unknown => (Rule::FRAME_POINTER, Ground::Guess),
+            _ => (rule, Ground::Information),
+        }
+    }
+}
+
 /// What a walk found; its frames are in the scratch array.
 struct Walk {
     frames: usize,
@@ -149,26 +188,25 @@ pub unsafe fn learn(
     scratch: &mut Array<Frame>,
     tree: &CallTree,
     caller: Caller,
+    rules: Rules,
 ) -> Captured {
     let loader = code::in_loader(caller.pc);
     if loader {
-        code::code_changed();
+        super::code_changed();
     }
-    forest.enter_epoch(code::epoch());
+    forest.catch_up();
     // SAFETY: as the caller promises.
-    let mut found = unsafe { walk(forest, own, scratch, caller) };
+    let mut found = unsafe { walk(forest, own, scratch, caller, rules) };
     if found.pure && found.frames > forest.room() && forest.make_room(found.frames, tree) {
         // Records have moved or are gone: what was joined is stale.
         // SAFETY: as the caller promises.
-        found = unsafe { walk(forest, own, scratch, caller) };
+        found = unsafe { walk(forest, own, scratch, caller, rules) };
     }
     let outer = match found.end {
         End::Joined(record) => record,
         End::Outermost => forest.root(),
-        End::General => {
-            let cut = intern(Captured::NOTHING, tree, scratch, found.frames);
-            return Captured { node: cut.node, flags: cut.flags | SLOW | TRUNCATED };
-        }
+        // SAFETY: as the caller promises.
+        End::General => return unsafe { generally(scratch, found.frames, tree, caller) },
     };
     if !found.pure || found.frames > forest.room() {
         return intern(forest.captured(outer), tree, scratch, found.frames);
@@ -183,6 +221,24 @@ pub unsafe fn learn(
         forest.crown(at, State::from(caller));
     }
     forest.captured(at)
+}
+
+/// The backtrace by the general unwinder; its first `frames` frames, which the rules found, stand in if it fails.
+///
+/// # Safety
+/// As for [`learn`].
+#[cold]
+unsafe fn generally(scratch: &mut Array<Frame>, frames: usize, tree: &CallTree, caller: Caller) -> Captured {
+    let mut list = Frames { scratch, count: 0 };
+    let push =
+        |frame: GeneralFrame| list.push(Frame { pc: frame.pc, sp: 0, rbp: 0, rule: Rule::GENERAL, flags: frame.flags });
+    // SAFETY: as the caller promises.
+    let (count, flags) = match unsafe { general::unwind(caller, push) } {
+        Some(flags) => (list.count, flags),
+        None => (frames, SLOW | TRUNCATED),
+    };
+    let captured = intern(Captured::NOTHING, tree, scratch, count);
+    Captured { node: captured.node, flags: captured.flags | flags }
 }
 
 /// The node of frames called from `outer`'s, found without the forest.
@@ -223,6 +279,7 @@ impl Frames<'_> {
 
     #[cold]
     fn grow(&mut self) -> bool {
+        let _undisturbed = SignalsBlocked::new();
         // SAFETY: no pointer into the array is held across a push.
         unsafe { self.scratch.grow(self.scratch.len() * 2) }.is_some()
     }
@@ -238,7 +295,7 @@ impl Frames<'_> {
 
 /// # Safety
 /// As for [`learn`].
-unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, caller: Caller) -> Walk {
+unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, caller: Caller, rules: Rules) -> Walk {
     let mut frames = Frames { scratch, count: 0 };
     let mut state = State::from(caller);
     let mut readable = Readable::from(own, state.sp);
@@ -262,7 +319,13 @@ unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, 
                 match Readable::at(own, state.sp, readable.budget()) {
                     Some(there) => readable = there,
                     None => {
-                        frames.push(Frame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule: Rule::UNKNOWN, flags: TRUNCATED });
+                        frames.push(Frame {
+                            pc: state.pc,
+                            sp: state.sp,
+                            rbp: state.rbp,
+                            rule: Rule::UNKNOWN,
+                            flags: TRUNCATED,
+                        });
                         pure = false;
                         break End::Outermost;
                     }
@@ -270,12 +333,8 @@ unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, 
             }
         }
         pure &= forest::is_plantable(state.pc, state.sp);
-        let mut rule = if state.pc == 0 { Rule::END } else { rule_of(state.pc) };
-        let mut flags = 0;
-        let unknown = rule.kind() == Kind::Unknown;
-        if unknown {
-            (rule, flags) = (Rule::FRAME_POINTER, GUESSED);
-        }
+        let (rule, ground) = rules.of(state.pc);
+        let flags = if ground == Ground::Guess { GUESSED } else { 0 };
         let frame = Frame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule, flags };
         if !frames.push(frame) {
             frames.mark(TRUNCATED);
@@ -284,12 +343,16 @@ unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, 
         }
         // SAFETY: `readable` begins at or below the state's sp.
         let next = unsafe {
-            if unknown { guess(state, &mut readable) } else { step(rule, state, &mut readable, own) }
+            if ground == Ground::Information {
+                step(rule, state, &mut readable, own)
+            } else {
+                guess(state, &mut readable)
+            }
         };
         match next {
             Step::Out(outer) => {
-                // A guess may only be repeated where the stack is known to stay.
-                pure &= !unknown || readable.is_own();
+                // A convention may only be relied on again where the stack is known to stay.
+                pure &= ground == Ground::Information || readable.is_own();
                 state = outer;
             }
             Step::End => break End::Outermost,
@@ -319,12 +382,7 @@ fn is_at(forest: &Forest, record: *mut Record, state: State) -> bool {
 ///
 /// # Safety
 /// The running thread must be in a state reached from `state`.
-unsafe fn follow(
-    forest: &Forest,
-    record: *mut Record,
-    state: State,
-    frames: &mut Frames,
-) -> (*mut Record, State) {
+unsafe fn follow(forest: &Forest, record: *mut Record, state: State, frames: &mut Frames) -> (*mut Record, State) {
     // SAFETY: as the caller promises.
     let failing = unsafe { forest::first_failing(forest, record) };
     let mut at = record;
@@ -352,80 +410,4 @@ unsafe fn follow(
         }
         at = outer;
     }
-}
-
-/// Frames that [`capture_nested`] takes in at a time.
-const WINDOW: usize = 64;
-/// Walks that it makes over one stack at most.
-const MAX_PASSES: usize = 256;
-
-/// See [`super::capture_nested`]. Frames are needed outermost first and found innermost first: each pass takes
-/// in the `WINDOW` outermost frames that are not in yet.
-///
-/// # Safety
-/// As for [`super::capture_nested`].
-pub unsafe fn capture_nested(tree: &CallTree, caller: Caller) -> Captured {
-    let mut window = [0u64; WINDOW];
-    // SAFETY: as the caller promises.
-    let (depth, mut flags) = unsafe { pass(caller, usize::MAX, &mut window) };
-    let mut left = depth;
-    if left > WINDOW * MAX_PASSES {
-        flags |= TRUNCATED;
-        left = WINDOW * MAX_PASSES;
-    }
-    let mut node = NodeId::ROOT;
-    while left > 0 {
-        let first = left.saturating_sub(WINDOW);
-        if depth > WINDOW {
-            // SAFETY: as the caller promises.
-            unsafe { pass(caller, left, &mut window) };
-        }
-        for index in (first..left).rev() {
-            let pc = window.get(index % WINDOW).copied().unwrap_or(0);
-            node = tree.intern(node, pc, code::generation_of(pc));
-        }
-        left = first;
-    }
-    Captured { node, flags }
-}
-
-/// Walks up to `limit` frames and leaves the PC of frame `i` in `window[i % WINDOW]`. Answers how many frames
-/// there are, and their flags.
-///
-/// # Safety
-/// As for [`super::capture_nested`].
-unsafe fn pass(caller: Caller, limit: usize, window: &mut [u64; WINDOW]) -> (usize, u8) {
-    let mut own = OwnStack::none();
-    let mut state = State::from(caller);
-    let mut readable = Readable::from(&mut own, state.sp);
-    let (mut depth, mut flags) = (0, 0);
-    while depth < limit && state.pc != 0 {
-        if let Some(slot) = window.get_mut(depth % WINDOW) {
-            *slot = state.pc;
-        }
-        depth += 1;
-        let rule = rule_of(state.pc);
-        // SAFETY: `readable` begins at or below the state's sp.
-        let next = unsafe {
-            if rule.kind() == Kind::Unknown {
-                flags |= GUESSED;
-                guess(state, &mut readable)
-            } else {
-                step(rule, state, &mut readable, &mut own)
-            }
-        };
-        match next {
-            Step::Out(outer) => state = outer,
-            Step::End => break,
-            Step::General => {
-                flags |= SLOW | TRUNCATED;
-                break;
-            }
-            Step::Cut { .. } => {
-                flags |= TRUNCATED;
-                break;
-            }
-        }
-    }
-    (depth, flags)
 }

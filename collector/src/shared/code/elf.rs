@@ -25,8 +25,31 @@ pub struct ProgramHeader {
 
 const PAGE: u64 = 4096;
 const MAGIC: [u8; 8] = [0x7f, b'E', b'L', b'F', 2, 1, 1, 0];
-const LOAD: u32 = 1;
-const READABLE: u32 = 4;
+/// `PT_LOAD`.
+pub const LOAD: u32 = 1;
+/// `PT_NOTE`.
+pub const NOTE: u32 = 4;
+/// `PT_GNU_EH_FRAME`.
+pub const FRAMES: u32 = 0x6474_e550;
+/// `PF_R`.
+pub const READABLE: u32 = 4;
+
+/// The build id in the notes `bytes` (ELF specification, "Note Section").
+pub fn build_id(bytes: &[u8]) -> Option<&[u8]> {
+    const BUILD_ID: u32 = 3;
+    let mut rest = bytes;
+    while rest.len() >= 12 {
+        let word = |at: usize| Some(u32::from_le_bytes(rest.get(at..at + 4)?.try_into().ok()?));
+        let (name_len, len, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
+        let name_end = name_len.checked_next_multiple_of(4)?.checked_add(12)?;
+        let end = name_end.checked_add(len)?;
+        if kind == BUILD_ID && rest.get(12..12 + name_len)? == b"GNU\0" {
+            return rest.get(name_end..end);
+        }
+        rest = rest.get(end.checked_next_multiple_of(4)?..)?;
+    }
+    None
+}
 
 #[repr(C)]
 struct FileHeader {
@@ -76,6 +99,13 @@ impl Image {
     pub fn headers(&self) -> &[ProgramHeader] {
         // SAFETY: `at` checked that the headers lie in a page readable while the image is in use.
         unsafe { core::slice::from_raw_parts(self.headers, self.count) }
+    }
+
+    /// Address after the last segment.
+    pub fn end(&self) -> u64 {
+        let loads = self.headers().iter().filter(|header| header.kind == LOAD);
+        let end = loads.map(|header| header.address.wrapping_add(header.memory_bytes)).max();
+        self.bias.wrapping_add(end.unwrap_or(0))
     }
 
     /// The readable segment, as far as it comes from the file, that holds `address`.

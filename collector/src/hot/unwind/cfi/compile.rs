@@ -53,21 +53,14 @@ fn from_row(row: &ShortRow, signal: bool, window: Bytes, pc: u64) -> Option<Rule
     }
 }
 
-fn code(expression: Expression, window: Bytes) -> Option<Bytes> {
-    let mut cursor = window;
-    cursor.split(expression.at.checked_sub(window.position())?)?;
-    let length = cursor.uleb()?;
-    cursor.split(length)
-}
-
 fn is_bytes(expression: Expression, window: Bytes, expected: &[u8]) -> bool {
-    let Some(mut code) = code(expression, window) else { return false };
+    let Some(mut code) = expression.code(window) else { return false };
     expected.iter().all(|byte| code.u8() == Some(*byte)) && code.is_empty()
 }
 
 /// `offset` of the expression `*(rbp + offset)`.
 fn rbp_deref(expression: Expression, window: Bytes) -> Option<i64> {
-    let mut code = code(expression, window)?;
+    let mut code = expression.code(window)?;
     if code.u8()? != BREG_RBP {
         return None;
     }
@@ -95,7 +88,7 @@ fn distance_from_rsp(expression: Expression, window: Bytes, pc: u64) -> Option<i
             None
         }
     }
-    let code = code(expression, window)?;
+    let code = expression.code(window)?;
     let distance = |rsp: u64| {
         let cfa = evaluate(code, None, &mut Flat { rsp, rip: pc })?;
         Some(cfa.wrapping_sub(rsp) as i64)

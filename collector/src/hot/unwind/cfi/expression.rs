@@ -149,8 +149,20 @@ fn binary(op: u8, left: u64, right: u64) -> Option<u64> {
         0x1e => left.wrapping_mul(right),
         0x21 => left | right,
         0x22 => left.wrapping_add(right),
-        0x24 => if right < 64 { left << right } else { 0 },
-        0x25 => if right < 64 { left >> right } else { 0 },
+        0x24 => {
+            if right < 64 {
+                left << right
+            } else {
+                0
+            }
+        }
+        0x25 => {
+            if right < 64 {
+                left >> right
+            } else {
+                0
+            }
+        }
         0x26 => (signed_left >> right.min(63)) as u64,
         0x27 => left ^ right,
         0x29 => u64::from(left == right),

@@ -1,5 +1,6 @@
 //! Runs the call frame instructions of an entry up to one PC (DWARF 5, 6.4.2 and 6.4.3).
 
+use super::bytes::Bytes;
 use super::entry::Entry;
 
 /// DWARF numbers of the x86-64 registers (System V ABI, figure 3.36).
@@ -41,6 +42,16 @@ pub enum Recovery {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expression {
     pub at: u64,
+}
+
+impl Expression {
+    /// The expression's operations, in the memory that holds them.
+    pub fn code(self, window: Bytes) -> Option<Bytes> {
+        let mut cursor = window;
+        cursor.split(self.at.checked_sub(window.position())?)?;
+        let length = cursor.uleb()?;
+        cursor.split(length)
+    }
 }
 
 /// A row of the unwind table; implementations keep as many registers as their reader needs.
@@ -243,7 +254,7 @@ fn restore<R: Row>(row: &mut R, initial: &mut R, register: u64) {
     }
 }
 
-fn expression(code: &mut super::bytes::Bytes) -> Option<Expression> {
+fn expression(code: &mut Bytes) -> Option<Expression> {
     let at = code.position();
     let length = code.uleb()?;
     code.split(length)?;

@@ -1,0 +1,141 @@
+//! `libunwind.so.8`, if the machine has it: an engine of its own, and the last resort where a stack is cut.
+//!
+//! It is opened by name at run time, in its own scope. Linking it would put its `_Unwind_*` and `backtrace` before
+//! those of libgcc and glibc for the whole program.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use super::memory::Array;
+use super::rule::Kind;
+use super::rule_cache::rule_of;
+use super::{Caller, Captured, TRUNCATED};
+use crate::shared::call_tree::CallTree;
+use crate::shared::code;
+
+type Backtrace = unsafe extern "C" fn(*mut *mut c_void, c_int) -> c_int;
+type FlushCache = unsafe extern "C" fn(*mut c_void, usize, usize);
+type SetCachingPolicy = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
+
+const CACHE_PER_THREAD: c_int = 2;
+
+static OPENED: AtomicBool = AtomicBool::new(false);
+static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
+static FLUSH_CACHE: AtomicUsize = AtomicUsize::new(0);
+static ADDRESS_SPACE: AtomicUsize = AtomicUsize::new(0);
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+
+/// Opens the library; answers whether it is there. Allocates and takes the loader's locks: for a safe place only.
+pub fn prepare() -> bool {
+    if OPENED.swap(true, Ordering::AcqRel) {
+        return is_ready();
+    }
+    // SAFETY: constant, terminated names. The library's initialisation changes nothing outside of it.
+    unsafe {
+        let library = libc::dlopen(c"libunwind.so.8".as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        if library.is_null() {
+            return false;
+        }
+        let space = libc::dlsym(library, c"_ULx86_64_local_addr_space".as_ptr()).cast::<*mut c_void>();
+        if let Some(space) = space.as_ref() {
+            ADDRESS_SPACE.store(*space as usize, Ordering::Relaxed);
+            let flush = libc::dlsym(library, c"_Ux86_64_flush_cache".as_ptr());
+            FLUSH_CACHE.store(flush as usize, Ordering::Relaxed);
+            let policy = libc::dlsym(library, c"_ULx86_64_set_caching_policy".as_ptr());
+            if !policy.is_null() {
+                let policy = core::mem::transmute::<*mut c_void, SetCachingPolicy>(policy);
+                policy(*space, CACHE_PER_THREAD);
+            }
+        }
+        let backtrace = libc::dlsym(library, c"unw_backtrace".as_ptr());
+        BACKTRACE.store(backtrace as usize, Ordering::Release);
+    }
+    is_ready()
+}
+
+/// Whether the library has been opened and has what is needed.
+pub fn is_ready() -> bool {
+    BACKTRACE.load(Ordering::Acquire) != 0
+}
+
+/// The backtrace of `caller`, for which `buffer` holds the frames found. `None` if libunwind cannot be had or does
+/// not find the caller.
+///
+/// # Safety
+/// `caller` must be the state of a function that has not returned, further out on the running thread's stack.
+pub unsafe fn capture(buffer: &mut Array<*mut c_void>, tree: &CallTree, caller: Caller) -> Option<(Captured, usize)> {
+    let backtrace = BACKTRACE.load(Ordering::Acquire);
+    if backtrace == 0 {
+        return None;
+    }
+    flush_stale();
+    // SAFETY: the address is that of the library's function of this type.
+    let backtrace = unsafe { core::mem::transmute::<usize, Backtrace>(backtrace) };
+    let (count, flags) = loop {
+        let room = buffer.len().min(c_int::MAX as usize);
+        // SAFETY: the buffer has room for this many addresses.
+        let count = unsafe { backtrace(buffer.as_ptr(), room as c_int) };
+        let count = usize::try_from(count).ok()?;
+        if count < room {
+            break (count, 0);
+        }
+        // SAFETY: nothing points into the buffer.
+        if unsafe { buffer.grow(room * 2) }.is_none() {
+            break (count, TRUNCATED);
+        }
+    };
+    // SAFETY: the library has filled this many.
+    let found = unsafe { core::slice::from_raw_parts(buffer.as_ptr(), count) };
+    let first = found.iter().position(|pc| *pc as u64 == caller.pc)?;
+    let found = found.get(first..)?;
+    let mut captured = Captured { flags, ..Captured::NOTHING };
+    for (index, pc) in found.iter().enumerate().rev() {
+        let inner = index.checked_sub(1).and_then(|index| found.get(index)).copied();
+        // libunwind gives the interrupted address as it is.
+        let interrupted = inner.is_some_and(|inner| rule_of(inner as u64).kind() == Kind::Signal);
+        let pc = (*pc as u64).wrapping_add(u64::from(interrupted));
+        captured.node = tree.intern(captured.node, pc, code::generation_of(pc));
+    }
+    Some((captured, found.len()))
+}
+
+/// What libunwind remembers of code that has changed is wrong, and it does not notice.
+fn flush_stale() {
+    let epoch = code::epoch();
+    let flush = FLUSH_CACHE.load(Ordering::Relaxed);
+    if EPOCH.swap(epoch, Ordering::Relaxed) != epoch && flush != 0 {
+        // SAFETY: the address is that of the library's function of this type; an empty range means everything.
+        unsafe {
+            let flush = core::mem::transmute::<usize, FlushCache>(flush);
+            flush(ADDRESS_SPACE.load(Ordering::Relaxed) as *mut c_void, 0, 0);
+        }
+    }
+}
+
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// PCs that libunwind cannot get beyond either.
+static DEAD_ENDS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+
+/// Notes that a stack was cut.
+pub fn want() {
+    WANTED.store(true, Ordering::Relaxed);
+}
+
+/// Whether a stack was cut, and the library has not been opened yet.
+pub fn is_wanted() -> bool {
+    WANTED.load(Ordering::Relaxed) && !OPENED.load(Ordering::Relaxed)
+}
+
+/// Notes that stacks which are cut at `pc` stay so.
+pub fn failed_at(pc: u64) {
+    dead_end(pc).store(pc, Ordering::Relaxed);
+}
+
+/// Whether [`failed_at`] was said of `pc`.
+pub fn has_failed_at(pc: u64) -> bool {
+    dead_end(pc).load(Ordering::Relaxed) == pc
+}
+
+fn dead_end(pc: u64) -> &'static AtomicU64 {
+    &DEAD_ENDS[usize::from(pc as u8 ^ (pc >> 8) as u8)]
+}

@@ -1,0 +1,107 @@
+//! A backtrace without any state: for a signal handler that allocates in the middle of a capture.
+
+use super::general;
+use super::rule::Kind;
+use super::rule_cache::rule_of;
+use super::stack::{OwnStack, Readable};
+use super::walk::{State, Step, guess, step};
+use super::{Caller, Captured, GUESSED, SLOW, TRUNCATED};
+use crate::shared::call_tree::{CallTree, NodeId};
+use crate::shared::code;
+
+/// Frames taken in at a time.
+const WINDOW: usize = 64;
+/// Walks over one stack at most: deeper ones lose their outer frames, and say so.
+const MAX_PASSES: usize = 256;
+
+/// Frames are needed outermost first and found innermost first: each pass takes in the [`WINDOW`] outermost
+/// frames that are not in yet.
+///
+/// # Safety
+/// As for [`super::capture_nested`].
+pub unsafe fn capture(tree: &CallTree, caller: Caller) -> Captured {
+    let mut window = [0u64; WINDOW];
+    let mut how = How::ByRules;
+    // SAFETY: as the caller promises, here and below.
+    let mut found = unsafe { pass(how, caller, usize::MAX, &mut window) };
+    if found.is_none() {
+        how = How::Generally;
+        found = unsafe { pass(how, caller, usize::MAX, &mut window) };
+    }
+    let Some((depth, mut flags)) = found else { return Captured::FAILED };
+    let mut left = depth;
+    if left > WINDOW * MAX_PASSES {
+        flags |= TRUNCATED;
+        left = WINDOW * MAX_PASSES;
+    }
+    let mut node = NodeId::ROOT;
+    while left > 0 {
+        if depth > WINDOW {
+            // SAFETY: as the caller promises.
+            unsafe { pass(how, caller, left, &mut window) };
+        }
+        let first = left.saturating_sub(WINDOW);
+        for index in (first..left).rev() {
+            let pc = window.get(index % WINDOW).copied().unwrap_or(0);
+            node = tree.intern(node, pc, code::generation_of(pc));
+        }
+        left = first;
+    }
+    Captured { node, flags }
+}
+
+#[derive(Clone, Copy)]
+enum How {
+    ByRules,
+    Generally,
+}
+
+/// Walks up to `limit` frames and leaves the PC of frame `i` in `window[i % WINDOW]`. Answers how many frames
+/// there are, and their flags; `None` if this way does not work.
+///
+/// # Safety
+/// As for [`super::capture_nested`].
+unsafe fn pass(how: How, caller: Caller, limit: usize, window: &mut [u64; WINDOW]) -> Option<(usize, u8)> {
+    let (mut depth, mut flags) = (0, 0);
+    let mut take = |pc: u64| {
+        if let Some(slot) = window.get_mut(depth % WINDOW) {
+            *slot = pc;
+        }
+        depth += 1;
+        depth < limit
+    };
+    if let How::Generally = how {
+        let each = |frame: general::GeneralFrame| {
+            flags |= frame.flags;
+            take(frame.pc)
+        };
+        // SAFETY: as the caller promises.
+        let end = unsafe { general::unwind(caller, each) }?;
+        return Some((depth, flags | end));
+    }
+    let mut own = OwnStack::none();
+    let mut state = State::from(caller);
+    let mut readable = Readable::from(&mut own, state.sp);
+    while state.pc != 0 && take(state.pc) {
+        let rule = rule_of(state.pc);
+        // SAFETY: `readable` begins at or below the state's sp.
+        let next = unsafe {
+            if rule.kind() == Kind::Unknown {
+                flags |= GUESSED;
+                guess(state, &mut readable)
+            } else {
+                step(rule, state, &mut readable, &mut own)
+            }
+        };
+        match next {
+            Step::Out(outer) => state = outer,
+            Step::End => break,
+            Step::General => return None,
+            Step::Cut { .. } => {
+                flags |= TRUNCATED;
+                break;
+            }
+        }
+    }
+    Some((depth, flags & !SLOW))
+}

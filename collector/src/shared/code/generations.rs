@@ -1,0 +1,203 @@
+//! Which of the codes that lived at an address lives there now.
+//!
+//! Code that was never unloaded has generation 0. An address range gets a new generation when its object is
+//! unloaded, and another when other code takes the place; if the very same object comes back to the very same
+//! place, its old generation comes back with it. So a node's (pc, generation) names one piece of code for ever.
+//!
+//! One thread changes the table at a time (the loader's lock is held); all threads read it.
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+const MAX_ENTRIES: usize = 2048;
+
+/// One range whose generation is not 0. `end` of 0: not in use.
+struct Entry {
+    start: AtomicU64,
+    end: AtomicU64,
+    generation: AtomicU32,
+    /// Of the object that was unloaded here, while nothing has taken its place.
+    gone: AtomicU64,
+    /// What `generation` was before that.
+    previous: AtomicU32,
+}
+
+/// All ranges with a generation other than 0.
+pub struct Generations {
+    entries: [Entry; MAX_ENTRIES],
+    used: AtomicU32,
+    last: AtomicU32,
+    /// Ranges that found the table full.
+    lost: AtomicU32,
+}
+
+impl Entry {
+    const fn free() -> Entry {
+        Entry {
+            start: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            generation: AtomicU32::new(0),
+            gone: AtomicU64::new(0),
+            previous: AtomicU32::new(0),
+        }
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Acquire)
+    }
+
+    fn set(&self, range: &Range<u64>, generation: u32, previous: u32, gone: u64) {
+        self.end.store(0, Ordering::Release);
+        self.start.store(range.start, Ordering::Relaxed);
+        self.generation.store(generation, Ordering::Relaxed);
+        self.previous.store(previous, Ordering::Relaxed);
+        self.gone.store(gone, Ordering::Relaxed);
+        self.end.store(range.end, Ordering::Release);
+    }
+}
+
+impl Generations {
+    pub const fn new() -> Generations {
+        Generations {
+            entries: [const { Entry::free() }; MAX_ENTRIES],
+            used: AtomicU32::new(0),
+            last: AtomicU32::new(0),
+            lost: AtomicU32::new(0),
+        }
+    }
+
+    fn used(&self) -> &[Entry] {
+        let used = self.used.load(Ordering::Acquire) as usize;
+        self.entries.get(..used).unwrap_or(&self.entries)
+    }
+
+    /// The generation of the code at `pc`.
+    pub fn of(&self, pc: u64) -> u32 {
+        let here = self.used().iter().filter(|entry| entry.range().contains(&pc));
+        here.map(|entry| entry.generation.load(Ordering::Relaxed)).max().unwrap_or(0)
+    }
+
+    /// Code identified by `identity` (0: not to be recognised) was unloaded from `range`.
+    pub fn unload(&self, range: &Range<u64>, identity: u64) {
+        let previous = self.of(range.start);
+        self.add(range, previous, identity);
+    }
+
+    /// Code was loaded to `range`; answers its generation.
+    pub fn load(&self, range: &Range<u64>, identity: u64) -> u32 {
+        let overlaps = |entry: &&Entry| {
+            let other = entry.range();
+            other.start < range.end && range.start < other.end
+        };
+        if !self.used().iter().any(|entry| overlaps(&entry)) {
+            return 0;
+        }
+        let back = self
+            .used()
+            .iter()
+            .find(|entry| entry.range() == *range && identity != 0 && entry.gone.load(Ordering::Relaxed) == identity);
+        // Anything newer in the range means that other code has lived there meanwhile.
+        if let Some(entry) = back
+            && entry.generation.load(Ordering::Relaxed) == self.of(range.start)
+        {
+            match entry.previous.load(Ordering::Relaxed) {
+                0 => entry.end.store(0, Ordering::Release),
+                previous => entry.set(range, previous, 0, 0),
+            }
+            return self.of(range.start);
+        }
+        self.add(range, 0, 0)
+    }
+
+    /// Gives `range` a new generation.
+    fn add(&self, range: &Range<u64>, previous: u32, gone: u64) -> u32 {
+        let generation = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        // What the new entry hides is not needed any more.
+        let mut free = None;
+        for entry in self.used() {
+            let other = entry.range();
+            if other.start >= range.start && other.end <= range.end {
+                entry.end.store(0, Ordering::Release);
+                free = free.or(Some(entry));
+            }
+        }
+        let free = free.or_else(|| {
+            let used = self.used.load(Ordering::Relaxed);
+            let entry = self.entries.get(used as usize)?;
+            self.used.store(used + 1, Ordering::Release);
+            Some(entry)
+        });
+        match free {
+            Some(entry) => entry.set(range, generation, previous, gone),
+            None => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        generation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Range<u64> = 0x1000..0x5000;
+
+    fn new() -> Box<Generations> {
+        Box::new(Generations::new())
+    }
+
+    #[test]
+    fn code_that_stays_has_generation_zero() {
+        let generations = new();
+        assert_eq!(generations.load(&A, 7), 0);
+        assert_eq!(generations.of(0x2000), 0);
+    }
+
+    #[test]
+    fn the_same_object_at_the_same_place_is_the_same_code() {
+        let generations = new();
+        generations.load(&A, 7);
+        for _ in 0..3 {
+            generations.unload(&A, 7);
+            assert_ne!(generations.of(0x2000), 0, "whatever is here now is something else");
+            assert_eq!(generations.load(&A, 7), 0);
+            assert_eq!(generations.of(0x2000), 0);
+        }
+    }
+
+    #[test]
+    fn other_code_in_the_place_is_another_generation() {
+        let generations = new();
+        generations.unload(&A, 7);
+        let second = generations.load(&(0x2000..0x3000), 8);
+        assert!(second > 0);
+        assert_eq!(generations.of(0x2800), second);
+        assert!(generations.of(0x4000) > 0 && generations.of(0x4000) != second);
+        generations.unload(&(0x2000..0x3000), 8);
+        let third = generations.load(&A, 7);
+        assert!(third > second, "7 is back, but 8 has been here");
+        generations.unload(&A, 7);
+        assert_eq!(generations.load(&A, 7), third);
+    }
+
+    #[test]
+    fn an_object_without_identity_is_never_recognised() {
+        let generations = new();
+        generations.unload(&A, 0);
+        let second = generations.load(&A, 0);
+        generations.unload(&A, 0);
+        assert!(generations.load(&A, 0) > second);
+    }
+
+    #[test]
+    fn hidden_ranges_give_their_place_back() {
+        let generations = new();
+        for _ in 0..10 * MAX_ENTRIES {
+            generations.unload(&A, 0);
+            generations.load(&A, 0);
+        }
+        assert_eq!(generations.used.load(Ordering::Relaxed), 1);
+        assert_eq!(generations.lost.load(Ordering::Relaxed), 0);
+    }
+}
