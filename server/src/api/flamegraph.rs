@@ -42,7 +42,7 @@ pub struct Flamegraph {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ancestor {
     /// Id to ask for.
-    pub id: u32,
+    pub id: u64,
     /// Index into `frames`; `null` for the tree's root.
     pub frame: Option<u32>,
     /// Its value.
@@ -52,8 +52,8 @@ pub struct Ancestor {
 /// One array per field; index `i` is one row.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Rows {
-    /// Stable id, to be given as `root=`; for a synthetic row the id of its parent.
-    pub id: Vec<u32>,
+    /// Stable id, to be given as `root=`, below 2^53; for a synthetic row the id of its parent.
+    pub id: Vec<u64>,
     /// Index of the parent row; row 0 points at itself.
     pub parent: Vec<u32>,
     /// Index into `frames`; `null` for the tree's root and for synthetic rows.

@@ -1,0 +1,255 @@
+//! The live blocks by address: an open-addressing table with linear probing, one 32-byte slot a block, so that a
+//! lookup is one cache miss and brings everything that a death needs to know.
+//!
+//! Beyond a budget the table lies in an unlinked file of the index folder: the kernel may then write it out, and
+//! memory stays bounded however large the live set is.
+
+use std::io;
+use std::path::PathBuf;
+
+use memmap2::{Advice, MmapMut};
+
+/// A live block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Live {
+    /// Birth, nanoseconds.
+    pub born_ns: u64,
+    /// Requested bytes.
+    pub size: u64,
+    /// Position among all births.
+    pub row: u32,
+    /// Origin of the birth.
+    pub origin: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct Slot {
+    /// Key plus one; 0 = empty.
+    tag: u64,
+    live: Live,
+}
+
+const _: () = assert!(size_of::<Slot>() == 32);
+
+/// Address → live block.
+#[derive(Debug)]
+pub struct LiveMap {
+    map: MmapMut,
+    slots: usize,
+    shift: u32,
+    len: usize,
+    budget_bytes: u64,
+    folder: PathBuf,
+}
+
+const FIRST_SLOTS: usize = 1 << 12;
+
+impl LiveMap {
+    /// An empty table that moves into a file of `folder` when it would take more than `budget_bytes`.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new(folder: PathBuf, budget_bytes: u64) -> io::Result<Self> {
+        let map = MmapMut::map_anon(FIRST_SLOTS * size_of::<Slot>())?;
+        let shift = 64 - FIRST_SLOTS.trailing_zeros();
+        Ok(Self { map, slots: FIRST_SLOTS, shift, len: 0, budget_bytes, folder })
+    }
+
+    /// Number of live blocks.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of the table.
+    #[must_use]
+    pub fn table_bytes(&self) -> u64 {
+        (self.slots * size_of::<Slot>()) as u64
+    }
+
+    #[inline]
+    fn home(&self, tag: u64) -> usize {
+        (tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
+    }
+
+    #[inline]
+    fn table(&self) -> &[Slot] {
+        // SAFETY: the mapping is page-aligned, zeroed at first and `slots * 32` bytes long; any bytes are a Slot.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.slots) }
+    }
+
+    #[inline]
+    fn table_mut(&mut self) -> &mut [Slot] {
+        // SAFETY: as in `table`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().cast(), self.slots) }
+    }
+
+    /// Fetches the slot of `key` into the cache.
+    #[inline]
+    pub fn prefetch(&self, key: u64) {
+        let home = self.home(key.wrapping_add(1));
+        if let Some(slot) = self.table().get(home) {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a prefetch has no effect on memory, and the address is that of a live reference.
+            unsafe {
+                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(slot).cast());
+            }
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = slot;
+        }
+    }
+
+    /// Puts a block in; the block that was there is given back.
+    ///
+    /// # Errors
+    /// When the table must grow and there is no memory or disk for it.
+    #[inline]
+    pub fn insert(&mut self, key: u64, live: Live) -> io::Result<Option<Live>> {
+        if (self.len + 1) * 8 > self.slots * 5 {
+            self.grow()?;
+        }
+        let tag = key.wrapping_add(1).max(1);
+        let mask = self.slots - 1;
+        let mut at = self.home(tag);
+        let table = self.table_mut();
+        loop {
+            let slot = &mut table[at & mask];
+            if slot.tag == 0 {
+                *slot = Slot { tag, live };
+                self.len += 1;
+                return Ok(None);
+            }
+            if slot.tag == tag {
+                return Ok(Some(std::mem::replace(&mut slot.live, live)));
+            }
+            at += 1;
+        }
+    }
+
+    /// The block at `key`.
+    #[must_use]
+    pub fn get(&self, key: u64) -> Option<Live> {
+        let tag = key.wrapping_add(1).max(1);
+        let mask = self.slots - 1;
+        let mut at = self.home(tag);
+        loop {
+            let slot = self.table()[at & mask];
+            if slot.tag == 0 {
+                return None;
+            }
+            if slot.tag == tag {
+                return Some(slot.live);
+            }
+            at += 1;
+        }
+    }
+
+    /// Takes a block out.
+    #[inline]
+    pub fn remove(&mut self, key: u64) -> Option<Live> {
+        let tag = key.wrapping_add(1).max(1);
+        let (mask, shift) = (self.slots - 1, self.shift);
+        let mut at = self.home(tag) & mask;
+        let table = self.table_mut();
+        loop {
+            match table[at].tag {
+                0 => return None,
+                found if found == tag => break,
+                _ => at = (at + 1) & mask,
+            }
+        }
+        let live = table[at].live;
+        // Close the gap: pull back every follower whose home is not behind the gap.
+        let mut next = at;
+        loop {
+            next = (next + 1) & mask;
+            let slot = table[next];
+            if slot.tag == 0 {
+                break;
+            }
+            let home = (slot.tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> shift) as usize & mask;
+            if (next.wrapping_sub(home) & mask) >= (next.wrapping_sub(at) & mask) {
+                table[at] = slot;
+                at = next;
+            }
+        }
+        table[at] = Slot::default();
+        self.len -= 1;
+        Some(live)
+    }
+
+    #[cold]
+    fn grow(&mut self) -> io::Result<()> {
+        let slots = self.slots * 2;
+        let bytes = slots * size_of::<Slot>();
+        let map = if bytes as u64 > self.budget_bytes {
+            let file = tempfile::tempfile_in(&self.folder)?;
+            file.set_len(bytes as u64)?;
+            // SAFETY: the file is unlinked and ours alone; nobody can cut it.
+            unsafe { MmapMut::map_mut(&file)? }
+        } else {
+            let map = MmapMut::map_anon(bytes)?;
+            // Large pages save a TLB miss per lookup; a kernel that has none to give says no, and that is fine.
+            let _ = map.advise(Advice::HugePage);
+            map
+        };
+        let old = std::mem::replace(&mut self.map, map);
+        let old_slots = std::mem::replace(&mut self.slots, slots);
+        self.shift -= 1;
+        // SAFETY: as in `table`; `old` is the previous mapping of `old_slots` slots.
+        let old_table: &[Slot] = unsafe { std::slice::from_raw_parts(old.as_ptr().cast(), old_slots) };
+        let (mask, shift) = (slots - 1, self.shift);
+        let table = self.table_mut();
+        for slot in old_table.iter().filter(|s| s.tag != 0) {
+            let mut at = (slot.tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> shift) as usize;
+            while table[at & mask].tag != 0 {
+                at += 1;
+            }
+            table[at & mask] = *slot;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_map(ops in prop::collection::vec((any::<bool>(), 0_u64..300, any::<u64>()), 0..3000), spill: bool) {
+            let folder = tempfile::tempdir().unwrap();
+            let mut map = LiveMap::new(folder.path().into(), if spill { 0 } else { u64::MAX }).unwrap();
+            let mut model = HashMap::new();
+            for (insert, key, size) in ops {
+                // Spread over few homes so that runs of slots collide and wrap around.
+                let key = key << 52;
+                if insert {
+                    let live = Live { size, ..Live::default() };
+                    prop_assert_eq!(map.insert(key, live).unwrap(), model.insert(key, live));
+                } else {
+                    prop_assert_eq!(map.remove(key), model.remove(&key));
+                }
+                prop_assert_eq!(map.len(), model.len());
+            }
+            for (key, live) in model { prop_assert_eq!(map.get(key), Some(live)); }
+        }
+    }
+
+    #[test]
+    fn grows_and_keeps_everything() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut map = LiveMap::new(folder.path().into(), 1 << 20).unwrap();
+        for key in 0..100_000_u64 {
+            assert_eq!(map.insert(key * 16, Live { size: key, ..Live::default() }).unwrap(), None);
+        }
+        for key in 0..100_000_u64 {
+            assert_eq!(map.remove(key * 16).map(|l| l.size), Some(key));
+        }
+        assert_eq!(map.len(), 0);
+    }
+}

@@ -1,0 +1,337 @@
+//! All threads' runs to one sequence by time, exact: ties go by thread id, a thread's own order is never changed.
+//!
+//! ```text
+//! blocks by first tick → decoders (several threads, a bounded stretch ahead) → cursors, one a thread → batches of events
+//! ```
+//! Decoders, merge with pairing, and the sealer run at the same time; full queues hold the faster ones back.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_channel::{bounded, unbounded};
+use tracehound_format::record::Kind;
+
+use super::Control;
+use super::chunk::Chunk;
+use super::decode::{BlockDecoder, Run};
+use super::engine::{Engine, Event};
+use super::scan::BlockRef;
+use super::seal::Sealer;
+
+/// Where a run comes from.
+#[derive(Debug)]
+pub enum Source {
+    /// A block of the recording.
+    Block(BlockRef),
+    /// Records of the side file.
+    Ready(Run),
+}
+
+/// Records of one thread that have not been merged.
+#[derive(Debug)]
+pub struct Pending {
+    /// Not larger than the time of any of its records, not smaller than that of its thread's pending before it.
+    pub key: u64,
+    /// Recording-wide thread id.
+    pub thread: u32,
+    /// Number of the first record among its thread's.
+    pub first_record: u64,
+    /// Records.
+    pub count: u32,
+    /// Bytes that it takes in the file.
+    pub bytes: u64,
+    /// Where they are.
+    pub source: Source,
+}
+
+/// A run that is being merged.
+#[derive(Debug)]
+struct Active {
+    run: Run,
+    origins: Vec<u32>,
+    at: usize,
+}
+
+/// A thread's place in the merge.
+#[derive(Debug, Default)]
+struct Cursor {
+    id: u32,
+    /// Times do not go below this.
+    floor: u64,
+    runs: VecDeque<Active>,
+}
+
+impl Cursor {
+    fn head(&self) -> Option<u64> {
+        let active = self.runs.front()?;
+        active.run.items.get(active.at).map(|item| item.tick.max(self.floor))
+    }
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct Merger {
+    pending: Vec<Pending>,
+    cursors: Vec<Cursor>,
+    /// Payload offsets of blocks of events that turned out to be damaged.
+    pub damaged: BTreeSet<u64>,
+    spare: Vec<Run>,
+}
+
+/// Runs that are decoded ahead of the merge.
+const AHEAD: usize = 24;
+/// Events that are paired in one go: they stay in the cache between the two steps.
+const BATCH: usize = 1024;
+/// A batch with more events of one tick than this is cut all the same.
+const MAX_BATCH: usize = 1 << 16;
+
+impl Merger {
+    /// Adds records to be merged.
+    pub fn add(&mut self, pending: Pending) {
+        self.pending.push(pending);
+    }
+
+    /// Records of each thread that were activated and not merged yet.
+    #[must_use]
+    pub fn remaining(&self) -> HashMap<u32, u64> {
+        let left = |c: &Cursor| c.runs.iter().map(|a| (a.run.items.len() - a.at) as u64).sum();
+        self.cursors.iter().map(|c| (c.id, left(c))).collect()
+    }
+
+    /// Merges everything before `limit` (`None`: everything) into `engine`, whose chunks go to `sealer`.
+    ///
+    /// # Errors
+    /// When memory or disk runs out.
+    pub fn run(
+        &mut self,
+        limit: Option<u64>,
+        file: &File,
+        engine: &mut Engine,
+        sealer: &mut Sealer,
+        control: &mut Control,
+    ) -> io::Result<()> {
+        let limit = limit.unwrap_or(u64::MAX);
+        self.pending.sort_by_key(|p| (p.key, p.thread, p.first_record));
+        let ready = self.pending.partition_point(|p| p.key < limit);
+        let blocks: Vec<Pending> = self.pending.drain(..ready).collect();
+        let next = AtomicUsize::new(0);
+        let decoders = std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1)).clamp(1, 8);
+        let (permit, permits) = bounded::<Run>(AHEAD);
+        let (decoded, runs) = unbounded();
+        let (chunks, chunk_queue) = bounded::<Chunk>(3);
+        let outcome = std::thread::scope(|scope| {
+            for _ in 0..decoders.min(blocks.len()) {
+                let (permits, decoded, next, blocks) = (permits.clone(), decoded.clone(), &next, &blocks);
+                scope.spawn(move || {
+                    let mut decoder = BlockDecoder::default();
+                    while let Ok(mut run) = permits.recv() {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(pending) = blocks.get(index) else { break };
+                        let result = match &pending.source {
+                            Source::Block(block) => decoder.decode(file, block, &mut run).map(|()| run),
+                            Source::Ready(ready) => Ok(ready.clone()),
+                        };
+                        if decoded.send((index, result.ok())).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            let seal = scope.spawn(move || -> io::Result<()> {
+                for chunk in chunk_queue {
+                    sealer.take(&chunk)?;
+                }
+                Ok(())
+            });
+            for _ in 0..AHEAD {
+                let _ = permit.try_send(self.spare.pop().unwrap_or_default());
+            }
+            let mut waiting = HashMap::new();
+            let mut fetch = |index: usize| loop {
+                if let Some(run) = waiting.remove(&index) {
+                    return run;
+                }
+                match runs.recv() {
+                    Ok((i, run)) => {
+                        waiting.insert(i, run);
+                    }
+                    Err(_) => return None::<Run>,
+                }
+            };
+            let mut hand_over =
+                |chunk: Chunk| chunks.send(chunk).map_err(|_| io::Error::other("the index cannot be written"));
+            let mut merge = || -> io::Result<usize> {
+                let taken = self.merge(limit, &blocks, &mut fetch, &permit, engine, &mut hand_over, control)?;
+                engine.flush(&mut hand_over)?;
+                Ok(taken)
+            };
+            let merged = merge();
+            drop(permit);
+            drop(chunks);
+            let sealed = seal.join().unwrap_or_else(|_| Err(io::Error::other("the sealer stopped")));
+            sealed.and(merged)
+        })?;
+        // After a cancellation some blocks were not activated.
+        self.pending.splice(0..0, blocks.into_iter().skip(outcome));
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // One call, and the borrows forbid a struct.
+    fn merge(
+        &mut self,
+        limit: u64,
+        blocks: &[Pending],
+        fetch: &mut dyn FnMut(usize) -> Option<Run>,
+        permit: &crossbeam_channel::Sender<Run>,
+        engine: &mut Engine,
+        hand_over: &mut impl FnMut(Chunk) -> io::Result<()>,
+        control: &mut Control,
+    ) -> io::Result<usize> {
+        let mut heap: BinaryHeap<Reverse<(u64, u32, usize)>> = BinaryHeap::new();
+        for (index, cursor) in self.cursors.iter().enumerate() {
+            if let Some(tick) = cursor.head() {
+                heap.push(Reverse((tick, cursor.id, index)));
+            }
+        }
+        let mut batch: Vec<Event> = Vec::with_capacity(BATCH * 2);
+        let mut next = 0;
+        loop {
+            let next_key = blocks.get(next).map_or(u64::MAX, |b| b.key);
+            let head = heap.peek().map_or(u64::MAX, |h| h.0.0);
+            if next < blocks.len() && next_key <= head {
+                if control.cancel.is_cancelled() {
+                    break;
+                }
+                let run = fetch(next);
+                let _ = permit.try_send(self.spare.pop().unwrap_or_default());
+                self.activate(&blocks[next], run, engine, &mut batch, &mut heap);
+                control.advance(blocks[next].bytes, engine.totals.counts.total);
+                next += 1;
+                continue;
+            }
+            let Some(Reverse((tick, id, index))) = heap.pop() else { break };
+            if tick >= limit {
+                break;
+            }
+            let bound = heap.peek().map_or((u64::MAX, u32::MAX), |h| (h.0.0, h.0.1));
+            let bound = bound.min((next_key, 0)).min((limit, 0));
+            let Some(cursor) = self.cursors.get_mut(index) else { break };
+            if let Some(head) = emit(cursor, id, index as u32, bound, &mut batch, &mut self.spare) {
+                heap.push(Reverse((head, id, index)));
+            }
+            if batch.len() >= BATCH {
+                let last = batch.last().map_or(0, |e| e.tick);
+                let cut = batch.iter().rposition(|e| e.tick != last).map_or(0, |at| at + 1);
+                let cut = if cut == 0 && batch.len() > MAX_BATCH { batch.len() } else { cut };
+                if cut > 0 {
+                    engine.totals.counts.total += cut as u64;
+                    engine.take(&mut batch[..cut], hand_over)?;
+                    batch.drain(..cut);
+                }
+            }
+        }
+        engine.totals.counts.total += batch.len() as u64;
+        engine.take(&mut batch, hand_over)?;
+        Ok(next)
+    }
+
+    fn activate(
+        &mut self,
+        pending: &Pending,
+        run: Option<Run>,
+        engine: &mut Engine,
+        batch: &mut Vec<Event>,
+        heap: &mut BinaryHeap<Reverse<(u64, u32, usize)>>,
+    ) {
+        let thread = engine.thread(pending.thread);
+        let end = pending.first_record.saturating_add(u64::from(pending.count));
+        let Some(state) = engine.threads.get_mut(thread as usize) else { return };
+        state.known_records = state.known_records.max(end);
+        let Some(run) = run else {
+            if let Source::Block(block) = &pending.source {
+                self.damaged.insert(block.payload_at);
+            }
+            return;
+        };
+        let expected = state.next_record;
+        let skip = usize::try_from(expected.saturating_sub(pending.first_record)).unwrap_or(usize::MAX);
+        if skip >= run.items.len() {
+            self.spare.push(run);
+            return;
+        }
+        state.next_record = pending.first_record.saturating_add(run.items.len() as u64);
+        state.known_records = state.known_records.max(state.next_record);
+        state.active = true;
+        let floor = state.last_tick.max(pending.key);
+        let gap = pending.first_record.saturating_sub(expected);
+        if gap > 0 {
+            let kind = Kind::Lost as u8;
+            let origin = engine.origin(0, thread, kind);
+            batch.push(Event { tick: pending.key, address: gap, size: 0, origin, thread, kind });
+        }
+        let origins = run.origins.iter().map(|&(node, kind)| engine.origin(node, thread, kind)).collect();
+        let index = thread as usize;
+        while self.cursors.len() <= index {
+            let id = engine.threads.get(self.cursors.len()).map_or(0, |t| t.id);
+            self.cursors.push(Cursor { id, ..Cursor::default() });
+        }
+        let cursor = &mut self.cursors[index];
+        let was_idle = cursor.runs.is_empty();
+        if was_idle {
+            cursor.floor = cursor.floor.max(floor);
+        }
+        cursor.runs.push_back(Active { run, origins, at: skip });
+        if let (true, Some(tick)) = (was_idle, cursor.head()) {
+            heap.push(Reverse((tick, pending.thread, index)));
+        }
+    }
+
+    /// Notes how far the threads' times have come, for a later run.
+    pub fn note_ticks(&self, engine: &mut Engine) {
+        for (cursor, state) in self.cursors.iter().zip(&mut engine.threads) {
+            state.last_tick = state.last_tick.max(cursor.floor);
+        }
+    }
+}
+
+/// Moves a cursor's events before `bound` (tick, thread id) to the batch; gives the tick of the next one.
+#[inline]
+fn emit(
+    cursor: &mut Cursor,
+    id: u32,
+    thread: u32,
+    bound: (u64, u32),
+    batch: &mut Vec<Event>,
+    spare: &mut Vec<Run>,
+) -> Option<u64> {
+    while let Some(active) = cursor.runs.front_mut() {
+        let mut floor = cursor.floor;
+        let Active { run, origins, at } = active;
+        let rest = run.items.get(*at..).unwrap_or_default();
+        let mut taken = 0;
+        for item in rest {
+            let tick = item.tick.max(floor);
+            if tick > bound.0 || tick == bound.0 && id >= bound.1 || taken >= BATCH {
+                break;
+            }
+            floor = tick;
+            let origin = origins.get(item.origin()).copied().unwrap_or(0);
+            batch.push(Event { tick, address: item.address, size: item.size, origin, thread, kind: item.kind() });
+            taken += 1;
+        }
+        *at += taken;
+        cursor.floor = floor;
+        if taken < rest.len() {
+            return cursor.head();
+        }
+        if let Some(done) = cursor.runs.pop_front()
+            && spare.len() < AHEAD
+        {
+            spare.push(done.run);
+        }
+    }
+    None
+}

@@ -1,0 +1,120 @@
+//! Going on with an index that an earlier run left unfinished: cancelled, or of a recording that was still growing.
+//!
+//! The earlier run's columns are cut to the lengths of its manifest, deaths that were stored after it are taken back,
+//! and the live blocks are found again among the births.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::clock::ClockMap;
+use super::engine::{Engine, ThreadState, Totals};
+use super::folder::RESUME;
+use super::live_map::{Live, LiveMap};
+use super::seal::Sealer;
+use crate::trace::column::Ledger;
+use crate::trace::facts::Facts;
+use crate::trace::files::{Columns, Ledgers, Manifest, Writers, path, read_manifest};
+use crate::trace::layout::{FATE_TEMPORARY, NO_SITE, Origin};
+use crate::trace::{Tail, Trace};
+
+/// State that is neither in the columns nor in the facts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Resume {
+    /// Totals.
+    pub totals: Totals,
+    /// Threads.
+    pub threads: Vec<ThreadState>,
+    /// Ticks to nanoseconds.
+    pub clock: ClockMap,
+    /// Payload offsets of damaged blocks of events.
+    pub damaged: BTreeSet<u64>,
+    /// Largest resident set so far.
+    pub peak_rss: Option<(u64, u64, u64)>,
+    /// Last memory sample that was stored, ticks.
+    pub last_sample_tick: Option<u64>,
+}
+
+/// An unfinished index of the recording with this id that lies in `folder`.
+#[must_use]
+pub fn find(folder: &Path, recording_id: [u8; 16], file_bytes: u64) -> Option<(Manifest, Resume)> {
+    let manifest = read_manifest(folder)?;
+    let same = manifest.facts.recording_id == recording_id && manifest.file_bytes <= file_bytes;
+    if !same || manifest.is_final {
+        return None;
+    }
+    let resume = serde_json::from_slice(&std::fs::read(folder.join(RESUME)).ok()?).ok()?;
+    Some((manifest, resume))
+}
+
+/// Takes up the index in `folder`.
+///
+/// # Errors
+/// When its columns cannot be opened or do not fit together.
+pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64) -> io::Result<(Engine, Sealer)> {
+    let lengths = &facts.lengths;
+    let (births, deaths) = (lengths.births, lengths.deaths);
+    let death = Ledger::<u32>::reopen(&path(folder, "birth_death"), births)?;
+    let fate = Ledger::<u8>::reopen(&path(folder, "birth_fate"), births)?;
+    for row in 0..births {
+        if u64::from(death.load(row)) > deaths {
+            death.store(row, 0);
+            fate.store(row, 0);
+        }
+    }
+    let writers = Writers::reopen(folder, lengths)?;
+    let trace = Trace::assemble(crate::trace::Parts {
+        path: folder.to_path_buf(),
+        facts: facts.clone(),
+        columns: Columns::open(folder, lengths)?,
+        ledgers: Ledgers::open(folder, births)?,
+        tail: Tail { page: resume.totals.page, order_word: resume.totals.order_word },
+        revision: 0,
+        keep: None,
+    });
+    let origins: Vec<Origin> = (0..trace.origin_count()).map(|id| trace.origin(id)).collect();
+    let live = LiveMap::new(folder.to_path_buf(), budget_bytes)?;
+    let mut engine = Engine::new(live, death, fate, resume.clock.clone());
+    for &origin in &origins {
+        engine.origins.restore(origin);
+    }
+    // Sites are numbered by first appearance, which restoring the origins in order repeats.
+    debug_assert!(origins.iter().filter(|o| o.site != NO_SITE).all(|o| o.site < trace.site_count()));
+    let pool = |row: u64| trace.origin(trace.columns().birth_origin[row as usize]).kind;
+    let blocks = (0..births).filter(|&row| trace.death_of(row).is_none()).map(|row| {
+        let key = super::engine::key_of(trace.address_of(row), pool(row));
+        let origin = trace.columns().birth_origin[row as usize];
+        (key, Live { born_ns: trace.born_ns(row), size: trace.size_of(row), row: row as u32, origin })
+    });
+    engine.restore(resume.totals.clone(), resume.threads.clone(), blocks)?;
+
+    let columns = trace.columns();
+    let pairs: Vec<_> = columns.pair_bearer.iter().copied().zip(columns.pair_freer.iter().copied()).collect();
+    let mut sealer = Sealer::resume(
+        writers,
+        facts.site_sums.clone(),
+        facts.thread_sums.clone(),
+        facts.pair_sums.clone(),
+        facts.buckets.clone(),
+        &origins,
+        &pairs,
+    );
+    let open = trace.open_bucket();
+    sealer.reopen_bucket(open.births, open.deaths);
+    for row in open.births..births {
+        let origin = columns.birth_origin[row as usize];
+        let size = trace.size_of(row);
+        sealer.add_birth(origin, size);
+        if trace.death_of(row).is_some() && trace.ledgers().fate.get(row as usize) & FATE_TEMPORARY != 0 {
+            sealer.add_temporary(origin, size);
+        }
+    }
+    for ordinal in open.deaths..deaths {
+        let row = trace.row_of_death(ordinal);
+        let birth_origin = columns.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
+        sealer.add_death(birth_origin, columns.death_origin[ordinal as usize], trace.size_of(row));
+    }
+    Ok((engine, sealer))
+}

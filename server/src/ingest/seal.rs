@@ -1,0 +1,316 @@
+//! Takes chunks off the hands of the pairing, on a thread of its own: stores columns, adds up buckets.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::chunk::Chunk;
+use crate::trace::facts::{Bucket, Lengths};
+use crate::trace::files::Writers;
+use crate::trace::layout::{LARGE_SIZE, Origin, Page, field};
+use crate::trace::sums::{Amount, Builder, Dense, Directory, Extent, put_row};
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Sealer {
+    /// The columns.
+    pub writers: Writers,
+    /// Sums by site.
+    pub sites: Builder<3>,
+    /// Sums by thread: allocated, temporary.
+    pub threads: Builder<2>,
+    /// Sums by pair of threads: freed.
+    pub pairs: Builder<1>,
+    /// Starts of closed buckets.
+    pub buckets: Vec<Bucket>,
+    open: Bucket,
+    origins: Vec<(u32, u32)>,
+    by_site: Dense<3>,
+    by_thread: Dense<2>,
+    by_pair: Dense<1>,
+    pair_numbers: PairNumbers,
+}
+
+/// Numbers for pairs of threads. Few threads: a table; many: a map.
+#[derive(Debug, Default)]
+struct PairNumbers {
+    table: Vec<u32>,
+    map: HashMap<(u32, u32), u32>,
+    new: Vec<(u32, u32)>,
+    len: u32,
+}
+
+const TABLE_THREADS: u32 = 128;
+
+impl PairNumbers {
+    #[inline]
+    fn number(&mut self, bearer: u32, freer: u32) -> u32 {
+        if bearer < TABLE_THREADS && freer < TABLE_THREADS {
+            if self.table.is_empty() {
+                self.table.resize((TABLE_THREADS * TABLE_THREADS) as usize, u32::MAX);
+            }
+            let known = self.table[(bearer * TABLE_THREADS + freer) as usize];
+            if known != u32::MAX {
+                return known;
+            }
+        }
+        self.slow(bearer, freer)
+    }
+
+    fn slow(&mut self, bearer: u32, freer: u32) -> u32 {
+        let len = self.len;
+        let number = *self.map.entry((bearer, freer)).or_insert(len);
+        if number == len {
+            self.len += 1;
+            self.new.push((bearer, freer));
+        }
+        if bearer < TABLE_THREADS && freer < TABLE_THREADS {
+            self.table[(bearer * TABLE_THREADS + freer) as usize] = number;
+        }
+        number
+    }
+}
+
+impl Sealer {
+    /// A sealer that starts with empty columns.
+    #[must_use]
+    pub fn new(writers: Writers) -> Self {
+        Self::resume(writers, Directory::default(), Directory::default(), Directory::default(), Vec::new(), &[], &[])
+    }
+
+    /// A sealer that goes on with columns that an earlier run left; the open bucket is still to be put back with
+    /// [`Self::reopen_bucket`].
+    #[must_use]
+    pub fn resume(
+        writers: Writers,
+        sites: Directory,
+        threads: Directory,
+        pairs: Directory,
+        buckets: Vec<Bucket>,
+        origins: &[Origin],
+        known_pairs: &[(u32, u32)],
+    ) -> Self {
+        let mut pair_numbers = PairNumbers::default();
+        for &(bearer, freer) in known_pairs {
+            pair_numbers.number(bearer, freer);
+        }
+        pair_numbers.new.clear();
+        Self {
+            writers,
+            sites: Builder::resume(sites),
+            threads: Builder::resume(threads),
+            pairs: Builder::resume(pairs),
+            buckets,
+            open: EMPTY,
+            origins: origins.iter().map(|o| (o.site, o.thread)).collect(),
+            by_site: Dense::default(),
+            by_thread: Dense::default(),
+            by_pair: Dense::default(),
+            pair_numbers,
+        }
+    }
+
+    /// Says where the open bucket began.
+    pub fn reopen_bucket(&mut self, births: u64, deaths: u64) {
+        self.open = Bucket { births, deaths, ..EMPTY };
+    }
+
+    /// Adds a birth to the open bucket.
+    #[inline]
+    pub fn add_birth(&mut self, origin: u32, size: u64) {
+        let Some(&(site, thread)) = self.origins.get(origin as usize) else { return };
+        let amount = Amount { count: 1, bytes: size };
+        self.open.min_size = self.open.min_size.min(size);
+        self.open.max_size = self.open.max_size.max(size);
+        self.by_site.add(site, field::ALLOCATED, amount);
+        self.by_thread.add(thread, 0, amount);
+    }
+
+    /// Adds a death to the open bucket.
+    #[inline]
+    pub fn add_death(&mut self, birth_origin: u32, death_origin: u32, size: u64) {
+        let Some(&(site, bearer)) = self.origins.get(birth_origin as usize) else { return };
+        let Some(&(_, freer)) = self.origins.get(death_origin as usize) else { return };
+        let amount = Amount { count: 1, bytes: size };
+        self.by_site.add(site, field::FREED, amount);
+        let pair = self.pair_numbers.number(bearer, freer);
+        self.by_pair.add(pair, 0, amount);
+    }
+
+    /// Adds a temporary block born in the open bucket.
+    #[inline]
+    pub fn add_temporary(&mut self, origin: u32, size: u64) {
+        let Some(&(site, thread)) = self.origins.get(origin as usize) else { return };
+        let amount = Amount { count: 1, bytes: size };
+        self.by_site.add(site, field::TEMPORARY, amount);
+        self.by_thread.add(thread, 1, amount);
+    }
+
+    /// Stores a chunk.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn take(&mut self, chunk: &Chunk) -> io::Result<()> {
+        let w = &mut self.writers;
+        for origin in &chunk.origins {
+            self.origins.push((origin.site, origin.thread));
+        }
+        append_origins(w, &chunk.origins)?;
+        w.site_node.append(&chunk.sites)?;
+        w.birth_time.append(&chunk.birth_time)?;
+        w.birth_size.append(&chunk.birth_size)?;
+        w.birth_origin.append(&chunk.birth_origin)?;
+        w.birth_address.append(&chunk.birth_address)?;
+        w.birth_address_high.append(&chunk.birth_address_high)?;
+        w.death_time.append(&chunk.death_time)?;
+        w.death_row.append(&chunk.death_row)?;
+        w.death_origin.append(&chunk.death_origin)?;
+        w.order.write_at(chunk.order_first, &chunk.order)?;
+        append_pages(w, &chunk.pages)?;
+        append_pairs(&chunk.large, &mut w.large_row, &mut w.large_size)?;
+        append_pairs(&chunk.odd, &mut w.odd_row, &mut w.odd_address)?;
+        append_pairs(&chunk.orphans, &mut w.orphan_row, &mut w.orphan_address)?;
+        for &(row, origin, size) in &chunk.late {
+            w.late_row.append(&[row])?;
+            w.late_origin.append(&[origin])?;
+            w.late_size.append(&[size])?;
+        }
+        append_others(w, chunk)?;
+        self.add_up(chunk);
+        self.append_new_pairs()?;
+        if chunk.ends_bucket {
+            self.close_bucket()?;
+            let births = chunk.first_birth + chunk.birth_time.len() as u64;
+            self.reopen_bucket(births, self.writers.death_time.len());
+        }
+        Ok(())
+    }
+
+    fn add_up(&mut self, chunk: &Chunk) {
+        let mut large = chunk.large.iter();
+        for (&origin, &size) in chunk.birth_origin.iter().zip(&chunk.birth_size) {
+            let size = if size == LARGE_SIZE { large.next().map_or(0, |l| l.1) } else { u64::from(size) };
+            self.add_birth(origin, size);
+        }
+        let deaths = chunk.death_birth_origin.iter().zip(&chunk.death_origin).zip(&chunk.death_size);
+        for ((&birth_origin, &origin), &size) in deaths {
+            self.add_death(birth_origin, origin, size);
+        }
+        for &(origin, size) in &chunk.temporary {
+            self.add_temporary(origin, size);
+        }
+    }
+
+    /// Stores the numbers of pairs that appeared since the last time.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn append_new_pairs(&mut self) -> io::Result<()> {
+        for (bearer, freer) in self.pair_numbers.new.drain(..) {
+            self.writers.pair_bearer.append(&[bearer])?;
+            self.writers.pair_freer.append(&[freer])?;
+        }
+        Ok(())
+    }
+
+    fn close_bucket(&mut self) -> io::Result<()> {
+        let sums = std::cell::RefCell::new(&mut self.writers.sums);
+        let mut append = |bytes: &[u8]| {
+            let mut sums = sums.borrow_mut();
+            let at = sums.len();
+            sums.append(bytes).map(|()| at)
+        };
+        let mut read = |extent: Extent| {
+            let mut bytes = vec![0; extent.len as usize];
+            sums.borrow().read_at(extent.offset, &mut bytes).map(|()| bytes)
+        };
+        self.sites.push(&list_of(&mut self.by_site), &mut append, &mut read)?;
+        self.threads.push(&list_of(&mut self.by_thread), &mut append, &mut read)?;
+        self.pairs.push(&list_of(&mut self.by_pair), &mut append, &mut read)?;
+        self.buckets.push(self.open);
+        Ok(())
+    }
+
+    /// Lengths of the columns as they are.
+    #[must_use]
+    pub fn lengths(&self) -> Lengths {
+        let w = &self.writers;
+        Lengths {
+            births: w.birth_time.len(),
+            deaths: w.death_time.len(),
+            order: w.order.len(),
+            pages: w.page_time.len(),
+            origins: w.origin_node.len(),
+            sites: w.site_node.len(),
+            pairs: w.pair_bearer.len(),
+            nodes: w.node_parent.len(),
+            locations: w.location_pc.len(),
+            others: w.other_time.len(),
+            samples: w.sample_time.len(),
+            large: w.large_row.len(),
+            odd: w.odd_row.len(),
+            orphans: w.orphan_row.len(),
+            late: w.late_row.len(),
+            sums: w.sums.len(),
+        }
+    }
+}
+
+const EMPTY: Bucket = Bucket { births: 0, deaths: 0, min_size: u64::MAX, max_size: 0 };
+
+/// Sums as a list; they are zero afterwards.
+pub fn list_of<const N: usize>(dense: &mut Dense<N>) -> Vec<u8> {
+    let (mut list, mut last) = (Vec::new(), 0);
+    dense.drain_sorted(|key, row| put_row(&mut list, &mut last, key, row));
+    list
+}
+
+fn append_pairs(
+    pairs: &[(u64, u64)],
+    first: &mut crate::trace::column::Writer<u64>,
+    second: &mut crate::trace::column::Writer<u64>,
+) -> io::Result<()> {
+    for &(a, b) in pairs {
+        first.append(&[a])?;
+        second.append(&[b])?;
+    }
+    Ok(())
+}
+
+fn append_origins(w: &mut Writers, origins: &[Origin]) -> io::Result<()> {
+    w.origin_node.append(&origins.iter().map(|o| o.node).collect::<Vec<_>>())?;
+    w.origin_thread.append(&origins.iter().map(|o| o.thread).collect::<Vec<_>>())?;
+    w.origin_kind.append(&origins.iter().map(|o| o.kind).collect::<Vec<_>>())?;
+    w.origin_site.append(&origins.iter().map(|o| o.site).collect::<Vec<_>>())
+}
+
+/// Stores closed pages.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn append_pages(w: &mut Writers, pages: &[Page]) -> io::Result<()> {
+    w.page_time.append(&pages.iter().map(|p| p.time_ns).collect::<Vec<_>>())?;
+    w.page_births.append(&pages.iter().map(|p| p.births).collect::<Vec<_>>())?;
+    w.page_deaths.append(&pages.iter().map(|p| p.deaths).collect::<Vec<_>>())?;
+    w.page_allocated.append(&pages.iter().map(|p| p.allocated).collect::<Vec<_>>())?;
+    w.page_live.append(&pages.iter().map(|p| p.live).collect::<Vec<_>>())?;
+    w.page_min_bytes.append(&pages.iter().map(|p| p.min_bytes).collect::<Vec<_>>())?;
+    w.page_max_bytes.append(&pages.iter().map(|p| p.max_bytes).collect::<Vec<_>>())?;
+    w.page_min_count.append(&pages.iter().map(|p| p.min_count).collect::<Vec<_>>())?;
+    w.page_max_count.append(&pages.iter().map(|p| p.max_count).collect::<Vec<_>>())
+}
+
+fn append_others(w: &mut Writers, chunk: &Chunk) -> io::Result<()> {
+    let others = &chunk.others;
+    if others.is_empty() {
+        return Ok(());
+    }
+    w.other_position.append(&others.iter().map(|o| o.position).collect::<Vec<_>>())?;
+    w.other_time.append(&others.iter().map(|o| o.t_ns).collect::<Vec<_>>())?;
+    w.other_thread.append(&others.iter().map(|o| o.thread).collect::<Vec<_>>())?;
+    w.other_kind.append(&others.iter().map(|o| o.kind).collect::<Vec<_>>())?;
+    w.other_node.append(&others.iter().map(|o| o.node).collect::<Vec<_>>())?;
+    w.other_a.append(&others.iter().map(|o| o.a).collect::<Vec<_>>())?;
+    w.other_b.append(&others.iter().map(|o| o.b).collect::<Vec<_>>())?;
+    w.other_c.append(&others.iter().map(|o| o.c).collect::<Vec<_>>())?;
+    w.other_d.append(&others.iter().map(|o| o.d).collect::<Vec<_>>())
+}

@@ -1,0 +1,159 @@
+//! The side file of a process that was killed: the records that it had completed and the writer had not written.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use tracehound_format::columns::Columns;
+use tracehound_format::live::{self, ChunkState, LiveHeader, chunk_offset};
+use tracehound_format::nodes::Node;
+use tracehound_format::record::{RECORD_BYTES, Record};
+
+/// An open side file.
+#[derive(Debug)]
+pub struct SideFile {
+    file: File,
+    /// Its fixed part.
+    pub header: LiveHeader,
+}
+
+/// What a chunk holds that the recording may lack.
+#[derive(Debug)]
+pub struct Rest {
+    /// Recording-wide thread id.
+    pub thread: u32,
+    /// Number of the first record among its thread's.
+    pub first_record: u64,
+    /// The records.
+    pub columns: Columns,
+}
+
+/// Where the side file of a recording lies.
+#[must_use]
+pub fn path_of(recording: &Path) -> PathBuf {
+    let mut name = recording.as_os_str().to_owned();
+    name.push(".live");
+    name.into()
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+impl SideFile {
+    /// Opens the side file of `recording`; `None` when there is none that belongs to it.
+    #[must_use]
+    pub fn open(recording: &Path, recording_id: [u8; 16]) -> Option<Self> {
+        let file = File::open(path_of(recording)).ok()?;
+        let len = file.metadata().ok()?.len();
+        let mut page = vec![0; live::HEADER_BYTES];
+        file.read_exact_at(&mut page, 0).ok()?;
+        let header = LiveHeader::decode(&page, len).ok()?;
+        (header.recording_id == recording_id).then_some(Self { file, header })
+    }
+
+    /// Whether the process that wrote it still runs.
+    #[must_use]
+    pub fn is_process_alive(&self) -> bool {
+        !self.header.finished && start_time(self.header.pid) == Some(self.header.process_start)
+    }
+
+    /// What the chunks hold, by thread and number.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn rest(&self) -> io::Result<Vec<Rest>> {
+        let mut rests = Vec::new();
+        let mut chunk = vec![0; self.header.chunk_bytes as usize];
+        for index in 0..u64::from(self.header.chunk_count) {
+            let at = self.header.chunks_offset + index * u64::from(self.header.chunk_bytes);
+            let head = &mut chunk[..live::CHUNK_HEADER_BYTES];
+            self.file.read_exact_at(head, at)?;
+            if u32_at(head, chunk_offset::STATE) == ChunkState::Free as u32 {
+                continue;
+            }
+            self.file.read_exact_at(&mut chunk, at)?;
+            let mut columns = Columns::default();
+            for words in chunk[live::CHUNK_HEADER_BYTES..].chunks_exact(RECORD_BYTES) {
+                let words = [u64_at(words, 0), u64_at(words, 8), u64_at(words, 16)];
+                match Record::from_words(words) {
+                    Some(record) => columns.push(record),
+                    None => break,
+                }
+            }
+            let written = (u32_at(&chunk, chunk_offset::WRITTEN) as usize).min(columns.len());
+            if written < columns.len() {
+                let mut rest = Columns::default();
+                (written..columns.len()).filter_map(|i| columns.get(i)).for_each(|record| rest.push(record));
+                rests.push(Rest {
+                    thread: u32_at(&chunk, chunk_offset::THREAD),
+                    first_record: u64_at(&chunk, chunk_offset::FIRST_RECORD).saturating_add(written as u64),
+                    columns: rest,
+                });
+            }
+        }
+        rests.sort_by_key(|r| (r.thread, r.first_record));
+        Ok(rests)
+    }
+
+    /// Nodes that were published, from id `from` on, up to the first slot that never was followed by any.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn nodes(&self, from: u32, mut each: impl FnMut(u32, Node)) -> io::Result<()> {
+        const SLOTS: u64 = 1 << 16;
+        let mut buffer = Vec::new();
+        let mut id = u64::from(from.max(1));
+        while id < self.header.nodes_capacity {
+            let take = SLOTS.min(self.header.nodes_capacity - id);
+            buffer.resize(take as usize * live::NODE_SLOT_BYTES, 0);
+            let at = self.header.nodes_offset + id * live::NODE_SLOT_BYTES as u64;
+            self.file.read_exact_at(&mut buffer, at)?;
+            let mut any = false;
+            for (i, slot) in buffer.chunks_exact(live::NODE_SLOT_BYTES).enumerate() {
+                if let (Some(node), Ok(id)) =
+                    (live::node_from_slot([u64_at(slot, 0), u64_at(slot, 8)]), u32::try_from(id + i as u64))
+                {
+                    any = true;
+                    each(id, node);
+                }
+            }
+            if !any {
+                break;
+            }
+            id += take;
+        }
+        Ok(())
+    }
+}
+
+/// Start time of a process in clock ticks since boot, if it runs: field 22 of its `stat`, counted behind the name,
+/// which may hold anything.
+#[must_use]
+pub fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let behind = stat.iter().rposition(|&b| b == b')')?;
+    let text = std::str::from_utf8(stat.get(behind + 2..)?).ok()?;
+    let mut fields = text.split_ascii_whitespace();
+    let state = fields.next()?;
+    if state == "Z" || state == "X" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn we_run_and_nobody_has_pid_zero() {
+        assert!(start_time(std::process::id()).is_some());
+        assert_eq!(start_time(0), None);
+    }
+}

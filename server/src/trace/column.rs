@@ -1,0 +1,374 @@
+//! Columns on disk: append-only ones, and ones that are filled in later; both are read through a mapping.
+//!
+//! ```text
+//! Writer<T>    owns the file, appends or overwrites by index             → Column<T>   a mapped prefix, &[T]
+//! Ledger<T>    owns the file, shared mapping, values stored at any time  → LedgerView  a mapped prefix, relaxed loads
+//! ```
+//! The files lie in the index folder, which belongs to the user and which nobody but this program writes (0700).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::marker::PhantomData;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use arrow_schema::DataType;
+use memmap2::{Mmap, MmapMut, MmapOptions};
+
+use super::arrow_file::{self, BODY};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A plain number that may be read from any bytes.
+pub trait Value: sealed::Sealed + Copy + Default + Send + Sync + 'static {
+    /// Arrow's name of the type.
+    const TYPE: DataType;
+}
+
+macro_rules! values {
+    ($($t:ty => $arrow:expr),*) => {$(
+        impl sealed::Sealed for $t {}
+        impl Value for $t { const TYPE: DataType = $arrow; }
+    )*};
+}
+values!(u8 => DataType::UInt8, u16 => DataType::UInt16, u32 => DataType::UInt32, u64 => DataType::UInt64);
+
+fn bytes_of<T: Value>(values: &[T]) -> &[u8] {
+    // SAFETY: T is one of the primitive integers above (sealed), which have no padding.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// A column that is written once, front to back; the part that no snapshot has seen yet may be written again.
+#[derive(Debug)]
+pub struct Writer<T> {
+    file: File,
+    path: PathBuf,
+    len: u64,
+    kind: PhantomData<T>,
+}
+
+impl<T: Value> Writer<T> {
+    /// Creates the file; one that was there before is unlinked, so that whoever has it mapped keeps it.
+    ///
+    /// # Errors
+    /// When the file cannot be created.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let file = create_private(path)?;
+        file.set_len(BODY as u64)?;
+        Ok(Self { file, path: path.to_path_buf(), len: 0, kind: PhantomData })
+    }
+
+    /// Opens a file that an earlier run left, keeping `len` values.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is shorter than that.
+    pub fn reopen(path: &Path, len: u64) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let bytes = BODY as u64 + len * size_of::<T>() as u64;
+        if file.metadata()?.len() < bytes {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a column of the index is cut off"));
+        }
+        file.set_len(bytes)?;
+        file.write_all_at(&[0; BODY], 0)?;
+        Ok(Self { file, path: path.to_path_buf(), len, kind: PhantomData })
+    }
+
+    /// Values in the file.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Appends `values`.
+    ///
+    /// # Errors
+    /// When the disk refuses them.
+    pub fn append(&mut self, values: &[T]) -> io::Result<()> {
+        self.write_at(self.len, values)
+    }
+
+    /// Puts `values` at `index`, which lies inside the column or at its end.
+    ///
+    /// # Errors
+    /// When the disk refuses them.
+    pub fn write_at(&mut self, index: u64, values: &[T]) -> io::Result<()> {
+        self.file.write_all_at(bytes_of(values), BODY as u64 + index * size_of::<T>() as u64)?;
+        self.len = self.len.max(index + values.len() as u64);
+        Ok(())
+    }
+
+    /// Values that were written.
+    ///
+    /// # Errors
+    /// When they lie outside the column or cannot be read.
+    pub fn read_at(&self, index: u64, values: &mut [T]) -> io::Result<()> {
+        if index + values.len() as u64 > self.len {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "outside the column"));
+        }
+        let len = size_of_val(values);
+        // SAFETY: T is a primitive integer (sealed): any bytes are a value, and the slice is `len` bytes long.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast::<u8>(), len) };
+        self.file.read_exact_at(bytes, BODY as u64 + index * size_of::<T>() as u64)
+    }
+
+    /// Frames the file, so that any Arrow tool reads it. It can still be reopened.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn finish(&mut self) -> io::Result<()> {
+        finish(&self.file, &self.path, &T::TYPE, self.len, size_of::<T>())
+    }
+
+    /// Maps the first `len` values, which are not written any more.
+    ///
+    /// # Errors
+    /// When the mapping fails.
+    pub fn view(&self, len: u64) -> io::Result<Column<T>> {
+        Column::map(&self.file, len)
+    }
+}
+
+fn create_private(path: &Path) -> io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn finish(file: &File, path: &Path, data_type: &DataType, len: u64, width: usize) -> io::Result<()> {
+    let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let frame = arrow_file::frame(&name, data_type, len, width);
+    let end = BODY as u64 + len * width as u64;
+    file.set_len(end)?;
+    file.write_all_at(&frame.back, end)?;
+    file.write_all_at(&frame.front, 0)
+}
+
+/// Values of a column that do not change any more.
+#[derive(Debug)]
+pub struct Column<T> {
+    map: Option<Mmap>,
+    len: usize,
+    kind: PhantomData<T>,
+}
+
+impl<T: Value> Column<T> {
+    /// Opens a finished column of `len` values.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is shorter than that.
+    pub fn open(path: &Path, len: u64) -> io::Result<Self> {
+        Self::map(&File::open(path)?, len)
+    }
+
+    fn map(file: &File, len: u64) -> io::Result<Self> {
+        let bytes = usize::try_from(len).ok().and_then(|len| len.checked_mul(size_of::<T>()));
+        let Some(bytes) = bytes.filter(|&b| file.metadata().is_ok_and(|m| m.len() >= (b + BODY) as u64)) else {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a column of the index is cut off"));
+        };
+        if bytes == 0 {
+            return Ok(Self { map: None, len: 0, kind: PhantomData });
+        }
+        // SAFETY: the file lies in our private index folder; its first `len` values are only ever written before they
+        // are mapped, and a rebuild unlinks files instead of cutting them.
+        let map = unsafe { MmapOptions::new().offset(BODY as u64).len(bytes).map(file)? };
+        Ok(Self { map: Some(map), len: len as usize, kind: PhantomData })
+    }
+}
+
+impl<T: Value> std::ops::Deref for Column<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match &self.map {
+            // SAFETY: the mapping is page-aligned (BODY is a page), holds `len` values by construction, every bit
+            // pattern is a value (sealed), and nobody writes them while they are mapped.
+            Some(map) => unsafe { std::slice::from_raw_parts(map.as_ptr().cast(), self.len) },
+            None => &[],
+        }
+    }
+}
+
+impl<T> Default for Column<T> {
+    fn default() -> Self {
+        Self { map: None, len: 0, kind: PhantomData }
+    }
+}
+
+/// A number with an atomic twin.
+pub trait Cell: Value {
+    /// The twin.
+    type Atomic: Sync;
+    /// Relaxed store.
+    fn store(cell: &Self::Atomic, value: Self);
+    /// Relaxed load.
+    fn load(cell: &Self::Atomic) -> Self;
+}
+
+macro_rules! cells {
+    ($($t:ty => $atomic:ty),*) => {$(
+        impl Cell for $t {
+            type Atomic = $atomic;
+            #[inline]
+            fn store(cell: &$atomic, value: Self) { cell.store(value, Ordering::Relaxed); }
+            #[inline]
+            fn load(cell: &$atomic) -> Self { cell.load(Ordering::Relaxed) }
+        }
+    )*};
+}
+cells!(u8 => AtomicU8, u32 => AtomicU32);
+
+/// A column whose values are zero until they are stored, in any order.
+#[derive(Debug)]
+pub struct Ledger<T> {
+    file: File,
+    path: PathBuf,
+    map: MmapMut,
+    capacity: u64,
+    kind: PhantomData<T>,
+}
+
+/// Values by which a ledger grows.
+const STEP: u64 = 16 << 20;
+
+impl<T: Cell> Ledger<T> {
+    /// Creates the file.
+    ///
+    /// # Errors
+    /// When the file cannot be created or mapped.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Self::with(create_private(path)?, path, STEP)
+    }
+
+    /// Opens a file that an earlier run left, which has room for `len` values.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is shorter than that.
+    pub fn reopen(path: &Path, len: u64) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let bytes = BODY as u64 + len * size_of::<T>() as u64;
+        if file.metadata()?.len() < bytes {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a column of the index is cut off"));
+        }
+        file.set_len(bytes)?;
+        file.write_all_at(&[0; BODY], 0)?;
+        Self::with(file, path, len.next_multiple_of(STEP) + STEP)
+    }
+
+    fn with(file: File, path: &Path, capacity: u64) -> io::Result<Self> {
+        let map = Self::map(&file, capacity)?;
+        Ok(Self { file, path: path.to_path_buf(), map, capacity, kind: PhantomData })
+    }
+
+    fn map(file: &File, capacity: u64) -> io::Result<MmapMut> {
+        let bytes = capacity * size_of::<T>() as u64;
+        file.set_len(BODY as u64 + bytes)?;
+        // SAFETY: the file is ours and only grows while it is mapped; all accesses go through atomics.
+        unsafe { MmapOptions::new().offset(BODY as u64).len(bytes as usize).map_mut(file) }
+    }
+
+    /// Makes room for `len` values.
+    ///
+    /// # Errors
+    /// When the disk or the address space refuses.
+    pub fn reserve(&mut self, len: u64) -> io::Result<()> {
+        if len > self.capacity {
+            // An eighth more each time: few mappings, and the file stays sparse.
+            let capacity = (len + len / 8).next_multiple_of(STEP);
+            self.map = Self::map(&self.file, capacity)?;
+            self.capacity = capacity;
+        }
+        Ok(())
+    }
+
+    fn cells(&self) -> &[T::Atomic] {
+        // SAFETY: the mapping is page-aligned and holds `capacity` values; atomics have the layout of their integers,
+        // and every other access to these bytes is atomic, too.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.capacity as usize) }
+    }
+
+    /// Stores a value; out of reach of [`Self::reserve`] nothing happens.
+    #[inline]
+    pub fn store(&self, index: u64, value: T) {
+        if let Some(cell) = self.cells().get(index as usize) {
+            T::store(cell, value);
+        }
+    }
+
+    /// The value at `index`; zero out of reach.
+    #[inline]
+    #[must_use]
+    pub fn load(&self, index: u64) -> T {
+        self.cells().get(index as usize).map(T::load).unwrap_or_default()
+    }
+
+    /// Frames the file with `len` values and gives the surplus back.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn finish(self, len: u64) -> io::Result<()> {
+        let Self { file, path, map, .. } = self;
+        drop(map);
+        finish(&file, &path, &T::TYPE, len, size_of::<T>())
+    }
+
+    /// Maps the first `len` values for reading.
+    ///
+    /// # Errors
+    /// When the mapping fails.
+    pub fn view(&self, len: u64) -> io::Result<LedgerView<T>> {
+        LedgerView::map(&self.file, len)
+    }
+}
+
+/// Values of a [`Ledger`]; while the index grows, ones beyond the snapshot may appear.
+#[derive(Debug)]
+pub struct LedgerView<T> {
+    map: Option<Mmap>,
+    len: usize,
+    kind: PhantomData<T>,
+}
+
+impl<T: Cell> LedgerView<T> {
+    /// Opens a finished ledger of `len` values.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is shorter than that.
+    pub fn open(path: &Path, len: u64) -> io::Result<Self> {
+        Self::map(&File::open(path)?, len)
+    }
+
+    fn map(file: &File, len: u64) -> io::Result<Self> {
+        let column = Column::<T>::map(file, len)?;
+        Ok(Self { map: column.map, len: column.len, kind: PhantomData })
+    }
+
+    /// All values, to be loaded one by one with [`Cell::load`].
+    #[inline]
+    #[must_use]
+    pub fn cells(&self) -> &[T::Atomic] {
+        match &self.map {
+            // SAFETY: as in `Column::deref`; the writer's accesses are atomic, as these are.
+            Some(map) => unsafe { std::slice::from_raw_parts(map.as_ptr().cast(), self.len) },
+            None => &[],
+        }
+    }
+
+    /// The value at `index`; zero out of reach.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, index: usize) -> T {
+        self.cells().get(index).map(T::load).unwrap_or_default()
+    }
+}
+
+impl<T> Default for LedgerView<T> {
+    fn default() -> Self {
+        Self { map: None, len: 0, kind: PhantomData }
+    }
+}

@@ -1,0 +1,242 @@
+//! What the index says in words and small numbers: process, modules, threads, marks, totals, and where things lie.
+//! Kept as JSON in the index folder; everything that grows with the number of events is in columns.
+
+use serde::{Deserialize, Serialize};
+use tracehound_format::meta::{EndReason, Process, Segment, Statistics};
+
+use super::sums::Directory;
+
+/// An ELF object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    /// The recording's id.
+    pub id: u32,
+    /// Path as the loader knows it.
+    pub path: Vec<u8>,
+    /// GNU build id; empty if it has none.
+    pub build_id: Vec<u8>,
+    /// Load bias.
+    pub bias: u64,
+    /// Loaded segments.
+    pub segments: Vec<Segment>,
+    /// Generation of nodes in its ranges.
+    pub generation: u32,
+    /// Loaded.
+    pub loaded_ns: u64,
+    /// Unloaded, if it was.
+    pub unloaded_ns: Option<u64>,
+}
+
+impl Module {
+    /// File name of the path, as it is shown.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let name = self.path.rsplit(|&b| b == b'/').next().unwrap_or(&self.path);
+        String::from_utf8_lossy(name).into_owned()
+    }
+
+    /// Whether `address` lies in one of its segments.
+    #[must_use]
+    pub fn contains(&self, address: u64) -> bool {
+        self.segments.iter().any(|s| address.wrapping_sub(s.start) < s.len)
+    }
+}
+
+/// A thread that made an event.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Thread {
+    /// Recording-wide id, from 1.
+    pub id: u32,
+    /// Kernel thread id.
+    pub os_thread: u32,
+    /// Last known name.
+    pub name: String,
+    /// First event.
+    pub started_ns: u64,
+    /// End, if it was seen.
+    pub ended_ns: Option<u64>,
+    /// It made at least one event.
+    pub active: bool,
+}
+
+/// A label on the timeline.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// Ordinal among the marks.
+    pub ordinal: u64,
+    /// When.
+    pub t_ns: u64,
+    /// Thread that set it; 0 = from outside.
+    pub thread: u32,
+    /// Label.
+    pub label: String,
+}
+
+/// Something worth knowing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remark {
+    /// When.
+    pub t_ns: u64,
+    /// Short stable name.
+    pub topic: String,
+    /// One sentence.
+    pub text: String,
+}
+
+/// Numbers of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct EventCounts {
+    /// Births without a predecessor.
+    pub alloc: u64,
+    /// Deaths without a successor, unmatched ones included.
+    pub free: u64,
+    /// Successful reallocs of a block.
+    pub realloc: u64,
+    /// `mmap`, and what was mapped before.
+    pub map: u64,
+    /// `munmap`.
+    pub unmap: u64,
+    /// `mremap`.
+    pub remap: u64,
+    /// Moves of the program break.
+    pub brk: u64,
+    /// Frees and reallocs of blocks whose birth was not seen.
+    pub unmatched: u64,
+    /// Births at an address whose block had not been freed.
+    pub overwritten: u64,
+    /// Records of kinds that this version does not know.
+    pub unknown: u64,
+    /// All events that were taken in.
+    pub total: u64,
+}
+
+/// Position and height of the peak of live bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Peak {
+    /// Live bytes.
+    pub bytes: u64,
+    /// Live blocks at that moment.
+    pub count: u64,
+    /// When.
+    pub at_ns: u64,
+    /// Births and deaths up to and including the event that made it.
+    pub events: u64,
+}
+
+/// Start of a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Bucket {
+    /// Births before it.
+    pub births: u64,
+    /// Deaths before it.
+    pub deaths: u64,
+    /// Smallest size born in it.
+    pub min_size: u64,
+    /// Largest size born in it.
+    pub max_size: u64,
+}
+
+/// Lengths of the columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Lengths {
+    /// Births.
+    pub births: u64,
+    /// Deaths of seen births.
+    pub deaths: u64,
+    /// Words of order bits.
+    pub order: u64,
+    /// Pages.
+    pub pages: u64,
+    /// Origins.
+    pub origins: u64,
+    /// Sites.
+    pub sites: u64,
+    /// Pairs of threads.
+    pub pairs: u64,
+    /// Call-tree nodes, the root included.
+    pub nodes: u64,
+    /// Locations.
+    pub locations: u64,
+    /// Other events.
+    pub others: u64,
+    /// Memory samples.
+    pub samples: u64,
+    /// Sizes that do not fit their column.
+    pub large: u64,
+    /// Addresses that do not fit their column.
+    pub odd: u64,
+    /// Reallocs whose old block was not seen.
+    pub orphans: u64,
+    /// Temporary blocks that died after their bucket was closed.
+    pub late: u64,
+    /// Bytes of the lists of sums.
+    pub sums: u64,
+}
+
+/// Everything about a recording but its columns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// The recording's identity.
+    pub recording_id: [u8; 16],
+    /// The traced process; `None` if its record is lost.
+    pub process: Option<Process>,
+    /// `tsc`, `cntvct` or `monotonic`.
+    pub clock: String,
+    /// Length of the recording: larger than the time of every event.
+    pub duration_ns: u64,
+    /// Every event before this time is in the index.
+    pub watermark_ns: u64,
+    /// Why it ended, if its end was seen.
+    pub end: Option<EndReason>,
+    /// The process is running.
+    pub running: bool,
+    /// The process was killed and the side file was merged.
+    pub killed: bool,
+    /// Modules in the order of loading.
+    pub modules: Vec<Module>,
+    /// Threads; columns refer to them by position.
+    pub threads: Vec<Thread>,
+    /// Marks in the order of their ordinals.
+    pub marks: Vec<Mark>,
+    /// Periods of recording, nanoseconds.
+    pub captures: Vec<(u64, u64)>,
+    /// Remarks.
+    pub remarks: Vec<Remark>,
+    /// The recorder's own figures, the latest ones.
+    pub statistics: Statistics,
+    /// Numbers of events.
+    pub events: EventCounts,
+    /// Bytes of all births.
+    pub allocated_bytes: u64,
+    /// Live bytes at the end.
+    pub live_bytes: u64,
+    /// Temporary blocks: count and bytes.
+    pub temporary: (u64, u64),
+    /// The peak.
+    pub peak: Peak,
+    /// Records known to be missing.
+    pub lost: u64,
+    /// Damaged or missing blocks.
+    pub damaged_blocks: u64,
+    /// The file ends in the middle of a block.
+    pub cut: bool,
+    /// Bytes of the recording.
+    pub file_bytes: u64,
+    /// Largest resident set that was sampled: bytes, of it the recorder's, when.
+    pub peak_rss: Option<(u64, u64, u64)>,
+    /// Lengths of the columns.
+    pub lengths: Lengths,
+    /// Starts of the buckets that have sums.
+    pub buckets: Vec<Bucket>,
+    /// Births and deaths before the bucket that has no sums yet.
+    pub open_bucket: [u64; 2],
+    /// Sums by site: allocated, freed, temporary.
+    pub site_sums: Directory,
+    /// Sums by thread: allocated, temporary.
+    pub thread_sums: Directory,
+    /// Sums by pair of threads: freed.
+    pub pair_sums: Directory,
+}
+
+/// Later allocations of the same thread within which a block must die to be temporary.
+pub const TEMPORARY_WITHIN: usize = 1;

@@ -1,0 +1,104 @@
+//! Constants and rows that ingest writes and queries read.
+
+/// Call-tree node, thread and function of an event; every row of the index refers to one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Call-tree node of the caller; 0 = no stack.
+    pub node: u32,
+    /// Position in the list of threads.
+    pub thread: u32,
+    /// Kind number.
+    pub kind: u8,
+    /// Site of a birth; [`NO_SITE`] for deaths.
+    pub site: u32,
+}
+
+/// An origin that bears nothing.
+pub const NO_SITE: u32 = u32::MAX;
+
+/// Events between two rows of the page table.
+pub const PAGE_EVENTS: u64 = 1024;
+/// Events after which a bucket is closed at the next page.
+pub const BUCKET_EVENTS: u64 = 256 << 10;
+/// Events after which a chunk is handed over at the next page.
+pub const CHUNK_EVENTS: u64 = 32 << 10;
+
+/// Sizes from here on stand in a column of their own.
+pub const LARGE_SIZE: u32 = u32::MAX;
+/// Upper 16 bits of an address whose full value stands in a column of its own.
+pub const ODD_ADDRESS: u16 = u16::MAX;
+
+/// The low seven bits of a fate: 0 = live, else 1 + class of the lifetime.
+pub const FATE_CLASS: u8 = 0x7f;
+/// The block was temporary.
+pub const FATE_TEMPORARY: u8 = 0x80;
+
+/// Class of a lifetime: two for every power of two of nanoseconds, 0 to 126.
+#[inline]
+#[must_use]
+pub const fn lifetime_class(ns: u64) -> u8 {
+    if ns < 2 {
+        return 0;
+    }
+    let log = 63 - ns.leading_zeros();
+    let half = (ns >> (log - 1) & 1) as u32;
+    let class = 2 * log + half;
+    if class > 126 { 126 } else { class as u8 }
+}
+
+/// Smallest lifetime of a class.
+#[must_use]
+pub const fn class_floor(class: u8) -> u64 {
+    let (log, half) = (class as u32 / 2, class as u64 % 2);
+    if log == 0 { if half == 0 { 0 } else { 2 } } else { (1 << log) | half << (log - 1) }
+}
+
+/// A page: the state before its first event, and the extremes after each of its events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Page {
+    /// Time of its first event; times of rows are relative to it.
+    pub time_ns: u64,
+    /// Births before it.
+    pub births: u32,
+    /// Deaths before it.
+    pub deaths: u32,
+    /// Bytes of all births before it.
+    pub allocated: u64,
+    /// Live bytes before it.
+    pub live: u64,
+    /// Smallest live bytes after one of its events.
+    pub min_bytes: u64,
+    /// Largest live bytes after one of its events.
+    pub max_bytes: u64,
+    /// Smallest number of live blocks.
+    pub min_count: u32,
+    /// Largest number of live blocks.
+    pub max_count: u32,
+}
+
+/// Fields of the sums by site.
+pub mod field {
+    /// Born in the bucket.
+    pub const ALLOCATED: usize = 0;
+    /// Died in the bucket.
+    pub const FREED: usize = 1;
+    /// Born in the bucket and temporary, as far as that was known when it was closed.
+    pub const TEMPORARY: usize = 2;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_ordered_and_closed() {
+        let mut last = 0;
+        for ns in (0..5000).chain((12..64).flat_map(|b| [(1_u64 << b) - 1, 1 << b, (1 << b) + (1 << (b - 1))])) {
+            let class = lifetime_class(ns);
+            assert!(class >= last || ns < 5000, "{ns}");
+            last = class;
+            assert!(class_floor(class) <= ns);
+            assert!(class >= 126 || class_floor(class + 1) > ns || class == 0 && ns < 2, "{ns} {class}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The blocks that live at the end: their rows, and sums by site for every bucket of births.
+
+use super::Trace;
+use super::layout::LARGE_SIZE;
+use super::sums::{Amount, Dense, put_row, walk};
+
+/// Rows of blocks that live at the end of a snapshot.
+#[derive(Debug, Default)]
+pub struct LeakIndex {
+    /// Rows, ascending.
+    pub rows: Vec<u32>,
+    /// For each closed bucket: the list of its sums by site.
+    lists: Vec<Vec<u8>>,
+}
+
+impl Trace {
+    /// Rows of the blocks that live at the end; found once for each snapshot.
+    #[must_use]
+    pub fn leaked(&self) -> &LeakIndex {
+        self.leaked.get_or_init(|| LeakIndex::build(self))
+    }
+}
+
+impl LeakIndex {
+    fn build(trace: &Trace) -> Self {
+        use rayon::prelude::*;
+        const STRETCH: u64 = 1 << 20;
+        let births = trace.birth_count();
+        let stretches: Vec<Vec<u32>> = (0..births.div_ceil(STRETCH))
+            .into_par_iter()
+            .map(|s| {
+                let rows = s * STRETCH..((s + 1) * STRETCH).min(births);
+                rows.filter(|&row| trace.death_of(row).is_none()).map(|row| row as u32).collect()
+            })
+            .collect();
+        let rows = stretches.concat();
+        let buckets = &trace.facts().buckets;
+        let lists = (0..buckets.len())
+            .into_par_iter()
+            .map(|i| {
+                let from = buckets[i].births;
+                let to = buckets.get(i + 1).map_or(trace.open_bucket().births, |b| b.births);
+                let mut sums = Dense::<1>::default();
+                for &row in Self::part(&rows, from, to) {
+                    let (site, amount) = trace.site_amount(u64::from(row));
+                    if site < trace.site_count() {
+                        sums.add(site, 0, amount);
+                    }
+                }
+                let (mut list, mut last) = (Vec::new(), 0);
+                sums.drain_sorted(|key, row| put_row(&mut list, &mut last, key, row));
+                list
+            })
+            .collect();
+        Self { rows, lists }
+    }
+
+    fn part(rows: &[u32], from: u64, to: u64) -> &[u32] {
+        let start = rows.partition_point(|&r| u64::from(r) < from);
+        let end = rows.partition_point(|&r| u64::from(r) < to);
+        rows.get(start..end).unwrap_or_default()
+    }
+
+    /// Leaked rows among `from..to`.
+    #[must_use]
+    pub fn rows_among(&self, from: u64, to: u64) -> &[u32] {
+        Self::part(&self.rows, from, to)
+    }
+
+    /// Sums by site of the births of a closed bucket.
+    pub fn bucket(&self, index: usize, mut each: impl FnMut(u32, Amount)) {
+        if let Some(list) = self.lists.get(index) {
+            walk::<1>(list, |site, _, amount| each(site, amount));
+        }
+    }
+}
+
+impl Trace {
+    /// Site and amount of one block.
+    #[inline]
+    #[must_use]
+    pub fn site_amount(&self, row: u64) -> (u32, Amount) {
+        let c = self.columns();
+        let origin = c.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
+        let site = c.origin_site.get(origin as usize).copied().unwrap_or(u32::MAX);
+        let size = c.birth_size.get(row as usize).copied().unwrap_or(0);
+        let bytes = if size == LARGE_SIZE { self.large_size(row) } else { u64::from(size) };
+        (site, Amount { count: 1, bytes })
+    }
+
+    /// Where the bucket begins that has no sums yet.
+    #[must_use]
+    pub fn open_bucket(&self) -> super::Position {
+        let [births, deaths] = self.facts().open_bucket;
+        super::Position { births, deaths }
+    }
+}

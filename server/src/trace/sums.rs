@@ -1,0 +1,259 @@
+//! Sums per key (site, thread, pair of threads) and bucket, in a hierarchy, so that any run of whole buckets is the
+//! merge of a few lists.
+//!
+//! ```text
+//! level 0   one list a bucket:                 0 1 2 3 4 5 6 7 | 8 9 …
+//! level 1   one list for FANOUT buckets:       ───────0─────── | …
+//! level 2   one list for FANOUT² buckets:      …
+//! ```
+//! A list holds, by ascending key: varint key difference (first: key + 1), a byte whose bit `f` says that field `f`
+//! follows, and for each such field varint count, varint bytes. Only keys with a count appear.
+
+use serde::{Deserialize, Serialize};
+use tracehound_format::varint::{Reader, put};
+
+/// Lists merged into one of the next level.
+pub const FANOUT: usize = 8;
+
+/// A number of blocks and their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Amount {
+    /// Number of blocks.
+    pub count: u64,
+    /// Requested bytes.
+    pub bytes: u64,
+}
+
+impl Amount {
+    /// Adds blocks.
+    #[inline]
+    pub fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Sums for dense keys, and which of them were touched.
+#[derive(Debug, Clone)]
+pub struct Dense<const N: usize> {
+    rows: Vec<[Amount; N]>,
+    touched: Vec<u32>,
+}
+
+impl<const N: usize> Default for Dense<N> {
+    fn default() -> Self {
+        Self { rows: Vec::new(), touched: Vec::new() }
+    }
+}
+
+impl<const N: usize> Dense<N> {
+    /// Adds `amount` (at least one block) to a field of a key.
+    #[inline]
+    pub fn add(&mut self, key: u32, field: usize, amount: Amount) {
+        let index = key as usize;
+        if index >= self.rows.len() {
+            self.rows.resize((index + 1).next_power_of_two(), [Amount::default(); N]);
+        }
+        let row = &mut self.rows[index];
+        if row.iter().all(|f| f.count == 0) {
+            self.touched.push(key);
+        }
+        row[field].add(amount);
+    }
+
+    /// Touched keys with their sums, by ascending key; everything is zero again afterwards.
+    pub fn drain_sorted(&mut self, mut each: impl FnMut(u32, &[Amount; N])) {
+        self.touched.sort_unstable();
+        for key in self.touched.drain(..) {
+            let row = std::mem::replace(&mut self.rows[key as usize], [Amount::default(); N]);
+            each(key, &row);
+        }
+    }
+
+    /// The sums of a key.
+    #[must_use]
+    pub fn get(&self, key: u32) -> [Amount; N] {
+        self.rows.get(key as usize).copied().unwrap_or([Amount::default(); N])
+    }
+
+    /// Touched keys, in no order.
+    #[must_use]
+    pub fn touched(&self) -> &[u32] {
+        &self.touched
+    }
+}
+
+/// Appends one key to a list; `last` is the key before (plus one), 0 at the start.
+pub fn put_row<const N: usize>(out: &mut Vec<u8>, last: &mut u64, key: u32, row: &[Amount; N]) {
+    let next = u64::from(key) + 1;
+    put(out, next - *last);
+    *last = next;
+    let mask = row.iter().enumerate().fold(0_u8, |mask, (f, amount)| mask | u8::from(amount.count > 0) << f);
+    out.push(mask);
+    for amount in row.iter().filter(|a| a.count > 0) {
+        put(out, amount.count);
+        put(out, amount.bytes);
+    }
+}
+
+/// Walks a list; stops quietly where it is malformed (the index is ours, and its key vouches for it).
+pub fn walk<const N: usize>(list: &[u8], mut each: impl FnMut(u32, usize, Amount)) {
+    let mut reader = Reader::new(list);
+    let mut key = 0_u64;
+    while let (Some(step), Some(mask)) = (reader.next_u64(), reader.next_u8()) {
+        key = key.wrapping_add(step);
+        let Ok(id) = u32::try_from(key.wrapping_sub(1)) else { return };
+        for field in 0..N {
+            if mask & 1 << field != 0 {
+                let (Some(count), Some(bytes)) = (reader.next_u64(), reader.next_u64()) else { return };
+                each(id, field, Amount { count, bytes });
+            }
+        }
+    }
+}
+
+/// Where a list lies in the tree's column of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Where all lists of a tree lie: `levels[l][i]` covers buckets `i * FANOUT^l ..`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Directory {
+    /// Lists by level.
+    pub levels: Vec<Vec<Extent>>,
+}
+
+impl Directory {
+    /// Number of buckets with a list.
+    #[must_use]
+    pub fn buckets(&self) -> usize {
+        self.levels.first().map_or(0, Vec::len)
+    }
+
+    /// The fewest lists that cover buckets `from..to` exactly, largest spans taken where they fit.
+    #[must_use]
+    pub fn cover(&self, from: usize, to: usize) -> Vec<Extent> {
+        let mut at = from;
+        let to = to.min(self.buckets());
+        let mut lists = Vec::new();
+        while at < to {
+            let mut level = 0;
+            let mut span = 1;
+            while level + 1 < self.levels.len()
+                && at.is_multiple_of(span * FANOUT)
+                && at + span * FANOUT <= to
+                && at / (span * FANOUT) < self.levels[level + 1].len()
+            {
+                level += 1;
+                span *= FANOUT;
+            }
+            lists.push(self.levels[level][at / span]);
+            at += span;
+        }
+        lists
+    }
+}
+
+/// Builds a tree: lists of buckets come in one by one, lists of higher levels follow by themselves.
+#[derive(Debug, Default)]
+pub struct Builder<const N: usize> {
+    /// What has been built.
+    pub directory: Directory,
+    scratch: Dense<N>,
+}
+
+impl<const N: usize> Builder<N> {
+    /// Continues a tree.
+    #[must_use]
+    pub fn resume(directory: Directory) -> Self {
+        Self { directory, scratch: Dense::default() }
+    }
+
+    /// Takes the list of the next bucket. `append` stores bytes and returns their offset; `read` gives stored ones back.
+    ///
+    /// # Errors
+    /// Those of `append` and `read`.
+    pub fn push<E>(
+        &mut self,
+        list: &[u8],
+        append: &mut impl FnMut(&[u8]) -> Result<u64, E>,
+        read: &mut impl FnMut(Extent) -> Result<Vec<u8>, E>,
+    ) -> Result<(), E> {
+        let extent = Extent { offset: append(list)?, len: list.len() as u64 };
+        self.add(0, extent);
+        let mut level = 0;
+        while self.directory.levels[level].len().is_multiple_of(FANOUT) {
+            let lists = &self.directory.levels[level];
+            let children = lists[lists.len() - FANOUT..].to_vec();
+            for child in children {
+                walk::<N>(&read(child)?, |key, field, amount| self.scratch.add(key, field, amount));
+            }
+            let (mut merged, mut last) = (Vec::new(), 0);
+            self.scratch.drain_sorted(|key, row| put_row(&mut merged, &mut last, key, row));
+            let extent = Extent { offset: append(&merged)?, len: merged.len() as u64 };
+            level += 1;
+            self.add(level, extent);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, level: usize, extent: Extent) {
+        if self.directory.levels.len() <= level {
+            self.directory.levels.resize(level + 1, Vec::new());
+        }
+        self.directory.levels[level].push(extent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn any_run_of_buckets_is_the_sum_of_its_lists(
+            buckets in prop::collection::vec(prop::collection::btree_map(0_u32..40, (1_u64..9, 0_u64..1 << 40), 0..9), 1..90),
+            a in 0_usize..90, b in 0_usize..90,
+        ) {
+            let store = RefCell::new(Vec::<u8>::new());
+            let mut builder = Builder::<2>::default();
+            for bucket in &buckets {
+                let (mut list, mut last) = (Vec::new(), 0);
+                for (&key, &(count, bytes)) in bucket {
+                    let mut row = [Amount::default(); 2];
+                    row[key as usize % 2] = Amount { count, bytes };
+                    put_row(&mut list, &mut last, key, &row);
+                }
+                builder.push::<()>(
+                    &list,
+                    &mut |bytes| { let at = store.borrow().len() as u64; store.borrow_mut().extend_from_slice(bytes); Ok(at) },
+                    &mut |e| Ok(store.borrow()[e.offset as usize..(e.offset + e.len) as usize].to_vec()),
+                ).unwrap();
+            }
+            let (from, to) = (a.min(b).min(buckets.len()), a.max(b).min(buckets.len()));
+            let mut expected = BTreeMap::new();
+            for (&key, &(count, bytes)) in buckets[from..to].iter().flatten() {
+                let sum: &mut Amount = expected.entry(key).or_default();
+                sum.add(Amount { count, bytes });
+            }
+            let cover = builder.directory.cover(from, to);
+            let mut got = BTreeMap::new();
+            for e in &cover {
+                walk::<2>(&store.borrow()[e.offset as usize..(e.offset + e.len) as usize], |key, field, amount| {
+                    assert_eq!(field, key as usize % 2);
+                    got.entry(key).or_insert(Amount::default()).add(amount);
+                });
+            }
+            prop_assert_eq!(got, expected);
+            prop_assert!(cover.len() <= 30);
+        }
+    }
+}

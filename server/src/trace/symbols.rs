@@ -1,0 +1,68 @@
+//! What the queries ask of symbolisation. They see functions as dense ids; texts are fetched only for what is shown.
+
+use std::sync::Arc;
+
+use super::Trace;
+use super::cancel::{Cancel, Cancelled};
+
+/// Dense id of a distinct (pc, generation) of the call tree, see [`Trace::location`]. Many nodes share one.
+pub type LocationId = u32;
+/// Dense id of a function, given out by the [`Symbols`]; two locations in the same function of the same module share it.
+pub type FunctionId = u32;
+/// Dense id of a source file, given out by the [`Symbols`].
+pub type FileId = u32;
+
+/// One level of a location: the function that the pc lies in, or one that was inlined there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SymbolFrame {
+    /// The function; for a pc without a symbol one that stands for "unknown code at this address of this module".
+    pub function: FunctionId,
+    /// Source file of the call, if known.
+    pub file: Option<FileId>,
+    /// Line of the call, if known.
+    pub line: Option<u32>,
+    /// The function was inlined into the next frame.
+    pub inlined: bool,
+}
+
+/// What is known about a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// Demangled name; `None` if there is no symbol.
+    pub name: Option<Arc<str>>,
+    /// What to show in place of a missing name: `0x…`, the address as the module's file has it.
+    pub fallback: Arc<str>,
+    /// Id of the module in [`Trace::modules`], if the pc lies in one.
+    pub module: Option<u32>,
+    /// Source file that the function is defined in, if known.
+    pub file: Option<FileId>,
+}
+
+impl Function {
+    /// The name, or what stands for it.
+    #[must_use]
+    pub fn display(&self) -> &Arc<str> {
+        self.name.as_ref().unwrap_or(&self.fallback)
+    }
+}
+
+/// Names for locations. Implementations cache: the same question is asked many times, from many threads.
+pub trait Symbols: Send + Sync {
+    /// Tells apart sources whose ids differ, so that trees built over them are not mixed up.
+    fn identity(&self) -> u64;
+
+    /// Makes names for `locations` ready, in parallel where that pays; later calls of [`Self::frames`] are then cheap.
+    ///
+    /// # Errors
+    /// When `cancel` was set meanwhile.
+    fn resolve(&self, trace: &Trace, locations: &[LocationId], cancel: &Cancel) -> Result<(), Cancelled>;
+
+    /// Appends the frames of `location` to `out`, innermost inlined function first; at least one.
+    fn frames(&self, trace: &Trace, location: LocationId, out: &mut Vec<SymbolFrame>);
+
+    /// The function behind an id that [`Self::frames`] gave out.
+    fn function(&self, id: FunctionId) -> Function;
+
+    /// The path behind an id that [`Self::frames`] or [`Self::function`] gave out.
+    fn file(&self, id: FileId) -> Arc<str>;
+}
