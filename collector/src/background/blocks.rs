@@ -1,0 +1,195 @@
+//! Builds blocks and appends them to the file: encodes, compresses, checksums, numbers.
+
+use tracehound_format::block::{BlockHeader, BlockKind, Codec, compress_lz4};
+use tracehound_format::columns::{Columns, Encoder};
+use tracehound_format::header::FileHeader;
+use tracehound_format::meta::{self, Meta};
+use tracehound_format::nodes::{self, Node};
+
+use super::file::RecordingFile;
+use crate::shared::sys;
+
+/// See the module's description. Reuses its buffers.
+pub struct BlockWriter {
+    file: RecordingFile,
+    codec: Codec,
+    encoder: Encoder,
+    raw: Vec<u8>,
+    stored: Vec<u8>,
+    metas: Vec<u8>,
+    meta_count: u32,
+    meta_ticks: (u64, u64),
+    number: u32,
+    offsets: Vec<u64>,
+    last_offset: u64,
+}
+
+impl BlockWriter {
+    /// Starts the file.
+    ///
+    /// # Errors
+    /// When its header cannot be written.
+    pub fn new(mut file: RecordingFile, recording_id: [u8; 16], codec: Codec) -> sys::Result<Self> {
+        file.append(&[&FileHeader::new(recording_id).encode()])?;
+        Ok(Self {
+            file,
+            codec,
+            encoder: Encoder::new(),
+            raw: Vec::new(),
+            stored: Vec::new(),
+            metas: Vec::new(),
+            meta_count: 0,
+            meta_ticks: (u64::MAX, 0),
+            number: 0,
+            offsets: Vec::new(),
+            last_offset: 0,
+        })
+    }
+
+    /// The file.
+    pub fn file(&mut self) -> &mut RecordingFile {
+        &mut self.file
+    }
+
+    /// Adds a record to the next meta block.
+    pub fn meta(&mut self, tick: u64, meta: &Meta) {
+        // A record that cannot be encoded is larger than any reader takes: it is left out whole.
+        if meta::encode(meta, &mut self.metas).is_ok() {
+            self.meta_count += 1;
+            self.meta_ticks = (self.meta_ticks.0.min(tick), self.meta_ticks.1.max(tick));
+        }
+    }
+
+    /// Forgets records that were to go into the next meta block.
+    pub fn drop_metas(&mut self) {
+        self.metas.clear();
+        self.meta_count = 0;
+        self.meta_ticks = (u64::MAX, 0);
+    }
+
+    /// Writes the meta block, if there is something in it.
+    ///
+    /// # Errors
+    /// Of the write.
+    pub fn flush_metas(&mut self) -> sys::Result<()> {
+        if self.meta_count == 0 {
+            return Ok(());
+        }
+        self.raw.clear();
+        core::mem::swap(&mut self.raw, &mut self.metas);
+        let place = Place { ticks: self.meta_ticks, count: self.meta_count, ..Place::of(BlockKind::Meta) };
+        self.meta_count = 0;
+        self.meta_ticks = (u64::MAX, 0);
+        self.put(place)
+    }
+
+    /// Writes nodes with ids from `first_id` on.
+    ///
+    /// # Errors
+    /// Of the write.
+    pub fn nodes(&mut self, first_id: u32, nodes: &[Node]) -> sys::Result<()> {
+        self.raw.clear();
+        nodes::encode(first_id, nodes, &mut self.raw);
+        let first_record = u64::from(first_id);
+        self.put(Place { first_record, count: nodes.len() as u32, ..Place::of(BlockKind::Nodes) })
+    }
+
+    /// Writes records of `thread`, the first of which has the number `first_record`.
+    ///
+    /// # Errors
+    /// Of the write.
+    pub fn events(&mut self, thread: u32, first_record: u64, columns: &Columns) -> sys::Result<()> {
+        let (mut first, mut last) = (u64::MAX, 0);
+        for &tick in &columns.ticks {
+            (first, last) = (first.min(tick), last.max(tick));
+        }
+        self.raw.clear();
+        self.encoder.encode(columns, first, &mut self.raw);
+        let place = Place {
+            thread,
+            first_record,
+            ticks: (first, last),
+            count: columns.len() as u32,
+            ..Place::of(BlockKind::Events)
+        };
+        self.put(place)
+    }
+
+    /// Writes the end block: the metas given, and the directory.
+    ///
+    /// # Errors
+    /// Of the write.
+    pub fn end(&mut self, tick: u64, end: &Meta) -> sys::Result<()> {
+        self.raw.clear();
+        let _ = meta::encode(end, &mut self.raw);
+        let directory = Meta::Directory(meta::Directory { offsets: self.offsets.clone() });
+        let _ = meta::encode(&directory, &mut self.raw);
+        let place = Place { ticks: (tick, tick), count: 2, ..Place::of(BlockKind::End) };
+        let (header, len) = self.pack(place);
+        let stored = if header.codec == Codec::None { &self.raw } else { &self.stored };
+        let payload = stored.get(..len).unwrap_or_default();
+        self.file.append_last(&[&header.encode(), payload])?;
+        self.file.trim();
+        Ok(())
+    }
+
+    /// Where the file and its numbering stand, to come back with [`rewind`](Self::rewind).
+    pub fn position(&self) -> (u64, u32) {
+        (self.file.len(), self.number)
+    }
+
+    /// Takes an end block away again.
+    pub fn rewind(&mut self, position: (u64, u32)) {
+        self.file.cut(position.0);
+        self.number = position.1;
+    }
+
+    fn put(&mut self, place: Place) -> sys::Result<()> {
+        let (header, len) = self.pack(place);
+        let at = self.file.len();
+        let stored = if header.codec == Codec::None { &self.raw } else { &self.stored };
+        self.file.append(&[&header.encode(), stored.get(..len).unwrap_or_default()])?;
+        self.number += 1;
+        self.offsets.push(at - self.last_offset);
+        self.last_offset = at;
+        Ok(())
+    }
+
+    /// Compresses `raw` into `stored`, if that pays, and makes the header.
+    fn pack(&mut self, place: Place) -> (BlockHeader, usize) {
+        let codec = match self.codec {
+            Codec::None => Codec::None,
+            Codec::Lz4 | Codec::Zstd => compress_lz4(&self.raw, &mut self.stored),
+        };
+        let stored = if codec == Codec::None { &self.raw } else { &self.stored };
+        let header = BlockHeader {
+            kind: place.kind,
+            codec,
+            thread: place.thread,
+            block_number: self.number,
+            first_record: place.first_record,
+            first_tick: if place.ticks.0 == u64::MAX { 0 } else { place.ticks.0 },
+            last_tick: place.ticks.1,
+            count: place.count,
+            raw_len: self.raw.len() as u32,
+            stored_len: stored.len() as u32,
+            payload_crc: crc32fast::hash(stored),
+        };
+        (header, stored.len())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    kind: BlockKind,
+    thread: u32,
+    first_record: u64,
+    ticks: (u64, u64),
+    count: u32,
+}
+
+impl Place {
+    const fn of(kind: BlockKind) -> Self {
+        Self { kind, thread: 0, first_record: 0, ticks: (0, 0), count: 0 }
+    }
+}

@@ -1,0 +1,8 @@
+//! What runs on the recorder's own thread: the writer and what it looks at. All signals are blocked there.
+
+pub mod blocks;
+pub mod file;
+pub mod memory;
+pub mod modules;
+pub mod output;
+pub mod writer;

@@ -1,0 +1,8 @@
+//! What runs inside the application's own calls: never allocates, never panics, blocks only for back-pressure.
+
+pub mod attach;
+pub mod clock;
+pub mod nested;
+pub mod publish;
+pub mod record;
+pub mod unwind;

@@ -1,0 +1,270 @@
+//! Events that are not on the fast path: a thread's first, those of signal handlers that interrupt another event, and
+//! calls that allocators make to themselves.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use tracehound_format::record::{Kind, Record};
+
+use super::publish::{self, after, enter, settle};
+use super::record::{ReallocKinds, publish_rebirth};
+use super::unwind::{Caller, Unwinder, capture_nested};
+use super::{attach, clock};
+use crate::shared::code;
+use crate::shared::gate;
+use crate::shared::session;
+use crate::shared::sys;
+use crate::shared::thread::{IDLE, IN_REAL, MODE, RECORDING, STAMPED, ThreadContext};
+
+/// An event that has been entered on the slow path.
+pub struct Entry {
+    /// The thread's context.
+    pub context: &'static ThreadContext,
+    /// The event interrupts another one.
+    pub nested: bool,
+    /// It interrupts a call of the real function: it may be that function's own.
+    inside_real: bool,
+    state: u64,
+}
+
+/// Enters an event in `mode`; `None` when the call is to pass through.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+#[cold]
+pub unsafe fn enter_event(caller: Caller, mode: u64) -> Option<Entry> {
+    let slot = gate::slot();
+    loop {
+        match gate::state() {
+            gate::RECORDING => break,
+            gate::FROZEN if slot.exempt.get() == 0 && slot.internal.get() == 0 => gate::wait_while_frozen(),
+            _ => return None,
+        }
+    }
+    if slot.internal.get() != 0 {
+        return None;
+    }
+    // SAFETY: contexts stay mapped.
+    let context = match unsafe { slot.context.get().as_ref() } {
+        Some(context) => context,
+        // SAFETY: passed on.
+        None => unsafe { attach::attach(caller)? },
+    };
+    if context.id.load(Ordering::Relaxed) == 0 {
+        // A child cloned behind fork's back: its context is zeroed. It is not recorded.
+        gate::set(gate::PASS);
+        return None;
+    }
+    let mut state = context.state.load(Ordering::Relaxed);
+    if state & MODE != IDLE && is_stale(context, caller.sp) {
+        state = after(state);
+        // SAFETY: the event that had entered the unwinder is gone for good.
+        if let Some(unwinder) = unsafe { context.alloc_unwinder.load(Ordering::Relaxed).cast::<Unwinder>().as_mut() } {
+            unwinder.reset();
+        }
+        context.parked.store(0, Ordering::Relaxed);
+        context.state.store(state, Ordering::Relaxed);
+    }
+    let outer = state & MODE;
+    if outer == IDLE {
+        context.entry_sp.store(caller.sp, Ordering::Relaxed);
+    }
+    if outer != RECORDING {
+        enter(context, state, mode);
+    }
+    let inside_real = outer == IN_REAL || outer == STAMPED;
+    Some(Entry { context, nested: outer != IDLE, inside_real, state })
+}
+
+impl Entry {
+    /// The real call has returned: from here on records are written.
+    pub fn record(&self) {
+        enter(self.context, self.state, RECORDING);
+    }
+
+    /// The real call is next: what was to be recorded before it has been.
+    pub fn in_real(&self) {
+        if self.state & MODE != RECORDING {
+            enter(self.context, self.state, IN_REAL);
+        }
+    }
+
+    /// Node of the caller; `None` when the event is the allocator's own and is not to be recorded.
+    ///
+    /// # Safety
+    /// `caller` must be the state of the hooked function's caller.
+    pub unsafe fn node(&self, caller: Caller) -> Option<u32> {
+        if !self.nested {
+            let unwinder = self.context.alloc_unwinder.load(Ordering::Relaxed);
+            // SAFETY: the thread's own unwinder, in no capture.
+            return Some(unsafe {
+                unwinder.cast::<Unwinder>().as_mut().map_or(0, |unwinder| unwinder.capture(caller).node.0)
+            });
+        }
+        let session = session::current()?;
+        // SAFETY: passed on.
+        let node = unsafe { capture_nested(session.tree, caller) }.node.0;
+        if self.inside_real && !comes_from_signal_handler(node) {
+            return None;
+        }
+        Some(node)
+    }
+
+    /// Ends the event.
+    pub fn leave(self, recorded: bool) {
+        let state = if recorded && !self.nested { after(self.state) } else { self.state };
+        settle(self.context, state);
+    }
+}
+
+/// Whether the event that the context is in was left by a jump (`siglongjmp` out of a handler): the stack has been
+/// unwound past it. Only told where both lie on the thread's own stack, close together; else the event counts as
+/// interrupted, which is always correct and only slower.
+fn is_stale(context: &ThreadContext, sp: u64) -> bool {
+    const NEAR: u64 = 1 << 20;
+    let entry = context.entry_sp.load(Ordering::Relaxed);
+    sp > entry && sp - entry < NEAR && !sys::on_signal_stack()
+}
+
+/// Whether a signal frame lies between the leaf of `node` and our own code: then a handler makes the call, not the
+/// allocator that it interrupted.
+fn comes_from_signal_handler(node: u32) -> bool {
+    static OWN: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+    let Some(session) = session::current() else { return false };
+    if OWN[1].load(Ordering::Relaxed) == 0
+        && let Some(object) = code::object_at(comes_from_signal_handler as *const () as u64)
+    {
+        OWN[0].store(object.start, Ordering::Relaxed);
+        OWN[1].store(object.end, Ordering::Relaxed);
+    }
+    let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
+    let mut id = node;
+    for _ in 0..4096 {
+        let Some(node) = session.tree.get(id) else { return false };
+        if own.contains(&node.pc) {
+            return false;
+        }
+        if is_signal_return(node.pc) {
+            return true;
+        }
+        id = node.parent;
+    }
+    false
+}
+
+/// Whether the code at `pc` is what the kernel makes signal handlers return to.
+#[cfg(target_arch = "x86_64")]
+fn is_signal_return(pc: u64) -> bool {
+    // mov $15, %rax; syscall
+    const RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+    let Some((start, end)) = code::object_at(pc).and_then(|object| object.segment(pc)) else { return false };
+    if pc < start || pc + RETURN.len() as u64 > end {
+        return false;
+    }
+    // SAFETY: inside a loaded, readable segment of the object around a return address.
+    let bytes = unsafe { core::slice::from_raw_parts(pc as *const u8, RETURN.len()) };
+    bytes == RETURN
+}
+
+/// Whether the code at `pc` is what the kernel makes signal handlers return to.
+#[cfg(target_arch = "aarch64")]
+fn is_signal_return(pc: u64) -> bool {
+    // mov x8, #139; svc #0
+    const RETURN: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
+    let Some((start, end)) = code::object_at(pc).and_then(|object| object.segment(pc)) else { return false };
+    if pc < start || pc + RETURN.len() as u64 > end {
+        return false;
+    }
+    // SAFETY: inside a loaded, readable segment of the object around a return address.
+    let bytes = unsafe { core::slice::from_raw_parts(pc as *const u8, RETURN.len()) };
+    bytes == RETURN
+}
+
+/// [`super::record::birth`] for a thread that is not ready.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+#[cold]
+#[inline(never)]
+pub unsafe fn birth(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMut() -> *mut c_void) -> *mut c_void {
+    // SAFETY: passed on.
+    let Some(entry) = (unsafe { enter_event(caller, IN_REAL) }) else { return real() };
+    let block = real();
+    if block.is_null() {
+        entry.leave(false);
+        return block;
+    }
+    entry.record();
+    let tick = clock::now_after_alloc();
+    // SAFETY: passed on.
+    if let Some(node) = unsafe { entry.node(caller) } {
+        let record = Record::new(kind, tick, block as u64, node, size as u32);
+        if size >> 32 == 0 {
+            publish::several(entry.context, &[record], entry.nested);
+        } else {
+            let high = Record::new(Kind::SizeHigh, tick, size as u64 >> 32, 0, 0);
+            publish::several(entry.context, &[high, record], entry.nested);
+        }
+    }
+    entry.leave(true);
+    block
+}
+
+/// [`super::record::death`] for a thread that is not ready.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+#[cold]
+#[inline(never)]
+pub unsafe fn death(caller: Caller, kind: Kind, block: *mut c_void, real: &mut dyn FnMut()) {
+    // SAFETY: passed on.
+    let Some(entry) = (unsafe { enter_event(caller, RECORDING) }) else { return real() };
+    entry.record();
+    let tick = clock::now_before_free();
+    let wanted = !entry.context.free_unwinder.load(Ordering::Relaxed).is_null();
+    // SAFETY: passed on.
+    let node = if wanted || entry.nested { unsafe { entry.node(caller) } } else { Some(0) };
+    if let Some(node) = node {
+        let record = Record::new(kind, tick, block as u64, if wanted { node } else { 0 }, 0);
+        publish::several(entry.context, &[record], entry.nested);
+    }
+    entry.in_real();
+    real();
+    entry.leave(true);
+}
+
+/// [`super::record::rebirth`] for a thread that is not ready.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+#[cold]
+#[inline(never)]
+pub unsafe fn rebirth(
+    caller: Caller,
+    kinds: ReallocKinds,
+    old: *mut c_void,
+    size: usize,
+    real: &mut dyn FnMut() -> *mut c_void,
+) -> *mut c_void {
+    // SAFETY: passed on.
+    let Some(entry) = (unsafe { enter_event(caller, STAMPED) }) else { return real() };
+    let before = clock::now_before_free();
+    let block = real();
+    if block.is_null() && size != 0 {
+        entry.leave(false);
+        return block;
+    }
+    entry.record();
+    let tick = clock::now_after_alloc();
+    // SAFETY: passed on.
+    if let Some(node) = unsafe { entry.node(caller) } {
+        if block.is_null() {
+            let record = Record::new(Kind::ReallocFree, before, old as u64, node, 0);
+            publish::several(entry.context, &[record], entry.nested);
+        } else {
+            publish_rebirth(entry.context, kinds, [before, tick], [old, block], node, size, entry.nested);
+        }
+    }
+    entry.leave(true);
+    block
+}

@@ -1,0 +1,266 @@
+//! Puts records into the thread's chunk, and gets the thread a new chunk when it is full.
+//!
+//! A slot is reserved by one compare-and-swap that is atomic against signals of the same thread (on x86-64 without the
+//! lock prefix), then filled, word 0 last. A signal handler that allocates in between gets the next slot.
+
+use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+
+use tracehound_format::options::OnFull;
+use tracehound_format::record::{Kind, RECORD_BYTES, Record};
+
+use super::clock;
+use crate::shared::chunk::Chunk;
+use crate::shared::gate;
+use crate::shared::session::{self, Session};
+use crate::shared::sys;
+use crate::shared::thread::{self, MODE, NO_CHUNK, PINNED, ThreadContext};
+
+const BYTES: u64 = RECORD_BYTES as u64;
+
+/// Publishes one record.
+#[inline(always)]
+pub fn one(context: &ThreadContext, record: Record) {
+    loop {
+        let at = context.cursor.load(Ordering::Relaxed);
+        let next = at + BYTES;
+        if next > context.limit.load(Ordering::Relaxed) {
+            if !refill(context, 1, false) {
+                return;
+            }
+            continue;
+        }
+        if reserve(&context.cursor, at, next) {
+            fill(at, record);
+            return;
+        }
+    }
+}
+
+/// Publishes records that belong together, so that a reader sees all of them or none, next to each other.
+/// `nested`: in the middle of an event that the calling signal handler has interrupted.
+pub fn several(context: &ThreadContext, records: &[Record], nested: bool) {
+    let count = records.len() as u64;
+    loop {
+        let at = context.cursor.load(Ordering::Relaxed);
+        let next = at + count * BYTES;
+        if next > context.limit.load(Ordering::Relaxed) {
+            if !refill(context, count, nested) {
+                return;
+            }
+            continue;
+        }
+        if reserve(&context.cursor, at, next) {
+            for (i, &record) in records.iter().enumerate().rev() {
+                fill(at + i as u64 * BYTES, record);
+            }
+            return;
+        }
+    }
+}
+
+/// Moves the cursor from `from` to `to`, if it is still there.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
+    let done: u8;
+    // SAFETY: the cursor is valid; one instruction, hence whole for signal handlers of this thread, the only others
+    // that move it while the thread is recording.
+    unsafe {
+        core::arch::asm!(
+            "cmpxchg qword ptr [{cursor}], {to}",
+            "sete {done}",
+            cursor = in(reg) cursor.as_ptr(),
+            to = in(reg) to,
+            done = out(reg_byte) done,
+            inout("rax") from => _,
+            options(nostack),
+        );
+    }
+    done != 0
+}
+
+/// Moves the cursor from `from` to `to`, if it is still there.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
+    cursor.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+#[inline(always)]
+fn fill(at: u64, record: Record) {
+    let [first, second, third] = record.to_words();
+    let slot = at as *const AtomicU64;
+    // SAFETY: `at` is a slot of the thread's chunk that has just been reserved for this record.
+    unsafe {
+        (*slot.add(1)).store(second, Ordering::Relaxed);
+        (*slot.add(2)).store(third, Ordering::Relaxed);
+        (*slot).store(first, Ordering::Release);
+    }
+}
+
+/// Gets room for `count` records; false when they are lost, which is counted.
+#[cold]
+#[inline(never)]
+pub fn refill(context: &ThreadContext, count: u64, nested: bool) -> bool {
+    let id = context.id.load(Ordering::Relaxed);
+    // A child that was cloned behind fork's back finds its context zeroed and writes nowhere.
+    let Some(session) = session::current().filter(|_| id != 0) else { return false };
+    let mut started_ns = 0_u64;
+    let done = loop {
+        let signals = sys::SignalsBlocked::new();
+        match try_refill(context, session, count, nested) {
+            Refill::Room => break true,
+            Refill::NoWay => break false,
+            Refill::NoChunk => {}
+        }
+        drop(signals);
+        session.close_leftovers();
+        context.parked.store(1, Ordering::SeqCst);
+        if gate::state() == gate::FROZEN && gate::slot().exempt.get() == 0 {
+            gate::wait_while_frozen();
+        }
+        let give_up = wait_for_chunk(context, session, &mut started_ns);
+        context.parked.store(0, Ordering::SeqCst);
+        if give_up {
+            break false;
+        }
+    };
+    if started_ns != 0 {
+        let waited = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started_ns);
+        context.waits.fetch_add(1, Ordering::Relaxed);
+        context.wait_ns.fetch_add(waited, Ordering::Relaxed);
+    }
+    if !done {
+        context.lost.fetch_add(count, Ordering::Relaxed);
+        context.lost_unreported.fetch_add(count, Ordering::Relaxed);
+    }
+    done
+}
+
+enum Refill {
+    /// There is room.
+    Room,
+    /// There will be none: the handler that asks has filled all the chunks that it may.
+    NoWay,
+    /// The pool is empty, or the gate frozen.
+    NoChunk,
+}
+
+/// One attempt, with all signals blocked.
+fn try_refill(context: &ThreadContext, session: &'static Session, count: u64, nested: bool) -> Refill {
+    let frozen = gate::state() == gate::FROZEN && gate::slot().exempt.get() == 0;
+    let _held = context.lock_chunks();
+    let room = context.limit.load(Ordering::Relaxed).saturating_sub(context.cursor.load(Ordering::Relaxed));
+    if room >= count * BYTES {
+        return Refill::Room;
+    }
+    if frozen {
+        return Refill::NoChunk;
+    }
+    if nested && context.pinned_len.load(Ordering::Relaxed) as usize >= PINNED {
+        return Refill::NoWay;
+    }
+    detach(context, session, nested);
+    let Some((number, chunk)) = session.pool.take() else { return Refill::NoChunk };
+    let first = context.next_record.load(Ordering::Relaxed);
+    let mut at = chunk.first_address();
+    chunk.open(context.id.load(Ordering::Relaxed), context.os_thread.load(Ordering::Relaxed), first);
+    let lost = context.lost_unreported.swap(0, Ordering::Relaxed);
+    if lost > 0 {
+        fill(at, Record::new(Kind::Lost, clock::now_after_alloc(), lost, 0, 0));
+        at += BYTES;
+    }
+    context.cursor.store(at, Ordering::Relaxed);
+    context.limit.store(chunk.end_address(), Ordering::Relaxed);
+    context.active.store(number, Ordering::Release);
+    Refill::Room
+}
+
+/// Takes the chunk from the thread and hands it over; or, if an unfinished event below may still write to it, keeps it
+/// aside until the next time. The chunk fields must be locked.
+pub fn detach(context: &ThreadContext, session: &Session, nested: bool) {
+    if !nested {
+        let pinned = context.pinned_len.swap(0, Ordering::AcqRel) as usize;
+        for slot in context.pinned.iter().take(pinned) {
+            session.pool.send(slot.load(Ordering::Relaxed));
+        }
+    }
+    let number = context.active.load(Ordering::Relaxed);
+    let Some(chunk) = session.pool.chunk(number).filter(|_| number != NO_CHUNK) else { return };
+    let used = used_records(context, chunk);
+    context.limit.store(0, Ordering::Relaxed);
+    context.cursor.store(0, Ordering::Relaxed);
+    context.active.store(NO_CHUNK, Ordering::Release);
+    context.next_record.fetch_add(u64::from(used), Ordering::Relaxed);
+    chunk.close(used);
+    if nested {
+        let at = context.pinned_len.load(Ordering::Relaxed);
+        if let Some(slot) = context.pinned.get(at as usize) {
+            slot.store(number, Ordering::Relaxed);
+            context.pinned_len.store(at + 1, Ordering::Release);
+        }
+    } else {
+        session.pool.send(number);
+    }
+}
+
+fn used_records(context: &ThreadContext, chunk: Chunk) -> u32 {
+    (context.cursor.load(Ordering::Relaxed).saturating_sub(chunk.first_address()) / BYTES) as u32
+}
+
+/// Waits a little for a chunk, as the options say; true: give up.
+fn wait_for_chunk(context: &ThreadContext, session: &'static Session, started_ns: &mut u64) -> bool {
+    /// A writer that makes no round for this long, while its thread exists, hangs in something that waits for us.
+    const PATIENCE_NS: u64 = 10_000_000_000;
+    if gate::state() == gate::PASS {
+        return true;
+    }
+    if session.options.on_full == OnFull::Drop && session.pool.free_chunks() == 0 {
+        session.pool.ring();
+        return true;
+    }
+    let now = sys::clock(libc::CLOCK_MONOTONIC);
+    if *started_ns == 0 {
+        *started_ns = now;
+    }
+    let beats = session.pool.heartbeat.load(Ordering::Relaxed);
+    if session.writer_alive.load(Ordering::Acquire) {
+        session.pool.wait(20_000_000);
+        let writer = session.writer_thread.load(Ordering::Relaxed);
+        if writer != 0 && !sys::thread_exists(session.pid, writer) {
+            session.writer_alive.store(false, Ordering::Release);
+        }
+    } else {
+        // The writer's thread does not exist: this thread does its work.
+        let state = context.state.load(Ordering::Relaxed);
+        let internal = gate::Internal::enter();
+        (session.drive)(session);
+        drop(internal);
+        context.state.store(state, Ordering::Relaxed);
+        if session.pool.heartbeat.load(Ordering::Relaxed) == beats {
+            sys::sleep(100_000);
+        }
+    }
+    session.pool.heartbeat.load(Ordering::Relaxed) == beats
+        && sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(*started_ns) > PATIENCE_NS
+}
+
+/// Leaves the thread's state as it was before an event, keeps the compiler from moving the event's stores past it.
+#[inline(always)]
+pub fn settle(context: &ThreadContext, state: u64) {
+    compiler_fence(Ordering::SeqCst);
+    context.state.store(state, Ordering::Release);
+}
+
+/// Enters a mode.
+#[inline(always)]
+pub fn enter(context: &ThreadContext, state: u64, mode: u64) {
+    context.state.store(state & !MODE | mode, Ordering::Relaxed);
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// The state after one more event, idle.
+#[inline(always)]
+pub fn after(state: u64) -> u64 {
+    (state & !MODE).wrapping_add(thread::EVENT)
+}

@@ -1,0 +1,552 @@
+//! Start, fork, exec, stop and end of a recording: puts the hot path, the shared state and the writer together.
+//!
+//! Lock order: the writer's lock, then a thread's chunk lock, then the pool's or the notes'. Threads of the program take
+//! the writer's lock only when the writer's own thread does not exist.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tracehound_format::meta::{ClockSample, ClockSource, EndReason, Process};
+use tracehound_format::options::Options;
+use tracehound_format::record::Kind;
+
+use crate::background::file::RecordingFile;
+use crate::background::output::{self, Output};
+use crate::background::writer::{Facts, Writer};
+use crate::hot::unwind::{self, Caller};
+use crate::hot::{attach, clock, record};
+use crate::shared::call_tree::CallTree;
+use crate::shared::gate::{self, Internal};
+use crate::shared::lock::Lock;
+use crate::shared::pool::Pool;
+use crate::shared::session::{self, Notes, Retired, Session};
+use crate::shared::side_file::{Owner, SideMemory};
+use crate::shared::sys::{self, Errno};
+use crate::shared::thread::{RECORDING, life};
+use crate::shared::threads::Threads;
+use crate::shared::{chunk, log};
+
+/// Call-tree nodes that the recorder has room for; their memory is committed as they are made.
+const MAX_NODES: u32 = 1 << 24;
+
+enum WriterState {
+    None,
+    /// The files are there; the first round starts the recording in them.
+    Pending(Option<Box<(Output, Facts)>>),
+    Running(Box<Writer>),
+}
+
+static WRITER: Lock<WriterState> = Lock::new(WriterState::None);
+/// 0, or 1 + the reason for which the writer shall finish.
+static FINISH: AtomicU32 = AtomicU32::new(0);
+/// Counts what the writer has finished or resumed.
+static FINISHED: AtomicU32 = AtomicU32::new(0);
+static LAST_RESUMABLE: AtomicBool = AtomicBool::new(false);
+
+/// Starts recording in this process: creates the files and opens the gate. Without success the gate lets everything
+/// pass, and one line on stderr says why. Only memory and files: needs nothing of libc that constructors set up.
+///
+/// `given` are the options as the user wrote them, `NAME=value`, those that differ from their defaults.
+pub fn start(options: Options, given: Vec<String>, forked_from: Option<[u8; 16]>) {
+    log::init(options.log);
+    match prepare(options, given, forked_from) {
+        Ok(recording) => gate::set(if recording { gate::RECORDING } else { gate::PASS }),
+        Err(text) => {
+            log::error(&format!("{text}; the program runs unrecorded"));
+            gate::set(gate::PASS);
+        }
+    }
+}
+
+fn prepare(options: Options, given: Vec<String>, forked_from: Option<[u8; 16]>) -> Result<bool, String> {
+    let signals = sys::SignalsBlocked::new();
+    unwind::init();
+    let source = clock::init();
+    let pid = sys::process_id();
+    let executable = sys::read_link(c"/proc/self/exe").unwrap_or_default();
+    let file_name = executable.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+    let sample = clock::sample();
+    let unix_seconds = sample.realtime_ns / 1_000_000_000;
+    let output = output::create(&options.output, &file_name, pid, unix_seconds)
+        .map_err(|failure| format!("{}: {}", String::from_utf8_lossy(&failure.path), failure.error))?;
+    let mut recording_id = [0; 16];
+    if sys::random(&mut recording_id).is_err() {
+        // Too early in the machine's life for random numbers: time and process id must do.
+        let (head, tail) = recording_id.split_at_mut(8);
+        head.copy_from_slice(&sample.realtime_ns.to_ne_bytes());
+        tail.copy_from_slice(&(u64::from(pid) << 32 | sample.ticks & 0xffff_ffff).to_ne_bytes());
+    }
+    let discard = |output: &Output| {
+        let _ = sys::unlink_at(output.directory, &output.side_name);
+        let _ = sys::unlink_at(output.directory, &output.name);
+        for fd in [output.file, output.side_file, output.directory] {
+            sys::close(fd);
+        }
+    };
+    let max_nodes = nodes_within_limits();
+    let chunks = u32::try_from(options.buffer_bytes / chunk::CHUNK_BYTES as u64).unwrap_or(u32::MAX).max(2);
+    let owner = Owner { pid, recording_id, process_start: output::process_start(pid) };
+    let mut remark = None;
+    let side = SideMemory::in_file(output.side_file, chunks, u64::from(max_nodes), &owner).or_else(|error| {
+        signals.forget_size_signal();
+        let text = format!("no side file ({error}): a kill loses what is not in the recording yet");
+        remark = Some(text);
+        SideMemory::in_private_memory(chunks)
+    });
+    let side = match side {
+        Ok(side) => side,
+        Err(error) => {
+            discard(&output);
+            return Err(format!("no memory for chunks: {error}"));
+        }
+    };
+    let Some(mut tree) = CallTree::create(max_nodes) else {
+        discard(&output);
+        return Err("no memory for the call tree".into());
+    };
+    // SAFETY: the chunks lie at this address, zeroed and mapped for ever; the header is theirs.
+    let pool = unsafe { Pool::new(side.first_chunk(), side.header(), side.is_shared(), side.chunks()) };
+    if side.is_shared() {
+        tree.set_mirror(mirror);
+    }
+    let facts = Facts {
+        process: process_record(given, pid, executable, &sample, forked_from),
+        source: clock_source(source),
+        shift: clock::SHIFT as u8,
+        clock_note: clock_note(source).into(),
+        clock: clock_sample,
+        now: clock::now_after_alloc,
+    };
+    let start = options.start;
+    let session = session::install(Session {
+        number: session::new_number(),
+        pid,
+        options,
+        recording_id,
+        forked_from,
+        started_tick: sample.ticks,
+        started_unix_ns: sample.realtime_ns,
+        tree: Box::leak(Box::new(tree)),
+        pool,
+        threads: Threads::default(),
+        side,
+        notes: Lock::new(Notes::default()),
+        writer_alive: AtomicBool::new(false),
+        writer_thread: AtomicU32::new(0),
+        leftovers: Lock::new(Vec::new()),
+        has_leftovers: AtomicBool::new(false),
+        flush_wanted: AtomicU32::new(0),
+        flush_done: AtomicU32::new(0),
+        names_changed: AtomicBool::new(false),
+        marks: AtomicU64::new(0),
+        main_gone: AtomicBool::new(false),
+        retired: Retired::default(),
+        drive,
+        destroy_unwinder: attach::destroy_unwinder,
+        unwinder_figures: attach::unwinder_figures,
+    });
+    if let Some(text) = remark {
+        session.remark(sample.ticks, "no-side-file", text);
+    }
+    if !sys::barrier_register() {
+        session.remark(
+            sample.ticks,
+            "no-membarrier",
+            "the kernel has no membarrier: watermarks rely on a pause".into(),
+        );
+    }
+    *WRITER.lock() = WriterState::Pending(Some(Box::new((output, facts))));
+    Ok(start)
+}
+
+/// Nodes for which address space is taken: fewer under a limit of the address space, which is the program's.
+fn nodes_within_limits() -> u32 {
+    let limit = sys::resource_limit(libc::RLIMIT_AS as u32);
+    let nodes = limit / 16 / (CallTree::NODE_BYTES as u64 + 16);
+    u32::try_from(nodes).unwrap_or(u32::MAX).clamp(1 << 16, MAX_NODES)
+}
+
+fn mirror(id: u32, node: crate::shared::call_tree::Node) {
+    if let Some(session) = session::current() {
+        let node = tracehound_format::nodes::Node { parent: node.parent, pc: node.pc, generation: node.generation };
+        session.side.mirror(id, node);
+    }
+}
+
+fn process_record(
+    given: Vec<String>,
+    pid: u32,
+    executable: Vec<u8>,
+    sample: &clock::Sample,
+    forked_from: Option<[u8; 16]>,
+) -> Process {
+    let line = sys::read_file(libc::AT_FDCWD, c"/proc/self/cmdline").unwrap_or_default();
+    let mut arguments: Vec<Vec<u8>> = line.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect();
+    if line.last() == Some(&0) {
+        arguments.pop();
+    }
+    // SAFETY: getauxval reads the process's own auxiliary vector.
+    let page_bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) } as u32;
+    Process {
+        pid,
+        parent_pid: sys::parent_id(),
+        executable,
+        arguments,
+        directory: sys::working_directory().unwrap_or_default(),
+        started_unix_ns: sample.realtime_ns,
+        started_tick: sample.ticks,
+        page_bytes,
+        recorder: env!("CARGO_PKG_VERSION").into(),
+        options: given,
+        forked_from,
+    }
+}
+
+fn clock_source(source: clock::Source) -> ClockSource {
+    match source {
+        clock::Source::Monotonic => ClockSource::Monotonic,
+        clock::Source::Counter if cfg!(target_arch = "aarch64") => ClockSource::Cntvct,
+        clock::Source::Counter => ClockSource::Tsc,
+    }
+}
+
+fn clock_note(source: clock::Source) -> &'static str {
+    match source {
+        clock::Source::Counter => "the processor's counter, invariant",
+        clock::Source::Monotonic => {
+            "CLOCK_MONOTONIC: the processor's counter is missing, not invariant or not trusted by the kernel"
+        }
+    }
+}
+
+fn clock_sample() -> ClockSample {
+    let sample = clock::sample();
+    ClockSample { tick: sample.ticks, monotonic_ns: sample.monotonic_ns, realtime_ns: sample.realtime_ns }
+}
+
+/// Starts the writer's thread. libc must be ready for threads.
+pub fn start_writer() {
+    const STACK_BYTES: usize = 1 << 20;
+    let Some(session) = session::current() else { return };
+    if session.writer_alive.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let _internal = Internal::enter();
+    let started = sys::map_memory(STACK_BYTES).is_ok_and(|stack| {
+        // SAFETY: plain calls with valid arguments. The lowest page becomes a guard. pthread_sigmask, unlike the system
+        // call, leaves the two signals alone that libc needs for setuid and cancellation.
+        unsafe {
+            libc::mprotect(stack.cast(), 4096, libc::PROT_NONE);
+            let mut attributes = core::mem::zeroed::<libc::pthread_attr_t>();
+            let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            let mut thread = core::mem::zeroed();
+            libc::pthread_attr_init(&raw mut attributes);
+            libc::pthread_attr_setstack(&raw mut attributes, stack.cast(), STACK_BYTES);
+            libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            let argument = core::ptr::from_ref(session).cast_mut().cast();
+            let result = libc::pthread_create(&raw mut thread, &raw const attributes, writer_main, argument);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+            libc::pthread_attr_destroy(&raw mut attributes);
+            if result != 0 {
+                sys::unmap(stack, STACK_BYTES);
+            }
+            result == 0
+        }
+    });
+    if !started {
+        // The threads of the program will write when they run out of chunks, and at the end.
+        session.writer_alive.store(false, Ordering::Release);
+        let text = "no thread for the writer: the program's own threads write";
+        session.remark(clock::now_after_alloc(), "no-writer-thread", text.into());
+    }
+}
+
+extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
+    gate::slot().internal.set(1);
+    sys::set_thread_name(c"tracehound-wr");
+    // SAFETY: `start_writer` passes a session, which is never freed.
+    let session = unsafe { &*argument.cast::<Session>() };
+    session.writer_thread.store(sys::thread_id(), Ordering::Release);
+    guarded(session, || leave_descriptor_table(session));
+    loop {
+        let mut rest = 100_000_000;
+        let ended = guarded(session, || {
+            let mut state = WRITER.lock();
+            let Some(writer) = running(&mut state, session) else { return true };
+            serve(writer);
+            rest = writer.rest_ns();
+            writer.has_ended() && !LAST_RESUMABLE.load(Ordering::Acquire)
+        });
+        if ended || (session.main_gone.load(Ordering::Acquire) && alone()) {
+            break;
+        }
+        session.pool.sleep(if session.main_gone.load(Ordering::Relaxed) { 2_000_000 } else { rest });
+    }
+    session.writer_alive.store(false, Ordering::Release);
+    core::ptr::null_mut()
+}
+
+/// Runs a piece of the writer; should it panic, recording stops and the program goes on.
+fn guarded<T: Default + From<bool>>(session: &'static Session, work: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        gate::change(gate::RECORDING, gate::PASS);
+        session.writer_alive.store(false, Ordering::Release);
+        log::error("the writer failed; recording stops here, the program goes on");
+        FINISHED.fetch_add(1, Ordering::SeqCst);
+        T::from(true)
+    })
+}
+
+/// The writer, started if it was pending.
+fn running<'a>(state: &'a mut WriterState, session: &'static Session) -> Option<&'a mut Writer> {
+    if let WriterState::Pending(files) = state {
+        let (output, facts) = *files.take()?;
+        let path = output.path.clone();
+        let writer = RecordingFile::new(output).and_then(|file| Writer::new(session, facts, file));
+        match writer {
+            Ok(writer) => *state = WriterState::Running(Box::new(writer)),
+            Err(error) => {
+                *state = WriterState::None;
+                failed(&path, error);
+            }
+        }
+    }
+    match state {
+        WriterState::Running(writer) => Some(writer),
+        _ => None,
+    }
+}
+
+#[cold]
+fn failed(path: &std::ffi::CStr, error: Errno) {
+    gate::change(gate::RECORDING, gate::PASS);
+    log::error(&format!("{}: {error}; the program runs unrecorded", path.to_string_lossy()));
+}
+
+/// What is wanted of the writer: to finish, or a round.
+fn serve(writer: &mut Writer) {
+    match FINISH.swap(0, Ordering::AcqRel) {
+        0 => writer.round(),
+        reason => {
+            writer.finish(match reason - 1 {
+                1 => EndReason::Exec,
+                2 => EndReason::Stopped,
+                _ => EndReason::Exit,
+            });
+            FINISHED.fetch_add(1, Ordering::SeqCst);
+            sys::futex_wake(&FINISHED, i32::MAX);
+        }
+    }
+}
+
+/// Gives the writer's thread a descriptor table of its own: the program cannot close ours, nor are its descriptors kept
+/// open by us. What remains in the program's table is closed by its threads, later.
+fn leave_descriptor_table(session: &'static Session) -> bool {
+    let mut state = WRITER.lock();
+    let Some(writer) = running(&mut state, session) else { return true };
+    let descriptors = writer.descriptors();
+    let mut numbers: Vec<i32> = descriptors.iter().map(|(fd, _)| *fd).collect();
+    // Messages still need stderr.
+    numbers.push(2);
+    if sys::own_descriptor_table(&mut numbers) {
+        writer.file().table_is_private();
+        *session.leftovers.lock() = descriptors;
+        session.has_leftovers.store(true, Ordering::Release);
+    }
+    true
+}
+
+/// Whether no other thread of the process lives: the main thread has gone by pthread_exit and waits for the rest.
+fn alone() -> bool {
+    let own = sys::thread_id();
+    let Ok(status) = sys::read_file(libc::AT_FDCWD, c"/proc/self/stat") else { return false };
+    let Some(at) = status.iter().rposition(|&byte| byte == b')') else { return false };
+    let fields = status.get(at + 2..).unwrap_or_default().split(|&byte| byte == b' ');
+    // Field 20: threads, the gone main thread included.
+    let threads = fields.clone().nth(17).and_then(|text| std::str::from_utf8(text).ok()?.parse::<u32>().ok());
+    let _ = own;
+    threads.is_some_and(|threads| threads <= 2)
+}
+
+/// A round of the writer on the calling thread, if nobody else has it.
+fn drive(session: &'static Session) {
+    if let Some(mut state) = WRITER.try_lock()
+        && let Some(writer) = running(&mut state, session)
+    {
+        serve(writer);
+    }
+}
+
+/// Stops all other threads at their next event, so that nothing completes any more that would not be in the file.
+fn freeze(session: &Session) {
+    let slot = gate::slot();
+    slot.exempt.set(1);
+    gate::set(gate::FROZEN);
+    let own = slot.context.get();
+    for context in session.threads.iter() {
+        if !core::ptr::eq(own, context) && context.life.load(Ordering::Acquire) == life::LIVE {
+            let _held = context.lock_chunks();
+            context.limit.store(0, Ordering::Relaxed);
+        }
+    }
+    sys::barrier();
+    // Threads that had room before are now in the last nanoseconds of an event, unless they wait for a processor.
+    for attempt in 0..200_u64 {
+        let busy = session.threads.iter().any(|context| {
+            !core::ptr::eq(own, context)
+                && context.life.load(Ordering::Acquire) == life::LIVE
+                && context.mode() == RECORDING
+                && context.parked.load(Ordering::SeqCst) == 0
+        });
+        if !busy {
+            return;
+        }
+        sys::sleep(20_000 * (attempt / 8 + 1));
+    }
+}
+
+/// Why the recording is to be finished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Finish {
+    /// The process ends.
+    Exit,
+    /// The process is about to exec.
+    Exec,
+}
+
+/// Finishes the recording; other threads wait at their next event. True if there was one to finish.
+pub fn finish(reason: Finish) -> bool {
+    let Some(session) = session::current() else { return false };
+    if session.pid != sys::process_id() || !matches!(gate::state(), gate::RECORDING | gate::PASS) {
+        return false;
+    }
+    let _internal = Internal::enter();
+    let was = gate::state();
+    freeze(session);
+    LAST_RESUMABLE.store(reason == Finish::Exec, Ordering::Release);
+    let before = FINISHED.load(Ordering::SeqCst);
+    FINISH.store(1 + reason as u32, Ordering::SeqCst);
+    loop {
+        if !session.writer_alive.load(Ordering::Acquire) {
+            drive(session);
+            if FINISHED.load(Ordering::SeqCst) == before {
+                // There is no writer: nothing was ever recorded, or it failed.
+                FINISH.store(0, Ordering::SeqCst);
+            }
+            break;
+        }
+        session.pool.ring();
+        sys::futex_wait(&FINISHED, before, 50_000_000);
+        if FINISHED.load(Ordering::SeqCst) != before {
+            break;
+        }
+        let writer = session.writer_thread.load(Ordering::Relaxed);
+        if writer != 0 && !sys::thread_exists(session.pid, writer) {
+            session.writer_alive.store(false, Ordering::Release);
+        }
+    }
+    if was == gate::PASS {
+        gate::set(gate::PASS);
+    }
+    true
+}
+
+/// The exec for which the recording was finished has failed: it goes on.
+pub fn resume() {
+    let Some(session) = session::current() else { return };
+    let _internal = Internal::enter();
+    if let WriterState::Running(writer) = &mut *WRITER.lock() {
+        writer.resume();
+    }
+    LAST_RESUMABLE.store(false, Ordering::Release);
+    gate::slot().exempt.set(0);
+    gate::change(gate::FROZEN, gate::RECORDING);
+    session.pool.ring();
+}
+
+/// In a forked child: forgets the parent's recording. Gives the parent's recording id.
+pub fn forget_in_child() -> Option<[u8; 16]> {
+    let slot = gate::slot();
+    gate::set(gate::PASS);
+    slot.context.set(core::ptr::null_mut());
+    slot.internal.set(0);
+    slot.exempt.set(0);
+    slot.thread.set(0);
+    let session = session::current()?;
+    // SAFETY: the child of a fork has one thread, this one.
+    unsafe { WRITER.abandon(WriterState::None) };
+    FINISH.store(0, Ordering::SeqCst);
+    session::forget();
+    Some(session.recording_id)
+}
+
+/// Starts recording again after [`stop`] or `TRACEHOUND_START=off`; at once.
+///
+/// # Safety
+/// `caller` must be the state of a caller on the calling thread.
+pub unsafe fn resume_recording(caller: Caller) {
+    let has_ended = session::current().is_none_or(|session| session.pid != sys::process_id());
+    if !has_ended && gate::change(gate::PASS, gate::RECORDING) {
+        // SAFETY: passed on.
+        unsafe { record::single(caller, Kind::CaptureStart, 0, 0) };
+    }
+}
+
+/// Stops recording until [`resume_recording`]; at once.
+///
+/// # Safety
+/// As for [`resume_recording`].
+pub unsafe fn stop(caller: Caller) {
+    if gate::state() == gate::RECORDING {
+        // SAFETY: passed on.
+        unsafe { record::single(caller, Kind::CaptureStop, 0, 0) };
+        gate::change(gate::RECORDING, gate::PASS);
+    }
+}
+
+/// Sets a mark with a label.
+///
+/// # Safety
+/// As for [`resume_recording`].
+pub unsafe fn mark(caller: Caller, label: &[u8]) {
+    let Some(session) = session::current().filter(|_| gate::state() == gate::RECORDING) else { return };
+    let ordinal = session.marks.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: passed on.
+    let Some(thread) = (unsafe { record::single(caller, Kind::Mark, ordinal, 0) }) else { return };
+    let _internal = Internal::enter();
+    let label = label.get(..label.len().min(4096)).unwrap_or_default().to_vec();
+    session.notes.lock().marks.push((ordinal, thread, clock::now_after_alloc(), label));
+}
+
+/// Waits until everything recorded so far is in the file, at most two seconds.
+pub fn flush() {
+    let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) else { return };
+    let _internal = Internal::enter();
+    let request = session.flush_wanted.fetch_add(1, Ordering::AcqRel) + 1;
+    for _ in 0..100 {
+        let done = session.flush_done.load(Ordering::Acquire);
+        if done.wrapping_sub(request) as i32 >= 0 {
+            return;
+        }
+        if session.writer_alive.load(Ordering::Acquire) {
+            session.pool.ring();
+            sys::futex_wait(&session.flush_done, done, 20_000_000);
+        } else {
+            drive(session);
+        }
+    }
+}
+
+/// The calling thread ends.
+pub fn thread_ends() {
+    let Some(session) = session::current() else { return };
+    if session.pid == sys::process_id() {
+        if sys::thread_id() == session.pid {
+            session.main_gone.store(true, Ordering::Release);
+        }
+        attach::detach_thread();
+    }
+}

@@ -1,0 +1,174 @@
+//! The gate that every hooked call passes, and the thread's slot behind it.
+//!
+//! ```text
+//! COLD ──init──▶ RECORDING ◀──start, stop──▶ PASS          FROZEN: other threads wait while the process ends or execs
+//! ```
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::thread::ThreadContext;
+
+/// Not initialised: the caller must do so first.
+pub const COLD: u32 = 0;
+/// Calls are recorded.
+pub const RECORDING: u32 = 1;
+/// Calls go straight to the real function.
+pub const PASS: u32 = 2;
+/// Threads that are not exempt wait.
+pub const FROZEN: u32 = 3;
+
+static GATE: AtomicU32 = AtomicU32::new(COLD);
+
+/// Where the gate stands. Readable before the library is relocated.
+#[inline(always)]
+pub fn state() -> u32 {
+    GATE.load(Ordering::Relaxed)
+}
+
+/// Moves the gate.
+pub fn set(state: u32) {
+    GATE.store(state, Ordering::SeqCst);
+    super::sys::futex_wake(&GATE, i32::MAX);
+}
+
+/// Moves the gate if it still stands at `from`.
+pub fn change(from: u32, to: u32) -> bool {
+    let done = GATE.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    super::sys::futex_wake(&GATE, i32::MAX);
+    done
+}
+
+/// Waits until the gate is not frozen any more, at most five seconds: should the process live on after all, it goes on.
+#[cold]
+pub fn wait_while_frozen() {
+    for _ in 0..50 {
+        if state() != FROZEN {
+            return;
+        }
+        super::sys::futex_wait(&GATE, FROZEN, 100_000_000);
+    }
+    change(FROZEN, PASS);
+}
+
+/// What a thread keeps in thread-local storage; all zero in a new thread.
+#[repr(C)]
+pub struct Slot {
+    /// The thread's context; null before its first event and after its end.
+    pub context: Cell<*mut ThreadContext>,
+    /// Depth of sections whose allocations are the recorder's own.
+    pub internal: Cell<u32>,
+    /// Recording-wide thread id, kept when the context is gone; 0 = none yet.
+    pub thread: Cell<u32>,
+    /// Number of the thread's next record when it comes back without a context.
+    pub next_record: Cell<u64>,
+    /// This thread passes a frozen gate: it is the one that ends the process.
+    pub exempt: Cell<u32>,
+    /// The pthread destructor has been armed for this thread.
+    pub armed: Cell<u32>,
+    /// Rounds of pthread destructors seen.
+    pub rounds: Cell<u32>,
+    /// Session that `thread` belongs to.
+    pub session: Cell<u32>,
+}
+
+const _: () = assert!(size_of::<Slot>() == 40);
+
+// Initial-exec storage: an offset from the thread pointer, no call of `__tls_get_addr`, nothing allocated lazily.
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".section .tbss,\"awT\",@nobits",
+    ".hidden tracehound_thread_slot",
+    ".globl tracehound_thread_slot",
+    ".type tracehound_thread_slot,@object",
+    ".size tracehound_thread_slot, 64",
+    ".p2align 6",
+    "tracehound_thread_slot:",
+    ".zero 64",
+    ".text",
+);
+
+/// The calling thread's slot. The library must be relocated.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn slot() -> &'static Slot {
+    let slot: *const Slot;
+    // SAFETY: reads the offset that the loader has filled in and adds the thread pointer.
+    unsafe {
+        core::arch::asm!(
+            "mov {0}, qword ptr [rip + tracehound_thread_slot@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) slot,
+            options(pure, readonly, nostack),
+        );
+        // The slot lives as long as the thread, and no reference leaves it.
+        &*slot
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(
+    ".section .tbss,\"awT\",@nobits",
+    ".hidden tracehound_thread_slot",
+    ".globl tracehound_thread_slot",
+    ".type tracehound_thread_slot,@object",
+    ".size tracehound_thread_slot, 64",
+    ".p2align 6",
+    "tracehound_thread_slot:",
+    ".zero 64",
+    ".text",
+);
+
+/// The calling thread's slot. The library must be relocated.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub fn slot() -> &'static Slot {
+    let slot: *const Slot;
+    // SAFETY: reads the offset that the loader has filled in and adds the thread pointer.
+    unsafe {
+        core::arch::asm!(
+            "mrs {1}, tpidr_el0",
+            "adrp {0}, :gottprel:tracehound_thread_slot",
+            "ldr {0}, [{0}, :gottprel_lo12:tracehound_thread_slot]",
+            "add {0}, {0}, {1}",
+            out(reg) slot,
+            out(reg) _,
+            options(pure, readonly, nostack),
+        );
+        &*slot
+    }
+}
+
+/// A section whose allocations are the recorder's own: they are served apart and not recorded.
+pub struct Internal {
+    before: Option<(&'static ThreadContext, u64)>,
+}
+
+impl Internal {
+    /// Begins the section on the calling thread.
+    pub fn enter() -> Self {
+        let slot = slot();
+        slot.internal.set(slot.internal.get() + 1);
+        // SAFETY: a thread's context stays mapped.
+        let context = unsafe { slot.context.get().as_ref() };
+        Self { before: context.map(|context| (context, context.enter_internal())) }
+    }
+}
+
+impl Drop for Internal {
+    fn drop(&mut self) {
+        let slot = slot();
+        if let Some((context, state)) = self.before.take()
+            && core::ptr::eq(slot.context.get(), context)
+        {
+            context.state.store(state, Ordering::Relaxed);
+        }
+        slot.internal.set(slot.internal.get().saturating_sub(1));
+    }
+}
+
+/// Whether the calling thread is in a section of the recorder's own.
+#[inline]
+pub fn is_internal() -> bool {
+    slot().internal.get() != 0
+}

@@ -1,0 +1,194 @@
+//! The recorder's own heap: the bundled, prefixed jemalloc. Nothing of ours ever comes from the program's allocator.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::ffi::{c_int, c_void};
+
+use tikv_jemalloc_sys as jemalloc;
+
+// jemalloc's settings: one arena, no threads of its own, dirty pages given back soon. Hidden, so that another copy of the
+// prefixed jemalloc in the process does not take them for its own.
+core::arch::global_asm!(
+    ".section .rodata.tracehound_malloc_conf,\"a\",@progbits",
+    "tracehound_malloc_conf_text:",
+    ".asciz \"narenas:1,background_thread:false,dirty_decay_ms:1000,muzzy_decay_ms:0\"",
+    ".section .data.rel.ro.tracehound_malloc_conf,\"aw\",@progbits",
+    ".hidden _rjem_malloc_conf",
+    ".globl _rjem_malloc_conf",
+    ".p2align 3",
+    "_rjem_malloc_conf:",
+    ".quad tracehound_malloc_conf_text",
+    ".text",
+);
+
+/// To be made the `#[global_allocator]` of the preloaded library.
+pub struct OwnHeap;
+
+const fn flags(layout: Layout) -> c_int {
+    layout.align().trailing_zeros() as c_int
+}
+
+// SAFETY: jemalloc's mallocx family honours the sizes and alignments it is given.
+unsafe impl GlobalAlloc for OwnHeap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the size is not zero, as `GlobalAlloc` promises.
+        unsafe { jemalloc::mallocx(layout.size(), flags(layout)).cast() }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        const ZERO: c_int = 0x40;
+        // SAFETY: as above.
+        unsafe { jemalloc::mallocx(layout.size(), flags(layout) | ZERO).cast() }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the block came from `alloc` with this layout.
+        unsafe { jemalloc::sdallocx(block.cast::<c_void>(), layout.size(), flags(layout)) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: as above; the new size is not zero.
+        unsafe { jemalloc::rallocx(block.cast::<c_void>(), new_size, flags(layout)).cast() }
+    }
+}
+
+/// Bytes of our heap that are resident, as jemalloc counts them.
+pub fn resident_bytes() -> u64 {
+    let (mut epoch, mut resident) = (1_u64, 0_usize);
+    let mut len = size_of::<u64>();
+    // SAFETY: names are terminated, values have the documented types, lengths match.
+    unsafe {
+        let value = (&raw mut epoch).cast();
+        jemalloc::mallctl(c"epoch".as_ptr(), value, &raw mut len, value, size_of::<u64>());
+        len = size_of::<usize>();
+        jemalloc::mallctl(
+            c"stats.resident".as_ptr(),
+            (&raw mut resident).cast(),
+            &raw mut len,
+            core::ptr::null_mut(),
+            0,
+        );
+    }
+    resident as u64
+}
+
+/// The bundled jemalloc as an allocator for the program, with the C functions' own rules.
+pub mod program {
+    use core::ffi::{c_int, c_void};
+
+    use tikv_jemalloc_sys as jemalloc;
+
+    type Ptr = *mut c_void;
+
+    fn page_bytes() -> usize {
+        // SAFETY: getauxval reads the process's own auxiliary vector.
+        unsafe { libc::getauxval(libc::AT_PAGESZ) as usize }.max(4096)
+    }
+
+    fn fail(error: c_int) -> Ptr {
+        // SAFETY: libc's own place for the calling thread.
+        unsafe { *libc::__errno_location() = error };
+        core::ptr::null_mut()
+    }
+
+    /// `malloc(3)`.
+    ///
+    /// # Safety
+    /// As for the C function; so for all of these.
+    pub unsafe extern "C-unwind" fn malloc(size: usize) -> Ptr {
+        // SAFETY: passed on.
+        unsafe { jemalloc::malloc(size) }
+    }
+
+    /// `calloc(3)`.
+    ///
+    /// # Safety
+    /// See [`malloc`].
+    pub unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> Ptr {
+        // SAFETY: passed on.
+        unsafe { jemalloc::calloc(count, size) }
+    }
+
+    /// `realloc(3)`; of a block to nothing it frees the block and gives NULL, as glibc's does.
+    ///
+    /// # Safety
+    /// See [`malloc`].
+    pub unsafe extern "C-unwind" fn realloc(block: Ptr, size: usize) -> Ptr {
+        // SAFETY: passed on.
+        unsafe {
+            if size == 0 && !block.is_null() {
+                jemalloc::free(block);
+                return core::ptr::null_mut();
+            }
+            jemalloc::realloc(block, size)
+        }
+    }
+
+    /// `free(3)`.
+    ///
+    /// # Safety
+    /// See [`malloc`].
+    pub unsafe extern "C-unwind" fn free(block: Ptr) {
+        // SAFETY: passed on.
+        unsafe { jemalloc::free(block) }
+    }
+
+    /// `posix_memalign(3)`.
+    ///
+    /// # Safety
+    /// See [`malloc`].
+    pub unsafe extern "C-unwind" fn posix_memalign(out: *mut Ptr, align: usize, size: usize) -> c_int {
+        // SAFETY: passed on.
+        unsafe { jemalloc::posix_memalign(out, align, size) }
+    }
+
+    /// `aligned_alloc(3)`.
+    ///
+    /// # Safety
+    /// See [`malloc`].
+    pub unsafe extern "C-unwind" fn aligned_alloc(align: usize, size: usize) -> Ptr {
+        if !align.is_power_of_two() {
+            return fail(libc::EINVAL);
+        }
+        // SAFETY: passed on.
+        unsafe { jemalloc::aligned_alloc(align, size) }
+    }
+
+    /// `memalign(3)`: an alignment that is no power of two becomes the next one.
+    ///
+    /// # Safety
+    /// See [`malloc`].
+    pub unsafe extern "C-unwind" fn memalign(align: usize, size: usize) -> Ptr {
+        let Some(align) = align.max(16).checked_next_power_of_two() else { return fail(libc::EINVAL) };
+        // SAFETY: passed on.
+        unsafe { jemalloc::aligned_alloc(align, size) }
+    }
+
+    /// `valloc(3)`.
+    ///
+    /// # Safety
+    /// See [`malloc`].
+    pub unsafe extern "C-unwind" fn valloc(size: usize) -> Ptr {
+        // SAFETY: passed on.
+        unsafe { jemalloc::aligned_alloc(page_bytes(), size) }
+    }
+
+    /// `pvalloc(3)`.
+    ///
+    /// # Safety
+    /// See [`malloc`].
+    pub unsafe extern "C-unwind" fn pvalloc(size: usize) -> Ptr {
+        let page = page_bytes();
+        let Some(size) = size.checked_next_multiple_of(page) else { return fail(libc::ENOMEM) };
+        // SAFETY: passed on.
+        unsafe { jemalloc::aligned_alloc(page, size.max(page)) }
+    }
+
+    /// `malloc_usable_size(3)`.
+    ///
+    /// # Safety
+    /// See [`malloc`].
+    pub unsafe extern "C-unwind" fn malloc_usable_size(block: Ptr) -> usize {
+        // SAFETY: passed on.
+        unsafe { jemalloc::malloc_usable_size(block) }
+    }
+}

@@ -1,0 +1,15 @@
+//! Everything that two threads of the traced process can see.
+
+pub mod call_tree;
+pub mod chunk;
+pub mod code;
+pub mod gate;
+pub mod heap;
+pub mod lock;
+pub mod log;
+pub mod pool;
+pub mod session;
+pub mod side_file;
+pub mod sys;
+pub mod thread;
+pub mod threads;

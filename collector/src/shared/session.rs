@@ -1,0 +1,168 @@
+//! One recording of one process: everything that its threads share. Made once, never freed; a followed forked child
+//! makes its own.
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use tracehound_format::options::Options;
+
+use super::call_tree::CallTree;
+use super::lock::Lock;
+use super::pool::Pool;
+use super::side_file::SideMemory;
+use super::thread::ThreadContext;
+use super::threads::Threads;
+
+/// See the module's description.
+pub struct Session {
+    /// Distinguishes the sessions that one address space has seen.
+    pub number: u32,
+    /// Process that is recorded.
+    pub pid: u32,
+    /// Launch options.
+    pub options: Options,
+    /// The recording's id.
+    pub recording_id: [u8; 16],
+    /// Id of the recording of the process that forked this one.
+    pub forked_from: Option<[u8; 16]>,
+    /// Time 0 of the recording.
+    pub started_tick: u64,
+    /// The same on CLOCK_REALTIME, nanoseconds.
+    pub started_unix_ns: u64,
+    /// All nodes.
+    pub tree: &'static CallTree,
+    /// All chunks.
+    pub pool: Pool,
+    /// All threads.
+    pub threads: Threads,
+    /// Where chunks and nodes lie.
+    pub side: SideMemory,
+    /// What threads want the writer to put into the metadata.
+    pub notes: Lock<Notes>,
+    /// The writer's thread runs.
+    pub writer_alive: AtomicBool,
+    /// The writer's kernel thread id.
+    pub writer_thread: AtomicU32,
+    /// Descriptors have been left behind in the program's table, to be closed by one of its threads.
+    pub leftovers: Lock<Vec<(i32, super::sys::FileIdentity)>>,
+    /// There are leftovers.
+    pub has_leftovers: AtomicBool,
+    /// Asks the writer to flush everything; counts requests.
+    pub flush_wanted: AtomicU32,
+    /// The last request served.
+    pub flush_done: AtomicU32,
+    /// Someone named a thread by other means than for itself.
+    pub names_changed: AtomicBool,
+    /// Marks made so far.
+    pub marks: AtomicU64,
+    /// The main thread has called pthread_exit.
+    pub main_gone: AtomicBool,
+    /// Figures of unwinders that are gone.
+    pub retired: Retired,
+    /// Runs a round of the writer on the calling thread, for when the writer's own thread does not exist.
+    pub drive: fn(&'static Session),
+    /// Destroys an unwinder.
+    pub destroy_unwinder: unsafe fn(*mut ()),
+    /// Reads an unwinder's figures: truncated, guessed, slow.
+    pub unwinder_figures: unsafe fn(*mut ()) -> [u64; 3],
+}
+
+/// See [`Session::notes`].
+#[derive(Default)]
+pub struct Notes {
+    /// Marks: ordinal, thread, tick, label.
+    pub marks: Vec<(u64, u32, u64, Vec<u8>)>,
+    /// Remarks: tick, topic, text.
+    pub remarks: Vec<(u64, &'static str, String)>,
+}
+
+/// Totals over threads that have ended.
+#[derive(Default)]
+pub struct Retired {
+    /// Truncated, guessed and slow stacks.
+    pub stacks: [AtomicU64; 3],
+    /// Records dropped.
+    pub lost: AtomicU64,
+    /// Waits.
+    pub waits: AtomicU64,
+    /// Nanoseconds waited.
+    pub wait_ns: AtomicU64,
+}
+
+static SESSION: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A new session number.
+pub fn new_number() -> u32 {
+    NUMBER.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// The session of this process, if it records or has recorded.
+pub fn current() -> Option<&'static Session> {
+    // SAFETY: the pointer is null or a leaked session.
+    unsafe { SESSION.load(Ordering::Acquire).as_ref() }
+}
+
+/// Makes `session` the current one.
+pub fn install(session: Session) -> &'static Session {
+    let session = Box::leak(Box::new(session));
+    SESSION.store(session, Ordering::Release);
+    session
+}
+
+/// Forgets the current session, as a forked child does that is not recorded.
+pub fn forget() {
+    SESSION.store(core::ptr::null_mut(), Ordering::Release);
+}
+
+impl Session {
+    /// Keeps the figures of a context whose thread has ended, and frees its unwinder.
+    pub fn retire(&self, context: &ThreadContext) {
+        let unwinder = {
+            // The writer reads figures under this lock.
+            let _held = context.lock_chunks();
+            context.free_unwinder.store(core::ptr::null_mut(), Ordering::Relaxed);
+            context.alloc_unwinder.swap(core::ptr::null_mut(), Ordering::Relaxed)
+        };
+        if !unwinder.is_null() {
+            // SAFETY: the unwinder was this context's and nobody uses it any more.
+            unsafe {
+                for (total, figure) in self.retired.stacks.iter().zip((self.unwinder_figures)(unwinder)) {
+                    total.fetch_add(figure, Ordering::Relaxed);
+                }
+                (self.destroy_unwinder)(unwinder);
+            }
+        }
+        for (total, figure) in [
+            (&self.retired.lost, &context.lost),
+            (&self.retired.waits, &context.waits),
+            (&self.retired.wait_ns, &context.wait_ns),
+        ] {
+            total.fetch_add(figure.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Adds a remark to the recording, once for each topic and text.
+    #[cold]
+    pub fn remark(&self, tick: u64, topic: &'static str, text: String) {
+        let mut notes = self.notes.lock();
+        if notes.remarks.iter().all(|(_, known, known_text)| *known != topic || *known_text != text) {
+            notes.remarks.push((tick, topic, text));
+        }
+    }
+
+    /// Closes descriptors that the writer has left behind in the program's table. They may have been closed, and their
+    /// numbers used again, in the meantime: the identity tells.
+    #[cold]
+    pub fn close_leftovers(&self) {
+        if !self.has_leftovers.load(Ordering::Acquire) {
+            return;
+        }
+        let Some(mut leftovers) = self.leftovers.try_lock() else { return };
+        for (fd, identity) in leftovers.drain(..) {
+            if super::sys::identity(fd) == Ok(identity) {
+                super::sys::close(fd);
+            }
+        }
+        self.has_leftovers.store(false, Ordering::Release);
+    }
+}

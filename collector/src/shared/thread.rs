@@ -1,0 +1,160 @@
+//! What one thread of the program carries while it is recorded: its state, its chunk, its unwinder.
+//!
+//! The owner alone writes it, but for `limit` and `active`, which the writer may take away under `chunk_lock` from a
+//! thread that is not recording (see [`crate::shared::pool`]). A context lives in a page of its own that a forked
+//! child finds zeroed: there `limit` is 0, so that no child ever writes into its parent's chunks.
+//!
+//! ```text
+//! state = mode (2 bits) | number of events << 2
+//! IDLE ─▶ IN_REAL ─▶ RECORDING ─▶ IDLE        allocation: stamped after the real call
+//! IDLE ─▶ RECORDING ─▶ IN_REAL ─▶ IDLE        free: stamped and published before it
+//! IDLE ─▶ STAMPED ─▶ RECORDING ─▶ IDLE        realloc, munmap: stamped before, published after the real call
+//! ```
+
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// The thread is in the program's own code.
+pub const IDLE: u64 = 0;
+/// In the real function, without a time stamp taken.
+pub const IN_REAL: u64 = 1;
+/// Stamping, unwinding or publishing: the only mode in which a chunk is written.
+pub const RECORDING: u64 = 2;
+/// In the real function, with a time stamp taken.
+pub const STAMPED: u64 = 3;
+/// Bits of the mode.
+pub const MODE: u64 = 3;
+/// One more event.
+pub const EVENT: u64 = 4;
+
+/// No chunk.
+pub const NO_CHUNK: u32 = u32::MAX;
+/// Chunks that a signal handler may fill up while the event that it interrupted is unfinished.
+pub const PINNED: usize = 16;
+
+/// Life of a context.
+pub mod life {
+    /// In the list, waiting for a thread.
+    pub const FREE: u32 = 0;
+    /// A thread is recorded in it.
+    pub const LIVE: u32 = 1;
+    /// Its thread has ended and handed everything over.
+    pub const ENDED: u32 = 2;
+}
+
+/// See the module's description. One page.
+#[repr(C, align(4096))]
+#[derive(Default)]
+pub struct ThreadContext {
+    /// Mode and number of events.
+    pub state: AtomicU64,
+    /// Stack pointer at the outermost hooked call in progress.
+    pub entry_sp: AtomicU64,
+    /// Address of the next record.
+    pub cursor: AtomicU64,
+    /// Address after the chunk's last record; 0 when there is no chunk.
+    pub limit: AtomicU64,
+    /// The unwinder for events that allocate; null: none.
+    pub alloc_unwinder: AtomicPtr<()>,
+    /// The unwinder for events that free; null: none.
+    pub free_unwinder: AtomicPtr<()>,
+    /// Recording-wide id; 0 in a forked child.
+    pub id: AtomicU32,
+    /// The thread waits for a chunk or at a frozen gate, in the middle of an event.
+    pub parked: AtomicU32,
+
+    /// The next context in the list of all; never changes once there.
+    pub next: AtomicPtr<ThreadContext>,
+    /// See [`life`].
+    pub life: AtomicU32,
+    /// The kernel's thread id.
+    pub os_thread: AtomicU32,
+    /// Tick of its first event.
+    pub started_tick: AtomicU64,
+    /// Tick of its end.
+    pub ended_tick: AtomicU64,
+    /// Name, zero-padded.
+    pub name: [AtomicU64; 2],
+    /// Counts changes of the name.
+    pub name_changes: AtomicU32,
+    /// 1: the thread had ended and came back, out of a late destructor.
+    pub comeback: AtomicU32,
+    /// Held while chunks or the unwinder change hands.
+    pub chunk_lock: AtomicU32,
+    /// The chunk being filled, or [`NO_CHUNK`].
+    pub active: AtomicU32,
+    /// Chunks in `pinned`.
+    pub pinned_len: AtomicU32,
+    /// Full chunks that an interrupted event may still write to, oldest first.
+    pub pinned: [AtomicU32; PINNED],
+    /// Number of the next chunk's first record.
+    pub next_record: AtomicU64,
+    /// Records dropped since the last `Lost` record.
+    pub lost_unreported: AtomicU64,
+    /// Records dropped.
+    pub lost: AtomicU64,
+    /// Times that it waited for a chunk.
+    pub waits: AtomicU64,
+    /// Nanoseconds that it waited for chunks.
+    pub wait_ns: AtomicU64,
+}
+
+const _: () = assert!(size_of::<ThreadContext>() == 4096);
+const _: () = assert!(core::mem::offset_of!(ThreadContext, parked) == 52);
+
+impl ThreadContext {
+    /// The mode.
+    #[inline(always)]
+    pub fn mode(&self) -> u64 {
+        self.state.load(Ordering::Relaxed) & MODE
+    }
+
+    /// Marks the thread busy for a section of the recorder's own; gives the state to restore.
+    pub fn enter_internal(&self) -> u64 {
+        let state = self.state.load(Ordering::Relaxed);
+        if state & MODE == IDLE {
+            self.state.store(state | IN_REAL, Ordering::Relaxed);
+        }
+        state
+    }
+
+    /// Locks the chunk fields.
+    pub fn lock_chunks(&self) -> ChunkGuard<'_> {
+        let mut spins = 0_u32;
+        while self.chunk_lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            spins += 1;
+            if spins.is_multiple_of(64) {
+                super::sys::sleep(20_000);
+            }
+            core::hint::spin_loop();
+        }
+        ChunkGuard(self)
+    }
+
+    /// Stores a name.
+    pub fn set_name(&self, name: [u8; 16]) {
+        let (head, tail) = name.split_at(8);
+        for (word, bytes) in self.name.iter().zip([head, tail]) {
+            let mut value = [0; 8];
+            value.copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
+        }
+        self.name_changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// The name, without padding.
+    pub fn get_name(&self) -> Vec<u8> {
+        let mut name: Vec<u8> = self.name.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+        let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        name.truncate(len);
+        name
+    }
+}
+
+/// The chunk fields, locked.
+pub struct ChunkGuard<'a>(&'a ThreadContext);
+
+impl Drop for ChunkGuard<'_> {
+    fn drop(&mut self) {
+        self.0.chunk_lock.store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,45 @@
+/* Tracehound's interface for the program under study.
+ *
+ * All functions are weak: a program that uses them needs no library at link time and runs unchanged without the
+ * recorder. Test a function before the call, or use the TRACEHOUND macro:
+ *
+ *     TRACEHOUND(mark, "loaded");
+ *
+ * All of them may be called from any thread. start, stop and mark may be called in signal handlers. */
+#ifndef TRACEHOUND_H
+#define TRACEHOUND_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Starts recording, after TRACEHOUND_START=off or tracehound_stop(); at once, for all threads. */
+void tracehound_start(void) __attribute__((weak));
+
+/* Stops recording; at once, for all threads. */
+void tracehound_stop(void) __attribute__((weak));
+
+/* Sets a mark on the timeline. The label is copied, at most 4096 bytes of it. */
+void tracehound_mark(const char *label) __attribute__((weak));
+
+/* Waits until everything recorded so far is in the file, at most two seconds. */
+void tracehound_flush(void) __attribute__((weak));
+
+/* For allocators of the program's own: a block was handed out, a block was taken back. */
+void tracehound_pool_alloc(void *block, size_t size) __attribute__((weak));
+void tracehound_pool_free(void *block) __attribute__((weak));
+
+/* Calls a function if the recorder is there. */
+#define TRACEHOUND(function, ...)                                                                                      \
+    do {                                                                                                               \
+        if (tracehound_##function)                                                                                     \
+            tracehound_##function(__VA_ARGS__);                                                                        \
+    } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

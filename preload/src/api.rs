@@ -1,0 +1,202 @@
+//! The C interface of `tracehound.h`, the toggle signal, and hooks that only tell the recorder something.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::Ordering;
+
+use tracehound_collector::hot::record;
+use tracehound_collector::hot::unwind::{self, Caller};
+use tracehound_collector::lifecycle;
+use tracehound_collector::shared::gate::{self, Internal};
+use tracehound_collector::shared::{session, sys};
+use tracehound_format::record::Kind;
+
+use crate::entry::{caller, hook};
+use crate::next;
+use crate::start;
+
+hook!(tracehound_start, 0, start_body);
+hook!(tracehound_stop, 0, stop_body);
+hook!(tracehound_mark, 1, mark_body);
+hook!(tracehound_pool_alloc, 2, pool_alloc_body);
+hook!(tracehound_pool_free, 1, pool_free_body);
+
+unsafe extern "C-unwind" fn start_body(stack: u64, frame: u64) {
+    start::ensure();
+    // SAFETY: called by the hook alone, with the caller's state; so for all of these.
+    unsafe { lifecycle::resume_recording(caller(stack, frame)) }
+}
+
+unsafe extern "C-unwind" fn stop_body(stack: u64, frame: u64) {
+    start::ensure();
+    // SAFETY: see above.
+    unsafe { lifecycle::stop(caller(stack, frame)) }
+}
+
+unsafe extern "C-unwind" fn mark_body(label: *const c_char, stack: u64, frame: u64) {
+    start::ensure();
+    // SAFETY: the label is a terminated string or null; see above for the caller.
+    unsafe {
+        let label = if label.is_null() { &[][..] } else { CStr::from_ptr(label).to_bytes() };
+        lifecycle::mark(caller(stack, frame), label);
+    }
+}
+
+unsafe extern "C-unwind" fn pool_alloc_body(block: *mut c_void, size: usize, stack: u64, frame: u64) {
+    if !block.is_null() && start::ensure() {
+        start::arm();
+        // SAFETY: see above.
+        unsafe { record::single(caller(stack, frame), Kind::PoolAlloc, block as u64, size) };
+    }
+}
+
+unsafe extern "C-unwind" fn pool_free_body(block: *mut c_void, stack: u64, frame: u64) {
+    if !block.is_null() && start::ensure() {
+        start::arm();
+        // SAFETY: see above.
+        unsafe { record::single(caller(stack, frame), Kind::PoolFree, block as u64, 0) };
+    }
+}
+
+/// `tracehound_flush()`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tracehound_flush() {
+    let errno = start::errno();
+    lifecycle::flush();
+    start::set_errno(errno);
+}
+
+/// Toggles recording on `signal`, unless the program has a handler of its own for it already.
+pub fn install_toggle(signal: c_int) {
+    // SAFETY: valid structures; the handler touches nothing but the recorder.
+    unsafe {
+        let mut before = core::mem::zeroed::<libc::sigaction>();
+        if libc::sigaction(signal, core::ptr::null(), &raw mut before) != 0 || before.sa_sigaction > libc::SIG_IGN {
+            return;
+        }
+        let mut action = core::mem::zeroed::<libc::sigaction>();
+        action.sa_sigaction = tracehound_toggle as *const () as usize;
+        action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
+        libc::sigaction(signal, &raw const action, core::ptr::null_mut());
+    }
+}
+
+hook!(private tracehound_toggle, 1, toggle_body);
+
+unsafe extern "C-unwind" fn toggle_body(_: c_int, stack: u64, frame: u64) {
+    let errno = start::errno();
+    // SAFETY: the kernel calls the handler like a function; its return address leads to the signal frame.
+    unsafe {
+        let caller: Caller = caller(stack, frame);
+        if gate::state() == gate::RECORDING { lifecycle::stop(caller) } else { lifecycle::resume_recording(caller) }
+    }
+    start::set_errno(errno);
+}
+
+/// `pthread_setname_np(3)`: a thread's name reaches the recording at once when it is its own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_setname_np(thread: libc::pthread_t, name: *const c_char) -> c_int {
+    start::ensure();
+    // SAFETY: the program's arguments.
+    let result = unsafe { next::pthread_setname_np().map_or(libc::ENOSYS, |function| function(thread, name)) };
+    if result == 0 {
+        // SAFETY: no arguments.
+        name_changed(unsafe { libc::pthread_self() } == thread);
+    }
+    result
+}
+
+/// `prctl(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+    start::ensure();
+    // SAFETY: the program's arguments; those that it did not pass are ignored by the kernel, as with libc's variadic
+    // function.
+    let result = unsafe { next::prctl().map_or(-1, |function| function(option, a, b, c, d)) };
+    if result == 0 && option == libc::PR_SET_NAME {
+        name_changed(true);
+    }
+    result
+}
+
+fn name_changed(own: bool) {
+    let Some(session) = session::current() else { return };
+    if gate::is_internal() || session.pid != sys::process_id() {
+        return;
+    }
+    if own {
+        // SAFETY: contexts stay mapped.
+        if let Some(context) = unsafe { gate::slot().context.get().as_ref() } {
+            context.set_name(sys::thread_name());
+        }
+    } else {
+        session.names_changed.store(true, Ordering::Release);
+    }
+}
+
+/// `dlopen(3)`: only looked at on the way. The jump keeps the caller's address, by which the loader finds the caller's
+/// search path and namespace.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlopen() {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+                "endbr64",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "push rsi",
+        ".cfi_adjust_cfa_offset 8",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {look}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp rax",
+        ".cfi_endproc",
+        look = sym look_at_dlopen
+    )
+}
+
+/// Gives the address to jump to.
+unsafe extern "C" fn look_at_dlopen(path: *const c_char, flags: c_int) -> usize {
+    start::ensure();
+    if flags & libc::RTLD_DEEPBIND != 0
+        && !path.is_null()
+        && let Some(session) = session::current().filter(|session| session.pid == sys::process_id())
+    {
+        let errno = start::errno();
+        let _internal = Internal::enter();
+        // SAFETY: the program passes a terminated string.
+        let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
+        let text = format!("{path} was opened with RTLD_DEEPBIND: its calls of malloc may bypass the recorder");
+        session.remark(tracehound_collector::hot::clock::now_after_alloc(), "deepbind", text);
+        start::set_errno(errno);
+    }
+    next::dlopen_address()
+}
+
+/// `__register_frame`: unwind information of code made at run time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __register_frame(begin: *mut c_void) {
+    start::ensure();
+    if let Some(function) = next::register_frame() {
+        // SAFETY: the program's argument.
+        unsafe { function(begin) }
+    }
+    unwind::code_changed();
+}
+
+/// `__deregister_frame`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __deregister_frame(begin: *mut c_void) {
+    start::ensure();
+    if let Some(function) = next::deregister_frame() {
+        // SAFETY: the program's argument.
+        unsafe { function(begin) }
+    }
+    unwind::code_changed();
+}

@@ -1,0 +1,37 @@
+//! How a hook begins: a naked function that passes the caller's `rsp` and `rbp` behind the C arguments.
+
+use tracehound_collector::hot::unwind::Caller;
+
+/// The caller's state at the entry of a hook: stack pointer and frame pointer registers.
+///
+/// # Safety
+/// `stack` must be the stack pointer at the hook's first instruction, on x86-64; the return address lies there.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub unsafe fn caller(stack: u64, frame: u64) -> Caller {
+    // SAFETY: the return address was pushed by the call of the hook.
+    Caller { pc: unsafe { *(stack as *const u64) }, sp: stack + 8, fp: frame }
+}
+
+/// Defines an exported hook `$name` that jumps to `$body` with the caller's state in the two argument registers that
+/// follow `$count` C arguments.
+#[cfg(target_arch = "x86_64")]
+macro_rules! hook {
+    (private $name:ident, 1, $body:path) => { hook!(@ [] $name, "mov rsi, rsp", "mov rdx, rbp", $body); };
+    ($name:ident, 0, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov rdi, rsp", "mov rsi, rbp", $body); };
+    ($name:ident, 1, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov rsi, rsp", "mov rdx, rbp", $body); };
+    ($name:ident, 2, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov rdx, rsp", "mov rcx, rbp", $body); };
+    ($name:ident, 3, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov rcx, rsp", "mov r8, rbp", $body); };
+    ($name:ident, 4, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov r8, rsp", "mov r9, rbp", $body); };
+    (@ [$(#[$export:meta])?] $name:ident, $stack:literal, $frame:literal, $body:path) => {
+        #[doc = concat!("The hook of `", stringify!($name), "`.")]
+        $(#[$export])?
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(".cfi_startproc",
+                "endbr64", $stack, $frame, "jmp {body}", ".cfi_endproc", body = sym $body)
+        }
+    };
+}
+
+pub(crate) use hook;

@@ -1,0 +1,187 @@
+//! exec: the recording of this image is finished before; should exec fail, it goes on.
+
+use core::ffi::{CStr, c_char, c_int};
+
+use tracehound_collector::lifecycle::{self, Finish};
+use tracehound_collector::shared::sys;
+
+use crate::next;
+use crate::start;
+
+type Text = *const c_char;
+type List = *const *const c_char;
+
+unsafe extern "C" {
+    static environ: List;
+}
+
+/// Finishes the recording, unless this is a vfork child that shares the memory of a parent which goes on; runs `exec`;
+/// and resumes.
+fn around(may_succeed: bool, exec: impl FnOnce() -> c_int) -> c_int {
+    start::ensure();
+    let finished = may_succeed && start::recorded_pid() == sys::process_id() && lifecycle::finish(Finish::Exec);
+    let result = exec();
+    if finished {
+        let errno = start::errno();
+        lifecycle::resume();
+        start::set_errno(errno);
+    }
+    result
+}
+
+fn executable(path: &CStr) -> bool {
+    // SAFETY: the path is terminated.
+    (unsafe {
+        sys::raw(libc::SYS_faccessat, libc::AT_FDCWD as usize, path.as_ptr() as usize, libc::X_OK as usize, 0, 0, 0)
+    }) == 0
+}
+
+/// Whether exec of `file` could find something; where that cannot be told, it could.
+unsafe fn reachable(file: Text, search: bool) -> bool {
+    if file.is_null() {
+        return true;
+    }
+    // SAFETY: the program passes a terminated string.
+    let file = unsafe { CStr::from_ptr(file) };
+    if !search || file.to_bytes().contains(&b'/') {
+        return executable(file);
+    }
+    let path = crate::environment::get("PATH").unwrap_or(b"/bin:/usr/bin");
+    let mut buffer = [0_u8; 4096];
+    path.split(|&byte| byte == b':').any(|directory| {
+        let directory = if directory.is_empty() { &b"."[..] } else { directory };
+        let name = file.to_bytes_with_nul();
+        let len = directory.len() + 1 + name.len();
+        let Some(place) = buffer.get_mut(..len) else { return true };
+        let (head, tail) = place.split_at_mut(directory.len());
+        head.copy_from_slice(directory);
+        if let Some((slash, rest)) = tail.split_first_mut() {
+            *slash = b'/';
+            rest.copy_from_slice(name);
+        }
+        CStr::from_bytes_with_nul(place).is_ok_and(executable)
+    })
+}
+
+/// `execve(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execve(path: Text, arguments: List, environment: List) -> c_int {
+    // SAFETY: the program's arguments.
+    unsafe {
+        around(reachable(path, false), || next::execve().map_or(-1, |function| function(path, arguments, environment)))
+    }
+}
+
+/// `execv(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execv(path: Text, arguments: List) -> c_int {
+    // SAFETY: the program's arguments.
+    unsafe { execve(path, arguments, environ) }
+}
+
+/// `execvp(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvp(file: Text, arguments: List) -> c_int {
+    // SAFETY: the program's arguments.
+    unsafe { execvpe(file, arguments, environ) }
+}
+
+/// `execvpe(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execvpe(file: Text, arguments: List, environment: List) -> c_int {
+    // SAFETY: the program's arguments.
+    unsafe {
+        around(reachable(file, true), || next::execvpe().map_or(-1, |function| function(file, arguments, environment)))
+    }
+}
+
+/// `fexecve(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
+    // SAFETY: the program's arguments.
+    unsafe { around(true, || next::fexecve().map_or(-1, |function| function(fd, arguments, environment))) }
+}
+
+/// `execveat(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn execveat(
+    dir: c_int,
+    path: Text,
+    arguments: List,
+    environment: List,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's arguments.
+    unsafe {
+        around(true, || next::execveat().map_or(-1, |function| function(dir, path, arguments, environment, flags)))
+    }
+}
+
+// The list forms take their arguments on the stack: C variadics cannot be defined in stable Rust, so each hook turns
+// its registers into the head of the array that the rest already is in memory.
+#[cfg(target_arch = "x86_64")]
+macro_rules! hook_list {
+    ($name:ident, $body:path) => {
+        #[doc = concat!("The hook of `", stringify!($name), "`.")]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "endbr64",
+                // The return address moves below the five register arguments, which so join those on the stack.
+                "pop rax",
+                ".cfi_adjust_cfa_offset -8",
+                "push r9",
+                ".cfi_adjust_cfa_offset 8",
+                "push r8",
+                ".cfi_adjust_cfa_offset 8",
+                "push rcx",
+                ".cfi_adjust_cfa_offset 8",
+                "push rdx",
+                ".cfi_adjust_cfa_offset 8",
+                "push rsi",
+                ".cfi_adjust_cfa_offset 8",
+                "mov rsi, rsp",
+                "push rax",
+                ".cfi_adjust_cfa_offset 8",
+                // On entry rsp was 8 modulo 16, now it is 0 modulo 16 after 5 more words.
+                "call {body}",
+                "pop rcx",
+                ".cfi_adjust_cfa_offset -8",
+                "add rsp, 40",
+                ".cfi_adjust_cfa_offset -40",
+                "push rcx",
+                ".cfi_adjust_cfa_offset 8",
+                "ret",
+                ".cfi_endproc",
+                body = sym $body
+            )
+        }
+    };
+}
+
+hook_list!(execl, execl_body);
+hook_list!(execlp, execlp_body);
+hook_list!(execle, execle_body);
+
+unsafe extern "C-unwind" fn execl_body(path: Text, list: List) -> c_int {
+    // SAFETY: the list ends with a null pointer, as execl demands.
+    unsafe { execve(path, list, environ) }
+}
+
+unsafe extern "C-unwind" fn execlp_body(file: Text, list: List) -> c_int {
+    // SAFETY: as above.
+    unsafe { execvpe(file, list, environ) }
+}
+
+unsafe extern "C-unwind" fn execle_body(path: Text, list: List) -> c_int {
+    // SAFETY: the list ends with a null pointer; the environment follows it.
+    unsafe {
+        let mut at = list;
+        while !(*at).is_null() {
+            at = at.add(1);
+        }
+        execve(path, list, *at.add(1).cast::<List>())
+    }
+}

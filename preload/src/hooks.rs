@@ -1,0 +1,348 @@
+//! The malloc family.
+
+use core::ffi::{c_int, c_void};
+
+use tracehound_collector::hot::nested;
+use tracehound_collector::hot::record::{self, REALLOC, REALLOCARRAY, ReallocKinds};
+use tracehound_collector::hot::unwind::Caller;
+use tracehound_collector::shared::gate;
+use tracehound_format::record::Kind;
+
+use crate::arena;
+use crate::entry::{caller, hook};
+use crate::next;
+use crate::start;
+
+type Ptr = *mut c_void;
+
+hook!(malloc, 1, malloc_body);
+hook!(calloc, 2, calloc_body);
+hook!(realloc, 2, realloc_body);
+hook!(reallocarray, 3, reallocarray_body);
+hook!(free, 1, free_body);
+hook!(cfree, 1, cfree_body);
+hook!(free_sized, 2, free_sized_body);
+hook!(free_aligned_sized, 3, free_aligned_sized_body);
+hook!(posix_memalign, 3, posix_memalign_body);
+hook!(aligned_alloc, 2, aligned_alloc_body);
+hook!(memalign, 2, memalign_body);
+hook!(valloc, 1, valloc_body);
+hook!(pvalloc, 1, pvalloc_body);
+
+unsafe extern "C-unwind" fn malloc_body(size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: called by the hook alone, with the caller's state; the real function gets the program's arguments.
+    unsafe {
+        let caller = caller(stack, frame);
+        if let Some(context) = record::ready() {
+            return record::birth(context, caller, Kind::Malloc, size, || real_malloc(size));
+        }
+        slow_birth(caller, Kind::Malloc, size, 16, || real_malloc(size))
+    }
+}
+
+unsafe extern "C-unwind" fn calloc_body(count: usize, size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc. Should the product overflow, the real function fails and nothing is recorded.
+    unsafe {
+        let caller = caller(stack, frame);
+        let bytes = count.wrapping_mul(size);
+        let real = || next::calloc().map_or(core::ptr::null_mut(), |calloc| calloc(count, size));
+        if let Some(context) = record::ready() {
+            return record::birth(context, caller, Kind::Calloc, bytes, real);
+        }
+        let arena_bytes = count.checked_mul(size).unwrap_or(usize::MAX);
+        if arena_bytes == usize::MAX {
+            slow_birth(caller, Kind::Calloc, arena_bytes, 16, real)
+        } else {
+            slow_birth(caller, Kind::Calloc, bytes, 16, real)
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn aligned_alloc_body(align: usize, size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe {
+        let caller = caller(stack, frame);
+        let real = || next::aligned_alloc().map_or(core::ptr::null_mut(), |function| function(align, size));
+        if let Some(context) = record::ready() {
+            return record::birth(context, caller, Kind::AlignedAlloc, size, real);
+        }
+        slow_birth(caller, Kind::AlignedAlloc, size, align, real)
+    }
+}
+
+unsafe extern "C-unwind" fn memalign_body(align: usize, size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe {
+        let caller = caller(stack, frame);
+        let real = || next::memalign().map_or(core::ptr::null_mut(), |function| function(align, size));
+        if let Some(context) = record::ready() {
+            return record::birth(context, caller, Kind::Memalign, size, real);
+        }
+        slow_birth(caller, Kind::Memalign, size, align, real)
+    }
+}
+
+unsafe extern "C-unwind" fn valloc_body(size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe {
+        let caller = caller(stack, frame);
+        let real = || next::valloc().map_or(core::ptr::null_mut(), |function| function(size));
+        if let Some(context) = record::ready() {
+            return record::birth(context, caller, Kind::Valloc, size, real);
+        }
+        slow_birth(caller, Kind::Valloc, size, 4096, real)
+    }
+}
+
+unsafe extern "C-unwind" fn pvalloc_body(size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe {
+        let caller = caller(stack, frame);
+        let real = || next::pvalloc().map_or(core::ptr::null_mut(), |function| function(size));
+        if let Some(context) = record::ready() {
+            return record::birth(context, caller, Kind::Pvalloc, size, real);
+        }
+        slow_birth(caller, Kind::Pvalloc, size, 4096, real)
+    }
+}
+
+unsafe extern "C-unwind" fn posix_memalign_body(
+    out: *mut Ptr,
+    align: usize,
+    size: usize,
+    stack: u64,
+    frame: u64,
+) -> c_int {
+    let mut result = libc::ENOMEM;
+    // SAFETY: as for malloc; `out` is written where the real function would.
+    unsafe {
+        let caller = caller(stack, frame);
+        let real = || {
+            let Some(function) = next::posix_memalign() else { return core::ptr::null_mut() };
+            let mut block = core::ptr::null_mut();
+            result = function(&raw mut block, align, size);
+            if result == 0 { block } else { core::ptr::null_mut() }
+        };
+        let block = match record::ready() {
+            Some(context) => record::birth(context, caller, Kind::PosixMemalign, size, real),
+            None => slow_birth(caller, Kind::PosixMemalign, size, align, real),
+        };
+        if arena::holds(block) {
+            result = 0;
+        }
+        if result == 0 {
+            *out = block;
+        }
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn realloc_body(old: Ptr, size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe {
+        let caller = caller(stack, frame);
+        let real = || next::realloc().map_or(core::ptr::null_mut(), |function| function(old, size));
+        resize(caller, REALLOC, old, size, real)
+    }
+}
+
+unsafe extern "C-unwind" fn reallocarray_body(old: Ptr, count: usize, size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe {
+        let caller = caller(stack, frame);
+        let Some(bytes) = count.checked_mul(size) else {
+            start::set_errno(libc::ENOMEM);
+            return core::ptr::null_mut();
+        };
+        let real = || match (next::reallocarray(), next::realloc()) {
+            (Some(function), _) => function(old, count, size),
+            (None, Some(function)) => function(old, bytes),
+            (None, None) => core::ptr::null_mut(),
+        };
+        resize(caller, REALLOCARRAY, old, bytes, real)
+    }
+}
+
+#[inline(always)]
+unsafe fn resize(caller: Caller, kinds: ReallocKinds, old: Ptr, size: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
+    // SAFETY: passed on.
+    unsafe {
+        if let Some(context) = record::ready().filter(|_| !arena::holds(old)) {
+            if old.is_null() {
+                return record::birth(context, caller, kinds.new, size, real);
+            }
+            return record::rebirth(context, caller, kinds, old, size, real);
+        }
+        if old.is_null() {
+            return slow_birth(caller, kinds.new, size, 16, real);
+        }
+        slow_resize(caller, kinds, old, size, &mut real)
+    }
+}
+
+unsafe extern "C-unwind" fn free_body(block: Ptr, stack: u64, frame: u64) {
+    // SAFETY: as for malloc.
+    unsafe { release(caller(stack, frame), Kind::Free, block, || real_free(block)) }
+}
+
+unsafe extern "C-unwind" fn cfree_body(block: Ptr, stack: u64, frame: u64) {
+    // SAFETY: as for malloc; libraries without `cfree` have `free`.
+    unsafe {
+        release(caller(stack, frame), Kind::Cfree, block, || match next::cfree() {
+            Some(function) => function(block),
+            None => real_free(block),
+        });
+    }
+}
+
+unsafe extern "C-unwind" fn free_sized_body(block: Ptr, size: usize, stack: u64, frame: u64) {
+    // SAFETY: as for malloc; C23 lets `free` stand in.
+    unsafe {
+        release(caller(stack, frame), Kind::FreeSized, block, || match next::free_sized() {
+            Some(function) => function(block, size),
+            None => real_free(block),
+        });
+    }
+}
+
+unsafe extern "C-unwind" fn free_aligned_sized_body(block: Ptr, align: usize, size: usize, stack: u64, frame: u64) {
+    // SAFETY: as above.
+    unsafe {
+        release(caller(stack, frame), Kind::FreeAlignedSized, block, || match next::free_aligned_sized() {
+            Some(function) => function(block, align, size),
+            None => real_free(block),
+        });
+    }
+}
+
+#[inline(always)]
+unsafe fn release(caller: Caller, kind: Kind, block: Ptr, mut real: impl FnMut()) {
+    if block.is_null() {
+        return;
+    }
+    // SAFETY: passed on.
+    unsafe {
+        if let Some(context) = record::ready().filter(|_| !arena::holds(block)) {
+            return record::death(context, caller, kind, block, real);
+        }
+        slow_release(caller, kind, block, &mut real);
+    }
+}
+
+/// How many bytes a block has room for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn malloc_usable_size(block: *mut c_void) -> usize {
+    if arena::holds(block) {
+        // SAFETY: a block of the arena.
+        return unsafe { arena::describe(block) }.0;
+    }
+    if start::is_relocated() && !gate::is_internal() {
+        start::ensure();
+    }
+    // SAFETY: the program's argument.
+    unsafe { next::malloc_usable_size().map_or(0, |function| function(block)) }
+}
+
+#[inline(always)]
+unsafe fn real_malloc(size: usize) -> Ptr {
+    // SAFETY: the program's argument.
+    unsafe { next::malloc().map_or(core::ptr::null_mut(), |function| function(size)) }
+}
+
+#[inline(always)]
+unsafe fn real_free(block: Ptr) {
+    if let Some(function) = next::free() {
+        // SAFETY: the program's argument.
+        unsafe { function(block) }
+    }
+}
+
+/// A birth off the fast path: before the library is up, on the recorder's behalf, a thread's first, or nested.
+#[cold]
+#[inline(never)]
+unsafe fn slow_birth(caller: Caller, kind: Kind, size: usize, align: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
+    if !start::is_relocated() {
+        return arena::take(size, align, arena::PROGRAM);
+    }
+    if gate::is_internal() {
+        let block = arena::take(size, align, arena::OWN);
+        // A full arena is no reason to fail.
+        return if block.is_null() && next::malloc().is_some() { real() } else { block };
+    }
+    if !start::ensure() {
+        return arena::take(size, align, arena::PROGRAM);
+    }
+    start::record_early_blocks(caller);
+    start::arm();
+    // SAFETY: passed on.
+    unsafe { nested::birth(caller, kind, size, &mut real) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn slow_resize(
+    caller: Caller,
+    kinds: ReallocKinds,
+    old: Ptr,
+    size: usize,
+    real: &mut dyn FnMut() -> Ptr,
+) -> Ptr {
+    if arena::holds(old) {
+        // SAFETY: a block of the arena.
+        let (old_size, owner) = unsafe { arena::describe(old) };
+        let mut moved = || {
+            let block = if !start::is_relocated() || gate::is_internal() || next::malloc().is_none() {
+                arena::take(size, 16, owner)
+            } else {
+                // SAFETY: the program's argument.
+                unsafe { real_malloc(size) }
+            };
+            if !block.is_null() {
+                // SAFETY: both blocks have at least this many bytes.
+                unsafe { core::ptr::copy_nonoverlapping(old.cast::<u8>(), block.cast::<u8>(), old_size.min(size)) };
+            }
+            block
+        };
+        if owner == arena::OWN || !start::is_relocated() || gate::is_internal() || !start::ensure() {
+            return moved();
+        }
+        if size == 0 {
+            // SAFETY: passed on.
+            unsafe { nested::death(caller, Kind::ReallocFree, old, &mut || {}) };
+            return core::ptr::null_mut();
+        }
+        start::record_early_blocks(caller);
+        // SAFETY: passed on.
+        return unsafe { nested::rebirth(caller, kinds, old, size, &mut moved) };
+    }
+    if start::is_relocated() && !gate::is_internal() && start::ensure() {
+        start::arm();
+        // SAFETY: passed on.
+        return unsafe { nested::rebirth(caller, kinds, old, size, real) };
+    }
+    real()
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn slow_release(caller: Caller, kind: Kind, block: Ptr, real: &mut dyn FnMut()) {
+    let in_arena = arena::holds(block);
+    if !start::is_relocated() || gate::is_internal() || !start::ensure() {
+        if !in_arena {
+            real();
+        }
+        return;
+    }
+    if in_arena {
+        // SAFETY: a block of the arena.
+        if unsafe { arena::describe(block) }.1 == arena::PROGRAM {
+            start::record_early_blocks(caller);
+            // SAFETY: passed on.
+            unsafe { nested::death(caller, kind, block, &mut || {}) };
+        }
+        return;
+    }
+    start::arm();
+    // SAFETY: passed on.
+    unsafe { nested::death(caller, kind, block, real) }
+}

@@ -1,0 +1,20 @@
+//! `libtracehound.so`: the C ABI shell around the collector. Hooked symbols and the life of the process, nothing else.
+//!
+//! A hook is a naked function that hands the caller's stack and frame pointers to its body; the body records the call
+//! around the next definition in link order.
+
+mod api;
+mod arena;
+mod entry;
+mod environment;
+mod exec;
+mod hooks;
+mod maps;
+mod next;
+mod process;
+mod start;
+
+use tracehound_collector::shared::heap::OwnHeap;
+
+#[global_allocator]
+static HEAP: OwnHeap = OwnHeap;

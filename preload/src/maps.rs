@@ -1,0 +1,225 @@
+//! The address space: mmap, munmap, mremap, brk, sbrk.
+
+use core::ffi::{c_int, c_void};
+
+use tracehound_collector::hot::record::{self, Change};
+use tracehound_collector::hot::unwind::Caller;
+use tracehound_collector::shared::gate;
+use tracehound_collector::shared::{session, sys};
+
+use crate::entry::{caller, hook};
+use crate::next;
+use crate::start;
+
+type Ptr = *mut c_void;
+
+const FAILED: usize = usize::MAX;
+
+/// Whether such calls are recorded; brings the library up if it is not.
+fn wanted() -> bool {
+    if !start::is_relocated() || gate::is_internal() || !start::ensure() {
+        return false;
+    }
+    session::current().is_some_and(|session| session.options.mappings)
+}
+
+fn page_bytes() -> usize {
+    // SAFETY: getauxval reads the process's own auxiliary vector.
+    unsafe { libc::getauxval(libc::AT_PAGESZ) as usize }.max(1)
+}
+
+fn whole_pages(len: usize) -> usize {
+    len.checked_next_multiple_of(page_bytes()).unwrap_or(len)
+}
+
+// Six arguments fill the registers: the caller's state goes onto the stack, below an aligned frame.
+macro_rules! hook_six {
+    ($name:ident, $body:path) => {
+        #[doc = concat!("The hook of `", stringify!($name), "`.")]
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "endbr64",
+                "mov rax, rsp",
+                "sub rsp, 8",
+                ".cfi_adjust_cfa_offset 8",
+                "push rbp",
+                ".cfi_adjust_cfa_offset 8",
+                "push rax",
+                ".cfi_adjust_cfa_offset 8",
+                "call {body}",
+                "add rsp, 24",
+                ".cfi_adjust_cfa_offset -24",
+                "ret",
+                ".cfi_endproc",
+                body = sym $body
+            )
+        }
+    };
+}
+
+hook_six!(mmap, mmap_body);
+hook_six!(mmap64, mmap_body);
+hook_six!(mremap, mremap_body);
+hook!(munmap, 2, munmap_body);
+hook!(brk, 1, brk_body);
+hook!(sbrk, 1, sbrk_body);
+
+unsafe extern "C-unwind" fn mmap_body(
+    at: Ptr,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+    stack: u64,
+    frame: u64,
+) -> Ptr {
+    // SAFETY: the program's arguments.
+    let call = || unsafe {
+        match next::mmap() {
+            Some(function) => function(at, len, protection, flags, fd, offset),
+            None => raw_mmap(at, len, protection, flags, fd, offset),
+        }
+    };
+    if !wanted() {
+        return call();
+    }
+    let change = |_| Some(Change::Map { len: whole_pages(len), protection, flags, fd });
+    // SAFETY: called by the hook alone, with the caller's state.
+    unsafe { around(caller(stack, frame), || call() as usize, FAILED, change) as Ptr }
+}
+
+/// Before libc's function is known.
+unsafe fn raw_mmap(at: Ptr, len: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr {
+    // SAFETY: the program's arguments.
+    let result = unsafe {
+        sys::raw(libc::SYS_mmap, at as usize, len, protection as usize, flags as usize, fd as usize, offset as usize)
+    };
+    if (-4095..0).contains(&result) {
+        if start::is_relocated() {
+            start::set_errno(-result as c_int);
+        }
+        return libc::MAP_FAILED;
+    }
+    result as Ptr
+}
+
+unsafe extern "C-unwind" fn munmap_body(at: Ptr, len: usize, stack: u64, frame: u64) -> c_int {
+    // SAFETY: the program's arguments.
+    let call = || unsafe {
+        match next::munmap() {
+            Some(function) => function(at, len),
+            None => raw_munmap(at, len),
+        }
+    };
+    if !wanted() {
+        return call();
+    }
+    let mut result = -1;
+    let change = |_| Some(Change::Unmap { at: at as usize, len: whole_pages(len) });
+    let real = || {
+        result = call();
+        if result == 0 { at as usize } else { FAILED }
+    };
+    // SAFETY: as for mmap.
+    unsafe { around(caller(stack, frame), real, FAILED, change) };
+    result
+}
+
+unsafe fn raw_munmap(at: Ptr, len: usize) -> c_int {
+    // SAFETY: the program's arguments.
+    let result = unsafe { sys::raw(libc::SYS_munmap, at as usize, len, 0, 0, 0, 0) };
+    if result < 0 {
+        if start::is_relocated() {
+            start::set_errno(-result as c_int);
+        }
+        return -1;
+    }
+    0
+}
+
+unsafe extern "C-unwind" fn mremap_body(
+    old: Ptr,
+    old_len: usize,
+    new_len: usize,
+    flags: c_int,
+    new: Ptr,
+    _: usize,
+    stack: u64,
+    frame: u64,
+) -> Ptr {
+    // SAFETY: the program's arguments. The fifth one matters with MREMAP_FIXED and MREMAP_DONTUNMAP only, as in libc.
+    let call =
+        || unsafe { next::mremap().map_or(libc::MAP_FAILED, |function| function(old, old_len, new_len, flags, new)) };
+    if !wanted() {
+        return call();
+    }
+    let change =
+        |_| Some(Change::Remap { old: old as usize, old_len: whole_pages(old_len), new_len: whole_pages(new_len) });
+    // SAFETY: as for mmap.
+    unsafe { around(caller(stack, frame), || call() as usize, FAILED, change) as Ptr }
+}
+
+unsafe extern "C-unwind" fn brk_body(end: Ptr, stack: u64, frame: u64) -> c_int {
+    // SAFETY: the program's argument.
+    let call = || unsafe { next::brk().map_or(-1, |function| function(end)) };
+    if !wanted() {
+        return call();
+    }
+    let before = current_break();
+    let mut result = -1;
+    let real = || {
+        result = call();
+        if result == 0 { end as usize } else { FAILED }
+    };
+    let change = |now: usize| moved(before, now);
+    // SAFETY: as for mmap.
+    unsafe { around(caller(stack, frame), real, FAILED, change) };
+    result
+}
+
+unsafe extern "C-unwind" fn sbrk_body(by: isize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: the program's argument.
+    let call = || unsafe { next::sbrk().map_or(FAILED as Ptr, |function| function(by)) };
+    if by == 0 || !wanted() {
+        return call();
+    }
+    let mut result = FAILED as Ptr;
+    let real = || {
+        result = call();
+        if result as usize == FAILED { FAILED } else { (result as usize).wrapping_add_signed(by) }
+    };
+    // SAFETY: as for mmap.
+    unsafe { around(caller(stack, frame), real, FAILED, |_| Some(Change::Break { by })) };
+    result
+}
+
+fn moved(before: usize, now: usize) -> Option<Change> {
+    let by = now.wrapping_sub(before) as isize;
+    (by != 0).then_some(Change::Break { by })
+}
+
+fn current_break() -> usize {
+    // SAFETY: an impossible break changes nothing and gives the current one.
+    (unsafe { sys::raw(libc::SYS_brk, 0, 0, 0, 0, 0, 0) }) as usize
+}
+
+/// Records `change` around `real`, whose result is an address, or `failed`.
+unsafe fn around(
+    caller: Caller,
+    real: impl FnOnce() -> usize,
+    failed: usize,
+    change: impl FnOnce(usize) -> Option<Change>,
+) -> usize {
+    start::arm();
+    let real = || {
+        let result = real();
+        (result != failed).then_some(result)
+    };
+    // SAFETY: passed on.
+    unsafe { record::change(caller, real, change) }.unwrap_or(failed)
+}

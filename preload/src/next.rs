@@ -1,0 +1,98 @@
+//! The next definitions in link order: what would have been called without us.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+macro_rules! functions {
+    ($($name:ident: $symbol:literal, fn($($argument:ty),*) -> $result:ty;)*) => {
+        struct Table { $($name: AtomicUsize,)* }
+
+        static TABLE: Table = Table { $($name: AtomicUsize::new(0),)* };
+
+        /// Looks all of them up. What does not exist stays unset.
+        pub fn resolve() {
+            $(TABLE.$name.store(find($symbol), Ordering::Release);)*
+        }
+
+        $(
+            #[doc = concat!("The next `", stringify!($name), "`, if there is one.")]
+            #[inline(always)]
+            pub fn $name() -> Option<unsafe extern "C-unwind" fn($($argument),*) -> $result> {
+                let address = TABLE.$name.load(Ordering::Relaxed);
+                // SAFETY: zero, which is `None`, or the address of a function of this type.
+                unsafe { core::mem::transmute::<usize, Option<unsafe extern "C-unwind" fn($($argument),*) -> $result>>(address) }
+            }
+        )*
+    };
+}
+
+type Ptr = *mut c_void;
+
+functions! {
+    malloc: c"malloc", fn(usize) -> Ptr;
+    calloc: c"calloc", fn(usize, usize) -> Ptr;
+    realloc: c"realloc", fn(Ptr, usize) -> Ptr;
+    reallocarray: c"reallocarray", fn(Ptr, usize, usize) -> Ptr;
+    free: c"free", fn(Ptr) -> ();
+    cfree: c"cfree", fn(Ptr) -> ();
+    free_sized: c"free_sized", fn(Ptr, usize) -> ();
+    free_aligned_sized: c"free_aligned_sized", fn(Ptr, usize, usize) -> ();
+    posix_memalign: c"posix_memalign", fn(*mut Ptr, usize, usize) -> c_int;
+    aligned_alloc: c"aligned_alloc", fn(usize, usize) -> Ptr;
+    memalign: c"memalign", fn(usize, usize) -> Ptr;
+    valloc: c"valloc", fn(usize) -> Ptr;
+    pvalloc: c"pvalloc", fn(usize) -> Ptr;
+    malloc_usable_size: c"malloc_usable_size", fn(Ptr) -> usize;
+
+    mmap: c"mmap", fn(Ptr, usize, c_int, c_int, c_int, i64) -> Ptr;
+    mmap64: c"mmap64", fn(Ptr, usize, c_int, c_int, c_int, i64) -> Ptr;
+    munmap: c"munmap", fn(Ptr, usize) -> c_int;
+    mremap: c"mremap", fn(Ptr, usize, usize, c_int, Ptr) -> Ptr;
+    brk: c"brk", fn(Ptr) -> c_int;
+    sbrk: c"sbrk", fn(isize) -> Ptr;
+
+    fork: c"fork", fn() -> c_int;
+    daemon: c"daemon", fn(c_int, c_int) -> c_int;
+    execve: c"execve", fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
+    execvpe: c"execvpe", fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
+    fexecve: c"fexecve", fn(c_int, *const *const c_char, *const *const c_char) -> c_int;
+    execveat: c"execveat", fn(c_int, *const c_char, *const *const c_char, *const *const c_char, c_int) -> c_int;
+    exit_now: c"_exit", fn(c_int) -> ();
+    pthread_setname_np: c"pthread_setname_np", fn(libc::pthread_t, *const c_char) -> c_int;
+    prctl: c"prctl", fn(c_int, usize, usize, usize, usize) -> c_int;
+    dlopen: c"dlopen", fn(*const c_char, c_int) -> Ptr;
+    register_frame: c"__register_frame", fn(Ptr) -> ();
+    deregister_frame: c"__deregister_frame", fn(Ptr) -> ();
+}
+
+fn find(name: &CStr) -> usize {
+    // SAFETY: the name is terminated; the search begins behind this library, as the call comes from it.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
+}
+
+/// Address of the next `dlopen`, to be jumped to.
+pub fn dlopen_address() -> usize {
+    TABLE.dlopen.load(Ordering::Relaxed)
+}
+
+/// Serves the program from the bundled jemalloc from now on: a what-if switch.
+pub fn use_bundled_allocator() {
+    use tracehound_collector::shared::heap::program as bundled;
+    for (slot, address) in [
+        (&TABLE.malloc, bundled::malloc as *const () as usize),
+        (&TABLE.calloc, bundled::calloc as *const () as usize),
+        (&TABLE.realloc, bundled::realloc as *const () as usize),
+        (&TABLE.free, bundled::free as *const () as usize),
+        (&TABLE.posix_memalign, bundled::posix_memalign as *const () as usize),
+        (&TABLE.aligned_alloc, bundled::aligned_alloc as *const () as usize),
+        (&TABLE.memalign, bundled::memalign as *const () as usize),
+        (&TABLE.valloc, bundled::valloc as *const () as usize),
+        (&TABLE.pvalloc, bundled::pvalloc as *const () as usize),
+        (&TABLE.malloc_usable_size, bundled::malloc_usable_size as *const () as usize),
+    ] {
+        slot.store(address, Ordering::Release);
+    }
+    for slot in [&TABLE.reallocarray, &TABLE.cfree, &TABLE.free_sized, &TABLE.free_aligned_sized] {
+        slot.store(0, Ordering::Release);
+    }
+}

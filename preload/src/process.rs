@@ -1,0 +1,109 @@
+//! The ends and the splittings of a process: exit, _exit, quick_exit, fork, daemon.
+
+use core::ffi::{c_int, c_void};
+
+use tracehound_collector::hot::record;
+use tracehound_collector::lifecycle;
+use tracehound_collector::shared::gate::{self, Internal};
+use tracehound_collector::shared::sys;
+use tracehound_format::record::Kind;
+
+use crate::entry::{caller, hook};
+use crate::next;
+use crate::start;
+
+unsafe extern "C" {
+    fn __cxa_atexit(function: unsafe extern "C" fn(*mut c_void), argument: *mut c_void, object: *mut c_void) -> c_int;
+    fn __cxa_at_quick_exit(function: unsafe extern "C" fn(*mut c_void), object: *mut c_void) -> c_int;
+    fn __register_atfork(
+        prepare: Option<unsafe extern "C" fn()>,
+        parent: Option<unsafe extern "C" fn()>,
+        child: Option<unsafe extern "C" fn()>,
+        object: *mut c_void,
+    ) -> c_int;
+}
+
+/// Registers the handlers. Exit handlers run last in, first out, and this library's constructor runs before the
+/// program's start code registers the loader's destructors: the handler runs after all of those. It belongs to no
+/// object, so that our own destructor does not run it.
+pub fn register() {
+    // SAFETY: functions that live as long as the process.
+    unsafe {
+        __cxa_atexit(at_exit, core::ptr::null_mut(), core::ptr::null_mut());
+        __cxa_at_quick_exit(at_exit, core::ptr::null_mut());
+        // The prefixed jemalloc is up by now and has registered its handlers: in the child they run before ours.
+        __register_atfork(None, None, Some(in_child), core::ptr::null_mut());
+    }
+}
+
+unsafe extern "C" fn at_exit(_: *mut c_void) {
+    start::finish();
+}
+
+unsafe extern "C" fn in_child() {
+    let errno = start::errno();
+    let parent = lifecycle::forget_in_child();
+    if start::follows_children() && parent.is_some() {
+        {
+            let _internal = Internal::enter();
+            start::begin(parent);
+            lifecycle::start_writer();
+        }
+        gate::slot().armed.set(0);
+        start::arm();
+    }
+    start::set_errno(errno);
+}
+
+/// Ends the process at once, all threads, without exit handlers.
+fn exit_now(status: c_int) -> ! {
+    if start::is_relocated() && start::recorded_pid() == sys::process_id() {
+        start::finish();
+    }
+    loop {
+        // SAFETY: ends the process.
+        unsafe { sys::raw(libc::SYS_exit_group, status as usize, 0, 0, 0, 0, 0) };
+    }
+}
+
+/// `_exit(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    exit_now(status)
+}
+
+/// `_Exit(3)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    exit_now(status)
+}
+
+hook!(fork, 0, fork_body);
+hook!(daemon, 2, daemon_body);
+
+unsafe extern "C-unwind" fn fork_body(stack: u64, frame: u64) -> c_int {
+    start::ensure();
+    // SAFETY: plain forwarding; the child's handler runs inside.
+    let child = unsafe { next::fork().map_or(-1, |function| function()) };
+    if child > 0 {
+        let errno = start::errno();
+        // SAFETY: called by the hook alone, with the caller's state.
+        unsafe { record::single(caller(stack, frame), Kind::Fork, 0, child as usize) };
+        start::set_errno(errno);
+    }
+    child
+}
+
+/// `daemon(3)` ends the calling process inside libc: its recording is finished first, and goes on should the call fail.
+unsafe extern "C-unwind" fn daemon_body(keep_directory: c_int, keep_streams: c_int, _: u64, _: u64) -> c_int {
+    start::ensure();
+    let finished = lifecycle::finish(lifecycle::Finish::Exec);
+    // SAFETY: plain forwarding.
+    let result = unsafe { next::daemon().map_or(-1, |function| function(keep_directory, keep_streams)) };
+    if finished && start::recorded_pid() == sys::process_id() && result != 0 {
+        let errno = start::errno();
+        lifecycle::resume();
+        start::set_errno(errno);
+    }
+    result
+}

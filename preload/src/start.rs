@@ -1,0 +1,199 @@
+//! When the library comes to life: at the first hooked call after it is relocated, or in its constructor.
+//!
+//! ```text
+//! COLD ── first hooked call ──▶ files, memory, gate open ── constructor ──▶ writer's thread, exit handlers
+//! ```
+//! Before the loader has relocated the library (an IFUNC resolver of another object may allocate that early), a hook can
+//! do nothing but serve from the arena.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use tracehound_collector::hot::unwind::Caller;
+use tracehound_collector::lifecycle::{self, Finish};
+use tracehound_collector::shared::gate::{self, Internal};
+use tracehound_collector::shared::{log, session, sys};
+use tracehound_format::options::{self, Options};
+use tracehound_format::record::Kind;
+
+use crate::{api, arena, environment, next, process};
+
+static ANCHOR: u8 = 0;
+/// A pointer that the loader must relocate.
+static PROBE: Probe = Probe(&raw const ANCHOR);
+
+struct Probe(*const u8);
+
+// SAFETY: a constant.
+unsafe impl Sync for Probe {}
+
+const NOTHING: u32 = 0;
+const RUNNING: u32 = 1;
+const DONE: u32 = 2;
+
+static STAGE: AtomicU32 = AtomicU32::new(NOTHING);
+static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+static CHILDREN: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the loader has relocated this library.
+#[inline]
+pub fn is_relocated() -> bool {
+    // SAFETY: a static of ours.
+    let probe = unsafe { (&raw const PROBE.0).read_volatile() };
+    core::ptr::eq(probe, &raw const ANCHOR)
+}
+
+/// Whether children are followed.
+pub fn follows_children() -> bool {
+    CHILDREN.load(Ordering::Relaxed) != 0
+}
+
+/// Initialises at the first call; later ones return at once. False while another thread is at it, or this one further up.
+#[cold]
+pub fn ensure() -> bool {
+    match STAGE.compare_exchange(NOTHING, RUNNING, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {}
+        Err(DONE) => return true,
+        Err(_) if gate::is_internal() => return false,
+        Err(_) => {
+            while STAGE.load(Ordering::Acquire) != DONE {
+                sys::sleep(100_000);
+            }
+            return true;
+        }
+    }
+    let errno = errno();
+    {
+        let _internal = Internal::enter();
+        next::resolve();
+        begin(None);
+    }
+    set_errno(errno);
+    STAGE.store(DONE, Ordering::Release);
+    true
+}
+
+/// Reads the options and starts recording.
+pub fn begin(forked_from: Option<[u8; 16]>) {
+    match Options::parse(environment::get) {
+        Ok(options) => {
+            CHILDREN.store(u32::from(options.children), Ordering::Relaxed);
+            if options.allocator == options::Allocator::Jemalloc {
+                next::use_bundled_allocator();
+            }
+            let signal = options.toggle_signal;
+            let given = given();
+            lifecycle::start(options, given, forked_from);
+            if let Some(signal) = signal {
+                api::install_toggle(signal);
+            }
+        }
+        Err(bad) => {
+            log::init(options::LogLevel::Warn);
+            log::error(&format!("{bad}; the program runs unrecorded"));
+            gate::set(gate::PASS);
+        }
+    }
+}
+
+/// The variables that differ from their defaults, as they were given.
+fn given() -> Vec<String> {
+    let mut list = Vec::new();
+    for name in options::NAMES {
+        let Some(value) = environment::get(name).filter(|value| !value.is_empty()) else { continue };
+        let alone = Options::parse(|other| if other == name { Some(value) } else { None });
+        if alone != Ok(Options::default()) {
+            list.push(format!("{name}={}", String::from_utf8_lossy(value)));
+        }
+    }
+    list
+}
+
+/// The library's constructor: libc is ready, the program's own code has not begun.
+extern "C" fn construct() {
+    ensure();
+    let errno = errno();
+    {
+        let _internal = Internal::enter();
+        let mut key = 0;
+        // SAFETY: a valid place for the key, a function that lives as long as the library, which is never unloaded.
+        if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_destructor)) } == 0 {
+            KEY.store(key, Ordering::Release);
+        }
+        process::register();
+        if !follows_children() {
+            environment::leave_preload();
+        }
+        lifecycle::start_writer();
+    }
+    set_errno(errno);
+    arm();
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = construct;
+
+/// Makes sure that the calling thread's end will be noticed.
+pub fn arm() {
+    let key = KEY.load(Ordering::Acquire);
+    let slot = gate::slot();
+    if key != u32::MAX && slot.armed.get() == 0 {
+        slot.armed.set(1);
+        let errno = errno();
+        let _internal = Internal::enter();
+        // SAFETY: the key exists; any value but null makes libc call the destructor.
+        unsafe { libc::pthread_setspecific(key, core::ptr::without_provenance(1)) };
+        set_errno(errno);
+    }
+}
+
+/// Runs among the thread's pthread destructors. Others may still allocate: the thread is given up in the last round.
+unsafe extern "C" fn thread_destructor(_: *mut c_void) {
+    const ROUNDS: u32 = 4;
+    let slot = gate::slot();
+    let round = slot.rounds.get() + 1;
+    slot.rounds.set(round);
+    if round < ROUNDS {
+        let _internal = Internal::enter();
+        // SAFETY: as in `arm`.
+        unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed), core::ptr::without_provenance(1)) };
+        return;
+    }
+    lifecycle::thread_ends();
+}
+
+/// Records blocks that the program took before it could be recorded.
+pub fn record_early_blocks(caller: Caller) {
+    static DONE_ONCE: AtomicU32 = AtomicU32::new(0);
+    if DONE_ONCE.swap(1, Ordering::AcqRel) == 0 {
+        arena::program_blocks(|block, size| {
+            // SAFETY: the caller's state is the hook's.
+            unsafe { tracehound_collector::hot::record::single(caller, Kind::Malloc, block as u64, size) };
+        });
+    }
+}
+
+/// Ends the recording because the process does.
+pub fn finish() {
+    let errno = errno();
+    lifecycle::finish(Finish::Exit);
+    set_errno(errno);
+}
+
+/// The process id of the recording, 0 without one.
+pub fn recorded_pid() -> u32 {
+    session::current().map_or(0, |session| session.pid)
+}
+
+/// The calling thread's errno.
+pub fn errno() -> c_int {
+    // SAFETY: libc's own place for the calling thread.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's errno.
+pub fn set_errno(value: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = value };
+}
