@@ -1,0 +1,65 @@
+// One place that talks to the server: builds addresses, reads answers, tells the kinds of failure apart.
+import type { Problem } from "./types.ts";
+
+/** The server answered, and refused or could not. */
+export class ProblemError extends Error {
+  readonly problem: Problem;
+  constructor(problem: Problem) {
+    super(problem.detail || problem.title);
+    this.name = "ProblemError";
+    this.problem = problem;
+  }
+}
+
+/** There was no answer at all. */
+export class LostServerError extends Error {
+  constructor() {
+    super("The server does not answer.");
+    this.name = "LostServerError";
+  }
+}
+
+export type Parameters = Record<string, string | number | boolean | undefined>;
+
+/** `/api/v1/…` with the parameters that are set, in a fixed order. */
+export function apiUrl(path: string, parameters: Parameters = {}): string {
+  const query = new URLSearchParams();
+  for (const key of Object.keys(parameters).sort()) {
+    const value = parameters[key];
+    if (value !== undefined && value !== "") query.set(key, String(value));
+  }
+  const text = query.toString();
+  return `/api/v1/${path}${text ? `?${text}` : ""}`;
+}
+
+/** Asks for a JSON document. */
+export async function getJson<T>(path: string, parameters: Parameters, signal?: AbortSignal): Promise<T> {
+  let response: Response;
+  try {
+    response = await fetch(apiUrl(path, parameters), {
+      signal: signal ?? null,
+      headers: { accept: "application/json" },
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new LostServerError();
+  }
+  if (!response.ok) throw new ProblemError(await readProblem(response));
+  return (await response.json()) as T;
+}
+
+async function readProblem(response: Response): Promise<Problem> {
+  const fallback: Problem = {
+    type: "about:blank",
+    title: `HTTP ${response.status}`,
+    status: response.status,
+    detail: `The server answered ${response.status} ${response.statusText}.`.replace(" .", "."),
+    parameter: null,
+  };
+  try {
+    const body: unknown = await response.json();
+    return typeof body === "object" && body !== null ? { ...fallback, ...body } : fallback;
+  } catch {
+    return fallback;
+  }
+}

@@ -1,0 +1,97 @@
+// One request, one place: the options of every query. Keys are [recording, revision, path, parameters].
+import { type QueryKey, queryOptions } from "@tanstack/react-query";
+import { getJson, LostServerError, type Parameters, ProblemError } from "./client.ts";
+import type {
+  Allocations,
+  Diff,
+  Flamegraph,
+  Functions,
+  Info,
+  Leaks,
+  Lifetimes,
+  Modules,
+  Recordings,
+  Site,
+  Sites,
+  Sizes,
+  Source,
+  Threads,
+  Timeline,
+} from "./types.ts";
+
+/** Which recording is asked, and in which state of its data. */
+export interface Subject {
+  recording: string;
+  revision: number;
+}
+
+interface Documents {
+  "": Info;
+  timeline: Timeline;
+  flamegraph: Flamegraph;
+  functions: Functions;
+  sites: Sites;
+  allocations: Allocations;
+  leaks: Leaks;
+  lifetimes: Lifetimes;
+  sizes: Sizes;
+  threads: Threads;
+  modules: Modules;
+  source: Source;
+  diff: Diff;
+}
+
+/** The list of what the server serves. */
+export function recordingsQuery() {
+  return queryOptions({
+    queryKey: ["recordings"],
+    queryFn: ({ signal }) => getJson<Recordings>("recordings", {}, signal),
+    refetchInterval: (query) =>
+      query.state.error instanceof LostServerError ||
+      query.state.data?.recordings.some((r) => r.state === "indexing" || r.state === "running")
+        ? 2000
+        : false,
+  });
+}
+
+/** What the query hooks want to know of a request for a `T`. */
+interface Options<T> {
+  queryKey: QueryKey;
+  queryFn: (context: { signal: AbortSignal }) => Promise<T>;
+  /** What was shown before stays until the new answer is there. */
+  placeholderData: (previous: T | undefined, query: { queryKey: QueryKey } | undefined) => T | undefined;
+}
+
+/** A document about a recording. */
+export function documentQuery<K extends keyof Documents>(
+  subject: Subject,
+  document: K,
+  parameters: Parameters = {},
+): Options<Documents[K]> {
+  return {
+    queryKey: [subject.recording, document, parameters, subject.revision],
+    queryFn: ({ signal }) => getJson<Documents[K]>(path(subject.recording, document), parameters, signal),
+    placeholderData: (previous, query) => (query?.queryKey[0] === subject.recording ? previous : undefined),
+  };
+}
+
+/** Everything about one site. */
+export function siteQuery(subject: Subject, site: string, parameters: Parameters): Options<Site> {
+  return {
+    queryKey: [subject.recording, "site", site, parameters, subject.revision],
+    queryFn: ({ signal }) =>
+      getJson<Site>(path(subject.recording, `sites/${encodeURIComponent(site)}`), parameters, signal),
+    placeholderData: (previous, query) =>
+      query?.queryKey[0] === subject.recording && query.queryKey[2] === site ? previous : undefined,
+  };
+}
+
+function path(recording: string, document: string): string {
+  const base = `recordings/${encodeURIComponent(recording)}`;
+  return document === "" ? base : `${base}/${document}`;
+}
+
+/** A refusal stays one; a lost answer is worth another try. */
+export function shouldRetry(failures: number, error: Error): boolean {
+  return !(error instanceof ProblemError) && !(error instanceof LostServerError) && failures < 2;
+}

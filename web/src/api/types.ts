@@ -1,0 +1,44 @@
+// Short names for the server's documents. The shapes themselves are generated, see schema.ts.
+import type { components } from "./schema.ts";
+
+type Schemas = components["schemas"];
+
+export type Allocation = Schemas["Allocation"];
+export type Allocations = Schemas["Allocations"];
+export type Amount = Schemas["Amount"];
+export type Diff = Schemas["Diff"];
+export type DiffRow = Schemas["DiffRow"];
+export type Exactness = Schemas["Exactness"];
+export type FlameFrame = Schemas["FlameFrame"];
+export type Flamegraph = Schemas["Flamegraph"];
+export type Frame = Schemas["Frame"];
+export type FreeSite = Schemas["FreeSite"];
+export type FunctionRow = Schemas["FunctionRow"];
+export type Functions = Schemas["Functions"];
+export type GroupBy = Schemas["GroupBy"];
+export type Histogram = Schemas["Histogram"];
+export type Info = Schemas["Info"];
+export type LeakSite = Schemas["LeakSite"];
+export type Leaks = Schemas["Leaks"];
+export type Lifetimes = Schemas["Lifetimes"];
+export type Live = Schemas["Live"];
+export type Mark = Schemas["Mark"];
+export type Metric = Schemas["Metric"];
+export type Module = Schemas["Module"];
+export type Modules = Schemas["Modules"];
+export type Problem = Schemas["Problem"];
+export type RecordingSummary = Schemas["RecordingSummary"];
+export type Recordings = Schemas["Recordings"];
+export type Series = Schemas["Series"];
+export type SeriesName = Schemas["SeriesName"];
+export type Site = Schemas["Site"];
+export type SiteRow = Schemas["SiteRow"];
+export type Sites = Schemas["Sites"];
+export type Sizes = Schemas["Sizes"];
+export type Source = Schemas["Source"];
+export type Thread = Schemas["Thread"];
+export type Threads = Schemas["Threads"];
+export type Timeline = Schemas["Timeline"];
+export type Unit = Schemas["Unit"];
+export type Verdict = Schemas["Verdict"];
+export type VerdictKind = Schemas["VerdictKind"];

@@ -1,0 +1,203 @@
+// What is measured, what is searched, and the filters as chips.
+import { type FormEvent, useEffect, useRef, useState } from "react";
+import { readPattern } from "../lib/pattern.ts";
+import { FILTERS, type FilterName, METRICS, type MetricName } from "../lib/search-params.ts";
+import { Button, Segmented, Select } from "../ui/controls.tsx";
+import { usePage } from "../ui/page.ts";
+import { VIEW_TEXT } from "./views.tsx";
+
+const METRIC_TEXT: Record<MetricName, { label: string; title: string }> = {
+  live: { label: "Live", title: "Blocks live at the chosen instant, else at the end of the window" },
+  peak: { label: "Peak", title: "Blocks live when live bytes were highest inside the window" },
+  leaked: { label: "Leaked", title: "Blocks born in the window that are live at the end of the recording" },
+  allocated: { label: "Allocated", title: "Blocks born in the window" },
+  freed: { label: "Freed", title: "Blocks that died in the window, by the stack that allocated them" },
+  grown: { label: "Grown", title: "Born in the window and live at its end, minus live at its start and died in it" },
+  temporary: {
+    label: "Temporary",
+    title: "Born in the window and freed again at once; the Recording view names the rule",
+  },
+};
+
+const FILTER_TEXT: Record<FilterName, { label: string; hint: string }> = {
+  focus: { label: "focus", hint: "only stacks with a function, file or module that matches" },
+  ignore: { label: "ignore", hint: "only stacks without a match" },
+  hide: { label: "hide", hint: "matching frames disappear from the stacks" },
+  show: { label: "show", hint: "only matching frames stay in the stacks" },
+  show_from: { label: "show from", hint: "frames above the outermost match disappear" },
+  module: { label: "module", hint: "allocating function is in a module that matches" },
+  thread: { label: "thread", hint: "id or name of the allocating thread" },
+  min_size: { label: "at least (size)", hint: "e.g. 64k" },
+  max_size: { label: "at most (size)", hint: "e.g. 1MiB" },
+  min_lifetime: { label: "lived at least", hint: "e.g. 200ms" },
+  max_lifetime: { label: "lived at most", hint: "e.g. 1.5s" },
+  lifetime: { label: "fate", hint: "leaked, temporary or freed" },
+};
+
+export function FilterBar() {
+  const { view, search, go } = usePage();
+  const text = VIEW_TEXT[view];
+  const metric = search.metric ?? "live";
+  return (
+    <div className="filter-bar" role="toolbar" aria-label="Measure, search and filter">
+      {text.metric && (
+        <>
+          <Segmented
+            label="Metric"
+            value={metric}
+            choices={METRICS.map((value) => ({ value, ...METRIC_TEXT[value] }))}
+            onChange={(value) =>
+              go({ metric: value === "live" ? undefined : value, at: value === "live" ? search.at : undefined })
+            }
+          />
+          <Segmented
+            label="Unit"
+            value={search.unit ?? "bytes"}
+            choices={[
+              { value: "bytes", label: "Bytes" },
+              { value: "count", label: "Blocks" },
+            ]}
+            onChange={(value) => go({ unit: value === "count" ? "count" : undefined })}
+          />
+        </>
+      )}
+      {text.search && <SearchField />}
+      <Chips />
+      <AddFilter />
+    </div>
+  );
+}
+
+function SearchField() {
+  const { search, go } = usePage();
+  const [text, setText] = useState(search.q ?? "");
+  const sent = useRef(search.q ?? "");
+  useEffect(() => {
+    // The URL changed by other means: back, forward, a link.
+    if ((search.q ?? "") !== sent.current) {
+      sent.current = search.q ?? "";
+      setText(search.q ?? "");
+    }
+  }, [search.q]);
+  useEffect(() => {
+    if (text === sent.current) return;
+    const timer = setTimeout(() => {
+      const first = sent.current === "";
+      sent.current = text;
+      go({ q: text === "" ? undefined : text }, { replace: !first });
+    }, 180);
+    return () => clearTimeout(timer);
+  }, [text, go]);
+  const pattern = readPattern(text);
+  return (
+    <label
+      className="search"
+      data-invalid={pattern.kind === "invalid" || undefined}
+      title={pattern.kind === "invalid" ? pattern.why : undefined}
+    >
+      <span className="visually-hidden">Search functions</span>
+      <input
+        type="search"
+        placeholder="Search (regular expression)  /"
+        value={text}
+        spellCheck={false}
+        autoComplete="off"
+        aria-invalid={pattern.kind === "invalid"}
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={(event) => {
+          if (event.key !== "Escape") return;
+          if (text === "") event.currentTarget.blur();
+          setText("");
+          event.stopPropagation();
+        }}
+      />
+      {pattern.kind === "invalid" && <span className="bad">not a regular expression</span>}
+    </label>
+  );
+}
+
+function Chips() {
+  const { search, go } = usePage();
+  const active = FILTERS.filter((name) => search.filters?.[name] !== undefined);
+  const without = (name: FilterName) => {
+    const rest = { ...search.filters };
+    delete rest[name];
+    go({ filters: Object.keys(rest).length > 0 ? rest : undefined, root: undefined });
+  };
+  return (
+    <>
+      {active.map((name) => (
+        <span key={name} className="chip" title={FILTER_TEXT[name].hint}>
+          <b>{FILTER_TEXT[name].label}</b> <span className="chip-value">{search.filters?.[name]}</span>
+          <button type="button" aria-label={`Remove filter ${FILTER_TEXT[name].label}`} onClick={() => without(name)}>
+            ✕
+          </button>
+        </span>
+      ))}
+      {active.length > 1 && (
+        <Button quiet onClick={() => go({ filters: undefined, root: undefined })}>
+          Remove all
+        </Button>
+      )}
+    </>
+  );
+}
+
+function AddFilter() {
+  const { search, go } = usePage();
+  const [open, setOpen] = useState(false);
+  const [name, setName] = useState<FilterName>("focus");
+  const [value, setValue] = useState("");
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    const text = name === "lifetime" && value === "" ? "leaked" : value.trim();
+    if (text === "") return;
+    go({ filters: { ...search.filters, [name]: text }, root: undefined });
+    setOpen(false);
+    setValue("");
+  };
+  if (!open) {
+    return (
+      <Button quiet onClick={() => setOpen(true)}>
+        + Filter
+      </Button>
+    );
+  }
+  return (
+    <form className="add-filter" onSubmit={submit}>
+      <Select
+        label="Filter"
+        showLabel={false}
+        value={name}
+        choices={FILTERS.map((known) => ({ value: known, label: FILTER_TEXT[known].label }))}
+        onChange={setName}
+      />
+      {name === "lifetime" ? (
+        <Select
+          label="Fate"
+          showLabel={false}
+          value={value || "leaked"}
+          choices={["leaked", "temporary", "freed"].map((fate) => ({ value: fate, label: fate }))}
+          onChange={setValue}
+        />
+      ) : (
+        <input
+          aria-label="Value of the filter"
+          placeholder={FILTER_TEXT[name].hint}
+          value={value}
+          // biome-ignore lint/a11y/noAutofocus: the field appears because its button was pressed
+          autoFocus
+          spellCheck={false}
+          onChange={(event) => setValue(event.target.value)}
+          onKeyDown={(event) => {
+            if (event.key === "Escape") setOpen(false);
+          }}
+        />
+      )}
+      <Button type="submit">Add</Button>
+      <Button quiet onClick={() => setOpen(false)}>
+        Cancel
+      </Button>
+    </form>
+  );
+}

@@ -1,0 +1,174 @@
+// The frame around the views of one recording: top bar, timeline, tabs, filters, and the view of the address.
+import { useQuery } from "@tanstack/react-query";
+import { useNavigate, useRouter } from "@tanstack/react-router";
+import { useCallback, useEffect, useMemo, useState } from "react";
+import { documentQuery, recordingsQuery } from "../api/queries.ts";
+import type { RecordingSummary } from "../api/types.ts";
+import { Timeline } from "../features/timeline/timeline.tsx";
+import { formatBytes, formatCount, formatPercent } from "../lib/format.ts";
+import type { PageSearch } from "../lib/search-params.ts";
+import { type GoOptions, type Page, PageContext } from "../ui/page.ts";
+import { Answer, Empty, Failure, Loading } from "../ui/states.tsx";
+import { FilterBar } from "./filter-bar.tsx";
+import { viewRoute } from "./router.tsx";
+import { ShortcutSheet } from "./shortcut-sheet.tsx";
+import { TopBar } from "./top-bar.tsx";
+import { useLive } from "./use-live.ts";
+import { useShortcuts } from "./use-shortcuts.ts";
+import { ViewTabs } from "./view-tabs.tsx";
+import { VIEW_OF } from "./views.tsx";
+
+export function Shell() {
+  const { recording: id } = viewRoute.useParams();
+  const list = useQuery(recordingsQuery());
+  return (
+    <Answer query={list} what="the list of recordings">
+      {({ recordings }) => {
+        const recording = recordings.find((known) => known.id === id);
+        return recording ? (
+          <Opened key={id} recording={recording} recordings={recordings} />
+        ) : (
+          <main className="lobby">
+            <Empty title={`There is no recording “${id}” here`}>
+              <a href="/">All recordings of this server</a>
+            </Empty>
+          </main>
+        );
+      }}
+    </Answer>
+  );
+}
+
+function Opened({ recording, recordings }: { recording: RecordingSummary; recordings: RecordingSummary[] }) {
+  const { view } = viewRoute.useParams();
+  const search = viewRoute.useSearch();
+  const live = useLive(recording);
+  const [frozen, setFrozen] = useState<{ revision: number; endNs: number } | null>(null);
+  const running = (live?.state ?? recording.state) === "running";
+  const indexing = (live?.state ?? recording.state) === "indexing";
+
+  const revision = frozen?.revision ?? live?.revision ?? 0;
+  const subject = useMemo(() => ({ recording: recording.id, revision }), [recording.id, revision]);
+  const info = useQuery({ ...documentQuery(subject, ""), enabled: !indexing && recording.state !== "failed" });
+  const duration = info.data?.process.duration_ns ?? 0;
+  const endNs = frozen?.endNs ?? Math.max(duration, running ? (live?.watermark_ns ?? 0) : 0);
+
+  const navigate = useNavigate();
+  const router = useRouter();
+  const go = useCallback(
+    (patch: Partial<PageSearch>, options: GoOptions = {}) => {
+      const to = options.view ?? view;
+      void navigate({
+        to: "/r/$recording/$view",
+        params: { recording: options.recording ?? recording.id, view: to },
+        search: (previous: PageSearch) => patched(previous, patch, to !== view),
+        replace: options.replace ?? false,
+        resetScroll: false,
+      });
+    },
+    [navigate, recording.id, view],
+  );
+  const href = useCallback(
+    (patch: Partial<PageSearch>, options: GoOptions = {}) => {
+      const to = options.view ?? view;
+      return router.buildLocation({
+        to: "/r/$recording/$view",
+        params: { recording: options.recording ?? recording.id, view: to },
+        search: patched(search, patch, to !== view),
+      }).href;
+    },
+    [router, recording.id, view, search],
+  );
+  const setPaused = useCallback((paused: boolean) => setFrozen(paused ? { revision, endNs } : null), [revision, endNs]);
+
+  const page: Page = useMemo(
+    () => ({
+      recording,
+      recordings,
+      view,
+      search,
+      subject,
+      info: info.data,
+      live,
+      endNs,
+      running,
+      paused: frozen !== null,
+      setPaused,
+      go,
+      href,
+    }),
+    [recording, recordings, view, search, subject, info.data, live, endNs, running, frozen, setPaused, go, href],
+  );
+
+  const [sheet, setSheet] = useState(false);
+  useShortcuts(page, () => setSheet((open) => !open));
+  useEffect(() => {
+    document.title = `${recording.title || recording.name} · heaptrace`;
+  }, [recording.title, recording.name]);
+
+  const View = VIEW_OF[view];
+  return (
+    <PageContext.Provider value={page}>
+      <div className="shell">
+        <TopBar openSheet={() => setSheet(true)} />
+        {recording.state === "failed" ? (
+          <main>
+            <Empty title="This recording cannot be opened">
+              <p>{recording.error ?? "The server gave no reason."}</p>
+              <p>
+                <code>heaptrace info {recording.name}</code> says more.
+              </p>
+            </Empty>
+          </main>
+        ) : indexing ? (
+          <Indexing progress={live?.progress ?? recording.progress} />
+        ) : info.data === undefined ? (
+          <main>
+            {info.error ? (
+              <Failure error={info.error} retry={() => void info.refetch()} />
+            ) : (
+              <Loading what="the recording" />
+            )}
+          </main>
+        ) : (
+          <>
+            <Timeline />
+            <ViewTabs />
+            <FilterBar />
+            <main className="view" data-view={view} id="view">
+              <View />
+            </main>
+          </>
+        )}
+      </div>
+      {sheet && <ShortcutSheet close={() => setSheet(false)} />}
+    </PageContext.Provider>
+  );
+}
+
+/** A view's own order of rows means nothing in another view; an open site only in its list. */
+function patched(previous: PageSearch, patch: Partial<PageSearch>, otherView: boolean): PageSearch {
+  const base: PageSearch = otherView ? { ...previous, sort: undefined, site: undefined } : previous;
+  return { ...base, ...patch };
+}
+
+function Indexing({ progress }: { progress: RecordingSummary["progress"] }) {
+  const part = progress.done_bytes / Math.max(1, progress.total_bytes);
+  return (
+    <main>
+      <div className="state" role="status">
+        <h2>Reading the recording, once</h2>
+        <progress
+          value={progress.done_bytes}
+          max={Math.max(1, progress.total_bytes)}
+          aria-label="Reading the recording"
+        />
+        <p className="muted">
+          {formatPercent(part)} of {formatBytes(progress.total_bytes)}, {formatCount(progress.events)} events
+          {progress.events_per_second > 0 && `, ${formatCount(Math.round(progress.events_per_second))} a second`}. The
+          next time it opens at once.
+        </p>
+      </div>
+    </main>
+  );
+}

@@ -1,0 +1,85 @@
+// What the keyboard can do.
+import { useEffect, useRef } from "react";
+import { Button } from "../ui/controls.tsx";
+
+const SHEET: readonly { heading: string; keys: readonly (readonly [string, string])[] }[] = [
+  {
+    heading: "Everywhere",
+    keys: [
+      ["1 … 9, 0", "first to tenth view"],
+      ["/", "search"],
+      ["Esc", "clear the search; zoom out"],
+      ["p", "peak of the window"],
+      ["e", "end of the window"],
+      ["b", "bytes or blocks"],
+      ["m", "next metric"],
+      ["t", "light or dark"],
+      ["Space", "pause or follow a running recording"],
+      ["?", "this sheet"],
+    ],
+  },
+  {
+    heading: "Timeline",
+    keys: [
+      ["drag", "choose a window; every view follows"],
+      ["click", "choose an instant"],
+      ["Enter", "keep the window and show it in full"],
+      ["wheel, + −", "zoom"],
+      ["Shift + drag", "move sideways"],
+      ["double click", "the whole recording"],
+      ["← →", "move the window or the instant"],
+      ["Shift + ← →", "widen or narrow the window"],
+      ["Esc", "drop the window"],
+    ],
+  },
+  {
+    heading: "Flame graph and call tree",
+    keys: [
+      ["↑ ↓", "caller, callee"],
+      ["← →", "neighbour; close and open a line of the tree"],
+      ["Enter", "zoom in"],
+      ["Backspace, Esc", "zoom out"],
+      ["i", "invert: callees first"],
+      ["c", "copy the stack"],
+      ["Shift + F10", "menu"],
+    ],
+  },
+  {
+    heading: "Tables",
+    keys: [
+      ["↑ ↓, Page, Home, End", "move"],
+      ["Enter", "open"],
+      ["Shift + F10", "menu"],
+    ],
+  },
+];
+
+export function ShortcutSheet({ close }: { close: () => void }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => dialog.current?.showModal(), []);
+  return (
+    <dialog ref={dialog} className="sheet" aria-labelledby="sheet-title" onClose={close}>
+      <header>
+        <h2 id="sheet-title">Keyboard and mouse</h2>
+        <Button onClick={() => dialog.current?.close()}>Close</Button>
+      </header>
+      <div className="sheet-columns">
+        {SHEET.map((part) => (
+          <section key={part.heading}>
+            <h3>{part.heading}</h3>
+            <dl>
+              {part.keys.map(([key, what]) => (
+                <div key={key}>
+                  <dt>
+                    <kbd>{key}</kbd>
+                  </dt>
+                  <dd>{what}</dd>
+                </div>
+              ))}
+            </dl>
+          </section>
+        ))}
+      </div>
+    </dialog>
+  );
+}

@@ -1,0 +1,141 @@
+// Name and state of the recording; switches of the page.
+
+import { apiUrl } from "../api/client.ts";
+import { formatDuration } from "../lib/format.ts";
+import { fileName } from "../lib/names.ts";
+import { Button } from "../ui/controls.tsx";
+import { below, type MenuItem, useMenu } from "../ui/menu.tsx";
+import { useCopy } from "../ui/notice.tsx";
+import { usePage, useRequest } from "../ui/page.ts";
+import { toggleTheme, useTheme } from "../ui/theme.ts";
+import { EXPORTS } from "./exports.ts";
+
+const END_TEXT: Record<string, string> = {
+  running: "running",
+  exit: "ended",
+  exec: "replaced by exec",
+  killed: "killed",
+  stopped: "recording stopped",
+  disk_full: "disk full",
+  unknown: "no end found",
+};
+
+export function TopBar({ openSheet }: { openSheet: () => void }) {
+  const page = usePage();
+  const theme = useTheme();
+  const copy = useCopy();
+  const openMenu = useMenu();
+  const request = useRequest();
+  const { recording, recordings, info, running, paused } = page;
+  const title = info ? `${fileName(info.process.executable)} ${info.process.pid}` : recording.title || recording.name;
+
+  const exportItems: MenuItem[] = [
+    { heading: "This window, metric and filter" },
+    ...EXPORTS.map(
+      (format): MenuItem => ({
+        label: format.label,
+        hint: format.hint,
+        run: () =>
+          download(
+            apiUrl(`recordings/${encodeURIComponent(recording.id)}/export/${format.id}`, format.parameters(request)),
+          ),
+      }),
+    ),
+  ];
+
+  return (
+    <header className="top-bar">
+      <a className="brand" href="/" title="All recordings of this server">
+        heaptrace
+      </a>
+      {recordings.length > 1 ? (
+        <label className="select">
+          <span className="visually-hidden">Recording</span>
+          <select
+            value={recording.id}
+            onChange={(event) =>
+              page.go(
+                {
+                  window: undefined,
+                  zoom: undefined,
+                  shown: undefined,
+                  at: undefined,
+                  a: undefined,
+                  b: undefined,
+                  root: undefined,
+                  site: undefined,
+                },
+                { recording: event.target.value },
+              )
+            }
+          >
+            {recordings.map((known) => (
+              <option key={known.id} value={known.id}>
+                {known.title || known.name}
+              </option>
+            ))}
+          </select>
+        </label>
+      ) : (
+        <h1 className="title" title={info?.process.arguments.join(" ")}>
+          {title}
+        </h1>
+      )}
+      {running ? (
+        <span className="pill" data-kind={paused ? "paused" : "live"}>
+          {paused ? "paused" : "live"} · {formatDuration(page.endNs)}
+        </span>
+      ) : (
+        info && (
+          <span className="pill" data-kind={info.complete ? "done" : "warn"}>
+            {END_TEXT[info.end] ?? info.end}
+            {!info.complete && info.end !== "killed" ? " · incomplete" : ""}
+          </span>
+        )
+      )}
+      {running && (
+        <Button
+          onClick={() => page.setPaused(!paused)}
+          on={paused}
+          title="Hold the page still while the program goes on (Space)"
+        >
+          {paused ? "Follow" : "Pause"}
+        </Button>
+      )}
+      {info && info.exactness.lost_events > 0 && (
+        <a className="pill" data-kind="bad" href={page.href({}, { view: "recording" })}>
+          {info.exactness.lost_events.toLocaleString("en-US")} events are missing
+        </a>
+      )}
+      <span className="spring" />
+      <Button quiet onClick={(event) => openMenu(below(event.currentTarget), exportItems)} aria-haspopup="menu">
+        Export
+      </Button>
+      <Button
+        quiet
+        onClick={() => copy(window.location.href, "the link to this view")}
+        title="A link to exactly this view, for this machine"
+      >
+        Copy link
+      </Button>
+      <Button
+        quiet
+        onClick={toggleTheme}
+        title="Light or dark (t)"
+        aria-label={`Switch to ${theme === "light" ? "dark" : "light"} theme`}
+      >
+        {theme === "light" ? "Dark" : "Light"}
+      </Button>
+      <Button quiet onClick={openSheet} aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)">
+        ?
+      </Button>
+    </header>
+  );
+}
+
+function download(url: string): void {
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = "";
+  link.click();
+}

@@ -1,0 +1,81 @@
+// Keys that work in every view. Views handle their own first and stop them there.
+import { useEffect, useRef } from "react";
+import { METRICS, VIEWS } from "../lib/search-params.ts";
+import type { Page } from "../ui/page.ts";
+import { toggleTheme } from "../ui/theme.ts";
+
+export function useShortcuts(page: Page, toggleSheet: () => void): void {
+  const latest = useRef({ page, toggleSheet });
+  latest.current = { page, toggleSheet };
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (event.defaultPrevented || event.altKey || isTyping(event.target)) return;
+      if (document.querySelector("dialog[open]")) return;
+      if (event.ctrlKey || event.metaKey) {
+        if (event.key.toLowerCase() === "f" && focusSearch()) event.preventDefault();
+        return;
+      }
+      if (press(event.key, latest.current.page, latest.current.toggleSheet)) event.preventDefault();
+    };
+    window.addEventListener("keydown", onKey);
+    return () => window.removeEventListener("keydown", onKey);
+  }, []);
+}
+
+function isTyping(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && target.matches("input:not([type=radio]), textarea, select, [role=menuitem]");
+}
+
+function focusSearch(): boolean {
+  const field = document.querySelector<HTMLInputElement>("input[type=search]");
+  field?.focus();
+  field?.select();
+  return field !== null;
+}
+
+/** Whether the key was ours. */
+function press(key: string, page: Page, toggleSheet: () => void): boolean {
+  const { search, go } = page;
+  if (/^\d$/.test(key)) {
+    const view = VIEWS[key === "0" ? 9 : Number(key) - 1];
+    if (view) go({}, { view });
+    return view !== undefined;
+  }
+  switch (key) {
+    case "/":
+      return focusSearch();
+    case "?":
+      toggleSheet();
+      return true;
+    case "p":
+      go({ metric: "peak", at: undefined });
+      return true;
+    case "e":
+      go({ metric: undefined, at: undefined });
+      return true;
+    case "b":
+      go({ unit: search.unit ? undefined : "count" });
+      return true;
+    case "m": {
+      const next = METRICS[(METRICS.indexOf(search.metric ?? "live") + 1) % METRICS.length] ?? "live";
+      go({ metric: next === "live" ? undefined : next });
+      return true;
+    }
+    case "i":
+      go({ inverted: search.inverted ? undefined : true, root: undefined });
+      return true;
+    case "t":
+      toggleTheme();
+      return true;
+    case " ":
+      if (!page.running) return false;
+      page.setPaused(!page.paused);
+      return true;
+    case "Escape":
+      if (search.q === undefined && search.root === undefined) return false;
+      go(search.q !== undefined ? { q: undefined } : { root: undefined });
+      return true;
+    default:
+      return false;
+  }
+}

@@ -1,0 +1,243 @@
+// Every block that was born in the window: birth, death, threads, both stacks.
+import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { getJson } from "../../api/client.ts";
+import type { Allocation, Allocations } from "../../api/types.ts";
+import { formatBytes, formatCount, formatDuration, formatExact, formatInstant } from "../../lib/format.ts";
+import { location, shortName } from "../../lib/names.ts";
+import { frameName } from "../../lib/stack.ts";
+import { Button } from "../../ui/controls.tsx";
+import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { useFunctionMenu } from "../../ui/function-menu.ts";
+import { useCopy } from "../../ui/notice.tsx";
+import { usePage, useRequest } from "../../ui/page.ts";
+import { Stack } from "../../ui/stack.tsx";
+import { Answer, Empty } from "../../ui/states.tsx";
+
+const PAGE = 200;
+const SORTABLE = ["born", "size", "lifetime", "address"] as const;
+
+export function AllocationsView() {
+  const { search, subject, go } = usePage();
+  const request = useRequest();
+  const copy = useCopy();
+  const functionMenu = useFunctionMenu();
+  const [chosen, setChosen] = useState<number | undefined>();
+  const sort = SORTABLE.find((known) => known === search.sort) ?? "born";
+  const parameters = { ...request.window, ...request.filters, site: search.site, sort, limit: PAGE };
+  const query = useInfiniteQuery({
+    queryKey: [subject.recording, "allocations pages", parameters, subject.revision],
+    queryFn: ({ pageParam, signal }) =>
+      getJson<Allocations>(
+        `recordings/${encodeURIComponent(subject.recording)}/allocations`,
+        { ...parameters, cursor: pageParam ?? undefined },
+        signal,
+      ),
+    initialPageParam: null as string | null,
+    getNextPageParam: (last) => last.next_cursor ?? undefined,
+    placeholderData: keepPreviousData,
+  });
+  const first = query.data?.pages[0];
+  const rows = useMemo(() => query.data?.pages.flatMap((page) => page.allocations) ?? [], [query.data]);
+  const selected = rows.find((row) => row.index === chosen) ?? rows[0];
+  return (
+    <div className="split-view">
+      <div className="table-view">
+        <div className="view-bar">
+          {first && <span className="muted">{formatCount(first.total)} blocks were born in this window</span>}
+          {search.site && (
+            <span className="chip">
+              <b>site</b> {search.site}
+              <button type="button" aria-label="Remove filter site" onClick={() => go({ site: undefined })}>
+                ✕
+              </button>
+            </span>
+          )}
+          <span className="spring" />
+          <Button
+            quiet
+            onClick={() => copy(toTsv(COLUMNS, rows), `${rows.length} rows`)}
+            title="Rows that are loaded, tab separated"
+          >
+            Copy table
+          </Button>
+        </div>
+        <Answer query={{ ...query, data: first }} what="the allocations">
+          {() =>
+            rows.length === 0 ? (
+              <Empty title="No block">
+                <p>Nothing was born in this window that passes the filters.</p>
+              </Empty>
+            ) : (
+              <DataTable
+                label="Allocations"
+                rows={rows}
+                columns={COLUMNS}
+                rowKey={(row) => String(row.index)}
+                total={first?.total ?? rows.length}
+                sorting={{
+                  by: "server",
+                  column: sort,
+                  sortable: SORTABLE,
+                  onSort: (column) => go({ sort: column === "born" ? undefined : column }, { replace: true }),
+                }}
+                isSelected={(row) => row.index === selected?.index}
+                onSelect={(row) => setChosen(row.index)}
+                onOpen={(row) => go({ site: row.site }, { view: "sites" })}
+                menu={(row) => [
+                  { label: "Open its site", hint: "Enter", run: () => go({ site: row.site }, { view: "sites" }) },
+                  {
+                    label: "What was live when it was born",
+                    run: () => go({ at: row.born_ns, metric: undefined, window: undefined }, { view: "flamegraph" }),
+                  },
+                  { label: "Copy address", run: () => copy(row.address, "the address") },
+                  ...(row.stack[0]
+                    ? ([
+                        "separator",
+                        ...functionMenu({
+                          name: frameName(row.stack[0]),
+                          module: row.stack[0].module,
+                          stack: row.stack,
+                        }),
+                      ] as const)
+                    : []),
+                ]}
+                onNearEnd={() => {
+                  if (query.hasNextPage && !query.isFetchingNextPage) void query.fetchNextPage();
+                }}
+              />
+            )
+          }
+        </Answer>
+      </div>
+      {selected && <Details block={selected} />}
+    </div>
+  );
+}
+
+function Details({ block }: { block: Allocation }) {
+  const { go } = usePage();
+  return (
+    <aside className="side" aria-label="The selected block">
+      <h2>
+        <span className="mono">{block.address}</span> <span className="muted">{formatExact(block.size, "bytes")}</span>
+      </h2>
+      <dl className="facts-list">
+        <div>
+          <dt>Born</dt>
+          <dd>
+            {formatInstant(block.born_ns, 1000)} by <span className="mono">{block.function}</span>, thread{" "}
+            {block.thread}
+          </dd>
+        </div>
+        <div>
+          <dt>Died</dt>
+          <dd>
+            {block.died_ns == null
+              ? "never"
+              : `${formatInstant(block.died_ns, 1000)}, after ${formatDuration(block.died_ns - block.born_ns)}${block.free_thread == null ? "" : `, thread ${block.free_thread}`}`}
+          </dd>
+        </div>
+        {(block.previous != null || block.next != null) && (
+          <div>
+            <dt>Chain</dt>
+            <dd>
+              {block.previous != null && `made by realloc from block ${formatCount(block.previous)}`}
+              {block.previous != null && block.next != null && "; "}
+              {block.next != null && `turned by realloc into block ${formatCount(block.next)}`}
+            </dd>
+          </div>
+        )}
+      </dl>
+      <p>
+        <Button onClick={() => go({ site: block.site }, { view: "sites" })}>Open its site</Button>
+      </p>
+      <Stack stack={block.stack} label="Allocated by, innermost first" />
+      {block.died_ns != null && <Stack stack={block.free_stack} label="Freed by, innermost first" />}
+    </aside>
+  );
+}
+
+const COLUMNS: Column<Allocation>[] = [
+  {
+    id: "index",
+    header: "Block",
+    definition: "Position among all births",
+    width: "84px",
+    numeric: true,
+    value: (row) => row.index,
+    cell: (row) => formatCount(row.index),
+  },
+  {
+    id: "address",
+    header: "Address",
+    definition: "Where it is or was",
+    width: "128px",
+    value: (row) => row.address,
+    cell: (row) => <span className="mono">{row.address}</span>,
+  },
+  {
+    id: "size",
+    header: "Size",
+    definition: "Requested bytes",
+    width: "84px",
+    numeric: true,
+    value: (row) => row.size,
+    cell: (row) => <span title={formatExact(row.size, "bytes")}>{formatBytes(row.size)}</span>,
+  },
+  {
+    id: "born",
+    header: "Born",
+    definition: "When it was allocated",
+    width: "96px",
+    numeric: true,
+    value: (row) => row.born_ns,
+    cell: (row) => formatInstant(row.born_ns, 1e5),
+  },
+  {
+    id: "lifetime",
+    header: "Lifetime",
+    definition: "From birth to death; empty if it was never freed",
+    width: "88px",
+    numeric: true,
+    value: (row) => (row.died_ns == null ? "" : row.died_ns - row.born_ns),
+    cell: (row) =>
+      row.died_ns == null ? <span className="warn">never freed</span> : formatDuration(row.died_ns - row.born_ns),
+  },
+  {
+    id: "thread",
+    header: "Thread",
+    definition: "Who allocated it",
+    width: "58px",
+    numeric: true,
+    value: (row) => row.thread,
+    cell: (row) => row.thread,
+  },
+  {
+    id: "freed_by",
+    header: "Freed by",
+    definition: "Thread that freed it",
+    width: "66px",
+    numeric: true,
+    value: (row) => row.free_thread ?? "",
+    cell: (row) =>
+      row.free_thread == null ? (
+        ""
+      ) : (
+        <span className={row.free_thread === row.thread ? "muted" : "warn"}>{row.free_thread}</span>
+      ),
+  },
+  {
+    id: "function",
+    header: "Allocated by",
+    definition: "Innermost function of the stack",
+    width: "minmax(180px, 2fr)",
+    value: (row) => (row.stack[0] ? frameName(row.stack[0]) : row.site),
+    cell: (row) => (
+      <>
+        <span className="mono">{shortName(row.stack[0] ? frameName(row.stack[0]) : row.site, 160)}</span>{" "}
+        <span className="muted">{location(row.stack[0]?.file, row.stack[0]?.line)}</span>
+      </>
+    ),
+  },
+];

@@ -1,0 +1,282 @@
+// What changed between two instants of this recording, or between this recording and another.
+import { useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { documentQuery } from "../../api/queries.ts";
+import type { Diff, DiffRow } from "../../api/types.ts";
+import { formatBytes, formatCount, formatExact, formatInstant, formatSigned, formatValue } from "../../lib/format.ts";
+import { location, shortName } from "../../lib/names.ts";
+import { effectiveWindow } from "../../lib/search-params.ts";
+import { frameName, stackText } from "../../lib/stack.ts";
+import { Button, Segmented, Select } from "../../ui/controls.tsx";
+import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { useFunctionMenu } from "../../ui/function-menu.ts";
+import { useCopy } from "../../ui/notice.tsx";
+import { usePage, useRequest } from "../../ui/page.ts";
+import { Stack } from "../../ui/stack.tsx";
+import { Answer, Empty } from "../../ui/states.tsx";
+import { Term } from "../../ui/term.tsx";
+import { type ChangeRow, changeRows } from "./change.ts";
+
+const LIMIT = 2000;
+
+export function CompareView() {
+  const page = usePage();
+  const { search, subject, go, endNs, recordings, recording } = page;
+  const request = useRequest();
+  const unit = search.unit ?? "bytes";
+  const window = effectiveWindow(search);
+  const a = search.a ?? window?.from ?? 0;
+  const b = search.b ?? window?.to ?? endNs;
+  const [from, to] = a <= b ? [a, b] : [b, a];
+  const others = recordings.filter((known) => known.id !== recording.id && known.state !== "failed");
+  const other = others.find((known) => known.id === search.other);
+  const query = useQuery(
+    documentQuery(
+      subject,
+      "diff",
+      other
+        ? { other: other.id, at: search.at, unit, ...request.filters, limit: LIMIT }
+        : { from, to, unit, ...request.filters, limit: LIMIT },
+    ),
+  );
+  return (
+    <div className="compare-view">
+      <div className="view-bar">
+        <Select
+          label="Compare"
+          value={other?.id ?? "instants"}
+          choices={[
+            { value: "instants", label: "two instants of this recording" },
+            ...others.map((known) => ({ value: known.id, label: `with ${known.title || known.name}` })),
+          ]}
+          onChange={(value) => go({ other: value === "instants" ? undefined : value })}
+        />
+        {!other && (
+          <span>
+            <b className="ab">A</b> {formatInstant(from)} <b className="ab">B</b> {formatInstant(to)}{" "}
+            <span className="muted">
+              {search.a === undefined
+                ? "the ends of the window; A/B at the timeline sets others, drag them there"
+                : "drag A and B on the timeline"}
+            </span>
+          </span>
+        )}
+        <span className="spring" />
+        <Segmented
+          label="Unit of changes"
+          value={unit}
+          choices={[
+            { value: "bytes", label: "Bytes" },
+            { value: "count", label: "Blocks" },
+          ]}
+          onChange={(value) => go({ unit: value === "count" ? "count" : undefined })}
+        />
+        {!other && (
+          <Button
+            title="The same change as a flame graph: red grew, blue shrank"
+            onClick={() =>
+              go(
+                { window: { from, to: Math.max(from + 1, to) }, metric: "grown", at: undefined, root: undefined },
+                { view: "flamegraph" },
+              )
+            }
+          >
+            As flame graph
+          </Button>
+        )}
+      </div>
+      <Answer query={query} what="the comparison">
+        {(diff) => <Loaded diff={diff} unit={unit} />}
+      </Answer>
+    </div>
+  );
+}
+
+function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
+  const { search, go } = usePage();
+  const copy = useCopy();
+  const functionMenu = useFunctionMenu();
+  const rows = useMemo(() => changeRows(diff), [diff]);
+  const largest = useMemo(
+    () => rows.reduce((most, row) => Math.max(most, Math.abs(change(row, unit))), 0),
+    [rows, unit],
+  );
+  const columns = useMemo(
+    () =>
+      columnsFor(
+        unit,
+        largest,
+        rows.some((row) => row.survived),
+      ),
+    [unit, largest, rows],
+  );
+  const [chosen, setChosen] = useState(0);
+  const selected = rows.find((row) => row.key === chosen) ?? rows[0];
+  const sort = search.sort ?? "change";
+  const delta = diff.total_after[unit] - diff.total_before[unit];
+  if (rows.length === 0) {
+    return (
+      <Empty title="Nothing changed">
+        <p>
+          {diff.before} and {diff.after} hold the same blocks, as far as the filters let them through.
+        </p>
+      </Empty>
+    );
+  }
+  return (
+    <div className="split-view">
+      <div className="table-view">
+        <div className="view-bar">
+          <span>
+            <span className="muted">{diff.before}</span> {formatValue(diff.total_before[unit], unit)}
+          </span>
+          <span>
+            <span className="muted">{diff.after}</span> {formatValue(diff.total_after[unit], unit)}
+          </span>
+          <b className={delta > 0 ? "grew" : "shrank"}>{formatSigned(delta, unit)}</b>
+          {diff.total_rows > diff.rows.length && (
+            <span className="warn">
+              the {formatCount(diff.rows.length)} largest changes of {formatCount(diff.total_rows)}
+            </span>
+          )}
+          <span className="spring" />
+          <Button quiet onClick={() => copy(toTsv(columns, rows), `${rows.length} rows`)}>
+            Copy table
+          </Button>
+        </div>
+        <DataTable
+          label="Changes by backtrace"
+          rows={rows}
+          columns={columns}
+          rowKey={(row) => String(row.key)}
+          total={diff.total_rows}
+          sorting={{
+            by: "here",
+            column: sort.replace(/^-/, ""),
+            reversed: sort.startsWith("-"),
+            onSort: (column, reversed) => go({ sort: `${reversed ? "-" : ""}${column}` }, { replace: true }),
+          }}
+          isSelected={(row) => row.key === selected?.key}
+          onSelect={(row) => setChosen(row.key)}
+          menu={(row) => [
+            { label: "Copy stack", run: () => copy(stackText(row.stack), "the stack") },
+            ...(row.stack[0]
+              ? ([
+                  "separator",
+                  ...functionMenu({ name: frameName(row.stack[0]), module: row.stack[0].module, stack: row.stack }),
+                ] as const)
+              : []),
+          ]}
+        />
+      </div>
+      {selected && (
+        <aside className="side" aria-label="The selected change">
+          <h2 className="mono">{shortName(selected.stack[0] ? frameName(selected.stack[0]) : "unknown", 160)}</h2>
+          <dl className="facts-list">
+            <div>
+              <dt>{diff.before}</dt>
+              <dd>
+                {formatExact(selected.before.bytes, "bytes")}, {formatExact(selected.before.count, "count")}
+              </dd>
+            </div>
+            <div>
+              <dt>{diff.after}</dt>
+              <dd>
+                {formatExact(selected.after.bytes, "bytes")}, {formatExact(selected.after.count, "count")}
+              </dd>
+            </div>
+            {selected.survived && (
+              <div>
+                <dt>
+                  <Term definition="The very same blocks, live on both sides.">Survived</Term>
+                </dt>
+                <dd>
+                  {formatBytes(selected.survived.bytes)}, {formatExact(selected.survived.count, "count")}
+                </dd>
+              </div>
+            )}
+          </dl>
+          <Stack stack={selected.stack} label="Allocated by, innermost first" />
+        </aside>
+      )}
+    </div>
+  );
+}
+
+function change(row: DiffRow, unit: "bytes" | "count"): number {
+  return row.after[unit] - row.before[unit];
+}
+
+function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: boolean): Column<ChangeRow>[] {
+  const amount = (
+    id: string,
+    header: string,
+    definition: string,
+    of: (row: ChangeRow) => number,
+  ): Column<ChangeRow> => ({
+    id,
+    header,
+    definition,
+    width: "74px",
+    numeric: true,
+    value: of,
+    cell: (row) => (
+      <span className={of(row) === 0 ? "muted" : undefined} title={formatExact(of(row), unit)}>
+        {formatValue(of(row), unit)}
+      </span>
+    ),
+  });
+  return [
+    {
+      id: "change",
+      header: "Change",
+      definition: "After minus before; red grew, blue shrank",
+      width: "112px",
+      numeric: true,
+      value: (row) => change(row, unit),
+      cell: (row) => {
+        const value = change(row, unit);
+        return (
+          <span
+            className="change"
+            data-kind={value > 0 ? "grew" : value < 0 ? "shrank" : undefined}
+            title={formatExact(value, unit)}
+          >
+            <i style={{ width: `${largest > 0 ? (50 * Math.abs(value)) / largest : 0}%` }} />
+            <span>{formatSigned(value, unit)}</span>
+          </span>
+        );
+      },
+    },
+    amount("before", "Before", "Live on the first side", (row) => row.before[unit]),
+    amount("after", "After", "Live on the second side", (row) => row.after[unit]),
+    ...(withSurvived
+      ? [
+          amount("survived", "Survived", "The very same blocks on both sides", (row) => row.survived?.[unit] ?? 0),
+          amount("born", "New", "Live on the second side only", (row) => row.born?.[unit] ?? 0),
+          amount("dead", "Dead", "Live on the first side only", (row) => row.dead?.[unit] ?? 0),
+        ]
+      : []),
+    {
+      id: "function",
+      header: "Allocated by",
+      definition: "Innermost function of the backtrace",
+      width: "minmax(180px, 2fr)",
+      value: (row) => (row.stack[0] ? frameName(row.stack[0]) : ""),
+      cell: (row) => (
+        <>
+          <span className="mono">{shortName(row.stack[0] ? frameName(row.stack[0]) : "unknown", 160)}</span>{" "}
+          <span className="muted">{location(row.stack[0]?.file, row.stack[0]?.line) ?? row.stack[0]?.module}</span>
+        </>
+      ),
+    },
+    {
+      id: "caller",
+      header: "Called from",
+      definition: "The next function of the backtrace",
+      width: "minmax(120px, 1.2fr)",
+      value: (row) => (row.stack[1] ? frameName(row.stack[1]) : ""),
+      cell: (row) => <span className="mono muted">{row.stack[1] ? shortName(frameName(row.stack[1]), 120) : ""}</span>,
+    },
+  ];
+}

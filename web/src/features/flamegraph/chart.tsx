@@ -1,0 +1,96 @@
+// Puts a renderer into the page: one renderer a mount, new trees and marks as they come.
+import { type KeyboardEvent, type Ref, useEffect, useImperativeHandle, useLayoutEffect, useRef } from "react";
+import type { Flamegraph } from "../../api/types.ts";
+import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
+import { formatPercent, formatValue } from "../../lib/format.ts";
+import { shortName } from "../../lib/names.ts";
+import { usePage } from "../../ui/page.ts";
+import { useTheme } from "../../ui/theme.ts";
+import { colorOf } from "./coloring.ts";
+import { makeD3Renderer } from "./d3-renderer.ts";
+import { type FlameHandlers, type FlameRenderer, rowElementId } from "./renderer.ts";
+
+export interface ChartHandle {
+  element: (row: number) => Element | null;
+}
+
+interface ChartProps extends FlameHandlers {
+  ref: Ref<ChartHandle>;
+  tree: FlameNode;
+  document: Flamegraph;
+  width: number;
+  matches: ReadonlySet<number> | undefined;
+  activeRow: number;
+  onKeyDown: (event: KeyboardEvent) => void;
+}
+
+export function Chart(props: ChartProps) {
+  const { tree, document, width, matches, activeRow } = props;
+  const { search } = usePage();
+  const theme = useTheme();
+  const host = useRef<HTMLDivElement>(null);
+  const renderer = useRef<FlameRenderer | null>(null);
+  const handlers = useRef<FlameHandlers>(props);
+  handlers.current = props;
+  const firstWidth = useRef(width);
+  const drawnWidth = useRef(width);
+
+  useImperativeHandle(props.ref, () => ({ element: (row) => renderer.current?.element(row) ?? null }), []);
+
+  useLayoutEffect(() => {
+    if (!host.current) return;
+    drawnWidth.current = firstWidth.current;
+    const made = makeD3Renderer(host.current, firstWidth.current, {
+      onZoom: (node) => handlers.current.onZoom(node),
+      onHover: (node, at) => handlers.current.onHover(node, at),
+      onMenu: (node, at) => handlers.current.onMenu(node, at),
+    });
+    renderer.current = made;
+    return () => {
+      renderer.current = null;
+      made.destroy();
+    };
+  }, []);
+
+  const downwards = !search.upwards;
+  const marks = { matches, selectedName: search.selected, activeRow };
+  const latestMarks = useRef(marks);
+  latestMarks.current = marks;
+
+  useLayoutEffect(() => {
+    renderer.current?.render(
+      tree,
+      {
+        downwards,
+        color: colorOf(tree, document, theme),
+        label: nodeName,
+        description: (node) =>
+          `${shortName(nodeName(node), 200)}, ${formatValue(node.value, document.unit)}, ${formatPercent(node.value / document.total)}`,
+      },
+      latestMarks.current,
+    );
+  }, [tree, document, downwards, theme]);
+
+  useEffect(() => {
+    renderer.current?.mark({ matches, selectedName: search.selected, activeRow });
+  }, [matches, search.selected, activeRow]);
+
+  useLayoutEffect(() => {
+    if (drawnWidth.current === width) return;
+    drawnWidth.current = width;
+    renderer.current?.resize(width);
+  }, [width]);
+
+  return (
+    <div
+      ref={host}
+      className="flame-chart"
+      role="tree"
+      aria-label={`Flame graph of ${document.metric} ${document.unit}`}
+      aria-activedescendant={rowElementId(activeRow)}
+      tabIndex={0}
+      data-searching={matches !== undefined || undefined}
+      onKeyDown={props.onKeyDown}
+    />
+  );
+}

@@ -1,0 +1,34 @@
+// The bar under the graph: the frame under the pointer or the keyboard, with its numbers.
+import type { Flamegraph } from "../../api/types.ts";
+import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
+import { formatExact, formatPercent, formatValue } from "../../lib/format.ts";
+import { location, shortName } from "../../lib/names.ts";
+
+interface DetailsProps {
+  node: FlameNode | undefined;
+  document: Flamegraph;
+  root: FlameNode;
+}
+
+export function Details({ node, document, root }: DetailsProps) {
+  if (!node) return <footer className="details" />;
+  const { frame } = node;
+  return (
+    <footer className="details">
+      <span className="details-name mono">{shortName(nodeName(node), 300)}</span>
+      {frame?.inlined && <span className="badge">inlined</span>}
+      <span className="muted">{[frame?.module, location(frame?.file, frame?.line)].filter(Boolean).join(" · ")}</span>
+      <span className="spring" />
+      <span title={formatExact(node.own, document.unit)}>
+        <span className="muted">self</span> {formatValue(node.own, document.unit)}
+      </span>
+      <span title={formatExact(node.value, document.unit)}>
+        <span className="muted">total</span> <b>{formatValue(node.value, document.unit)}</b>
+      </span>
+      <span title="of everything in this window and filter">{formatPercent(node.value / document.total)}</span>
+      {document.ancestors.length > 0 && (
+        <span title="of the zoomed frame">{formatPercent(node.value / root.value)} of shown</span>
+      )}
+    </footer>
+  );
+}

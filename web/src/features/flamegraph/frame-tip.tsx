@@ -1,0 +1,71 @@
+// What is under the pointer. Beside the frame, never over it; text only.
+import { useLayoutEffect, useRef } from "react";
+import { createPortal } from "react-dom";
+import type { Flamegraph } from "../../api/types.ts";
+import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
+import { formatExact, formatPercent } from "../../lib/format.ts";
+import { location } from "../../lib/names.ts";
+
+interface FrameTipProps {
+  node: FlameNode;
+  x: number;
+  y: number;
+  document: Flamegraph;
+  root: FlameNode;
+}
+
+export function FrameTip({ node, x, y, document, root }: FrameTipProps) {
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const { width, height } = element.getBoundingClientRect();
+    const left = x + 16 + width > window.innerWidth ? x - width - 12 : x + 16;
+    const top = y + 22 + height > window.innerHeight ? y - height - 14 : y + 22;
+    element.style.left = `${Math.max(4, left)}px`;
+    element.style.top = `${Math.max(4, top)}px`;
+  });
+  const { frame } = node;
+  return createPortal(
+    <div ref={box} className="frame-tip" role="presentation">
+      <div className="frame-tip-name mono">{nodeName(node)}</div>
+      {frame && (
+        <div className="muted">
+          {[frame.module ?? "unknown module", location(frame.file, frame.line), frame.inlined ? "inlined" : undefined]
+            .filter(Boolean)
+            .join(" · ")}
+        </div>
+      )}
+      <dl>
+        <div>
+          <dt>total</dt>
+          <dd>{formatExact(node.value, document.unit)}</dd>
+          <dd>{formatPercent(node.value / document.total)}</dd>
+        </div>
+        <div>
+          <dt>self</dt>
+          <dd>{formatExact(node.own, document.unit)}</dd>
+          <dd>{formatPercent(node.own / document.total)}</dd>
+        </div>
+        {node.parent && (
+          <div>
+            <dt>of caller</dt>
+            <dd />
+            <dd>{formatPercent(node.value / node.parent.value)}</dd>
+          </div>
+        )}
+        {root.parent === undefined && document.ancestors.length > 0 && (
+          <div>
+            <dt>of shown</dt>
+            <dd />
+            <dd>{formatPercent(node.value / root.value)}</dd>
+          </div>
+        )}
+      </dl>
+      <div className="muted">
+        {node.folded > 0 ? "Too narrow to draw: click to look closer" : "Click to zoom, right click for more"}
+      </div>
+    </div>,
+    globalThis.document.body,
+  );
+}

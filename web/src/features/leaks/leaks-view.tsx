@@ -1,0 +1,278 @@
+// What was never freed, by allocating backtrace, with a verdict and its reason.
+import { useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { documentQuery } from "../../api/queries.ts";
+import type { LeakSite, Leaks, VerdictKind } from "../../api/types.ts";
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatExact,
+  formatInstant,
+  formatPercent,
+  plural,
+} from "../../lib/format.ts";
+import { location, shortName } from "../../lib/names.ts";
+import { readPattern } from "../../lib/pattern.ts";
+import { frameName, stackText } from "../../lib/stack.ts";
+import { Button, Select, Share } from "../../ui/controls.tsx";
+import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { useFunctionMenu } from "../../ui/function-menu.ts";
+import { useCopy } from "../../ui/notice.tsx";
+import { usePage, useRequest } from "../../ui/page.ts";
+import { Stack } from "../../ui/stack.tsx";
+import { Answer, Empty } from "../../ui/states.tsx";
+import { Term } from "../../ui/term.tsx";
+import { VERDICT_TEXT, VerdictBadge } from "../../ui/verdict.tsx";
+
+const LIMIT = 2000;
+type Shown = VerdictKind | "all";
+
+export function LeaksView() {
+  const { subject, running } = usePage();
+  const request = useRequest();
+  const query = useQuery(documentQuery(subject, "leaks", { ...request.window, ...request.filters, limit: LIMIT }));
+  return (
+    <Answer query={query} what="the leaks">
+      {(leaks) =>
+        leaks.sites.length === 0 ? (
+          <Empty title={running ? "Nothing is live in this window" : "Nothing leaked in this window"}>
+            <p>Every block that was born in it and passes the filters has been freed.</p>
+            {leaks.suppressed.count > 0 && <p>{formatBytes(leaks.suppressed.bytes)} are suppressed.</p>}
+          </Empty>
+        ) : (
+          <Loaded leaks={leaks} />
+        )
+      }
+    </Answer>
+  );
+}
+
+function Loaded({ leaks }: { leaks: Leaks }) {
+  const { search, go, running } = usePage();
+  const copy = useCopy();
+  const functionMenu = useFunctionMenu();
+  const [shown, setShown] = useState<Shown>("all");
+  const pattern = useMemo(() => readPattern(search.q ?? ""), [search.q]);
+  const sites = useMemo(
+    () =>
+      leaks.sites.filter(
+        (site) =>
+          (shown === "all" || site.verdict.kind === shown) &&
+          (pattern.kind !== "valid" ||
+            site.stack.some((frame) => pattern.test(frameName(frame)) || pattern.test(frame.module ?? ""))),
+      ),
+    [leaks.sites, shown, pattern],
+  );
+  const columns = useMemo(() => columnsFor(leaks), [leaks]);
+  const selected = sites.find((site) => site.id === search.site) ?? sites[0];
+  const sort = search.sort ?? "bytes";
+  return (
+    <div className="split-view">
+      <div className="table-view">
+        <div className="view-bar">
+          <span data-testid="leaked">
+            <Term
+              definition={
+                running
+                  ? "Requested bytes of blocks that are live now; the program may still free them."
+                  : "Requested bytes of blocks that were still live when the recording ended, suppressed sites not included."
+              }
+            >
+              {running ? "Live so far" : "Leaked"}
+            </Term>{" "}
+            <b data-exact={leaks.leaked.bytes} title={formatExact(leaks.leaked.bytes, "bytes")}>
+              {formatBytes(leaks.leaked.bytes)}
+            </b>{" "}
+            <span className="muted">
+              ({formatCount(leaks.leaked.bytes)} bytes) in {plural(leaks.leaked.count, "block")},{" "}
+              {plural(leaks.total_sites, "site")}
+            </span>
+          </span>
+          {leaks.suppressed.count > 0 && (
+            <span className="muted">
+              <Term definition="Leaks that a suppression names; they are not in the sum.">suppressed</Term>{" "}
+              {formatBytes(leaks.suppressed.bytes)}
+            </span>
+          )}
+          {leaks.total_sites > leaks.sites.length && (
+            <span className="warn">
+              the largest {formatCount(leaks.sites.length)} sites of {formatCount(leaks.total_sites)} are listed; filter
+              to see others
+            </span>
+          )}
+          <span className="spring" />
+          <Select
+            label="Verdict"
+            value={shown}
+            choices={[
+              { value: "all", label: "all" },
+              ...(["growing", "bounded", "one_time", "unclear"] as const).map((kind) => ({
+                value: kind,
+                label: `${VERDICT_TEXT[kind].label} (${leaks.sites.filter((site) => site.verdict.kind === kind).length})`,
+              })),
+            ]}
+            onChange={(kind) => setShown(kind as Shown)}
+          />
+          <Button quiet onClick={() => copy(toTsv(columns, sites), plural(sites.length, "row"))}>
+            Copy table
+          </Button>
+        </div>
+        {sites.length === 0 ? (
+          <Empty title="No leak matches">
+            <p>Change the search or the choice of verdict.</p>
+          </Empty>
+        ) : (
+          <DataTable
+            label="Leaking sites"
+            rows={sites}
+            columns={columns}
+            rowKey={(site) => site.id}
+            sorting={{
+              by: "here",
+              column: sort.replace(/^-/, ""),
+              reversed: sort.startsWith("-"),
+              onSort: (column, reversed) => go({ sort: `${reversed ? "-" : ""}${column}` }, { replace: true }),
+            }}
+            isSelected={(site) => site.id === selected?.id}
+            isDimmed={(site) =>
+              search.selected !== undefined && !site.stack.some((frame) => frameName(frame) === search.selected)
+            }
+            onSelect={(site) => go({ site: site.id }, { replace: true })}
+            onOpen={(site) => go({ site: site.id }, { view: "sites" })}
+            menu={(site) => [
+              { label: "Open the site", hint: "Enter", run: () => go({ site: site.id }, { view: "sites" }) },
+              { label: "Copy stack", run: () => copy(stackText(site.stack), "the stack") },
+              ...(site.stack[0]
+                ? ([
+                    "separator",
+                    ...functionMenu({ name: frameName(site.stack[0]), ...site.stack[0], stack: site.stack }),
+                  ] as const)
+                : []),
+            ]}
+          />
+        )}
+      </div>
+      {selected && (
+        <aside className="side" aria-label="The selected leak">
+          <h2 className="mono">{shortName(selected.stack[0] ? frameName(selected.stack[0]) : selected.id, 160)}</h2>
+          <p>
+            <VerdictBadge verdict={selected.verdict} /> {selected.verdict.why}
+          </p>
+          <dl className="facts-list">
+            <div>
+              <dt>Leaked</dt>
+              <dd>{formatExact(selected.bytes, "bytes")}</dd>
+            </div>
+            <div>
+              <dt>Blocks</dt>
+              <dd>{formatCount(selected.count)}</dd>
+            </div>
+            <div>
+              <dt>First kept</dt>
+              <dd>{formatInstant(selected.first_ns)}</dd>
+            </div>
+            <div>
+              <dt>Last kept</dt>
+              <dd>{formatInstant(selected.last_ns)}</dd>
+            </div>
+            {selected.verdict.bytes_per_second > 0 && (
+              <div>
+                <dt>Grows by</dt>
+                <dd>{formatBytes(selected.verdict.bytes_per_second)}/s</dd>
+              </div>
+            )}
+          </dl>
+          <p>
+            <Button onClick={() => go({ site: selected.id }, { view: "sites" })}>Open the site</Button>
+          </p>
+          <Stack stack={selected.stack} label="Allocated by, innermost first" />
+        </aside>
+      )}
+    </div>
+  );
+}
+
+function columnsFor(leaks: Leaks): Column<LeakSite>[] {
+  const total = leaks.leaked.bytes;
+  return [
+    {
+      id: "bytes",
+      header: "Bytes",
+      definition: "Leaked bytes of the site",
+      width: "90px",
+      numeric: true,
+      value: (site) => site.bytes,
+      cell: (site) => <span title={formatExact(site.bytes, "bytes")}>{formatBytes(site.bytes)}</span>,
+    },
+    {
+      id: "share",
+      header: "%",
+      definition: "Part of all leaked bytes",
+      width: "80px",
+      numeric: true,
+      value: (site) => site.bytes / total,
+      cell: (site) => <Share part={site.bytes / total}>{formatPercent(site.bytes / total)}</Share>,
+    },
+    {
+      id: "count",
+      header: "Blocks",
+      definition: "Leaked blocks of the site",
+      width: "76px",
+      numeric: true,
+      value: (site) => site.count,
+      cell: (site) => formatCount(site.count),
+    },
+    {
+      id: "verdict",
+      header: "Verdict",
+      definition: "What the history of the site says; hover for the meaning",
+      width: "86px",
+      value: (site) => site.verdict.kind,
+      cell: (site) => (
+        <span className="verdict" data-kind={site.verdict.kind}>
+          {VERDICT_TEXT[site.verdict.kind].label}
+        </span>
+      ),
+    },
+    {
+      id: "function",
+      header: "Allocated by",
+      definition: "Innermost function of the stack",
+      width: "minmax(190px, 3fr)",
+      value: (site) => (site.stack[0] ? frameName(site.stack[0]) : site.id),
+      cell: (site) => (
+        <span className="mono">{shortName(site.stack[0] ? frameName(site.stack[0]) : site.id, 200)}</span>
+      ),
+    },
+    {
+      id: "caller",
+      header: "Called from",
+      definition: "The next function of the stack",
+      width: "minmax(120px, 1.4fr)",
+      value: (site) => (site.stack[1] ? frameName(site.stack[1]) : ""),
+      cell: (site) => (
+        <span className="mono muted">{site.stack[1] ? shortName(frameName(site.stack[1]), 160) : ""}</span>
+      ),
+    },
+    {
+      id: "place",
+      header: "Source",
+      definition: "Source line, else the module",
+      width: "minmax(80px, 1fr)",
+      value: (site) => location(site.stack[0]?.file, site.stack[0]?.line) ?? site.stack[0]?.module ?? "",
+      cell: (site) => (
+        <span className="muted">{location(site.stack[0]?.file, site.stack[0]?.line) ?? site.stack[0]?.module}</span>
+      ),
+    },
+    {
+      id: "last",
+      header: "Last kept",
+      definition: "Birth of the last block that leaked",
+      width: "84px",
+      numeric: true,
+      value: (site) => site.last_ns,
+      cell: (site) => formatDuration(site.last_ns),
+    },
+  ];
+}

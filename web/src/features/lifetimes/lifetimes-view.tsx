@@ -1,0 +1,218 @@
+// How long blocks live, against their size. A patch of the map filters every other view.
+import { useQuery } from "@tanstack/react-query";
+import { type KeyboardEvent, useMemo, useState } from "react";
+import { documentQuery } from "../../api/queries.ts";
+import type { Lifetimes } from "../../api/types.ts";
+import { formatBytes, formatCount, formatDuration, formatValue, plural } from "../../lib/format.ts";
+import { Button, Segmented } from "../../ui/controls.tsx";
+import { Histogram } from "../../ui/histogram.tsx";
+import { usePage, useRequest } from "../../ui/page.ts";
+import { Answer, Empty } from "../../ui/states.tsx";
+import { buildHeatMap, filtersOf, type HeatMap, ordered, type Patch, sumOf } from "./heat-map.ts";
+import "./lifetimes.css";
+
+export function LifetimesView() {
+  const { subject, search, go } = usePage();
+  const request = useRequest();
+  const unit = search.unit ?? "bytes";
+  const parameters = { ...request.window, ...request.filters };
+  const lifetimes = useQuery(documentQuery(subject, "lifetimes", parameters));
+  const sizes = useQuery(documentQuery(subject, "sizes", parameters));
+  return (
+    <div className="lifetimes-view">
+      <div className="view-bar">
+        <Segmented
+          label="Unit of lifetimes"
+          value={unit}
+          choices={[
+            { value: "bytes", label: "Bytes" },
+            { value: "count", label: "Blocks" },
+          ]}
+          onChange={(value) => go({ unit: value === "count" ? "count" : undefined })}
+        />
+        <span className="muted">
+          Blocks born in the window; those never freed count as living until the end of the recording.
+        </span>
+      </div>
+      <Answer query={lifetimes} what="the lifetimes">
+        {(document) => (
+          <div className="lifetimes-columns">
+            <HeatMapView document={document} unit={unit} />
+            <div>
+              <Histogram data={document.histogram} label="Lifetimes" formatClass={formatDuration} unit={unit} />
+              {sizes.data && (
+                <>
+                  <Histogram data={sizes.data.histogram} label="Sizes" formatClass={formatBytes} unit={unit} />
+                  <h3>Commonest sizes</h3>
+                  <table className="small-table">
+                    <thead>
+                      <tr>
+                        <th className="numeric">Size</th>
+                        <th className="numeric">Blocks</th>
+                        <th className="numeric">Bytes</th>
+                        <th />
+                      </tr>
+                    </thead>
+                    <tbody>
+                      {sizes.data.commonest.slice(0, 12).map(({ size, count }) => (
+                        <tr key={size}>
+                          <td className="numeric">{formatCount(size)} B</td>
+                          <td className="numeric">{formatCount(count)}</td>
+                          <td className="numeric">{formatBytes(size * count)}</td>
+                          <td>
+                            <Button
+                              quiet
+                              onClick={() =>
+                                go({ filters: { ...search.filters, min_size: String(size), max_size: String(size) } })
+                              }
+                            >
+                              Only these
+                            </Button>
+                          </td>
+                        </tr>
+                      ))}
+                    </tbody>
+                  </table>
+                </>
+              )}
+            </div>
+          </div>
+        )}
+      </Answer>
+    </div>
+  );
+}
+
+function HeatMapView({ document, unit }: { document: Lifetimes; unit: "bytes" | "count" }) {
+  const { search, go } = usePage();
+  const map = useMemo(() => buildHeatMap(document, unit), [document, unit]);
+  const [patch, setPatch] = useState<Patch | null>(null);
+  const [dragging, setDragging] = useState(false);
+  if (!map) {
+    return (
+      <Empty title="No block">
+        <p>Nothing was born in this window that passes the filters.</p>
+      </Empty>
+    );
+  }
+  const rows = map.values.length;
+  const columns = map.values[0]?.length ?? 0;
+  const at = patch ?? { row: 0, rowTo: 0, column: 0, columnTo: 0 };
+  const apply = () => {
+    if (patch)
+      go({ filters: { ...withoutSizeAndLifetime(search.filters), ...filtersOf(map, patch) }, root: undefined });
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const step: Record<string, [number, number]> = {
+      ArrowUp: [1, 0],
+      ArrowDown: [-1, 0],
+      ArrowLeft: [0, -1],
+      ArrowRight: [0, 1],
+    };
+    const move = step[event.key];
+    if (move) {
+      const rowTo = Math.min(rows - 1, Math.max(0, at.rowTo + move[0]));
+      const columnTo = Math.min(columns - 1, Math.max(0, at.columnTo + move[1]));
+      setPatch(event.shiftKey ? { ...at, rowTo, columnTo } : { row: rowTo, rowTo, column: columnTo, columnTo });
+    } else if (event.key === "Enter") apply();
+    else if (event.key === "Escape" && patch) setPatch(null);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const chosen = patch && ordered(patch);
+  const sum = patch && sumOf(map, patch);
+  return (
+    <section className="heat" aria-labelledby="heat-title">
+      <h3 id="heat-title">Size against lifetime</h3>
+      <div
+        className="heat-map"
+        role="group"
+        aria-label={`Heat map, ${rows} sizes by ${columns} lifetimes. ${patch ? describe(map, patch) : "Arrow keys choose a cell, with shift a patch, Enter filters."}`}
+        tabIndex={0}
+        style={{ gridTemplateColumns: `64px repeat(${columns}, minmax(0, 1fr))` }}
+        onKeyDown={onKeyDown}
+        onPointerUp={() => setDragging(false)}
+        onPointerLeave={() => setDragging(false)}
+      >
+        {map.values
+          .map((row, r) => ({ row, r }))
+          .reverse()
+          .map(({ row, r }) => (
+            <div key={map.sizes[r]} className="heat-row">
+              <span className="heat-label muted">
+                {r % Math.ceil(rows / 16) === 0 ? formatBytes(map.sizes[r] ?? 0) : ""}
+              </span>
+              {row.map((value, c) => (
+                <span
+                  key={map.lifetimes[c]}
+                  className="heat-cell"
+                  data-on={
+                    (chosen && r >= chosen.row && r <= chosen.rowTo && c >= chosen.column && c <= chosen.columnTo) ||
+                    undefined
+                  }
+                  title={cellText(map, r, c)}
+                  style={
+                    {
+                      "--heat": value > 0 ? `${12 + 88 * Math.sqrt(value / map.largest)}%` : "0%",
+                    } as React.CSSProperties
+                  }
+                  onPointerDown={(event) => {
+                    event.currentTarget.releasePointerCapture(event.pointerId);
+                    setDragging(true);
+                    setPatch({ row: r, rowTo: r, column: c, columnTo: c });
+                  }}
+                  onPointerEnter={() => {
+                    if (dragging && patch) setPatch({ ...patch, rowTo: r, columnTo: c });
+                  }}
+                />
+              ))}
+            </div>
+          ))}
+        <div className="heat-row">
+          <span className="heat-label" />
+          {map.values[0]?.map((_, c) => (
+            <span key={map.lifetimes[c]} className="heat-foot muted">
+              {c % Math.ceil(columns / 7) === 0 ? formatDuration(map.lifetimes[c] ?? 0) : ""}
+            </span>
+          ))}
+        </div>
+      </div>
+      <div className="heat-bar">
+        {patch && sum ? (
+          <>
+            <span>
+              {describe(map, patch)}: <b>{formatBytes(sum.bytes)}</b> in {plural(sum.count, "block")}
+            </span>
+            <Button onClick={apply}>Filter every view by it</Button>
+            <Button quiet onClick={() => setPatch(null)}>
+              Drop
+            </Button>
+          </>
+        ) : (
+          <span className="muted">
+            Drag over cells to choose a patch. Stronger is more {unit === "bytes" ? "bytes" : "blocks"}; the strongest
+            cell holds {formatValue(map.largest, unit)}.
+          </span>
+        )}
+      </div>
+    </section>
+  );
+}
+
+function withoutSizeAndLifetime<T extends Record<string, unknown>>(filters: T | undefined): Partial<T> {
+  const rest = { ...filters } as Partial<T>;
+  for (const name of ["min_size", "max_size", "min_lifetime", "max_lifetime"] as (keyof T)[]) delete rest[name];
+  return rest;
+}
+
+function cellText(map: HeatMap, row: number, column: number): string {
+  return `${describe(map, { row, rowTo: row, column, columnTo: column })}: ${formatCount(map.counts[row]?.[column] ?? 0)} blocks, ${formatBytes(map.bytes[row]?.[column] ?? 0)}`;
+}
+
+function describe(map: HeatMap, patch: Patch): string {
+  const { row, rowTo, column, columnTo } = ordered(patch);
+  const size = map.sizes[rowTo + 1];
+  const lifetime = map.lifetimes[columnTo + 1];
+  return `${formatBytes(map.sizes[row] ?? 0)}${size === undefined ? " and more" : ` to ${formatBytes(size)}`}, living ${formatDuration(map.lifetimes[column] ?? 0)}${lifetime === undefined ? " and longer" : ` to ${formatDuration(lifetime)}`}`;
+}

@@ -1,0 +1,253 @@
+// The first view: what was recorded, the numbers people quote, what to read first.
+import { useQuery } from "@tanstack/react-query";
+import type { MouseEvent } from "react";
+import { documentQuery } from "../../api/queries.ts";
+import type { Info } from "../../api/types.ts";
+import { formatCount, formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
+import { location, shortName } from "../../lib/names.ts";
+import { effectiveWindow } from "../../lib/search-params.ts";
+import { frameName } from "../../lib/stack.ts";
+import { Share } from "../../ui/controls.tsx";
+import { type GoOptions, usePage, useRequest } from "../../ui/page.ts";
+import { Empty } from "../../ui/states.tsx";
+import { Term } from "../../ui/term.tsx";
+import { VerdictBadge } from "../../ui/verdict.tsx";
+import { type Fact, factsOf } from "./facts.ts";
+import { findingsOf } from "./findings.ts";
+import { WindowFacts } from "./window-facts.tsx";
+import "./overview.css";
+
+const TOP = 8;
+
+export function OverviewView() {
+  const { info, subject, running, search } = usePage();
+  const request = useRequest();
+  const leaks = useQuery(documentQuery(subject, "leaks", { limit: 20 }));
+  const peak = useQuery(documentQuery(subject, "functions", { metric: "peak", limit: TOP }));
+  const temporary = useQuery(documentQuery(subject, "functions", { metric: "temporary", unit: "count", limit: 3 }));
+  const threads = useQuery(documentQuery(subject, "threads", {}));
+  const windowed = useQuery(documentQuery(subject, "functions", { ...request.metric, ...request.filters, limit: TOP }));
+  if (!info) return null;
+  if (info.allocations.count === 0) {
+    return (
+      <Empty title="This recording holds no allocation">
+        <p>
+          The program made none while it was recorded, or recording was off
+          {info.captures.length === 0 ? ": no capture was started" : ""}. Check <code>TRACEHOUND_START</code>, and that
+          the program is not linked statically.
+        </p>
+        <p>
+          <code>{info.process.arguments.join(" ")}</code>
+        </p>
+      </Empty>
+    );
+  }
+  const findings = findingsOf({
+    info,
+    leaks: leaks.data,
+    peak: peak.data,
+    temporary: temporary.data,
+    threads: threads.data,
+  });
+  return (
+    <div className="overview">
+      <section aria-label="The numbers people quote">
+        <h2 className="visually-hidden">The numbers people quote</h2>
+        <dl className="facts">
+          {factsOf(info, leaks.data, running).map((fact) => (
+            <FactTile key={fact.id} fact={fact} />
+          ))}
+        </dl>
+      </section>
+      {effectiveWindow(search) && <WindowFacts />}
+      <div className="overview-columns">
+        <section aria-labelledby="findings">
+          <h2 id="findings">Worth reading first</h2>
+          <ol className="findings">
+            {findings.map((finding) => (
+              <li key={finding.id} data-tone={finding.tone}>
+                <PageLink patch={finding.search} view={finding.view}>
+                  {finding.title}
+                </PageLink>
+                <p>{finding.text}</p>
+              </li>
+            ))}
+            {findings.length === 0 && <li className="muted">Nothing stands out.</li>}
+          </ol>
+        </section>
+        <section aria-labelledby="top-functions">
+          <h2 id="top-functions">
+            Who holds it{" "}
+            <span className="muted">
+              {windowed.data ? `${windowed.data.metric}, ${formatValue(windowed.data.total, windowed.data.unit)}` : ""}
+            </span>
+          </h2>
+          <table className="small-table">
+            <thead>
+              <tr>
+                <th className="numeric">Flat</th>
+                <th className="numeric">%</th>
+                <th>Function</th>
+              </tr>
+            </thead>
+            <tbody>
+              {windowed.data?.rows.map((row) => (
+                <tr key={row.id}>
+                  <td className="numeric">{formatValue(row.flat, windowed.data?.unit ?? "bytes")}</td>
+                  <td className="numeric">
+                    <Share part={row.flat / (windowed.data?.total || 1)}>
+                      {formatPercent(row.flat / (windowed.data?.total || 1))}
+                    </Share>
+                  </td>
+                  <td>
+                    <PageLink patch={{ selected: row.name }} view="flamegraph">
+                      <span className="mono">{shortName(row.name, 70)}</span>
+                    </PageLink>{" "}
+                    <span className="muted">{location(row.file, row.line) ?? row.module}</span>
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </section>
+        <section aria-labelledby="top-leaks">
+          <h2 id="top-leaks">
+            {running ? "Live now, by site" : "Never freed, by site"}{" "}
+            <span className="muted">{leaks.data ? formatValue(leaks.data.leaked.bytes, "bytes") : ""}</span>
+          </h2>
+          <table className="small-table">
+            <thead>
+              <tr>
+                <th className="numeric">Bytes</th>
+                <th className="numeric">Blocks</th>
+                <th>Verdict</th>
+                <th>Allocated by</th>
+              </tr>
+            </thead>
+            <tbody>
+              {leaks.data?.sites.slice(0, TOP).map((site) => (
+                <tr key={site.id}>
+                  <td className="numeric">{formatValue(site.bytes, "bytes")}</td>
+                  <td className="numeric">{formatCount(site.count)}</td>
+                  <td>
+                    <VerdictBadge verdict={site.verdict} />
+                  </td>
+                  <td>
+                    <PageLink patch={{ site: site.id }} view="leaks">
+                      <span className="mono">{shortName(site.stack[0] ? frameName(site.stack[0]) : site.id, 60)}</span>
+                    </PageLink>{" "}
+                    <span className="muted">
+                      {location(site.stack[0]?.file, site.stack[0]?.line) ?? site.stack[0]?.module}
+                    </span>
+                  </td>
+                </tr>
+              ))}
+              {leaks.data?.sites.length === 0 && (
+                <tr>
+                  <td colSpan={4} className="muted">
+                    Everything was freed.
+                  </td>
+                </tr>
+              )}
+            </tbody>
+          </table>
+        </section>
+        <section aria-labelledby="what">
+          <h2 id="what">What was recorded</h2>
+          <Process info={info} />
+        </section>
+      </div>
+    </div>
+  );
+}
+
+function FactTile({ fact }: { fact: Fact }) {
+  const value = (
+    <span className="fact-value" data-tone={fact.tone} title={fact.exact}>
+      {fact.value}
+    </span>
+  );
+  return (
+    <div className="fact" data-fact={fact.id}>
+      <dt>
+        <Term definition={`${fact.definition}\n${fact.exact}`}>{fact.label}</Term>
+      </dt>
+      <dd>
+        {fact.link ? (
+          <PageLink patch={fact.link.search} view={fact.link.view}>
+            {value}
+          </PageLink>
+        ) : (
+          value
+        )}
+        {fact.note && <span className="fact-note">{fact.note}</span>}
+      </dd>
+    </div>
+  );
+}
+
+interface PageLinkProps {
+  patch: Parameters<ReturnType<typeof usePage>["go"]>[0];
+  view: NonNullable<GoOptions["view"]>;
+  children: React.ReactNode;
+}
+
+function PageLink({ patch, view, children }: PageLinkProps) {
+  const { href, go } = usePage();
+  const follow = (event: MouseEvent) => {
+    if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
+    event.preventDefault();
+    go(patch, { view });
+  };
+  return (
+    <a href={href(patch, { view })} onClick={follow}>
+      {children}
+    </a>
+  );
+}
+
+function Process({ info }: { info: Info }) {
+  const { process } = info;
+  return (
+    <>
+      <dl className="facts-list">
+        <div>
+          <dt>Command</dt>
+          <dd className="mono wrap">
+            {process.arguments.length > 0 ? process.arguments.join(" ") : process.executable}
+          </dd>
+        </div>
+        <div>
+          <dt>Executable</dt>
+          <dd className="mono wrap">{process.executable}</dd>
+        </div>
+        <div>
+          <dt>Process</dt>
+          <dd>
+            {process.pid}, child of {process.parent_pid}
+          </dd>
+        </div>
+        <div>
+          <dt>Started</dt>
+          <dd>{process.started_at.replace("T", " ").replace(/\.\d+/, "").replace("Z", " UTC")}</dd>
+        </div>
+        <div>
+          <dt>Events</dt>
+          <dd>
+            {formatCount(info.events.alloc)} allocations, {formatCount(info.events.free)} frees,{" "}
+            {formatCount(info.events.realloc)} reallocs
+          </dd>
+        </div>
+      </dl>
+      {info.remarks.length > 0 && (
+        <ul className="remarks">
+          {info.remarks.map((remark) => (
+            <li key={`${remark.t_ns} ${remark.topic}`}>
+              <span className="muted">{formatInstant(remark.t_ns)}</span> {remark.text}
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,196 @@
+// Allocating backtraces, one a row; an open one has a page of its own.
+import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { getJson } from "../../api/client.ts";
+import type { SiteRow, Sites } from "../../api/types.ts";
+import { formatBytes, formatCount, formatExact, formatValue } from "../../lib/format.ts";
+import { location, shortName } from "../../lib/names.ts";
+import { readPattern, serverPattern } from "../../lib/pattern.ts";
+import { Button, Segmented } from "../../ui/controls.tsx";
+import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { useFunctionMenu } from "../../ui/function-menu.ts";
+import { useCopy } from "../../ui/notice.tsx";
+import { usePage, useRequest } from "../../ui/page.ts";
+import { Sparkline } from "../../ui/sparkline.tsx";
+import { Answer, Empty } from "../../ui/states.tsx";
+import { SitePage } from "./site-page.tsx";
+
+const PAGE = 200;
+const SORTABLE = ["live", "allocated", "freed", "leaked", "at_peak", "temporary"] as const;
+type SortName = (typeof SORTABLE)[number];
+
+export function SitesView() {
+  const { search } = usePage();
+  return search.site ? <SitePage key={search.site} site={search.site} /> : <SiteList />;
+}
+
+function SiteList() {
+  const { search, subject, go } = usePage();
+  const request = useRequest();
+  const copy = useCopy();
+  const functionMenu = useFunctionMenu();
+  const unit = search.unit ?? "bytes";
+  const sort = SORTABLE.find((known) => known === search.sort) ?? "live";
+  const pattern = readPattern(search.q ?? "");
+  const parameters = {
+    ...request.window,
+    ...request.filters,
+    sort,
+    unit,
+    search: pattern.kind === "valid" ? serverPattern(pattern.text) : undefined,
+    limit: PAGE,
+  };
+  const query = useInfiniteQuery({
+    queryKey: [subject.recording, "sites pages", parameters, subject.revision],
+    queryFn: ({ pageParam, signal }) =>
+      getJson<Sites>(
+        `recordings/${encodeURIComponent(subject.recording)}/sites`,
+        { ...parameters, offset: pageParam },
+        signal,
+      ),
+    initialPageParam: 0,
+    getNextPageParam: (last, pages) => {
+      const have = pages.reduce((sum, page) => sum + page.sites.length, 0);
+      return have < last.total_sites && last.sites.length > 0 ? have : undefined;
+    },
+    placeholderData: keepPreviousData,
+  });
+  const first = query.data?.pages[0];
+  const sites = useMemo(() => query.data?.pages.flatMap((page) => page.sites) ?? [], [query.data]);
+  const columns = useMemo(() => columnsFor(unit), [unit]);
+  const open = (site: SiteRow) => go({ site: site.id });
+
+  return (
+    <div className="table-view">
+      <div className="view-bar">
+        <Segmented
+          label="Unit of sites"
+          value={unit}
+          choices={[
+            { value: "bytes", label: "Bytes" },
+            { value: "count", label: "Blocks" },
+          ]}
+          onChange={(value) => go({ unit: value === "count" ? "count" : undefined })}
+        />
+        {first && <span className="muted">{formatCount(first.total_sites)} sites with an event in this window</span>}
+        <span className="spring" />
+        <Button
+          quiet
+          onClick={() => copy(toTsv(columns, sites), `${sites.length} rows`)}
+          title="Rows that are loaded, tab separated"
+        >
+          Copy table
+        </Button>
+      </div>
+      <Answer query={{ ...query, data: first }} what="the sites">
+        {() =>
+          sites.length === 0 ? (
+            <Empty title="No site">
+              <p>Nothing was allocated or freed in this window that passes the filters and the search.</p>
+            </Empty>
+          ) : (
+            <DataTable
+              label="Sites"
+              rows={sites}
+              columns={columns}
+              rowKey={(site) => site.id}
+              total={first?.total_sites ?? sites.length}
+              sorting={{
+                by: "server",
+                column: sort,
+                sortable: SORTABLE,
+                onSort: (column) => go({ sort: column === "live" ? undefined : column }, { replace: true }),
+              }}
+              isSelected={(site) =>
+                site.function !== null && site.function !== undefined && site.function === search.selected
+              }
+              onOpen={open}
+              menu={(site) => [
+                { label: "Open the site", hint: "Enter", run: () => open(site) },
+                { label: "Its allocations", run: () => go({ site: site.id }, { view: "allocations" }) },
+                ...(site.function
+                  ? ([
+                      "separator",
+                      ...functionMenu({ name: site.function, module: site.module, file: site.file }),
+                    ] as const)
+                  : []),
+              ]}
+              onNearEnd={() => {
+                if (query.hasNextPage && !query.isFetchingNextPage) void query.fetchNextPage();
+              }}
+            />
+          )
+        }
+      </Answer>
+    </div>
+  );
+}
+
+const AMOUNT_TEXT: Record<SortName, { header: string; definition: string }> = {
+  live: { header: "Live", definition: "Live at the end of the window" },
+  allocated: { header: "Allocated", definition: "Born in the window" },
+  freed: { header: "Freed", definition: "Died in the window" },
+  leaked: { header: "Leaked", definition: "Born in the window and never freed" },
+  at_peak: { header: "At peak", definition: "Live when live bytes were highest" },
+  temporary: { header: "Temporary", definition: "Born in the window and freed again at once" },
+};
+
+function columnsFor(unit: "bytes" | "count"): Column<SiteRow>[] {
+  const amount = (id: SortName): Column<SiteRow> => ({
+    id,
+    header: AMOUNT_TEXT[id].header,
+    definition: AMOUNT_TEXT[id].definition,
+    width: "84px",
+    numeric: true,
+    value: (site) => site[id][unit],
+    cell: (site) => (
+      <span
+        className={site[id][unit] === 0 ? "muted" : undefined}
+        title={`${formatExact(site[id].bytes, "bytes")}, ${formatExact(site[id].count, "count")}`}
+      >
+        {formatValue(site[id][unit], unit)}
+      </span>
+    ),
+  });
+  return [
+    amount("live"),
+    amount("allocated"),
+    amount("freed"),
+    amount("leaked"),
+    amount("at_peak"),
+    amount("temporary"),
+    {
+      id: "trend",
+      header: "Live over the window",
+      definition: "Live bytes at 32 instants of the window",
+      width: "120px",
+      cell: (site) => <Sparkline values={site.trend} />,
+    },
+    {
+      id: "function",
+      header: "Allocated by",
+      definition: "Innermost function of the backtrace that is not a wrapper of the allocator",
+      width: "minmax(200px, 3fr)",
+      value: (site) => site.function ?? site.id,
+      cell: (site) => <span className="mono">{shortName(site.function ?? site.id, 200)}</span>,
+    },
+    {
+      id: "place",
+      header: "Source",
+      definition: "Source line, else the module",
+      width: "minmax(90px, 1fr)",
+      value: (site) => location(site.file, site.line) ?? site.module ?? "",
+      cell: (site) => <span className="muted">{location(site.file, site.line) ?? site.module}</span>,
+    },
+    {
+      id: "mean",
+      header: "Mean size",
+      definition: "Bytes a block of those born in the window",
+      width: "80px",
+      numeric: true,
+      value: (site) => (site.allocated.count > 0 ? site.allocated.bytes / site.allocated.count : 0),
+      cell: (site) =>
+        site.allocated.count > 0 ? formatBytes(Math.round(site.allocated.bytes / site.allocated.count)) : "",
+    },
+  ];
+}

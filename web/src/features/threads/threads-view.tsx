@@ -1,0 +1,217 @@
+// Who allocates, and who frees whose blocks.
+import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { documentQuery } from "../../api/queries.ts";
+import type { Thread, Threads } from "../../api/types.ts";
+import { formatCount, formatDuration, formatExact, formatPercent, formatValue } from "../../lib/format.ts";
+import { Button, Segmented } from "../../ui/controls.tsx";
+import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { useCopy } from "../../ui/notice.tsx";
+import { usePage, useRequest } from "../../ui/page.ts";
+import { Answer, Empty } from "../../ui/states.tsx";
+import { buildMatrix } from "./matrix.ts";
+import "./threads.css";
+
+export function ThreadsView() {
+  const { subject } = usePage();
+  const request = useRequest();
+  const query = useQuery(documentQuery(subject, "threads", { ...request.window, ...request.filters }));
+  return (
+    <Answer query={query} what="the threads">
+      {(threads) =>
+        threads.threads.length === 0 ? (
+          <Empty title="No thread">
+            <p>No thread made an event in this recording.</p>
+          </Empty>
+        ) : (
+          <Loaded threads={threads} />
+        )
+      }
+    </Answer>
+  );
+}
+
+function Loaded({ threads }: { threads: Threads }) {
+  const { search, go } = usePage();
+  const copy = useCopy();
+  const unit = search.unit ?? "bytes";
+  const columns = useMemo(() => columnsFor(unit), [unit]);
+  const sort = search.sort ?? "allocated";
+  const only = (thread: Thread) => go({ filters: { ...search.filters, thread: String(thread.id) }, root: undefined });
+  return (
+    <div className="threads-view">
+      <div className="table-view">
+        <div className="view-bar">
+          <Segmented
+            label="Unit of threads"
+            value={unit}
+            choices={[
+              { value: "bytes", label: "Bytes" },
+              { value: "count", label: "Blocks" },
+            ]}
+            onChange={(value) => go({ unit: value === "count" ? "count" : undefined })}
+          />
+          <span className="muted">{formatCount(threads.threads.length)} threads</span>
+          <span className="spring" />
+          <Button quiet onClick={() => copy(toTsv(columns, threads.threads), `${threads.threads.length} rows`)}>
+            Copy table
+          </Button>
+        </div>
+        <DataTable
+          label="Threads"
+          rows={threads.threads}
+          columns={columns}
+          rowKey={(thread) => String(thread.id)}
+          sorting={{
+            by: "here",
+            column: sort.replace(/^-/, ""),
+            reversed: sort.startsWith("-"),
+            onSort: (column, reversed) => go({ sort: `${reversed ? "-" : ""}${column}` }, { replace: true }),
+          }}
+          isSelected={(thread) => search.filters?.thread === String(thread.id)}
+          onOpen={only}
+          menu={(thread) => [
+            { label: "Only blocks that this thread allocated", hint: "Enter", run: () => only(thread) },
+            {
+              label: "Its flame graph",
+              run: () =>
+                go(
+                  { filters: { ...search.filters, thread: String(thread.id) }, root: undefined },
+                  { view: "flamegraph" },
+                ),
+            },
+            { label: "Copy name", run: () => copy(thread.name, "the thread's name") },
+          ]}
+        />
+      </div>
+      <Matrix threads={threads} unit={unit} />
+    </div>
+  );
+}
+
+function Matrix({ threads, unit }: { threads: Threads; unit: "bytes" | "count" }) {
+  const matrix = useMemo(() => buildMatrix(threads, unit), [threads, unit]);
+  if (matrix.total === 0) return null;
+  return (
+    <section className="matrix" aria-labelledby="matrix-title">
+      <h2 id="matrix-title">
+        Who frees whose <span className="muted">{formatPercent(matrix.across / matrix.total)} across threads</span>
+      </h2>
+      <div className="matrix-scroll">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">
+                <span className="muted">allocated by ↓ freed by →</span>
+              </th>
+              {matrix.names.map((name, i) => (
+                <th key={matrix.ids[i]} scope="col" className="numeric" title={name}>
+                  {name}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {matrix.cells.map((row, i) => (
+              <tr key={matrix.ids[i]}>
+                <th scope="row">{matrix.names[i]}</th>
+                {row.map((value, j) => (
+                  <td
+                    key={matrix.ids[j]}
+                    className="numeric"
+                    data-own={i === j || undefined}
+                    title={`${formatExact(value, unit)} of ${matrix.names[i]}, freed by ${matrix.names[j]}`}
+                    style={{
+                      background:
+                        value > 0
+                          ? `color-mix(in oklab, var(--${i === j ? "live" : "warn-fill"}) ${8 + 40 * Math.sqrt(value / matrix.largest)}%, transparent)`
+                          : undefined,
+                    }}
+                  >
+                    {value > 0 ? formatValue(value, unit) : ""}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {matrix.leftOut > 0 && (
+        <p className="muted">
+          {formatCount(matrix.leftOut)} threads with fewer frees are left out of the matrix; the table has them.
+        </p>
+      )}
+    </section>
+  );
+}
+
+function columnsFor(unit: "bytes" | "count"): Column<Thread>[] {
+  const amount = (
+    id: "allocated" | "freed" | "live" | "leaked" | "temporary",
+    header: string,
+    definition: string,
+  ): Column<Thread> => ({
+    id,
+    header,
+    definition,
+    width: "90px",
+    numeric: true,
+    value: (thread) => thread[id][unit],
+    cell: (thread) => (
+      <span title={`${formatExact(thread[id].bytes, "bytes")}, ${formatExact(thread[id].count, "count")}`}>
+        {formatValue(thread[id][unit], unit)}
+      </span>
+    ),
+  });
+  return [
+    {
+      id: "name",
+      header: "Thread",
+      definition: "Last known name",
+      width: "minmax(140px, 2fr)",
+      value: (thread) => thread.name,
+      cell: (thread) => <span className="mono">{thread.name || `thread ${thread.id}`}</span>,
+    },
+    {
+      id: "id",
+      header: "Id",
+      definition: "Number in the recording, from 1",
+      width: "52px",
+      numeric: true,
+      value: (thread) => thread.id,
+      cell: (thread) => thread.id,
+    },
+    {
+      id: "os",
+      header: "Kernel id",
+      definition: "The kernel's thread id",
+      width: "82px",
+      numeric: true,
+      value: (thread) => thread.os_thread,
+      cell: (thread) => thread.os_thread,
+    },
+    amount("allocated", "Allocated", "Born in the window"),
+    amount("freed", "Freed", "Freed by this thread in the window"),
+    amount("live", "Live", "Of those that it bore, live at the end of the window"),
+    amount("leaked", "Leaked", "Born in the window and never freed"),
+    amount("temporary", "Temporary", "Born in the window and freed again at once"),
+    {
+      id: "start",
+      header: "First event",
+      definition: "When its first event was",
+      width: "92px",
+      numeric: true,
+      value: (thread) => thread.started_ns,
+      cell: (thread) => formatDuration(thread.started_ns),
+    },
+    {
+      id: "end",
+      header: "Ended",
+      definition: "When it ended, if that was seen",
+      width: "92px",
+      numeric: true,
+      value: (thread) => thread.ended_ns ?? Number.MAX_SAFE_INTEGER,
+      cell: (thread) => (thread.ended_ns == null ? "" : formatDuration(thread.ended_ns)),
+    },
+  ];
+}

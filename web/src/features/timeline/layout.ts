@@ -1,0 +1,121 @@
+// The timeline without a browser: where an instant is drawn, what the columns say, what keys and wheels change.
+import type { Series, SeriesName, Timeline } from "../../api/types.ts";
+import { formatInstant } from "../../lib/format.ts";
+import { clampWindow, panWindow, type Window, zoomWindow } from "../../lib/time.ts";
+
+/** Maps instants to pixels: `left` is where `shown.from` is drawn, `width` the length of `shown`. */
+export interface Scale {
+  shown: Window;
+  left: number;
+  width: number;
+}
+
+export function toPixel(scale: Scale, ns: number): number {
+  return scale.left + ((ns - scale.shown.from) / (scale.shown.to - scale.shown.from)) * scale.width;
+}
+
+/** Whole nanoseconds, never outside of what is shown. */
+export function toInstant(scale: Scale, pixel: number): number {
+  const part = Math.min(1, Math.max(0, (pixel - scale.left) / scale.width));
+  return Math.round(scale.shown.from + part * (scale.shown.to - scale.shown.from));
+}
+
+/** Nanoseconds under one pixel: how finely instants need to be written. */
+export function resolution(scale: Scale): number {
+  return Math.max(1, (scale.shown.to - scale.shown.from) / Math.max(1, scale.width));
+}
+
+/** The part of a window that is visible, in pixels; `undefined` if none is. */
+export function toSpan(scale: Scale, window: Window): { left: number; width: number } | undefined {
+  const left = Math.max(scale.left, toPixel(scale, window.from));
+  const right = Math.min(scale.left + scale.width, toPixel(scale, window.to));
+  return right > left ? { left, width: right - left } : undefined;
+}
+
+export function findSeries(timeline: Timeline, name: SeriesName, thread?: number): Series | undefined {
+  return timeline.series.find((s) => s.name === name && (thread === undefined || s.thread === thread));
+}
+
+/** The column that covers an instant. */
+export function columnAt(timeline: Timeline, ns: number): number {
+  const starts = timeline.t_ns;
+  let low = 0;
+  let high = starts.length - 1;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if ((starts[middle] ?? 0) <= ns) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+/** Times for a stepped curve: every column's start, and the end of the last. */
+export function stepTimes(timeline: Timeline): number[] {
+  return [...timeline.t_ns, timeline.to_ns];
+}
+
+/** Values for a stepped curve over {@link stepTimes}. */
+export function stepValues(values: readonly (number | null)[]): (number | null)[] {
+  return [...values, values.at(-1) ?? null];
+}
+
+/** What changes in the URL's state. */
+export interface Change {
+  window?: Window | undefined;
+  shown?: Window | undefined;
+  at?: number | undefined;
+}
+
+interface KeyState {
+  shown: Window;
+  window: Window | undefined;
+  at: number | undefined;
+  endNs: number;
+}
+
+/** Arrows move what is chosen, with shift they move its end; plus and minus zoom; `undefined`: not our key. */
+export function keyChange(key: string, shift: boolean, state: KeyState): Change | undefined {
+  const { shown, window, at, endNs } = state;
+  const step = Math.max(1, Math.round((shown.to - shown.from) / 50));
+  const middle = at ?? (window ? (window.from + window.to) / 2 : (shown.from + shown.to) / 2);
+  switch (key) {
+    case "ArrowLeft":
+    case "ArrowRight": {
+      const delta = key === "ArrowLeft" ? -step : step;
+      if (shift) {
+        const base = window ?? { from: at ?? shown.from, to: (at ?? shown.from) + step };
+        return {
+          window: clampWindow({ from: base.from, to: Math.max(base.from + step, base.to + delta) }, endNs),
+          at: undefined,
+        };
+      }
+      if (window) return { window: panWindow(window, delta, endNs) };
+      return { at: Math.round(Math.min(endNs, Math.max(0, (at ?? shown.to) + delta))) };
+    }
+    case "+":
+    case "=":
+      return { shown: zoomWindow(shown, middle, 0.5, endNs) };
+    case "-":
+      return { shown: zoomWindow(shown, middle, 2, endNs) };
+    case "0":
+      return { shown: undefined };
+    case "Escape":
+      return window || at !== undefined ? { window: undefined, at: undefined } : undefined;
+    default:
+      return undefined;
+  }
+}
+
+/** Shows less or more about an instant, or moves sideways. */
+export function wheelChange(shown: Window, about: number, deltaX: number, deltaY: number, endNs: number): Window {
+  if (Math.abs(deltaX) > Math.abs(deltaY)) {
+    return panWindow(shown, ((shown.to - shown.from) * deltaX) / 800, endNs);
+  }
+  return zoomWindow(shown, about, Math.exp(Math.max(-300, Math.min(300, deltaY)) / 500), endNs);
+}
+
+/** `1.20 s – 3.40 s`. */
+export function windowText(window: Window): string {
+  const step = Math.max(1, (window.to - window.from) / 100);
+  return `${formatInstant(window.from, step)} – ${formatInstant(window.to, step)}`;
+}

@@ -1,0 +1,357 @@
+// The timeline over every view: tracks, the brush, committed windows, instants.
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { type KeyboardEvent, type PointerEvent, useEffect, useMemo, useRef, useState } from "react";
+import { documentQuery } from "../../api/queries.ts";
+import type { Timeline as TimelineDocument } from "../../api/types.ts";
+import { formatDuration, formatInstant } from "../../lib/format.ts";
+import { clampWindow, panWindow, type Window } from "../../lib/time.ts";
+import { Button } from "../../ui/controls.tsx";
+import { usePage, useRequest } from "../../ui/page.ts";
+import { Failure } from "../../ui/states.tsx";
+import { AXIS_WIDTH, EDGE, TimeChart } from "../../ui/time-chart.tsx";
+import { useWidth } from "../../ui/use-size.ts";
+import { Crumbs } from "./crumbs.tsx";
+import { keyChange, resolution, type Scale, toInstant, toPixel, toSpan, wheelChange } from "./layout.ts";
+import { Readout } from "./readout.tsx";
+import { buildTracks } from "./tracks.ts";
+import "./timeline.css";
+
+type Drag =
+  | { kind: "brush"; anchor: number; moved: boolean; startX: number }
+  | { kind: "pan"; startX: number; shown: Window }
+  | { kind: "from" | "to"; other: number }
+  | { kind: "a" | "b" };
+
+export function Timeline() {
+  const page = usePage();
+  const { search, endNs, go } = page;
+  const { filters } = useRequest();
+  const host = useRef<HTMLDivElement>(null);
+  const surface = useRef<HTMLDivElement>(null);
+  const width = useWidth(host);
+  const drag = useRef<Drag | null>(null);
+  const [hover, setHover] = useState<number | null>(null);
+  const [brush, setBrush] = useState<Window | null>(null);
+
+  const committed = search.zoom?.at(-1);
+  const whole: Window = useMemo(() => ({ from: 0, to: Math.max(1, endNs) }), [endNs]);
+  const shown = search.shown ?? committed ?? whole;
+  const scale: Scale = { shown, left: AXIS_WIDTH, width: Math.max(1, width - AXIS_WIDTH - EDGE) };
+  const followsEnd = search.shown === undefined && committed === undefined;
+
+  const series = ["live_bytes", "rss", "alloc_rate", "free_rate"];
+  if (search.tracks?.includes("count")) series.push("live_count");
+  if (search.tracks?.includes("threads")) series.push("thread_rate");
+  const query = useQuery({
+    ...documentQuery(page.subject, "timeline", {
+      ...(followsEnd && !page.paused ? {} : { from: shown.from, to: shown.to }),
+      ...filters,
+      series: series.join(","),
+      points: Math.max(50, Math.min(2000, Math.floor(scale.width / 100) * 100)),
+    }),
+    placeholderData: keepPreviousData,
+    enabled: width > 0,
+  });
+  // The peak of the chosen window, exact, while the curves may show more than it.
+  const windowed = useQuery({
+    ...documentQuery(page.subject, "timeline", { ...search.window, ...filters, series: "live_bytes", points: 1 }),
+    enabled: search.window !== undefined,
+  });
+  const peak = (search.window && windowed.data?.peak) ?? query.data?.peak;
+  const tracks = useMemo(() => (query.data ? buildTracks(query.data) : []), [query.data]);
+
+  const window = brush ?? search.window;
+  const send = useThrottled((next: Window) => go({ window: next, at: undefined }, { replace: true }), 90);
+
+  const instantAt = (clientX: number) => toInstant(scale, clientX - (host.current?.getBoundingClientRect().left ?? 0));
+
+  const onPointerDown = (event: PointerEvent<HTMLDivElement>) => {
+    if (event.button !== 0) return;
+    const grip = event.target instanceof HTMLElement ? event.target.dataset["grip"] : undefined;
+    const t = instantAt(event.clientX);
+    if (grip === "from" && window) drag.current = { kind: "from", other: window.to };
+    else if (grip === "to" && window) drag.current = { kind: "to", other: window.from };
+    else if (grip === "a" || grip === "b") drag.current = { kind: grip };
+    else if (event.shiftKey) drag.current = { kind: "pan", startX: event.clientX, shown };
+    else drag.current = { kind: "brush", anchor: t, moved: false, startX: event.clientX };
+    event.currentTarget.setPointerCapture(event.pointerId);
+  };
+
+  const onPointerMove = (event: PointerEvent<HTMLDivElement>) => {
+    const t = instantAt(event.clientX);
+    setHover(t);
+    const now = drag.current;
+    if (!now) return;
+    if (now.kind === "brush") {
+      if (!now.moved && Math.abs(event.clientX - now.startX) < 3) return;
+      if (!now.moved) {
+        // One entry in the history for the whole gesture; what follows replaces it.
+        now.moved = true;
+        const first = ordered(now.anchor, t, endNs);
+        setBrush(first);
+        go({ window: first, at: undefined });
+        return;
+      }
+      const next = ordered(now.anchor, t, endNs);
+      setBrush(next);
+      send(next);
+    } else if (now.kind === "from" || now.kind === "to") {
+      const next = ordered(now.other, t, endNs);
+      setBrush(next);
+      send(next);
+    } else if (now.kind === "pan") {
+      const delta = ((now.startX - event.clientX) / scale.width) * (now.shown.to - now.shown.from);
+      go({ shown: panWindow(now.shown, delta, endNs) }, { replace: true });
+    } else {
+      go({ [now.kind]: t }, { replace: true });
+    }
+  };
+
+  const onPointerUp = (event: PointerEvent<HTMLDivElement>) => {
+    const now = drag.current;
+    drag.current = null;
+    if (!now) return;
+    if (now.kind === "brush" && !now.moved) {
+      const t = instantAt(event.clientX);
+      if (event.detail < 2) go({ at: t, window: undefined, metric: undefined });
+    } else if (brush) {
+      send.cancel();
+      go({ window: brush, at: undefined }, { replace: true });
+    }
+    setBrush(null);
+  };
+
+  const commit = () => {
+    if (!search.window) return;
+    go({ zoom: [...(search.zoom ?? []), search.window], window: undefined, shown: undefined });
+  };
+
+  const onKeyDown = (event: KeyboardEvent<HTMLDivElement>) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Enter") {
+      commit();
+      event.preventDefault();
+      return;
+    }
+    const change = keyChange(event.key, event.shiftKey, { shown, window: search.window, at: search.at, endNs });
+    if (!change) return;
+    go("at" in change && change.at !== undefined ? { ...change, metric: undefined } : change, {
+      replace: event.repeat,
+    });
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  useWheel(surface, (event) => {
+    go({ shown: wheelChange(shown, instantAt(event.clientX), event.deltaX, event.deltaY, endNs) }, { replace: true });
+  });
+
+  const span = window && toSpan(scale, window);
+  const step = resolution(scale);
+  return (
+    <section className="timeline" aria-label="Timeline" data-stale={query.isPlaceholderData || undefined}>
+      <div className="timeline-bar">
+        <Crumbs window={window} commit={commit} />
+        <Readout timeline={query.data} peak={peak} at={hover ?? search.at} step={step} />
+        <div className="timeline-side">
+          <Shortcuts peakAt={peak?.at_ns} />
+        </div>
+      </div>
+      <div ref={host} className="timeline-host">
+        {query.error && !query.data && <Failure error={query.error} retry={() => void query.refetch()} />}
+        <div
+          ref={surface}
+          className="timeline-surface"
+          role="group"
+          aria-label={describe(query.data, window, search.at)}
+          tabIndex={0}
+          onPointerDown={onPointerDown}
+          onPointerMove={onPointerMove}
+          onPointerUp={onPointerUp}
+          onPointerLeave={() => setHover(null)}
+          onDoubleClick={() => go({ window: undefined, shown: undefined, at: undefined, zoom: undefined })}
+          onKeyDown={onKeyDown}
+        >
+          {tracks.length === 0 && <div className="timeline-blank" />}
+          {tracks.map((track, i) => (
+            <div key={track.id} className="track" data-last={i === tracks.length - 1 || undefined}>
+              <div className="track-name">
+                {track.name}
+                {track.legend.map((entry) => (
+                  <span key={entry.label} className="legend">
+                    <i data-look={entry.look} style={{ color: `var(${entry.color})` }} />
+                    {entry.label}
+                  </span>
+                ))}
+              </div>
+              <TimeChart
+                t={track.t}
+                curves={track.curves}
+                shown={shown}
+                width={width}
+                height={track.height + (i === tracks.length - 1 ? 20 : 0)}
+                unit={track.unit}
+                withTimeAxis={i === tracks.length - 1}
+              />
+            </div>
+          ))}
+          {span && (
+            <div className="brush" style={{ left: span.left, width: span.width }}>
+              <i data-grip="from" className="grip" />
+              <i data-grip="to" className="grip" />
+            </div>
+          )}
+          {peak && <Flag scale={scale} t={peak.at_ns} kind="peak" text="peak" />}
+          {search.at !== undefined && (
+            <Flag scale={scale} t={search.at} kind="at" text={formatInstant(search.at, step)} />
+          )}
+          {query.data?.marks.map((mark) => (
+            <Flag key={`${mark.t_ns} ${mark.label}`} scale={scale} t={mark.t_ns} kind="mark" text={mark.label} />
+          ))}
+          {search.a !== undefined && <Flag scale={scale} t={search.a} kind="a" text="A" />}
+          {search.b !== undefined && <Flag scale={scale} t={search.b} kind="b" text="B" />}
+          {hover !== null && <Flag scale={scale} t={hover} kind="hover" text="" />}
+        </div>
+      </div>
+    </section>
+  );
+}
+
+function Shortcuts({ peakAt }: { peakAt: number | undefined }) {
+  const { search, go, endNs } = usePage();
+  const toggleTrack = (track: "count" | "threads") => {
+    const now = search.tracks ?? [];
+    const next = now.includes(track) ? now.filter((name) => name !== track) : [...now, track];
+    go({ tracks: next.length > 0 ? next : undefined }, { replace: true });
+  };
+  return (
+    <>
+      <Button
+        on={search.metric === "peak"}
+        title="What was in memory when live bytes were highest in the window (p)"
+        onClick={() => go({ metric: "peak", at: undefined })}
+      >
+        Peak
+      </Button>
+      <Button
+        on={(search.metric ?? "live") === "live" && search.at === undefined}
+        title="What was in memory at the end of the window (e)"
+        onClick={() => go({ metric: undefined, at: undefined })}
+      >
+        End
+      </Button>
+      <Button
+        quiet
+        title="Compare two instants: A at the start of the window or the chosen instant, B at its end"
+        on={search.a !== undefined}
+        onClick={() =>
+          search.a !== undefined
+            ? go({ a: undefined, b: undefined })
+            : go({
+                a: search.window?.from ?? (search.at !== undefined && search.at < endNs ? search.at : 0),
+                b: search.window?.to ?? (search.at === undefined ? peakAt || endNs : endNs),
+              })
+        }
+      >
+        A/B
+      </Button>
+      <Button
+        quiet
+        title="Track of live blocks"
+        on={search.tracks?.includes("count") ?? false}
+        onClick={() => toggleTrack("count")}
+      >
+        Blocks
+      </Button>
+      <Button
+        quiet
+        title="A track of allocations a second for each thread"
+        on={search.tracks?.includes("threads") ?? false}
+        onClick={() => toggleTrack("threads")}
+      >
+        Threads
+      </Button>
+    </>
+  );
+}
+
+type FlagKind = "peak" | "at" | "mark" | "a" | "b" | "hover";
+
+function Flag({ scale, t, kind, text }: { scale: Scale; t: number; kind: FlagKind; text: string }) {
+  const x = toPixel(scale, t);
+  if (x < scale.left - 0.5 || x > scale.left + scale.width + 0.5) return null;
+  const grip = kind === "a" || kind === "b" ? kind : undefined;
+  return (
+    <div
+      className="flag"
+      data-kind={kind}
+      data-left={x > scale.left + scale.width - 80 || undefined}
+      style={{ left: x }}
+    >
+      {text && <span data-grip={grip}>{text}</span>}
+    </div>
+  );
+}
+
+function describe(timeline: TimelineDocument | undefined, window: Window | undefined, at: number | undefined): string {
+  const what = window
+    ? `Window from ${formatDuration(window.from)} to ${formatDuration(window.to)}.`
+    : at !== undefined
+      ? `Instant ${formatDuration(at)}.`
+      : "No window chosen.";
+  const range = timeline ? ` Shown: ${formatDuration(timeline.from_ns)} to ${formatDuration(timeline.to_ns)}.` : "";
+  return `${what}${range} Arrow keys move, with shift they widen, plus and minus zoom, Enter commits, Escape clears.`;
+}
+
+function ordered(one: number, other: number, endNs: number): Window {
+  return clampWindow({ from: Math.min(one, other), to: Math.max(one, other) }, endNs, 1);
+}
+
+interface Throttled<A> {
+  (argument: A): void;
+  cancel: () => void;
+}
+
+/** Runs at once, then at most every `ms`, and last with the last argument. */
+function useThrottled<A>(run: (argument: A) => void, ms: number): Throttled<A> {
+  const latest = useRef(run);
+  latest.current = run;
+  return useMemo(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let waiting: { argument: A } | undefined;
+    const fire = () => {
+      timer = undefined;
+      if (!waiting) return;
+      const { argument } = waiting;
+      waiting = undefined;
+      latest.current(argument);
+      timer = setTimeout(fire, ms);
+    };
+    const throttled = (argument: A) => {
+      waiting = { argument };
+      if (timer === undefined) fire();
+    };
+    throttled.cancel = () => {
+      clearTimeout(timer);
+      timer = undefined;
+      waiting = undefined;
+    };
+    return throttled;
+  }, [ms]);
+}
+
+/** React's own wheel listener is passive and could not keep the page from scrolling. */
+function useWheel(element: { current: HTMLElement | null }, onWheel: (event: WheelEvent) => void): void {
+  const latest = useRef(onWheel);
+  latest.current = onWheel;
+  useEffect(() => {
+    const target = element.current;
+    if (!target) return;
+    const listener = (event: WheelEvent) => {
+      event.preventDefault();
+      latest.current(event);
+    };
+    target.addEventListener("wheel", listener, { passive: false });
+    return () => target.removeEventListener("wheel", listener);
+  }, [element]);
+}

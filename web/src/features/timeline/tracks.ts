@@ -1,0 +1,72 @@
+// Which curves are drawn in which track.
+import type { Timeline } from "../../api/types.ts";
+import type { Curve } from "../../ui/time-chart.tsx";
+import { findSeries, stepTimes, stepValues } from "./layout.ts";
+
+export interface Track {
+  id: string;
+  name: string;
+  unit: "bytes" | "count" | "rate";
+  height: number;
+  t: number[];
+  curves: Curve[];
+  legend: { label: string; color: string; look: Curve["look"] }[];
+}
+
+/** A track a kind of quantity; a curve without any sample is left out, with its legend. */
+export function buildTracks(timeline: Timeline): Track[] {
+  const t = stepTimes(timeline);
+  const tracks: Track[] = [];
+  const live = findSeries(timeline, "live_bytes");
+  const rss = findSeries(timeline, "rss");
+  const bytes: Track = { id: "bytes", name: "Memory", unit: "bytes", height: 76, t, curves: [], legend: [] };
+  if (live) {
+    bytes.curves.push({ values: stepValues(live.max), color: "--live", look: "area" });
+    bytes.curves.push({ values: stepValues(live.min), color: "--live", look: "faint-area" });
+    bytes.legend.push({ label: "live", color: "--live", look: "area" });
+  }
+  if (rss?.max.some((value) => value !== null)) {
+    bytes.curves.push({ values: stepValues(rss.max), color: "--rss", look: "dashed" });
+    bytes.legend.push({ label: "resident (RSS)", color: "--rss", look: "dashed" });
+  }
+  tracks.push(bytes);
+
+  const count = findSeries(timeline, "live_count");
+  if (count) {
+    tracks.push({
+      id: "count",
+      name: "Blocks",
+      unit: "count",
+      height: 44,
+      t,
+      curves: [{ values: stepValues(count.max), color: "--live", look: "area" }],
+      legend: [],
+    });
+  }
+
+  const rate: Track = { id: "rate", name: "Per second", unit: "rate", height: 44, t, curves: [], legend: [] };
+  const births = findSeries(timeline, "alloc_rate");
+  const deaths = findSeries(timeline, "free_rate");
+  if (births) {
+    rate.curves.push({ values: stepValues(births.last), color: "--born", look: "area" });
+    rate.legend.push({ label: "allocations", color: "--born", look: "area" });
+  }
+  if (deaths) {
+    rate.curves.push({ values: stepValues(deaths.last), color: "--died", look: "line" });
+    rate.legend.push({ label: "frees", color: "--died", look: "line" });
+  }
+  if (rate.curves.length > 0) tracks.push(rate);
+
+  for (const series of timeline.series.filter((s) => s.name === "thread_rate")) {
+    tracks.push({
+      id: `thread ${series.thread ?? 0}`,
+      name: `Thread ${series.thread ?? 0}`,
+      unit: "rate",
+      height: 30,
+      t,
+      curves: [{ values: stepValues(series.last), color: "--born", look: "area" }],
+      legend: [],
+    });
+  }
+  return tracks;
+}

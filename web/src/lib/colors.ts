@@ -1,0 +1,44 @@
+// Colours that mean something: one hue a module, the same in every session; a slight shade a function.
+
+export type Theme = "light" | "dark";
+
+/** Hues that stay apart for the common kinds of colour blindness when lightness varies as well. */
+const HUES = [255, 60, 150, 320, 200, 95, 285, 20, 175, 345] as const;
+
+/** FNV-1a, 32 bits. */
+export function hash(text: string): number {
+  let h = 0x811c9dc5;
+  for (let i = 0; i < text.length; i += 1) {
+    h ^= text.charCodeAt(i);
+    h = Math.imul(h, 0x01000193);
+  }
+  return h >>> 0;
+}
+
+/** Libraries of the system recede, so that the program's own code stands out. */
+function isSystemModule(module: string): boolean {
+  return /^(ld-|libc\.|libc-|libpthread|libm\.|libstdc\+\+|libgcc|libdl|librt|linux-vdso|\[vdso)/.test(module);
+}
+
+/** The fill of a frame. */
+export function frameColor(module: string | null | undefined, name: string, theme: Theme): string {
+  const shade = ((hash(name) % 7) - 3) * 0.011;
+  if (!module) return theme === "light" ? grey(0.86 + shade) : grey(0.42 + shade);
+  const hue = HUES[hash(module) % HUES.length] ?? 255;
+  const chroma = isSystemModule(module) ? 0.018 : theme === "light" ? 0.085 : 0.075;
+  const lightness = theme === "light" ? 0.83 + shade : 0.43 + shade;
+  return `oklch(${lightness.toFixed(3)} ${chroma} ${hue})`;
+}
+
+function grey(lightness: number): string {
+  return `oklch(${lightness.toFixed(3)} 0 0)`;
+}
+
+/** Red grew, blue shrank; the stronger, the larger its part of the largest change. */
+export function changeColor(change: number, largest: number, theme: Theme): string {
+  if (change === 0 || largest <= 0) return grey(theme === "light" ? 0.9 : 0.35);
+  const strength = Math.sqrt(Math.min(1, Math.abs(change) / largest));
+  const hue = change > 0 ? 30 : 250;
+  const lightness = theme === "light" ? 0.92 - 0.2 * strength : 0.36 + 0.1 * strength;
+  return `oklch(${lightness.toFixed(3)} ${(0.02 + 0.12 * strength).toFixed(3)} ${hue})`;
+}

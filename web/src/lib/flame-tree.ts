@@ -1,0 +1,178 @@
+// From the columns of a flame graph document to a tree, and what can be asked of the tree. No drawing here.
+import type { FlameFrame, Flamegraph, Frame } from "../api/types.ts";
+
+export interface FlameNode {
+  /** Row of the document; what drawing and focus refer to. */
+  row: number;
+  /** Give it to the server as `root=`. Synthetic nodes carry their parent's. */
+  id: number;
+  frame: FlameFrame | undefined;
+  /** Own and descendants' sum; negative only for metric `grown`. */
+  value: number;
+  own: number;
+  /** What is drawn as width: the sum of magnitudes, so that growth and shrinking do not cancel out. */
+  weight: number;
+  /** Functions that were folded into this node; 0 for ordinary nodes. */
+  folded: number;
+  depth: number;
+  parent: FlameNode | undefined;
+  /** Widest first, the folded rest last. */
+  children: FlameNode[];
+}
+
+/** The tree of a document. Rows come in pre-order, so every parent is there before its children. */
+export function buildTree(document: Flamegraph): FlameNode | undefined {
+  const { rows, frames } = document;
+  const nodes: FlameNode[] = [];
+  for (let row = 0; row < rows.id.length; row += 1) {
+    const frameIndex = rows.frame[row];
+    const parent = row === 0 ? undefined : nodes[rows.parent[row] ?? 0];
+    const node: FlameNode = {
+      row,
+      id: rows.id[row] ?? 0,
+      frame: frameIndex === null || frameIndex === undefined ? undefined : frames[frameIndex],
+      value: rows.value[row] ?? 0,
+      own: rows.own[row] ?? 0,
+      weight: 0,
+      folded: rows.folded[row] ?? 0,
+      depth: parent ? parent.depth + 1 : 0,
+      parent,
+      children: [],
+    };
+    parent?.children.push(node);
+    nodes.push(node);
+  }
+  for (let row = nodes.length - 1; row >= 0; row -= 1) {
+    const node = nodes[row];
+    if (node) finish(node);
+  }
+  return nodes[0];
+}
+
+/** Weight and order of a node whose children are finished. */
+function finish(node: FlameNode): void {
+  node.weight = Math.abs(node.own);
+  for (const child of node.children) node.weight += child.weight;
+  node.children.sort((a, b) => Number(a.folded > 0) - Number(b.folded > 0) || b.weight - a.weight || a.row - b.row);
+}
+
+/** Draws direct recursion as one frame: a child with its parent's frame is merged into it, repeatedly. */
+export function collapseRecursion(root: FlameNode): FlameNode {
+  const merge = (node: FlameNode, parent: FlameNode | undefined, depth: number): FlameNode => {
+    const out: FlameNode = { ...node, parent, depth, children: [] };
+    const groups = new Map<FlameFrame | FlameNode, FlameNode>();
+    const queue = [...node.children];
+    for (let i = 0; i < queue.length; i += 1) {
+      const child = queue[i];
+      if (!child) continue;
+      if (child.frame && child.frame === node.frame) {
+        out.own += child.own;
+        queue.push(...child.children);
+        continue;
+      }
+      const key = child.frame ?? child;
+      const same = groups.get(key);
+      if (!same) {
+        groups.set(key, { ...child, children: [...child.children] });
+        continue;
+      }
+      same.value += child.value;
+      same.own += child.own;
+      same.children.push(...child.children);
+    }
+    out.children = [...groups.values()].map((child) => merge(child, out, depth + 1));
+    finish(out);
+    return out;
+  };
+  return merge(root, undefined, 0);
+}
+
+export function* everyNode(root: FlameNode): Generator<FlameNode> {
+  const stack = [root];
+  for (let node = stack.pop(); node; node = stack.pop()) {
+    yield node;
+    for (let i = node.children.length - 1; i >= 0; i -= 1) {
+      const child = node.children[i];
+      if (child) stack.push(child);
+    }
+  }
+}
+
+/** What a node is called where there is room for one line. */
+export function nodeName(node: FlameNode): string {
+  if (node.folded > 0)
+    return node.folded === 1 ? "1 function < 1 px" : `${node.folded.toLocaleString("en-US")} functions < 1 px`;
+  return node.frame?.name ?? "all";
+}
+
+export interface Matches {
+  rows: Set<number>;
+  /** Sum over the topmost matches: never more than the whole. */
+  value: number;
+}
+
+export function findMatches(root: FlameNode, test: (text: string) => boolean): Matches {
+  const rows = new Set<number>();
+  let value = 0;
+  const visit: { node: FlameNode; inside: boolean }[] = [{ node: root, inside: false }];
+  for (let next = visit.pop(); next; next = visit.pop()) {
+    const { node, inside } = next;
+    const { frame } = node;
+    // The same three texts that the server's `focus` looks at.
+    const hit = frame !== undefined && (test(frame.name) || test(frame.module ?? "") || test(frame.file ?? ""));
+    if (hit) rows.add(node.row);
+    if (hit && !inside) value += node.value;
+    for (const child of node.children) visit.push({ node: child, inside: inside || hit });
+  }
+  return { rows, value };
+}
+
+/** The neighbour that an arrow key leads to, as the tree is drawn downwards. */
+export function neighbour(
+  node: FlameNode,
+  direction: "caller" | "callee" | "previous" | "next",
+): FlameNode | undefined {
+  if (direction === "caller") return node.parent;
+  if (direction === "callee") return node.children[0];
+  const step = direction === "next" ? 1 : -1;
+  // Across subtrees, like the eye: the next frame at the same depth.
+  let up: FlameNode | undefined = node;
+  while (up?.parent) {
+    const siblings: FlameNode[] = up.parent.children;
+    const beside: FlameNode | undefined = siblings[siblings.indexOf(up) + step];
+    const found = beside && atDepth(beside, node.depth, step);
+    if (found) return found;
+    up = up.parent;
+  }
+  return undefined;
+}
+
+function atDepth(node: FlameNode, depth: number, step: number): FlameNode | undefined {
+  if (node.depth === depth) return node;
+  const children = step > 0 ? node.children : [...node.children].reverse();
+  for (const child of children) {
+    const found = atDepth(child, depth, step);
+    if (found) return found;
+  }
+  return undefined;
+}
+
+/** The stack of a node, leaf first, with the frames above the tree's asked root. */
+export function stackOf(node: FlameNode, document: Flamegraph): Frame[] {
+  const frames: FlameFrame[] = [];
+  for (let at: FlameNode | undefined = node; at; at = at.parent) if (at.frame) frames.push(at.frame);
+  for (let i = document.ancestors.length - 1; i >= 0; i -= 1) {
+    const index = document.ancestors[i]?.frame;
+    const frame = index === null || index === undefined ? undefined : document.frames[index];
+    if (frame) frames.push(frame);
+  }
+  if (document.inverted) frames.reverse();
+  return frames.map((frame) => ({
+    function: frame.name,
+    file: frame.file ?? null,
+    line: frame.line ?? null,
+    module: frame.module ?? null,
+    inlined: frame.inlined,
+    address: "",
+  }));
+}

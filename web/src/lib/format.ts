@@ -1,0 +1,94 @@
+// Numbers as people read them: bytes in binary units, times, counts. No locale surprises: always a point and commas.
+
+const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
+const grouped = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+
+/** Three significant digits, but never an exponent and never more than two decimals. */
+function threeDigits(value: number): string {
+  const magnitude = Math.abs(value);
+  if (magnitude >= 99.95) return value.toFixed(0);
+  if (magnitude >= 9.995) return value.toFixed(1);
+  return value.toFixed(2);
+}
+
+/** `1536` → `1.50 KiB`. */
+export function formatBytes(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  while (Math.abs(value) >= 1023.5 && unit < BYTE_UNITS.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return unit === 0 ? `${grouped.format(value)} B` : `${threeDigits(value)} ${BYTE_UNITS[unit] ?? ""}`;
+}
+
+/** `1234567` → `1,234,567`. */
+export function formatCount(count: number): string {
+  return grouped.format(count);
+}
+
+/** `1234567` → `1.23 M`; up to 9,999 every digit. */
+export function formatShortCount(count: number): string {
+  const magnitude = Math.abs(count);
+  if (magnitude < 10_000) return Number.isInteger(count) ? grouped.format(count) : threeDigits(count);
+  if (magnitude < 999_500) return `${threeDigits(count / 1e3)} k`;
+  if (magnitude < 999_500_000) return `${threeDigits(count / 1e6)} M`;
+  return `${threeDigits(count / 1e9)} G`;
+}
+
+/** A value of the given unit, short. */
+export function formatValue(value: number, unit: "bytes" | "count"): string {
+  return unit === "bytes" ? formatBytes(value) : formatShortCount(value);
+}
+
+/** A value of the given unit with every digit: `12,345 bytes`, `1 block`. */
+export function formatExact(value: number, unit: "bytes" | "count"): string {
+  const word = unit === "bytes" ? "byte" : "block";
+  return `${grouped.format(value)} ${word}${Math.abs(value) === 1 ? "" : "s"}`;
+}
+
+/** `+1.00 KiB`, `−1.00 KiB`, `0 B`. */
+export function formatSigned(value: number, unit: "bytes" | "count"): string {
+  if (value > 0) return `+${formatValue(value, unit)}`;
+  if (value < 0) return `−${formatValue(-value, unit)}`;
+  return formatValue(0, unit);
+}
+
+/** `0.1234` → `12.3 %`. */
+export function formatPercent(fraction: number): string {
+  if (!Number.isFinite(fraction)) return "–";
+  const percent = fraction * 100;
+  if (percent === 0) return "0 %";
+  if (Math.abs(percent) < 0.01) return "< 0.01 %";
+  return `${Math.abs(percent) >= 99.95 ? percent.toFixed(0) : threeDigits(percent)} %`;
+}
+
+/** A length of time: `1.23 ms`, `12.3 s`, `2 min 05 s`, `3 h 20 min`. */
+export function formatDuration(ns: number): string {
+  const magnitude = Math.abs(ns);
+  if (magnitude < 999.5) return `${ns.toFixed(0)} ns`;
+  if (magnitude < 999_500) return `${threeDigits(ns / 1e3)} µs`;
+  if (magnitude < 999_500_000) return `${threeDigits(ns / 1e6)} ms`;
+  if (magnitude < 119.95e9) return `${threeDigits(ns / 1e9)} s`;
+  const seconds = Math.round(ns / 1e9);
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${String(seconds % 60).padStart(2, "0")} s`;
+  const minutes = Math.round(seconds / 60);
+  return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
+}
+
+/** An instant since the start, with as many decimals as tell apart instants `resolutionNs` apart. */
+export function formatInstant(ns: number, resolutionNs = 1e6): string {
+  const seconds = ns / 1e9;
+  const decimals = Math.min(9, Math.max(0, Math.ceil(-Math.log10(Math.max(resolutionNs, 1) / 1e9))));
+  return `${seconds.toFixed(decimals)} s`;
+}
+
+/** `1234.5` a second → `1,235 /s`, `1.23 M/s`. */
+export function formatRate(perSecond: number): string {
+  return `${formatShortCount(Math.abs(perSecond) >= 100 ? Math.round(perSecond) : perSecond)}/s`;
+}
+
+/** `3 threads`, `1 thread`. */
+export function plural(count: number, noun: string, many = `${noun}s`): string {
+  return `${formatCount(count)} ${count === 1 ? noun : many}`;
+}

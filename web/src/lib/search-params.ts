@@ -1,0 +1,179 @@
+// The state of the page as it stands in the URL: everything but the recording and the view, which are its path.
+// Unknown or malformed parts are dropped, so that an old or a mistyped link opens with what can be understood.
+import { readTime, readWindow, type Window, writeTime, writeWindow } from "./time.ts";
+
+export const VIEWS = [
+  "overview",
+  "flamegraph",
+  "calltree",
+  "functions",
+  "sites",
+  "leaks",
+  "lifetimes",
+  "allocations",
+  "threads",
+  "compare",
+  "recording",
+] as const;
+export type View = (typeof VIEWS)[number];
+
+export const METRICS = ["live", "peak", "leaked", "allocated", "freed", "grown", "temporary"] as const;
+export const GROUPS = ["function", "file", "module", "thread", "site"] as const;
+export const TRACKS = ["count", "threads"] as const;
+const LIFETIME_CLASSES = ["leaked", "temporary", "freed"] as const;
+
+export type MetricName = (typeof METRICS)[number];
+export type GroupName = (typeof GROUPS)[number];
+export type TrackName = (typeof TRACKS)[number];
+
+/** Filters, with the names that the server gives them. Values are as the user typed them. */
+export const FILTERS = [
+  "focus",
+  "ignore",
+  "hide",
+  "show",
+  "show_from",
+  "module",
+  "thread",
+  "min_size",
+  "max_size",
+  "min_lifetime",
+  "max_lifetime",
+  "lifetime",
+] as const;
+export type FilterName = (typeof FILTERS)[number];
+export type Filters = Partial<Record<FilterName, string>>;
+
+export interface PageSearch {
+  /** The window under the brush; the innermost of `zoom`, or everything, if there is none. */
+  window?: Window;
+  /** Committed windows, outermost first; each lies inside the one before. */
+  zoom?: Window[];
+  /** What the timeline shows, if it is not the innermost committed window. */
+  shown?: Window;
+  /** The instant of metric `live`; else the end of the window. */
+  at?: number;
+  /** Two instants to compare. */
+  a?: number;
+  b?: number;
+  metric?: MetricName;
+  unit?: "count";
+  filters?: Filters;
+  /** Text to find. */
+  q?: string;
+  /** The node that the flame graph or call tree starts from. */
+  root?: number;
+  inverted?: true;
+  /** The flame graph grows upwards. */
+  upwards?: true;
+  /** Direct recursion is drawn as one frame. */
+  collapse?: true;
+  by?: GroupName;
+  sort?: string;
+  /** The selected function's name, lit in every view. */
+  selected?: string;
+  /** The site that is open. */
+  site?: string;
+  /** Another recording to compare with. */
+  other?: string;
+  tracks?: TrackName[];
+}
+
+type Raw = Record<string, string>;
+
+function oneOf<const T extends readonly string[]>(choices: T, text: string | undefined): T[number] | undefined {
+  return choices.find((choice) => choice === text);
+}
+
+function readMany<T>(
+  text: string | undefined,
+  separator: string,
+  read: (part: string) => T | undefined,
+): T[] | undefined {
+  if (!text) return undefined;
+  const parts = text.split(separator).map(read);
+  const good = parts.filter((part) => part !== undefined);
+  return good.length > 0 && good.length === parts.length ? good : undefined;
+}
+
+function nested(windows: Window[] | undefined): Window[] | undefined {
+  return windows?.every((inner, i) => {
+    const outer = windows[i - 1];
+    return outer === undefined || (inner.from >= outer.from && inner.to <= outer.to);
+  })
+    ? windows
+    : undefined;
+}
+
+/** The state that a query string stands for. */
+export function readSearch(query: string): PageSearch {
+  const raw: Raw = {};
+  for (const [key, value] of new URLSearchParams(query)) raw[key] ??= value;
+  const root = /^\d{1,10}$/.test(raw["root"] ?? "") ? Number(raw["root"]) : undefined;
+  const filters: Filters = {};
+  for (const name of FILTERS) {
+    const value = raw[name];
+    if (value && (name !== "lifetime" || oneOf(LIFETIME_CLASSES, value))) filters[name] = value;
+  }
+  const search: PageSearch = {
+    window: readWindow(raw["window"] ?? ""),
+    zoom: nested(readMany(raw["zoom"], "~", readWindow)),
+    shown: readWindow(raw["shown"] ?? ""),
+    at: readTime(raw["at"] ?? ""),
+    a: readTime(raw["a"] ?? ""),
+    b: readTime(raw["b"] ?? ""),
+    metric: oneOf(METRICS, raw["metric"]),
+    unit: oneOf(["count"], raw["unit"]),
+    filters: Object.keys(filters).length > 0 ? filters : undefined,
+    q: raw["q"] || undefined,
+    root,
+    inverted: raw["inverted"] === "1" || undefined,
+    upwards: raw["upwards"] === "1" || undefined,
+    collapse: raw["collapse"] === "1" || undefined,
+    by: oneOf(GROUPS, raw["by"]),
+    sort: /^-?[a-z_]{1,20}$/.test(raw["sort"] ?? "") ? raw["sort"] : undefined,
+    selected: raw["selected"] || undefined,
+    site: /^s\d{1,10}$/.test(raw["site"] ?? "") ? raw["site"] : undefined,
+    other: /^r\d{1,6}$/.test(raw["other"] ?? "") ? raw["other"] : undefined,
+    tracks: readMany(raw["tracks"], ",", (name) => oneOf(TRACKS, name)),
+  };
+  return dropUndefined(search);
+}
+
+/** The query string of a state, without `?`; keys in a fixed order, so that equal states are equal links. */
+export function writeSearch(search: PageSearch): string {
+  const out = new URLSearchParams();
+  const put = (key: string, value: string | undefined) => {
+    if (value !== undefined && value !== "") out.set(key, value);
+  };
+  put("zoom", search.zoom?.map(writeWindow).join("~"));
+  put("window", search.window && writeWindow(search.window));
+  put("shown", search.shown && writeWindow(search.shown));
+  put("at", search.at === undefined ? undefined : writeTime(search.at));
+  put("a", search.a === undefined ? undefined : writeTime(search.a));
+  put("b", search.b === undefined ? undefined : writeTime(search.b));
+  put("metric", search.metric);
+  put("unit", search.unit);
+  for (const name of FILTERS) put(name, search.filters?.[name]);
+  put("q", search.q);
+  put("root", search.root?.toString());
+  put("inverted", search.inverted && "1");
+  put("upwards", search.upwards && "1");
+  put("collapse", search.collapse && "1");
+  put("by", search.by);
+  put("sort", search.sort);
+  put("selected", search.selected);
+  put("site", search.site);
+  put("other", search.other);
+  put("tracks", search.tracks?.join(","));
+  return out.toString();
+}
+
+function dropUndefined<T extends object>(value: T): T {
+  return Object.fromEntries(Object.entries(value).filter(([, part]) => part !== undefined)) as T;
+}
+
+/** The window that every view answers for; `undefined` = the whole recording. */
+export function effectiveWindow(search: PageSearch): Window | undefined {
+  return search.window ?? search.zoom?.at(-1);
+}

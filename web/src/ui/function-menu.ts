@@ -1,0 +1,86 @@
+// What can be done with a function, the same in every view.
+import { useMemo } from "react";
+import type { Frame } from "../api/types.ts";
+import { exactly } from "../lib/pattern.ts";
+import type { FilterName } from "../lib/search-params.ts";
+import { stackText } from "../lib/stack.ts";
+import type { MenuItem } from "./menu.tsx";
+import { useCopy } from "./notice.tsx";
+import { usePage } from "./page.ts";
+
+interface Subject {
+  name: string;
+  module?: string | null | undefined;
+  file?: string | null | undefined;
+  /** Leaf first. */
+  stack?: readonly Frame[] | undefined;
+}
+
+/** Items for a context menu on a function. */
+export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
+  const { go, search, view } = usePage();
+  const copy = useCopy();
+  return useMemo(() => {
+    const filter = (name: FilterName, value: string) => () =>
+      go({ filters: { ...search.filters, [name]: value }, root: undefined });
+    return ({ name, module, file, stack }: Subject): MenuItem[] => {
+      const pattern = exactly(name);
+      const items: MenuItem[] = [
+        { label: "Copy function name", run: () => copy(name, "the function name") },
+        ...(stack && stack.length > 0
+          ? [{ label: "Copy stack", hint: "c", run: () => copy(stackText(stack), "the stack") } satisfies MenuItem]
+          : []),
+        {
+          label: "Copy link to this view",
+          run: () => copy(window.location.href, "the link to this view"),
+        },
+        "separator",
+        {
+          label: "Light it up in every view",
+          run: () => go({ selected: search.selected === name ? undefined : name }, { replace: true }),
+        },
+        ...(view === "functions"
+          ? []
+          : [
+              {
+                label: "Show in functions",
+                run: () => go({ q: pattern, selected: name }, { view: "functions" }),
+              } satisfies MenuItem,
+            ]),
+        {
+          label: "What it calls (flame graph from here)",
+          run: () =>
+            go(
+              {
+                filters: { ...search.filters, show_from: pattern },
+                root: undefined,
+                inverted: undefined,
+                selected: name,
+              },
+              { view: "flamegraph" },
+            ),
+        },
+        {
+          label: "Who calls it (inverted flame graph)",
+          run: () =>
+            go(
+              { filters: { ...search.filters, focus: pattern }, root: undefined, inverted: true, selected: name },
+              { view: "flamegraph" },
+            ),
+        },
+        "separator",
+        { label: "Focus: only stacks with it", run: filter("focus", pattern) },
+        { label: "Ignore: only stacks without it", run: filter("ignore", pattern) },
+        { label: "Hide it in stacks", run: filter("hide", pattern) },
+        { label: "Show from it on", run: filter("show_from", pattern) },
+      ];
+      if (module) {
+        items.push("separator");
+        items.push({ label: `Only allocated in ${module}`, run: filter("module", exactly(module)) });
+        items.push({ label: `Hide ${module} in stacks`, run: filter("hide", exactly(module)) });
+      }
+      if (file) items.push({ label: "Copy source location", run: () => copy(file, "the source location") });
+      return items;
+    };
+  }, [go, search.filters, search.selected, view, copy]);
+}

@@ -1,0 +1,68 @@
+// Bars over classes of a quantity. Figures are in the table beside it for those who cannot see the bars.
+import type { Histogram as Data } from "../api/types.ts";
+import { formatBytes, formatCount } from "../lib/format.ts";
+
+interface HistogramProps {
+  data: Data;
+  label: string;
+  formatClass: (lower: number) => string;
+  unit?: "bytes" | "count";
+}
+
+const HEIGHT = 72;
+
+export function Histogram({ data, label, formatClass, unit = "count" }: HistogramProps) {
+  const values = unit === "bytes" ? data.bytes : data.count;
+  const first = values.findIndex((value) => value > 0);
+  if (first < 0) return <p className="muted">No block in this window.</p>;
+  const last = values.findLastIndex((value) => value > 0);
+  const classes = data.lower
+    .slice(first, last + 1)
+    .map((lower, i) => ({ lower, upper: data.lower[first + i + 1], index: first + i }));
+  const largest = Math.max(...classes.map((c) => values[c.index] ?? 0));
+  return (
+    <figure className="histogram">
+      <figcaption>{label}</figcaption>
+      <div
+        className="histogram-bars"
+        style={{ height: HEIGHT }}
+        role="img"
+        aria-label={describe(classes, values, formatClass, label)}
+      >
+        {classes.map(({ lower, upper, index }) => {
+          const count = data.count[index] ?? 0;
+          const live = data.live_count[index] ?? 0;
+          const height = Math.max(count > 0 ? 1.5 : 0, ((values[index] ?? 0) / largest) * HEIGHT);
+          const range =
+            upper === undefined ? `from ${formatClass(lower)}` : `${formatClass(lower)} to ${formatClass(upper)}`;
+          return (
+            <span
+              key={lower}
+              className="histogram-class"
+              title={`${range}: ${formatCount(count)} blocks, ${formatBytes(data.bytes[index] ?? 0)}${live > 0 ? `, ${formatCount(live)} never freed` : ""}`}
+            >
+              <i style={{ height }}>
+                <b style={{ height: count > 0 ? (height * live) / count : 0 }} />
+              </i>
+            </span>
+          );
+        })}
+      </div>
+      <div className="histogram-axis muted">
+        <span>{formatClass(classes[0]?.lower ?? 0)}</span>
+        <span>{formatClass(classes[Math.floor(classes.length / 2)]?.lower ?? 0)}</span>
+        <span>{formatClass(classes.at(-1)?.lower ?? 0)}</span>
+      </div>
+    </figure>
+  );
+}
+
+function describe(
+  classes: readonly { lower: number; index: number }[],
+  values: readonly number[],
+  formatClass: (lower: number) => string,
+  label: string,
+): string {
+  const top = [...classes].sort((a, b) => (values[b.index] ?? 0) - (values[a.index] ?? 0)).slice(0, 3);
+  return `${label}. Most: ${top.map((c) => `${formatClass(c.lower)} with ${formatCount(values[c.index] ?? 0)}`).join(", ")}.`;
+}

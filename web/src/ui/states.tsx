@@ -1,0 +1,75 @@
+// Loading, empty and failed: what is the matter and what to do about it.
+import type { ReactNode } from "react";
+import { LostServerError, ProblemError } from "../api/client.ts";
+import { Button } from "./controls.tsx";
+
+export function Loading({ what }: { what: string }) {
+  return (
+    <div className="state" role="status">
+      <div className="skeleton" aria-hidden="true">
+        <span /> <span /> <span /> <span />
+      </div>
+      <p className="muted">Reading {what}…</p>
+    </div>
+  );
+}
+
+export function Empty({ title, children }: { title: string; children?: ReactNode }) {
+  return (
+    <div className="state">
+      <h2>{title}</h2>
+      <div className="muted">{children}</div>
+    </div>
+  );
+}
+
+export function Failure({ error, retry }: { error: Error; retry?: () => void }) {
+  const lost = error instanceof LostServerError;
+  const parameter = error instanceof ProblemError ? error.problem.parameter : undefined;
+  return (
+    <div className="state" role="alert">
+      <h2>
+        {lost
+          ? "The server does not answer"
+          : error instanceof ProblemError
+            ? error.problem.title
+            : "This did not work"}
+      </h2>
+      <p className="muted">
+        {lost
+          ? "Start “heaptrace server” again on the same recording and port; the page goes on by itself."
+          : error.message}
+      </p>
+      {parameter && <p className="muted">At fault: “{parameter}”. Change or remove it above.</p>}
+      {retry && <Button onClick={retry}>Try again</Button>}
+    </div>
+  );
+}
+
+/** The part of a query's result that is drawn here. */
+interface Asked<T> {
+  data: T | undefined;
+  error: Error | null;
+  isPlaceholderData: boolean;
+  refetch: () => unknown;
+}
+
+interface AnswerProps<T> {
+  query: Asked<T>;
+  what: string;
+  children: (data: T) => ReactNode;
+}
+
+/** Draws an answer; keeps the last one, visibly older, while the next is on its way. */
+export function Answer<T>({ query, what, children }: AnswerProps<T>) {
+  const { data, error, isPlaceholderData, refetch } = query;
+  const retry = () => void refetch();
+  if (data === undefined) return error ? <Failure error={error} retry={retry} /> : <Loading what={what} />;
+  // The banner tells of a lost server; what is on the page stays readable.
+  if (error && !(error instanceof LostServerError)) return <Failure error={error} retry={retry} />;
+  return (
+    <div className="answer" data-stale={isPlaceholderData || undefined} aria-busy={isPlaceholderData}>
+      {children(data)}
+    </div>
+  );
+}

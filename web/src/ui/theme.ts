@@ -1,0 +1,52 @@
+// Light or dark: the system's wish, unless the user chose.
+import { useSyncExternalStore } from "react";
+import type { Theme } from "../lib/colors.ts";
+
+const KEY = "heaptrace.theme";
+const listeners = new Set<() => void>();
+const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
+
+function chosen(): Theme | undefined {
+  try {
+    const value = localStorage.getItem(KEY);
+    return value === "light" || value === "dark" ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+let current: Theme = chosen() ?? (systemDark.matches ? "dark" : "light");
+
+function apply(theme: Theme): void {
+  current = theme;
+  document.documentElement.dataset["theme"] = theme;
+  for (const listener of listeners) listener();
+}
+
+apply(current);
+systemDark.addEventListener("change", () => apply(chosen() ?? (systemDark.matches ? "dark" : "light")));
+
+export function toggleTheme(): void {
+  const next = current === "light" ? "dark" : "light";
+  try {
+    localStorage.setItem(KEY, next);
+  } catch {
+    // Storage may be forbidden; the choice then lasts as long as the page.
+  }
+  apply(next);
+}
+
+export function useTheme(): Theme {
+  return useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    () => current,
+  );
+}
+
+/** The value of a design token, for what is drawn on a canvas. */
+export function token(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}

@@ -1,0 +1,155 @@
+// A uPlot chart of curves over time. It draws; pointing, brushing and keyboard belong to whoever puts it on the page.
+import { useLayoutEffect, useRef } from "react";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { formatBytes, formatInstant, formatShortCount } from "../lib/format.ts";
+import type { Window } from "../lib/time.ts";
+import { token, useTheme } from "./theme.ts";
+
+/** Space left of the plot for the value axis, so that charts above one another line up. */
+export const AXIS_WIDTH = 68;
+/** Space right of the plot. */
+export const EDGE = 22;
+
+export interface Curve {
+  values: readonly (number | null)[];
+  /** Name of a design token. */
+  color: string;
+  look: "area" | "line" | "dashed" | "faint-area";
+}
+
+interface TimeChartProps {
+  t: readonly number[];
+  curves: readonly Curve[];
+  shown: Window;
+  width: number;
+  height: number;
+  unit: "bytes" | "count" | "rate";
+  withTimeAxis: boolean;
+}
+
+export function TimeChart({ t, curves, shown, width, height, unit, withTimeAxis }: TimeChartProps) {
+  const host = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const theme = useTheme();
+  const looks = curves.map((curve) => `${curve.look} ${curve.color}`).join(",");
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a new chart only for a new look; data and size follow below
+  useLayoutEffect(() => {
+    if (!host.current || width <= 0) return;
+    const made = new uPlot(
+      options({ t, curves, shown, width, height, unit, withTimeAxis }),
+      chartData(t, curves),
+      host.current,
+    );
+    plot.current = made;
+    return () => {
+      plot.current = null;
+      made.destroy();
+    };
+  }, [theme, looks, unit, withTimeAxis, width > 0]);
+
+  useLayoutEffect(() => {
+    if (width > 0) plot.current?.setSize({ width, height });
+  }, [width, height]);
+
+  useLayoutEffect(() => {
+    const chart = plot.current;
+    if (!chart) return;
+    chart.batch(() => {
+      chart.setData(chartData(t, curves), false);
+      chart.setScale("x", { min: shown.from / 1e9, max: Math.max(shown.to, shown.from + 1) / 1e9 });
+    });
+  }, [t, curves, shown.from, shown.to]);
+
+  return <div ref={host} className="time-chart" style={{ height }} aria-hidden="true" />;
+}
+
+function chartData(t: readonly number[], curves: readonly Curve[]): uPlot.AlignedData {
+  return [t.map((ns) => ns / 1e9), ...curves.map((curve) => [...curve.values])];
+}
+
+function options({ curves, shown, width, height, unit, withTimeAxis }: TimeChartProps): uPlot.Options {
+  const font = `11px ${token("--font-text") || "sans-serif"}`;
+  const axis = {
+    font,
+    stroke: token("--text-muted"),
+    grid: { stroke: token("--grid"), width: 1 },
+    ticks: { show: false },
+  };
+  const write = unit === "bytes" ? formatBytes : formatShortCount;
+  return {
+    width,
+    height,
+    padding: [6, EDGE, withTimeAxis ? 0 : 4, 0],
+    cursor: { show: false },
+    legend: { show: false },
+    scales: {
+      x: { time: false, auto: false, min: shown.from / 1e9, max: Math.max(shown.to, shown.from + 1) / 1e9 },
+      y: { range: (_, __, max) => [0, max > 0 ? max * 1.05 : 1] },
+    },
+    axes: [
+      {
+        ...axis,
+        show: withTimeAxis,
+        size: 20,
+        gap: 3,
+        space: 80,
+        values: (_, splits) => {
+          const step = (splits[1] ?? 1) - (splits[0] ?? 0);
+          return splits.map((seconds) => formatInstant(seconds * 1e9, step * 1e9));
+        },
+      },
+      {
+        ...axis,
+        size: AXIS_WIDTH,
+        gap: 6,
+        space: 18,
+        values: (_, splits) => splits.map((value) => write(value)),
+        splits: unit === "bytes" ? byteSplits : countSplits,
+      },
+    ],
+    series: [{}, ...curves.map(series)],
+  };
+}
+
+function series(curve: Curve): uPlot.Series {
+  const color = token(curve.color);
+  const stepped = uPlot.paths.stepped?.({ align: 1 });
+  return {
+    spanGaps: true,
+    points: { show: false },
+    stroke: curve.look === "faint-area" ? "transparent" : color,
+    width: curve.look === "faint-area" ? 0 : 1.25,
+    ...(curve.look === "dashed" ? { dash: [4, 3] } : {}),
+    ...(curve.look === "area" ? { fill: withAlpha(color, 0.3) } : {}),
+    ...(curve.look === "faint-area" ? { fill: withAlpha(color, 0.22) } : {}),
+    ...(stepped && curve.look !== "dashed" ? { paths: stepped } : {}),
+  };
+}
+
+function withAlpha(color: string, alpha: number): string {
+  return `color-mix(in oklab, ${color} ${alpha * 100}%, transparent)`;
+}
+
+/** Axis marks at round numbers of binary units. */
+export function byteSplits(_: unknown, __: number, min: number, max: number): number[] {
+  return roundSplits(min, max, 1024);
+}
+
+function countSplits(_: unknown, __: number, min: number, max: number): number[] {
+  return roundSplits(min, max, 1000);
+}
+
+function roundSplits(min: number, max: number, base: number): number[] {
+  if (!(max > min)) return [min];
+  const rough = (max - min) / 4;
+  const power = base ** Math.max(0, Math.floor(Math.log(rough) / Math.log(base)));
+  const lead = rough / power;
+  const decade = 10 ** Math.floor(Math.log10(lead));
+  const nice = [1, 2, 5, 10].map((n) => n * decade).find((n) => n >= lead) ?? lead;
+  const step = Math.max(nice * power, base === 1000 && max < 3 ? 0.2 : 1);
+  const out: number[] = [];
+  for (let value = Math.ceil(min / step) * step; value <= max; value += step) out.push(value);
+  return out;
+}

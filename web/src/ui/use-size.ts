@@ -1,0 +1,16 @@
+// The size of an element as it is laid out.
+import { type RefObject, useLayoutEffect, useState } from "react";
+
+export function useWidth(element: RefObject<HTMLElement | null>): number {
+  const [width, setWidth] = useState(0);
+  useLayoutEffect(() => {
+    const target = element.current;
+    if (!target) return;
+    const read = () => setWidth(Math.floor(target.clientWidth));
+    read();
+    const observer = new ResizeObserver(read);
+    observer.observe(target);
+    return () => observer.disconnect();
+  }, [element]);
+  return width;
+}

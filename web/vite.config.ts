@@ -1,0 +1,30 @@
+// Builds the page; serves it for development with the mock API, or with a real server behind it (HEAPTRACE_URL).
+import react from "@vitejs/plugin-react";
+import { defineConfig, type Plugin } from "vite";
+import { answer } from "./tests/mock-api/handler.ts";
+
+const server = process.env["HEAPTRACE_URL"];
+
+/** Answers `/api/` from synthetic recordings; development and tests only, never part of the build. */
+function mockApi(): Plugin {
+  return {
+    name: "mock-api",
+    configureServer: (dev) => void dev.middlewares.use(answer),
+    configurePreviewServer: (preview) => void preview.middlewares.use(answer),
+  };
+}
+
+const proxy = server ? { "/api": { target: server, headers: { host: new URL(server).host } } } : undefined;
+
+export default defineConfig({
+  plugins: [react(), ...(server ? [] : [mockApi()])],
+  build: {
+    target: "es2022",
+    sourcemap: false,
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0,
+    chunkSizeWarningLimit: 800,
+  },
+  server: { host: "127.0.0.1", port: 5173, ...(proxy ? { proxy } : {}) },
+  preview: { host: "127.0.0.1", port: 4173, ...(proxy ? { proxy } : {}) },
+});
