@@ -17,7 +17,9 @@ echo "== recording it for three seconds"
 
 echo
 echo "== recording python3 at work: building, dumping and parsing JSON"
-PYTHONMALLOC=malloc "$release/heaptrace" run -o "$out/memory-python.dat" -- python3 tests/programs/work.py
+# The interpreter itself: a version manager's python3 is a script that would be recorded in its place.
+python=$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')
+PYTHONMALLOC=malloc "$release/heaptrace" run -o "$out/memory-python.dat" -- "$python" tests/programs/work.py
 
 echo
 "$release/heaptrace" info "$out/memory-python.dat"

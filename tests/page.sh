@@ -14,7 +14,8 @@ trap finish EXIT
 
 rustc --edition 2024 -g -O -o "$out/leak" tests/programs/leak.rs
 "$release/heaptrace" run -o "$out/memory-leak.dat" -- "$out/leak" 1500 >/dev/null 2>&1
-PYTHONMALLOC=malloc "$release/heaptrace" run -o "$out/memory-python.dat" -- python3 tests/programs/work.py >/dev/null 2>&1
+python=$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')
+PYTHONMALLOC=malloc "$release/heaptrace" run -o "$out/memory-python.dat" -- "$python" tests/programs/work.py >/dev/null 2>&1
 
 # Port 0: the system chooses; the server prints the address that it got.
 "$release/heaptrace" server "$out/memory-leak.dat" "$out/memory-python.dat" --port 0 >"$log" 2>&1 &
