@@ -1,7 +1,7 @@
 // Starts, stops, marks and flushes the recording by the API, weakly linked: without a recorder nothing happens.
 // Blocks "outside" are made while recording is off. The first argument says whether it is on at the start.
 #include "truth.h"
-#include "tracehound.h"
+#include "../../preload/include/tracehound.h"
 
 NOINLINE void *inside(size_t size) { return NEW(size); }
 NOINLINE void *outside(size_t size) {

@@ -27,8 +27,6 @@ int main(int argc, char **argv) {
             void *block = NEW(500);
             if (block) FREE(block, 500);
         }
-        int left = open("truth", O_CREAT | O_WRONLY, 0600);
-        dup2(left, 1);
         say_truth("total");
         return 0;
     }

@@ -1,6 +1,6 @@
 // A pool that tells the recorder of the blocks it hands out from one large block.
 #include "truth.h"
-#include "tracehound.h"
+#include "../../preload/include/tracehound.h"
 
 static char *pool;
 static size_t used;

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 
-enum { THREADS = 48, STEPS = 4000 };
+enum { THREADS = 48, STEPS = 1000 };
 static pthread_barrier_t start;
 
 NOINLINE void *storm_block(size_t size, int depth) {

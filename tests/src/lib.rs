@@ -3,6 +3,9 @@
 //! The programs lie in `tests/programs` and print their own ground truth. The recorder and `heaptrace` are the release
 //! builds that `make build` makes; a test that cannot find them fails and says so.
 
+pub mod ground_truth;
+pub mod ledger;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -52,7 +55,9 @@ pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
     std::fs::create_dir_all(&folder).expect("the target folder can be written");
     let to = folder.join(format!("{}-{extension}-{tag}", stem.replace('/', "-")));
     let age = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
-    if age(&to) > age(&from) {
+    // What the sources include.
+    let shared = ["truth.h", "counted.rs"].map(|name| root().join("tests/programs").join(name));
+    if shared.iter().chain([&from]).all(|source| age(&to) > age(source)) {
         return to;
     }
     let unfinished = to.with_extension(format!("{}", std::process::id()));
@@ -195,10 +200,7 @@ pub fn dump(file: &Path) -> Vec<Value> {
 /// A number in a JSON document by path, e.g. `number(&info, "/allocations/bytes")`.
 #[must_use]
 pub fn number(document: &Value, path: &str) -> u64 {
-    document
-        .pointer(path)
-        .and_then(Value::as_u64)
-        .unwrap_or_else(|| panic!("{path} is no number in {document}"))
+    document.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} is no number in {document}"))
 }
 
 /// Function names of a stack in a JSON document, leaf first, unknown ones as `?`.

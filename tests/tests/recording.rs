@@ -46,11 +46,7 @@ fn five_allocations_are_exactly_five() {
     let names = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     assert_eq!(
         summary,
-        [
-            (1000, names(&["leaf", "middle", "main"])),
-            (300, names(&["leaf", "main"])),
-            (64, names(&["other", "main"])),
-        ]
+        [(1000, names(&["leaf", "middle", "main"])), (300, names(&["leaf", "main"])), (64, names(&["other", "main"])),]
     );
     assert!(sites[0]["stack"][0]["file"].as_str().is_some_and(|file| file.ends_with("five.c")));
     assert_eq!(sites[0]["stack"][0]["line"], 8);
@@ -80,9 +76,8 @@ fn the_leaking_program_leaks_equal_bytes_in_both_functions() {
     let leaks = run.leaks();
     let leaked_by = |name: &str| -> u64 {
         let sites = leaks["sites"].as_array().expect("sites are a list").iter();
-        let innermost_own = |site: &&Value| {
-            functions(&site["stack"]).into_iter().find(|f| f.contains("func1") || f.contains("func2"))
-        };
+        let innermost_own =
+            |site: &&Value| functions(&site["stack"]).into_iter().find(|f| f.contains("func1") || f.contains("func2"));
         sites
             .filter(|site| innermost_own(site).is_some_and(|f| f.contains(name)))
             .map(|site| number(site, "/bytes"))
@@ -101,8 +96,7 @@ fn valgrind_usage(args: &[&str], variables: &[(&str, &str)]) -> (u64, u64, u64) 
     let output = plain("valgrind", &all, variables);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let line = text.lines().find(|line| line.contains("total heap usage")).unwrap_or_else(|| panic!("{text}"));
-    let mut numbers =
-        line.split_whitespace().filter_map(|word| word.replace(',', "").parse::<u64>().ok());
+    let mut numbers = line.split_whitespace().filter_map(|word| word.replace(',', "").parse::<u64>().ok());
     let mut next = || numbers.next().unwrap_or_else(|| panic!("{line}"));
     (next(), next(), next())
 }

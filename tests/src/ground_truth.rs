@@ -1,0 +1,438 @@
+//! A program that states its ground truth is run plain and traced: it must end alike and print alike, and the
+//! recording must agree with what it said, to the byte.
+//!
+//! The lines that a program prints (`tests/programs/truth.h`):
+//!
+//! ```text
+//! truth total ALLOCS BYTES FREES REALLOCS LIVE LIVE_BYTES   of the whole process
+//! truth own   ALLOCS BYTES FREES REALLOCS LIVE LIVE_BYTES   of blocks that the executable itself asked for
+//! truth function NAME COUNT BYTES     births with NAME in their backtrace
+//! truth leaked NAME COUNT BYTES       of these, what lives at the end
+//! truth frees NAME COUNT              frees with NAME in their backtrace
+//! truth size SIZE COUNT               births of that size
+//! truth stack SIZE NAME NAME…         births of that size have these callers, leaf first, one right after the other
+//! truth recursion SIZE NAME COUNT     births of that size have so many frames of NAME
+//! truth name SIZE NAME                births of that size are by a thread of that name
+//! truth threads COUNT                 threads that made an event
+//! truth event KIND SIZE COUNT         map, unmap and remap events of that length
+//! truth events KIND COUNT             events of that kind
+//! truth mark LABEL                    the recording has that mark
+//! ```
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::ledger::{Block, Ledger, is_called, sum};
+use crate::{compile, json, library, number};
+
+/// Longest time a run may take; a program that hangs is killed with its process group, and the test fails.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// How a run went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Process id of the program.
+    pub pid: u32,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// Working folder of the run.
+    pub folder: TempDir,
+}
+
+impl Outcome {
+    /// All recordings that lie in the run's folder, sorted by name.
+    #[must_use]
+    pub fn recordings(&self) -> Vec<PathBuf> {
+        files(self.folder.path(), ".dat")
+    }
+
+    /// Recordings of one process.
+    #[must_use]
+    pub fn recordings_of(&self, pid: u32) -> Vec<PathBuf> {
+        let suffix = format!("-{pid}.dat");
+        self.recordings().into_iter().filter(|path| path.to_string_lossy().ends_with(&suffix)).collect()
+    }
+
+    /// What the program printed, its ground truth aside (which may depend on timing).
+    #[must_use]
+    pub fn printed(&self) -> String {
+        self.stdout
+            .lines()
+            .filter(|line| !line.starts_with("truth "))
+            .fold(String::new(), |all, line| all + line + "\n")
+    }
+}
+
+fn files(folder: &Path, suffix: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("the run's folder can be read");
+    let mut found: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("the run's folder can be read").path())
+        .filter(|path| path.to_string_lossy().ends_with(suffix))
+        .collect();
+    found.sort();
+    found
+}
+
+/// A program and the circumstances of its two runs.
+#[derive(Debug, Clone)]
+pub struct Case {
+    name: String,
+    program: PathBuf,
+    args: Vec<OsString>,
+    limits: Option<String>,
+    variables: Vec<(String, String)>,
+    options: Vec<(String, String)>,
+    preload: Vec<PathBuf>,
+    preload_first: bool,
+    ends: &'static str,
+    warning: Option<String>,
+    same_stderr: bool,
+    limit: Duration,
+}
+
+/// What a case leaves for further questions.
+#[derive(Debug)]
+pub struct Agreement {
+    /// The run without the recorder.
+    pub plain: Outcome,
+    /// The run with it.
+    pub traced: Outcome,
+    /// The program's own recording.
+    pub recording: PathBuf,
+    /// `heaptrace info --json`.
+    pub info: Value,
+    /// The books.
+    pub ledger: Ledger,
+}
+
+/// The usual case: `tests/programs/SOURCE`, compiled with -O1, run with these arguments, ends by `exit`.
+pub fn agrees(source: &str, args: &[&str]) -> Agreement {
+    Case::new(source).args(args).agrees()
+}
+
+impl Case {
+    /// A program of `tests/programs`, compiled with `-O1` (Rust: `-O`).
+    #[must_use]
+    pub fn new(source: &str) -> Self {
+        Self::compiled(source, &[if source.ends_with(".rs") { "-O" } else { "-O1" }])
+    }
+
+    /// A program of `tests/programs`, compiled with these flags.
+    #[must_use]
+    pub fn compiled(source: &str, flags: &[&str]) -> Self {
+        Self { name: source.to_owned(), ..Self::command(compile(source, flags)) }
+    }
+
+    /// Any program.
+    #[must_use]
+    pub fn command(program: impl Into<PathBuf>) -> Self {
+        let program = program.into();
+        Self {
+            name: program.display().to_string(),
+            program,
+            args: Vec::new(),
+            limits: None,
+            variables: Vec::new(),
+            options: Vec::new(),
+            preload: Vec::new(),
+            preload_first: false,
+            ends: "exit",
+            warning: None,
+            same_stderr: true,
+            limit: LIMIT,
+        }
+    }
+
+    /// Arguments of the program.
+    #[must_use]
+    pub fn args<S: Into<OsString> + Clone>(mut self, args: &[S]) -> Self {
+        self.args.extend(args.iter().cloned().map(Into::into));
+        self
+    }
+
+    /// Shell commands, such as `ulimit -n 32`, that both runs go through before the program is there.
+    #[must_use]
+    pub fn after(mut self, limits: &str) -> Self {
+        self.limits = Some(limits.to_owned());
+        self
+    }
+
+    /// A variable of both runs.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// `TRACEHOUND_<name>` of the traced run.
+    #[must_use]
+    pub fn option(mut self, name: &str, value: &str) -> Self {
+        self.options.push((format!("TRACEHOUND_{name}"), value.to_owned()));
+        self
+    }
+
+    /// Another library that both runs preload, after the recorder.
+    #[must_use]
+    pub fn preloads(mut self, library: impl Into<PathBuf>) -> Self {
+        self.preload.push(library.into());
+        self
+    }
+
+    /// Another library that both runs preload, before the recorder.
+    #[must_use]
+    pub fn preloads_first(mut self, library: impl Into<PathBuf>) -> Self {
+        self.preload_first = true;
+        self.preloads(library)
+    }
+
+    /// How the recording ends; `exit` if not said. After `killed` it is not complete.
+    #[must_use]
+    pub fn ends(mut self, how: &'static str) -> Self {
+        self.ends = how;
+        self
+    }
+
+    /// The recorder says something on standard error, in one line, with these words.
+    #[must_use]
+    pub fn warns(mut self, words: &str) -> Self {
+        self.warning = Some(words.to_owned());
+        self
+    }
+
+    /// Standard error is not compared: it holds times or process ids of its own.
+    #[must_use]
+    pub fn any_stderr(mut self) -> Self {
+        self.same_stderr = false;
+        self
+    }
+
+    /// Longest time of a run.
+    #[must_use]
+    pub fn within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    fn preload_list(&self, traced: bool) -> OsString {
+        let ours = if traced { vec![library()] } else { Vec::new() };
+        let (first, second) = if self.preload_first { (&self.preload, &ours) } else { (&ours, &self.preload) };
+        let paths: Vec<OsString> = first.iter().chain(second).map(|path| path.clone().into_os_string()).collect();
+        paths.join(OsString::from(":").as_os_str())
+    }
+
+    /// Starts the program in `folder`, its output going to files in `output`.
+    fn start(&self, traced: bool, folder: &Path, output: &Path) -> std::process::Child {
+        let preload = self.preload_list(traced);
+        let mut command = match &self.limits {
+            None => Command::new(&self.program),
+            Some(limits) => {
+                let mut shell = Command::new("/bin/sh");
+                // The shell itself is not recorded.
+                let script = format!(r#"{limits}; p="$1"; shift; [ -z "$p" ] || export LD_PRELOAD="$p"; exec "$@""#);
+                shell.args(["-c", &script, "sh"]).arg(&preload).arg(&self.program);
+                shell
+            }
+        };
+        command.args(&self.args).current_dir(folder).env_remove("LD_PRELOAD").stdin(Stdio::null());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        if traced {
+            command.envs(self.options.iter().map(|(name, value)| (name, value)));
+        }
+        if self.limits.is_none() && !preload.is_empty() {
+            command.env("LD_PRELOAD", preload);
+        }
+        let file = |name: &str| File::create(output.join(name)).expect("a temporary file can be made");
+        command.stdout(file("stdout")).stderr(file("stderr")).process_group(0);
+        command.spawn().unwrap_or_else(|e| panic!("{} cannot be started: {e}", self.program.display()))
+    }
+
+    /// Runs the program once, to its end.
+    #[must_use]
+    pub fn run(&self, traced: bool) -> Outcome {
+        self.run_and(traced, |_, _| ())
+    }
+
+    /// Runs the program once; `meanwhile` gets its process id and folder as soon as it was started.
+    #[must_use]
+    pub fn run_and(&self, traced: bool, meanwhile: impl FnOnce(u32, &Path)) -> Outcome {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let output = tempfile::tempdir().expect("a temporary folder can be made");
+        let mut child = self.start(traced, folder.path(), output.path());
+        let pid = child.id();
+        meanwhile(pid, folder.path());
+        let read = |name: &str| {
+            String::from_utf8_lossy(&std::fs::read(output.path().join(name)).unwrap_or_default()).into_owned()
+        };
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("the program can be waited for") {
+                break status;
+            }
+            if start.elapsed() > self.limit {
+                kill_group(pid);
+                let _ = child.wait();
+                let (out, err) = (read("stdout"), read("stderr"));
+                panic!("{} hangs (traced: {traced}); it printed:\n{out}{err}", self.name);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        Outcome { pid, status, stdout: read("stdout"), stderr: read("stderr"), folder }
+    }
+
+    /// Runs the program plain and traced: it must end and print alike. Nothing is asked of a recording.
+    pub fn unharmed(&self) -> (Outcome, Outcome) {
+        let plain = self.run(false);
+        let traced = self.run(true);
+        let name = &self.name;
+        assert_eq!(traced.status, plain.status, "{name}: ends differently; {}{}", traced.stdout, traced.stderr);
+        assert_eq!(traced.printed(), plain.printed(), "{name}: prints differently; {}", traced.stderr);
+        if let Some(words) = &self.warning {
+            let ours: Vec<&str> = traced.stderr.lines().filter(|line| line.contains("tracehound")).collect();
+            assert!(ours.len() == 1 && ours[0].contains(words.as_str()), "{name}: warns of {words}? {}", traced.stderr);
+        } else if self.same_stderr {
+            assert_eq!(traced.stderr, plain.stderr, "{name}: standard error differs");
+        }
+        (plain, traced)
+    }
+
+    /// Runs the program plain and traced and checks its recording against what it said, and against itself.
+    pub fn agrees(&self) -> Agreement {
+        let (plain, traced) = self.unharmed();
+        let recordings = traced.recordings_of(traced.pid);
+        let [recording] = &recordings[..] else {
+            panic!("{}: one recording expected, found {:?}; {}", self.name, traced.recordings(), traced.stderr)
+        };
+        let recording = recording.clone();
+        let info = self.sound(&recording, self.ends);
+        if self.ends != "killed" {
+            assert_eq!(
+                files(traced.folder.path(), ".live"),
+                Vec::<PathBuf>::new(),
+                "{}: a side file is left",
+                self.name
+            );
+        }
+        let ledger = Ledger::of(&recording);
+        let leaks = json(&["leaks"], &recording);
+        ledger.assert_agrees(&info, &leaks, &self.name);
+        let module = self.program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        for line in traced.stdout.lines().filter_map(|line| line.strip_prefix("truth ")) {
+            let words: Vec<&str> = line.split(' ').collect();
+            check(&ledger, &info, &module, &words).unwrap_or_else(|why| panic!("{}: truth {line}: {why}", self.name));
+        }
+        Agreement { plain, traced, recording, info, ledger }
+    }
+
+    /// What holds for every lossless recording; returns its `info`.
+    pub fn sound(&self, recording: &Path, ends: &str) -> Value {
+        let info = json(&["info"], recording);
+        let name = &self.name;
+        assert_eq!(info["end"], ends, "{name}: {info:#}");
+        assert_eq!(info["complete"], ends != "killed", "{name}: {info:#}");
+        assert_eq!(number(&info, "/events/lost"), 0, "{name}: {info:#}");
+        assert_eq!(number(&info, "/recorder/unmatched_frees"), 0, "{name}: {info:#}");
+        assert_eq!(number(&info, "/recorder/truncated_stacks"), 0, "{name}: {info:#}");
+        let mode = recording.metadata().expect("the recording is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}: others may read the recording");
+        info
+    }
+}
+
+fn kill_group(pid: u32) {
+    if let Some(group) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+/// Checks one line of ground truth, split into words.
+fn check(ledger: &Ledger, info: &Value, module: &str, words: &[&str]) -> Result<(), String> {
+    let number_at = |at: usize| -> u64 {
+        let word = words.get(at).unwrap_or_else(|| panic!("word {at} is missing in {words:?}"));
+        word.parse().unwrap_or_else(|_| panic!("{word} is no number in {words:?}"))
+    };
+    let same = |found: &[u64], from: usize| {
+        let expected: Vec<u64> = (from..words.len()).map(number_at).collect();
+        if found == expected { Ok(()) } else { Err(format!("the recording says {found:?}")) }
+    };
+    let sized = || ledger.blocks.iter().filter(|block| block.size == number_at(1));
+    let stack = |block: &Block| &ledger.stacks[block.stack];
+    match words[0] {
+        scope @ ("total" | "own") => {
+            let mine: Vec<&Block> = ledger
+                .blocks
+                .iter()
+                .filter(|block| {
+                    scope == "total" || stack(block).frames.first().is_some_and(|leaf| leaf.module == module)
+                })
+                .collect();
+            let (count, bytes) = sum(mine.iter().copied());
+            let (live, live_bytes) = sum(mine.iter().copied().filter(|block| block.live));
+            let reallocs = mine.iter().filter(|block| block.by_realloc).count() as u64;
+            let freed = mine.iter().filter(|block| !block.live && !block.ended_by_realloc).count() as u64;
+            same(&[count, bytes, freed, reallocs, live, live_bytes], 1)
+        }
+        "function" => {
+            let (count, bytes) = ledger.through(words[1]);
+            same(&[count, bytes], 2)
+        }
+        "leaked" => {
+            let (count, bytes) = sum(ledger.live().filter(|block| stack(block).count(words[1]) > 0));
+            same(&[count, bytes], 2)
+        }
+        "frees" => {
+            let through = ledger.frees.iter().filter(|&&free| ledger.stacks[free].count(words[1]) > 0);
+            same(&[through.count() as u64], 2)
+        }
+        "size" => same(&[sized().count() as u64], 2),
+        "stack" => every(sized(), |block| {
+            let names = stack(block).names();
+            let fits = |(name, wanted): (&&str, &&str)| is_called(name, wanted);
+            let callers = &words[2..];
+            if names.len() >= callers.len() && names.iter().zip(callers).all(fits) { Ok(()) } else { Err(names) }
+        }),
+        "recursion" => every(sized(), |block| {
+            let depth = stack(block).count(words[2]) as u64;
+            if depth == number_at(3) { Ok(()) } else { Err(format!("{depth} frames")) }
+        }),
+        "name" => every(sized(), |block| {
+            let name = ledger.names.get(&block.thread);
+            if name.is_some_and(|name| *name == words[2..].join(" ")) { Ok(()) } else { Err(name) }
+        }),
+        "threads" => same(&[number(info, "/threads")], 1),
+        "event" => {
+            let key = (words[1].to_owned(), number_at(2));
+            same(&[ledger.mapped.get(&key).copied().unwrap_or(0)], 3)
+        }
+        "events" => same(&[ledger.kinds.get(words[1]).copied().unwrap_or(0)], 2),
+        "mark" => {
+            let label = words[1..].join(" ");
+            if ledger.marks.contains(&label) { Ok(()) } else { Err(format!("the marks are {:?}", ledger.marks)) }
+        }
+        other => panic!("the harness knows no truth about {other}"),
+    }
+}
+
+/// All blocks, of which there must be some, pass the test.
+fn every<'a, E: std::fmt::Debug>(
+    blocks: impl Iterator<Item = &'a Block>,
+    test: impl Fn(&Block) -> Result<(), E>,
+) -> Result<(), String> {
+    let mut tested = 0;
+    for block in blocks {
+        test(block).map_err(|found| format!("one of the blocks has {found:?}"))?;
+        tested += 1;
+    }
+    if tested == 0 { Err("there is no such block".to_owned()) } else { Ok(()) }
+}

@@ -1,0 +1,100 @@
+//! The calls themselves: every function of the malloc family keeps its meaning, and each call is one event.
+
+use tracehound_tests::ground_truth::{Case, agrees};
+use tracehound_tests::number;
+
+#[test]
+fn every_allocating_function_is_recorded_under_its_name() {
+    let run = agrees("family.c", &[]);
+    assert_eq!(number(&run.info, "/events/realloc"), 2);
+    assert_eq!(number(&run.info, "/events/alloc"), 10);
+}
+
+#[test]
+fn errno_is_left_as_the_c_library_left_it() {
+    agrees("errno_kept.c", &[]);
+}
+
+#[test]
+fn the_heap_looks_as_it_would_without_us() {
+    agrees("layout.c", &[]);
+}
+
+#[test]
+fn sizes_are_exact_beyond_32_bits() {
+    agrees("sizes.c", &[]);
+}
+
+#[test]
+fn a_realloc_chain_is_counted_link_by_link() {
+    agrees("realloc_chain.c", &[]);
+}
+
+#[test]
+fn a_stack_of_200_frames_is_whole() {
+    agrees("depth.c", &["200"]);
+}
+
+#[test]
+fn a_stack_of_5000_frames_is_whole() {
+    let run = agrees("depth.c", &["5000"]);
+    assert!(number(&run.info, "/max_depth") > 5000);
+}
+
+#[test]
+fn every_compression_and_unwinder_tells_the_same() {
+    for (name, value) in [
+        ("COMPRESSION", "none"),
+        ("COMPRESSION", "zstd"),
+        ("UNWINDER", "cached"),
+        ("UNWINDER", "libunwind"),
+        ("MAPPINGS", "0"),
+        ("SAMPLE_MEMORY_MS", "0"),
+        ("SAMPLE_MEMORY_MS", "1"),
+        ("BUFFER", "1M"),
+    ] {
+        Case::new("realloc_chain.c").option(name, value).agrees();
+    }
+}
+
+#[test]
+fn frame_pointers_suffice_for_a_program_that_keeps_them() {
+    Case::compiled("depth.c", &["-O1", "-fno-omit-frame-pointer"]).option("UNWINDER", "frame-pointer").agrees();
+}
+
+#[test]
+fn frees_without_stacks_are_frees_all_the_same() {
+    let run = Case::new("layout.c").option("FREE_STACKS", "0").agrees();
+    assert!(run.ledger.frees.iter().all(|&free| run.ledger.stacks[free].frames.is_empty()));
+}
+
+#[test]
+fn the_bundled_allocator_serves_the_program_if_asked() {
+    Case::new("family.c").option("ALLOCATOR", "jemalloc").agrees();
+    Case::new("realloc_chain.c").option("ALLOCATOR", "jemalloc").agrees();
+}
+
+#[test]
+fn collections_in_rust() {
+    agrees("collections.rs", &[]);
+}
+
+#[test]
+fn collections_in_unoptimised_rust() {
+    Case::compiled("collections.rs", &["-Copt-level=0"]).agrees();
+}
+
+#[test]
+fn futures_in_rust() {
+    agrees("rust_futures.rs", &[]);
+}
+
+#[test]
+fn every_operator_new_and_the_containers() {
+    agrees("cpp_new.cpp", &[]);
+}
+
+#[test]
+fn a_program_with_its_own_operator_new() {
+    agrees("cpp_replaced.cpp", &[]);
+}

@@ -1,0 +1,79 @@
+//! Control flow that leaves functions other than by return: the program does what it would, and stacks stay right.
+
+use tracehound_tests::ground_truth::{Case, agrees};
+
+#[test]
+fn exceptions_destroy_every_object() {
+    let run = agrees("exceptions.cpp", &[]);
+    // Nothing is left of the exceptions: what lives belongs to the C++ runtime itself.
+    assert!(run.ledger.live().count() <= 1, "{:?}", run.ledger.live().collect::<Vec<_>>());
+}
+
+#[test]
+fn exceptions_in_optimised_code() {
+    Case::compiled("exceptions.cpp", &["-O3", "-fomit-frame-pointer"]).agrees();
+}
+
+#[test]
+fn cancelled_and_exiting_threads_clean_up() {
+    agrees("cancel.c", &[]);
+    Case::compiled("cancel.c", &["-O1", "-fexceptions"]).agrees();
+}
+
+#[test]
+fn longjmp_out_of_deep_recursion() {
+    agrees("longjmp.c", &[]);
+}
+
+#[test]
+fn coroutines_by_ucontext() {
+    agrees("ucontext.c", &[]);
+}
+
+#[test]
+fn coroutines_by_hand_made_assembly() {
+    agrees("coroutine_asm.c", &[]);
+}
+
+#[test]
+fn coroutines_of_cpp20() {
+    Case::compiled("coroutines20.cpp", &["-O2", "-std=c++20"]).agrees();
+}
+
+#[test]
+fn handlers_on_an_alternate_stack() {
+    agrees("altstack.c", &[]);
+}
+
+#[test]
+fn signals_between_and_within_allocations() {
+    agrees("signals.c", &[]);
+}
+
+#[test]
+fn frames_of_every_shape_at_every_optimisation() {
+    for flags in [
+        &["-O0"][..],
+        &["-O1"],
+        &["-O2"],
+        &["-O3", "-fomit-frame-pointer"],
+        &["-O2", "-fno-omit-frame-pointer"],
+        &["-Os"],
+        &["-O2", "-fno-plt", "-no-pie"],
+        &["-O2", "-fcf-protection=full", "-fstack-clash-protection"],
+        &["-O2", "-static-libgcc", "-Wl,-z,now"],
+    ] {
+        Case::compiled("frames.c", flags).agrees();
+    }
+}
+
+#[test]
+fn panics_in_rust_drop_everything() {
+    agrees("rust_panic.rs", &[]);
+}
+
+#[test]
+fn an_aborting_panic_in_rust() {
+    let case = Case::compiled("rust_panic.rs", &["-O", "-Cpanic=abort"]).ends("killed");
+    case.unharmed();
+}

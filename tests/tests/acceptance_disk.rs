@@ -1,0 +1,92 @@
+//! Disk and damage: the program goes on, the file opens, the loss is stated.
+
+use std::path::Path;
+use std::process::Command;
+
+use tracehound_tests::ground_truth::{Case, Outcome};
+use tracehound_tests::{compile, json, library, number};
+
+/// Runs `churn.c` on a file system of 1 MiB in a mount namespace of its own; what was recorded is copied out.
+/// `None` where namespaces are not permitted.
+fn on_a_small_disk(options: &str, traced: bool) -> Option<Outcome> {
+    let permitted = Command::new("unshare").args(["-rm", "true"]).output().is_ok_and(|o| o.status.success());
+    if !permitted {
+        eprintln!("mount namespaces are not permitted here");
+        return None;
+    }
+    let program = compile("churn.c", &["-O1"]);
+    let preload = if traced { format!("LD_PRELOAD={}", library().display()) } else { String::new() };
+    let script = format!(
+        "mkdir small && mount -t tmpfs -o size=1m none small && cd small || exit 90; \
+         env {options} {preload} {} 3000; code=$?; cp -- *.dat *.live .. 2>/dev/null; exit $code",
+        program.display()
+    );
+    Some(Case::command("unshare").args(&["-rm", "sh", "-c", script.as_str()]).run(false))
+}
+
+#[test]
+fn a_full_disk_stops_the_recording_not_the_program() {
+    let Some(plain) = on_a_small_disk("", false) else { return };
+    let Some(traced) = on_a_small_disk("", true) else { return };
+    assert_eq!(traced.status, plain.status, "{}", traced.stderr);
+    assert_eq!(traced.stdout, plain.stdout, "{}", traced.stderr);
+    assert_eq!(traced.stderr.lines().count(), 1, "{}", traced.stderr);
+    let recordings = traced.recordings();
+    assert_eq!(recordings.len(), 1, "{recordings:?}");
+    let info = json(&["info"], &recordings[0]);
+    assert_eq!(info["complete"], false, "{info:#}");
+    assert!(number(&info, "/allocations/count") > 0, "{info:#}");
+}
+
+#[test]
+fn a_deleted_folder_does_not_disturb_the_program() {
+    let script = format!(
+        "mkdir gone && cd gone || exit 90; (sleep 0.1; rm -r ../gone) & LD_PRELOAD={} exec {} 3000",
+        library().display(),
+        compile("churn.c", &["-O1"]).display()
+    );
+    let run = Case::command("sh").args(&["-c", script.as_str()]).run(false);
+    let plain = Case::new("churn.c").args(&["3000"]).run(false);
+    assert_eq!(run.status, plain.status, "{}", run.stderr);
+    assert_eq!(run.stdout, plain.stdout, "{}", run.stderr);
+}
+
+#[test]
+fn dropping_by_choice_states_every_loss() {
+    let case = Case::new("churn.c").args(&["3000"]).option("BUFFER", "1M").option("ON_FULL", "drop").any_stderr();
+    let (_, traced) = case.unharmed();
+    let info = json(&["info"], &traced.recordings()[0]);
+    let said: Vec<u64> = traced.stdout.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    let events = ["alloc", "free", "realloc", "lost"].map(|kind| number(&info, &format!("/events/{kind}")));
+    // The loader's calloc for each of two threads comes on top.
+    assert_eq!(events.iter().sum::<u64>(), said[0] + said[2] + 2, "{info:#}\n{said:?}");
+}
+
+#[test]
+fn waiting_for_the_disk_is_counted() {
+    let case = Case::new("churn.c").args(&["3000"]).option("BUFFER", "1M").option("COMPRESSION", "zstd");
+    let (_, traced) = case.unharmed();
+    let info = case.sound(&traced.recordings()[0], "exit");
+    let said: Vec<u64> = traced.stdout.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    assert_eq!(number(&info, "/allocations/count"), said[0] + 2, "{info:#}");
+    assert_eq!(number(&info, "/events/free"), said[2], "{info:#}");
+    assert!(number(&info, "/recorder/wait_ns") > 0, "{info:#}");
+}
+
+#[test]
+fn a_recording_is_never_written_over() {
+    let case = Case::new("family.c").option("OUTPUT", "same.dat").after("touch same.dat");
+    let (_, traced) = case.unharmed();
+    let recordings = traced.recordings();
+    let sizes: Vec<u64> = recordings.iter().map(|path| Path::new(path).metadata().map_or(0, |m| m.len())).collect();
+    assert_eq!(recordings.len(), 2, "{recordings:?}; {}", traced.stderr);
+    assert!(sizes.contains(&0), "{sizes:?}");
+}
+
+#[test]
+fn no_environment_is_in_the_recording() {
+    let secret = "a-secret-of-the-environment-42";
+    let run = Case::new("family.c").variable("SECRET_TOKEN", secret).option("COMPRESSION", "none").agrees();
+    let bytes = std::fs::read(&run.recording).expect("the recording can be read");
+    assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()));
+}

@@ -1,0 +1,110 @@
+//! Loading: libraries that come and go, other allocators, other namespaces.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tracehound_tests::ground_truth::{Case, agrees};
+use tracehound_tests::{compile, number};
+
+fn plugin(name: &str, size: u32) -> String {
+    let flags = ["-O1", "-shared", "-fPIC", &format!("-DNAME={name}"), &format!("-DSIZE={size}")];
+    compile("plugin.c", &flags).display().to_string()
+}
+
+#[test]
+fn addresses_reused_by_another_library() {
+    let run = Case::new("dlopen_cycle.c").args(&[plugin("one", 3000), plugin("two", 4000)]).agrees();
+    assert!(run.traced.printed().contains("shared addresses: yes"), "{}", run.traced.stdout);
+}
+
+#[test]
+fn a_library_opened_now() {
+    Case::new("dlopen_once.c").args(&[plugin("one", 3000), "now".to_owned()]).agrees();
+}
+
+/// The remark of that topic in the recording's self-audit.
+fn remark<'a>(info: &'a Value, topic: &str) -> &'a str {
+    let remarks = info["remarks"].as_array().map_or(&[][..], Vec::as_slice);
+    let found = remarks.iter().find(|remark| remark["topic"] == topic);
+    found.and_then(|remark| remark["text"].as_str()).unwrap_or_else(|| panic!("no remark on {topic} in {remarks:#?}"))
+}
+
+#[test]
+fn deep_binding_is_recorded_or_said() {
+    let case = Case::new("dlopen_once.c").args(&[plugin("one", 3000), "deepbind".to_owned()]).any_stderr();
+    let run = case.agrees();
+    if run.ledger.through("plugin_block_one") != (21, 63_000) {
+        assert!(!remark(&run.info, "deepbind").is_empty());
+    }
+}
+
+#[test]
+fn another_namespace_is_recorded_or_said() {
+    let case = Case::new("dlopen_once.c").args(&[plugin("one", 3000), "dlmopen".to_owned()]).any_stderr();
+    let run = case.agrees();
+    if run.ledger.through("plugin_block_one") != (21, 63_000) {
+        assert!(!remark(&run.info, "namespace").is_empty());
+    }
+}
+
+#[test]
+fn a_library_that_only_the_callers_origin_finds() {
+    let program = compile("dlopen_once.c", &["-O1", "-Wl,-rpath,$ORIGIN"]);
+    let folder = tempfile::tempdir().unwrap();
+    let moved = folder.path().join("dlopen_once");
+    std::fs::copy(program, &moved).unwrap();
+    std::fs::copy(plugin("one", 3000), folder.path().join("libacceptance_plugin.so")).unwrap();
+    Case::command(moved).args(&["unused", "origin"]).agrees();
+}
+
+#[test]
+fn a_program_that_wraps_malloc() {
+    agrees("wraps_malloc.c", &[]);
+}
+
+#[test]
+fn a_program_with_an_allocator_of_its_own() {
+    let (_, traced) = Case::new("own_allocator.c").any_stderr().unharmed();
+    assert_eq!(traced.recordings().len(), 1);
+}
+
+fn linked_with(allocator: &str) {
+    let run = Case::compiled("other_allocator.c", &["-O1", "-Wl,--no-as-needed", allocator]).agrees();
+    assert!(number(&run.info, "/events/alloc") >= 1000);
+}
+
+#[test]
+fn jemalloc_linked() {
+    linked_with("-ljemalloc");
+}
+
+#[test]
+fn tcmalloc_linked() {
+    linked_with("-ltcmalloc_minimal");
+}
+
+#[test]
+fn mimalloc_linked() {
+    linked_with("-lmimalloc");
+}
+
+fn preloaded(library: &str) {
+    let path = PathBuf::from("/usr/lib/x86_64-linux-gnu").join(library);
+    assert!(path.exists(), "{} is missing: run tests/needs.sh", path.display());
+    Case::new("other_allocator.c").preloads(path).agrees();
+}
+
+#[test]
+fn jemalloc_preloaded() {
+    preloaded("libjemalloc.so.2");
+}
+
+#[test]
+fn tcmalloc_preloaded() {
+    preloaded("libtcmalloc_minimal.so.4");
+}
+
+#[test]
+fn mimalloc_preloaded() {
+    preloaded("libmimalloc.so.2");
+}

@@ -1,0 +1,260 @@
+//! Processes: whatever a program does to make, replace, leave or end a process, it does as without us, and the
+//! recording of the first process is its own alone.
+
+use tracehound_tests::ground_truth::{Case, agrees};
+use tracehound_tests::ledger::Ledger;
+use tracehound_tests::{compile, functions, json, number};
+
+#[test]
+fn children_by_fork_are_neither_recorded_nor_harmed() {
+    agrees("fork_plain.c", &[]);
+}
+
+#[test]
+fn forty_forks_while_threads_allocate() {
+    agrees("fork_storm.c", &[]);
+}
+
+#[test]
+fn fork_from_a_thread() {
+    agrees("fork_in_thread.c", &[]);
+}
+
+#[test]
+fn vfork_borrows_the_parents_memory() {
+    agrees("vfork.c", &[]);
+}
+
+#[test]
+fn processes_by_bare_system_calls() {
+    agrees("clone_raw.c", &[]);
+}
+
+#[test]
+fn spawn_system_and_popen() {
+    let run = agrees("spawn.c", &[]);
+    assert_eq!(run.traced.recordings().len(), 1);
+}
+
+#[test]
+fn commands_in_rust() {
+    agrees("rust_commands.rs", &[]);
+}
+
+#[test]
+fn exec_ends_the_recording_and_is_not_followed() {
+    let run = Case::new("exec_self.c").ends("exec").agrees();
+    assert_eq!(run.traced.recordings().len(), 1);
+}
+
+#[test]
+fn exec_leaves_other_preloaded_libraries() {
+    let other = compile("plugin.c", &["-shared", "-fPIC", "-DNAME=one", "-DSIZE=3000"]);
+    let (_, traced) = Case::new("exec_self.c").preloads(&other).unharmed();
+    assert!(traced.printed().contains(&other.display().to_string()), "{}", traced.stdout);
+    let (_, traced) = Case::new("exec_self.c").preloads_first(&other).unharmed();
+    assert!(traced.printed().contains(&other.display().to_string()), "{}", traced.stdout);
+}
+
+#[test]
+fn exec_from_a_thread_while_another_allocates() {
+    Case::new("exec_self.c").args(&["thread"]).ends("exec").agrees();
+}
+
+#[test]
+fn an_exec_that_fails_changes_nothing() {
+    agrees("exec_fails.c", &[]);
+}
+
+#[test]
+fn a_followed_exec_has_a_recording_of_its_own() {
+    let case = Case::new("exec_self.c").option("CHILDREN", "1");
+    let run = case.run(true);
+    assert_eq!(run.status.code(), Some(21), "{}", run.stderr);
+    let recordings = run.recordings();
+    assert_eq!(recordings.len(), 2, "{recordings:?}");
+    let ends: Vec<String> =
+        recordings.iter().map(|path| json(&["info"], path)["end"].as_str().unwrap_or("").to_owned()).collect();
+    for end in ["exec", "exit"] {
+        let at = ends.iter().position(|e| e == end).unwrap_or_else(|| panic!("no recording ends by {end}: {ends:?}"));
+        case.sound(&recordings[at], end);
+        let ledger = Ledger::of(&recordings[at]);
+        let (before, after) = (ledger.through("before_exec").0, ledger.through("after_exec").0);
+        assert_eq!((before, after), if end == "exec" { (1, 0) } else { (0, 1) });
+    }
+}
+
+#[test]
+fn a_followed_fork_has_a_recording_of_its_own() {
+    let case = Case::new("fork_follow.c").option("CHILDREN", "1");
+    let run = case.agrees();
+    let others: Vec<_> = run.traced.recordings().into_iter().filter(|path| *path != run.recording).collect();
+    assert_eq!(others.len(), 2, "{others:?}");
+    let infos: Vec<_> = others.iter().map(|path| case.sound(path, "exit")).collect();
+    let child = usize::from(infos[0]["process"]["parent_pid"] != run.traced.pid);
+    let (child_info, grandchild_info) = (&infos[child], &infos[1 - child]);
+    assert_eq!(child_info["process"]["parent_pid"], run.traced.pid);
+    assert_eq!(grandchild_info["process"]["parent_pid"], child_info["process"]["pid"]);
+
+    let ledger = Ledger::of(&others[child]);
+    ledger.assert_agrees(child_info, &json(&["leaks"], &others[child]), "the child");
+    assert_eq!(ledger.through("in_child"), (150, 100 * 900 + 50 * 901));
+    // What it inherited is live at its start, with the parent's backtraces; half of it is freed.
+    assert_eq!(ledger.through("in_parent"), (40, 32000));
+    let leaks = json(&["leaks"], &others[child]);
+    let leaked: u64 = leaks["sites"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|site| functions(&site["stack"]).contains(&"in_parent".to_owned()))
+        .map(|site| number(site, "/count"))
+        .sum();
+    assert_eq!(leaked, 20);
+
+    let ledger = Ledger::of(&others[1 - child]);
+    ledger.assert_agrees(grandchild_info, &json(&["leaks"], &others[1 - child]), "the grandchild");
+    assert_eq!(ledger.through("in_grandchild"), (10, 9500));
+    assert_eq!(ledger.through("in_parent"), (20, 16000));
+}
+
+#[test]
+fn a_followed_shell_records_every_process_it_starts() {
+    let script = "x=$(echo one | tr a-z A-Z); (exit 3); echo $x $?; ls / | sort -r | head -n 1 >/dev/null; exit 6";
+    let case = Case::command("/bin/bash").args(&["-c", script]).option("CHILDREN", "1");
+    let (_, traced) = case.unharmed();
+    let recordings = traced.recordings();
+    assert!(recordings.len() >= 6, "{recordings:?}");
+    for recording in &recordings {
+        let info = json(&["info"], recording);
+        assert_eq!(info["complete"], true, "{info:#}");
+        assert_eq!(number(&info, "/recorder/unmatched_frees"), 0, "{info:#}");
+    }
+    for name in ["-tr-", "-ls-", "-sort-", "-head-"] {
+        assert!(recordings.iter().any(|path| path.to_string_lossy().contains(name)), "{name}: {recordings:?}");
+    }
+}
+
+#[test]
+fn underscore_exit_ends_all_threads() {
+    Case::new("exit_with_threads.c").args(&["_exit"]).agrees();
+}
+
+#[test]
+fn underscore_capital_exit_ends_all_threads() {
+    Case::new("exit_with_threads.c").args(&["_Exit"]).agrees();
+}
+
+#[test]
+fn exit_with_threads_alive() {
+    Case::new("exit_with_threads.c").args(&["exit"]).agrees();
+}
+
+#[test]
+fn return_from_main_with_threads_alive() {
+    Case::new("exit_with_threads.c").args(&["return"]).agrees();
+}
+
+#[test]
+fn quick_exit_runs_its_handlers() {
+    Case::new("exit_with_threads.c").args(&["quick_exit"]).agrees();
+}
+
+#[test]
+fn the_bare_exit_system_call_loses_nothing() {
+    Case::new("exit_with_threads.c").args(&["syscall"]).ends("killed").agrees();
+}
+
+#[test]
+fn pthread_exit_of_the_first_thread() {
+    Case::new("exit_with_threads.c").args(&["pthread_exit"]).agrees();
+}
+
+#[test]
+fn fatal_signals_stay_fatal_and_lose_nothing() {
+    // SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGUSR1, SIGSEGV, SIGPIPE, SIGALRM, SIGTERM
+    for signal in [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 13, 14, 15, 31, 34, 64] {
+        Case::new("fatal.c").args(&[signal.to_string()]).ends("killed").agrees();
+    }
+}
+
+#[test]
+fn handlers_of_fatal_signals_may_allocate() {
+    for signal in [4, 6, 11, 15] {
+        Case::new("fatal.c").args(&[signal.to_string().as_str(), "handled"]).ends("killed").agrees();
+    }
+}
+
+#[test]
+fn a_core_dump_is_still_written() {
+    // The exit status that is compared says whether there was one.
+    Case::new("core.c").ends("killed").agrees();
+}
+
+#[test]
+fn a_daemon_closes_everything_and_works() {
+    let run = agrees("daemonise.c", &[]);
+    assert_eq!(run.traced.recordings().len(), 1);
+}
+
+#[test]
+fn closing_every_descriptor_leaves_the_recording_whole() {
+    agrees("close_all.c", &[]);
+}
+
+#[test]
+fn descriptors_taken_over_by_the_program_are_its_own() {
+    agrees("dup_over.c", &[]);
+}
+
+#[test]
+fn chroot_and_setuid_leave_the_recording_whole() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root may chroot");
+        return;
+    }
+    agrees("privileges.c", &["chroot"]);
+    agrees("privileges.c", &["setuid"]);
+}
+
+#[test]
+fn another_or_no_working_folder() {
+    agrees("privileges.c", &["chdir"]);
+    agrees("privileges.c", &["remove"]);
+}
+
+#[test]
+fn a_renamed_folder_takes_its_recording_with_it() {
+    let case = Case::new("privileges.c").args(&["rename"]).after("mkdir inner && cd inner");
+    let (_, traced) = case.unharmed();
+    let renamed = traced.folder.path().join("inner-renamed");
+    let found: Vec<_> = std::fs::read_dir(&renamed).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(found.len(), 1, "{found:?}; {}", traced.stderr);
+    let info = case.sound(&found[0], "exit");
+    assert_eq!(number(&info, "/allocations/bytes"), 444_000);
+}
+
+#[test]
+fn a_limited_address_space_is_the_programs_own() {
+    agrees("limits.c", &["as"]);
+}
+
+#[test]
+fn few_descriptors_are_enough_for_us() {
+    Case::new("limits.c").args(&["nofile"]).after("ulimit -n 32").agrees();
+}
+
+#[test]
+fn a_limit_on_file_size_stops_the_recording_not_the_program() {
+    let (_, traced) = Case::new("limits.c").args(&["fsize"]).any_stderr().unharmed();
+    let recordings = traced.recordings();
+    assert_eq!(recordings.len(), 1, "{recordings:?}; {}", traced.stderr);
+    let info = json(&["info"], &recordings[0]);
+    assert_eq!(info["complete"], false, "{info:#}");
+    assert!(number(&info, "/allocations/count") > 0, "{info:#}");
+    assert_eq!(traced.stderr.lines().count(), 1, "{}", traced.stderr);
+}
+
+#[test]
+fn the_programs_surroundings_are_as_without_us() {
+    Case::new("quiet.c").args(&["argument"]).agrees();
+}
