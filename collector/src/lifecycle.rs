@@ -43,6 +43,8 @@ static FINISH: AtomicU32 = AtomicU32::new(0);
 /// Counts what the writer has finished or resumed.
 static FINISHED: AtomicU32 = AtomicU32::new(0);
 static LAST_RESUMABLE: AtomicBool = AtomicBool::new(false);
+/// 1 once the writer's thread has left the program's descriptor table, or cannot.
+static WRITER_APART: AtomicU32 = AtomicU32::new(0);
 
 /// Starts recording in this process: creates the files and opens the gate. Without success the gate lets everything
 /// pass, and one line on stderr says why. Only memory and files: needs nothing of libc that constructors set up.
@@ -233,6 +235,7 @@ pub fn start_writer() {
         return;
     }
     let _internal = Internal::enter();
+    WRITER_APART.store(0, Ordering::Release);
     let started = sys::map_memory(STACK_BYTES).is_ok_and(|stack| {
         // SAFETY: plain calls with valid arguments. The lowest page becomes a guard. pthread_sigmask, unlike the system
         // call, leaves the two signals alone that libc needs for setuid and cancellation.
@@ -261,7 +264,18 @@ pub fn start_writer() {
         session.writer_alive.store(false, Ordering::Release);
         let text = "no thread for the writer: the program's own threads write";
         session.remark(clock::now_after_alloc(), "no-writer-thread", text.into());
+        return;
     }
+    // When the program's code begins, its descriptor table is its own again: nothing it puts in the place of our
+    // descriptors can be written to. The wait is short and bounded: should the thread not get to run, checks of what our
+    // descriptors stand for must do.
+    for _ in 0..20 {
+        if WRITER_APART.load(Ordering::Acquire) != 0 {
+            break;
+        }
+        sys::futex_wait(&WRITER_APART, 0, 10_000_000);
+    }
+    session.close_leftovers();
 }
 
 extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
@@ -271,6 +285,8 @@ extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
     let session = unsafe { &*argument.cast::<Session>() };
     session.writer_thread.store(sys::thread_id(), Ordering::Release);
     guarded(session, || leave_descriptor_table(session));
+    WRITER_APART.store(1, Ordering::Release);
+    sys::futex_wake(&WRITER_APART, 1);
     loop {
         let mut rest = 100_000_000;
         let ended = guarded(session, || {

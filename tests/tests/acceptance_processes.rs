@@ -203,7 +203,11 @@ fn closing_every_descriptor_leaves_the_recording_whole() {
 
 #[test]
 fn descriptors_taken_over_by_the_program_are_its_own() {
-    agrees("dup_over.c", &[]);
+    agrees("dup_over.c", &["500"]);
+    // At once, before anything else has happened.
+    for _ in 0..20 {
+        agrees("dup_over.c", &["1"]);
+    }
 }
 
 #[test]
