@@ -1,0 +1,149 @@
+//! From the payload of an events block back to its records.
+
+use super::{Columns, Guesses, LAYOUT, Role, class, context, node_slot, role};
+use crate::record::Record;
+use crate::varint::{Reader, unzigzag};
+use crate::{FormatError, Result};
+
+const WHAT: &str = "a block of events";
+
+/// Takes the payloads of events blocks apart. Reuse one for many blocks: it keeps its tables.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    guesses: Guesses,
+}
+
+fn short() -> FormatError {
+    FormatError::malformed(WHAT, "it ends early")
+}
+
+fn too_large() -> FormatError {
+    FormatError::malformed(WHAT, "a value is too large for its field")
+}
+
+impl Decoder {
+    /// A decoder.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads the payload of a block that promises `count` records and starts at `first_tick`, into `columns`
+    /// (cleared first).
+    ///
+    /// # Errors
+    /// When the layout is unknown, a column is cut off or has bytes left over, or a value does not fit its field.
+    pub fn decode(&mut self, payload: &[u8], count: u32, first_tick: u64, columns: &mut Columns) -> Result<()> {
+        columns.clear();
+        self.guesses.restart();
+        let mut reader = Reader::new(payload);
+        let layout = reader.next_u8().ok_or_else(short)?;
+        if layout != LAYOUT {
+            return Err(FormatError::malformed(WHAT, format!("unknown layout {layout}")));
+        }
+        let shift = u32::from(reader.next_u8().ok_or_else(short)?);
+        if shift > 12 {
+            return Err(FormatError::malformed(WHAT, format!("address shift {shift}")));
+        }
+        let mut lens = [0_usize; 5];
+        for len in &mut lens {
+            *len = usize::try_from(reader.next_u64().ok_or_else(short)?).map_err(|_| short())?;
+        }
+        let mut column = |len: usize| reader.take(len).map(Reader::new).ok_or_else(short);
+        let (mut nodes, mut kinds) = (column(lens[0])?, column(lens[1])?);
+        let (mut ticks, mut sizes, mut addresses) = (column(lens[2])?, column(lens[3])?, column(lens[4])?);
+        // Every record has a byte in the nodes column: a lying count cannot make us reserve more than the payload.
+        if count as usize > lens[0] {
+            return Err(FormatError::malformed(WHAT, format!("{count} records do not fit")));
+        }
+        columns.reserve(count as usize);
+        let mut tick = first_tick;
+        for _ in 0..count {
+            let (node, kind) = self.node_and_kind(&mut nodes, &mut kinds)?;
+            tick = tick.wrapping_add(unzigzag(ticks.next_u64().ok_or_else(short)?) as u64);
+            let role = role(kind);
+            let size = if role == Role::Death { 0 } else { self.size(node, &mut sizes)? };
+            let address = self.address(role, size, shift, &mut addresses)?;
+            columns.push(Record { kind, tick, address, node, size });
+        }
+        let rest = [nodes, kinds, ticks, sizes, addresses, reader];
+        if rest.iter().all(Reader::is_empty) {
+            Ok(())
+        } else {
+            Err(FormatError::malformed(WHAT, "bytes are left over"))
+        }
+    }
+
+    #[inline]
+    fn node_and_kind(&mut self, nodes: &mut Reader<'_>, kinds: &mut Reader<'_>) -> Result<(u32, u8)> {
+        let guesses = &mut self.guesses;
+        let guess = &mut guesses.next_node[context(guesses.previous, guesses.before)];
+        let coded = nodes.next_u64().ok_or_else(short)?;
+        let mut other = false;
+        if coded != 0 {
+            let step = unzigzag((coded - 1) >> 1);
+            other = (coded - 1) & 1 != 0;
+            *guess = u32::try_from(i64::from(guesses.previous).wrapping_add(step)).map_err(|_| too_large())?;
+        }
+        let node = *guess;
+        let kind = &mut guesses.memories[node_slot(node)].kind;
+        if other {
+            *kind = kinds.next_u8().ok_or_else(short)?;
+        }
+        guesses.before = guesses.previous;
+        guesses.previous = node;
+        Ok((node, *kind))
+    }
+
+    #[inline]
+    fn size(&mut self, node: u32, sizes: &mut Reader<'_>) -> Result<u32> {
+        let guess = &mut self.guesses.memories[node_slot(node)].size;
+        let coded = sizes.next_u64().ok_or_else(short)?;
+        if coded != 0 {
+            *guess = u32::try_from(coded - 1).map_err(|_| too_large())?;
+        }
+        Ok(*guess)
+    }
+
+    #[inline]
+    fn address(&mut self, role: Role, size: u32, shift: u32, addresses: &mut Reader<'_>) -> Result<u64> {
+        let guesses = &mut self.guesses;
+        let coded = addresses.next_u64().ok_or_else(short)?;
+        let after = |from: u64, step: u64| from.wrapping_add((unzigzag(step) as u64) << shift);
+        Ok(match role {
+            Role::Birth => {
+                let class = class(size);
+                let mut older = None;
+                let address = match coded {
+                    0 => {
+                        let birth = guesses
+                            .reused(class)
+                            .ok_or_else(|| FormatError::malformed(WHAT, "a birth reuses a block that is not there"))?;
+                        older = Some(birth.older);
+                        birth.address
+                    }
+                    1 => after(guesses.birth_address, addresses.next_u64().ok_or_else(short)?),
+                    _ => after(guesses.birth_address, coded - 2),
+                };
+                guesses.born(address, class, older);
+                address
+            }
+            Role::Death if coded != 0 => {
+                let ordinal = i64::from(guesses.last_dead).wrapping_add(unzigzag(coded - 1));
+                let ordinal = u32::try_from(ordinal).map_err(|_| too_large())?;
+                let birth = guesses.births.get(ordinal as usize);
+                let address = birth.ok_or_else(|| FormatError::malformed(WHAT, "a death without its birth"))?.address;
+                guesses.died(ordinal);
+                address
+            }
+            Role::Death => {
+                guesses.death_address = after(guesses.death_address, addresses.next_u64().ok_or_else(short)?);
+                guesses.death_address
+            }
+            Role::Other => {
+                guesses.other_address = after(guesses.other_address, coded);
+                guesses.other_address
+            }
+        })
+    }
+}

@@ -1,0 +1,224 @@
+//! From records to the payload of an events block. This runs in the traced process, once for every event.
+
+use super::{Columns, Guesses, LAYOUT, Role, Table, class, context, node_slot, role, table};
+use crate::record::Record;
+use crate::varint::{self, zigzag};
+
+/// Births that the encoder can find again by address.
+const FINDABLE: usize = 1 << 14;
+
+#[inline]
+const fn find_slot(address: u64) -> usize {
+    (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize & (FINDABLE - 1)
+}
+
+/// Turns records into the payload of an events block. Reuse one for many blocks: it keeps its memory.
+#[derive(Debug)]
+pub struct Encoder {
+    guesses: Guesses,
+    /// Slot of an address → 1 + ordinal of its latest birth.
+    found: Table<u32, FINDABLE>,
+    nodes: Column,
+    kinds: Column,
+    ticks: Column,
+    sizes: Column,
+    addresses: Column,
+}
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Encoder {
+    /// An encoder.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            guesses: Guesses::default(),
+            found: table(),
+            nodes: Column::default(),
+            kinds: Column::default(),
+            ticks: Column::default(),
+            sizes: Column::default(),
+            addresses: Column::default(),
+        }
+    }
+
+    /// Appends the payload for `columns` to `out`; `first_tick` is the block header's.
+    pub fn encode(&mut self, columns: &Columns, first_tick: u64, out: &mut Vec<u8>) {
+        let rows =
+            columns.kinds.iter().zip(&columns.ticks).zip(&columns.nodes).zip(&columns.addresses).zip(&columns.sizes);
+        let records =
+            rows.map(|((((&kind, &tick), &node), &address), &size)| Record { kind, tick, address, node, size });
+        self.encode_records(records, first_tick, out);
+    }
+
+    /// Appends the payload for `records`, which are gone through twice, to `out`; `first_tick` is the block header's.
+    pub fn encode_records(
+        &mut self,
+        records: impl Iterator<Item = Record> + Clone,
+        first_tick: u64,
+        out: &mut Vec<u8>,
+    ) {
+        let used_bits = records.clone().fold(0, |bits, record| bits | record.address);
+        let shift = if used_bits == 0 { 0 } else { used_bits.trailing_zeros().min(12) };
+        self.restart();
+        let mut tick = first_tick;
+        records.for_each(|record| {
+            self.node_and_kind(record.node, record.kind);
+            self.ticks.put(zigzag(record.tick.wrapping_sub(tick) as i64));
+            tick = record.tick;
+            let role = role(record.kind);
+            if role != Role::Death {
+                self.size(record.node, record.size);
+            }
+            self.address(role, record.address, record.size, shift);
+        });
+        out.push(LAYOUT);
+        out.push(shift as u8);
+        let columns = [&self.nodes, &self.kinds, &self.ticks, &self.sizes, &self.addresses];
+        for column in columns {
+            varint::put(out, column.bytes().len() as u64);
+        }
+        for column in columns {
+            out.extend_from_slice(column.bytes());
+        }
+    }
+
+    fn restart(&mut self) {
+        for column in [&mut self.nodes, &mut self.kinds, &mut self.ticks, &mut self.sizes, &mut self.addresses] {
+            column.len = 0;
+        }
+        self.guesses.restart();
+        self.found.fill(0);
+    }
+
+    #[inline(always)]
+    fn node_and_kind(&mut self, node: u32, kind: u8) {
+        let guesses = &mut self.guesses;
+        let guess = &mut guesses.next_node[context(guesses.previous, guesses.before)];
+        let last_kind = &mut guesses.memories[node_slot(node)].kind;
+        let other = *last_kind != kind;
+        if *guess == node && !other {
+            self.nodes.put_byte(0);
+        } else {
+            let step = zigzag(i64::from(node) - i64::from(guesses.previous));
+            self.nodes.put(1 + (step << 1 | u64::from(other)));
+            *guess = node;
+            if other {
+                self.kinds.put_byte(kind);
+                *last_kind = kind;
+            }
+        }
+        guesses.before = guesses.previous;
+        guesses.previous = node;
+    }
+
+    #[inline(always)]
+    fn size(&mut self, node: u32, size: u32) {
+        let guess = &mut self.guesses.memories[node_slot(node)].size;
+        if *guess == size {
+            self.sizes.put_byte(0);
+        } else {
+            self.sizes.put(1 + u64::from(size));
+            *guess = size;
+        }
+    }
+
+    #[inline(always)]
+    fn address(&mut self, role: Role, address: u64, size: u32, shift: u32) {
+        let guesses = &mut self.guesses;
+        let step = |from: u64| zigzag(address.wrapping_sub(from) as i64 >> shift);
+        match role {
+            Role::Birth => {
+                let class = class(size);
+                let older = guesses.reused(class).filter(|birth| birth.address == address).map(|birth| birth.older);
+                if older.is_some() {
+                    self.addresses.put_byte(0);
+                } else {
+                    let step = step(guesses.birth_address);
+                    if step > u64::MAX - 2 {
+                        self.addresses.put_byte(1);
+                        self.addresses.put(step);
+                    } else {
+                        self.addresses.put(step + 2);
+                    }
+                }
+                guesses.born(address, class, older);
+                self.found[find_slot(address)] = guesses.births.len() as u32;
+            }
+            Role::Death => {
+                let ordinal = self.found[find_slot(address)].wrapping_sub(1);
+                if guesses.births.get(ordinal as usize).is_some_and(|birth| birth.address == address) {
+                    self.addresses.put(1 + zigzag(i64::from(ordinal) - i64::from(guesses.last_dead)));
+                    guesses.died(ordinal);
+                    // A second death of the same block (seen only when its birth is in another thread's stream) is
+                    // not a death of this birth.
+                    self.found[find_slot(address)] = 0;
+                } else {
+                    self.addresses.put_byte(0);
+                    self.addresses.put(step(guesses.death_address));
+                    guesses.death_address = address;
+                }
+            }
+            Role::Other => {
+                self.addresses.put(step(guesses.other_address));
+                guesses.other_address = address;
+            }
+        }
+    }
+}
+
+/// One column's bytes: the first `len` of `buffer`, the rest is room.
+#[derive(Debug, Default)]
+struct Column {
+    buffer: Vec<u8>,
+    len: usize,
+}
+
+impl Column {
+    fn bytes(&self) -> &[u8] {
+        self.buffer.get(..self.len).unwrap_or_default()
+    }
+
+    /// Appends an integer in the encoding of [`varint::put`].
+    #[inline(always)]
+    fn put(&mut self, value: u64) {
+        if value < 0x80 {
+            self.put_byte(value as u8);
+        } else if value < 1 << 14
+            && let Some(place) = self.buffer.get_mut(self.len..self.len + 2)
+        {
+            place.copy_from_slice(&((value & 0x7f | 0x80 | value >> 7 << 8) as u16).to_le_bytes());
+            self.len += 2;
+        } else {
+            self.put_long(value);
+        }
+    }
+
+    #[inline(always)]
+    fn put_byte(&mut self, byte: u8) {
+        match self.buffer.get_mut(self.len) {
+            Some(place) => *place = byte,
+            None => self.grow(byte),
+        }
+        self.len += 1;
+    }
+
+    #[cold]
+    fn grow(&mut self, byte: u8) {
+        self.buffer.push(byte);
+        self.buffer.resize((2 * self.len).max(4096), 0);
+    }
+
+    #[inline(never)]
+    fn put_long(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.put_byte(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.put_byte(value as u8);
+    }
+}
