@@ -35,12 +35,12 @@ static STAGE: AtomicU32 = AtomicU32::new(NOTHING);
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 static CHILDREN: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the loader has relocated this library.
+/// Whether the loader has relocated this library and prepared the thread's storage.
 #[inline]
 pub fn is_relocated() -> bool {
     // SAFETY: a static of ours.
     let probe = unsafe { (&raw const PROBE.0).read_volatile() };
-    core::ptr::eq(probe, &raw const ANCHOR)
+    core::ptr::eq(probe, &raw const ANCHOR) && gate::thread_storage_is_ready()
 }
 
 /// Whether children are followed.

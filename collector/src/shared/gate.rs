@@ -139,6 +139,52 @@ pub fn slot() -> &'static Slot {
     }
 }
 
+// A thread-local word whose first value is not zero.
+core::arch::global_asm!(
+    ".section .tdata,\"awT\",@progbits",
+    ".hidden tracehound_thread_image",
+    ".globl tracehound_thread_image",
+    ".type tracehound_thread_image,@object",
+    ".size tracehound_thread_image, 8",
+    ".p2align 3",
+    "tracehound_thread_image:",
+    ".quad 1",
+    ".text",
+);
+
+/// Whether the calling thread's storage holds its first values. The loader writes those of the first thread only when
+/// all objects are relocated: while it runs IFUNC resolvers, thread-local variables read zero and what is stored there
+/// is lost. The library must be relocated.
+#[inline(always)]
+pub fn thread_storage_is_ready() -> bool {
+    let image: *const u64;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads the offset that the loader has filled in and adds the thread pointer.
+    unsafe {
+        core::arch::asm!(
+            "mov {0}, qword ptr [rip + tracehound_thread_image@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) image,
+            options(pure, readonly, nostack),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!(
+            "mrs {1}, tpidr_el0",
+            "adrp {0}, :gottprel:tracehound_thread_image",
+            "ldr {0}, [{0}, :gottprel_lo12:tracehound_thread_image]",
+            "add {0}, {0}, {1}",
+            out(reg) image,
+            out(reg) _,
+            options(pure, readonly, nostack),
+        );
+    }
+    // SAFETY: the thread's own storage, allocated before any code of ours runs.
+    unsafe { image.read_volatile() != 0 }
+}
+
 /// A section whose allocations are the recorder's own: they are served apart and not recorded.
 pub struct Internal {
     before: Option<(&'static ThreadContext, u64)>,
