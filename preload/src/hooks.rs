@@ -186,33 +186,18 @@ unsafe extern "C-unwind" fn free_body(block: Ptr, stack: u64, frame: u64) {
 }
 
 unsafe extern "C-unwind" fn cfree_body(block: Ptr, stack: u64, frame: u64) {
-    // SAFETY: as for malloc; libraries without `cfree` have `free`.
-    unsafe {
-        release(caller(stack, frame), Kind::Cfree, block, || match next::cfree() {
-            Some(function) => function(block),
-            None => real_free(block),
-        });
-    }
+    // SAFETY: as for malloc. libc's own `cfree` was `free`, and is gone.
+    unsafe { release(caller(stack, frame), Kind::Cfree, block, || real_free(block)) }
 }
 
-unsafe extern "C-unwind" fn free_sized_body(block: Ptr, size: usize, stack: u64, frame: u64) {
-    // SAFETY: as for malloc; C23 lets `free` stand in.
-    unsafe {
-        release(caller(stack, frame), Kind::FreeSized, block, || match next::free_sized() {
-            Some(function) => function(block, size),
-            None => real_free(block),
-        });
-    }
+unsafe extern "C-unwind" fn free_sized_body(block: Ptr, _: usize, stack: u64, frame: u64) {
+    // SAFETY: as for malloc. C23: equivalent to `free(block)`.
+    unsafe { release(caller(stack, frame), Kind::FreeSized, block, || real_free(block)) }
 }
 
-unsafe extern "C-unwind" fn free_aligned_sized_body(block: Ptr, align: usize, size: usize, stack: u64, frame: u64) {
+unsafe extern "C-unwind" fn free_aligned_sized_body(block: Ptr, _: usize, _: usize, stack: u64, frame: u64) {
     // SAFETY: as above.
-    unsafe {
-        release(caller(stack, frame), Kind::FreeAlignedSized, block, || match next::free_aligned_sized() {
-            Some(function) => function(block, align, size),
-            None => real_free(block),
-        });
-    }
+    unsafe { release(caller(stack, frame), Kind::FreeAlignedSized, block, || real_free(block)) }
 }
 
 #[inline(always)]
@@ -236,7 +221,7 @@ pub unsafe extern "C-unwind" fn malloc_usable_size(block: *mut c_void) -> usize 
         // SAFETY: a block of the arena.
         return unsafe { arena::describe(block) }.0;
     }
-    if start::is_relocated() && !gate::is_internal() {
+    if start::is_loaded() && !gate::is_internal() {
         start::ensure();
     }
     // SAFETY: the program's argument.
@@ -261,7 +246,7 @@ unsafe fn real_free(block: Ptr) {
 #[cold]
 #[inline(never)]
 unsafe fn slow_birth(caller: Caller, kind: Kind, size: usize, align: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
-    if !start::is_relocated() {
+    if !start::is_loaded() {
         return arena::take(size, align, arena::PROGRAM);
     }
     if gate::is_internal() {
@@ -272,7 +257,7 @@ unsafe fn slow_birth(caller: Caller, kind: Kind, size: usize, align: usize, mut 
     if !start::ensure() {
         return arena::take(size, align, arena::PROGRAM);
     }
-    start::record_early_blocks(caller);
+    start::record_early_blocks();
     start::arm();
     // SAFETY: passed on.
     unsafe { nested::birth(caller, kind, size, &mut real) }
@@ -291,7 +276,7 @@ unsafe fn slow_resize(
         // SAFETY: a block of the arena.
         let (old_size, owner) = unsafe { arena::describe(old) };
         let mut moved = || {
-            let block = if !start::is_relocated() || gate::is_internal() || next::malloc().is_none() {
+            let block = if !start::is_loaded() || gate::is_internal() || next::malloc().is_none() {
                 arena::take(size, 16, owner)
             } else {
                 // SAFETY: the program's argument.
@@ -303,7 +288,7 @@ unsafe fn slow_resize(
             }
             block
         };
-        if owner == arena::OWN || !start::is_relocated() || gate::is_internal() || !start::ensure() {
+        if owner == arena::OWN || !start::is_loaded() || gate::is_internal() || !start::ensure() {
             return moved();
         }
         if size == 0 {
@@ -311,11 +296,11 @@ unsafe fn slow_resize(
             unsafe { nested::death(caller, Kind::ReallocFree, old, &mut || {}) };
             return core::ptr::null_mut();
         }
-        start::record_early_blocks(caller);
+        start::record_early_blocks();
         // SAFETY: passed on.
         return unsafe { nested::rebirth(caller, kinds, old, size, &mut moved) };
     }
-    if start::is_relocated() && !gate::is_internal() && start::ensure() {
+    if start::is_loaded() && !gate::is_internal() && start::ensure() {
         start::arm();
         // SAFETY: passed on.
         return unsafe { nested::rebirth(caller, kinds, old, size, real) };
@@ -327,7 +312,7 @@ unsafe fn slow_resize(
 #[inline(never)]
 unsafe fn slow_release(caller: Caller, kind: Kind, block: Ptr, real: &mut dyn FnMut()) {
     let in_arena = arena::holds(block);
-    if !start::is_relocated() || gate::is_internal() || !start::ensure() {
+    if !start::is_loaded() || gate::is_internal() || !start::ensure() {
         if !in_arena {
             real();
         }
@@ -336,7 +321,7 @@ unsafe fn slow_release(caller: Caller, kind: Kind, block: Ptr, real: &mut dyn Fn
     if in_arena {
         // SAFETY: a block of the arena.
         if unsafe { arena::describe(block) }.1 == arena::PROGRAM {
-            start::record_early_blocks(caller);
+            start::record_early_blocks();
             // SAFETY: passed on.
             unsafe { nested::death(caller, kind, block, &mut || {}) };
         }

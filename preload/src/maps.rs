@@ -17,7 +17,7 @@ const FAILED: usize = usize::MAX;
 
 /// Whether such calls are recorded; brings the library up if it is not.
 fn wanted() -> bool {
-    if !start::is_relocated() || gate::is_internal() || !start::ensure() {
+    if !start::is_loaded() || gate::is_internal() || !start::ensure() {
         return false;
     }
     session::current().is_some_and(|session| session.options.mappings)
@@ -100,7 +100,7 @@ unsafe fn raw_mmap(at: Ptr, len: usize, protection: c_int, flags: c_int, fd: c_i
         sys::raw(libc::SYS_mmap, at as usize, len, protection as usize, flags as usize, fd as usize, offset as usize)
     };
     if (-4095..0).contains(&result) {
-        if start::is_relocated() {
+        if start::is_loaded() {
             start::set_errno(-result as c_int);
         }
         return libc::MAP_FAILED;
@@ -134,7 +134,7 @@ unsafe fn raw_munmap(at: Ptr, len: usize) -> c_int {
     // SAFETY: the program's arguments.
     let result = unsafe { sys::raw(libc::SYS_munmap, at as usize, len, 0, 0, 0, 0) };
     if result < 0 {
-        if start::is_relocated() {
+        if start::is_loaded() {
             start::set_errno(-result as c_int);
         }
         return -1;

@@ -1,4 +1,7 @@
 //! The next definitions in link order: what would have been called without us.
+//!
+//! Only names that libc always has are looked up: a look-up that fails makes libc allocate its error message, which a
+//! program with a malloc of its own would see. What `free` can do is left to `free`.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -34,9 +37,6 @@ functions! {
     realloc: c"realloc", fn(Ptr, usize) -> Ptr;
     reallocarray: c"reallocarray", fn(Ptr, usize, usize) -> Ptr;
     free: c"free", fn(Ptr) -> ();
-    cfree: c"cfree", fn(Ptr) -> ();
-    free_sized: c"free_sized", fn(Ptr, usize) -> ();
-    free_aligned_sized: c"free_aligned_sized", fn(Ptr, usize, usize) -> ();
     posix_memalign: c"posix_memalign", fn(*mut Ptr, usize, usize) -> c_int;
     aligned_alloc: c"aligned_alloc", fn(usize, usize) -> Ptr;
     memalign: c"memalign", fn(usize, usize) -> Ptr;
@@ -92,7 +92,5 @@ pub fn use_bundled_allocator() {
     ] {
         slot.store(address, Ordering::Release);
     }
-    for slot in [&TABLE.reallocarray, &TABLE.cfree, &TABLE.free_sized, &TABLE.free_aligned_sized] {
-        slot.store(0, Ordering::Release);
-    }
+    TABLE.reallocarray.store(0, Ordering::Release);
 }

@@ -57,7 +57,7 @@ unsafe extern "C" fn in_child() {
 
 /// Ends the process at once, all threads, without exit handlers.
 fn exit_now(status: c_int) -> ! {
-    if start::is_relocated() && start::recorded_pid() == sys::process_id() {
+    if start::is_loaded() && start::recorded_pid() == sys::process_id() {
         start::finish();
     }
     loop {

@@ -3,13 +3,12 @@
 //! ```text
 //! COLD ── first hooked call ──▶ files, memory, gate open ── constructor ──▶ writer's thread, exit handlers
 //! ```
-//! Before the loader has relocated the library (an IFUNC resolver of another object may allocate that early), a hook can
-//! do nothing but serve from the arena.
+//! Before the loader has relocated the library and initialised thread-local storage (an IFUNC resolver may allocate that
+//! early), a hook can do nothing but serve from the arena.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use tracehound_collector::hot::unwind::Caller;
 use tracehound_collector::lifecycle::{self, Finish};
 use tracehound_collector::shared::gate::{self, Internal};
 use tracehound_collector::shared::{log, session, sys};
@@ -35,12 +34,14 @@ static STAGE: AtomicU32 = AtomicU32::new(NOTHING);
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 static CHILDREN: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the loader has relocated this library and prepared the thread's storage.
+/// Whether the loader has relocated this library and prepared the thread's storage. It writes the first values of the
+/// first thread only when all objects are relocated: before, thread-local variables read zero and what is stored there
+/// is lost.
 #[inline]
-pub fn is_relocated() -> bool {
+pub fn is_loaded() -> bool {
     // SAFETY: a static of ours.
     let probe = unsafe { (&raw const PROBE.0).read_volatile() };
-    core::ptr::eq(probe, &raw const ANCHOR) && gate::thread_storage_is_ready()
+    core::ptr::eq(probe, &raw const ANCHOR) && gate::slot().is_initialised()
 }
 
 /// Whether children are followed.
@@ -164,12 +165,11 @@ unsafe extern "C" fn thread_destructor(_: *mut c_void) {
 }
 
 /// Records blocks that the program took before it could be recorded.
-pub fn record_early_blocks(caller: Caller) {
+pub fn record_early_blocks() {
     static DONE_ONCE: AtomicU32 = AtomicU32::new(0);
     if DONE_ONCE.swap(1, Ordering::AcqRel) == 0 {
         arena::program_blocks(|block, size| {
-            // SAFETY: the caller's state is the hook's.
-            unsafe { tracehound_collector::hot::record::single(caller, Kind::Malloc, block as u64, size) };
+            tracehound_collector::hot::record::without_stack(Kind::Malloc, block as u64, size);
         });
     }
 }

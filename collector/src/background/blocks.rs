@@ -1,4 +1,6 @@
 //! Builds blocks and appends them to the file: encodes, compresses, checksums, numbers.
+//!
+//! Blocks gather in a buffer until [`BlockWriter::commit`]; what a block holds may be forgotten only after that.
 
 use tracehound_format::block::{BlockHeader, BlockKind, Codec, compress_lz4};
 use tracehound_format::columns::{Columns, Encoder};
@@ -22,7 +24,13 @@ pub struct BlockWriter {
     number: u32,
     offsets: Vec<u64>,
     last_offset: u64,
+    /// Whole blocks that are not in the file yet, and where each of them ends.
+    buffer: Vec<u8>,
+    ends: Vec<usize>,
 }
+
+/// Bytes that may gather before they must be committed.
+const ENOUGH: usize = 512 << 10;
 
 impl BlockWriter {
     /// Starts the file.
@@ -43,6 +51,8 @@ impl BlockWriter {
             number: 0,
             offsets: Vec::new(),
             last_offset: 0,
+            buffer: Vec::new(),
+            ends: Vec::new(),
         })
     }
 
@@ -67,38 +77,29 @@ impl BlockWriter {
         self.meta_ticks = (u64::MAX, 0);
     }
 
-    /// Writes the meta block, if there is something in it.
-    ///
-    /// # Errors
-    /// Of the write.
-    pub fn flush_metas(&mut self) -> sys::Result<()> {
+    /// Makes the meta block, if there is something in it.
+    pub fn flush_metas(&mut self) {
         if self.meta_count == 0 {
-            return Ok(());
+            return;
         }
         self.raw.clear();
         core::mem::swap(&mut self.raw, &mut self.metas);
         let place = Place { ticks: self.meta_ticks, count: self.meta_count, ..Place::of(BlockKind::Meta) };
         self.meta_count = 0;
         self.meta_ticks = (u64::MAX, 0);
-        self.put(place)
+        self.put(place);
     }
 
-    /// Writes nodes with ids from `first_id` on.
-    ///
-    /// # Errors
-    /// Of the write.
-    pub fn nodes(&mut self, first_id: u32, nodes: &[Node]) -> sys::Result<()> {
+    /// Makes a block of nodes with ids from `first_id` on.
+    pub fn nodes(&mut self, first_id: u32, nodes: &[Node]) {
         self.raw.clear();
         nodes::encode(first_id, nodes, &mut self.raw);
         let first_record = u64::from(first_id);
-        self.put(Place { first_record, count: nodes.len() as u32, ..Place::of(BlockKind::Nodes) })
+        self.put(Place { first_record, count: nodes.len() as u32, ..Place::of(BlockKind::Nodes) });
     }
 
-    /// Writes records of `thread`, the first of which has the number `first_record`.
-    ///
-    /// # Errors
-    /// Of the write.
-    pub fn events(&mut self, thread: u32, first_record: u64, columns: &Columns) -> sys::Result<()> {
+    /// Makes a block of records of `thread`, the first of which has the number `first_record`.
+    pub fn events(&mut self, thread: u32, first_record: u64, columns: &Columns) {
         let (mut first, mut last) = (u64::MAX, 0);
         for &tick in &columns.ticks {
             (first, last) = (first.min(tick), last.max(tick));
@@ -112,14 +113,51 @@ impl BlockWriter {
             count: columns.len() as u32,
             ..Place::of(BlockKind::Events)
         };
-        self.put(place)
+        self.put(place);
     }
 
-    /// Writes the end block: the metas given, and the directory.
+    /// Whether so much has gathered that it should be committed.
+    pub fn wants_commit(&self) -> bool {
+        self.buffer.len() >= ENOUGH
+    }
+
+    /// Puts what has gathered into the file.
+    ///
+    /// # Errors
+    /// Of the write; as many whole blocks as found room are in the file then.
+    pub fn commit(&mut self) -> sys::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let mut result = self.file.append(&[&self.buffer]);
+        if result.is_err() {
+            let mut start = 0;
+            for &end in &self.ends {
+                result = self.file.append(&[self.buffer.get(start..end).unwrap_or_default()]);
+                if result.is_err() {
+                    break;
+                }
+                start = end;
+            }
+            let kept = self.file.len();
+            // The numbers of blocks that found no room are free again.
+            while self.last_offset >= kept && self.number > 0 {
+                let Some(step) = self.offsets.pop() else { break };
+                self.last_offset -= step;
+                self.number -= 1;
+            }
+        }
+        self.buffer.clear();
+        self.ends.clear();
+        result
+    }
+
+    /// Writes the end block: the record given, and the directory.
     ///
     /// # Errors
     /// Of the write.
     pub fn end(&mut self, tick: u64, end: &Meta) -> sys::Result<()> {
+        self.commit()?;
         self.raw.clear();
         let _ = meta::encode(end, &mut self.raw);
         let directory = Meta::Directory(meta::Directory { offsets: self.offsets.clone() });
@@ -127,32 +165,31 @@ impl BlockWriter {
         let place = Place { ticks: (tick, tick), count: 2, ..Place::of(BlockKind::End) };
         let (header, len) = self.pack(place);
         let stored = if header.codec == Codec::None { &self.raw } else { &self.stored };
-        let payload = stored.get(..len).unwrap_or_default();
-        self.file.append_last(&[&header.encode(), payload])?;
+        self.file.append_last(&[&header.encode(), stored.get(..len).unwrap_or_default()])?;
         self.file.trim();
         Ok(())
     }
 
-    /// Where the file and its numbering stand, to come back with [`rewind`](Self::rewind).
-    pub fn position(&self) -> (u64, u32) {
-        (self.file.len(), self.number)
+    /// Where the file stands, to come back with [`rewind`](Self::rewind). Everything must be committed.
+    pub fn position(&self) -> u64 {
+        self.file.len()
     }
 
     /// Takes an end block away again.
-    pub fn rewind(&mut self, position: (u64, u32)) {
-        self.file.cut(position.0);
-        self.number = position.1;
+    pub fn rewind(&mut self, position: u64) {
+        self.file.cut(position);
     }
 
-    fn put(&mut self, place: Place) -> sys::Result<()> {
+    fn put(&mut self, place: Place) {
         let (header, len) = self.pack(place);
-        let at = self.file.len();
+        let at = self.file.len() + self.buffer.len() as u64;
         let stored = if header.codec == Codec::None { &self.raw } else { &self.stored };
-        self.file.append(&[&header.encode(), stored.get(..len).unwrap_or_default()])?;
+        self.buffer.extend_from_slice(&header.encode());
+        self.buffer.extend_from_slice(stored.get(..len).unwrap_or_default());
+        self.ends.push(self.buffer.len());
         self.number += 1;
         self.offsets.push(at - self.last_offset);
         self.last_offset = at;
-        Ok(())
     }
 
     /// Compresses `raw` into `stored`, if that pays, and makes the header.

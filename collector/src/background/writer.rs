@@ -16,7 +16,7 @@ use tracehound_format::meta::{
     ThreadStart, Watermark,
 };
 use tracehound_format::nodes::Node;
-use tracehound_format::record::{Kind, Record};
+use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
 use super::blocks::BlockWriter;
 use super::file::RecordingFile;
@@ -69,7 +69,10 @@ pub struct Writer {
     recorder_bytes: u64,
     watermark: u64,
     ended: Option<EndReason>,
-    before_end: (u64, u32),
+    before_end: u64,
+    /// Full chunks whose records are in blocks, and open ones with how far they are: to be settled after the commit.
+    emptied: Vec<(u32, Chunk)>,
+    partly: Vec<(Chunk, u32)>,
     last_statistics: Statistics,
 }
 
@@ -123,7 +126,9 @@ impl Writer {
             recorder_bytes: 0,
             watermark: 0,
             ended: None,
-            before_end: (0, 0),
+            before_end: 0,
+            emptied: Vec::new(),
+            partly: Vec::new(),
             last_statistics: Statistics::default(),
         };
         writer.first_clock();
@@ -172,6 +177,7 @@ impl Writer {
         let asked = wanted != self.session.flush_done.load(Ordering::Relaxed);
         self.grow_pool();
         self.take_full_chunks();
+        self.seize_chunks();
         let due = asked || now.saturating_sub(self.times.flush) >= LATENCY_NS;
         if due || self.modules.changed() {
             self.modules.scan((self.facts.now)(), &mut self.metas);
@@ -190,7 +196,8 @@ impl Writer {
             self.put_statistics();
         }
         if due {
-            self.blocks.flush_metas()?;
+            self.blocks.flush_metas();
+            self.commit()?;
             self.session.flush_done.store(wanted, Ordering::Release);
             sys::futex_wake(&self.session.flush_done, i32::MAX);
         }
@@ -222,7 +229,8 @@ impl Writer {
     }
 
     fn end(&mut self, reason: EndReason, error: Option<Errno>) -> sys::Result<()> {
-        self.blocks.flush_metas()?;
+        self.blocks.flush_metas();
+        self.commit()?;
         self.before_end = self.blocks.position();
         let tick = (self.facts.now)();
         let statistics = self.statistics(tick);
@@ -311,6 +319,55 @@ impl Writer {
         }
     }
 
+    /// When threads wait and every chunk is in use, takes half-filled ones from threads that are not recording right now,
+    /// the quietest first. The thread notices at its next event that it has no room.
+    fn seize_chunks(&mut self) {
+        let pool = &self.session.pool;
+        let wanted = pool.waiting() as usize;
+        if wanted == 0 || pool.free_chunks() > 0 || self.queued > 0 {
+            return;
+        }
+        let mut candidates: Vec<&'static ThreadContext> = self
+            .session
+            .threads
+            .iter()
+            .filter(|context| context.life.load(Ordering::Acquire) == life::LIVE)
+            .filter(|context| {
+                context.active.load(Ordering::Acquire) != NO_CHUNK && context.parked.load(Ordering::Relaxed) == 0
+            })
+            .collect();
+        // A thread whose state has not changed since the last look has been quiet for long.
+        let threads = &self.threads;
+        candidates.sort_by_key(|context| {
+            let state = context.state.load(Ordering::Relaxed);
+            let seen = threads.get(&context.id.load(Ordering::Relaxed)).map(|thread| thread.seen_state);
+            (
+                seen != Some(state),
+                context.limit.load(Ordering::Relaxed).saturating_sub(context.cursor.load(Ordering::Relaxed)),
+            )
+        });
+        candidates.truncate(wanted.max(pool.chunks() as usize / 4));
+        let held: Vec<_> = candidates
+            .iter()
+            .map(|context| {
+                let guard = context.lock_chunks();
+                (*context, context.limit.swap(0, Ordering::Relaxed), guard)
+            })
+            .collect();
+        sys::barrier();
+        // Whoever starts an event from here on finds no room and waits for the lock.
+        for (context, limit, guard) in held {
+            let quiet = context.mode() != RECORDING && context.active.load(Ordering::Relaxed) != NO_CHUNK;
+            if quiet {
+                hand_over(context, self.session);
+            } else {
+                context.limit.store(limit, Ordering::Relaxed);
+            }
+            drop(guard);
+        }
+        self.take_full_chunks();
+    }
+
     /// Without hurry: threads with a block's worth of chunks, and more when the pool runs low.
     fn write_long_queues(&mut self) -> sys::Result<()> {
         let enough = BLOCK_RECORDS / RECORDS as usize;
@@ -318,14 +375,32 @@ impl Writer {
             let pool = &self.session.pool;
             let low = self.queued * 4 >= pool.chunks() || pool.waiting() > 0;
             let longest = self.threads.iter().max_by_key(|(_, state)| state.queue.len());
-            let Some((&id, state)) = longest.filter(|(_, state)| !state.queue.is_empty()) else { return Ok(()) };
+            let Some((&id, state)) = longest.filter(|(_, state)| !state.queue.is_empty()) else { break };
             if !low && state.queue.len() < enough {
-                return Ok(());
+                break;
             }
             self.announce_threads();
             self.write_thread(id, false)?;
+            if low {
+                self.commit()?;
+            }
             self.take_full_chunks();
         }
+        self.commit()
+    }
+
+    /// Puts what has gathered into the file; then the chunks that it came from may go.
+    fn commit(&mut self) -> sys::Result<()> {
+        self.blocks.commit()?;
+        for (chunk, written) in self.partly.drain(..) {
+            chunk.set_written(written);
+        }
+        for (number, chunk) in self.emptied.drain(..) {
+            chunk.set_written(chunk.used());
+            chunk.wipe();
+            self.session.pool.give_back(number);
+        }
+        Ok(())
     }
 
     /// Writes what there is, in full and in active chunks, and the watermark behind it.
@@ -346,6 +421,7 @@ impl Writer {
         for id in ids {
             self.write_thread(id, true)?;
         }
+        self.commit()?;
         let mut complete = true;
         let mut watermark = tick;
         for (id, state) in states {
@@ -365,7 +441,8 @@ impl Writer {
         if complete && watermark > self.watermark {
             self.watermark = watermark;
             self.blocks.meta(watermark, &Meta::Watermark(Watermark { tick: watermark }));
-            self.blocks.flush_metas()?;
+            self.blocks.flush_metas();
+            self.commit()?;
             self.session.side.set_watermark(watermark);
         }
         Ok(())
@@ -387,7 +464,6 @@ impl Writer {
         let open = if with_active { self.open_chunks(state.context, id) } else { Vec::new() };
         let known = state.queue.front().map(|(_, chunk)| *chunk).or(open.first().copied());
         let Some(mut first) = state.next_record.or(known.map(|chunk| chunk.first_record())) else { return Ok(()) };
-        let mut emptied: Vec<(u32, Chunk)> = Vec::new();
         while let Some(&(number, chunk)) = state.queue.front() {
             if chunk.first_record() + u64::from(chunk.written()) != first + self.columns.len() as u64 {
                 break;
@@ -395,22 +471,19 @@ impl Writer {
             self.read_full(chunk);
             state.queue.pop_front();
             self.queued = self.queued.saturating_sub(1);
-            emptied.push((number, chunk));
+            self.emptied.push((number, chunk));
             if self.columns.len() >= BLOCK_RECORDS {
-                self.put_events(id, &mut first, &mut emptied)?;
+                self.put_events(id, &mut first)?;
             }
         }
-        let mut partly = Vec::new();
         for chunk in open {
             let next = first + self.columns.len() as u64;
             if state.queue.is_empty() && chunk.first_record() + u64::from(chunk.written()) == next {
-                partly.push((chunk, self.read_open(chunk)));
+                let written = self.read_open(chunk);
+                self.partly.push((chunk, written));
             }
         }
-        self.put_events(id, &mut first, &mut emptied)?;
-        for (chunk, written) in partly {
-            chunk.set_written(written);
-        }
+        self.put_events(id, &mut first)?;
         state.next_record = Some(first);
         Ok(())
     }
@@ -445,24 +518,19 @@ impl Writer {
         index
     }
 
-    /// Writes the collected records as one block and frees the chunks that they came from.
-    fn put_events(&mut self, id: u32, first: &mut u64, emptied: &mut Vec<(u32, Chunk)>) -> sys::Result<()> {
+    /// Makes a block of the collected records.
+    fn put_events(&mut self, id: u32, first: &mut u64) -> sys::Result<()> {
         if !self.columns.is_empty() {
             let highest = self.columns.nodes.iter().copied().filter(|&node| node != u32::MAX).max().unwrap_or(0);
             self.put_nodes(highest)?;
             self.put_metas();
-            self.blocks.flush_metas()?;
-            self.blocks.events(id, *first, &self.columns)?;
+            self.blocks.flush_metas();
+            self.blocks.events(id, *first, &self.columns);
             *first += self.columns.len() as u64;
             self.records += self.columns.len() as u64;
             self.columns.clear();
         }
-        for (number, chunk) in emptied.drain(..) {
-            chunk.set_written(chunk.used());
-            chunk.wipe();
-            self.session.pool.give_back(number);
-        }
-        Ok(())
+        if self.blocks.wants_commit() { self.commit() } else { Ok(()) }
     }
 
     /// Writes nodes until the one with id `highest` is in the file.
@@ -486,8 +554,11 @@ impl Writer {
                     generation: node.generation,
                 }));
             }
-            self.blocks.nodes(first, &nodes)?;
+            self.blocks.nodes(first, &nodes);
             self.nodes_written = last;
+            if self.blocks.wants_commit() {
+                self.commit()?;
+            }
         }
         Ok(())
     }
@@ -681,23 +752,28 @@ impl Writer {
 /// Takes what a thread has left that is gone: nobody else touches its context any more.
 fn bury(context: &ThreadContext, session: &Session, tick: u64) {
     let held = context.lock_chunks();
-    let pinned = context.pinned_len.swap(0, Ordering::AcqRel) as usize;
-    for slot in context.pinned.iter().take(pinned) {
-        session.pool.send(slot.load(Ordering::Relaxed));
-    }
-    let number = context.active.swap(NO_CHUNK, Ordering::AcqRel);
-    if let Some(chunk) = session.pool.chunk(number) {
-        let used = context.cursor.load(Ordering::Relaxed).saturating_sub(chunk.first_address()) / 24;
-        context.limit.store(0, Ordering::Relaxed);
-        context.next_record.fetch_add(used, Ordering::Relaxed);
-        chunk.close(used as u32);
-        session.pool.send(number);
-    }
+    hand_over(context, session);
     context.state.store(IN_REAL, Ordering::Relaxed);
     drop(held);
     session.retire(context);
     context.ended_tick.store(tick, Ordering::Relaxed);
     context.life.store(life::ENDED, Ordering::Release);
+}
+
+/// Hands the chunks of a thread over that is not recording and cannot begin to: its chunk fields are locked.
+fn hand_over(context: &ThreadContext, session: &Session) {
+    let pinned = context.pinned_len.swap(0, Ordering::AcqRel) as usize;
+    for slot in context.pinned.iter().take(pinned) {
+        session.pool.send(slot.load(Ordering::Relaxed));
+    }
+    let number = context.active.swap(NO_CHUNK, Ordering::AcqRel);
+    let Some(chunk) = session.pool.chunk(number) else { return };
+    let used = context.cursor.load(Ordering::Relaxed).saturating_sub(chunk.first_address()) / RECORD_BYTES as u64;
+    context.limit.store(0, Ordering::Relaxed);
+    context.cursor.store(0, Ordering::Relaxed);
+    context.next_record.fetch_add(used, Ordering::Relaxed);
+    chunk.close(used as u32);
+    session.pool.send(number);
 }
 
 /// Deaths have no size in the file.

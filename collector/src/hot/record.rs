@@ -285,6 +285,26 @@ pub unsafe fn change(
     address
 }
 
+/// Records an event whose caller is not known.
+pub fn without_stack(kind: Kind, address: u64, size: usize) {
+    // SAFETY: no stack is taken; the state only tells where this thread's stack is.
+    let Some(entry) = (unsafe { nested::enter_event(here(), RECORDING) }) else { return };
+    let tick = clock::now_after_alloc();
+    let record = Record::new(kind, tick, address, 0, size as u32);
+    if size >> 32 == 0 {
+        publish::several(entry.context, &[record], entry.nested);
+    } else {
+        publish::several(entry.context, &[size_high(tick, size), record], entry.nested);
+    }
+    entry.leave(true);
+}
+
+/// A place on the calling thread's stack.
+fn here() -> Caller {
+    let mark = 0_u64;
+    Caller { pc: 0, sp: &raw const mark as u64, fp: 0 }
+}
+
 /// Records one event that is a fact of its own: a mark, a fork, a pool's birth or death, start and stop.
 ///
 /// # Safety

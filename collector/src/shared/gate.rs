@@ -51,7 +51,7 @@ pub fn wait_while_frozen() {
     change(FROZEN, PASS);
 }
 
-/// What a thread keeps in thread-local storage; all zero in a new thread.
+/// What a thread keeps in thread-local storage; all zero in a new thread, but for `magic`.
 #[repr(C)]
 pub struct Slot {
     /// The thread's context; null before its first event and after its end.
@@ -70,21 +70,35 @@ pub struct Slot {
     pub rounds: Cell<u32>,
     /// Session that `thread` belongs to.
     pub session: Cell<u32>,
+    /// [`MAGIC`] once the loader has initialised thread-local storage, which it does after relocation.
+    magic: u64,
 }
 
-const _: () = assert!(size_of::<Slot>() == 40);
+/// See [`Slot::is_initialised`].
+const MAGIC: u64 = 0x7472_6163_6568_6e64;
+
+const _: () = assert!(size_of::<Slot>() == 48 && core::mem::offset_of!(Slot, magic) == 40);
+
+impl Slot {
+    /// Whether the loader has initialised thread-local storage.
+    pub fn is_initialised(&self) -> bool {
+        self.magic == MAGIC
+    }
+}
 
 // Initial-exec storage: an offset from the thread pointer, no call of `__tls_get_addr`, nothing allocated lazily.
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
-    ".section .tbss,\"awT\",@nobits",
+    ".section .tdata,\"awT\",@progbits",
     ".hidden tracehound_thread_slot",
     ".globl tracehound_thread_slot",
     ".type tracehound_thread_slot,@object",
     ".size tracehound_thread_slot, 64",
     ".p2align 6",
     "tracehound_thread_slot:",
-    ".zero 64",
+    ".zero 40",
+    ".quad 0x7472616365686e64",
+    ".zero 16",
     ".text",
 );
 
@@ -108,14 +122,16 @@ pub fn slot() -> &'static Slot {
 
 #[cfg(target_arch = "aarch64")]
 core::arch::global_asm!(
-    ".section .tbss,\"awT\",@nobits",
+    ".section .tdata,\"awT\",@progbits",
     ".hidden tracehound_thread_slot",
     ".globl tracehound_thread_slot",
     ".type tracehound_thread_slot,@object",
     ".size tracehound_thread_slot, 64",
     ".p2align 6",
     "tracehound_thread_slot:",
-    ".zero 64",
+    ".zero 40",
+    ".quad 0x7472616365686e64",
+    ".zero 16",
     ".text",
 );
 
@@ -137,52 +153,6 @@ pub fn slot() -> &'static Slot {
         );
         &*slot
     }
-}
-
-// A thread-local word whose first value is not zero.
-core::arch::global_asm!(
-    ".section .tdata,\"awT\",@progbits",
-    ".hidden tracehound_thread_image",
-    ".globl tracehound_thread_image",
-    ".type tracehound_thread_image,@object",
-    ".size tracehound_thread_image, 8",
-    ".p2align 3",
-    "tracehound_thread_image:",
-    ".quad 1",
-    ".text",
-);
-
-/// Whether the calling thread's storage holds its first values. The loader writes those of the first thread only when
-/// all objects are relocated: while it runs IFUNC resolvers, thread-local variables read zero and what is stored there
-/// is lost. The library must be relocated.
-#[inline(always)]
-pub fn thread_storage_is_ready() -> bool {
-    let image: *const u64;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads the offset that the loader has filled in and adds the thread pointer.
-    unsafe {
-        core::arch::asm!(
-            "mov {0}, qword ptr [rip + tracehound_thread_image@GOTTPOFF]",
-            "add {0}, qword ptr fs:[0]",
-            out(reg) image,
-            options(pure, readonly, nostack),
-        );
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
-    unsafe {
-        core::arch::asm!(
-            "mrs {1}, tpidr_el0",
-            "adrp {0}, :gottprel:tracehound_thread_image",
-            "ldr {0}, [{0}, :gottprel_lo12:tracehound_thread_image]",
-            "add {0}, {0}, {1}",
-            out(reg) image,
-            out(reg) _,
-            options(pure, readonly, nostack),
-        );
-    }
-    // SAFETY: the thread's own storage, allocated before any code of ours runs.
-    unsafe { image.read_volatile() != 0 }
 }
 
 /// A section whose allocations are the recorder's own: they are served apart and not recorded.
