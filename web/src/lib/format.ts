@@ -76,11 +76,16 @@ export function formatDuration(ns: number): string {
   return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
 }
 
-/** An instant since the start, with as many decimals as tell apart instants `resolutionNs` apart. */
-export function formatInstant(ns: number, resolutionNs = 1e6): string {
-  const seconds = ns / 1e9;
-  const decimals = Math.min(9, Math.max(0, Math.ceil(-Math.log10(Math.max(resolutionNs, 1) / 1e9))));
-  return `${seconds.toFixed(decimals)} s`;
+/**
+ * An instant since the start, with as many decimals as tell apart instants `resolutionNs` apart.
+ * `scaleNs` chooses the unit, so that the marks of an axis share one.
+ */
+export function formatInstant(ns: number, resolutionNs = 1e6, scaleNs = ns): string {
+  const [unit, size] = scaleNs >= 1e9 || scaleNs === 0 ? ["s", 1e9] : scaleNs >= 1e6 ? ["ms", 1e6] : ["µs", 1e3];
+  // Below a second three digits are kept: nobody asks for a resolution that hides the value.
+  const resolution = Math.max(1, size === 1e9 ? resolutionNs : Math.min(resolutionNs, scaleNs / 100));
+  const decimals = Math.min(9, Math.max(0, Math.ceil(-Math.log10(resolution / size) - 1e-9)));
+  return `${(ns / size).toFixed(decimals)} ${unit}`;
 }
 
 /** `1234.5` a second → `1,235 /s`, `1.23 M/s`. */

@@ -1,32 +1,54 @@
 // Function names in small space: what to keep of a long demangled C++ or Rust name.
 
-/** Template and argument lists folded to `<…>` and `(…)`, from the outside, where the name is longer than `limit`. */
+/**
+ * A name of at most `limit` characters: nested template and argument lists are folded to `<…>` and `(…)`, the deepest
+ * first; what is still too long loses its middle.
+ */
 export function shortName(name: string, limit = 120): string {
   if (name.length <= limit) return name;
-  const folded = foldBrackets(name);
-  if (folded.length <= limit) return folded;
+  // Rust's `<Type as Trait>::method` begins with a bracket that says what the name is about.
+  const least = name.startsWith("<") ? 1 : 0;
+  let folded = name;
+  for (const depth of [3, 2, 1, 0]) {
+    if (depth < least) break;
+    folded = foldBrackets(name, depth);
+    if (folded.length <= limit) return folded;
+  }
   const half = Math.floor((limit - 1) / 2);
   return `${folded.slice(0, half)}…${folded.slice(folded.length - half)}`;
 }
 
-function foldBrackets(name: string): string {
+/** Folds what lies in more than `keep` brackets. */
+function foldBrackets(name: string, keep: number): string {
   let out = "";
   let depth = 0;
   for (let i = 0; i < name.length; i += 1) {
     const c = name.charAt(i);
-    const previous = name.charAt(i - 1);
-    const isOperator =
-      (c === "<" || c === ">") && (previous === "-" || /operator[<>]?$/.test(name.slice(Math.max(0, i - 9), i)));
-    if ((c === "<" || c === "(") && !isOperator) {
-      if (depth === 0) out += c === "<" ? "<…>" : "(…)";
+    const opens = c === "<" || c === "(";
+    const closes = c === ">" || c === ")";
+    if ((!opens && !closes) || isOperator(name, i)) {
+      if (depth <= keep) out += c;
+    } else if (opens) {
+      if (depth < keep) out += c;
+      else if (depth === keep) out += c === "<" ? "<…>" : "(…)";
       depth += 1;
-    } else if ((c === ">" || c === ")") && !isOperator && depth > 0) {
+    } else if (depth > 0) {
       depth -= 1;
-    } else if (depth === 0) {
+      if (depth < keep) out += c;
+    } else {
       out += c;
     }
   }
   return out;
+}
+
+/** `->`, `operator<`, `operator<<`, `operator()`: not brackets. */
+function isOperator(name: string, at: number): boolean {
+  const c = name.charAt(at);
+  const before = name.slice(Math.max(0, at - 10), at);
+  if (c === ">" && before.endsWith("-")) return true;
+  if (c === "<" || c === ">") return /operator[<>]?$/.test(before);
+  return /operator\(?$/.test(before) && (c === ")" || name.charAt(at + 1) === ")");
 }
 
 /** The last part of a path. */

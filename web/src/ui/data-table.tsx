@@ -51,6 +51,8 @@ interface DataTableProps<Row> {
   /** The number of rows that exist, if more than are here. */
   total?: number;
   rowHeight?: number;
+  /** As high as its rows, where there is room; else it fills what is left. */
+  fit?: boolean;
 }
 
 const features = tableFeatures({
@@ -155,6 +157,7 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
       aria-rowcount={(props.total ?? sortedRows.length) + 1}
       aria-colcount={columns.length}
       tabIndex={sortedRows.length === 0 ? 0 : -1}
+      style={props.fit ? { flex: "0 1 auto", height: sortedRows.length * rowHeight + 28 } : undefined}
       onKeyDown={onKeyDown}
     >
       <div className="table-head" role="rowgroup">

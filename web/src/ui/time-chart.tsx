@@ -3,6 +3,7 @@ import { useLayoutEffect, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { formatBytes, formatInstant, formatShortCount } from "../lib/format.ts";
+import { roundSplits } from "../lib/ticks.ts";
 import type { Window } from "../lib/time.ts";
 import { token, useTheme } from "./theme.ts";
 
@@ -97,7 +98,8 @@ function options({ curves, shown, width, height, unit, withTimeAxis }: TimeChart
         space: 80,
         values: (_, splits) => {
           const step = (splits[1] ?? 1) - (splits[0] ?? 0);
-          return splits.map((seconds) => formatInstant(seconds * 1e9, step * 1e9));
+          const largest = (splits.at(-1) ?? 1) * 1e9;
+          return splits.map((seconds) => formatInstant(seconds * 1e9, step * 1e9, largest));
         },
       },
       {
@@ -106,7 +108,8 @@ function options({ curves, shown, width, height, unit, withTimeAxis }: TimeChart
         gap: 6,
         space: 18,
         values: (_, splits) => splits.map((value) => write(value)),
-        splits: unit === "bytes" ? byteSplits : countSplits,
+        splits: (_, __, min, max) =>
+          roundSplits(min, max, unit === "bytes" ? 1024 : 1000, height < 60 ? 2 : height < 110 ? 4 : 6),
       },
     ],
     series: [{}, ...curves.map(series)],
@@ -130,26 +133,4 @@ function series(curve: Curve): uPlot.Series {
 
 function withAlpha(color: string, alpha: number): string {
   return `color-mix(in oklab, ${color} ${alpha * 100}%, transparent)`;
-}
-
-/** Axis marks at round numbers of binary units. */
-export function byteSplits(_: unknown, __: number, min: number, max: number): number[] {
-  return roundSplits(min, max, 1024);
-}
-
-function countSplits(_: unknown, __: number, min: number, max: number): number[] {
-  return roundSplits(min, max, 1000);
-}
-
-function roundSplits(min: number, max: number, base: number): number[] {
-  if (!(max > min)) return [min];
-  const rough = (max - min) / 4;
-  const power = base ** Math.max(0, Math.floor(Math.log(rough) / Math.log(base)));
-  const lead = rough / power;
-  const decade = 10 ** Math.floor(Math.log10(lead));
-  const nice = [1, 2, 5, 10].map((n) => n * decade).find((n) => n >= lead) ?? lead;
-  const step = Math.max(nice * power, base === 1000 && max < 3 ? 0.2 : 1);
-  const out: number[] = [];
-  for (let value = Math.ceil(min / step) * step; value <= max; value += step) out.push(value);
-  return out;
 }

@@ -209,7 +209,7 @@ function Loaded({ document }: { document: Flamegraph }) {
               className="table-row"
               aria-level={line.depth + 1}
               aria-expanded={line.canOpen ? line.open : undefined}
-              aria-selected={node.frame?.name === search.selected}
+              aria-selected={node.frame !== undefined && node.frame.name === search.selected}
               data-index={item.index}
               data-match={(pattern.kind === "valid" && node.frame && pattern.test(node.frame.name)) || undefined}
               tabIndex={item.index === current ? 0 : -1}

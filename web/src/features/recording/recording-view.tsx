@@ -148,6 +148,7 @@ function Modules({ modules }: { modules: readonly Module[] }) {
     <div className="table-view modules">
       <DataTable
         label="Modules"
+        fit
         rows={modules}
         columns={columns}
         rowKey={(module) => String(module.id)}

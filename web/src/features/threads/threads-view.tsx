@@ -59,6 +59,7 @@ function Loaded({ threads }: { threads: Threads }) {
         </div>
         <DataTable
           label="Threads"
+          fit
           rows={threads.threads}
           columns={columns}
           rowKey={(thread) => String(thread.id)}

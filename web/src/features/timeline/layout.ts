@@ -117,5 +117,5 @@ export function wheelChange(shown: Window, about: number, deltaX: number, deltaY
 /** `1.20 s – 3.40 s`. */
 export function windowText(window: Window): string {
   const step = Math.max(1, (window.to - window.from) / 100);
-  return `${formatInstant(window.from, step)} – ${formatInstant(window.to, step)}`;
+  return `${formatInstant(window.from, step, window.to)} – ${formatInstant(window.to, step)}`;
 }

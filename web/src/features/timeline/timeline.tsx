@@ -9,7 +9,7 @@ import { Button } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Failure } from "../../ui/states.tsx";
 import { AXIS_WIDTH, EDGE, TimeChart } from "../../ui/time-chart.tsx";
-import { useWidth } from "../../ui/use-size.ts";
+import { useWidth, useWindowHeight } from "../../ui/use-size.ts";
 import { Crumbs } from "./crumbs.tsx";
 import { keyChange, resolution, type Scale, toInstant, toPixel, toSpan, wheelChange } from "./layout.ts";
 import { Readout } from "./readout.tsx";
@@ -58,7 +58,8 @@ export function Timeline() {
     enabled: search.window !== undefined,
   });
   const peak = (search.window && windowed.data?.peak) ?? query.data?.peak;
-  const tracks = useMemo(() => (query.data ? buildTracks(query.data) : []), [query.data]);
+  const room = useWindowHeight();
+  const tracks = useMemo(() => (query.data ? buildTracks(query.data, room) : []), [query.data, room]);
 
   const window = brush ?? search.window;
   const send = useThrottled((next: Window) => go({ window: next, at: undefined }, { replace: true }), 90);

@@ -14,12 +14,15 @@ export interface Track {
 }
 
 /** A track a kind of quantity; a curve without any sample is left out, with its legend. */
-export function buildTracks(timeline: Timeline): Track[] {
+export function buildTracks(timeline: Timeline, roomPx: number): Track[] {
+  // A tenth of the window for memory, half of that for what goes with it.
+  const tall = Math.round(Math.max(76, Math.min(190, roomPx * 0.1)));
+  const low = Math.round(Math.max(44, tall / 2));
   const t = stepTimes(timeline);
   const tracks: Track[] = [];
   const live = findSeries(timeline, "live_bytes");
   const rss = findSeries(timeline, "rss");
-  const bytes: Track = { id: "bytes", name: "Memory", unit: "bytes", height: 76, t, curves: [], legend: [] };
+  const bytes: Track = { id: "bytes", name: "Memory", unit: "bytes", height: tall, t, curves: [], legend: [] };
   if (live) {
     bytes.curves.push({ values: stepValues(live.max), color: "--live", look: "area" });
     bytes.curves.push({ values: stepValues(live.min), color: "--live", look: "faint-area" });
@@ -37,14 +40,14 @@ export function buildTracks(timeline: Timeline): Track[] {
       id: "count",
       name: "Blocks",
       unit: "count",
-      height: 44,
+      height: low,
       t,
       curves: [{ values: stepValues(count.max), color: "--live", look: "area" }],
       legend: [],
     });
   }
 
-  const rate: Track = { id: "rate", name: "Per second", unit: "rate", height: 44, t, curves: [], legend: [] };
+  const rate: Track = { id: "rate", name: "Per second", unit: "rate", height: low, t, curves: [], legend: [] };
   const births = findSeries(timeline, "alloc_rate");
   const deaths = findSeries(timeline, "free_rate");
   if (births) {

@@ -1,0 +1,146 @@
+// Pure parts of the views, on documents of a synthetic recording.
+import { expect, test } from "vitest";
+import { heaviestPath, keyOf, visibleLines } from "../../src/features/calltree/rows.ts";
+import { changeRows } from "../../src/features/compare/change.ts";
+import { escapeXml, pictureOf } from "../../src/features/flamegraph/picture.ts";
+import { buildHeatMap, filtersOf, sumOf } from "../../src/features/lifetimes/heat-map.ts";
+import { factsOf } from "../../src/features/overview/facts.ts";
+import { findingsOf } from "../../src/features/overview/findings.ts";
+import { auditOf } from "../../src/features/recording/audit.ts";
+import { buildMatrix } from "../../src/features/threads/matrix.ts";
+import { buildTree } from "../../src/lib/flame-tree.ts";
+import { stackText } from "../../src/lib/stack.ts";
+import { diff, flamegraph, functions, info, leaks, lifetimes, threads } from "../mock-api/documents.ts";
+import { HOSTILE_NAME, typicalRecording } from "../mock-api/recording.ts";
+
+const recording = typicalRecording(10);
+const view = { recording, watermark: recording.durationNs, running: false };
+
+test("findings: at most five, what grows first, each with its evidence", () => {
+  const found = findingsOf({
+    info: info(view),
+    leaks: leaks(view, new Map()),
+    peak: functions(view, new Map([["metric", "peak"]])),
+    temporary: functions(
+      view,
+      new Map([
+        ["metric", "temporary"],
+        ["unit", "count"],
+      ]),
+    ),
+    threads: threads(view, new Map()),
+  });
+  expect(found.length).toBeGreaterThan(2);
+  expect(found.length).toBeLessThanOrEqual(5);
+  expect(found[0]?.title).toContain("keeps growing");
+  expect(found[0]?.view).toBe("leaks");
+});
+
+test("findings: what is lost comes before everything", () => {
+  const whole = info(view);
+  const cut = { ...whole, events: { ...whole.events, lost: 12 } };
+  const [first] = findingsOf({
+    info: cut,
+    leaks: leaks(view, new Map()),
+    peak: undefined,
+    temporary: undefined,
+    threads: undefined,
+  });
+  expect(first?.id).toBe("lost");
+  expect(factsOf(cut, undefined, false).at(-1)).toMatchObject({ id: "lost", tone: "bad" });
+  expect(auditOf(cut).find((entry) => entry.id === "lost")?.tone).toBe("bad");
+  expect(auditOf(whole).find((entry) => entry.id === "lost")?.tone).toBe("good");
+});
+
+test("facts quote the documents", () => {
+  const facts = factsOf(info(view), leaks(view, new Map()), false);
+  const leaked = facts.find((fact) => fact.id === "leaked");
+  expect(leaked?.exact).toBe(
+    `${leaks(view, new Map()).leaked.bytes.toLocaleString("en-US")} bytes in ${leaks(view, new Map()).leaked.count.toLocaleString("en-US")} blocks`,
+  );
+  for (const fact of facts) expect(fact.definition.length, fact.id).toBeGreaterThan(15);
+});
+
+test("the heat map keeps every block, and its filters keep the patch's", () => {
+  const document = lifetimes(view, new Map());
+  const map = buildHeatMap(document, "count");
+  if (!map) throw new Error("the map is empty");
+  const rows = map.values.length - 1;
+  const columns = (map.values[0]?.length ?? 0) - 1;
+  const all = sumOf(map, { row: 0, rowTo: rows, column: 0, columnTo: columns });
+  expect(all.count).toBe(document.map_count.reduce((sum, count) => sum + count, 0));
+  const patch = { row: 3, rowTo: 1, column: 6, columnTo: 4 };
+  const filters = filtersOf(map, patch);
+  const kept = lifetimes(view, new Map(Object.entries(filters))).map_count.reduce((sum, count) => sum + count, 0);
+  expect(kept).toBe(sumOf(map, patch).count);
+});
+
+test("an empty heat map is none", () => {
+  expect(
+    buildHeatMap(
+      { ...lifetimes(view, new Map()), map_count: [0, 0], map_bytes: [0, 0], map_lifetime: [0], map_size: [0, 1] },
+      "bytes",
+    ),
+  ).toBeUndefined();
+});
+
+test("the matrix adds up, and says how many threads it leaves out", () => {
+  const document = threads(view, new Map());
+  const matrix = buildMatrix(document, "bytes");
+  const total = document.pairs.reduce((sum, pair) => sum + pair.amount.bytes, 0);
+  expect(matrix.total).toBe(total);
+  expect(matrix.cells.flat().reduce((sum, value) => sum + value, 0)).toBe(total);
+  expect(matrix.across).toBeGreaterThan(0);
+  expect(buildMatrix(document, "bytes", 2).leftOut).toBe(matrix.ids.length - 2);
+});
+
+test("survived, new and dead add up to both sides", () => {
+  for (const row of changeRows(
+    diff(
+      view,
+      new Map([
+        ["from", "4s"],
+        ["to", "7s"],
+      ]),
+      undefined,
+    ),
+  )) {
+    expect((row.survived?.bytes ?? 0) + (row.born?.bytes ?? 0)).toBe(row.after.bytes);
+    expect((row.survived?.bytes ?? 0) + (row.dead?.bytes ?? 0)).toBe(row.before.bytes);
+  }
+});
+
+test("the call tree opens along the weight, and a loaded rest takes its place", () => {
+  const tree = buildTree(flamegraph(view, new Map([["metric", "peak"]])));
+  if (!tree) throw new Error("no tree");
+  const open = heaviestPath(tree);
+  const lines = visibleLines(tree, open, new Map());
+  expect(lines.length).toBeGreaterThan(5);
+  expect(lines[0]?.open).toBe(true);
+  const rest = lines.find((line) => line.node.folded > 0);
+  expect(rest?.canOpen).toBe(true);
+  const parent = rest?.node.parent;
+  if (!parent) throw new Error("no rest");
+  const more = visibleLines(tree, open, new Map([[parent.id, parent.children.filter((child) => child.folded === 0)]]));
+  expect(more.some((line) => line.key === keyOf(rest.node))).toBe(false);
+  expect(new Set(lines.map((line) => line.key)).size).toBe(lines.length);
+});
+
+test("saved pictures hold names as text", () => {
+  const document = flamegraph(view, new Map());
+  const tree = buildTree(document);
+  if (!tree) throw new Error("no tree");
+  const svg = pictureOf(tree, document, 1000, "light").svg();
+  expect(svg).not.toContain("<img");
+  expect(svg).toContain(escapeXml(HOSTILE_NAME));
+  expect(escapeXml("a\u0000\u001b<b>&")).toBe("a\ufffd\ufffd&#60;b&#62;&#38;");
+});
+
+test("stacks as text", () => {
+  expect(
+    stackText([
+      { function: "f", file: "a.c", line: 3, module: "app", inlined: true, address: "0x1" },
+      { function: null, file: null, line: null, module: null, inlined: false, address: "0x2" },
+    ]),
+  ).toBe("#0 f [inlined] at a.c:3 (app)\n#1 0x2");
+});

@@ -1,0 +1,80 @@
+import { expect, test } from "vitest";
+import {
+  columnAt,
+  keyChange,
+  resolution,
+  toInstant,
+  toPixel,
+  toSpan,
+  wheelChange,
+  windowText,
+} from "../../src/features/timeline/layout.ts";
+import { buildTracks } from "../../src/features/timeline/tracks.ts";
+import { roundSplits } from "../../src/lib/ticks.ts";
+import { timeline } from "../mock-api/documents.ts";
+import { typicalRecording } from "../mock-api/recording.ts";
+
+const SCALE = { shown: { from: 1000, to: 2000 }, left: 60, width: 500 };
+
+test("pixels and instants", () => {
+  expect(toPixel(SCALE, 1500)).toBe(310);
+  expect(toInstant(SCALE, 310)).toBe(1500);
+  expect(toInstant(SCALE, 0)).toBe(1000);
+  expect(toInstant(SCALE, 9999)).toBe(2000);
+  expect(resolution(SCALE)).toBe(2);
+});
+
+test("only the visible part of a window is drawn", () => {
+  expect(toSpan(SCALE, { from: 1500, to: 9000 })).toEqual({ left: 310, width: 250 });
+  expect(toSpan(SCALE, { from: 3000, to: 9000 })).toBeUndefined();
+});
+
+test("keys", () => {
+  const state = { shown: { from: 0, to: 1000 }, window: { from: 100, to: 200 }, at: undefined, endNs: 1000 };
+  expect(keyChange("ArrowRight", false, state)).toEqual({ window: { from: 120, to: 220 } });
+  expect(keyChange("ArrowRight", true, state)).toEqual({ window: { from: 100, to: 220 }, at: undefined });
+  expect(keyChange("ArrowLeft", false, { ...state, window: undefined, at: 10 })).toEqual({ at: 0 });
+  expect(keyChange("Escape", false, state)).toEqual({ window: undefined, at: undefined });
+  expect(keyChange("Escape", false, { ...state, window: undefined })).toBeUndefined();
+  expect(keyChange("0", false, state)).toEqual({ shown: undefined });
+  expect(keyChange("x", false, state)).toBeUndefined();
+});
+
+test("the wheel zooms about the pointer, and pans sideways", () => {
+  const shown = { from: 0, to: 1_000_000 };
+  const closer = wheelChange(shown, 500_000, 0, -100, 1_000_000);
+  expect(closer.from).toBeGreaterThan(0);
+  expect((closer.from + closer.to) / 2).toBeCloseTo(500_000, -1);
+  expect(wheelChange(closer, 500_000, 80, 0, 1_000_000).from).toBeGreaterThan(closer.from);
+});
+
+test("texts of windows", () => {
+  expect(windowText({ from: 1e9, to: 2.5e9 })).toBe("1.00 s – 2.50 s");
+  expect(windowText({ from: 0, to: 20e6 })).toBe("0.0 ms – 20.0 ms");
+});
+
+test("columns and tracks", () => {
+  const recording = typicalRecording(2);
+  const view = { recording, watermark: recording.durationNs, running: false };
+  const document = timeline(
+    view,
+    new Map([
+      ["series", "live_bytes,rss,alloc_rate,free_rate,thread_rate"],
+      ["points", "100"],
+    ]),
+  );
+  expect(columnAt(document, 0)).toBe(0);
+  expect(columnAt(document, document.to_ns)).toBe(document.t_ns.length - 1);
+  const middle = columnAt(document, 1e9);
+  expect(document.t_ns[middle]).toBeLessThanOrEqual(1e9);
+  expect(document.t_ns[middle + 1] ?? Number.POSITIVE_INFINITY).toBeGreaterThan(1e9);
+  const tracks = buildTracks(document, 800);
+  expect(tracks.map((track) => track.id)).toEqual(["bytes", "rate", "thread 1", "thread 2", "thread 3", "thread 4"]);
+  for (const track of tracks) for (const curve of track.curves) expect(curve.values).toHaveLength(track.t.length);
+});
+
+test("marks of the value axis are round", () => {
+  expect(roundSplits(0, 35 * 1048576, 1024, 4)).toEqual([0, 10, 20, 30].map((n) => n * 1048576));
+  expect(roundSplits(0, 1, 1024, 4)).toEqual([0, 1]);
+  expect(roundSplits(0, 77_000, 1000, 2)).toEqual([0, 50_000]);
+});
