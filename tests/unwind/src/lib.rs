@@ -1,11 +1,16 @@
 //! The unwinder behind a C interface, for the traced programs of these tests: `probe()` takes the backtrace of
 //! its caller as a hook of malloc would, and the rest reads what it found.
 
+mod framehop;
+
 use std::arch::naked_asm;
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use tracehound_collector::hot::unwind::{Caller, Captured, Engine, Unwinder, capture_nested, code_changed};
+use tracehound_collector::hot::unwind::{
+    Caller, Captured, Engine, Unwinder, capture_nested, code_changed, frames_deregistered, frames_registered,
+    prepare_libunwind,
+};
 use tracehound_collector::shared::call_tree::{CallTree, NodeId};
 
 static TREE: OnceLock<CallTree> = OnceLock::new();
@@ -14,13 +19,36 @@ fn tree() -> &'static CallTree {
     TREE.get_or_init(|| CallTree::create(1 << 24).expect("address space for the call tree"))
 }
 
+/// What a thread needs to take backtraces: reached as the recorder reaches its own, by two instructions.
 struct Thread {
     unwinder: Cell<*mut Unwinder>,
     busy: Cell<bool>,
 }
 
-thread_local! {
-    static THREAD: Thread = const { Thread { unwinder: Cell::new(std::ptr::null_mut()), busy: Cell::new(false) } };
+std::arch::global_asm!(
+    ".section .tbss,\"awT\",@nobits",
+    ".p2align 4",
+    ".hidden tracehound_probe_thread",
+    ".globl tracehound_probe_thread",
+    ".type tracehound_probe_thread,@object",
+    ".size tracehound_probe_thread, 16",
+    "tracehound_probe_thread: .zero 16",
+    ".text"
+);
+
+#[inline(always)]
+fn thread() -> &'static Thread {
+    let thread: *const Thread;
+    // SAFETY: the slot above is zeroed for each thread, which is a valid `Thread`; only its thread uses it.
+    unsafe {
+        std::arch::asm!(
+            "mov {0}, qword ptr [rip + tracehound_probe_thread@GOTTPOFF]",
+            "add {0}, qword ptr fs:[0]",
+            out(reg) thread,
+            options(nostack, readonly, pure)
+        );
+        &*thread
+    }
 }
 
 fn engine() -> Engine {
@@ -38,26 +66,95 @@ fn engine() -> Engine {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn probe() -> u64 {
-    naked_asm!("mov rdi, [rsp]", "lea rsi, [rsp + 8]", "mov rdx, rbp", "jmp {}", sym capture)
+    naked_asm!("mov rdi, [rsp]", "lea rsi, [rsp + 8]", "mov rdx, rbp", "jmp {}", sym probe_at)
 }
 
-unsafe extern "C" fn capture(pc: u64, sp: u64, fp: u64) -> u64 {
+/// Takes the backtrace of the function in this state.
+///
+/// # Safety
+/// The state must be that of a function on the running thread that has not returned.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn probe_at(pc: u64, sp: u64, fp: u64) -> u64 {
     let caller = Caller { pc, sp, fp };
-    let captured = THREAD.with(|thread| {
-        if thread.busy.replace(true) {
-            // SAFETY: the state is that of the function which called `probe`.
-            return unsafe { capture_nested(tree(), caller) };
-        }
-        if thread.unwinder.get().is_null() {
-            // SAFETY: as above.
-            thread.unwinder.set(unsafe { Unwinder::create(engine(), tree(), caller) });
-        }
-        // SAFETY: this thread's unwinder; `busy` keeps it from being re-entered.
-        let captured = unsafe { (*thread.unwinder.get()).capture(caller) };
-        thread.busy.set(false);
-        captured
-    });
+    let thread = thread();
+    if thread.busy.replace(true) {
+        // SAFETY: as the caller promises.
+        return pack(unsafe { capture_nested(tree(), caller) });
+    }
+    if thread.unwinder.get().is_null() {
+        // SAFETY: as above.
+        thread.unwinder.set(unsafe { create(caller) });
+    }
+    // SAFETY: this thread's unwinder; `busy` keeps it from being re-entered.
+    let captured = unsafe { (*thread.unwinder.get()).capture(caller) };
+    thread.busy.set(false);
     pack(captured)
+}
+
+/// As [`probe`], the way a signal handler takes it in the middle of another capture.
+///
+/// # Safety
+/// None beyond the C ABI.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn probe_nested() -> u64 {
+    naked_asm!("mov rdi, [rsp]", "lea rsi, [rsp + 8]", "mov rdx, rbp", "jmp {}", sym nested)
+}
+
+unsafe extern "C" fn nested(pc: u64, sp: u64, fp: u64) -> u64 {
+    // SAFETY: the state is that of the function which called `probe_nested`.
+    pack(unsafe { capture_nested(tree(), Caller { pc, sp, fp }) })
+}
+
+/// The PCs of the caller's stack by framehop; answers how many there are.
+///
+/// # Safety
+/// `out` must have room for `max` values.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn probe_framehop(out: *mut u64, max: usize) -> usize {
+    naked_asm!("mov rdx, [rsp]", "lea rcx, [rsp + 8]", "mov r8, rbp", "jmp {}", sym by_framehop)
+}
+
+unsafe extern "C" fn by_framehop(out: *mut u64, max: usize, pc: u64, sp: u64, fp: u64) -> usize {
+    let mut count = 0;
+    let each = |pc| {
+        if count < max {
+            // SAFETY: `count` is below `max`.
+            unsafe { out.add(count).write(pc) };
+            count += 1;
+        }
+    };
+    // SAFETY: the state is that of the function which called `probe_framehop`.
+    unsafe { framehop::backtrace(pc, sp, fp, each) };
+    count
+}
+
+/// Frees this thread's unwinder.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_destroy() {
+    // SAFETY: this thread's unwinder, or null; not used afterwards.
+    unsafe { Unwinder::destroy(thread().unwinder.replace(std::ptr::null_mut())) };
+}
+
+/// Makes this thread's unwinder whole after a capture was left by a jump.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_reset() {
+    let thread = thread();
+    // SAFETY: this thread's unwinder, or null.
+    if let Some(unwinder) = unsafe { thread.unwinder.get().as_mut() } {
+        unwinder.reset();
+    }
+    thread.busy.set(false);
+}
+
+#[cold]
+unsafe fn create(caller: Caller) -> *mut Unwinder {
+    if engine() == Engine::LibUnwind {
+        prepare_libunwind();
+    }
+    // SAFETY: as the caller promises.
+    unsafe { Unwinder::create(engine(), tree(), caller) }
 }
 
 fn pack(captured: Captured) -> u64 {
@@ -84,6 +181,35 @@ pub unsafe extern "C" fn probe_pcs(node: u32, out: *mut u64, max: usize) -> usiz
     count
 }
 
+/// The generation of the code of the frame that is `out` frames outside of a node's.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_generation(node: u32, out: u32) -> u32 {
+    let outer = (0..out).fold(node, |node, _| tree().get(node).map_or(0, |node| node.parent));
+    tree().get(outer).map_or(0, |node| node.generation)
+}
+
+/// As the hook of `__register_frame` calls it.
+///
+/// # Safety
+/// `begin` must be a section as `__register_frame` takes it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn probe_frames_registered(begin: *const u8) {
+    // SAFETY: as the caller promises.
+    unsafe { frames_registered(begin) };
+}
+
+/// As the hook of `__deregister_frame` calls it.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_frames_deregistered(begin: *const u8) {
+    frames_deregistered(begin);
+}
+
+/// Opens libunwind as the last resort; answers whether it is there.
+#[unsafe(no_mangle)]
+pub extern "C" fn probe_prepare_libunwind() -> i32 {
+    i32::from(prepare_libunwind())
+}
+
 /// Tells the unwinder that code was loaded or unloaded.
 #[unsafe(no_mangle)]
 pub extern "C" fn probe_code_changed() {
@@ -93,20 +219,18 @@ pub extern "C" fn probe_code_changed() {
 /// A counter of this thread's unwinder.
 #[unsafe(no_mangle)]
 pub extern "C" fn probe_stat(which: i32) -> u64 {
-    THREAD.with(|thread| {
-        // SAFETY: null or this thread's unwinder, which nobody else uses.
-        let Some(unwinder) = (unsafe { thread.unwinder.get().as_ref() }) else { return 0 };
-        let stats = unwinder.stats();
-        match which {
-            0 => stats.learned,
-            1 => stats.truncated,
-            2 => stats.guessed,
-            3 => stats.slow,
-            4 => stats.forgotten,
-            5 => stats.records,
-            6 => stats.bytes,
-            7 => u64::from(tree().len()),
-            _ => 0,
-        }
-    })
+    // SAFETY: null or this thread's unwinder, which nobody else uses.
+    let Some(unwinder) = (unsafe { thread().unwinder.get().as_ref() }) else { return 0 };
+    let stats = unwinder.stats();
+    match which {
+        0 => stats.learned,
+        1 => stats.truncated,
+        2 => stats.guessed,
+        3 => stats.slow,
+        4 => stats.forgotten,
+        5 => stats.records,
+        6 => stats.bytes,
+        7 => u64::from(tree().len()),
+        _ => 0,
+    }
 }

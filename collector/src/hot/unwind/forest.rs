@@ -219,7 +219,7 @@ impl Forest {
         self.previous = root;
     }
 
-    /// The answer for a caller's state, if its stack was seen before and still stands.
+    /// The answer for a caller's state, if its stack was the last one seen in that state and still stands.
     ///
     /// # Safety
     /// The state must be that of the running thread, in a function that has not returned.
@@ -228,27 +228,47 @@ impl Forest {
         if self.epoch != code::epoch() {
             return None;
         }
-        // SAFETY: the mask keeps the offset inside the table, a multiple of a set's size.
-        let set = unsafe { self.top.as_ptr().cast::<Top>().byte_add(top_hash(pc, sp) & self.top_mask) };
-        for way in 0..WAYS {
-            // SAFETY: a set has WAYS entries.
-            let entry = unsafe { &*set.add(way) };
-            if (entry.pc ^ pc) | (entry.sp ^ sp) | ((entry.rbp ^ rbp) & entry.rbp_mask as i64 as u64) != 0 {
-                continue;
-            }
-            // SAFETY: entries name records that exist; an empty one has pc 0, which no caller has.
-            let record = unsafe { self.records.as_ptr().add(entry.record as usize) };
-            // SAFETY: the state is the one the record's chain begins with.
-            if let Some(summary) = unsafe { verify(record) } {
-                self.previous = record;
-                if way != 0 {
-                    // SAFETY: both entries lie in this set.
-                    unsafe { core::ptr::swap(set, set.add(way)) };
-                }
-                return Some(summary.captured());
-            }
+        // SAFETY: `set` lies in the table; the state is as the caller promises.
+        unsafe { self.recall_way(self.set_of(pc, sp), pc, sp, rbp) }
+    }
+
+    /// The answer for a caller's state that [`recall`](Self::recall) did not have, if its stack was the one before
+    /// the last and still stands.
+    ///
+    /// # Safety
+    /// As for [`recall`](Self::recall).
+    pub unsafe fn recall_older(&mut self, pc: u64, sp: u64, rbp: u64) -> Option<Captured> {
+        if self.epoch != code::epoch() {
+            return None;
         }
-        None
+        let set = self.set_of(pc, sp);
+        // SAFETY: a set has two entries; the state is as the caller promises.
+        unsafe {
+            let captured = self.recall_way(set.add(1), pc, sp, rbp)?;
+            core::ptr::swap(set, set.add(1));
+            Some(captured)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn recall_way(&mut self, entry: *const Top, pc: u64, sp: u64, rbp: u64) -> Option<Captured> {
+        // SAFETY: as the caller promises.
+        let entry = unsafe { &*entry };
+        if (entry.pc ^ pc) | (entry.sp ^ sp) | ((entry.rbp ^ rbp) & entry.rbp_mask as i64 as u64) != 0 {
+            return None;
+        }
+        // SAFETY: entries name records that exist; an empty one has pc 0, which no caller has.
+        let record = unsafe { self.records.as_ptr().add(entry.record as usize) };
+        // SAFETY: the state is the one the record's chain begins with.
+        let summary = unsafe { verify(record) }?;
+        self.previous = record;
+        Some(summary.captured())
+    }
+
+    #[inline(always)]
+    fn set_of(&self, pc: u64, sp: u64) -> *mut Top {
+        // SAFETY: the mask keeps the offset inside the table, a multiple of a set's size.
+        unsafe { self.top.as_ptr().cast::<Top>().byte_add(top_hash(pc, sp) & self.top_mask) }
     }
 
     /// Drops all records if code changed that some of them are about.
@@ -566,9 +586,9 @@ impl Forest {
 
     /// Forgets the answer for a state.
     pub fn disown(&mut self, pc: u64, sp: u64) {
-        // SAFETY: the mask keeps the offset inside the table; a set has WAYS entries.
+        let set = self.set_of(pc, sp);
+        // SAFETY: a set has WAYS entries.
         unsafe {
-            let set = self.top.as_ptr().cast::<Top>().byte_add(top_hash(pc, sp) & self.top_mask);
             for way in 0..WAYS {
                 let entry = &mut *set.add(way);
                 if entry.pc == pc && entry.sp == sp {
@@ -579,9 +599,9 @@ impl Forest {
     }
 
     fn remember(&mut self, entry: Top) {
-        // SAFETY: the mask keeps the offset inside the table; a set has WAYS entries.
+        let set = self.set_of(entry.pc, entry.sp);
+        // SAFETY: a set has WAYS entries.
         unsafe {
-            let set = self.top.as_ptr().cast::<Top>().byte_add(top_hash(entry.pc, entry.sp) & self.top_mask);
             let same = |other: &Top| other.record == entry.record && other.sp == entry.sp;
             if !same(&*set) {
                 *set.add(1) = *set;

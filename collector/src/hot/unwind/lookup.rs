@@ -40,11 +40,44 @@ pub fn is_sigreturn(pc: u64) -> bool {
     /// `mov rax, 15; syscall`, with the 7-byte and with the 5-byte form of the first.
     const LONG: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
     const SHORT: [u8; 7] = [0xb8, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05];
-    let last = pc.wrapping_add(LONG.len() as u64 - 1);
-    if pc < 4096 || pc >> 47 != 0 || !readable_page(pc & !4095) || !readable_page(last & !4095) {
-        return false;
+    code_at::<{ LONG.len() }>(pc).is_some_and(|code| code == LONG || code.starts_with(&SHORT))
+}
+
+/// Whether `pc` is the first address of a function, and no call stands before it: a return address that somebody put
+/// under the outermost frame of a stack, as makecontext does.
+#[cfg(target_arch = "x86_64")]
+pub fn is_made_up(pc: u64) -> bool {
+    let is_first = locate(pc).is_some_and(|located| located.entry.begin == pc);
+    is_first && code_at::<7>(pc.wrapping_sub(7)).is_some_and(|code| !ends_in_call(&code))
+}
+
+/// Whether the last bytes of `code` may be a call: `e8 rel32`, or `ff /2` with its operand.
+#[cfg(target_arch = "x86_64")]
+fn ends_in_call(code: &[u8; 7]) -> bool {
+    let indirect = |length: usize| code[7 - length] == 0xff && code[8 - length] >> 3 & 7 == 2;
+    code[2] == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(indirect)
+}
+
+/// The bytes at `pc`, where the thread will return to.
+fn code_at<const N: usize>(pc: u64) -> Option<[u8; N]> {
+    let last = pc.checked_add(N as u64 - 1)?;
+    let readable = (4096..1 << 47).contains(&pc) && readable_page(pc & !4095) && readable_page(last & !4095);
+    // SAFETY: both pages are readable, and code that the thread will return to stays.
+    readable.then(|| unsafe { (pc as *const [u8; N]).read_unaligned() })
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_recognised_from_behind() {
+        assert!(ends_in_call(&[0x90, 0x90, 0xe8, 1, 2, 3, 4]), "call rel32");
+        assert!(ends_in_call(&[0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xd0]), "call rax");
+        assert!(ends_in_call(&[0x90, 0xff, 0x15, 1, 2, 3, 4]), "call [rip + disp32]");
+        assert!(ends_in_call(&[0xff, 0x94, 0x24, 1, 2, 3, 4]), "call [rsp + disp32]");
+        assert!(!ends_in_call(&[0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0]), "padding");
+        assert!(!ends_in_call(&[0xcc; 7]), "padding");
+        assert!(!ends_in_call(&[0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xe0]), "jmp rax");
     }
-    // SAFETY: the bytes' pages are readable, and the thread will return to them.
-    let code = unsafe { (pc as *const [u8; LONG.len()]).read_unaligned() };
-    code == LONG || code.starts_with(&SHORT)
 }

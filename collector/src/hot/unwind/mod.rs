@@ -86,11 +86,11 @@ pub enum Engine {
 pub struct UnwindStats {
     /// Captures that took the long way, because their stack was new or had changed.
     pub learned: u64,
-    /// Captures of the long way that were [`TRUNCATED`]. Every single event says so in its own flags.
+    /// Captures that were [`TRUNCATED`].
     pub truncated: u64,
-    /// Captures of the long way that were [`GUESSED`].
+    /// Captures that were [`GUESSED`].
     pub guessed: u64,
-    /// Captures by the general unwinder.
+    /// Captures that were [`SLOW`].
     pub slow: u64,
     /// Times that all records were dropped because memory for them ran out.
     pub forgotten: u64,
@@ -160,19 +160,35 @@ impl Unwinder {
     #[inline(always)]
     pub unsafe fn capture(&mut self, caller: Caller) -> Captured {
         // SAFETY: as the caller promises.
-        unsafe {
+        let captured = unsafe {
             match self.forest.recall(caller.pc, caller.sp, caller.fp) {
                 Some(captured) => captured,
                 None => self.learn(caller),
             }
+        };
+        if captured.flags != 0 {
+            self.count(captured.flags);
         }
+        captured
+    }
+
+    #[cold]
+    fn count(&mut self, flags: u8) {
+        self.stats.truncated += u64::from(flags & TRUNCATED != 0);
+        self.stats.guessed += u64::from(flags & GUESSED != 0);
+        self.stats.slow += u64::from(flags & SLOW != 0);
     }
 
     #[cold]
     #[inline(never)]
     unsafe fn learn(&mut self, caller: Caller) -> Captured {
         // SAFETY: as the caller of `capture` promises.
-        let captured = unsafe {
+        if let Some(captured) = unsafe { self.forest.recall_older(caller.pc, caller.sp, caller.fp) } {
+            return captured;
+        }
+        self.stats.learned += 1;
+        // SAFETY: as the caller of `capture` promises.
+        unsafe {
             match self.engine {
                 Engine::Cached => self.learn_by_rules(caller),
                 Engine::FramePointer => self.walk(caller, Rules::FramePointers),
@@ -181,12 +197,7 @@ impl Unwinder {
                     None => self.walk(caller, Rules::UnwindInformation),
                 },
             }
-        };
-        self.stats.learned += 1;
-        self.stats.truncated += u64::from(captured.flags & TRUNCATED != 0);
-        self.stats.guessed += u64::from(captured.flags & GUESSED != 0);
-        self.stats.slow += u64::from(captured.flags & SLOW != 0);
-        captured
+        }
     }
 
     unsafe fn walk(&mut self, caller: Caller, rules: Rules) -> Captured {

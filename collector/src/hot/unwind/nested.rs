@@ -79,7 +79,7 @@ unsafe fn pass(how: How, caller: Caller, limit: usize, window: &mut [u64; WINDOW
         let end = unsafe { general::unwind(caller, each) }?;
         return Some((depth, flags | end));
     }
-    let mut own = OwnStack::none();
+    let mut own = OwnStack::of_this_thread(caller.sp);
     let mut state = State::from(caller);
     let mut readable = Readable::from(&mut own, state.sp);
     while state.pc != 0 && take(state.pc) {

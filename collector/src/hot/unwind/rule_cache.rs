@@ -11,7 +11,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::cfi::compile;
-use super::lookup::{Located, is_sigreturn, locate};
+use super::lookup::{Located, is_made_up, is_sigreturn, locate};
 use super::rule::{Kind, Rule};
 use crate::shared::code::{self, Regions};
 
@@ -86,6 +86,7 @@ pub fn compute(pc: u64) -> Rule {
     match locate(inside) {
         Some(Located { entry, window }) => compile::compile(&entry, window, inside),
         None if is_sigreturn(pc) => Rule::SIGNAL,
+        None if is_made_up(pc) => Rule::END,
         None => Rule::UNKNOWN,
     }
 }

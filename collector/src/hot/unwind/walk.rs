@@ -25,9 +25,10 @@ pub enum Step {
     End,
     /// The rule needs the general unwinder.
     General,
-    /// What the rule leads to cannot be a frame. `pure`: for the state's sake alone.
+    /// What the rule leads to cannot be a frame. `lasting`: it may be taken for granted from now on, because words
+    /// of the stack had no part in it.
     Cut {
-        pure: bool,
+        lasting: bool,
     },
 }
 
@@ -51,11 +52,11 @@ pub unsafe fn step(rule: Rule, state: State, readable: &mut Readable, own: &mut 
     };
     let cfa = base.wrapping_add(rule.n());
     if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) {
-        return Step::Cut { pure: readable.is_own() };
+        return Step::Cut { lasting: true };
     }
     let saved = rule.m();
     if saved > cfa - sp {
-        return Step::Cut { pure: true };
+        return Step::Cut { lasting: true };
     }
     // SAFETY: `sp..cfa` is readable, and both words lie in it.
     unsafe {
@@ -75,25 +76,25 @@ unsafe fn step_oddly(rule: Rule, state: State, readable: &mut Readable, own: &mu
         Kind::Drap => {
             let slot = rbp.wrapping_sub(rule.n());
             if rbp & 7 != 0 || slot < sp || slot > rbp || !readable.holds(sp, rbp.wrapping_add(8)) {
-                return Step::Cut { pure: false };
+                return Step::Cut { lasting: false };
             }
             // SAFETY: `sp..rbp + 8` is readable and holds both words.
             let (cfa, outer_rbp) = unsafe { (load(slot), load(rbp)) };
             if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) {
-                return Step::Cut { pure: false };
+                return Step::Cut { lasting: false };
             }
             // SAFETY: `sp..cfa` is readable.
             Step::Out(State { pc: unsafe { load(cfa - 8) }, sp: cfa, rbp: outer_rbp })
         }
         Kind::Signal => {
             if sp & 7 != 0 || !readable.holds(sp, sp.wrapping_add(ucontext::BYTES)) {
-                return Step::Cut { pure: false };
+                return Step::Cut { lasting: false };
             }
             // SAFETY: the ucontext is readable.
             let (pc, outer_sp, rbp) =
                 unsafe { (load(sp + ucontext::RIP), load(sp + ucontext::RSP), load(sp + ucontext::RBP)) };
             let Some(there) = Readable::at(own, outer_sp, readable.budget()) else {
-                return Step::Cut { pure: false };
+                return Step::Cut { lasting: false };
             };
             *readable = there;
             // Plus one, so that a look-up at pc - 1 finds the interrupted instruction.
@@ -101,7 +102,7 @@ unsafe fn step_oddly(rule: Rule, state: State, readable: &mut Readable, own: &mu
         }
         Kind::End => Step::End,
         Kind::General => Step::General,
-        _ => Step::Cut { pure: false },
+        _ => Step::Cut { lasting: false },
     }
 }
 
@@ -115,12 +116,12 @@ pub unsafe fn guess(state: State, readable: &mut Readable) -> Step {
         return Step::End;
     }
     if rbp & 7 != 0 || rbp < sp || !readable.holds(sp, rbp.wrapping_add(16)) {
-        return Step::Cut { pure: readable.is_own() };
+        return Step::Cut { lasting: true };
     }
     // SAFETY: `sp..rbp + 16` is readable.
     let (pc, outer_rbp) = unsafe { (load(rbp + 8), load(rbp)) };
     if !(4096..1 << 47).contains(&pc) {
-        return Step::Cut { pure: false };
+        return Step::Cut { lasting: false };
     }
     Step::Out(State { pc, sp: rbp + 16, rbp: outer_rbp })
 }
@@ -351,20 +352,25 @@ unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, 
         };
         match next {
             Step::Out(outer) => {
-                // A convention may only be relied on again where the stack is known to stay.
-                pure &= ground == Ground::Information || readable.is_own();
+                // A convention may only be relied on again where its words are sure to be readable then: on the own
+                // stack, or in the page of a frame that is known to stand.
+                pure &= ground == Ground::Information || readable.is_own() || same_page(state.sp - 1, outer.sp - 1);
                 state = outer;
             }
             Step::End => break End::Outermost,
             Step::General => break End::General,
-            Step::Cut { pure: same } => {
+            Step::Cut { lasting } => {
                 frames.mark(TRUNCATED);
-                pure &= same;
+                pure &= lasting;
                 break End::Outermost;
             }
         }
     };
     Walk { frames: frames.count, end, pure }
+}
+
+fn same_page(a: u64, b: u64) -> bool {
+    a >> 12 == b >> 12
 }
 
 /// Whether `state` is the state that `record` stands for.

@@ -1,0 +1,151 @@
+# Two paths to one function with the same return addresses and the same stack pointer, told apart by rbp alone.
+#
+#   path A:  meet <- fixed <- frame_with_room <- one call site      frame_with_room makes 64 bytes of room
+#   path B:  meet <-          frame_with_room <- one call site      ... 96 bytes: sp is the same below it
+#
+# `frame_with_room` computes its CFA from rbp, so whoever trusts (pc, sp) mistakes one path for the other.
+.text
+
+.macro begin name
+.globl \name
+.type \name, @function
+\name:
+ .cfi_startproc
+.endm
+.macro end name
+ .cfi_endproc
+.size \name, .-\name
+.endm
+
+# call_either(target, room, inner): the one call site.
+begin call_either
+ sub $8, %rsp
+ .cfi_def_cfa_offset 16
+ call *%rdi
+ add $8, %rsp
+ .cfi_def_cfa_offset 8
+ ret
+end call_either
+
+# One more fixed frame of 32 bytes.
+begin fixed_then_room
+ sub $24, %rsp
+ .cfi_def_cfa_offset 32
+ call frame_with_room
+ add $24, %rsp
+ .cfi_def_cfa_offset 8
+ ret
+end fixed_then_room
+
+# frame_with_room(_, room, inner)
+begin frame_with_room
+ push %rbp
+ .cfi_def_cfa_offset 16
+ .cfi_offset rbp, -16
+ mov %rsp, %rbp
+ .cfi_def_cfa_register rbp
+ sub %rsi, %rsp
+ call *%rdx
+ leave
+ .cfi_def_cfa rsp, 8
+ ret
+end frame_with_room
+
+# Between there and the probe: one frame that leaves rbp alone, and one that saves and clobbers it.
+begin inner_keeps_rbp
+ sub $8, %rsp
+ .cfi_def_cfa_offset 16
+ call *directed_probe(%rip)
+ add $8, %rsp
+ .cfi_def_cfa_offset 8
+ ret
+end inner_keeps_rbp
+
+begin inner_saves_rbp
+ push %rbp
+ .cfi_def_cfa_offset 16
+ .cfi_offset rbp, -16
+ xor %ebp, %ebp
+ call *directed_probe(%rip)
+ pop %rbp
+ .cfi_restore rbp
+ .cfi_def_cfa_offset 8
+ ret
+end inner_saves_rbp
+
+# Realigned by hand: CFA = *(rbp - 8), rbp = *(rbp). realigned_with(_, room, inner, place): rbp points `place` bytes
+# above the frame's end, so that rbp can differ where pc, sp and CFA are the same.
+begin realigned_with
+ lea 8(%rsp), %r10
+ .cfi_def_cfa r10, 0
+ sub $520, %rsp
+ lea (%rsp, %rcx), %rax
+ mov -8(%r10), %r11
+ mov %rbp, (%rax)
+ mov %r10, -8(%rax)
+ mov %rax, %rbp
+ # DW_CFA_expression rbp { breg6 0 }; DW_CFA_def_cfa_expression { breg6 -8; deref }
+ .cfi_escape 0x10, 0x06, 0x02, 0x76, 0x00
+ .cfi_escape 0x0f, 0x03, 0x76, 0x78, 0x06
+ call *%rdx
+ mov -8(%rbp), %r10
+ mov (%rbp), %rbp
+ .cfi_restore rbp
+ .cfi_def_cfa r10, 0
+ lea -8(%r10), %rsp
+ .cfi_def_cfa rsp, 8
+ ret
+end realigned_with
+
+# The information lies: CFA = rsp + 0x80000, far above the caller's frame, perhaps above the stack.
+begin lying_frame
+ sub $8, %rsp
+ .cfi_def_cfa_offset 0x80000
+ call *%rdi
+ add $8, %rsp
+ .cfi_def_cfa_offset 8
+ ret
+end lying_frame
+
+# The information lies: CFA below the frame's own stack pointer.
+begin shrinking_frame
+ sub $24, %rsp
+ .cfi_escape 0x0f, 0x03, 0x77, 0x80, 0x7f
+ call *%rdi
+ add $24, %rsp
+ .cfi_def_cfa rsp, 8
+ ret
+end shrinking_frame
+
+# The information lies: rbp is no frame at all. with_rbp(target, rbp)
+begin with_rbp
+ push %rbp
+ .cfi_def_cfa_offset 16
+ .cfi_offset rbp, -16
+ mov %rsi, %rbp
+ call bad_rbp_frame
+ pop %rbp
+ .cfi_restore rbp
+ .cfi_def_cfa_offset 8
+ ret
+end with_rbp
+
+begin bad_rbp_frame
+ sub $8, %rsp
+ .cfi_def_cfa rbp, 16
+ call *%rdi
+ add $8, %rsp
+ .cfi_def_cfa rsp, 8
+ ret
+end bad_rbp_frame
+
+# What C libraries without unwind information let handlers return to.
+.globl restorer_without_information
+.type restorer_without_information, @function
+ nop
+restorer_without_information:
+ mov $15, %rax
+ syscall
+.size restorer_without_information, .-restorer_without_information
+
+.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,439 @@
+// directed CASE: one constructed case; exits 1 and says what failed if it does.
+#include "check.hpp"
+#include "frames.hpp"
+#include <csetjmp>
+#include <csignal>
+#include <pthread.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+extern "C" {
+typedef uint64_t (*Probe)(void);
+Probe directed_probe = probe;
+uint64_t call_either(void *target, long room, void *inner);
+void fixed_then_room(), frame_with_room(), inner_keeps_rbp(), inner_saves_rbp();
+uint64_t realigned_with(void *, long, void *inner, long place);
+uint64_t lying_frame(Probe), shrinking_frame(Probe), with_rbp(Probe, uint64_t rbp);
+typedef long (*Continue)(Walk *);
+long odd_huge_frame(Walk *, Continue), odd_without_anything(Walk *, Continue),
+    odd_without_information(Walk *, Continue), odd_cfa_in_rbx(Walk *, Continue);
+void restorer_without_information();
+void add_function(Function) {}
+long go(Walk *, int) { return 0; }
+long go_with_stack_arguments(Walk *, int, long, long, long, long, long, long, long, long) { return 0; }
+void probe_destroy();
+void probe_reset();
+int probe_prepare_libunwind();
+}
+
+namespace {
+
+// --- rbp is part of the state
+
+// Two paths with the same (pc, sp) everywhere below: only rbp tells that one has a frame more.
+void paths_differ_by_rbp(void *inner) {
+    size_t depth[6];
+    void *target[2] = {(void *)frame_with_room, (void *)fixed_then_room};
+    long room[2] = {96, 64};
+    for (volatile int i = 0; i < 6; i++)
+        depth[i] = Backtrace(call_either(target[i % 2], room[i % 2], inner)).depth();
+    for (int i = 0; i < 6; i += 2)
+        EXPECT(depth[i] + 1 == depth[i + 1] && depth[i] == depth[0]);
+}
+
+void case_rbp_at_the_top() { paths_differ_by_rbp((void *)probe); }
+void case_rbp_kept_inside() { paths_differ_by_rbp((void *)inner_keeps_rbp); }
+void case_rbp_saved_inside() { paths_differ_by_rbp((void *)inner_saves_rbp); }
+
+// The same, with the previous event elsewhere, so that nothing joins with it.
+void case_rbp_without_join() {
+    size_t depth[6];
+    void *target[2] = {(void *)frame_with_room, (void *)fixed_then_room};
+    long room[2] = {96, 64};
+    for (void *inner : {(void *)probe, (void *)inner_keeps_rbp, (void *)inner_saves_rbp}) {
+        for (volatile int i = 0; i < 6; i++) {
+            probe();
+            depth[i] = Backtrace(call_either(target[i % 2], room[i % 2], inner)).depth();
+        }
+        for (int i = 0; i < 6; i += 2)
+            EXPECT(depth[i] + 1 == depth[i + 1] && depth[i] == depth[0]);
+    }
+}
+
+// A realigned frame whose rbp is not given by anything else.
+void case_realigned_rbp() {
+    size_t depth = 0;
+    for (volatile int i = 0; i < 24; i++) {
+        long place = 64 + 32 * (i % 5);
+        for (void *inner : {(void *)probe, (void *)inner_keeps_rbp, (void *)inner_saves_rbp}) {
+            Backtrace trace(realigned_with(nullptr, 0, inner, place));
+            EXPECT(trace.flags == 0);
+            if (inner == (void *)probe) {
+                depth = depth ? depth : trace.depth();
+                EXPECT(trace.depth() == depth);
+            } else
+                EXPECT(trace.depth() == depth + 1);
+        }
+        // Garbage where the last place was: a chain that looks there must notice.
+        volatile char below[2048];
+        memset((char *)below, i, sizeof below);
+    }
+}
+
+// --- information that lies: cut, marked, and no load that faults
+
+struct OnStack {
+    ucontext_t own, back;
+    void (*body)();
+};
+OnStack *running;
+
+// Runs `body` at the very end of a mapping, with an unreadable page after it.
+void on_small_stack(void (*body)(), size_t bytes = 64 << 10) {
+    char *map = (char *)mmap(nullptr, bytes + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(map + 4096, bytes, PROT_READ | PROT_WRITE);
+    OnStack on{};
+    on.body = body;
+    running = &on;
+    getcontext(&on.own);
+    on.own.uc_stack.ss_sp = map + 4096;
+    on.own.uc_stack.ss_size = bytes;
+    on.own.uc_link = &on.back;
+    makecontext(&on.own, body, 0);
+    swapcontext(&on.back, &on.own);
+    munmap(map, bytes + 8192);
+}
+
+void lies() {
+    for (int i = 0; i < 3; i++) {
+        Backtrace far(lying_frame(probe));
+        EXPECT(far.flags & TRUNCATED);
+        Backtrace near(shrinking_frame(probe));
+        EXPECT(near.flags & TRUNCATED);
+        Backtrace nested(lying_frame(probe_nested));
+        EXPECT(nested.flags & TRUNCATED);
+    }
+}
+void *run_lies(void *) {
+    lies();
+    return nullptr;
+}
+void case_lying_frames() {
+    lies();
+    on_small_stack(lies);
+    pthread_t thread;
+    pthread_create(&thread, nullptr, run_lies, nullptr);
+    pthread_join(thread, nullptr);
+}
+
+void bad_rbps() {
+    uint64_t here = (uint64_t)__builtin_frame_address(0);
+    uint64_t page_end = (here | 4095) + 1;
+    static uint64_t heap[64];
+    // No frame can be there: below the stack pointer, odd, or not on this stack.
+    const uint64_t nowhere[] = {0,         1,          8,          here + 1,        here - 4096,
+                                0x1000,    ~0ull,      ~0ull << 3, ~0ull - 15,      1ull << 47,
+                                (1ull << 47) - 16, 0xffff800000000000, (uint64_t)heap, here + (1ull << 32)};
+    // A frame could be there, if the stack goes on so far; what it holds is garbage.
+    const uint64_t perhaps[] = {page_end - 8, page_end, page_end + 4096 - 8, here + (1 << 20), here + (64 << 20)};
+    for (int i = 0; i < 3; i++) {
+        for (uint64_t rbp : nowhere)
+            for (Probe how : {probe, probe_nested})
+                EXPECT(Backtrace(with_rbp(how, rbp)).flags & TRUNCATED);
+        for (uint64_t rbp : perhaps)
+            for (Probe how : {probe, probe_nested})
+                EXPECT(Backtrace(with_rbp(how, rbp)).depth() >= 1);
+    }
+}
+void case_bad_rbp() {
+    bad_rbps();
+    on_small_stack(bad_rbps);
+}
+
+uint64_t continued;
+long probes(Walk *) {
+    continued = probe();
+    return 1;
+}
+long probes_nested(Walk *) {
+    continued = probe_nested();
+    return 1;
+}
+void no_information() {
+    for (int i = 0; i < 3; i++)
+        for (Continue inner : {probes, probes_nested}) {
+            odd_without_information(nullptr, inner);
+            Backtrace guessed(continued);
+            EXPECT(guessed.flags == GUESSED);
+            EXPECT(guessed.has((void *)no_information, 4096));
+            odd_without_anything(nullptr, inner);
+            Backtrace cut(continued);
+            EXPECT(cut.flags == (GUESSED | TRUNCATED));
+            EXPECT(cut.has((void *)odd_without_anything, 64));
+        }
+}
+void case_no_information() {
+    no_information();
+    on_small_stack(no_information);
+}
+
+// A frame too large for a rule, and one with its CFA in rbx: exact all the same.
+void case_general() {
+    for (int i = 0; i < 3; i++)
+        for (Continue inner : {probes, probes_nested})
+            for (auto odd : {odd_huge_frame, odd_cfa_in_rbx}) {
+                odd(nullptr, inner);
+                Backtrace trace(continued);
+                EXPECT(trace.flags == SLOW);
+                EXPECT(trace.depth() == Backtrace(probe()).depth() + 2);
+            }
+}
+
+// --- a signal handler that returns through code without unwind information
+
+void on_signal_probe(int) { continued = probe(); }
+
+void case_restorer_without_information() {
+    const unsigned long restorer_flag = 0x04000000;
+    struct {
+        void (*handler)(int);
+        unsigned long flags;
+        void (*restorer)();
+        uint64_t mask;
+    } action = {on_signal_probe, restorer_flag, restorer_without_information, 0};
+    EXPECT(syscall(SYS_rt_sigaction, SIGUSR1, &action, nullptr, 8) == 0);
+    for (int i = 0; i < 3; i++) {
+        syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGUSR1);
+        Backtrace trace(continued);
+        EXPECT(trace.flags == 0);
+        EXPECT(trace.has((void *)case_restorer_without_information, 4096));
+    }
+}
+
+// --- depth and memory
+
+__attribute__((noinline)) uint64_t recurse(int depth, Probe how) {
+    if (depth == 0)
+        return how();
+    uint64_t result = recurse(depth - 1, how);
+    asm volatile("" : "+r"(result));
+    return result;
+}
+
+void case_deep() {
+    size_t shallow = Backtrace(recurse(0, probe)).depth();
+    for (int depth : {1000, 30000, 100000, 30000, 7})
+        for (int i = 0; i < 3; i++) {
+            Backtrace trace(recurse(depth, probe));
+            EXPECT(trace.flags == 0);
+            EXPECT(trace.depth() == shallow + (size_t)depth);
+        }
+    for (int depth : {63, 64, 65, 200, 10000}) {
+        Backtrace nested(recurse(depth, probe_nested));
+        EXPECT(nested.flags == 0);
+        EXPECT(nested.depth() == shallow + (size_t)depth);
+    }
+}
+
+void *deep_thread(void *) {
+    // Deeper than the records that all forests may have together.
+    size_t shallow = Backtrace(recurse(0, probe)).depth();
+    for (int i = 0; i < 3; i++) {
+        Backtrace trace(recurse(700000, probe));
+        EXPECT(trace.flags == 0);
+        EXPECT(trace.depth() == shallow + 700000);
+    }
+    return nullptr;
+}
+void case_deeper_than_memory() {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 128ul << 20);
+    pthread_t thread;
+    pthread_create(&thread, &attributes, deep_thread, nullptr);
+    pthread_join(thread, nullptr);
+}
+
+// More stacks than records: they are forgotten and found again, with the same nodes, in bounded memory.
+__attribute__((noinline)) uint64_t branch(unsigned path, int left, unsigned *at) {
+    if (left == 0) {
+        *at = path;
+        return probe();
+    }
+    uint64_t result;
+    if (path >> (left - 1) & 1) {
+        result = branch(path, left - 1, at);
+        asm volatile("# one" : "+r"(result));
+    } else {
+        result = branch(path, left - 1, at);
+        asm volatile("# zero" : "+r"(result));
+    }
+    return result;
+}
+__attribute__((noinline)) uint64_t with_room(unsigned path, size_t room, unsigned *at) {
+    volatile char bytes[room];
+    bytes[0] = 1;
+    return branch(path, 12, at) + (uint64_t)bytes[0] - 1;
+}
+void case_forgetting() {
+    std::vector<uint32_t> nodes(1 << 12);
+    unsigned at = 0;
+    uint64_t most = 0;
+    for (int round = 0; round < 40; round++)
+        for (unsigned path = 0; path < nodes.size(); path++) {
+            Backtrace trace(with_room(path, 16 + 16 * (size_t)(round % 20), &at));
+            EXPECT(trace.flags == 0 && at == path);
+            if (round == 0)
+                nodes[path] = trace.node;
+            EXPECT(trace.node == nodes[path]);
+            most = std::max(most, probe_stat(STAT_BYTES));
+        }
+    EXPECT(probe_stat(STAT_FORGOTTEN) > 0);
+    EXPECT(most < (20u << 20));
+    printf("forgotten %lu times, at most %lu bytes\n", probe_stat(STAT_FORGOTTEN), most);
+}
+
+long mappings() {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    long lines = 0;
+    for (int c; (c = fgetc(maps)) != EOF;)
+        lines += c == '\n';
+    fclose(maps);
+    return lines;
+}
+void *short_life(void *) {
+    probe();
+    probe_destroy();
+    return nullptr;
+}
+void case_destroy_gives_everything_back() {
+    long before = 0;
+    for (int i = 0; i < 200; i++) {
+        pthread_t thread;
+        pthread_create(&thread, nullptr, short_life, nullptr);
+        pthread_join(thread, nullptr);
+        if (i == 20)
+            before = mappings();
+    }
+    EXPECT(mappings() <= before + 2);
+}
+
+// --- signals at any instruction, handlers that jump
+
+sigjmp_buf target;
+volatile sig_atomic_t may_leave;
+void on_alarm_jump(int) {
+    probe();
+    if (may_leave)
+        siglongjmp(target, 1);
+}
+void case_jumps_out_of_handlers() {
+    struct sigaction action {};
+    action.sa_handler = on_alarm_jump;
+    sigaction(SIGALRM, &action, nullptr);
+    struct itimerval interval {};
+    interval.it_interval.tv_usec = interval.it_value.tv_usec = 200;
+    setitimer(ITIMER_REAL, &interval, nullptr);
+    static volatile int left;
+    for (volatile int i = 0; i < 100000 && left < 300; i++) {
+        if (sigsetjmp(target, 1) != 0) {
+            may_leave = 0;
+            left = left + 1;
+            probe_reset();
+        }
+        may_leave = 1;
+        // New stacks all the time: most signals arrive while something is being learned.
+        for (volatile int k = 0; k < 40; k++) {
+            unsigned at;
+            with_room((unsigned)(i * 40 + k) & 4095, 16 + 16 * (size_t)(k % 32), &at);
+        }
+        may_leave = 0;
+        check(nullptr);
+    }
+    interval = {};
+    setitimer(ITIMER_REAL, &interval, nullptr);
+    EXPECT(counters.mismatches == 0);
+    EXPECT(left >= 300);
+    printf("left %d captures\n", left);
+}
+
+// On an alternate stack of the size that programs use, with nothing below it.
+void on_signal_check(int) {
+    check(nullptr);
+    continued = probe_nested();
+}
+void case_small_signal_stack() {
+    check(nullptr);
+    size_t bytes = (getauxval(AT_MINSIGSTKSZ) + 4095 + 8192) & ~4095ul;
+    char *map = (char *)mmap(nullptr, bytes + 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(map + 4096, bytes, PROT_READ | PROT_WRITE);
+    stack_t stack{};
+    stack.ss_sp = map + 4096;
+    stack.ss_size = bytes;
+    sigaltstack(&stack, nullptr);
+    struct sigaction action {};
+    action.sa_handler = on_signal_check;
+    action.sa_flags = SA_ONSTACK;
+    sigaction(SIGUSR1, &action, nullptr);
+    for (int i = 0; i < 3; i++) {
+        raise(SIGUSR1);
+        EXPECT(Backtrace(continued).flags == 0);
+        EXPECT(Backtrace(continued).has((void *)case_small_signal_stack, 4096));
+    }
+    EXPECT(counters.mismatches == 0);
+}
+
+// With libunwind at hand a cut stack may go on; it is marked, and the frames found by rules stay the same.
+void case_libunwind_as_last_resort() {
+    odd_without_anything(nullptr, probes);
+    Backtrace before(continued);
+    EXPECT(before.flags == (GUESSED | TRUNCATED));
+    EXPECT(probe_prepare_libunwind());
+    for (int i = 0; i < 3; i++) {
+        odd_without_anything(nullptr, probes);
+        Backtrace after(continued);
+        EXPECT(after.depth() >= before.depth());
+        EXPECT(std::equal(before.pcs.begin(), before.pcs.end(), after.pcs.begin()));
+        EXPECT(after.flags & GUESSED);
+    }
+}
+
+struct Case {
+    const char *name;
+    void (*run)();
+} const cases[] = {
+    {"rbp-at-the-top", case_rbp_at_the_top},
+    {"rbp-kept-inside", case_rbp_kept_inside},
+    {"rbp-saved-inside", case_rbp_saved_inside},
+    {"rbp-without-join", case_rbp_without_join},
+    {"realigned-rbp", case_realigned_rbp},
+    {"lying-frames", case_lying_frames},
+    {"bad-rbp", case_bad_rbp},
+    {"no-information", case_no_information},
+    {"general", case_general},
+    {"restorer-without-information", case_restorer_without_information},
+    {"deep", case_deep},
+    {"deeper-than-memory", case_deeper_than_memory},
+    {"forgetting", case_forgetting},
+    {"destroy-gives-everything-back", case_destroy_gives_everything_back},
+    {"jumps-out-of-handlers", case_jumps_out_of_handlers},
+    {"small-signal-stack", case_small_signal_stack},
+    {"libunwind-as-last-resort", case_libunwind_as_last_resort},
+};
+
+} // namespace
+
+int main(int argc, char **argv) {
+    for (const Case &one : cases)
+        if (argc > 1 && strcmp(argv[1], one.name) == 0) {
+            one.run();
+            return failures ? 1 : 0;
+        }
+    fprintf(stderr, "no case %s\n", argc > 1 ? argv[1] : "");
+    return 2;
+}

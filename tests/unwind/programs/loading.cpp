@@ -1,0 +1,325 @@
+// loading CASE DIRECTORY: code that comes and goes. The program's malloc and free take backtraces as the recorder's
+// do, and nothing else tells the unwinder that code has changed. DIRECTORY holds the libraries.
+#include "check.hpp"
+#include "frames.hpp"
+#include <iconv.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+extern "C" {
+void *__libc_malloc(size_t);
+void *__libc_calloc(size_t, size_t);
+void *__libc_realloc(void *, size_t);
+void __libc_free(void *);
+void __register_frame(void *);
+void __deregister_frame(void *);
+void add_function(Function) {}
+long go(Walk *, int) { return 0; }
+long go_with_stack_arguments(Walk *, int, long, long, long, long, long, long, long, long) { return 0; }
+}
+
+namespace {
+
+__thread int in_hook;
+std::atomic<bool> hooks_on{false};
+
+inline __attribute__((always_inline)) void hook(void *pc, void *frame) {
+    if (!hooks_on || in_hook)
+        return;
+    in_hook = 1;
+    probe_at((uint64_t)pc, (uint64_t)frame + 16, *(uint64_t *)frame);
+    in_hook = 0;
+}
+#define HOOK() hook(__builtin_return_address(0), __builtin_frame_address(0))
+
+} // namespace
+
+extern "C" void *malloc(size_t size) {
+    void *block = __libc_malloc(size);
+    HOOK();
+    return block;
+}
+extern "C" void *calloc(size_t count, size_t size) {
+    void *block = __libc_calloc(count, size);
+    HOOK();
+    return block;
+}
+extern "C" void *realloc(void *old, size_t size) {
+    void *block = __libc_realloc(old, size);
+    HOOK();
+    return block;
+}
+extern "C" void free(void *block) {
+    HOOK();
+    __libc_free(block);
+}
+
+namespace {
+
+std::string directory;
+
+typedef long (*Callback)(void *);
+typedef long (*CallBack)(Callback, void *);
+
+struct Library {
+    void *handle;
+    CallBack call_back;
+    explicit Library(const char *name) {
+        handle = dlopen((directory + "/" + name).c_str(), RTLD_NOW);
+        if (!handle) {
+            fprintf(stderr, "%s\n", dlerror());
+            exit(2);
+        }
+        call_back = (CallBack)dlsym(handle, "call_back");
+    }
+    void close() { dlclose(handle); }
+};
+
+long checks(void *) {
+    check(nullptr);
+    return 0;
+}
+long takes_node(void *result) {
+    *(uint64_t *)result = probe();
+    return 0;
+}
+Backtrace through(CallBack call_back) {
+    uint64_t captured = 0;
+    call_back(takes_node, &captured);
+    return Backtrace(captured);
+}
+
+// The same file comes back: the same nodes, nothing relearned wrongly.
+void case_same_library_again() {
+    uint32_t first = 0;
+    uint64_t address = 0;
+    for (int i = 0; i < 20; i++) {
+        Library library("frame88.so");
+        Backtrace trace = through(library.call_back);
+        if (i == 0)
+            first = trace.node, address = (uint64_t)library.call_back;
+        EXPECT((uint64_t)library.call_back == address);
+        EXPECT(trace.node == first);
+        EXPECT(probe_generation(trace.node, 1) == 0);
+        library.call_back(checks, nullptr);
+        library.close();
+    }
+    EXPECT(counters.mismatches == 0);
+}
+
+// Other code takes the place: never a stale rule, never a node of the other code.
+void case_other_library_in_its_place() {
+    long same = 0;
+    std::vector<std::pair<uint32_t, int>> nodes;
+    uint64_t last = 0;
+    const char *names[] = {"frame88.so", "frameb8.so", "frame128.so"};
+    for (int i = 0; i < 120; i++) {
+        int which = i % 3;
+        Library library(names[which]);
+        same += (uint64_t)library.call_back == last;
+        last = (uint64_t)library.call_back;
+        library.call_back(checks, nullptr);
+        library.call_back(checks, nullptr);
+        Backtrace trace = through(library.call_back);
+        for (auto &[node, other] : nodes)
+            EXPECT(node != trace.node || other == which);
+        nodes.push_back({trace.node, which});
+        library.close();
+    }
+    EXPECT(same > 100);
+    EXPECT(counters.mismatches == 0);
+    EXPECT(probe_generation(nodes[0].first, 1) == 0 && probe_generation(nodes[1].first, 1) > 0);
+}
+
+// glibc loads and unloads converters behind dlopen's back.
+void case_libraries_of_the_c_library() {
+    const char *names[] = {"IBM037", "EBCDIC-US", "IBM500", "KOI8-R", "BIG5", "SHIFT_JIS", "EUC-KR", "ISO-2022-JP"};
+    for (int round = 0; round < 3; round++)
+        for (const char *name : names) {
+            iconv_t converter = iconv_open("UTF-8", name);
+            EXPECT(converter != (iconv_t)-1);
+            check(nullptr);
+            Library library(round % 2 ? "frame88.so" : "frameb8.so");
+            library.call_back(checks, nullptr);
+            library.close();
+            iconv_close(converter);
+            check(nullptr);
+        }
+    EXPECT(counters.mismatches == 0);
+}
+
+std::atomic<bool> stop{false};
+void *walks(void *) {
+    while (!stop) {
+        check(nullptr);
+        free(malloc(100));
+    }
+    return nullptr;
+}
+void case_loading_beside_other_threads() {
+    pthread_t threads[3];
+    for (pthread_t &thread : threads)
+        pthread_create(&thread, nullptr, walks, nullptr);
+    for (int i = 0; i < 150; i++) {
+        Library library(i % 2 ? "frame88.so" : "frameb8.so");
+        library.call_back(checks, nullptr);
+        library.close();
+    }
+    stop = true;
+    for (pthread_t thread : threads)
+        pthread_join(thread, nullptr);
+    EXPECT(counters.mismatches == 0);
+}
+
+// --- code made at run time
+
+struct Compiled {
+    uint8_t *code;
+    uint8_t *frames;
+    CallBack call_back;
+
+    // sub $room, %rsp; mov %rdi, %rax; mov %rsi, %rdi; call *%rax; add $room, %rsp; ret
+    void make(uint32_t room) {
+        const uint8_t bytes[] = {0x48, 0x81, 0xec, 0,    0,    0, 0, 0x48, 0x89, 0xf8, 0x48, 0x89,
+                                 0xf7, 0xff, 0xd0, 0x48, 0x81, 0xc4, 0,    0,    0,    0,    0xc3};
+        memcpy(code, bytes, sizeof bytes);
+        memcpy(code + 3, &room, 4);
+        memcpy(code + 18, &room, 4);
+        call_back = (CallBack)code;
+        uint8_t *at = frames;
+        auto word = [&](uint32_t value) { memcpy(at, &value, 4), at += 4; };
+        auto byte = [&](std::initializer_list<int> values) {
+            for (int value : values)
+                *at++ = (uint8_t)value;
+        };
+        // CIE: "zR", code alignment 1, data alignment -8, return address 16, absolute pointers; CFA = rsp + 8.
+        word(20);
+        word(0);
+        byte({1, 'z', 'R', 0, 1, 0x78, 16, 1, 0x00, 0x0c, 7, 8, 0x90, 1, 0, 0});
+        uint8_t *start = at;
+        word(0);
+        word((uint32_t)(at - frames));
+        uint64_t begin = (uint64_t)code, length = sizeof bytes;
+        memcpy(at, &begin, 8), at += 8;
+        memcpy(at, &length, 8), at += 8;
+        byte({0, 0x40 | 7, 0x0e});
+        uint32_t offset = room + 8;
+        for (; offset >= 0x80; offset >>= 7)
+            byte({(int)(offset & 0x7f) | 0x80});
+        byte({(int)offset, 0x40 | 15, 0x0e, 8});
+        while ((at - start) % 8 != 4)
+            byte({0});
+        uint32_t fde = (uint32_t)(at - start) - 4;
+        memcpy(start, &fde, 4);
+        word(0);
+    }
+    Compiled() {
+        code = (uint8_t *)mmap(nullptr, 8192, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        frames = code + 4096;
+    }
+    void announce() {
+        __register_frame(frames);
+        probe_frames_registered(frames);
+    }
+    void withdraw() {
+        probe_frames_deregistered(frames);
+        __deregister_frame(frames);
+    }
+};
+
+void case_compiled_at_run_time() {
+    Compiled compiled;
+    for (uint32_t room : {0x18u, 0x58u, 0x1008u, 0x18u}) {
+        compiled.make(room);
+        EXPECT(through(compiled.call_back).flags & GUESSED);
+        compiled.announce();
+        EXPECT(through(compiled.call_back).flags == 0);
+        compiled.call_back(checks, nullptr);
+        compiled.call_back(checks, nullptr);
+        compiled.withdraw();
+        EXPECT(through(compiled.call_back).flags & GUESSED);
+    }
+    EXPECT(counters.mismatches == 0);
+    // Many at a time, and again in the places that became free.
+    std::vector<Compiled> many(300);
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < many.size(); i++)
+            many[i].make(0x18 + 16 * ((uint32_t)(i * 7 + round) % 90)), many[i].announce();
+        for (Compiled &one : many)
+            one.call_back(checks, nullptr);
+        for (Compiled &one : many)
+            one.withdraw();
+    }
+    EXPECT(counters.mismatches == 0);
+}
+
+// Sections that are not what they claim to be.
+void case_damaged_registration() {
+    uint8_t *page = (uint8_t *)mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(page + 4096, 4096, PROT_NONE);
+    Walk walk{};
+    walk.random = 12345;
+    for (int i = 0; i < 20000; i++) {
+        uint8_t *begin = page + 4096 - 4 * (next_random(&walk) % 40 + 1);
+        for (uint8_t *at = begin; at < page + 4096; at++)
+            *at = (uint8_t)(next_random(&walk) % 3 ? next_random(&walk) % 24 : next_random(&walk));
+        probe_frames_registered(begin);
+        check(nullptr);
+        probe_frames_deregistered(begin);
+    }
+    probe_frames_registered(nullptr);
+    probe_frames_registered(page + 4096);
+    probe_frames_registered((void *)8);
+    EXPECT(counters.mismatches == 0);
+}
+
+// --- unwind information on disk
+
+void case_information_on_disk() {
+    void *handle = dlopen((directory + "/hidden.so").c_str(), RTLD_NOW);
+    auto call = (long (*)(Callback, void *, int))dlsym(handle, "hidden_call");
+    size_t depth = Backtrace(probe()).depth();
+    for (int i = 0; i < 3; i++)
+        for (int bytes = 64; bytes < 200; bytes += 17) {
+            uint64_t captured = 0;
+            call(takes_node, &captured, bytes);
+            Backtrace trace(captured);
+            EXPECT(trace.flags == 0);
+            EXPECT(trace.depth() == depth + (bytes % 2 ? 3 : 4));
+            EXPECT(trace.pcs.back() == Backtrace(probe()).pcs.back());
+        }
+    dlclose(handle);
+}
+
+struct Case {
+    const char *name;
+    void (*run)();
+} const cases[] = {
+    {"same-library-again", case_same_library_again},
+    {"other-library-in-its-place", case_other_library_in_its_place},
+    {"libraries-of-the-c-library", case_libraries_of_the_c_library},
+    {"loading-beside-other-threads", case_loading_beside_other_threads},
+    {"compiled-at-run-time", case_compiled_at_run_time},
+    {"damaged-registration", case_damaged_registration},
+    {"information-on-disk", case_information_on_disk},
+};
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc < 3)
+        return 2;
+    directory = argv[2];
+    unw_set_caching_policy(unw_local_addr_space, UNW_CACHE_NONE);
+    probe();
+    hooks_on = true;
+    for (const Case &one : cases)
+        if (strcmp(argv[1], one.name) == 0) {
+            one.run();
+            hooks_on = false;
+            return failures ? 1 : 0;
+        }
+    fprintf(stderr, "no case %s\n", argv[1]);
+    return 2;
+}
