@@ -3,4 +3,5 @@
 
 pub mod api;
 pub mod ingest;
+pub mod query;
 pub mod trace;

@@ -63,6 +63,12 @@ impl LiveMap {
         self.len
     }
 
+    /// Whether nothing is live.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Bytes of the table.
     #[must_use]
     pub fn table_bytes(&self) -> u64 {

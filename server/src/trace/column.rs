@@ -82,6 +82,12 @@ impl<T: Value> Writer<T> {
         self.len
     }
 
+    /// Whether there are no values.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Appends `values`.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ pub mod nodes;
 pub mod rows;
 pub mod sums;
 pub mod symbols;
+pub mod walk;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -29,6 +30,7 @@ pub use cancel::{Cancel, Cancelled};
 pub use events::{Event, Events, What};
 pub use rows::{Birth, Death, Position, Span};
 use tracehound_format::nodes::Node;
+pub use walk::{PeakPlace, State};
 
 use crate::api;
 use facts::{Facts, Mark, Module, Thread};

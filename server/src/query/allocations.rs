@@ -1,0 +1,198 @@
+//! Single blocks, in pages. A page costs one parallel scan of the window however deep it lies.
+
+use rayon::prelude::*;
+use tracehound_format::record::Kind;
+
+use super::amounts::stretches;
+use super::filter::{Filter, RowTest};
+use super::window::Window;
+use super::{QueryError, Result, site_handle, stacks};
+use crate::api::allocations::{Allocation, Allocations};
+use crate::trace::symbols::Symbols;
+use crate::trace::{Birth, Cancel, Trace};
+
+/// What is asked.
+#[derive(Debug, Clone, Default)]
+pub struct Params {
+    /// Blocks born in this window; with `at`, those that are live then.
+    pub window: Window,
+    /// Of what.
+    pub filter: Filter,
+    /// Of this site only.
+    pub site: Option<u32>,
+    /// Order; ties go by birth.
+    pub sort: Sort,
+    /// Largest or latest first.
+    pub descending: bool,
+    /// Where the last page ended.
+    pub cursor: Option<String>,
+    /// Most blocks in the answer.
+    pub limit: usize,
+}
+
+/// Order of the blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sort {
+    /// By birth.
+    #[default]
+    Born,
+    /// By death; what lives comes last.
+    Died,
+    /// By size.
+    Size,
+    /// By lifetime; what lives has lived until the end.
+    Lifetime,
+}
+
+/// Most blocks of one answer.
+pub const MAX_LIMIT: usize = 10_000;
+
+/// Lists blocks.
+///
+/// # Errors
+/// When a parameter does not fit the recording, or cancelled.
+pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Allocations> {
+    if params.limit == 0 || params.limit > MAX_LIMIT {
+        return Err(QueryError::bad("limit", format!("1 to {MAX_LIMIT} blocks can be asked for")));
+    }
+    let window = params.window.resolve(trace)?;
+    let mut selection = params.filter.select(trace, symbols, cancel)?;
+    if let Some(site) = params.site {
+        selection = selection.and_site(trace, site);
+    }
+    let after = params.cursor.as_deref().map(parse_cursor).transpose()?;
+    let test = selection.rows(trace);
+    let (from, to, alive_at) = match window.at {
+        Some((_, place)) => (0, place.births, Some(place.deaths)),
+        None => (window.span.from.births, window.span.to.births, None),
+    };
+    let page =
+        Page { trace, test, sort: params.sort, descending: params.descending, alive_at, after, limit: params.limit };
+    let everything = selection.is_everything() && alive_at.is_none();
+    let (total, mut rows) =
+        if everything && params.sort == Sort::Born { page.by_birth(from, to) } else { page.scan(from, to, cancel)? };
+    let more = rows.len() > params.limit;
+    rows.truncate(params.limit);
+    let next_cursor = rows.last().filter(|_| more).map(|&(key, row)| format!("{key}-{row}"));
+    let allocations = rows.iter().map(|&(_, row)| allocation(trace, symbols, &trace.birth(row))).collect();
+    Ok(Allocations {
+        schema: "heaptrace.allocations/1".into(),
+        from_ns: window.from_ns,
+        to_ns: window.to_ns,
+        total,
+        allocations,
+        next_cursor,
+        exactness: trace.exactness(),
+    })
+}
+
+fn parse_cursor(text: &str) -> Result<(u64, u64)> {
+    let parts = text.split_once('-').and_then(|(key, row)| Some((key.parse().ok()?, row.parse().ok()?)));
+    parts.ok_or_else(|| QueryError::bad("cursor", "this is not a cursor of an earlier page"))
+}
+
+fn allocation(trace: &Trace, symbols: &dyn Symbols, birth: &Birth) -> Allocation {
+    let thread = |position| trace.thread_id(position);
+    Allocation {
+        index: birth.row,
+        address: format!("{:#x}", birth.address),
+        size: birth.size,
+        function: Kind::from_u8(birth.kind).map_or("unknown", Kind::function).to_owned(),
+        born_ns: birth.born_ns,
+        died_ns: birth.death.map(|d| d.died_ns),
+        thread: thread(birth.thread),
+        free_thread: birth.death.map(|d| thread(d.thread)),
+        site: site_handle(birth.site),
+        stack: stacks::frames(trace, symbols, birth.node),
+        free_stack: birth.death.map_or_else(Vec::new, |d| stacks::frames(trace, symbols, d.node)),
+        previous: birth.previous,
+        next: birth.next,
+    }
+}
+
+struct Page<'a> {
+    trace: &'a Trace,
+    test: RowTest<'a>,
+    sort: Sort,
+    descending: bool,
+    /// Only what is live when this many deaths have happened.
+    alive_at: Option<u64>,
+    after: Option<(u64, u64)>,
+    limit: usize,
+}
+
+impl Page<'_> {
+    fn key(&self, row: u64) -> u64 {
+        let trace = self.trace;
+        match self.sort {
+            Sort::Born => row,
+            Sort::Died => trace.death_of(row).unwrap_or(u64::MAX),
+            Sort::Size => trace.size_of(row),
+            Sort::Lifetime => {
+                let end = trace.death_of(row).map_or(trace.duration_ns(), |d| trace.died_ns(d));
+                end.saturating_sub(trace.born_ns(row))
+            }
+        }
+    }
+
+    /// Whether `a` comes before `b`: by key in the order that was asked for, then by birth.
+    fn precedes(&self, a: (u64, u64), b: (u64, u64)) -> bool {
+        if self.descending { (b.0, a.1) < (a.0, b.1) } else { a < b }
+    }
+
+    fn by_birth(&self, from: u64, to: u64) -> (u64, Vec<(u64, u64)>) {
+        let rows: Vec<(u64, u64)> = if self.descending {
+            let end = self.after.map_or(to, |(_, row)| row.min(to));
+            (from..end).rev().take(self.limit + 1).map(|row| (row, row)).collect()
+        } else {
+            let start = self.after.map_or(from, |(_, row)| (row.saturating_add(1)).max(from));
+            (start..to).take(self.limit + 1).map(|row| (row, row)).collect()
+        };
+        (to.saturating_sub(from), rows)
+    }
+
+    /// Counts what passes, and keeps the first blocks behind the cursor.
+    fn scan(&self, from: u64, to: u64, cancel: &Cancel) -> Result<(u64, Vec<(u64, u64)>)> {
+        let keep = self.limit + 1;
+        let order = |a: &(u64, u64), b: &(u64, u64)| {
+            if self.precedes(*a, *b) { std::cmp::Ordering::Less } else { std::cmp::Ordering::Greater }
+        };
+        let cut = |rows: &mut Vec<(u64, u64)>| {
+            rows.sort_unstable_by(|a, b| if a == b { std::cmp::Ordering::Equal } else { order(a, b) });
+            rows.truncate(keep);
+        };
+        let parts: Vec<(u64, Vec<(u64, u64)>)> = stretches(from, to)
+            .into_par_iter()
+            .map(|stretch| {
+                let (mut count, mut rows) = (0, Vec::new());
+                let mut worst: Option<(u64, u64)> = None;
+                for row in stretch {
+                    if row % (1 << 18) == 0 {
+                        cancel.check()?;
+                    }
+                    let alive = self.alive_at.is_none_or(|at| self.trace.death_of(row).is_none_or(|d| d >= at));
+                    if !alive || !self.test.passes(row) {
+                        continue;
+                    }
+                    count += 1;
+                    let entry = (self.key(row), row);
+                    if self.after.is_some_and(|after| !self.precedes(after, entry))
+                        || worst.is_some_and(|worst| !self.precedes(entry, worst))
+                    {
+                        continue;
+                    }
+                    rows.push(entry);
+                    if rows.len() >= 4 * keep {
+                        cut(&mut rows);
+                        worst = rows.last().copied();
+                    }
+                }
+                Ok((count, rows))
+            })
+            .collect::<Result<_>>()?;
+        let total = parts.iter().map(|p| p.0).sum();
+        let mut rows: Vec<(u64, u64)> = parts.into_iter().flat_map(|p| p.1).collect();
+        cut(&mut rows);
+        Ok((total, rows))
+    }
+}

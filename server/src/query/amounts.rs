@@ -1,0 +1,397 @@
+//! Sums per site or per thread over a stretch of events: the base of nearly every answer.
+//!
+//! Births and deaths are kept apart: what is live is what was born minus what died, at any place.
+
+use rayon::prelude::*;
+
+use super::filter::Selection;
+use super::window::Resolved;
+use super::{QueryError, Result};
+use crate::api::Metric;
+use crate::trace::layout::{FATE_TEMPORARY, field};
+use crate::trace::sums::{Amount, Directory, walk};
+use crate::trace::{Cancel, Position, Span, Trace};
+
+/// What sums are kept for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// Allocating backtraces.
+    Site,
+    /// Bearing threads, by position.
+    Thread,
+}
+
+/// Blocks and bytes; negative for what shrank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Signed {
+    /// Number of blocks.
+    pub count: i64,
+    /// Requested bytes.
+    pub bytes: i64,
+}
+
+impl Signed {
+    #[inline]
+    fn add(&mut self, amount: Amount, sign: i64) {
+        self.count += sign * amount.count as i64;
+        self.bytes += sign * amount.bytes as i64;
+    }
+
+    /// Whether there is nothing.
+    #[must_use]
+    pub const fn is_zero(&self) -> bool {
+        self.count == 0 && self.bytes == 0
+    }
+}
+
+/// Sums by key.
+pub type Sums = Vec<Signed>;
+
+/// Which blocks a metric is about.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    /// Born in the span.
+    Born,
+    /// Died in the span.
+    Died,
+    /// Born in the span and temporary.
+    Temporary,
+    /// Born in the span and live at the end.
+    Leaked,
+}
+
+/// Everything that sums depend on.
+#[derive(Debug)]
+pub struct Question<'a> {
+    /// The index.
+    pub trace: &'a Trace,
+    /// What passes.
+    pub selection: &'a Selection,
+    /// What sums are kept for.
+    pub key: Key,
+    /// Stops from outside.
+    pub cancel: &'a Cancel,
+}
+
+/// The place at which something is live, for the metrics that are about a moment: time and place.
+#[must_use]
+pub fn moment(trace: &Trace, metric: Metric, window: &Resolved) -> Option<(u64, Position)> {
+    match metric {
+        Metric::Live => Some(window.at.unwrap_or((window.to_ns, window.span.to))),
+        Metric::Peak => {
+            let peak = trace.peak_in(window.span, window.from_ns);
+            Some((peak.at_ns, peak.place))
+        }
+        _ => None,
+    }
+}
+
+impl Question<'_> {
+    /// Sums of a metric over a window.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn metric(&self, metric: Metric, window: &Resolved) -> Result<Sums> {
+        let span = window.span;
+        match metric {
+            Metric::Live | Metric::Peak => {
+                let place = moment(self.trace, metric, window).map_or(span.to, |m| m.1);
+                self.live_at(place)
+            }
+            Metric::Leaked => self.part(Part::Leaked, span),
+            Metric::Allocated => self.part(Part::Born, span),
+            Metric::Freed => self.part(Part::Died, span),
+            Metric::Grown => {
+                let mut sums = self.part(Part::Born, span)?;
+                for (sum, died) in sums.iter_mut().zip(self.part(Part::Died, span)?) {
+                    sum.count -= died.count;
+                    sum.bytes -= died.bytes;
+                }
+                Ok(sums)
+            }
+            Metric::Temporary => self.part(Part::Temporary, span),
+        }
+    }
+
+    /// What is live at a place.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn live_at(&self, place: Position) -> Result<Sums> {
+        if !self.sums_do() {
+            let alive = |row: u64| self.trace.death_of(row).is_none_or(|d| d >= place.deaths);
+            return self.scan(0, place.births, alive);
+        }
+        let before = Span { from: Position::default(), to: place };
+        let mut sums = self.part(Part::Born, before)?;
+        for (sum, died) in sums.iter_mut().zip(self.part(Part::Died, before)?) {
+            sum.count -= died.count;
+            sum.bytes -= died.bytes;
+        }
+        Ok(sums)
+    }
+
+    /// What is live at `first` and still at `last`: the very same blocks.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn live_since(&self, first: Position, last: Position) -> Result<Sums> {
+        self.scan(0, first.births, |row| self.trace.death_of(row).is_none_or(|d| d >= last.deaths))
+    }
+
+    /// Whether the sums of buckets answer for the selection.
+    fn sums_do(&self) -> bool {
+        let s = self.selection;
+        s.is_about_origins()
+            && match self.key {
+                Key::Site => s.threads.is_none(),
+                Key::Thread => s.sites.is_none(),
+            }
+    }
+
+    fn len(&self) -> usize {
+        match self.key {
+            Key::Site => self.trace.site_count() as usize,
+            Key::Thread => self.trace.threads().len(),
+        }
+    }
+
+    #[inline]
+    fn key_of(&self, row: u64) -> usize {
+        let c = self.trace.columns();
+        let origin = c.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX) as usize;
+        let key = match self.key {
+            Key::Site => c.origin_site.get(origin),
+            Key::Thread => c.origin_thread.get(origin),
+        };
+        key.map_or(usize::MAX, |&k| k as usize)
+    }
+
+    fn part(&self, part: Part, span: Span) -> Result<Sums> {
+        self.cancel.check()?;
+        if !self.sums_do() {
+            return self.part_by_rows(part, span);
+        }
+        let mut sums = vec![Signed::default(); self.len()];
+        let (first, last) = self.trace.whole_buckets(span);
+        if first < last {
+            self.add_buckets(part, first, last, &mut sums);
+            let (inner_from, inner_to) = (self.trace.bucket_start(first), self.trace.bucket_start(last));
+            self.add_rows(part, Span { from: span.from, to: inner_from }, &mut sums);
+            self.add_rows(part, Span { from: inner_to, to: span.to }, &mut sums);
+        } else {
+            self.add_rows(part, span, &mut sums);
+        }
+        if let (Key::Site, Some(sites)) = (self.key, &self.selection.sites) {
+            for (sum, _) in sums.iter_mut().zip(sites).filter(|(_, passes)| !**passes) {
+                *sum = Signed::default();
+            }
+        }
+        if let (Key::Thread, Some(threads)) = (self.key, &self.selection.threads) {
+            for (sum, _) in sums.iter_mut().zip(threads).filter(|(_, passes)| !**passes) {
+                *sum = Signed::default();
+            }
+        }
+        Ok(sums)
+    }
+
+    fn add_buckets(&self, part: Part, first: usize, last: usize, sums: &mut Sums) {
+        let (trace, facts) = (self.trace, self.trace.facts());
+        let mut add = |key: u32, amount: Amount| {
+            if let Some(sum) = sums.get_mut(key as usize) {
+                sum.add(amount, 1);
+            }
+        };
+        match (part, self.key) {
+            (Part::Leaked, Key::Site) => (first..last).for_each(|b| trace.leaked().bucket(b, &mut add)),
+            (Part::Leaked, Key::Thread) => {
+                let (from, to) = (trace.bucket_start(first), trace.bucket_start(last));
+                for &row in trace.leaked().rows_among(from.births, to.births) {
+                    let (key, amount) = (self.key_of(u64::from(row)), trace.site_amount(u64::from(row)).1);
+                    add(key as u32, amount);
+                }
+            }
+            (Part::Died, Key::Thread) => {
+                let bearers = &trace.columns().pair_bearer;
+                trace.walk_lists::<1>(&facts.pair_sums, first, last, |pair, _, amount| {
+                    add(bearers.get(pair as usize).copied().unwrap_or(u32::MAX), amount);
+                });
+            }
+            (Part::Born | Part::Temporary, Key::Thread) => {
+                let wanted = usize::from(matches!(part, Part::Temporary));
+                trace.walk_lists::<2>(&facts.thread_sums, first, last, |thread, f, amount| {
+                    if f == wanted {
+                        add(thread, amount);
+                    }
+                });
+            }
+            (_, Key::Site) => {
+                let wanted = match part {
+                    Part::Born => field::ALLOCATED,
+                    Part::Died => field::FREED,
+                    _ => field::TEMPORARY,
+                };
+                trace.walk_lists::<3>(&facts.site_sums, first, last, |site, f, amount| {
+                    if f == wanted {
+                        add(site, amount);
+                    }
+                });
+            }
+        }
+        if matches!(part, Part::Temporary) {
+            self.add_late(first, last, sums);
+        }
+    }
+
+    /// Temporary blocks that died when the bucket of their birth was closed already.
+    fn add_late(&self, first: usize, last: usize, sums: &mut Sums) {
+        let c = self.trace.columns();
+        let (from, to) = (self.trace.bucket_start(first).births, self.trace.bucket_start(last).births);
+        for (&row, &size) in c.late_row.iter().zip(c.late_size.iter()) {
+            if (from..to).contains(&u64::from(row))
+                && let Some(sum) = sums.get_mut(self.key_of(u64::from(row)))
+            {
+                sum.add(Amount { count: 1, bytes: size }, 1);
+            }
+        }
+    }
+
+    fn add_rows(&self, part: Part, span: Span, sums: &mut Sums) {
+        let trace = self.trace;
+        let mut add = |row: u64| {
+            if let Some(sum) = sums.get_mut(self.key_of(row)) {
+                sum.add(Amount { count: 1, bytes: trace.size_of(row) }, 1);
+            }
+        };
+        let births = span.from.births..span.to.births;
+        match part {
+            Part::Born => births.for_each(add),
+            Part::Died => (span.from.deaths..span.to.deaths).for_each(|d| add(trace.row_of_death(d))),
+            Part::Temporary => births.filter(|&row| trace.is_temporary(row)).for_each(add),
+            Part::Leaked => {
+                trace.leaked().rows_among(births.start, births.end).iter().for_each(|&row| add(u64::from(row)));
+            }
+        }
+    }
+
+    fn part_by_rows(&self, part: Part, span: Span) -> Result<Sums> {
+        let trace = self.trace;
+        let (from, to) = (span.from.births, span.to.births);
+        match part {
+            Part::Born => self.scan(from, to, |_| true),
+            Part::Temporary => self.scan(from, to, |row| trace.is_temporary(row)),
+            Part::Leaked => self.scan(from, to, |row| trace.death_of(row).is_none()),
+            Part::Died => {
+                let deaths = span.from.deaths..span.to.deaths;
+                // A long stretch: read all births in order. A short one: look up the births of its deaths.
+                if (deaths.end - deaths.start).saturating_mul(6) > to {
+                    self.scan(0, to, |row| trace.death_of(row).is_some_and(|d| deaths.contains(&d)))
+                } else {
+                    self.scan_with(deaths.start, deaths.end, |d| trace.row_of_death(d), |_| true)
+                }
+            }
+        }
+    }
+
+    fn scan(&self, from: u64, to: u64, keep: impl Fn(u64) -> bool + Sync) -> Result<Sums> {
+        self.scan_with(from, to, |row| row, keep)
+    }
+
+    /// Sums over the rows that `row_of` gives for `from..to`, that pass the selection and that `keep` keeps.
+    fn scan_with(
+        &self,
+        from: u64,
+        to: u64,
+        row_of: impl Fn(u64) -> u64 + Sync,
+        keep: impl Fn(u64) -> bool + Sync,
+    ) -> Result<Sums> {
+        let test = self.selection.rows(self.trace);
+        let len = self.len();
+        let add_up = |stretch: std::ops::Range<u64>| -> Result<Sums> {
+            let mut sums = vec![Signed::default(); len];
+            for start in stretch.clone().step_by(CHECK as usize) {
+                self.cancel.check()?;
+                for index in start..(start + CHECK).min(stretch.end) {
+                    let row = row_of(index);
+                    if test.passes(row)
+                        && keep(row)
+                        && let Some(sum) = sums.get_mut(self.key_of(row))
+                    {
+                        sum.add(Amount { count: 1, bytes: self.trace.size_of(row) }, 1);
+                    }
+                }
+            }
+            Ok(sums)
+        };
+        stretches(from, to)
+            .into_par_iter()
+            .map(add_up)
+            .try_reduce(
+                || vec![Signed::default(); len],
+                |mut a, b| {
+                    for (a, b) in a.iter_mut().zip(b) {
+                        a.count += b.count;
+                        a.bytes += b.bytes;
+                    }
+                    Ok(a)
+                },
+            )
+            .map_err(|_: QueryError| QueryError::Cancelled)
+    }
+}
+
+/// Rows between two looks at the cancel flag.
+const CHECK: u64 = 1 << 18;
+
+/// Cuts a range of rows into stretches for the threads of the pool; short ones stay whole.
+#[must_use]
+pub fn stretches(from: u64, to: u64) -> Vec<std::ops::Range<u64>> {
+    const SHORT: u64 = 1 << 16;
+    let len = to.saturating_sub(from);
+    let parts = (len / SHORT).clamp(1, 4 * rayon::current_num_threads() as u64);
+    (0..parts).map(|i| from + len * i / parts..from + len * (i + 1) / parts).collect()
+}
+
+impl Trace {
+    /// Whether a block was temporary.
+    #[inline]
+    #[must_use]
+    pub fn is_temporary(&self, row: u64) -> bool {
+        self.ledgers().fate.get(row as usize) & FATE_TEMPORARY != 0 && self.death_of(row).is_some()
+    }
+
+    /// Closed buckets that lie wholly in a span: the first, and the one behind the last.
+    #[must_use]
+    pub fn whole_buckets(&self, span: Span) -> (usize, usize) {
+        // Bucket `i` goes from `starts[i]` to `starts[i + 1]`, the last one to the open bucket.
+        let buckets = &self.facts().buckets;
+        let first = buckets.partition_point(|b| b.births + b.deaths < span.from.events());
+        let last = if span.to.events() >= self.open_bucket().events() {
+            buckets.len()
+        } else {
+            buckets.partition_point(|b| b.births + b.deaths <= span.to.events()).saturating_sub(1)
+        };
+        (first, last.max(first))
+    }
+
+    /// Where a bucket begins; behind the closed ones, the open one.
+    #[must_use]
+    pub fn bucket_start(&self, index: usize) -> Position {
+        let closed = self.facts().buckets.get(index);
+        closed.map_or_else(|| self.open_bucket(), |b| Position { births: b.births, deaths: b.deaths })
+    }
+
+    /// Walks the fewest lists that cover buckets `first..last` of a tree of sums.
+    pub fn walk_lists<const N: usize>(
+        &self,
+        directory: &Directory,
+        first: usize,
+        last: usize,
+        mut each: impl FnMut(u32, usize, Amount),
+    ) {
+        for extent in directory.cover(first, last) {
+            let list = self.columns().sums.get(extent.offset as usize..(extent.offset + extent.len) as usize);
+            walk::<N>(list.unwrap_or_default(), &mut each);
+        }
+    }
+}

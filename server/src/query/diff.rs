@@ -1,0 +1,173 @@
+//! Two moments of a recording, or two recordings, by backtrace: what is live on each side, largest change first.
+
+use std::collections::HashMap;
+
+use super::amounts::{Key, Question, Signed};
+use super::filter::Filter;
+use super::stacks;
+use super::window::Window;
+use super::{QueryError, Result};
+use crate::api::diff::{Diff, DiffRow};
+use crate::api::{Amount, Exactness, Frame, Metric, Unit};
+use crate::trace::symbols::Symbols;
+use crate::trace::{Cancel, Position, Trace};
+
+/// One side.
+#[derive(Clone, Copy)]
+pub struct Side<'a> {
+    /// The recording.
+    pub trace: &'a Trace,
+    /// Its symbols.
+    pub symbols: &'a dyn Symbols,
+    /// What is measured in this window; for `live` the moment is `at`, else the window's end.
+    pub window: &'a Window,
+    /// The side in words, for the document.
+    pub label: &'a str,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Default)]
+pub struct Params {
+    /// What is measured on both sides.
+    pub metric: Metric,
+    /// What the order is about.
+    pub unit: Unit,
+    /// Of what.
+    pub filter: Filter,
+    /// Rows to skip.
+    pub offset: usize,
+    /// Most rows in the answer; `None`: all.
+    pub limit: Option<usize>,
+}
+
+/// What tells backtraces of two recordings apart: addresses and line numbers do not.
+type Path = Vec<(Option<String>, Option<String>, bool)>;
+
+#[derive(Debug, Default)]
+struct Pair {
+    before: Amount,
+    after: Amount,
+    survived: Option<Amount>,
+    stack: Vec<Frame>,
+}
+
+/// Compares two sides.
+///
+/// # Errors
+/// When a parameter does not fit a recording, or cancelled.
+pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) -> Result<Diff> {
+    let same = std::ptr::eq(before.trace, after.trace);
+    let mut pairs =
+        if same { by_site(before, after, params, cancel)? } else { by_path(before, after, params, cancel)? };
+    let of = |amount: &Amount| match params.unit {
+        Unit::Bytes => amount.bytes as i128,
+        Unit::Count => i128::from(amount.count),
+    };
+    let change = |pair: &Pair| (of(&pair.after) - of(&pair.before)).abs();
+    pairs.retain(|pair| pair.before != Amount::default() || pair.after != Amount::default());
+    pairs.sort_by_key(|pair| std::cmp::Reverse((change(pair), of(&pair.after))));
+    let total = |side: fn(&Pair) -> Amount| {
+        pairs.iter().map(side).fold(Amount::default(), |sum, amount| Amount {
+            bytes: sum.bytes + amount.bytes,
+            count: sum.count + amount.count,
+        })
+    };
+    let (total_before, total_after) = (total(|p| p.before), total(|p| p.after));
+    let total_rows = pairs.len() as u64;
+    let row =
+        |pair: Pair| DiffRow { before: pair.before, after: pair.after, survived: pair.survived, stack: pair.stack };
+    let limit = params.limit.unwrap_or(usize::MAX);
+    Ok(Diff {
+        schema: "heaptrace.diff/1".into(),
+        unit: params.unit,
+        before: before.label.to_owned(),
+        after: after.label.to_owned(),
+        total_before,
+        total_after,
+        total_rows,
+        rows: pairs.into_iter().skip(params.offset).take(limit).map(row).collect(),
+        exactness: both(before.trace.exactness(), after.trace.exactness(), same),
+    })
+}
+
+fn both(a: Exactness, b: Exactness, same: bool) -> Exactness {
+    if same {
+        return b;
+    }
+    Exactness {
+        events: a.events + b.events,
+        lost_events: a.lost_events + b.lost_events,
+        damaged_blocks: a.damaged_blocks + b.damaged_blocks,
+        watermark_ns: a.watermark_ns.min(b.watermark_ns),
+        complete: a.complete && b.complete,
+    }
+}
+
+fn sums(side: Side<'_>, params: &Params, cancel: &Cancel) -> Result<(Vec<Signed>, Option<Position>)> {
+    if params.metric == Metric::Grown {
+        return Err(QueryError::bad("metric", "`grown` is a difference already; compare `live` instead"));
+    }
+    let window = side.window.resolve(side.trace)?;
+    let selection = params.filter.select(side.trace, side.symbols, cancel)?;
+    let question = Question { trace: side.trace, selection: &selection, key: Key::Site, cancel };
+    let place = super::amounts::moment(side.trace, params.metric, &window).map(|m| m.1);
+    Ok((question.metric(params.metric, &window)?, place))
+}
+
+/// One recording: sites are the same on both sides, and the very same blocks can be told.
+fn by_site(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) -> Result<Vec<Pair>> {
+    let trace = before.trace;
+    let (old, old_place) = sums(before, params, cancel)?;
+    let (new, new_place) = sums(after, params, cancel)?;
+    let survived = match (old_place, new_place) {
+        (Some(a), Some(b)) => {
+            // Live at both places: born before the earlier one, not dead at the later one.
+            let (first, last) = if a.events() <= b.events() { (a, b) } else { (b, a) };
+            let selection = params.filter.select(trace, before.symbols, cancel)?;
+            let question = Question { trace, selection: &selection, key: Key::Site, cancel };
+            Some(question.live_since(first, last)?)
+        }
+        _ => None,
+    };
+    let pair = |site: u32| {
+        let at = site as usize;
+        Pair {
+            before: old.get(at).map_or_else(Amount::default, Signed::amount),
+            after: new.get(at).map_or_else(Amount::default, Signed::amount),
+            survived: survived.as_ref().map(|s| s.get(at).map_or_else(Amount::default, Signed::amount)),
+            stack: stacks::frames(trace, before.symbols, trace.site_node(site).unwrap_or(0)),
+        }
+    };
+    let changed = |site: &u32| {
+        let at = *site as usize;
+        old.get(at).is_some_and(|s| !s.is_zero()) || new.get(at).is_some_and(|s| !s.is_zero())
+    };
+    Ok((0..trace.site_count()).filter(changed).map(pair).collect())
+}
+
+/// Two recordings: backtraces are the same if their functions and modules are.
+fn by_path(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) -> Result<Vec<Pair>> {
+    let mut pairs: Vec<Pair> = Vec::new();
+    let mut known: HashMap<Path, usize> = HashMap::new();
+    for (side, is_after) in [(before, false), (after, true)] {
+        let (sums, _) = sums(side, params, cancel)?;
+        for (site, sum) in (0_u32..).zip(sums).filter(|(_, sum)| !sum.is_zero()) {
+            let stack = stacks::frames(side.trace, side.symbols, side.trace.site_node(site).unwrap_or(0));
+            let path = stack.iter().map(|f| (named(f), f.module.clone(), f.inlined)).collect();
+            let at = *known.entry(path).or_insert_with(|| {
+                pairs.push(Pair { stack, ..Pair::default() });
+                pairs.len() - 1
+            });
+            let amount = sum.amount();
+            let to = if is_after { &mut pairs[at].after } else { &mut pairs[at].before };
+            to.bytes += amount.bytes;
+            to.count += amount.count;
+        }
+    }
+    Ok(pairs)
+}
+
+/// Functions without a name cannot be told apart across recordings by their addresses, which differ.
+fn named(frame: &Frame) -> Option<String> {
+    frame.function.clone()
+}

@@ -1,0 +1,410 @@
+//! The filter language, everywhere the same, and what it selects in a recording.
+//!
+//! ```text
+//! focus, ignore    keep or drop backtraces in which some function or source file matches
+//! module           keep backtraces in which some frame lies in a matching module
+//! show_from        keep backtraces with a match and cut off what is above the first one
+//! hide, show       take matching (all other) functions out of the backtraces; nothing is dropped
+//! thread           blocks that this thread bore
+//! sizes, lifetimes inclusive bounds; a block that still lives has lived until the end of the recording
+//! ```
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use regex::Regex;
+
+use super::{QueryError, Result};
+use crate::trace::frame_tree::{FrameTree, NO_FUNCTION};
+use crate::trace::layout::{FATE_CLASS, FATE_TEMPORARY, LARGE_SIZE, class_floor};
+use crate::trace::symbols::{FunctionId, Symbols};
+use crate::trace::{Cancel, Trace};
+
+/// What to keep. Nothing given: everything.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Keep backtraces with a matching function.
+    pub focus: Option<Regex>,
+    /// Drop backtraces with a matching function.
+    pub ignore: Option<Regex>,
+    /// Take matching functions out.
+    pub hide: Option<Regex>,
+    /// Take functions out that do not match.
+    pub show: Option<Regex>,
+    /// Cut off what is above the first match; drop backtraces without one.
+    pub show_from: Option<Regex>,
+    /// Keep backtraces with a frame in a matching module.
+    pub module: Option<Regex>,
+    /// Blocks of these threads.
+    pub thread: Option<ThreadFilter>,
+    /// Smallest size.
+    pub min_size: Option<u64>,
+    /// Largest size.
+    pub max_size: Option<u64>,
+    /// Shortest life, nanoseconds.
+    pub min_lifetime: Option<u64>,
+    /// Longest life, nanoseconds.
+    pub max_lifetime: Option<u64>,
+    /// How the block ended.
+    pub lifetime: Option<LifetimeKind>,
+}
+
+/// Threads by id or by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadFilter(String);
+
+impl FromStr for ThreadFilter {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        Ok(Self(text.into()))
+    }
+}
+
+/// How a block ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LifetimeKind {
+    /// It lives at the end of the recording.
+    Leaked,
+    /// It was temporary.
+    Temporary,
+    /// It died.
+    Freed,
+}
+
+impl FromStr for LifetimeKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "leaked" => Ok(Self::Leaked),
+            "temporary" => Ok(Self::Temporary),
+            "freed" => Ok(Self::Freed),
+            _ => Err(format!("`{text}` is none of `leaked`, `temporary`, `freed`")),
+        }
+    }
+}
+
+impl Filter {
+    /// A regular expression of the filter language.
+    ///
+    /// # Errors
+    /// When it cannot be understood or is too large.
+    pub fn regex(parameter: &str, text: &str) -> Result<Regex> {
+        let built = regex::RegexBuilder::new(text).size_limit(1 << 20).build();
+        built.map_err(|e| QueryError::bad(parameter, format!("this is no regular expression: {e}")))
+    }
+
+    /// Whether nothing is left out and nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.selects_everything() && self.hide.is_none() && self.show.is_none() && self.show_from.is_none()
+    }
+
+    fn selects_everything(&self) -> bool {
+        let rows = [self.min_size, self.max_size, self.min_lifetime, self.max_lifetime];
+        let stacks = [&self.focus, &self.ignore, &self.show_from, &self.module];
+        self.thread.is_none()
+            && self.lifetime.is_none()
+            && rows.iter().all(Option::is_none)
+            && stacks.iter().all(|r| r.is_none())
+    }
+
+    /// What the filter selects in a recording.
+    ///
+    /// # Errors
+    /// When a thread is unknown, or cancelled.
+    pub fn select(&self, trace: &Trace, symbols: &dyn Symbols, cancel: &Cancel) -> Result<Selection> {
+        let mut selection = Selection {
+            min_size: self.min_size.unwrap_or(0),
+            max_size: self.max_size.unwrap_or(u64::MAX),
+            min_lifetime: self.min_lifetime.unwrap_or(0),
+            max_lifetime: self.max_lifetime.unwrap_or(u64::MAX),
+            lifetime: self.lifetime,
+            ..Selection::default()
+        };
+        if let Some(thread) = &self.thread {
+            selection.threads = Some(thread.positions(trace)?);
+        }
+        let stacks = [&self.focus, &self.ignore, &self.show_from];
+        if stacks.iter().any(|r| r.is_some()) {
+            let tree = trace.frame_tree(symbols, cancel)?;
+            let functions = Functions::new(&tree, symbols);
+            let on_path = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.on_path(&tree, re));
+            let (focus, ignore, from) = (on_path(&self.focus), on_path(&self.ignore), on_path(&self.show_from));
+            let passes = |site: u32| {
+                let row = tree.of_node(trace.site_node(site).unwrap_or(0)) as usize;
+                let hit = |set: &Option<Vec<bool>>, missing| set.as_ref().map_or(missing, |s| s[row]);
+                hit(&focus, true) && !hit(&ignore, false) && hit(&from, true)
+            };
+            selection.keep_sites(trace, passes);
+        }
+        if let Some(module) = &self.module {
+            let matching: Vec<bool> =
+                trace.modules().iter().map(|m| module.is_match(&String::from_utf8_lossy(&m.path))).collect();
+            let in_module: Vec<bool> = (0..trace.location_count())
+                .map(|l| trace.location(l).module.is_some_and(|m| matching.get(m as usize) == Some(&true)))
+                .collect();
+            let passes = |site: u32| {
+                let mut nodes = trace.stack(trace.site_node(site).unwrap_or(0));
+                nodes.any(|n| trace.node_location(n).is_some_and(|l| in_module.get(l as usize) == Some(&true)))
+            };
+            selection.keep_sites(trace, passes);
+        }
+        Ok(selection)
+    }
+
+    /// How the filter changes backtraces; `None` when it does not.
+    #[must_use]
+    pub fn view(&self, tree: &FrameTree, symbols: &dyn Symbols) -> Option<ViewRules> {
+        if self.hide.is_none() && self.show.is_none() && self.show_from.is_none() {
+            return None;
+        }
+        let functions = Functions::new(tree, symbols);
+        let of = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.matching(tree, re));
+        let (hide, show, from) = (of(&self.hide), of(&self.show), of(&self.show_from));
+        let rows = 0..tree.rows().len();
+        Some(ViewRules {
+            taken_out: rows
+                .map(|row| hide.as_ref().is_some_and(|h| h[row]) || show.as_ref().is_some_and(|s| !s[row]))
+                .collect(),
+            starts: from,
+        })
+    }
+}
+
+impl ThreadFilter {
+    /// Which positions of the list of threads are meant.
+    fn positions(&self, trace: &Trace) -> Result<Vec<bool>> {
+        let id = self.0.parse::<u32>().ok();
+        let by = |test: &dyn Fn(&crate::trace::facts::Thread) -> bool| -> Vec<bool> {
+            trace.threads().iter().map(test).collect()
+        };
+        let mut positions = by(&|t| Some(t.id) == id);
+        if !positions.contains(&true) {
+            positions = by(&|t| t.name == self.0);
+        }
+        if positions.contains(&true) {
+            Ok(positions)
+        } else {
+            let why = format!("no thread has the id or the name `{}`", self.0);
+            Err(QueryError::bad("thread", why))
+        }
+    }
+}
+
+/// Frame-tree rows that `hide`, `show` and `show_from` are about.
+#[derive(Debug, Clone)]
+pub struct ViewRules {
+    /// Rows whose function is taken out.
+    pub taken_out: Vec<bool>,
+    /// Rows at which a backtrace may start; `None`: at the root.
+    pub starts: Option<Vec<bool>>,
+}
+
+/// The distinct functions of a tree with what regular expressions are tried on.
+struct Functions {
+    texts: std::collections::HashMap<FunctionId, (Arc<str>, Option<Arc<str>>)>,
+}
+
+impl Functions {
+    fn new(tree: &FrameTree, symbols: &dyn Symbols) -> Self {
+        let mut texts = std::collections::HashMap::new();
+        for row in tree.rows().iter().filter(|r| r.frame.function != NO_FUNCTION) {
+            texts.entry(row.frame.function).or_insert_with(|| {
+                let function = symbols.function(row.frame.function);
+                let file = function.file.or(row.frame.file).map(|f| symbols.file(f));
+                (Arc::clone(function.display()), file)
+            });
+        }
+        Self { texts }
+    }
+
+    /// By row: the function matches.
+    fn matching(&self, tree: &FrameTree, regex: &Regex) -> Vec<bool> {
+        let hits: std::collections::HashMap<FunctionId, bool> = self
+            .texts
+            .iter()
+            .map(|(&id, (name, file))| (id, regex.is_match(name) || file.as_ref().is_some_and(|f| regex.is_match(f))))
+            .collect();
+        tree.rows().iter().map(|row| hits.get(&row.frame.function) == Some(&true)).collect()
+    }
+
+    /// By row: it or a caller matches.
+    fn on_path(&self, tree: &FrameTree, regex: &Regex) -> Vec<bool> {
+        let mut hits = self.matching(tree, regex);
+        for (row, entry) in tree.rows().iter().enumerate().skip(1) {
+            hits[row] |= hits[entry.parent as usize];
+        }
+        hits
+    }
+}
+
+/// What a filter selects: sites, threads, rows.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// By site; `None`: all.
+    pub sites: Option<Vec<bool>>,
+    /// By position of the bearing thread; `None`: all.
+    pub threads: Option<Vec<bool>>,
+    /// Smallest size.
+    pub min_size: u64,
+    /// Largest size.
+    pub max_size: u64,
+    /// Shortest life.
+    pub min_lifetime: u64,
+    /// Longest life.
+    pub max_lifetime: u64,
+    /// How the block ended.
+    pub lifetime: Option<LifetimeKind>,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self {
+            sites: None,
+            threads: None,
+            min_size: 0,
+            max_size: u64::MAX,
+            min_lifetime: 0,
+            max_lifetime: u64::MAX,
+            lifetime: None,
+        }
+    }
+}
+
+impl Selection {
+    /// Everything.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// One site.
+    #[must_use]
+    pub fn and_site(mut self, trace: &Trace, site: u32) -> Self {
+        self.keep_sites(trace, |s| s == site);
+        self
+    }
+
+    fn keep_sites(&mut self, trace: &Trace, mut passes: impl FnMut(u32) -> bool) {
+        let old = self.sites.take();
+        let kept = |site: u32| old.as_ref().is_none_or(|o| o.get(site as usize) == Some(&true));
+        self.sites = Some((0..trace.site_count()).map(|site| kept(site) && passes(site)).collect());
+    }
+
+    /// Whether a site passes.
+    #[inline]
+    #[must_use]
+    pub fn has_site(&self, site: u32) -> bool {
+        self.sites.as_ref().is_none_or(|s| s.get(site as usize) == Some(&true))
+    }
+
+    /// Whether all rows of a site and thread that pass do pass.
+    #[must_use]
+    pub fn is_about_origins(&self) -> bool {
+        self.min_size == 0
+            && self.max_size == u64::MAX
+            && self.min_lifetime == 0
+            && self.max_lifetime == u64::MAX
+            && self.lifetime.is_none()
+    }
+
+    /// Whether everything passes.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.sites.is_none() && self.threads.is_none() && self.is_about_origins()
+    }
+
+    /// A test for rows of `trace`.
+    #[must_use]
+    pub fn rows<'a>(&'a self, trace: &'a Trace) -> RowTest<'a> {
+        let origins = if self.sites.is_none() && self.threads.is_none() {
+            None
+        } else {
+            let thread_passes =
+                |thread: u32| self.threads.as_ref().is_none_or(|t| t.get(thread as usize) == Some(&true));
+            let passes = |id: u32| {
+                let origin = trace.origin(id);
+                self.has_site(origin.site) && thread_passes(origin.thread)
+            };
+            Some((0..trace.origin_count()).map(passes).collect())
+        };
+        RowTest {
+            trace,
+            selection: self,
+            origins,
+            checks_size: self.min_size > 0 || self.max_size < u64::MAX,
+            checks_life: self.min_lifetime > 0 || self.max_lifetime < u64::MAX || self.lifetime.is_some(),
+        }
+    }
+}
+
+/// Tells which births pass.
+#[derive(Debug)]
+pub struct RowTest<'a> {
+    trace: &'a Trace,
+    selection: &'a Selection,
+    origins: Option<Vec<bool>>,
+    checks_size: bool,
+    checks_life: bool,
+}
+
+impl RowTest<'_> {
+    /// Whether birth `row` passes.
+    #[inline]
+    #[must_use]
+    pub fn passes(&self, row: u64) -> bool {
+        let c = self.trace.columns();
+        let at = row as usize;
+        if let Some(origins) = &self.origins {
+            let origin = c.birth_origin.get(at).copied().unwrap_or(u32::MAX);
+            if origins.get(origin as usize) != Some(&true) {
+                return false;
+            }
+        }
+        if self.checks_size {
+            let size = match c.birth_size.get(at) {
+                Some(&LARGE_SIZE) => self.trace.large_size(row),
+                size => size.map_or(0, |&s| u64::from(s)),
+            };
+            if size < self.selection.min_size || size > self.selection.max_size {
+                return false;
+            }
+        }
+        !self.checks_life || self.life_passes(row)
+    }
+
+    fn life_passes(&self, row: u64) -> bool {
+        let s = self.selection;
+        let death = self.trace.death_of(row);
+        let fate = self.trace.ledgers().fate.get(row as usize);
+        let kind_passes = match s.lifetime {
+            None => true,
+            Some(LifetimeKind::Leaked) => death.is_none(),
+            Some(LifetimeKind::Freed) => death.is_some(),
+            Some(LifetimeKind::Temporary) => death.is_some() && fate & FATE_TEMPORARY != 0,
+        };
+        if !kind_passes || s.min_lifetime == 0 && s.max_lifetime == u64::MAX {
+            return kind_passes;
+        }
+        if death.is_some() {
+            // The class decides nearly always; the exact times only where a bound cuts through it.
+            let class = (fate & FATE_CLASS).max(1) - 1;
+            let (least, below) = (class_floor(class), class_floor(class + 1));
+            if least >= s.min_lifetime && below - 1 <= s.max_lifetime && class < 126 {
+                return true;
+            }
+            if below - 1 < s.min_lifetime && class < 126 || least > s.max_lifetime {
+                return false;
+            }
+        }
+        let lifetime = self.lifetime(row, death);
+        (s.min_lifetime..=s.max_lifetime).contains(&lifetime)
+    }
+
+    fn lifetime(&self, row: u64, death: Option<u64>) -> u64 {
+        let end = death.map_or(self.trace.duration_ns(), |d| self.trace.died_ns(d));
+        end.saturating_sub(self.trace.born_ns(row))
+    }
+}

@@ -1,0 +1,114 @@
+//! A recording in one document.
+
+use crate::api::Amount;
+use crate::api::info::{Capture, Events, Info, Mark, Peak, PeakRss, ProcessInfo, Recorder, Remark, Temporary};
+use crate::trace::Trace;
+use crate::trace::facts::TEMPORARY_WITHIN;
+
+/// The rule that makes a block temporary, in words.
+#[must_use]
+pub fn temporary_rule() -> String {
+    format!("freed within {TEMPORARY_WITHIN} later allocation of the same thread")
+}
+
+/// Describes a recording.
+#[must_use]
+pub fn run(trace: &Trace) -> Info {
+    let f = trace.facts();
+    let e = &f.events;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let process = f.process.as_ref();
+    let max_depth = (0..trace.site_count())
+        .filter_map(|site| trace.site_node(site))
+        .map(|node| u64::from(trace.nodes().depth(node)))
+        .max()
+        .unwrap_or(0);
+    let statistics = &f.statistics;
+    Info {
+        schema: "heaptrace.info/1".into(),
+        process: ProcessInfo {
+            pid: process.map_or(0, |p| p.pid),
+            parent_pid: process.map_or(0, |p| p.parent_pid),
+            executable: process.map_or_else(String::new, |p| text(&p.executable)),
+            arguments: process.map_or_else(Vec::new, |p| p.arguments.iter().map(|a| text(a)).collect()),
+            started_at: rfc3339(process.map_or(0, |p| p.started_unix_ns)),
+            duration_ns: f.duration_ns,
+        },
+        complete: trace.is_complete(),
+        end: trace.end(),
+        events: Events {
+            alloc: e.alloc,
+            free: e.free,
+            realloc: e.realloc,
+            map: e.map,
+            unmap: e.unmap,
+            remap: e.remap,
+            brk: e.brk,
+            lost: f.lost,
+        },
+        allocations: Amount { bytes: f.allocated_bytes, count: trace.birth_count() },
+        peak: Peak { bytes: f.peak.bytes, count: f.peak.count, at_ns: f.peak.at_ns },
+        peak_rss: f.peak_rss.map(|(bytes, recorder_bytes, at_ns)| PeakRss { bytes, recorder_bytes, at_ns }),
+        leaked: Amount { bytes: f.live_bytes, count: trace.birth_count() - trace.death_count() },
+        temporary: Temporary { count: f.temporary.0, bytes: f.temporary.1, rule: temporary_rule() },
+        threads: f.threads.iter().filter(|t| t.active).count() as u64,
+        sites: u64::from(trace.site_count()),
+        max_depth,
+        recorder: Recorder {
+            version: process.map_or_else(String::new, |p| p.recorder.clone()),
+            wait_ns: statistics.wait_ns,
+            chunk_memory_bytes: statistics.chunk_bytes,
+            memory_bytes: statistics.memory_bytes,
+            clock: f.clock.clone(),
+            unmatched_frees: e.unmatched,
+            truncated_stacks: statistics.truncated_stacks,
+            guessed_stacks: statistics.guessed_stacks,
+            slow_stacks: statistics.slow_stacks,
+            nodes: u64::from(trace.node_count().max(1) - 1),
+            background_cpu_ns: statistics.background_cpu_ns,
+            options: process.map_or_else(Vec::new, |p| p.options.clone()),
+            file_bytes: f.file_bytes,
+        },
+        marks: f.marks.iter().map(|m| Mark { t_ns: m.t_ns, label: m.label.clone(), thread: m.thread }).collect(),
+        captures: f.captures.iter().map(|&(from_ns, to_ns)| Capture { from_ns, to_ns }).collect(),
+        remarks: f
+            .remarks
+            .iter()
+            .map(|r| Remark { t_ns: r.t_ns, topic: r.topic.clone(), text: r.text.clone() })
+            .collect(),
+        exactness: trace.exactness(),
+    }
+}
+
+/// A moment, nanoseconds since 1970, as RFC 3339 has it, in UTC.
+#[must_use]
+pub fn rfc3339(unix_ns: u64) -> String {
+    let (seconds, nanoseconds) = (unix_ns / 1_000_000_000, unix_ns % 1_000_000_000);
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Civil date from days since 1970, with years that start in March (H. Hinnant, "chrono-Compatible Low-Level Date
+    // Algorithms").
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rfc3339;
+
+    #[test]
+    fn dates_are_right() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000000000Z");
+        assert_eq!(rfc3339(951_782_400_000_000_001), "2000-02-29T00:00:00.000000001Z");
+        assert_eq!(rfc3339(1_700_000_000_123_000_000), "2023-11-14T22:13:20.123000000Z");
+        assert_eq!(rfc3339(4_102_444_799_000_000_000), "2099-12-31T23:59:59.000000000Z");
+    }
+}

@@ -1,0 +1,279 @@
+//! Allocating backtraces in a window, as a table and one by one.
+
+use rayon::prelude::*;
+
+use super::amounts::{Key, Question, Sums, stretches};
+use super::filter::{Filter, Selection};
+use super::window::{Resolved, Window};
+use super::{QueryError, Result, leaks, lifetimes, site_handle, sizes, stacks, timeline, trend};
+use crate::api::sites::{FreeSite, Site, SiteRow, Sites};
+use crate::api::timeline::SeriesName;
+use crate::api::{Amount, Metric};
+use crate::trace::symbols::Symbols;
+use crate::trace::{Cancel, Trace};
+
+/// What is asked of the table.
+#[derive(Debug, Clone, Default)]
+pub struct Params {
+    /// When.
+    pub window: Window,
+    /// Of what.
+    pub filter: Filter,
+    /// Order.
+    pub sort: Sort,
+    /// Smallest first.
+    pub ascending: bool,
+    /// Keep sites whose innermost function contains this, whatever the case.
+    pub search: Option<String>,
+    /// Rows to skip.
+    pub offset: usize,
+    /// Most rows in the answer; `None`: all.
+    pub limit: Option<usize>,
+}
+
+/// Order of the sites, by bytes; ties go by site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sort {
+    /// Born in the window.
+    #[default]
+    Allocated,
+    /// Died in the window.
+    Freed,
+    /// Live at its end.
+    Live,
+    /// Born in it and live at the end of the recording.
+    Leaked,
+    /// Live at its peak.
+    AtPeak,
+    /// Born in it and temporary.
+    Temporary,
+    /// By number of births.
+    Count,
+}
+
+/// Moments of a trend.
+const TREND: usize = 32;
+
+struct Columns {
+    allocated: Sums,
+    freed: Sums,
+    live: Sums,
+    leaked: Sums,
+    at_peak: Sums,
+    temporary: Sums,
+}
+
+impl Columns {
+    fn new(trace: &Trace, selection: &Selection, window: &Resolved, cancel: &Cancel) -> Result<Self> {
+        let question = Question { trace, selection, key: Key::Site, cancel };
+        let of = |metric| question.metric(metric, window);
+        Ok(Self {
+            allocated: of(Metric::Allocated)?,
+            freed: of(Metric::Freed)?,
+            live: of(Metric::Live)?,
+            leaked: of(Metric::Leaked)?,
+            at_peak: of(Metric::Peak)?,
+            temporary: of(Metric::Temporary)?,
+        })
+    }
+
+    fn has_any(&self, site: usize) -> bool {
+        let all = [&self.allocated, &self.freed, &self.live];
+        all.iter().any(|sums| sums.get(site).is_some_and(|s| s.count != 0))
+    }
+
+    fn key(&self, sort: Sort, site: usize) -> i64 {
+        let sums = match sort {
+            Sort::Allocated | Sort::Count => &self.allocated,
+            Sort::Freed => &self.freed,
+            Sort::Live => &self.live,
+            Sort::Leaked => &self.leaked,
+            Sort::AtPeak => &self.at_peak,
+            Sort::Temporary => &self.temporary,
+        };
+        sums.get(site).map_or(0, |s| if sort == Sort::Count { s.count } else { s.bytes })
+    }
+
+    fn row(&self, trace: &Trace, symbols: &dyn Symbols, site: u32, trend: Vec<u64>) -> SiteRow {
+        let frame = stacks::innermost(trace, symbols, trace.site_node(site).unwrap_or(0));
+        let amount = |sums: &Sums| sums.get(site as usize).map_or_else(Amount::default, |s| s.amount());
+        SiteRow {
+            id: site_handle(site),
+            function: frame.as_ref().and_then(|f| f.function.clone()),
+            file: frame.as_ref().and_then(|f| f.file.clone()),
+            line: frame.as_ref().and_then(|f| f.line),
+            module: frame.and_then(|f| f.module),
+            allocated: amount(&self.allocated),
+            freed: amount(&self.freed),
+            live: amount(&self.live),
+            leaked: amount(&self.leaked),
+            at_peak: amount(&self.at_peak),
+            temporary: amount(&self.temporary),
+            trend,
+        }
+    }
+}
+
+fn trends(
+    trace: &Trace,
+    selection: &Selection,
+    window: &Resolved,
+    sites: &[u32],
+    cancel: &Cancel,
+) -> Result<Vec<Vec<u64>>> {
+    let places: Vec<_> = trend::moments(trace, window, TREND).into_iter().map(|m| m.1).collect();
+    let curves = trend::live_at(trace, selection, sites, &places, cancel)?;
+    Ok(curves.into_iter().map(|curve| curve.into_iter().map(|live| live.bytes.max(0) as u64).collect()).collect())
+}
+
+/// Lists sites with an event in the window, or something live at its end.
+///
+/// # Errors
+/// When a parameter does not fit the recording, or cancelled.
+pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Sites> {
+    let window = params.window.resolve(trace)?;
+    let selection = params.filter.select(trace, symbols, cancel)?;
+    let columns = Columns::new(trace, &selection, &window, cancel)?;
+    let mut sites: Vec<u32> = (0..trace.site_count()).filter(|&site| columns.has_any(site as usize)).collect();
+    if let Some(search) = &params.search {
+        let wanted = search.to_lowercase();
+        sites.retain(|&site| {
+            let frame = stacks::innermost(trace, symbols, trace.site_node(site).unwrap_or(0));
+            frame.and_then(|f| f.function).is_some_and(|name| name.to_lowercase().contains(&wanted))
+        });
+    }
+    let total_sites = sites.len() as u64;
+    sites.sort_by_key(|&site| {
+        let key = columns.key(params.sort, site as usize);
+        (if params.ascending { key } else { -key }, site)
+    });
+    let sites: Vec<u32> = sites.into_iter().skip(params.offset).take(params.limit.unwrap_or(usize::MAX)).collect();
+    let trends = trends(trace, &selection, &window, &sites, cancel)?;
+    Ok(Sites {
+        schema: "heaptrace.sites/1".into(),
+        from_ns: window.from_ns,
+        to_ns: window.to_ns,
+        total_sites,
+        sites: sites.iter().zip(trends).map(|(&site, trend)| columns.row(trace, symbols, site, trend)).collect(),
+        exactness: trace.exactness(),
+    })
+}
+
+/// What is asked of one site.
+#[derive(Debug, Clone)]
+pub struct OneParams {
+    /// Which.
+    pub site: u32,
+    /// When.
+    pub window: Window,
+    /// Of what.
+    pub filter: Filter,
+    /// Columns of its timeline.
+    pub points: usize,
+}
+
+/// Backtraces that free a site's blocks, most in one answer; what is beyond is one entry without a stack.
+const FREED_BY: usize = 50;
+
+/// Everything about one site.
+///
+/// # Errors
+/// When there is no such site, a parameter does not fit the recording, or cancelled.
+pub fn one(trace: &Trace, symbols: &dyn Symbols, params: &OneParams, cancel: &Cancel) -> Result<Site> {
+    let site = params.site;
+    let Some(node) = trace.site_node(site) else {
+        return Err(QueryError::NotFound { what: format!("site {}", site_handle(site)) });
+    };
+    let window = params.window.resolve(trace)?;
+    let filtered = params.filter.select(trace, symbols, cancel)?;
+    let selection = filtered.and_site(trace, site);
+    let columns = Columns::new(trace, &selection, &window, cancel)?;
+    let trend = trends(trace, &selection, &window, &[site], cancel)?.pop().unwrap_or_default();
+    let series = [SeriesName::LiveBytes, SeriesName::LiveCount, SeriesName::AllocRate, SeriesName::FreeRate];
+    let points = params.points.clamp(1, timeline::MAX_POINTS);
+    let drawn = timeline::draw(trace, &selection, &window, &series, points, cancel)?;
+    let (lifetimes, lifetime_quantiles) = lifetimes::summary(trace, &selection, window.span, cancel)?;
+    let left = leaks::left_of(trace, &selection, site);
+    let verdict = leaks::verdicts(trace, &selection, &[site], &left, cancel)?.pop();
+    Ok(Site {
+        schema: "heaptrace.site/1".into(),
+        row: columns.row(trace, symbols, site, trend),
+        stack: stacks::frames(trace, symbols, node),
+        timeline: drawn,
+        sizes: sizes::histogram(trace, &selection, window.span, cancel)?,
+        lifetimes,
+        lifetime_quantiles,
+        freed_by: freed_by(trace, symbols, &selection, &window, cancel)?,
+        verdict: verdict.ok_or_else(|| QueryError::NotFound { what: format!("site {}", site_handle(site)) })?,
+        exactness: trace.exactness(),
+    })
+}
+
+/// Who frees blocks that died in the window, most bytes first.
+fn freed_by(
+    trace: &Trace,
+    symbols: &dyn Symbols,
+    selection: &Selection,
+    window: &Resolved,
+    cancel: &Cancel,
+) -> Result<Vec<FreeSite>> {
+    type Freed = std::collections::HashMap<u32, (Amount, Amount)>;
+    let test = selection.rows(trace);
+    let add = |to: &mut Amount, more: Amount| {
+        to.bytes += more.bytes;
+        to.count += more.count;
+    };
+    let by_node: Freed = stretches(window.span.from.deaths, window.span.to.deaths)
+        .into_par_iter()
+        .map(|stretch| {
+            let mut freed = Freed::new();
+            for ordinal in stretch {
+                if ordinal % (1 << 18) == 0 {
+                    cancel.check()?;
+                }
+                let row = trace.row_of_death(ordinal);
+                if !test.passes(row) {
+                    continue;
+                }
+                let c = trace.columns();
+                let origin =
+                    |origins: &[u32], at: u64| trace.origin(origins.get(at as usize).copied().unwrap_or(u32::MAX));
+                let (birth, death) = (origin(&c.birth_origin, row), origin(&c.death_origin, ordinal));
+                let amount = Amount { count: 1, bytes: trace.size_of(row) };
+                let entry = freed.entry(death.node).or_default();
+                add(&mut entry.0, amount);
+                if birth.thread == death.thread {
+                    add(&mut entry.1, amount);
+                }
+            }
+            Ok(freed)
+        })
+        .try_reduce(Freed::new, |mut a, b| {
+            for (node, (amount, same)) in b {
+                let entry = a.entry(node).or_default();
+                add(&mut entry.0, amount);
+                add(&mut entry.1, same);
+            }
+            Ok::<_, QueryError>(a)
+        })?;
+    let mut sorted: Vec<_> = by_node.into_iter().collect();
+    sorted.sort_by_key(|&(node, (amount, _))| (std::cmp::Reverse((amount.bytes, amount.count)), node));
+    let rest = sorted.split_off(sorted.len().min(FREED_BY));
+    let mut freed: Vec<FreeSite> = sorted
+        .into_iter()
+        .map(|(node, (amount, same_thread))| FreeSite {
+            amount,
+            same_thread,
+            stack: stacks::frames(trace, symbols, node),
+        })
+        .collect();
+    if !rest.is_empty() {
+        let mut others = FreeSite { amount: Amount::default(), same_thread: Amount::default(), stack: Vec::new() };
+        for (_, (amount, same)) in rest {
+            add(&mut others.amount, amount);
+            add(&mut others.same_thread, same);
+        }
+        freed.push(others);
+    }
+    Ok(freed)
+}

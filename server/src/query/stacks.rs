@@ -1,0 +1,45 @@
+//! Backtraces as documents show them.
+
+use crate::api::Frame;
+use crate::trace::Trace;
+use crate::trace::symbols::{SymbolFrame, Symbols};
+
+/// The frames of a backtrace, leaf first, beginning with the caller of the allocating function; inlined functions are
+/// frames of their own. Empty for node 0.
+#[must_use]
+pub fn frames(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    let mut levels = Vec::new();
+    for node in trace.stack(node) {
+        let Some(location) = trace.node_location(node) else { continue };
+        levels.clear();
+        symbols.frames(trace, location, &mut levels);
+        let pc = trace.location(location).pc;
+        frames.extend(levels.iter().map(|level| frame(trace, symbols, level, pc)));
+    }
+    frames
+}
+
+/// One frame.
+#[must_use]
+pub fn frame(trace: &Trace, symbols: &dyn Symbols, level: &SymbolFrame, pc: u64) -> Frame {
+    let function = symbols.function(level.function);
+    Frame {
+        function: function.name.map(|name| name.as_ref().to_owned()),
+        file: level.file.map(|file| symbols.file(file).as_ref().to_owned()),
+        line: level.line,
+        module: function.module.and_then(|m| trace.modules().get(m as usize)).map(|m| m.name()),
+        inlined: level.inlined,
+        address: format!("{pc:#x}"),
+    }
+}
+
+/// The innermost frame of a backtrace; `None` for node 0 and unknown nodes.
+#[must_use]
+pub fn innermost(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<Frame> {
+    let location = trace.stack(node).find_map(|n| trace.node_location(n))?;
+    let mut levels = Vec::new();
+    symbols.frames(trace, location, &mut levels);
+    let pc = trace.location(location).pc;
+    levels.first().map(|level| frame(trace, symbols, level, pc))
+}
