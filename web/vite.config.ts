@@ -16,6 +16,10 @@ function mockApi(): Plugin {
 
 const proxy = server ? { "/api": { target: server, headers: { host: new URL(server).host } } } : undefined;
 
+/** What the real server sends: nothing inline, nothing from elsewhere. */
+const policy =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
 export default defineConfig({
   plugins: [react(), ...(server ? [] : [mockApi()])],
   build: {
@@ -26,5 +30,10 @@ export default defineConfig({
     chunkSizeWarningLimit: 800,
   },
   server: { host: "127.0.0.1", port: 5173, ...(proxy ? { proxy } : {}) },
-  preview: { host: "127.0.0.1", port: 4173, ...(proxy ? { proxy } : {}) },
+  preview: {
+    host: "127.0.0.1",
+    port: 4173,
+    headers: { "content-security-policy": policy },
+    ...(proxy ? { proxy } : {}),
+  },
 });

@@ -14,24 +14,27 @@ interface Served {
 }
 
 const RECORDINGS: Served[] = [
-  { id: "r1", name: "memory-server-4711.dat", make: () => typicalRecording(10) },
-  { id: "r2", name: "memory-five-12.dat", make: tinyRecording },
-  { id: "r3", name: "memory-server-4712.dat", make: () => typicalRecording(120, 11), running: true },
+  { id: "r1", name: "memory-shop.dat", make: () => typicalRecording(10) },
+  { id: "r2", name: "memory-five.dat", make: tinyRecording },
+  { id: "r3", name: "memory-steady.dat", make: () => typicalRecording(120, 11, "steady 4712"), running: true },
   {
     id: "r4",
     name: "notes.txt",
     make: emptyRecording,
     failed: "notes.txt is not a recording: its first bytes are not a tracehound header.",
   },
-  { id: "r5", name: "memory-true-13.dat", make: emptyRecording },
+  { id: "r5", name: "memory-empty.dat", make: emptyRecording },
 ];
+
+/** Nanoseconds of the running recording for a millisecond of the clock: it lasts for ten minutes. */
+const SLOWLY = 0.2e6;
 
 const started = Date.now();
 
 function viewOf(served: Served): documents.View {
   served.made ??= served.make();
   const { durationNs } = served.made;
-  const watermark = served.running ? Math.min(durationNs, 2e9 + (Date.now() - started) * 1e6) : durationNs;
+  const watermark = served.running ? Math.min(durationNs, 2e9 + (Date.now() - started) * SLOWLY) : durationNs;
   return {
     recording: served.made,
     watermark: Math.floor(watermark),

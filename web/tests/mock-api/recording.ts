@@ -213,9 +213,9 @@ function behaviours(next: () => number): Behaviour[] {
 }
 
 /** A server with sessions, a cache that leaks, an import that makes the peak. */
-export function typicalRecording(seconds: number, seed = 7): MockRecording {
+export function typicalRecording(seconds: number, seed = 7, title = "shop 4711"): MockRecording {
   const next = random(seed);
-  return build("server 4711", seconds, behaviours(next), next, [
+  return build(title, seconds, behaviours(next), next, [
     { id: 1, name: "server" },
     { id: 2, name: "accept" },
     { id: 3, name: "render-0" },
@@ -253,7 +253,7 @@ export function tinyRecording(): MockRecording {
 }
 
 export function emptyRecording(): MockRecording {
-  return build("true 13", 0.001, [], random(1), []);
+  return build("empty 13", 0.001, [], random(1), []);
 }
 
 function build(

@@ -1,0 +1,206 @@
+// The flame graph: zoom, search, keyboard, menus, deep stacks, hostile names.
+import type { Page } from "playwright-core";
+import { beforeAll, expect, inject, test } from "vitest";
+import type { Flamegraph } from "../src/api/types.ts";
+import { readSearch } from "../src/lib/search-params.ts";
+import { api, open, recordingOf, settled, useBrowser } from "./browser.ts";
+
+useBrowser();
+
+let shop = "";
+let deep = "";
+beforeAll(async () => {
+  shop = (await recordingOf("shop")).id;
+  deep = inject("mock") ? (await recordingOf("five")).id : shop;
+});
+
+const searchOf = (page: Page) => readSearch(new URL(page.url()).search);
+
+async function names(page: Page): Promise<string[]> {
+  return page.locator("g.frame").evaluateAll((frames) => frames.map((frame) => frame.getAttribute("name") ?? ""));
+}
+
+test("every width is the server's, and nothing is cut silently", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const answer = await api<Flamegraph>(
+    `recordings/${shop}/flamegraph?metric=allocated&unit=bytes&width=1300&min_px=1&max_nodes=2000`,
+  );
+  const drawn = await page.locator("g.frame").evaluateAll((frames) =>
+    frames.map((frame) => ({
+      width: Number(frame.querySelector("rect")?.getAttribute("width")),
+      label: frame.getAttribute("aria-label") ?? "",
+    })),
+  );
+  expect(drawn.length).toBe(answer.rows.id.length);
+  const root = drawn[0]?.width ?? 0;
+  expect(root).toBeGreaterThan(1000);
+  const widths = drawn.map((frame) => frame.width / root).sort((a, b) => a - b);
+  const values = answer.rows.value.map((value) => value / answer.total).sort((a, b) => a - b);
+  for (const [i, width] of widths.entries()) expect(width).toBeCloseTo(values[i] ?? 0, 3);
+});
+
+test("a click zooms and asks the server again; back and forward, Backspace, the way up", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const before = await names(page);
+  const target = page.locator("g.frame").nth(2);
+  const name = await target.getAttribute("name");
+  await target.click();
+  await expect.poll(() => searchOf(page).root).toBeDefined();
+  await settled(page);
+  await expect.poll(async () => (await names(page))[0]).toBe(name);
+  expect(await page.locator(".ancestors .here").textContent()).toBeTruthy();
+  await page.goBack();
+  await settled(page);
+  await expect.poll(() => names(page)).toEqual(before);
+  await page.goForward();
+  await settled(page);
+  await expect.poll(async () => (await names(page))[0]).toBe(name);
+  await page.locator(".flame-chart").focus();
+  await page.keyboard.press("Backspace");
+  await settled(page);
+  await page.keyboard.press("Escape");
+  await settled(page);
+  await expect.poll(() => searchOf(page).root).toBeUndefined();
+});
+
+test("names survive many windows", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  for (const metric of ["Live", "Peak", "Leaked", "Freed", "Grown", "Temporary", "Allocated"]) {
+    await page.locator(".filter-bar").getByText(metric, { exact: true }).click();
+    await settled(page);
+    const all = await names(page);
+    if (all.length > 0) expect(all.filter((name) => name === "")).toEqual([]);
+  }
+  expect((await names(page)).length).toBeGreaterThan(3);
+});
+
+test("search lights matches, dims the rest, and says how much", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const all = await names(page);
+  const wanted = all.find((name) => /^\w{5,}$/.test(name)) ?? "main";
+  await page.keyboard.press("/");
+  await page.keyboard.type(wanted);
+  await expect.poll(() => searchOf(page).q).toBe(wanted);
+  await expect.poll(() => page.locator("g.frame[data-match]").count()).toBeGreaterThan(0);
+  expect(await page.locator("g.frame[data-dim]").count()).toBeGreaterThan(0);
+  const asked = await api<Flamegraph>(
+    `recordings/${shop}/flamegraph?metric=allocated&unit=bytes&focus=${encodeURIComponent(wanted === wanted.toLowerCase() ? `(?i)${wanted}` : wanted)}`,
+  );
+  const part =
+    (asked.total / (await api<Flamegraph>(`recordings/${shop}/flamegraph?metric=allocated&unit=bytes`)).total) * 100;
+  await expect
+    .poll(async () => Number(/\(([\d.]+) %\)/.exec((await page.locator(".search-result").textContent()) ?? "")?.[1]))
+    .toBeCloseTo(part, 0);
+  await page.locator("input[type=search]").fill("(");
+  await expect.poll(() => page.locator(".search .bad").count()).toBe(1);
+  await page.locator("input[type=search]").press("Escape");
+  await expect.poll(() => searchOf(page).q).toBeUndefined();
+});
+
+test("arrows walk, the details follow, Enter zooms, Shift+F10 has the menu", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const chart = page.locator(".flame-chart");
+  await chart.focus();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("ArrowDown");
+  const active = await chart.getAttribute("aria-activedescendant");
+  const element = page.locator(`#${active}`);
+  expect(await element.getAttribute("aria-level")).toBe("3");
+  const name = await element.getAttribute("name");
+  expect(await page.locator(".details-name").textContent()).toContain(name?.slice(0, 20));
+  await page.keyboard.press("Shift+F10");
+  await page.getByRole("menuitem", { name: "Copy function name" }).click();
+  expect(await page.evaluate(() => navigator.clipboard.readText())).toContain(name?.slice(0, 20));
+  await chart.focus();
+  await page.keyboard.press("c");
+  await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toMatch(/^#0 /);
+  await page.keyboard.press("Enter");
+  await expect.poll(() => searchOf(page).root).toBeDefined();
+});
+
+test("the menu focuses, a chip shows it, removing it brings the rest back", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const before = await page.locator(".ancestors .strong").textContent();
+  await page.locator("g.frame").last().click({ button: "right", force: true });
+  await page.getByRole("menuitem", { name: /^Focus/ }).click();
+  await settled(page);
+  await expect.poll(() => page.locator(".chip").count()).toBe(1);
+  expect(searchOf(page).filters?.focus).toBeDefined();
+  await page.getByRole("button", { name: /Remove filter focus/ }).click();
+  await settled(page);
+  await expect.poll(() => page.locator(".ancestors .strong").textContent()).toBe(before);
+});
+
+test("inverted, upwards and collapsed", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const total = await page.locator(".ancestors .strong").textContent();
+  const first = (await names(page))[1];
+  await page.getByRole("button", { name: "Inverted" }).click();
+  await settled(page);
+  await expect.poll(async () => (await names(page))[1]).not.toBe(first);
+  expect(await page.locator(".ancestors .strong").textContent()).toBe(total);
+  await page.getByRole("button", { name: "Upwards" }).click();
+  await expect.poll(() => searchOf(page).upwards).toBe(true);
+});
+
+test("two thousand frames of recursion: drawn, scrolled, collapsed", async () => {
+  const page = await open(`/r/${deep}/flamegraph?metric=allocated&unit=count&focus=recurse`);
+  await settled(page);
+  await expect.poll(() => page.locator("g.frame").count()).toBeGreaterThan(500);
+  const height = await page.locator(".flame-chart svg").getAttribute("height");
+  expect(Number(height)).toBeGreaterThan(9000);
+  await page.getByRole("button", { name: "Collapse recursion" }).click();
+  await expect.poll(() => page.locator("g.frame").count()).toBeLessThan(30);
+});
+
+test.each(["flamegraph", "calltree", "functions", "sites", "leaks", "allocations"])(
+  "hostile names are text in %s",
+  async (view) => {
+    const page = await open(`/r/${shop}/${view}?metric=allocated`);
+    await settled(page);
+    const search = page.locator("input[type=search]");
+    if ((await search.count()) > 0) {
+      await search.fill("img src");
+      await settled(page);
+    }
+    await page.mouse.move(640, 420);
+    await page.waitForTimeout(200);
+    expect(
+      await page.evaluate(() => [document.querySelectorAll("img, script:not([src])").length, "hacked" in window]),
+    ).toEqual([0, false]);
+  },
+);
+
+test("a hostile name can be hovered, opened and filtered by", async () => {
+  const page = await open(`/r/${shop}/functions?metric=allocated&q=img%20src`);
+  await settled(page);
+  const row = page.locator(".table-body [role=row]").first();
+  await expect.poll(() => row.textContent()).toContain("<img src=x");
+  await row.click({ button: "right" });
+  await page.getByRole("menuitem", { name: /^Focus/ }).click();
+  await settled(page);
+  await expect.poll(() => page.locator(".table-body [role=row]").count()).toBeGreaterThan(0);
+  await page.getByRole("link", { name: "Flame graph" }).click();
+  await settled(page);
+  const frame = page.locator("g.frame[name*='<img src']").first();
+  await frame.hover({ force: true });
+  await expect.poll(() => page.locator(".frame-tip-name").textContent()).toContain("<img src=x");
+  expect(await page.evaluate(() => document.querySelectorAll("img").length)).toBe(0);
+});
+
+test("a name of ten thousand characters stays in its row", async () => {
+  const page = await open(`/r/${shop}/functions?metric=allocated&q=vector%7CRb_tree`);
+  await settled(page);
+  const row = page.locator(".table-body [role=row]").first();
+  await expect.poll(() => row.count()).toBe(1);
+  const box = await row.boundingBox();
+  expect(box?.height).toBeLessThan(40);
+  expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(1280);
+});

@@ -1,0 +1,77 @@
+/* Two seconds of a small server: sessions that come and go, a cache that leaks, an import that makes the peak,
+ * two thousand frames of recursion, and functions whose names are changed to hostile ones after compilation. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+void *hostile_markup(size_t size);
+void *long_name(size_t size);
+
+static void nap(long milliseconds) {
+  struct timespec time = {0, milliseconds * 1000000L};
+  nanosleep(&time, NULL);
+}
+
+static void *touch(void *block, size_t size) {
+  if (block) memset(block, 1, size);
+  return block;
+}
+
+void *hostile_markup(size_t size) { return touch(malloc(size), size); }
+void *long_name(size_t size) { return touch(malloc(size), size); }
+
+void *kept[4096];
+int kept_count;
+
+void cache_insert(size_t size) {
+  kept[kept_count % 4096] = touch(malloc(size), size);
+  kept_count += 1;
+}
+
+void format_line(void) {
+  char *line = touch(malloc(120), 120);
+  free(line);
+}
+
+void *recurse(int depth) {
+  void *block = depth == 0 ? touch(malloc(5000), 5000) : recurse(depth - 1);
+  __asm__ volatile("" : : "r"(block) : "memory");
+  return block;
+}
+
+void *session(void *unused) {
+  (void)unused;
+  for (int i = 0; i < 150; i += 1) {
+    void *buffer = touch(malloc(4096 + 17 * (size_t)i), 64);
+    void *markup = hostile_markup(3000);
+    for (int j = 0; j < 20; j += 1) format_line();
+    cache_insert(2048);
+    nap(10);
+    free(markup);
+    free(buffer);
+  }
+  return NULL;
+}
+
+void import_batch(void) {
+  void *rows[200];
+  for (int i = 0; i < 200; i += 1) {
+    rows[i] = touch(malloc(40000), 40000);
+    nap(1);
+  }
+  for (int i = 0; i < 200; i += 1) free(rows[i]);
+}
+
+int main(void) {
+  pthread_t threads[2];
+  for (int i = 0; i < 2; i += 1) pthread_create(&threads[i], NULL, session, NULL);
+  nap(300);
+  free(recurse(2000));
+  void *named = long_name(9000);
+  import_batch();
+  nap(400);
+  free(named);
+  for (int i = 0; i < 2; i += 1) pthread_join(threads[i], NULL);
+  return 0;
+}

@@ -1,0 +1,117 @@
+// Which servers the tests talk to.
+// `url`: serves recordings of the programs beside this file, made here with the built recorder (HEAPTRACE and
+// TRACEHOUND_LIBRARY name it, else target/release). `given`: any server that runs (HEAPTRACE_URL), else the same.
+// HEAPTRACE_MOCK=1: both are the mock API behind the built page, for work on the page alone.
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { preview } from "vite";
+import type { TestProject } from "vitest/node";
+
+declare module "vitest" {
+  interface ProvidedContext {
+    url: string;
+    given: string;
+    mock: boolean;
+  }
+}
+
+const HERE = import.meta.dirname;
+const TARGET = resolve(HERE, "../../target/release");
+
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const mock = process.env["HEAPTRACE_MOCK"] === "1";
+  const server = await (mock ? serveMock() : recordAndServe());
+  project.provide("url", server.url);
+  project.provide("given", process.env["HEAPTRACE_URL"]?.replace(/\/$/, "") ?? server.url);
+  project.provide("mock", mock);
+  return server.end;
+}
+
+interface Running {
+  url: string;
+  end: () => Promise<void>;
+}
+
+async function serveMock(): Promise<Running> {
+  if (!existsSync(resolve(HERE, "../dist/index.html"))) throw new Error("build the page first: npm run build");
+  const server = await preview({ root: resolve(HERE, ".."), preview: { port: 0, strictPort: false } });
+  const address = server.resolvedUrls?.local[0];
+  if (!address) throw new Error("the preview has no address");
+  return { url: address.replace(/\/$/, ""), end: () => server.close() };
+}
+
+async function recordAndServe(): Promise<Running> {
+  const heaptrace = process.env["HEAPTRACE"] ?? join(TARGET, "heaptrace");
+  const library = process.env["TRACEHOUND_LIBRARY"] ?? join(TARGET, "libtracehound.so");
+  for (const file of [heaptrace, library]) {
+    if (!existsSync(file)) throw new Error(`${file} is missing: “make build” makes it; HEAPTRACE_MOCK=1 does without.`);
+  }
+  const folder = mkdtempSync(join(tmpdir(), "heaptrace-e2e-"));
+  const children: ChildProcess[] = [];
+  const end = async () => {
+    for (const child of children) child.kill("SIGKILL");
+    rmSync(folder, { recursive: true, force: true });
+  };
+  try {
+    const file = (program: string) => join(folder, `memory-${program}.dat`);
+    const recorded = (program: string) => ({ ...process.env, LD_PRELOAD: library, TRACEHOUND_OUTPUT: file(program) });
+    for (const program of ["shop", "empty", "steady"]) compile(folder, program);
+    for (const program of ["shop", "empty"]) run(join(folder, program), [], recorded(program));
+    children.push(spawn(join(folder, "steady"), { env: recorded("steady"), stdio: "ignore" }));
+    await waitFor(() => existsSync(file("steady")), "the running program's recording");
+    const files = ["shop", "empty", "steady"].map(file);
+    const server = spawn(heaptrace, ["server", ...files, "--port", "0"], { stdio: ["ignore", "pipe", "pipe"] });
+    children.push(server);
+    let said = "";
+    for (const stream of [server.stdout, server.stderr]) stream.on("data", (part: Buffer) => (said += part.toString()));
+    const address = () => /http:\/\/[0-9.:]+[0-9]/.exec(said)?.[0];
+    await waitFor(() => address() !== undefined || server.exitCode !== null, "the server's address");
+    const url = address();
+    if (!url) throw new Error(`the server printed no address:\n${said}`);
+    return { url, end };
+  } catch (error) {
+    await end();
+    throw error;
+  }
+}
+
+/** Compiles a program; functions named in it as HOSTILE get names that no compiler would give them. */
+function compile(folder: string, program: string): void {
+  const object = join(folder, `${program}.o`);
+  run("gcc", [
+    "-g",
+    "-O1",
+    "-fno-inline",
+    "-fno-optimize-sibling-calls",
+    "-c",
+    join(HERE, "programs", `${program}.c`),
+    "-o",
+    object,
+  ]);
+  run("objcopy", [
+    "--redefine-sym",
+    `hostile_markup=<img src=x onerror=window.hacked=1>`,
+    "--redefine-sym",
+    `long_name=${"std::vector<std::pair<int, long>, ".repeat(300)}>::push`,
+    object,
+  ]);
+  run("gcc", ["-g", object, "-o", join(folder, program), "-lpthread"]);
+}
+
+function run(command: string, args: string[], env: NodeJS.ProcessEnv = process.env): void {
+  const result = spawnSync(command, args, { env, encoding: "utf8" });
+  if (result.status !== 0)
+    throw new Error(
+      `${command} ${args.join(" ").slice(0, 200)} gave ${result.status}: ${result.stderr}${result.error ?? ""}`,
+    );
+}
+
+async function waitFor(ready: () => boolean | Promise<boolean>, what: string): Promise<void> {
+  for (let i = 0; i < 200; i += 1) {
+    if (await ready()) return;
+    await new Promise((done) => setTimeout(done, 100));
+  }
+  throw new Error(`waited 20 s for ${what} in vain`);
+}

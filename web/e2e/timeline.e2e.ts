@@ -1,0 +1,202 @@
+// The timeline: what it shows, the brush and its URL, instants, committed windows.
+import type { Page } from "playwright-core";
+import { beforeAll, expect, test } from "vitest";
+import type { Functions } from "../src/api/types.ts";
+import { readSearch } from "../src/lib/search-params.ts";
+import { api, open, recordingOf, settled, useBrowser } from "./browser.ts";
+
+useBrowser();
+
+let shop = "";
+beforeAll(async () => {
+  shop = (await recordingOf("shop")).id;
+});
+
+const searchOf = (page: Page) => readSearch(new URL(page.url()).search);
+
+async function brush(page: Page, from: number, to: number): Promise<void> {
+  const box = await page.locator(".timeline-surface").boundingBox();
+  if (!box) throw new Error("no timeline");
+  const x = (part: number) => box.x + 68 + part * (box.width - 90);
+  await page.mouse.move(x(from), box.y + 40);
+  await page.mouse.down();
+  await page.mouse.move(x((from + to) / 2), box.y + 42, { steps: 4 });
+  await page.mouse.move(x(to), box.y + 40, { steps: 4 });
+  await page.mouse.up();
+  await settled(page);
+}
+
+async function flameTotal(page: Page): Promise<string> {
+  return (await page.locator(".ancestors .strong").textContent()) ?? "";
+}
+
+async function firstCells(page: Page): Promise<string[]> {
+  return page
+    .locator(".table-body [role=row]")
+    .evaluateAll((rows) => rows.slice(0, 5).map((row) => row.textContent ?? ""));
+}
+
+test("curves are drawn", async () => {
+  const page = await open(`/r/${shop}/overview`);
+  await settled(page);
+  const painted = await page.locator(".timeline canvas").evaluateAll((canvases) =>
+    canvases.map((canvas) => {
+      const context = (canvas as HTMLCanvasElement).getContext("2d");
+      const { width, height } = canvas as HTMLCanvasElement;
+      const data = context?.getImageData(80, 0, width - 80, height).data ?? [];
+      let count = 0;
+      for (let i = 3; i < data.length; i += 4) if ((data[i] ?? 0) > 0) count += 1;
+      return count;
+    }),
+  );
+  expect(painted.length).toBeGreaterThanOrEqual(2);
+  for (const count of painted) expect(count).toBeGreaterThan(500);
+  await expect.poll(() => page.locator(".readout").textContent()).toContain("peak");
+});
+
+test("a brushed window changes the flame graph and the table, stands in the URL, survives reload, back and forward", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const whole = await flameTotal(page);
+  await brush(page, 0.3, 0.5);
+  const { window } = searchOf(page);
+  expect(window).toBeDefined();
+  const part = await flameTotal(page);
+  expect(part).not.toBe(whole);
+
+  await page.getByRole("link", { name: "Functions" }).click();
+  await settled(page);
+  const rows = await firstCells(page);
+  const asked = await api<Functions>(
+    `recordings/${shop}/functions?metric=allocated&unit=bytes&from=${window?.from}&to=${window?.to}&limit=1`,
+  );
+  expect(rows[0]).toContain(asked.rows[0]?.name.slice(0, 30));
+
+  await page.reload();
+  await settled(page);
+  expect(searchOf(page).window).toEqual(window);
+  expect(await firstCells(page)).toEqual(rows);
+
+  await page.goBack();
+  await settled(page);
+  expect(await flameTotal(page)).toBe(part);
+  await page.goBack();
+  await settled(page);
+  expect(searchOf(page).window).toBeUndefined();
+  expect(await flameTotal(page)).toBe(whole);
+  await page.goForward();
+  await settled(page);
+  expect(searchOf(page).window).toEqual(window);
+  expect(await flameTotal(page)).toBe(part);
+});
+
+test("the peak and the end are one click away", async () => {
+  const page = await open(`/r/${shop}/flamegraph`);
+  await settled(page);
+  await page.getByRole("button", { name: "Peak", exact: true }).click();
+  await settled(page);
+  expect(searchOf(page).metric).toBe("peak");
+  const info = await api<{ peak: { bytes: number } }>(`recordings/${shop}`);
+  expect(await page.locator(".details").textContent()).toContain("100 %");
+  const title = await page.locator(".details [title$='bytes']").last().getAttribute("title");
+  expect(title?.replaceAll(",", "")).toBe(`${info.peak.bytes} bytes`);
+  await page.getByRole("button", { name: "End", exact: true }).click();
+  await settled(page);
+  expect(searchOf(page).metric).toBeUndefined();
+});
+
+test("a click chooses an instant, a double click everything", async () => {
+  const page = await open(`/r/${shop}/flamegraph`);
+  await settled(page);
+  const box = await page.locator(".timeline-surface").boundingBox();
+  if (!box) throw new Error("no timeline");
+  await page.mouse.click(box.x + box.width / 2, box.y + 40);
+  await settled(page);
+  const { at } = searchOf(page);
+  expect(at).toBeGreaterThan(0);
+  await page.mouse.dblclick(box.x + box.width / 3, box.y + 40);
+  await settled(page);
+  await expect.poll(() => searchOf(page).at).toBeUndefined();
+});
+
+test("windows are committed and stack up; the crumbs lead back", async () => {
+  const page = await open(`/r/${shop}/functions?metric=allocated`);
+  await settled(page);
+  await brush(page, 0.2, 0.8);
+  await page.locator(".timeline-surface").press("Enter");
+  await settled(page);
+  const first = searchOf(page);
+  expect(first.zoom).toHaveLength(1);
+  expect(first.window).toBeUndefined();
+  await brush(page, 0.25, 0.5);
+  await page.getByRole("button", { name: "Zoom in" }).click();
+  await settled(page);
+  expect(searchOf(page).zoom).toHaveLength(2);
+  await page.locator(".crumb button").first().click();
+  await settled(page);
+  expect(searchOf(page).zoom).toEqual(first.zoom);
+  await page.locator(".crumbs button").first().click();
+  await settled(page);
+  expect(searchOf(page).zoom).toBeUndefined();
+});
+
+test("the keyboard does all of it", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const surface = page.locator(".timeline-surface");
+  await surface.focus();
+  await page.keyboard.press("Shift+ArrowRight");
+  await page.keyboard.press("Shift+ArrowRight");
+  await page.keyboard.press("Shift+ArrowRight");
+  await expect.poll(() => searchOf(page).window).toBeDefined();
+  const before = searchOf(page).window;
+  await page.keyboard.press("ArrowLeft");
+  await expect.poll(() => searchOf(page).window?.from).toBeLessThanOrEqual(before?.from ?? 0);
+  await page.keyboard.press("+");
+  await expect.poll(() => searchOf(page).shown).toBeDefined();
+  await page.keyboard.press("0");
+  await expect.poll(() => searchOf(page).shown).toBeUndefined();
+  await page.keyboard.press("Enter");
+  await expect.poll(() => searchOf(page).zoom?.length).toBe(1);
+});
+
+test("the wheel zooms about the pointer, shift and drag move sideways", async () => {
+  const page = await open(`/r/${shop}/overview`);
+  await settled(page);
+  const box = await page.locator(".timeline-surface").boundingBox();
+  if (!box) throw new Error("no timeline");
+  await page.mouse.move(box.x + box.width / 2, box.y + 40);
+  for (let i = 0; i < 5; i += 1) await page.mouse.wheel(0, -200);
+  await expect.poll(() => searchOf(page).shown).toBeDefined();
+  await settled(page);
+  const { shown } = searchOf(page);
+  await page.keyboard.down("Shift");
+  await page.mouse.down();
+  await page.mouse.move(box.x + box.width / 2 - 120, box.y + 40, { steps: 4 });
+  await page.mouse.up();
+  await page.keyboard.up("Shift");
+  await expect.poll(() => searchOf(page).shown?.from).toBeGreaterThan(shown?.from ?? 0);
+});
+
+test("two instants are compared", async () => {
+  const page = await open(`/r/${shop}/compare`);
+  await settled(page);
+  await page.getByRole("button", { name: "A/B" }).click();
+  await settled(page);
+  const { a, b } = searchOf(page);
+  expect(a).toBeDefined();
+  const grip = await page.locator("[data-grip=a]").boundingBox();
+  if (!grip) throw new Error("no A");
+  await page.mouse.move(grip.x + 5, grip.y + 5);
+  await page.mouse.down();
+  await page.mouse.move(grip.x + 200, grip.y + 5, { steps: 5 });
+  await page.mouse.up();
+  await expect.poll(() => searchOf(page).a).toBeGreaterThan(a ?? 0);
+  expect(searchOf(page).b).toBe(b);
+  await settled(page);
+  expect(await page.locator(".table-body [role=row]").count()).toBeGreaterThan(0);
+  await page.getByRole("button", { name: "As flame graph" }).click();
+  await settled(page);
+  expect(searchOf(page).metric).toBe("grown");
+  expect(await page.locator("g.frame").count()).toBeGreaterThan(0);
+});

@@ -1,0 +1,322 @@
+// Every view: it shows what the server says, axe finds nothing serious in either theme, the keyboard reaches it.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import type { Page } from "playwright-core";
+import { beforeAll, expect, inject, test } from "vitest";
+import type { Info, Leaks, RecordingSummary, Sites } from "../src/api/types.ts";
+import { readSearch, VIEWS } from "../src/lib/search-params.ts";
+import { api, base, forgive, open, recordingOf, settled, useBrowser } from "./browser.ts";
+
+useBrowser();
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+interface Violation {
+  id: string;
+  impact: string;
+  nodes: { html: string; failureSummary: string }[];
+}
+
+async function seriousFaults(page: Page): Promise<string[]> {
+  // Evaluated by the debugger, which no content policy hinders.
+  await page.evaluate(AXE);
+  const violations = await page.evaluate(async () => {
+    const { axe } = window as unknown as { axe: { run: () => Promise<{ violations: unknown[] }> } };
+    return (await axe.run()).violations;
+  });
+  return (violations as Violation[])
+    .filter((violation) => ["serious", "critical"].includes(violation.impact))
+    .map(
+      (violation) =>
+        `${violation.id}: ${violation.nodes
+          .slice(0, 3)
+          .map((node) => `${node.html.slice(0, 160)} ${node.failureSummary}`)
+          .join(" | ")}`,
+    );
+}
+
+let shop = "";
+beforeAll(async () => {
+  shop = (await recordingOf("shop")).id;
+});
+
+for (const theme of ["light", "dark"] as const) {
+  for (const view of VIEWS) {
+    test(`axe finds nothing serious in ${view}, ${theme}`, async () => {
+      const page = await open(`/r/${shop}/${view}?metric=allocated`, { theme });
+      await settled(page);
+      expect(await page.evaluate(() => document.documentElement.dataset["theme"])).toBe(theme);
+      expect(await seriousFaults(page)).toEqual([]);
+    });
+  }
+
+  test(`axe finds nothing serious in a window with filters, a site, menu and sheet, ${theme}`, async () => {
+    const sites = await api<Sites>(`recordings/${shop}/sites?limit=1&sort=allocated`);
+    const page = await open(`/r/${shop}/sites?site=${sites.sites[0]?.id}&window=0.2s-0.8s&focus=.&min_size=1`, {
+      theme,
+    });
+    await settled(page);
+    expect(await seriousFaults(page)).toEqual([]);
+    await page.getByRole("button", { name: "Export" }).click();
+    expect(await seriousFaults(page)).toEqual([]);
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("?");
+    await expect.poll(() => page.locator("dialog[open]").count()).toBe(1);
+    expect(await seriousFaults(page)).toEqual([]);
+  });
+}
+
+test("leaked bytes are the server's to the byte", async () => {
+  const leaks = await api<Leaks>(`recordings/${shop}/leaks`);
+  const page = await open(`/r/${shop}/leaks`);
+  await settled(page);
+  const exact = await page.locator("[data-testid=leaked] [data-exact]").getAttribute("data-exact");
+  expect(Number(exact)).toBe(leaks.leaked.bytes);
+  expect(await page.locator("[data-testid=leaked]").textContent()).toContain(
+    `${leaks.leaked.bytes.toLocaleString("en-US")} bytes`,
+  );
+  await expect.poll(() => page.locator(".side").textContent()).toContain(leaks.sites[0]?.verdict.why);
+});
+
+test("the overview quotes the numbers, with their definitions on hover and focus", async () => {
+  const info = await api<Info>(`recordings/${shop}`);
+  const page = await open(`/r/${shop}/overview`);
+  await settled(page);
+  expect(await page.locator("[data-fact=leaked] .fact-value").getAttribute("title")).toContain(
+    info.leaked.bytes.toLocaleString("en-US"),
+  );
+  expect(await page.locator("[data-fact=allocations] .fact-value").getAttribute("title")).toContain(
+    info.allocations.count.toLocaleString("en-US"),
+  );
+  expect(await page.locator("[data-fact=peak] .fact-value").getAttribute("title")).toContain(
+    info.peak.bytes.toLocaleString("en-US"),
+  );
+  await page.locator("[data-fact=peak] .term").hover();
+  await expect.poll(() => page.getByRole("tooltip").textContent()).toContain("exact to the event");
+  await page.locator("[data-fact=leaked] .term").focus();
+  await expect
+    .poll(() =>
+      page
+        .getByRole("tooltip")
+        .allTextContents()
+        .then((texts) => texts.join()),
+    )
+    .toContain("when the recording ended");
+  expect(await page.locator(".findings li").count()).toBeGreaterThan(0);
+});
+
+test("numbers and letters lead everywhere, the sheet says so", async () => {
+  const page = await open(`/r/${shop}/overview`);
+  await settled(page);
+  for (const [key, view] of [
+    ["2", "flamegraph"],
+    ["4", "functions"],
+    ["0", "compare"],
+    ["1", "overview"],
+  ] as const) {
+    await page.keyboard.press(key);
+    await expect.poll(() => new URL(page.url()).pathname).toBe(`/r/${shop}/${view}`);
+  }
+  await page.keyboard.press("?");
+  await expect.poll(() => page.locator("dialog[open]").count()).toBe(1);
+  await page.keyboard.press("Escape");
+  await expect.poll(() => page.locator("dialog[open]").count()).toBe(0);
+  await page.keyboard.press("t");
+  await expect.poll(() => page.evaluate(() => document.documentElement.dataset["theme"])).toBe("dark");
+  await page.reload();
+  await settled(page);
+  expect(await page.evaluate(() => document.documentElement.dataset["theme"])).toBe("dark");
+});
+
+test("tables: arrows, sorting by header, links open with the selection", async () => {
+  const page = await open(`/r/${shop}/functions?metric=allocated`);
+  await settled(page);
+  await page.locator(".table-body [role=row]").first().focus();
+  await page.keyboard.press("ArrowDown");
+  await expect.poll(() => readSearch(new URL(page.url()).search).selected).toBeTruthy();
+  await page.getByRole("button", { name: "Cum", exact: true }).click();
+  await settled(page);
+  expect(readSearch(new URL(page.url()).search).sort).toBe("cum");
+  const cum = await page
+    .locator(".table-body [role=row]")
+    .evaluateAll((rows) =>
+      rows.map((row) => row.children[3]?.querySelector("span")?.getAttribute("title")?.replace(/[^\d]/g, "")),
+    );
+  expect(cum.map(Number)).toEqual([...cum.map(Number)].sort((a, b) => b - a));
+  await page.locator(".table-body [role=row]").first().focus();
+  await page.keyboard.press("Enter");
+  await settled(page);
+  expect(new URL(page.url()).pathname).toBe(`/r/${shop}/flamegraph`);
+  await expect.poll(() => page.locator("g.frame[data-selected]").count()).toBeGreaterThan(0);
+});
+
+test("rows are grouped by file, module, thread and site", async () => {
+  const page = await open(`/r/${shop}/functions?metric=allocated`);
+  await settled(page);
+  for (const by of ["file", "module", "thread", "site"]) {
+    await page.locator(".view-bar select").selectOption(by);
+    await settled(page);
+    await expect.poll(() => page.locator(".table-body [role=row]").count(), { message: by }).toBeGreaterThan(0);
+  }
+});
+
+test("the call tree opens, closes and loads what was too narrow", async () => {
+  const page = await open(`/r/${shop}/calltree?metric=allocated`);
+  await settled(page);
+  const rows = page.locator(".table-body [role=row]");
+  const before = await rows.count();
+  expect(before).toBeGreaterThan(2);
+  await rows.first().focus();
+  await page.keyboard.press("ArrowLeft");
+  await expect.poll(() => rows.count()).toBe(1);
+  await page.keyboard.press("ArrowRight");
+  await expect.poll(() => rows.count()).toBe(before);
+  await page.getByText("Bottom up", { exact: true }).click();
+  await settled(page);
+  await expect.poll(() => rows.count()).toBeGreaterThan(1);
+});
+
+test("a patch of the heat map filters every view", async () => {
+  const page = await open(`/r/${shop}/lifetimes`);
+  await settled(page);
+  await page.locator(".heat-map").focus();
+  for (const key of ["ArrowUp", "Shift+ArrowUp", "Shift+ArrowRight", "Shift+ArrowRight"])
+    await page.keyboard.press(key);
+  await expect.poll(() => page.locator(".heat-cell[data-on]").count()).toBeGreaterThan(1);
+  await page.getByRole("button", { name: "Filter every view by it" }).click();
+  await settled(page);
+  const { filters } = readSearch(new URL(page.url()).search);
+  expect(filters?.min_size).toBeDefined();
+  expect(filters?.min_lifetime).toBeDefined();
+  expect(await page.locator(".chip").count()).toBeGreaterThanOrEqual(2);
+});
+
+test("sites and their pages lead to one another and to their blocks", async () => {
+  const page = await open(`/r/${shop}/sites?sort=allocated`);
+  await settled(page);
+  await page.locator(".table-body [role=row]").first().focus();
+  await page.keyboard.press("Enter");
+  await expect.poll(() => readSearch(new URL(page.url()).search).site).toBeDefined();
+  await settled(page);
+  await expect.poll(() => page.locator(".site-page .stack li").count()).toBeGreaterThan(0);
+  await page.getByRole("button", { name: "Its allocations" }).click();
+  await settled(page);
+  await expect.poll(() => page.locator(".table-body [role=row]").count()).toBeGreaterThan(0);
+  expect(await page.locator(".chip").textContent()).toContain("site");
+});
+
+test("a filter is added by hand, and a wrong one says what is wrong", async () => {
+  const page = await open(`/r/${shop}/functions?metric=allocated`);
+  await settled(page);
+  await page.getByRole("button", { name: "+ Filter" }).click();
+  await page.locator(".add-filter select").selectOption("min_size");
+  await page.getByLabel("Value of the filter").fill("4k");
+  await page.keyboard.press("Enter");
+  await settled(page);
+  expect(readSearch(new URL(page.url()).search).filters?.min_size).toBe("4k");
+  await page.getByRole("button", { name: "+ Filter" }).click();
+  await page.getByLabel("Value of the filter").fill("(");
+  await page.keyboard.press("Enter");
+  await expect
+    .poll(() =>
+      page
+        .getByRole("alert")
+        .allTextContents()
+        .then((texts) => texts.join()),
+    )
+    .toContain("focus");
+});
+
+test("a running recording grows before the eye, is held, and followed again", async () => {
+  const running = await recordingOf("steady");
+  const page = await open(`/r/${running.id}/overview`);
+  await settled(page);
+  const text = () => page.locator(".pill").first().textContent();
+  expect(await text()).toContain("live");
+  const value = () => page.locator("[data-fact=allocations] .fact-value").getAttribute("title");
+  const first = await value();
+  await expect.poll(value, { timeout: 8000 }).not.toBe(first);
+  await page.getByRole("button", { name: "Pause" }).click();
+  await expect.poll(text).toContain("paused");
+  await page.waitForTimeout(500);
+  const held = await value();
+  await page.waitForTimeout(2500);
+  expect(await value()).toBe(held);
+  await page.getByRole("button", { name: "Follow" }).click();
+  await expect.poll(value, { timeout: 8000 }).not.toBe(held);
+});
+
+test("an empty recording says what to check", async () => {
+  const empty = await recordingOf("empty");
+  const page = await open(`/r/${empty.id}/overview`);
+  await expect.poll(() => page.locator("main").textContent()).toContain("holds no allocation");
+  for (const view of VIEWS) {
+    await page.goto(`${base()}/r/${empty.id}/${view}`);
+    await settled(page);
+    expect(await page.locator("main.view").textContent(), view).not.toBe("");
+  }
+});
+
+test("a recording that cannot be opened gives the reason", async () => {
+  const page = await open("/favicon.svg");
+  const failed: RecordingSummary = {
+    id: "r1",
+    name: "notes.txt",
+    title: "",
+    state: "failed",
+    progress: { done_bytes: 0, total_bytes: 0, events: 0, events_per_second: 0 },
+    error: "notes.txt is not a recording.",
+  };
+  await page.route("**/api/v1/recordings", (route) =>
+    route.fulfill({ json: { schema: "heaptrace.recordings/1", recordings: [failed] } }),
+  );
+  await page.goto(`${base()}/r/r1/overview`);
+  await expect.poll(() => page.locator("main").textContent()).toContain("notes.txt is not a recording.");
+  await page.goto(`${base()}/r/r9/overview`);
+  await expect.poll(() => page.locator("main").textContent()).toContain("no recording “r9”");
+});
+
+test("a lost server is said, and the page goes on when it is back", async () => {
+  const page = await open(`/r/${shop}/functions`);
+  await settled(page);
+  await page.route("**/api/**", (route) => route.abort("connectionrefused"));
+  await page.getByText("Allocated", { exact: true }).click();
+  await expect.poll(() => page.locator(".banner").count()).toBe(1);
+  await page.unroute("**/api/**");
+  await expect.poll(() => page.locator(".banner").count(), { timeout: 10_000 }).toBe(0);
+  await settled(page);
+  await expect.poll(() => page.locator(".table-body [role=row]").count()).toBeGreaterThan(0);
+  forgive(page, /ERR_CONNECTION_REFUSED/);
+});
+
+test.each([1024, 2560, 3840])("nothing overflows at %d px", async (width) => {
+  const page = await open(`/r/${shop}/overview`, { width, height: Math.round(width * 0.6) });
+  for (const view of VIEWS) {
+    await page.goto(`${base()}/r/${shop}/${view}?metric=allocated`);
+    await settled(page);
+    expect(await page.evaluate(() => document.documentElement.scrollWidth), view).toBeLessThanOrEqual(width);
+  }
+});
+
+test("pictures are saved as files", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  for (const [label, begin] of [
+    ["Save as SVG", "<svg xmlns"],
+    ["Save as PNG", "\u0089PNG"],
+  ] as const) {
+    await page.getByRole("button", { name: "Save picture" }).click();
+    const waiting = page.waitForEvent("download");
+    await page.getByRole("menuitem", { name: label }).click();
+    const file = await (await waiting).path();
+    expect(readFileSync(file, "latin1").startsWith(begin), label).toBe(true);
+  }
+});
+
+test("the server's policy allows neither inline scripts nor other hosts", async () => {
+  const response = await fetch(`${base()}/`);
+  const policy = response.headers.get("content-security-policy") ?? "";
+  if (inject("mock")) expect(policy).toContain("default-src 'none'");
+  expect(policy).toMatch(/script-src 'self'(;|$)|default-src 'self'(;|$)/);
+  expect(policy).not.toMatch(/script-src[^;]*'unsafe/);
+});
