@@ -38,7 +38,7 @@ impl NodeStore {
         let w = &mut sealer.writers;
         let (mut parents, mut locations) = (Vec::new(), Vec::new());
         let (mut pcs, mut generations) = (Vec::new(), Vec::new());
-        if w.node_parent.len() == 0 {
+        if w.node_parent.is_empty() {
             parents.push(0);
             locations.push(NO_LOCATION);
         }
