@@ -1,7 +1,12 @@
 //! The binary `heaptrace`: the command line, the HTTP server, symbols and exports around the engine.
 
 mod cli;
+mod export;
+mod http;
+mod question;
+mod symbolize;
 
 fn main() -> std::process::ExitCode {
+    symbolize::install_panic_hook();
     cli::main(std::env::args_os())
 }

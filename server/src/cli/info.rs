@@ -2,20 +2,49 @@
 
 use std::io::{self, Write};
 
+use anyhow::Result;
 use tracehound_server::api::info::{End, Info};
+use tracehound_server::query::info;
 
-use super::terminal::{Role, Style, clean};
+use super::args::Files;
+use super::terminal::{ColorChoice, Role, Style, clean};
 use super::units::{bytes, count, duration};
+use super::{for_each, terminal};
+
+/// Show what was recorded: program, counts, peak, leaks, and how far the recording can be trusted.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heaptrace info memory-app-1.dat
+  heaptrace info --json memory-app-1.dat | jq .peak.bytes")]
+pub struct InfoArgs {
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Prints the summaries.
+pub fn run(args: &InfoArgs, color: ColorChoice) -> Result<()> {
+    let style = Style::of_stdout(color);
+    for_each(
+        &args.files,
+        &mut terminal::stdout(),
+        |opened| Ok(info::run(&opened.trace)),
+        |info, opened, out| print(info, &opened.path, style, out),
+    )
+}
 
 /// Writes the summary of the recording at `path`.
 pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", style.paint(Role::Strong, clean(path)))?;
-    let mut line = |label: &str, text: String| writeln!(out, "  {}{text}", style.paint(Role::Faint, format!("{label:<13}")));
+    let mut line =
+        |label: &str, text: String| writeln!(out, "  {}{text}", style.paint(Role::Faint, format!("{label:<13}")));
 
     let process = &info.process;
     let arguments: Vec<_> = process.arguments.iter().map(|argument| clean(argument)).collect();
     let command = if arguments.is_empty() { clean(&process.executable).into_owned() } else { arguments.join(" ") };
-    line("program", format!("{} {}", style.paint(Role::Name, command), style.paint(Role::Faint, format!("(pid {})", process.pid))))?;
+    line(
+        "program",
+        format!("{} {}", style.paint(Role::Name, command), style.paint(Role::Faint, format!("(pid {})", process.pid))),
+    )?;
     line("executable", clean(&process.executable).into_owned())?;
     line("recorded", format!("{} for {}", process.started_at, duration(process.duration_ns)))?;
     let end = end(info);
@@ -34,12 +63,22 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     let temporary = &info.temporary;
     line(
         "temporary",
-        format!("{} in {}, {}", bytes(temporary.bytes), blocks(temporary.count), style.paint(Role::Faint, &temporary.rule)),
+        format!(
+            "{} in {}, {}",
+            bytes(temporary.bytes),
+            blocks(temporary.count),
+            style.paint(Role::Faint, &temporary.rule)
+        ),
     )?;
     if let Some(rss) = &info.peak_rss {
         line(
             "resident",
-            format!("{} at {}, of it the recorder {}", bytes(rss.bytes), duration(rss.at_ns), bytes(rss.recorder_bytes)),
+            format!(
+                "{} at {}, of it the recorder {}",
+                bytes(rss.bytes),
+                duration(rss.at_ns),
+                bytes(rss.recorder_bytes)
+            ),
         )?;
     }
     line("stacks", format!("{} allocation sites, {} frames at most", count(info.sites), count(info.max_depth)))?;
@@ -58,7 +97,11 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     let kinds: Vec<_> = kinds.iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
     line("events", if kinds.is_empty() { "none".into() } else { kinds.join(", ") })?;
     if events.lost > 0 || info.exactness.damaged_blocks > 0 {
-        let text = format!("{} events, {} blocks of the file damaged", count(events.lost), count(info.exactness.damaged_blocks));
+        let text = format!(
+            "{} events, {} blocks of the file damaged",
+            count(events.lost),
+            count(info.exactness.damaged_blocks)
+        );
         line("missing", style.paint(Role::Bad, text).to_string())?;
     }
 

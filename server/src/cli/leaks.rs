@@ -1,12 +1,97 @@
 //! `heaptrace leaks`: what was never freed, and who allocated it.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
+use anyhow::{Context, Result};
+use regex::Regex;
 use tracehound_server::api::Frame;
 use tracehound_server::api::leaks::{LeakSite, Leaks, Verdict, VerdictKind};
+use tracehound_server::query::{Filter, leaks};
 
-use super::terminal::{Role, Style, clean, truncate, width};
+use super::args::{Files, Filters, Window};
+use super::terminal::{ColorChoice, Role, Style, clean, truncate, width};
 use super::units::{bytes, count, percent, signed_bytes};
+use super::{for_each, interrupt, misuse, terminal};
+use crate::question;
+
+/// Show what was never freed, by the backtrace that allocated it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heaptrace leaks memory-app-1.dat
+  heaptrace leaks --from 10s --focus parse memory-app-1.dat     born after 10 s, below parse
+  heaptrace leaks --suppress '^_dl_' --sites 0 memory-app-1.dat  all sites but the loader's
+  heaptrace leaks --json memory-app-1.dat | jq '.sites[0].stack[0]'
+
+In a running program: what is live now.")]
+pub struct LeaksArgs {
+    #[command(flatten)]
+    files: Files,
+    /// Show so many sites, largest first; 0 = all [default: 10; with --json all]
+    #[arg(short = 'n', long, value_name = "N")]
+    sites: Option<usize>,
+    /// Show stacks to their root
+    #[arg(long)]
+    full: bool,
+    /// Add sites up apart that have a function, file or module that matches; may be repeated
+    #[arg(long, value_name = "RE")]
+    suppress: Vec<String>,
+    /// A file of suppressions in LeakSanitizer's format: one `leak:PATTERN` a line
+    #[arg(long, value_name = "FILE")]
+    suppressions: Option<PathBuf>,
+    #[command(flatten)]
+    window: Window,
+    #[command(flatten)]
+    filters: Filters,
+}
+
+/// Prints the reports.
+pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
+    let style = Style::of_stdout(color);
+    let window = question::window(args.window.from.as_deref(), args.window.to.as_deref(), None).map_err(misuse)?;
+    let filter = args.filters.filter().map_err(misuse)?;
+    let mut suppress = Vec::new();
+    for pattern in &args.suppress {
+        suppress.push(Filter::regex("suppress", pattern).map_err(misuse)?);
+    }
+    if let Some(path) = &args.suppressions {
+        suppress.extend(suppressions(path)?);
+    }
+    let limit = match (args.sites, args.files.json) {
+        (None, false) => Some(10),
+        (None, true) | (Some(0), _) => None,
+        (Some(sites), _) => Some(sites),
+    };
+    let params = leaks::Params { window, filter, suppress, limit };
+    for_each(
+        &args.files,
+        &mut terminal::stdout(),
+        |opened| leaks::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
+        |leaks, _, out| print(leaks, args.full, style, out),
+    )
+}
+
+/// Reads `leak:PATTERN` lines; `*` stands for anything, `^` and `$` for the ends, everything else for itself.
+fn suppressions(path: &std::path::Path) -> Result<Vec<Regex>> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let mut patterns = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let Some(pattern) = line.strip_prefix("leak:") else {
+            anyhow::bail!("{name}, line {number}: {line:?} is no suppression; write `leak:PATTERN`");
+        };
+        let (start, rest) = pattern.strip_prefix('^').map_or(("", pattern), |rest| ("^", rest));
+        let (end, rest) = rest.strip_suffix('$').map_or(("", rest), |rest| ("$", rest));
+        let middle: Vec<_> = rest.split('*').map(regex::escape).collect();
+        let regex = Regex::new(&format!("{start}{}{end}", middle.join(".*")));
+        patterns.push(regex.with_context(|| format!("{name}, line {number}"))?);
+    }
+    Ok(patterns)
+}
 
 /// How much of each stack is shown to people.
 const FRAMES: usize = 24;
@@ -25,7 +110,12 @@ pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write)
     );
     writeln!(out, "{}", style.paint(Role::Strong, head))?;
     if leaks.suppressed.count > 0 {
-        writeln!(out, "{} in {} more suppressed", bytes(leaks.suppressed.bytes), plural(leaks.suppressed.count, "block"))?;
+        writeln!(
+            out,
+            "{} in {} more suppressed",
+            bytes(leaks.suppressed.bytes),
+            plural(leaks.suppressed.count, "block")
+        )?;
     }
     for site in &leaks.sites {
         writeln!(out)?;
@@ -35,7 +125,7 @@ pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write)
     let hidden = leaks.total_sites.saturating_sub(leaks.sites.len() as u64);
     if hidden > 0 {
         let rest = amount.bytes.saturating_sub(shown);
-        writeln!(out, "\n… and {} with {} (--count 0 shows all)", plural(hidden, "more site"), bytes(rest))?;
+        writeln!(out, "\n… and {} with {} (--sites 0 shows all)", plural(hidden, "more site"), bytes(rest))?;
     }
     Ok(())
 }
@@ -66,7 +156,11 @@ fn print_site(site: &LeakSite, whole: u64, all_frames: bool, style: Style, out: 
     }
     let more = site.stack.len() - shown;
     if more > 0 {
-        writeln!(out, "    {}", style.paint(Role::Faint, format!("… {} (--full shows them)", plural(more as u64, "more frame"))))?;
+        writeln!(
+            out,
+            "    {}",
+            style.paint(Role::Faint, format!("… {} (--full shows them)", plural(more as u64, "more frame")))
+        )?;
     }
     Ok(())
 }
@@ -83,7 +177,12 @@ fn place(frame: &Frame) -> String {
     let mut place = match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{}:{line}", clean(file)),
         (Some(file), None) => clean(file).into_owned(),
-        _ => frame.module.as_deref().filter(|_| frame.function.is_some()).map(|module| clean(module).into_owned()).unwrap_or_default(),
+        _ => frame
+            .module
+            .as_deref()
+            .filter(|_| frame.function.is_some())
+            .map(|module| clean(module).into_owned())
+            .unwrap_or_default(),
     };
     if frame.inlined {
         place.push_str(" (inlined)");

@@ -2,17 +2,36 @@
 //!
 //! Exit codes: 0 fine, 1 something failed, 2 misuse. `run` exits as its program does.
 
+mod args;
+mod dump;
+mod export;
+mod flamegraph;
+mod info;
+mod interrupt;
+mod leaks;
+mod open;
+mod output;
 mod run;
+mod server;
 mod table;
 mod terminal;
+#[cfg(test)]
+mod tests;
+mod top;
 mod units;
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
+use serde::Serialize;
+use serde_json::json;
+use tracehound_server::query::QueryError;
+
+use crate::export::ExportError;
+use open::Opened;
 
 /// Opens recordings made with libtracehound.so and shows where the memory is.
 #[derive(Debug, Parser)]
@@ -38,10 +57,27 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Server(server::ServerArgs),
+    Info(info::InfoArgs),
+    Leaks(leaks::LeaksArgs),
+    Top(top::TopArgs),
+    Flamegraph(flamegraph::FlamegraphArgs),
+    Export(export::ExportArgs),
+    Dump(dump::DumpArgs),
+    /// Print the description of the HTTP interface (OpenAPI 3.1)
+    Openapi,
     /// Print a completion script for a shell
+    #[command(after_help = "Example:
+  heaptrace completions bash > ~/.local/share/bash-completion/completions/heaptrace")]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder
+    #[command(hide = true)]
+    Man {
+        /// The folder
+        folder: std::path::PathBuf,
     },
 }
 
@@ -49,6 +85,11 @@ enum Command {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Misuse(pub String);
+
+/// Ctrl-C: we end by the signal, so that a shell's loop ends, too.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+struct Interrupted;
 
 /// Does what the command line says.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -64,6 +105,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
+            if error.is::<Interrupted>() || interrupt::flag().is_cancelled() {
+                run::die_by(libc::SIGINT);
+            }
             eprintln!("heaptrace: {}", terminal::clean(&format!("{error:#}")));
             ExitCode::from(if error.is::<Misuse>() { 2 } else { 1 })
         }
@@ -71,12 +115,82 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<ExitCode> {
+    let color = cli.color;
     match cli.command {
-        Command::Run(args) => run::run(&args),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "heaptrace", &mut io::stdout());
-            Ok(ExitCode::SUCCESS)
+        Command::Run(args) => return run::run(&args),
+        Command::Server(args) => server::run(args)?,
+        Command::Info(args) => info::run(&args, color)?,
+        Command::Leaks(args) => leaks::run(&args, color)?,
+        Command::Top(args) => top::run(&args, color)?,
+        Command::Flamegraph(args) => flamegraph::run(&args)?,
+        Command::Export(args) => export::run(&args)?,
+        Command::Dump(args) => dump::run(&args)?,
+        Command::Openapi => {
+            let mut out = terminal::stdout();
+            writeln!(out, "{}", crate::http::openapi().to_pretty_json()?)?;
+            out.flush()?;
         }
+        Command::Completions { shell } => {
+            // clap_complete panics when it cannot write; a closed pipe is no reason to.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "heaptrace", &mut script);
+            terminal::stdout().write_all(&script)?;
+        }
+        Command::Man { folder } => clap_mangen::generate_to(Cli::command(), folder)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks every recording, and prints the answers: as they come, or as one JSON document. Several answers are a list.
+fn for_each<T: Serialize>(
+    files: &args::Files,
+    out: &mut dyn Write,
+    ask: impl Fn(&Opened) -> Result<T>,
+    print: impl Fn(&T, &Opened, &mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    let mut documents = Vec::new();
+    for (i, file) in files.files.iter().enumerate() {
+        let opened = open::open(file)?;
+        let answer = ask(&opened)?;
+        if !files.json {
+            if i > 0 {
+                writeln!(out)?;
+            }
+            if files.files.len() > 1 && i > 0 {
+                out.flush()?;
+            }
+            print(&answer, &opened, out)?;
+        } else if files.files.len() == 1 {
+            serde_json::to_writer_pretty(&mut *out, &answer).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            documents.push(json!({"file": opened.path, "document": answer}));
+        }
+    }
+    if !documents.is_empty() {
+        let list = json!({"schema": "heaptrace.list/1", "recordings": documents});
+        serde_json::to_writer_pretty(&mut *out, &list).map_err(io::Error::from)?;
+        writeln!(out)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// A question that cannot be answered is the fault of whoever asked it.
+fn misuse(error: QueryError) -> anyhow::Error {
+    match error {
+        QueryError::BadParameter { parameter, why } => {
+            Misuse(format!("--{}: {why}", parameter.replace('_', "-"))).into()
+        }
+        QueryError::Cancelled => Interrupted.into(),
+        other => other.into(),
+    }
+}
+
+fn export_error(error: ExportError) -> anyhow::Error {
+    match error {
+        ExportError::Query(error) => misuse(error),
+        ExportError::Output(error) => anyhow::Error::from(error).context("the output cannot be written"),
     }
 }
 

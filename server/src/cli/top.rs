@@ -2,12 +2,69 @@
 
 use std::io::{self, Write};
 
+use anyhow::Result;
 use tracehound_server::api::functions::{FunctionRow, Functions, GroupBy};
 use tracehound_server::api::{Metric, Unit};
+use tracehound_server::query::functions::{self, Params, Sort};
 
+use super::args::{Files, Filters, Measure};
 use super::table::{Align, Cell, Table};
-use super::terminal::{Role, Style};
+use super::terminal::{ColorChoice, Role, Style};
 use super::units::{duration, percent, signed_bytes, signed_count};
+use super::{for_each, interrupt, misuse, terminal};
+
+/// Show which functions (or files, modules, threads, sites) have the memory, in pprof's columns.
+///
+/// flat: allocated by the function itself. cum: by it and everything below it, recursion counted once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heaptrace top memory-app-1.dat                           live at the end
+  heaptrace top --metric peak --cum memory-app-1.dat       at the peak, callers first
+  heaptrace top --metric temporary --unit count memory-app-1.dat
+  heaptrace top --by module --at 50% memory-app-1.dat")]
+pub struct TopArgs {
+    #[command(flatten)]
+    files: Files,
+    #[command(flatten)]
+    measure: Measure,
+    /// Add up per: function, file, module, thread, site
+    #[arg(long, value_name = "WHAT", default_value = "function", value_parser = super::args::wire::<GroupBy>)]
+    by: GroupBy,
+    /// Sort by what was allocated below a function, not by the function itself
+    #[arg(long)]
+    cum: bool,
+    /// Show so many rows; 0 = all [default: 30; with --json all]
+    #[arg(short = 'n', long, value_name = "N")]
+    rows: Option<usize>,
+    #[command(flatten)]
+    filters: Filters,
+}
+
+/// Prints the tables.
+pub fn run(args: &TopArgs, color: ColorChoice) -> Result<()> {
+    let style = Style::of_stdout(color);
+    let limit = match (args.rows, args.files.json) {
+        (None, false) => Some(30),
+        (None, true) | (Some(0), _) => None,
+        (Some(rows), _) => Some(rows),
+    };
+    let params = Params {
+        metric: args.measure.metric,
+        unit: args.measure.unit(),
+        window: args.measure.window()?,
+        filter: args.filters.filter().map_err(misuse)?,
+        by: args.by,
+        sort: if args.cum { Sort::Cum } else { Sort::Flat },
+        limit,
+        ..Params::default()
+    };
+    for_each(
+        &args.files,
+        &mut terminal::stdout(),
+        |opened| functions::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
+        |functions, _, out| print(functions, style, out),
+    )
+}
 
 /// Writes the table.
 pub fn print(functions: &Functions, style: Style, out: &mut dyn Write) -> io::Result<()> {

@@ -2,6 +2,7 @@
 //! answer for the next time. A client that goes away ends the computation.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -10,14 +11,17 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tracehound_server::trace::Trace;
-use tracehound_server::trace::cancel::{Cancel, Cancelled};
+use tracehound_server::query::QueryError;
+use tracehound_server::trace::{Cancel, Trace};
 
 use super::cache::Question;
 use super::params::{self, Query};
 use super::problem::Problem;
 use super::served::{App, Served, Snapshot};
 use crate::symbolize::Symbolizer;
+
+/// Shorthand for what routes return.
+pub type Result<T> = std::result::Result<T, Problem>;
 
 /// What a query works on.
 pub struct Ask<'a> {
@@ -34,6 +38,7 @@ pub struct Asked {
     app: Arc<App>,
     /// The recording.
     pub served: Arc<Served>,
+    path: Vec<(String, String)>,
     uri: Uri,
     headers: HeaderMap,
 }
@@ -41,43 +46,41 @@ pub struct Asked {
 impl FromRequestParts<Arc<App>> for Asked {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        let path: Path<Vec<(String, String)>> = Path::from_request_parts(parts, app)
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self> {
+        let Path(path): Path<Vec<(String, String)>> = Path::from_request_parts(parts, app)
             .await
             .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the path is not UTF-8"))?;
-        let id = path.0.iter().find(|(name, _)| name == "id").map_or("", |(_, id)| id.as_str());
+        let id = path.iter().find(|(name, _)| name == "id").map_or("", |(_, id)| id.as_str());
         let served = app.find(id)?;
-        Ok(Self { app: Arc::clone(app), served, uri: parts.uri.clone(), headers: parts.headers.clone() })
+        Ok(Self { app: Arc::clone(app), served, path, uri: parts.uri.clone(), headers: parts.headers.clone() })
     }
 }
 
 impl Asked {
     /// Reads the parameters and answers with the JSON of what `run` returns.
-    pub async fn answer<Q, T>(
-        self,
-        run: impl FnOnce(&Ask<'_>, Q) -> Result<T, Problem> + Send + 'static,
-    ) -> Result<Response, Problem>
+    pub async fn answer<Q, T>(self, run: impl FnOnce(&Ask<'_>, Q) -> Result<T> + Send + 'static) -> Result<Response>
     where
         Q: Query + Send + 'static,
         T: Serialize,
     {
-        self.bytes("application/json", run, |document: T| serde_json::to_vec(&document).map_err(internal)).await
+        self.answer_with(0, run).await
     }
 
-    async fn bytes<Q, T>(
+    /// As [`Self::answer`], for an answer that depends on another recording's revision as well.
+    pub async fn answer_with<Q, T>(
         self,
-        content_type: &'static str,
-        run: impl FnOnce(&Ask<'_>, Q) -> Result<T, Problem> + Send + 'static,
-        encode: impl FnOnce(T) -> Result<Vec<u8>, Problem> + Send + 'static,
-    ) -> Result<Response, Problem>
+        other_revision: u64,
+        run: impl FnOnce(&Ask<'_>, Q) -> Result<T> + Send + 'static,
+    ) -> Result<Response>
     where
         Q: Query + Send + 'static,
+        T: Serialize,
     {
         let query: Q = self.query()?;
         let snapshot = self.served.ready().await?;
         let question = Question {
             recording: self.served.number,
-            revision: snapshot.revision,
+            revision: (snapshot.revision, other_revision),
             text: self.uri.path_and_query().map_or_else(String::new, ToString::to_string),
         };
         let tag = self.tag(&question);
@@ -87,16 +90,33 @@ impl Asked {
         let bytes = match self.app.cache.get(&question) {
             Some(bytes) => bytes,
             None => {
-                let bytes = Bytes::from(self.compute(snapshot, move |ask| encode(run(ask, query)?)).await?);
+                let work = move |ask: &Ask<'_>| serde_json::to_vec(&run(ask, query)?).map_err(internal);
+                let bytes = Bytes::from(self.compute(snapshot, work).await?);
                 self.app.cache.put(question, bytes.clone());
                 bytes
             }
         };
-        Ok(with_tag(([(header::CONTENT_TYPE, content_type)], bytes).into_response(), &tag))
+        Ok(with_tag(([(header::CONTENT_TYPE, "application/json")], bytes).into_response(), &tag))
+    }
+
+    /// A part of the path, by its name in the route.
+    pub fn path(&self, name: &str) -> String {
+        let part = self.path.iter().find(|(known, _)| known == name);
+        part.map_or_else(String::new, |(_, text)| text.clone())
+    }
+
+    /// Another recording that the request names.
+    pub fn other(&self, id: &str) -> Result<Arc<Served>> {
+        self.app.find(id)
+    }
+
+    /// Folders that source files may be shown from.
+    pub fn source_roots(&self) -> &[PathBuf] {
+        &self.app.source_roots
     }
 
     /// The parameters of the request.
-    pub fn query<Q: Query>(&self) -> Result<Q, Problem> {
+    pub fn query<Q: Query>(&self) -> Result<Q> {
         params::read(self.uri.query())
     }
 
@@ -104,8 +124,8 @@ impl Asked {
     pub async fn compute<T: Send + 'static>(
         &self,
         snapshot: Snapshot,
-        work: impl FnOnce(&Ask<'_>) -> Result<T, Problem> + Send + 'static,
-    ) -> Result<T, Problem> {
+        work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let permit = Arc::clone(&self.app.permits).acquire_owned().await.map_err(|_| internal("shutting down"))?;
         let cancel = Cancel::new();
         // Dropped with this future: when the client closes the connection, or at the end, when it does no harm.
@@ -121,7 +141,7 @@ impl Asked {
     fn tag(&self, question: &Question) -> String {
         let mut hasher = DefaultHasher::new();
         question.hash(&mut hasher);
-        format!("W/\"{:x}-{:x}-{:x}\"", self.app.started, question.revision, hasher.finish())
+        format!("W/\"{:x}-{:x}-{:x}\"", self.app.started, question.revision.0, hasher.finish())
     }
 }
 
@@ -153,9 +173,13 @@ pub fn internal(error: impl std::fmt::Display) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-impl From<Cancelled> for Problem {
-    fn from(_: Cancelled) -> Self {
-        // Nobody is there to read it.
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the query was cancelled")
+impl From<QueryError> for Problem {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::BadParameter { parameter, why } => Self::parameter(parameter, why),
+            QueryError::NotFound { .. } => Self::not_found(error.to_string()),
+            // Nobody is there to read it.
+            QueryError::Cancelled => Self::new(StatusCode::SERVICE_UNAVAILABLE, "the query was cancelled"),
+        }
     }
 }

@@ -10,8 +10,8 @@ use axum::body::Bytes;
 pub struct Question {
     /// Number of the recording.
     pub recording: usize,
-    /// State of its data.
-    pub revision: u64,
+    /// State of its data, and of the data of another recording that it is compared with.
+    pub revision: (u64, u64),
     /// Path and query.
     pub text: String,
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn question(text: &str) -> Question {
-        Question { recording: 0, revision: 1, text: text.into() }
+        Question { recording: 0, revision: (1, 0), text: text.into() }
     }
 
     #[test]
@@ -89,7 +89,8 @@ mod tests {
         }
         assert!(cache.get(&question("a")).is_some());
         cache.put(question("e"), Bytes::from_static(&[0; 10]));
-        let there: Vec<_> = ["a", "b", "c", "d", "e"].into_iter().filter(|q| cache.get(&question(q)).is_some()).collect();
+        let there: Vec<_> =
+            ["a", "b", "c", "d", "e"].into_iter().filter(|q| cache.get(&question(q)).is_some()).collect();
         assert_eq!(there, ["a", "c", "d", "e"]);
         cache.put(question("a"), Bytes::from_static(&[1; 5]));
         assert_eq!(cache.inner.lock().unwrap().bytes, 35);
@@ -101,6 +102,6 @@ mod tests {
     fn another_revision_is_another_question() {
         let cache = Cache::new(100);
         cache.put(question("a"), Bytes::from_static(b"1"));
-        assert!(cache.get(&Question { revision: 2, ..question("a") }).is_none());
+        assert!(cache.get(&Question { revision: (2, 0), ..question("a") }).is_none());
     }
 }

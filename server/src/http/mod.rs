@@ -89,7 +89,9 @@ pub fn serve(config: Config) -> Result<()> {
 async fn run(config: Config) -> Result<()> {
     let (listener, address) = listen(config.bind, config.port).await?;
     let guard = Guard::new(config.bind, address.port(), &config.hosts, config.token.clone());
-    let app = App::start(&config.recordings, config.source_roots.clone());
+    let mut roots = config.source_roots.clone();
+    roots.extend(std::env::current_dir());
+    let app = App::start(&config.recordings, roots);
     let router = router(Arc::clone(&app), guard);
 
     let url = url(address, config.token.as_ref());
@@ -143,7 +145,9 @@ async fn listen(bind: IpAddr, port: Option<u16>) -> Result<(TcpListener, SocketA
                 return Ok((listener, address));
             }
             Err(error) if error.kind() == ErrorKind::AddrInUse => last = Some((port, error)),
-            Err(error) => return Err(error).with_context(|| format!("cannot listen on {}", SocketAddr::new(bind, port))),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot listen on {}", SocketAddr::new(bind, port)));
+            }
         }
     }
     match (port, last) {

@@ -136,7 +136,7 @@ macro_rules! parameters {
         }
 
         impl $crate::http::params::Query for $name {
-            fn take(params: &mut $crate::http::params::Params) -> Result<Self, $crate::http::problem::Problem> {
+            fn take(params: &mut $crate::http::params::Params) -> std::result::Result<Self, $crate::http::problem::Problem> {
                 Ok(Self { $($field: params.take::<$type>(stringify!($field))?.unwrap_or_else(|| $default),)* })
             }
         }

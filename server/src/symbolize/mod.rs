@@ -15,7 +15,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use tracehound_server::api::modules::Symbols as Quality;
+use tracehound_server::api::modules::Modules;
+use tracehound_server::ingest::folder::candidates;
+use tracehound_server::query::modules::{self, ModuleSymbols};
 use tracehound_server::trace::Trace;
 use tracehound_server::trace::cancel::{Cancel, Cancelled};
 use tracehound_server::trace::facts::Module;
@@ -39,6 +41,12 @@ pub fn install_panic_hook() {
     }));
 }
 
+/// Names for a recording; those of earlier runs lie in the folder of its index.
+pub fn for_recording(trace: &Trace) -> Symbolizer {
+    let folders = candidates(trace.path(), trace.recording_id());
+    Symbolizer::new(folders.into_iter().find(|folder| folder.is_dir()).map(|folder| folder.join("symbols.bin")))
+}
+
 /// Names for one recording.
 pub struct Symbolizer {
     identity: u64,
@@ -49,22 +57,15 @@ pub struct Symbolizer {
     working: Mutex<()>,
 }
 
-/// What became of a module's names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModuleSymbols {
-    /// Where they come from.
-    pub quality: Quality,
-    /// Why they are not better, in words.
-    pub note: Option<String>,
-}
-
 #[derive(Default)]
 struct State {
-    /// By module id.
+    /// By position among the recording's modules.
     modules: HashMap<u32, Known>,
-    /// By (path, build id): the first module id, which functions name; a library that was loaded twice is one library.
-    first_ids: HashMap<(Vec<u8>, Vec<u8>), u32>,
+    /// By (path, build id): the first position, which functions name; a library that was loaded twice is one library.
+    first_positions: HashMap<(Vec<u8>, Vec<u8>), u32>,
     locations: Vec<Option<Box<[SymbolFrame]>>>,
+    /// Locations in no module, with the number of modules there were: one that is read later may hold them.
+    nowhere: HashMap<LocationId, usize>,
     functions: Vec<Function>,
     function_ids: HashMap<FunctionKey, FunctionId>,
     files: Vec<Arc<str>>,
@@ -76,7 +77,7 @@ struct State {
 }
 
 struct Known {
-    first_id: u32,
+    first_position: u32,
     located: Arc<Located>,
     key: Arc<[u8]>,
 }
@@ -87,7 +88,7 @@ enum FunctionKey {
     Unknown(Option<u32>, u64),
 }
 
-/// Where a location's call is: module id and address in its file, or the bare address.
+/// Where a location's call is: position of the module and address in its file, or the bare address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     In(u32, u64),
@@ -108,17 +109,48 @@ impl Symbolizer {
         }
     }
 
-    /// What is known about a module's names. Looks for its file if nobody has needed it so far.
-    pub fn module(&self, module: &Module) -> ModuleSymbols {
-        let state = self.read();
-        let located = match state.modules.get(&module.id) {
-            Some(module) => Arc::clone(&module.located),
-            None => {
-                drop(state);
-                self.write().admit(module, locate::locate(module))
+    /// All modules, with what is known about their names.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn modules(&self, trace: &Trace, cancel: &Cancel) -> Result<Modules, Cancelled> {
+        self.resolve_all(trace, cancel)?;
+        let mut named = vec![0_u64; trace.modules().len()];
+        let mut levels = Vec::new();
+        for location in 0..trace.location_count() {
+            levels.clear();
+            self.frames(trace, location, &mut levels);
+            let has_name = levels.iter().any(|level| self.function(level.function).name.is_some());
+            let module = trace.location(location).module.and_then(|position| named.get_mut(position as usize));
+            if let (true, Some(count)) = (has_name, module) {
+                *count += 1;
             }
+        }
+        let status = |position: u32| {
+            let known = self.read().modules.get(&position).map(|known| Arc::clone(&known.located));
+            // A module that no backtrace goes through was not looked at so far.
+            let located = known.unwrap_or_else(|| {
+                let module = &trace.modules()[position as usize];
+                self.write().admit(position, module, locate::locate(module))
+            });
+            let named = named[position as usize];
+            ModuleSymbols { symbols: located.quality, named, note: located.note.clone() }
         };
-        ModuleSymbols { quality: located.quality, note: located.note.clone() }
+        Ok(modules::run(trace, &status))
+    }
+
+    /// Whether any backtrace goes through a source file of this path.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn knows_file(&self, trace: &Trace, file: &str, cancel: &Cancel) -> Result<bool, Cancelled> {
+        self.resolve_all(trace, cancel)?;
+        Ok(self.read().file_ids.contains_key(file))
+    }
+
+    fn resolve_all(&self, trace: &Trace, cancel: &Cancel) -> Result<(), Cancelled> {
+        let all: Vec<LocationId> = (0..trace.location_count()).collect();
+        self.resolve(trace, &all, cancel)
     }
 
     /// Writes what was looked up beside the index. That it cannot be written costs time at the next start, no more.
@@ -155,11 +187,12 @@ impl Symbolizer {
         };
         missing.sort_unstable();
         missing.dedup();
-        let modules: Vec<&Module> = missing.into_iter().filter_map(|id| module_of(trace, id)).collect();
-        let located = in_parallel(modules.len(), |i| locate::locate(modules[i]));
+        let module = |position: u32| Some((position, trace.modules().get(position as usize)?));
+        let modules: Vec<(u32, &Module)> = missing.into_iter().filter_map(module).collect();
+        let located = in_parallel(modules.len(), |i| locate::locate(modules[i].1));
         let mut state = self.write();
-        for (module, located) in modules.into_iter().zip(located) {
-            state.admit(module, located);
+        for ((position, module), located) in modules.into_iter().zip(located) {
+            state.admit(position, module, located);
         }
     }
 
@@ -221,9 +254,10 @@ impl Symbols for Symbolizer {
     }
 
     fn resolve(&self, trace: &Trace, locations: &[LocationId], cancel: &Cancel) -> Result<(), Cancelled> {
+        let modules = trace.modules().len();
         let unknown = |locations: &[LocationId]| -> Vec<LocationId> {
             let state = self.read();
-            locations.iter().copied().filter(|&location| !state.is_known(location)).collect()
+            locations.iter().copied().filter(|&location| !state.is_known(location, modules)).collect()
         };
         let candidates = unknown(locations);
         if candidates.is_empty() {
@@ -238,6 +272,9 @@ impl Symbols for Symbolizer {
         let mut state = self.write();
         for (location, place) in places {
             state.settle(location, place);
+            if matches!(place, Place::Nowhere(_)) {
+                state.nowhere.insert(location, modules);
+            }
         }
         // Geometric, so that a growing recording does not write its names again and again.
         let due = state.known > state.saved * 3 / 2 + 1000;
@@ -249,7 +286,7 @@ impl Symbols for Symbolizer {
     }
 
     fn frames(&self, trace: &Trace, location: LocationId, out: &mut Vec<SymbolFrame>) {
-        if !self.read().is_known(location) {
+        if !self.read().is_known(location, trace.modules().len()) {
             // A flag that nobody can set: this cannot be cancelled.
             let _ = self.resolve(trace, &[location], &Cancel::new());
         }
@@ -275,17 +312,18 @@ impl Symbols for Symbolizer {
 }
 
 impl State {
-    fn is_known(&self, location: LocationId) -> bool {
-        self.locations.get(location as usize).is_some_and(Option::is_some)
+    fn is_known(&self, location: LocationId, modules: usize) -> bool {
+        let there = self.locations.get(location as usize).is_some_and(Option::is_some);
+        there && (self.nowhere.is_empty() || self.nowhere.get(&location).is_none_or(|&then| then >= modules))
     }
 
-    fn admit(&mut self, module: &Module, located: Located) -> Arc<Located> {
-        let first = self.first_ids.entry((module.path.clone(), module.build_id.clone()));
-        let first_id = *first.or_insert(module.id);
+    fn admit(&mut self, position: u32, module: &Module, located: Located) -> Arc<Located> {
+        let first = self.first_positions.entry((module.path.clone(), module.build_id.clone()));
+        let first_position = *first.or_insert(position);
         let key = cache_key(module, &located);
         let located = Arc::new(located);
-        let entry = self.modules.entry(module.id);
-        Arc::clone(&entry.or_insert(Known { first_id, located, key }).located)
+        let entry = self.modules.entry(position);
+        Arc::clone(&entry.or_insert(Known { first_position, located, key }).located)
     }
 
     /// Turns what was looked up for a place into the frames of a location.
@@ -295,7 +333,7 @@ impl State {
             Place::In(id, address) => match self.modules.get(&id) {
                 Some(module) => {
                     let functions = self.names.get(&*module.key).and_then(|names| names.get(&address)).cloned();
-                    (Some(module.first_id), address, functions)
+                    (Some(module.first_position), address, functions)
                 }
                 None => (Some(id), address, None),
             },
@@ -332,7 +370,7 @@ impl State {
         let next = self.functions.len() as FunctionId;
         let id = *self.function_ids.entry(key).or_insert(next);
         if id == next {
-            let fallback = name.cloned().unwrap_or_else(|| format!("{address:#x}").into());
+            let fallback = name.cloned().unwrap_or_else(|| format!("{:#x}", address.wrapping_add(1)).into());
             self.functions.push(Function { name: name.cloned(), fallback, module, file });
         }
         id
@@ -393,12 +431,17 @@ fn in_parallel<T: Send>(count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T>
     all.into_iter().map(|(_, value)| value).collect()
 }
 
-/// Where the call of a location is: the address before the return address, in the file of the module it lies in.
+/// Where the call of a location is: just before the return address, in the file of the module that it lies in.
 fn place(trace: &Trace, location: LocationId) -> Place {
-    let _ = (trace, location);
-    Place::Nowhere(0)
-}
-fn module_of(trace: &Trace, id: u32) -> Option<&Module> {
-    let _ = (trace, id);
-    None
+    let found = trace.location(location);
+    let address = found.pc.wrapping_sub(1);
+    let module = found.module.and_then(|position| Some((position, trace.modules().get(position as usize)?)));
+    let segment = module.and_then(|(position, module)| {
+        let segment = module.segments.iter().find(|segment| address.wrapping_sub(segment.start) < segment.len)?;
+        Some((position, segment))
+    });
+    match segment {
+        Some((position, segment)) => Place::In(position, (address - segment.start).wrapping_add(segment.vaddr)),
+        None => Place::Nowhere(address),
+    }
 }

@@ -227,8 +227,7 @@ fn the_vdso_has_names() {
     let elf = ElfFile64::<Endianness>::parse(&*bytes).unwrap();
     let symbol = elf.dynamic_symbols().find(|symbol| symbol.name() == Ok("__vdso_gettimeofday")).unwrap();
     let build_id = elf.build_id().unwrap().unwrap_or_default().to_vec();
-    let module =
-        Module { path: b"[vdso]".to_vec(), build_id, ..recorded(Path::new("/bin/true")) };
+    let module = Module { path: b"[vdso]".to_vec(), build_id, ..recorded(Path::new("/bin/true")) };
     let found = resolve(&locate(&module).source.unwrap(), &[symbol.address() + 1]);
     assert!(found[0][0].name.as_deref().unwrap().contains("gettimeofday"));
     let other = Module { build_id: vec![1; 20], ..module };

@@ -7,6 +7,8 @@ mod library;
 mod recordings;
 mod signals;
 
+pub use signals::die_by;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};

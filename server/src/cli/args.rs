@@ -1,0 +1,116 @@
+//! Arguments that several commands share.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use tracehound_server::api::{Metric, Unit};
+use tracehound_server::query;
+
+use super::misuse;
+use crate::question::{self, filter_texts};
+
+/// The recordings, and how to print what they say.
+#[derive(Debug, Clone, Args)]
+pub struct Files {
+    /// Recordings: finished, running, cut off or damaged
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Print one JSON document, with a stable schema
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A window of time.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Time (1.5s, 200ms, start, peak, end, 50%, or a mark's label)")]
+pub struct Window {
+    /// Only what happened from here on
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+    /// Only what happened before this
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
+}
+
+/// What is measured, in which unit, when.
+#[derive(Debug, Clone, Args)]
+pub struct Measure {
+    /// What is measured: live, peak, leaked, allocated, freed, grown, temporary
+    #[arg(long, value_name = "METRIC", default_value = "live", value_parser = wire::<Metric>)]
+    pub metric: Metric,
+    /// What is added up: bytes, count
+    #[arg(long, value_name = "UNIT", default_value = "bytes", value_parser = wire::<Unit>)]
+    pub unit: Unit,
+    /// Add up blocks in place of bytes, as --unit count
+    #[arg(long)]
+    pub count: bool,
+    /// What is live at one instant
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["from", "to"])]
+    pub at: Option<String>,
+    #[command(flatten)]
+    pub window: Window,
+}
+
+impl Measure {
+    /// The unit, however it was asked for.
+    pub const fn unit(&self) -> Unit {
+        if self.count { Unit::Count } else { self.unit }
+    }
+
+    /// The window, or the instant.
+    pub fn window(&self) -> Result<query::Window> {
+        let window = &self.window;
+        question::window(window.from.as_deref(), window.to.as_deref(), self.at.as_deref()).map_err(misuse)
+    }
+}
+
+/// Reads an enumeration by its names on the wire.
+pub fn wire<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, String> {
+    T::deserialize(text.into_deserializer()).map_err(|error: serde::de::value::Error| error.to_string())
+}
+
+/// Which blocks count, and which frames are shown. The names are pprof's.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Filters (RE is a regular expression)")]
+pub struct Filters {
+    /// Only blocks whose stack has a function, file or module that matches
+    #[arg(long, value_name = "RE")]
+    pub focus: Option<String>,
+    /// Only blocks whose stack has none that matches
+    #[arg(long, value_name = "RE")]
+    pub ignore: Option<String>,
+    /// Leave matching frames out of the stacks
+    #[arg(long, value_name = "RE")]
+    pub hide: Option<String>,
+    /// Leave only matching frames in the stacks
+    #[arg(long, value_name = "RE")]
+    pub show: Option<String>,
+    /// Leave out the frames above the outermost match, and blocks without a match
+    #[arg(long, value_name = "RE")]
+    pub show_from: Option<String>,
+    /// Only blocks whose allocating function is in a module that matches
+    #[arg(long, value_name = "RE")]
+    pub module: Option<String>,
+    /// Only blocks that this thread allocated
+    #[arg(long, value_name = "NAME|ID")]
+    pub thread: Option<String>,
+    /// Only blocks of at least this size
+    #[arg(long, value_name = "SIZE")]
+    pub min_size: Option<String>,
+    /// Only blocks of at most this size
+    #[arg(long, value_name = "SIZE")]
+    pub max_size: Option<String>,
+    /// Only blocks that lived at least this long
+    #[arg(long, value_name = "TIME")]
+    pub min_lifetime: Option<String>,
+    /// Only blocks that lived at most this long
+    #[arg(long, value_name = "TIME")]
+    pub max_lifetime: Option<String>,
+    /// Only blocks with this fate: leaked, temporary, freed
+    #[arg(long, value_name = "FATE")]
+    pub lifetime: Option<String>,
+}
+filter_texts!(Filters);

@@ -1,0 +1,39 @@
+//! `heaptrace dump`: every event, one JSON object a line.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::{export_error, interrupt, open, terminal};
+use crate::export::{Source, dump};
+
+/// Print every event in time order, one JSON object a line.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heaptrace dump memory-app-1.dat | head
+  heaptrace dump memory-app-1.dat | jq -c 'select(.kind == \"alloc\" and .size > 1000000)'
+  heaptrace dump --no-symbols memory-app-1.dat > events.jsonl")]
+pub struct DumpArgs {
+    /// Recordings: finished, running, cut off or damaged
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print stacks as lists of addresses, which is much faster
+    #[arg(long)]
+    no_symbols: bool,
+    /// Accepted for symmetry: the output is JSON in any case
+    #[arg(long, hide = true)]
+    json: bool,
+}
+
+/// Prints the events.
+pub fn run(args: &DumpArgs) -> Result<()> {
+    let mut out = terminal::stdout();
+    for file in &args.files {
+        let opened = open::open(file)?;
+        let source = Source { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
+        dump::write(source, dump::Options { symbols: !args.no_symbols }, &mut out).map_err(export_error)?;
+    }
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! `heaptrace export`: a recording in another tool's format.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::args::{Filters, Measure};
+use super::output::Output;
+use super::{export_error, interrupt, misuse, open};
+use crate::export::{self, Format, Scope, Source, folded};
+
+/// Write a recording in another tool's format.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heaptrace export --format pprof memory-app-1.dat -o app.pb.gz && go tool pprof -http : app.pb.gz
+  heaptrace export --format speedscope memory-app-1.dat -o app.speedscope.json
+  heaptrace export --format folded --metric leaked memory-app-1.dat -o - | flamegraph.pl > leaked.svg
+  heaptrace export --format json memory-app-1.dat -o everything.json.gz")]
+pub struct ExportArgs {
+    /// A recording: finished, running, cut off or damaged
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The format
+    #[arg(short, long, value_enum)]
+    format: Format,
+    /// Where it goes; - is standard output; a name that ends in .gz is compressed
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    #[command(flatten)]
+    measure: Measure,
+    #[command(flatten)]
+    filters: Filters,
+}
+
+/// Writes the export.
+pub fn run(args: &ExportArgs) -> Result<()> {
+    let scope = Scope { window: args.measure.window()?, filter: args.filters.filter().map_err(misuse)? };
+    let of = folded::Of { metric: args.measure.metric, unit: args.measure.unit() };
+    let opened = open::open(&args.file)?;
+    // pprof files are compressed by definition.
+    let mut out = match args.format {
+        Format::Pprof => Output::create(&args.output)?,
+        _ => Output::create_compressing(&args.output)?,
+    };
+    let source = Source { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
+    export::write(args.format, source, &scope, of, &mut out).map_err(export_error)?;
+    out.finish()
+}

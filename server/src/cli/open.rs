@@ -1,0 +1,81 @@
+//! Opens recordings for commands, with a progress bar while an index is built.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracehound_server::ingest::{OnProgress, OpenOptions, Progress, Recording};
+use tracehound_server::trace::Trace;
+
+use super::{interrupt, terminal, units};
+use crate::symbolize::{self, Symbolizer};
+
+/// An open recording.
+pub struct Opened {
+    /// Its index, as it was when it was opened.
+    pub trace: Arc<Trace>,
+    /// Its names.
+    pub symbols: Symbolizer,
+    /// Its path, as it was given.
+    pub path: String,
+}
+
+/// Opens a recording as it is now.
+pub fn open(path: &Path) -> Result<Opened> {
+    let bar = std::io::stderr().is_terminal().then(|| Arc::new(Bar::new(path)));
+    let progress = bar.clone().map(|bar| -> OnProgress { Arc::new(move |progress: &Progress| bar.show(progress)) });
+    let options = OpenOptions { cancel: interrupt::flag().clone(), progress, ..OpenOptions::default() };
+    let recording = Recording::open(path, options);
+    if let Some(bar) = bar {
+        bar.clear();
+    }
+    let trace = recording?.trace();
+    let symbols = symbolize::for_recording(&trace);
+    Ok(Opened { trace, symbols, path: path.to_string_lossy().into_owned() })
+}
+
+/// The bar; it appears once the work has taken a moment.
+struct Bar {
+    started: Instant,
+    name: String,
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+const PATIENCE: Duration = Duration::from_millis(300);
+
+impl Bar {
+    fn new(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        Self { started: Instant::now(), name: terminal::clean(&name).into_owned(), bar: Mutex::new(None) }
+    }
+
+    fn show(&self, progress: &Progress) {
+        if self.started.elapsed() < PATIENCE {
+            return;
+        }
+        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        let bar = bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(Some(progress.total_bytes), ProgressDrawTarget::stderr());
+            let looks = ProgressStyle::with_template("indexing {prefix} [{bar:30}] {percent:>3}%  {msg}");
+            bar.set_style(looks.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("█▌ "));
+            bar.set_prefix(self.name.clone());
+            bar
+        });
+        let rate = units::count(progress.events_per_second as u64);
+        let left = progress
+            .seconds_left
+            .map_or_else(String::new, |seconds| format!(", {} left", units::duration((seconds.max(1.0) * 1e9) as u64)));
+        bar.set_length(progress.total_bytes);
+        bar.set_position(progress.done_bytes);
+        bar.set_message(format!("{} events, {rate}/s{left}", units::count(progress.events)));
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = self.bar.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            bar.finish_and_clear();
+        }
+    }
+}

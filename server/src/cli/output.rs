@@ -1,0 +1,102 @@
+//! Where exports go: a file that appears when it is complete, or standard output.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, StdoutLock, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::terminal;
+
+/// An output being written.
+pub enum Output {
+    /// Standard output.
+    Stdout(BufWriter<StdoutLock<'static>>),
+    /// A file, under another name until it is complete.
+    File(BufWriter<File>, Names),
+    /// A file that is compressed on the way.
+    Gzip(Box<GzEncoder<BufWriter<File>>>, Names),
+}
+
+/// Names of a file being written.
+pub struct Names {
+    last: PathBuf,
+    temporary: PathBuf,
+    done: bool,
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        if !self.done {
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+impl Output {
+    /// Opens `path`; `-` is standard output.
+    pub fn create(path: &Path) -> Result<Self> {
+        Self::open(path, false)
+    }
+
+    /// As [`Self::create`], compressing what goes to a path that ends in `.gz`.
+    pub fn create_compressing(path: &Path) -> Result<Self> {
+        Self::open(path, path.extension().is_some_and(|extension| extension == "gz"))
+    }
+
+    fn open(path: &Path, gzip: bool) -> Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdout(terminal::stdout()));
+        }
+        let mut temporary = path.as_os_str().to_owned();
+        // Devices and pipes are written in place: they cannot be replaced.
+        let in_place = fs::metadata(path).is_ok_and(|meta| !meta.is_file());
+        if !in_place {
+            temporary.push(format!(".{}.part", std::process::id()));
+        }
+        let names = Names { last: path.to_owned(), temporary: temporary.into(), done: in_place };
+        let file = File::create(&names.temporary).with_context(|| format!("cannot write {}", path.display()))?;
+        let file = BufWriter::with_capacity(1 << 16, file);
+        Ok(if gzip {
+            Self::Gzip(Box::new(GzEncoder::new(file, Compression::fast())), names)
+        } else {
+            Self::File(file, names)
+        })
+    }
+
+    /// Writes what is buffered, and gives the file its name.
+    pub fn finish(self) -> Result<()> {
+        let (mut file, mut names) = match self {
+            Self::Stdout(mut out) => return Ok(out.flush()?),
+            Self::File(file, names) => (file, names),
+            Self::Gzip(encoder, names) => (encoder.finish()?, names),
+        };
+        let named = |names: &Names| format!("cannot write {}", names.last.display());
+        file.flush().with_context(|| named(&names))?;
+        if !names.done {
+            fs::rename(&names.temporary, &names.last).with_context(|| named(&names))?;
+            names.done = true;
+        }
+        Ok(())
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stdout(out) => out.write(bytes),
+            Self::File(out, _) => out.write(bytes),
+            Self::Gzip(out, _) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Stdout(out) => out.flush(),
+            Self::File(out, _) => out.flush(),
+            Self::Gzip(out, _) => out.flush(),
+        }
+    }
+}

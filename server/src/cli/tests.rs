@@ -1,0 +1,1 @@
+//! Goldens of what people see.

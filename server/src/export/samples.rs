@@ -1,0 +1,81 @@
+//! Backtraces with several values each: what profile formats are made of.
+
+use std::collections::HashMap;
+
+use tracehound_server::api::{Metric, Unit};
+use tracehound_server::query::node_sums::{self, Params};
+use tracehound_server::trace::symbols::{FunctionId, LocationId, SymbolFrame};
+
+use super::{Result, Scope, Source};
+
+/// Values of one allocating backtrace, in the order that was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// Call-tree node.
+    pub node: u32,
+    /// One value for each column.
+    pub values: Vec<i64>,
+}
+
+/// Sums every backtrace for several (metric, unit); backtraces with nothing but zeros are left out.
+///
+/// # Errors
+/// When the scope does not fit the recording, or cancelled.
+pub fn samples(source: Source<'_>, scope: &Scope, columns: &[(Metric, Unit)]) -> Result<Vec<Sample>> {
+    let mut by_node: HashMap<u32, Vec<i64>> = HashMap::new();
+    let mut done: Vec<Metric> = Vec::new();
+    for &(metric, _) in columns {
+        if done.contains(&metric) {
+            continue;
+        }
+        done.push(metric);
+        let params = Params { metric, window: scope.window.clone(), filter: scope.filter.clone() };
+        let sums = node_sums::run(source.trace, source.symbols, &params, source.cancel)?;
+        for sum in sums.nodes {
+            let values = by_node.entry(sum.node).or_insert_with(|| vec![0; columns.len()]);
+            for (value, _) in values.iter_mut().zip(columns).filter(|(_, (of, _))| *of == metric) {
+                *value = 0;
+            }
+            for (value, (of, unit)) in values.iter_mut().zip(columns) {
+                if *of == metric {
+                    *value += sum.sum.of(*unit);
+                }
+            }
+        }
+    }
+    let mut samples: Vec<_> = by_node.into_iter().map(|(node, values)| Sample { node, values }).collect();
+    samples.retain(|sample| sample.values.iter().any(|&value| value != 0));
+    samples.sort_unstable_by_key(|sample| sample.node);
+    Ok(samples)
+}
+
+/// Makes all names ready at once, which is much faster than one by one.
+///
+/// # Errors
+/// When cancelled.
+pub fn resolve_all(source: Source<'_>) -> Result<()> {
+    let all: Vec<LocationId> = (0..source.trace.location_count()).collect();
+    source.symbols.resolve(source.trace, &all, source.cancel)?;
+    Ok(())
+}
+
+/// Frames of a backtrace, leaf first, with inlined ones.
+pub fn frames(source: Source<'_>, node: u32, out: &mut Vec<SymbolFrame>) {
+    out.clear();
+    for node in source.trace.stack(node) {
+        if let Some(location) = source.trace.node_location(node) {
+            source.symbols.frames(source.trace, location, out);
+        }
+    }
+}
+
+/// Name of a function as formats without modules show it: unknown code says where it is.
+pub fn display_name(source: Source<'_>, function: FunctionId) -> String {
+    let function = source.symbols.function(function);
+    let module = || source.trace.modules().get(function.module? as usize).map(|module| module.name());
+    match (&function.name, module()) {
+        (Some(name), _) => name.to_string(),
+        (None, Some(module)) => format!("{} in {module}", function.fallback),
+        (None, None) => function.fallback.to_string(),
+    }
+}

@@ -1,0 +1,103 @@
+//! `diff`: two instants of a recording, or two recordings, by backtrace.
+
+use axum::response::Response;
+use tracehound_server::api::Unit;
+use tracehound_server::api::diff::Diff;
+use tracehound_server::query::diff::{self, Params, Side};
+use tracehound_server::query::{TimeExpr, Window};
+use tracehound_server::trace::Trace;
+
+use super::shared::Filters;
+use super::{Problems, RecordingId};
+use crate::http::answer::{Asked, Result};
+use crate::http::params::{Within, parameters};
+use crate::http::problem::Problem;
+use crate::question;
+
+parameters! {
+    /// The two sides.
+    Sides {
+        /// The first instant [default: start].
+        from: Option<String> = None,
+        /// The second instant [default: end].
+        to: Option<String> = None,
+        /// Id of another recording, which is then the second side.
+        other: Option<String> = None,
+        /// The instant of this recording, with `other` [default: end].
+        at: Option<String> = None,
+        /// The instant of the other one [default: end].
+        other_at: Option<String> = None,
+        /// What the order is about.
+        #[param(inline, value_type = Option<Unit>)]
+        unit: Unit = Unit::Bytes,
+        /// Rows at most.
+        #[param(value_type = Option<u32>, minimum = 1, maximum = 10000)]
+        limit: Within<1, 10_000> = Within(200),
+        /// Rows to skip.
+        #[param(value_type = Option<u64>)]
+        offset: Within<0, { u32::MAX as u64 }> = Within(0),
+    }
+}
+
+/// What changed: live blocks on both sides, largest change first.
+#[utoipa::path(
+    get,
+    path = "/api/v1/recordings/{id}/diff",
+    tag = "functions",
+    params(RecordingId, Sides, Filters),
+    responses((status = 200, body = Diff), Problems)
+)]
+pub async fn diff(asked: Asked) -> Result<Response> {
+    let (sides, _): (Sides, Filters) = asked.query()?;
+    for (name, wrong) in [
+        ("from", sides.other.is_some() && sides.from.is_some()),
+        ("to", sides.other.is_some() && sides.to.is_some()),
+        ("at", sides.other.is_none() && sides.at.is_some()),
+        ("other_at", sides.other.is_none() && sides.other_at.is_some()),
+    ] {
+        if wrong {
+            return Err(Problem::parameter(
+                name,
+                "two instants of a recording are from and to; with other they are at and other_at",
+            ));
+        }
+    }
+    let other = match &sides.other {
+        Some(id) => Some(asked.other(id)?.ready().await?),
+        None => None,
+    };
+    let revision = other.as_ref().map_or(0, |other| other.revision);
+    asked
+        .answer_with(revision, move |ask, (sides, filters): (Sides, Filters)| {
+            let instant = |name: &str, text: &Option<String>, default| {
+                let at = text.as_deref().map(|text| question::parse(name, text)).transpose()?;
+                Ok::<_, Problem>(Window { at: Some(at.unwrap_or(default)), ..Window::default() })
+            };
+            let params = Params {
+                unit: sides.unit,
+                filter: filters.filter()?,
+                offset: sides.offset.0 as usize,
+                limit: Some(sides.limit.0 as usize),
+                ..Params::default()
+            };
+            let words = |text: &Option<String>, default: &str| text.clone().unwrap_or_else(|| default.to_owned());
+            let here = |window, label| Side { trace: ask.trace, symbols: ask.symbols, window, label };
+            let Some(other) = &other else {
+                let before = instant("from", &sides.from, TimeExpr::Start)?;
+                let after = instant("to", &sides.to, TimeExpr::End)?;
+                let labels = (words(&sides.from, "start"), words(&sides.to, "end"));
+                return Ok(diff::run(here(&before, &labels.0), here(&after, &labels.1), &params, ask.cancel)?);
+            };
+            let (trace, symbols) = other.parts()?;
+            let before = instant("at", &sides.at, TimeExpr::End)?;
+            let after = instant("other_at", &sides.other_at, TimeExpr::End)?;
+            let label = |trace: &Trace, at| {
+                let name = trace.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+                format!("{name} at {at}")
+            };
+            let labels = (label(ask.trace, words(&sides.at, "end")), label(trace, words(&sides.other_at, "end")));
+            let there = Side { trace, symbols, window: &after, label: &labels.1 };
+            Ok(diff::run(here(&before, &labels.0), there, &params, ask.cancel)?)
+        })
+        .await
+}

@@ -1,0 +1,68 @@
+//! `flamegraph`: a pruned tree of functions; zooming asks again from a row.
+
+use axum::response::Response;
+use tracehound_server::api::flamegraph::Flamegraph;
+use tracehound_server::query::flamegraph::{self, Params};
+
+use super::shared::{Filters, Measure, Window, window};
+use super::{Problems, RecordingId};
+use crate::http::answer::{Asked, Result};
+use crate::http::params::{FromText, Within, parameters};
+
+/// A width in pixels.
+#[derive(Debug, Clone, Copy)]
+pub struct Pixels(f64);
+
+impl FromText for Pixels {
+    fn from_text(text: &str) -> std::result::Result<Self, String> {
+        let value = text.parse().ok().filter(|value| (0.1..=1000.0).contains(value));
+        value.map(Self).ok_or_else(|| "a number from 0.1 to 1000".into())
+    }
+}
+
+parameters! {
+    /// Which part of the tree, how fine.
+    Drawing {
+        /// Allocating functions at the root, callers below them.
+        inverted: bool = false,
+        /// From this row down: an `id` of an earlier answer to the same question.
+        #[param(value_type = Option<u64>)]
+        root: Option<Within<0, { u64::MAX }>> = None,
+        /// Pixels that the root takes.
+        #[param(value_type = Option<u32>, minimum = 100, maximum = 10000)]
+        width: Within<100, 10_000> = Within(1400),
+        /// Narrower rows are folded into one that says so.
+        #[param(value_type = Option<f64>)]
+        min_px: Pixels = Pixels(1.0),
+        /// Rows at most.
+        #[param(value_type = Option<u32>, minimum = 10, maximum = 20000)]
+        max_nodes: Within<10, 20_000> = Within(2000),
+    }
+}
+
+/// A flame graph, folded to what can be seen.
+#[utoipa::path(
+    get,
+    path = "/api/v1/recordings/{id}/flamegraph",
+    tag = "functions",
+    params(RecordingId, Measure, Window, Filters, Drawing),
+    responses((status = 200, body = Flamegraph), Problems)
+)]
+pub async fn flamegraph(asked: Asked) -> Result<Response> {
+    asked
+        .answer(|ask, (measure, times, filters, drawing): (Measure, Window, Filters, Drawing)| {
+            let params = Params {
+                metric: measure.metric,
+                unit: measure.unit,
+                window: window(&times, &measure)?,
+                filter: filters.filter()?,
+                root: drawing.root.map(|root| root.0),
+                width: drawing.width.0 as u32,
+                min_px: drawing.min_px.0,
+                max_nodes: drawing.max_nodes.0 as usize,
+                inverted: drawing.inverted,
+            };
+            Ok(flamegraph::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+        })
+        .await
+}

@@ -1,0 +1,54 @@
+//! `timeline`: curves over a window.
+
+use axum::response::Response;
+use tracehound_server::api::timeline::{SeriesName, Timeline};
+use tracehound_server::query::timeline::{self, Params};
+
+use super::shared::{Filters, Window, wire};
+use super::{Problems, RecordingId};
+use crate::http::answer::{Asked, Result};
+use crate::http::params::{FromText, Within, parameters};
+
+/// Curves, separated by commas.
+#[derive(Debug, Clone)]
+pub struct Names(Vec<SeriesName>);
+
+impl FromText for Names {
+    fn from_text(text: &str) -> std::result::Result<Self, String> {
+        text.split(',').map(|name| wire(name.trim())).collect::<std::result::Result<_, _>>().map(Self)
+    }
+}
+
+parameters! {
+    /// Which curves, how fine.
+    Curves {
+        /// Curves, separated by commas.
+        #[param(value_type = Option<String>, example = "live_bytes,alloc_rate,rss")]
+        series: Names = Names(vec![SeriesName::LiveBytes, SeriesName::AllocRate, SeriesName::Rss]),
+        /// Columns of time.
+        #[param(value_type = Option<u32>, minimum = 1, maximum = 4000)]
+        points: Within<1, 4000> = Within(600),
+    }
+}
+
+/// Live bytes, rates, resident memory over time; smallest, largest and last value of each column.
+#[utoipa::path(
+    get,
+    path = "/api/v1/recordings/{id}/timeline",
+    tag = "time",
+    params(RecordingId, Curves, Window, Filters),
+    responses((status = 200, body = Timeline), Problems)
+)]
+pub async fn timeline(asked: Asked) -> Result<Response> {
+    asked
+        .answer(|ask, (curves, window, filters): (Curves, Window, Filters)| {
+            let params = Params {
+                series: curves.series.0,
+                window: window.window()?,
+                filter: filters.filter()?,
+                points: curves.points.0 as usize,
+            };
+            Ok(timeline::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+        })
+        .await
+}
