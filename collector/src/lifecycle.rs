@@ -12,6 +12,7 @@ use tracehound_format::options::Options;
 use tracehound_format::record::Kind;
 
 use crate::background::file::RecordingFile;
+use crate::background::live_blocks::LiveBlock;
 use crate::background::output::{self, Output};
 use crate::background::writer::{Facts, Writer};
 use crate::hot::unwind::{self, Caller};
@@ -38,11 +39,15 @@ enum WriterState {
 }
 
 static WRITER: Lock<WriterState> = Lock::new(WriterState::None);
-/// 0, or 1 + the reason for which the writer shall finish.
-static FINISH: AtomicU32 = AtomicU32::new(0);
-/// Counts what the writer has finished or resumed.
-static FINISHED: AtomicU32 = AtomicU32::new(0);
-static LAST_RESUMABLE: AtomicBool = AtomicBool::new(false);
+/// What the writer shall do next, besides writing.
+static COMMAND: AtomicU32 = AtomicU32::new(NO_COMMAND);
+/// Counts the commands that the writer has carried out.
+static CARRIED_OUT: AtomicU32 = AtomicU32::new(0);
+
+const NO_COMMAND: u32 = 0;
+const FINISH_EXIT: u32 = 1;
+const FINISH_EXEC: u32 = 2;
+const RESUME: u32 = 3;
 /// 1 once the writer's thread has left the program's descriptor table, or cannot.
 static WRITER_APART: AtomicU32 = AtomicU32::new(0);
 
@@ -50,9 +55,9 @@ static WRITER_APART: AtomicU32 = AtomicU32::new(0);
 /// pass, and one line on stderr says why. Only memory and files: needs nothing of libc that constructors set up.
 ///
 /// `given` are the options as the user wrote them, `NAME=value`, those that differ from their defaults.
-pub fn start(options: Options, given: Vec<String>, forked_from: Option<[u8; 16]>) {
+pub fn start(options: Options, given: Vec<String>, heritage: Option<&Heritage>) {
     log::init(options.log);
-    match prepare(options, given, forked_from) {
+    match prepare(options, given, heritage) {
         Ok(recording) => gate::set(if recording { gate::RECORDING } else { gate::PASS }),
         Err(text) => {
             log::error(&format!("{text}; the program runs unrecorded"));
@@ -61,7 +66,8 @@ pub fn start(options: Options, given: Vec<String>, forked_from: Option<[u8; 16]>
     }
 }
 
-fn prepare(options: Options, given: Vec<String>, forked_from: Option<[u8; 16]>) -> Result<bool, String> {
+fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) -> Result<bool, String> {
+    let forked_from = heritage.map(|heritage| heritage.recording_id);
     let signals = sys::SignalsBlocked::new();
     unwind::init();
     let source = clock::init();
@@ -103,15 +109,21 @@ fn prepare(options: Options, given: Vec<String>, forked_from: Option<[u8; 16]>) 
             return Err(format!("no memory for chunks: {error}"));
         }
     };
-    let Some(mut tree) = CallTree::create(max_nodes) else {
-        discard(&output);
-        return Err("no memory for the call tree".into());
+    let tree = match heritage {
+        Some(heritage) => heritage.tree,
+        None => match CallTree::create(max_nodes) {
+            Some(mut tree) => {
+                tree.set_mirror(mirror);
+                Box::leak(Box::new(tree))
+            }
+            None => {
+                discard(&output);
+                return Err("no memory for the call tree".into());
+            }
+        },
     };
     // SAFETY: the chunks lie at this address, zeroed and mapped for ever; the header is theirs.
     let pool = unsafe { Pool::new(side.first_chunk(), side.header(), side.is_shared(), side.chunks()) };
-    if side.is_shared() {
-        tree.set_mirror(mirror);
-    }
     let facts = Facts {
         process: process_record(given, pid, executable, &sample, forked_from),
         source: clock_source(source),
@@ -129,7 +141,7 @@ fn prepare(options: Options, given: Vec<String>, forked_from: Option<[u8; 16]>) 
         forked_from,
         started_tick: sample.ticks,
         started_unix_ns: sample.realtime_ns,
-        tree: Box::leak(Box::new(tree)),
+        tree,
         pool,
         threads: Threads::default(),
         side,
@@ -145,7 +157,6 @@ fn prepare(options: Options, given: Vec<String>, forked_from: Option<[u8; 16]>) 
         main_gone: AtomicBool::new(false),
         retired: Retired::default(),
         drive,
-        destroy_unwinder: attach::destroy_unwinder,
         unwinder_figures: attach::unwinder_figures,
     });
     if let Some(text) = remark {
@@ -294,7 +305,7 @@ extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
             let Some(writer) = running(&mut state, session) else { return true };
             serve(writer);
             rest = writer.rest_ns();
-            writer.has_ended() && !LAST_RESUMABLE.load(Ordering::Acquire)
+            writer.has_ended_for_good()
         });
         if ended || (session.main_gone.load(Ordering::Acquire) && alone()) {
             break;
@@ -311,7 +322,7 @@ fn guarded<T: Default + From<bool>>(session: &'static Session, work: impl FnOnce
         gate::change(gate::RECORDING, gate::PASS);
         session.writer_alive.store(false, Ordering::Release);
         log::error("the writer failed; recording stops here, the program goes on");
-        FINISHED.fetch_add(1, Ordering::SeqCst);
+        CARRIED_OUT.fetch_add(1, Ordering::SeqCst);
         T::from(true)
     })
 }
@@ -342,19 +353,43 @@ fn failed(path: &std::ffi::CStr, error: Errno) {
     log::error(&format!("{}: {error}; the program runs unrecorded", path.to_string_lossy()));
 }
 
-/// What is wanted of the writer: to finish, or a round.
+/// What is wanted of the writer: a command, or a round.
 fn serve(writer: &mut Writer) {
-    match FINISH.swap(0, Ordering::AcqRel) {
-        0 => writer.round(),
-        reason => {
-            writer.finish(match reason - 1 {
-                1 => EndReason::Exec,
-                2 => EndReason::Stopped,
-                _ => EndReason::Exit,
-            });
-            FINISHED.fetch_add(1, Ordering::SeqCst);
-            sys::futex_wake(&FINISHED, i32::MAX);
+    match COMMAND.swap(NO_COMMAND, Ordering::AcqRel) {
+        NO_COMMAND => return writer.round(),
+        FINISH_EXIT => writer.finish(EndReason::Exit),
+        FINISH_EXEC => writer.finish(EndReason::Exec),
+        _ => writer.resume(),
+    }
+    CARRIED_OUT.fetch_add(1, Ordering::SeqCst);
+    sys::futex_wake(&CARRIED_OUT, i32::MAX);
+}
+
+/// Has the writer carry out a command, and waits for it.
+fn command(session: &'static Session, command: u32) {
+    let before = CARRIED_OUT.load(Ordering::SeqCst);
+    COMMAND.store(command, Ordering::SeqCst);
+    loop {
+        if !session.writer_alive.load(Ordering::Acquire) {
+            drive(session);
+            // Without a writer there is nothing to finish: recording never began, or it failed.
+            COMMAND.store(NO_COMMAND, Ordering::SeqCst);
+            return;
         }
+        session.pool.ring();
+        sys::futex_wait(&CARRIED_OUT, before, 50_000_000);
+        if CARRIED_OUT.load(Ordering::SeqCst) != before {
+            return;
+        }
+        check_writer(session);
+    }
+}
+
+/// Notices when the writer's thread is gone.
+fn check_writer(session: &Session) {
+    let writer = session.writer_thread.load(Ordering::Relaxed);
+    if writer != 0 && !sys::thread_exists(session.pid, writer) {
+        session.writer_alive.store(false, Ordering::Release);
     }
 }
 
@@ -442,28 +477,7 @@ pub fn finish(reason: Finish) -> bool {
     let _internal = Internal::enter();
     let was = gate::state();
     freeze(session);
-    LAST_RESUMABLE.store(reason == Finish::Exec, Ordering::Release);
-    let before = FINISHED.load(Ordering::SeqCst);
-    FINISH.store(1 + reason as u32, Ordering::SeqCst);
-    loop {
-        if !session.writer_alive.load(Ordering::Acquire) {
-            drive(session);
-            if FINISHED.load(Ordering::SeqCst) == before {
-                // There is no writer: nothing was ever recorded, or it failed.
-                FINISH.store(0, Ordering::SeqCst);
-            }
-            break;
-        }
-        session.pool.ring();
-        sys::futex_wait(&FINISHED, before, 50_000_000);
-        if FINISHED.load(Ordering::SeqCst) != before {
-            break;
-        }
-        let writer = session.writer_thread.load(Ordering::Relaxed);
-        if writer != 0 && !sys::thread_exists(session.pid, writer) {
-            session.writer_alive.store(false, Ordering::Release);
-        }
-    }
+    command(session, if reason == Finish::Exec { FINISH_EXEC } else { FINISH_EXIT });
     if was == gate::PASS {
         gate::set(gate::PASS);
     }
@@ -474,29 +488,76 @@ pub fn finish(reason: Finish) -> bool {
 pub fn resume() {
     let Some(session) = session::current() else { return };
     let _internal = Internal::enter();
-    if let WriterState::Running(writer) = &mut *WRITER.lock() {
-        writer.resume();
-    }
-    LAST_RESUMABLE.store(false, Ordering::Release);
+    command(session, RESUME);
     gate::slot().exempt.set(0);
     gate::change(gate::FROZEN, gate::RECORDING);
     session.pool.ring();
 }
 
-/// In a forked child: forgets the parent's recording. Gives the parent's recording id.
-pub fn forget_in_child() -> Option<[u8; 16]> {
+/// What a followed child takes over from its parent.
+pub struct Heritage {
+    /// The parent's recording.
+    pub recording_id: [u8; 16],
+    /// The call tree: the child's copy of it goes on with the same ids.
+    tree: &'static CallTree,
+    /// The blocks that were alive at the fork.
+    blocks: Vec<LiveBlock>,
+}
+
+static FORK_HELD: AtomicBool = AtomicBool::new(false);
+
+/// Before a fork whose child will be followed: everything is in the file, the writer and all other threads stand still,
+/// so that the child finds a consistent picture of its heritage.
+pub fn before_followed_fork() {
+    let Some(session) = session::current() else { return };
+    if session.pid != sys::process_id() || gate::state() != gate::RECORDING || gate::is_internal() {
+        return;
+    }
+    let _internal = Internal::enter();
+    session.close_leftovers();
+    freeze(session);
+    flush();
+    WRITER.hold();
+    FORK_HELD.store(true, Ordering::SeqCst);
+}
+
+/// In the parent, after such a fork.
+pub fn after_followed_fork() {
+    if FORK_HELD.swap(false, Ordering::SeqCst) {
+        // SAFETY: held by this thread since `before_followed_fork`.
+        unsafe { WRITER.release() };
+        gate::slot().exempt.set(0);
+        gate::change(gate::FROZEN, gate::RECORDING);
+    }
+}
+
+/// In a forked child: forgets the parent's recording. Gives what there is to take over.
+pub fn forget_in_child() -> Option<Heritage> {
     let slot = gate::slot();
     gate::set(gate::PASS);
     slot.context.set(core::ptr::null_mut());
-    slot.internal.set(0);
     slot.exempt.set(0);
     slot.thread.set(0);
     let session = session::current()?;
+    let mut blocks = Vec::new();
+    if FORK_HELD.swap(false, Ordering::SeqCst) {
+        // SAFETY: held by this thread since `before_followed_fork`; the parent's other threads do not exist here.
+        if let WriterState::Running(writer) = unsafe { WRITER.held() } {
+            blocks = writer.live_blocks();
+        }
+    }
     // SAFETY: the child of a fork has one thread, this one.
     unsafe { WRITER.abandon(WriterState::None) };
-    FINISH.store(0, Ordering::SeqCst);
+    COMMAND.store(NO_COMMAND, Ordering::SeqCst);
     session::forget();
-    Some(session.recording_id)
+    Some(Heritage { recording_id: session.recording_id, tree: session.tree, blocks })
+}
+
+/// Records what a followed child has inherited, on its only thread.
+pub fn record_heritage(heritage: &Heritage) {
+    for block in &heritage.blocks {
+        record::inherited(block.address, block.size, block.node);
+    }
 }
 
 /// Starts recording again after [`stop`] or `TRACEHOUND_START=off`; at once.

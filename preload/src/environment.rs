@@ -1,6 +1,11 @@
 //! The environment as the process got it: our options in it, and our entry in `LD_PRELOAD`.
 
-use core::ffi::{CStr, c_char};
+use core::ffi::{CStr, c_char, c_void};
+use std::ffi::CString;
+
+use tracehound_collector::shared::lock::Lock;
+use tracehound_collector::shared::sys;
+use tracehound_format::options::NAMES;
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
@@ -93,4 +98,117 @@ fn without_us(value: &[u8]) -> Option<Vec<u8>> {
     let kept: Vec<&[u8]> = value.split(separator).filter(|path| !path.is_empty() && !is_ours(path)).collect();
     let all = value.split(separator).filter(|path| !path.is_empty()).count();
     (kept.len() != all).then(|| kept.join(&b':'))
+}
+
+/// This library's path and our variables, as they were at the start: what a followed program needs.
+struct Own {
+    path: Vec<u8>,
+    variables: Vec<CString>,
+}
+
+static OWN: Lock<Option<Own>> = Lock::new(None);
+
+/// Environments made for vfork children, which share our memory until they have become another program; with the time at
+/// which they were made.
+static LENT: Lock<Vec<(u64, Environment)>> = Lock::new(Vec::new());
+const LENT_NS: u64 = 10_000_000_000;
+
+/// Remembers what a followed program needs. The working directory must still be the one at the start.
+pub fn remember() {
+    let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    let here = remember as *const () as *const c_void;
+    // SAFETY: an address of this library, and a place for the answer, which names it by a terminated string.
+    let path = unsafe {
+        if libc::dladdr(here, info.as_mut_ptr()) == 0 || info.assume_init_ref().dli_fname.is_null() {
+            return;
+        }
+        CStr::from_ptr(info.assume_init_ref().dli_fname).to_bytes()
+    };
+    let mut absolute = Vec::new();
+    if path.contains(&b'/') && path.first() != Some(&b'/') {
+        absolute = sys::working_directory().unwrap_or_default();
+        absolute.push(b'/');
+    }
+    absolute.extend_from_slice(path);
+    let variables = NAMES.iter().filter_map(|name| {
+        let value = get(name)?;
+        CString::new([name.as_bytes(), b"=", value].concat()).ok()
+    });
+    *OWN.lock() = Some(Own { path: absolute, variables: variables.collect() });
+}
+
+/// An environment for exec: the list, and the strings in it that are ours.
+pub struct Environment {
+    list: Vec<*const c_char>,
+    _strings: Vec<CString>,
+}
+
+// SAFETY: the pointers lead to the strings beside them and to the program's own.
+unsafe impl Send for Environment {}
+
+impl Environment {
+    /// The list, ended by a null pointer.
+    pub fn list(&self) -> *const *const c_char {
+        self.list.as_ptr()
+    }
+
+    /// Keeps it for a vfork child that is about to exec.
+    pub fn lend(self) -> *const *const c_char {
+        let list = self.list();
+        let now = sys::clock(libc::CLOCK_MONOTONIC);
+        let mut lent = LENT.lock();
+        lent.retain(|(since, _)| now.saturating_sub(*since) < LENT_NS);
+        lent.push((now, self));
+        list
+    }
+}
+
+/// `given` with what a followed program needs; `None` when it is all there.
+///
+/// # Safety
+/// `given` must be null or a list of terminated strings that ends with a null pointer.
+pub unsafe fn with_us(given: *const *const c_char) -> Option<Environment> {
+    let own = OWN.lock();
+    let own = own.as_ref()?;
+    let (mut list, mut strings) = (Vec::new(), Vec::new());
+    let (mut missing, mut has_preload) = (own.variables.iter().map(Some).collect::<Vec<_>>(), false);
+    let mut changed = false;
+    let mut at = given;
+    // SAFETY: see above.
+    unsafe {
+        while !at.is_null() && !(*at).is_null() {
+            let entry = CStr::from_ptr(*at).to_bytes();
+            if let Some(value) = entry.strip_prefix(PRELOAD) {
+                has_preload = true;
+                if without_us(value).is_none() {
+                    let separator: &[u8] = if value.is_empty() { b"" } else { b":" };
+                    strings.extend(CString::new([PRELOAD, &own.path, separator, value].concat()));
+                    list.push(strings.last()?.as_ptr());
+                    changed = true;
+                    at = at.add(1);
+                    continue;
+                }
+            }
+            for place in &mut missing {
+                let name = place.map(|text| text.to_bytes().split_inclusive(|&byte| byte == b'=').next());
+                if name.flatten().is_some_and(|name| entry.starts_with(name)) {
+                    *place = None;
+                }
+            }
+            list.push(*at);
+            at = at.add(1);
+        }
+    }
+    if !has_preload {
+        strings.extend(CString::new([PRELOAD, &own.path[..]].concat()));
+        list.push(strings.last()?.as_ptr());
+        changed = true;
+    }
+    for text in missing.into_iter().flatten() {
+        strings.push(text.clone());
+        list.push(strings.last()?.as_ptr());
+        changed = true;
+    }
+    list.push(core::ptr::null());
+    changed.then_some(Environment { list, _strings: strings })
 }

@@ -1,10 +1,12 @@
 //! exec: the recording of this image is finished before; should exec fail, it goes on.
 
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 use tracehound_collector::lifecycle::{self, Finish};
+use tracehound_collector::shared::gate::Internal;
 use tracehound_collector::shared::sys;
 
+use crate::environment;
 use crate::next;
 use crate::start;
 
@@ -15,12 +17,32 @@ unsafe extern "C" {
     static environ: List;
 }
 
-/// Finishes the recording, unless this is a vfork child that shares the memory of a parent which goes on; runs `exec`;
-/// and resumes.
-fn around(may_succeed: bool, exec: impl FnOnce() -> c_int) -> c_int {
+/// Runs `exec` with the environment that the new program is to have. Before, the recording is finished, unless this is a
+/// vfork child that shares the memory of a parent which goes on; should exec fail, it goes on.
+unsafe fn around(may_succeed: bool, environment: List, exec: impl FnOnce(List) -> c_int) -> c_int {
     start::ensure();
-    let finished = may_succeed && start::recorded_pid() == sys::process_id() && lifecycle::finish(Finish::Exec);
-    let result = exec();
+    if !may_succeed {
+        return exec(environment);
+    }
+    let recorded = start::recorded_pid();
+    let is_recorded = recorded == sys::process_id();
+    let finished = is_recorded && lifecycle::finish(Finish::Exec);
+    let own = {
+        let _internal = Internal::enter();
+        // SAFETY: the program's list.
+        if start::follows_children() { unsafe { environment::with_us(environment) } } else { None }
+    };
+    let result = match own {
+        None => exec(environment),
+        // Another process with our memory: what it uses must outlive its exec.
+        Some(own) if recorded != 0 && !is_recorded => exec(own.lend()),
+        Some(own) => {
+            let result = exec(own.list());
+            let _internal = Internal::enter();
+            drop(own);
+            result
+        }
+    };
     if finished {
         let errno = start::errno();
         lifecycle::resume();
@@ -68,7 +90,9 @@ unsafe fn reachable(file: Text, search: bool) -> bool {
 pub unsafe extern "C-unwind" fn execve(path: Text, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(reachable(path, false), || next::execve().map_or(-1, |function| function(path, arguments, environment)))
+        around(reachable(path, false), environment, |environment| {
+            next::execve().map_or(-1, |function| function(path, arguments, environment))
+        })
     }
 }
 
@@ -91,7 +115,9 @@ pub unsafe extern "C-unwind" fn execvp(file: Text, arguments: List) -> c_int {
 pub unsafe extern "C-unwind" fn execvpe(file: Text, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(reachable(file, true), || next::execvpe().map_or(-1, |function| function(file, arguments, environment)))
+        around(reachable(file, true), environment, |environment| {
+            next::execvpe().map_or(-1, |function| function(file, arguments, environment))
+        })
     }
 }
 
@@ -99,7 +125,11 @@ pub unsafe extern "C-unwind" fn execvpe(file: Text, arguments: List, environment
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
-    unsafe { around(true, || next::fexecve().map_or(-1, |function| function(fd, arguments, environment))) }
+    unsafe {
+        around(true, environment, |environment| {
+            next::fexecve().map_or(-1, |function| function(fd, arguments, environment))
+        })
+    }
 }
 
 /// `execveat(2)`.
@@ -113,8 +143,64 @@ pub unsafe extern "C-unwind" fn execveat(
 ) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(true, || next::execveat().map_or(-1, |function| function(dir, path, arguments, environment, flags)))
+        around(true, environment, |environment| {
+            next::execveat().map_or(-1, |function| function(dir, path, arguments, environment, flags))
+        })
     }
+}
+
+/// `posix_spawn(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_spawn(
+    pid: *mut libc::pid_t,
+    path: Text,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: List,
+    environment: List,
+) -> c_int {
+    // SAFETY: the program's arguments.
+    unsafe {
+        spawn(environment, |environment| {
+            let function = next::posix_spawn();
+            function.map_or(libc::ENOSYS, |function| function(pid, path, actions, attributes, arguments, environment))
+        })
+    }
+}
+
+/// `posix_spawnp(3)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn posix_spawnp(
+    pid: *mut libc::pid_t,
+    file: Text,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: List,
+    environment: List,
+) -> c_int {
+    // SAFETY: the program's arguments.
+    unsafe {
+        spawn(environment, |environment| {
+            let function = next::posix_spawnp();
+            function.map_or(libc::ENOSYS, |function| function(pid, file, actions, attributes, arguments, environment))
+        })
+    }
+}
+
+/// Makes a process with the environment that it is to have. When the call returns the process has its own memory.
+unsafe fn spawn(environment: List, call: impl FnOnce(List) -> c_int) -> c_int {
+    start::ensure();
+    if !start::follows_children() {
+        return call(environment);
+    }
+    let internal = Internal::enter();
+    // SAFETY: the program's list.
+    let own = unsafe { environment::with_us(environment) };
+    drop(internal);
+    let result = call(own.as_ref().map_or(environment, environment::Environment::list));
+    let _internal = Internal::enter();
+    drop(own);
+    result
 }
 
 // The list forms take their arguments on the stack: C variadics cannot be defined in stable Rust, so each hook turns

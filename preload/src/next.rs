@@ -57,7 +57,10 @@ functions! {
     execvpe: c"execvpe", fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
     fexecve: c"fexecve", fn(c_int, *const *const c_char, *const *const c_char) -> c_int;
     execveat: c"execveat", fn(c_int, *const c_char, *const *const c_char, *const *const c_char, c_int) -> c_int;
-    exit_now: c"_exit", fn(c_int) -> ();
+    posix_spawn: c"posix_spawn",
+        fn(*mut c_int, *const c_char, *const c_void, *const c_void, *const *const c_char, *const *const c_char) -> c_int;
+    posix_spawnp: c"posix_spawnp",
+        fn(*mut c_int, *const c_char, *const c_void, *const c_void, *const *const c_char, *const *const c_char) -> c_int;
     pthread_setname_np: c"pthread_setname_np", fn(libc::pthread_t, *const c_char) -> c_int;
     prctl: c"prctl", fn(c_int, usize, usize, usize, usize) -> c_int;
     dlopen: c"dlopen", fn(*const c_char, c_int) -> Ptr;

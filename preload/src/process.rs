@@ -31,8 +31,8 @@ pub fn register() {
     unsafe {
         __cxa_atexit(at_exit, core::ptr::null_mut(), core::ptr::null_mut());
         __cxa_at_quick_exit(at_exit, core::ptr::null_mut());
-        // The prefixed jemalloc is up by now and has registered its handlers: in the child they run before ours.
-        __register_atfork(None, None, Some(in_child), core::ptr::null_mut());
+        // The prefixed jemalloc is up by now and has registered its handlers: it stops after us and goes on before us.
+        __register_atfork(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut());
     }
 }
 
@@ -40,17 +40,31 @@ unsafe extern "C" fn at_exit(_: *mut c_void) {
     start::finish();
 }
 
+unsafe extern "C" fn before_fork() {
+    if start::follows_children() {
+        let errno = start::errno();
+        lifecycle::before_followed_fork();
+        start::set_errno(errno);
+    }
+}
+
+unsafe extern "C" fn in_parent() {
+    lifecycle::after_followed_fork();
+}
+
 unsafe extern "C" fn in_child() {
     let errno = start::errno();
-    let parent = lifecycle::forget_in_child();
-    if start::follows_children() && parent.is_some() {
+    let heritage = lifecycle::forget_in_child();
+    gate::slot().internal.set(0);
+    if let Some(heritage) = heritage.filter(|_| start::follows_children()) {
         {
             let _internal = Internal::enter();
-            start::begin(parent);
+            start::begin(Some(&heritage));
             lifecycle::start_writer();
         }
         gate::slot().armed.set(0);
         start::arm();
+        lifecycle::record_heritage(&heritage);
     }
     start::set_errno(errno);
 }

@@ -9,7 +9,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use tracehound_collector::lifecycle::{self, Finish};
+use tracehound_collector::lifecycle::{self, Finish, Heritage};
 use tracehound_collector::shared::gate::{self, Internal};
 use tracehound_collector::shared::{log, session, sys};
 use tracehound_format::options::{self, Options};
@@ -75,7 +75,7 @@ pub fn ensure() -> bool {
 }
 
 /// Reads the options and starts recording.
-pub fn begin(forked_from: Option<[u8; 16]>) {
+pub fn begin(heritage: Option<&Heritage>) {
     match Options::parse(environment::get) {
         Ok(options) => {
             CHILDREN.store(u32::from(options.children), Ordering::Relaxed);
@@ -84,7 +84,7 @@ pub fn begin(forked_from: Option<[u8; 16]>) {
             }
             let signal = options.toggle_signal;
             let given = given();
-            lifecycle::start(options, given, forked_from);
+            lifecycle::start(options, given, heritage);
             if let Some(signal) = signal {
                 api::install_toggle(signal);
             }
@@ -122,7 +122,9 @@ extern "C" fn construct() {
             KEY.store(key, Ordering::Release);
         }
         process::register();
-        if !follows_children() {
+        if follows_children() {
+            environment::remember();
+        } else {
             environment::leave_preload();
         }
         lifecycle::start_writer();

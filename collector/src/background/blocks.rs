@@ -158,16 +158,22 @@ impl BlockWriter {
     /// Of the write.
     pub fn end(&mut self, tick: u64, end: &Meta) -> sys::Result<()> {
         self.commit()?;
-        self.raw.clear();
-        let _ = meta::encode(end, &mut self.raw);
-        let directory = Meta::Directory(meta::Directory { offsets: self.offsets.clone() });
-        let _ = meta::encode(&directory, &mut self.raw);
-        let place = Place { ticks: (tick, tick), count: 2, ..Place::of(BlockKind::End) };
-        let (header, len) = self.pack(place);
-        let stored = if header.codec == Codec::None { &self.raw } else { &self.stored };
-        self.file.append_last(&[&header.encode(), stored.get(..len).unwrap_or_default()])?;
+        // Where not even the directory finds room, an end without one is better than none.
+        let mut result = Ok(());
+        for offsets in [self.offsets.clone(), Vec::new()] {
+            self.raw.clear();
+            let _ = meta::encode(end, &mut self.raw);
+            let _ = meta::encode(&Meta::Directory(meta::Directory { offsets }), &mut self.raw);
+            let place = Place { ticks: (tick, tick), count: 2, ..Place::of(BlockKind::End) };
+            let (header, len) = self.pack(place);
+            let stored = if header.codec == Codec::None { &self.raw } else { &self.stored };
+            result = self.file.append_last(&[&header.encode(), stored.get(..len).unwrap_or_default()]);
+            if result.is_ok() {
+                break;
+            }
+        }
         self.file.trim();
-        Ok(())
+        result
     }
 
     /// Where the file stands, to come back with [`rewind`](Self::rewind). Everything must be committed.

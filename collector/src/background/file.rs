@@ -86,7 +86,7 @@ impl RecordingFile {
     pub fn append(&mut self, pieces: &[&[u8]]) -> sys::Result<()> {
         self.check_descriptors()?;
         let total: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        self.reserve(total)?;
+        self.reserve(total);
         let mut at = self.len;
         for piece in pieces {
             if let Err(error) = sys::write_all_at(self.output.file, piece, at) {
@@ -99,27 +99,20 @@ impl RecordingFile {
         Ok(())
     }
 
-    /// Keeps disk space reserved ahead, so that the end block finds room on a full disk.
-    fn reserve(&mut self, bytes: u64) -> sys::Result<()> {
+    /// Keeps disk space reserved ahead, so that the end block finds room on a full disk. When there is no more to reserve,
+    /// what is left is used up; cutting off the block that does not fit makes room for the end then.
+    fn reserve(&mut self, bytes: u64) {
         if !self.can_reserve || self.len + bytes + RESERVE <= self.reserved {
-            return Ok(());
+            return;
         }
-        let ahead = bytes + RESERVE + self.len.min(MOST_AHEAD);
         let enough = bytes + RESERVE;
-        for len in [ahead, enough] {
-            match sys::allocate(self.output.file, true, self.len, len) {
-                Ok(()) => {
-                    self.reserved = self.len + len;
-                    return Ok(());
-                }
-                Err(Errno(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)) => {}
-                Err(_) => {
-                    self.can_reserve = false;
-                    return Ok(());
-                }
+        for len in [enough + self.len.min(MOST_AHEAD), enough] {
+            if sys::allocate(self.output.file, true, self.len, len).is_ok() {
+                self.reserved = self.len + len;
+                return;
             }
         }
-        Err(Errno(libc::ENOSPC))
+        self.can_reserve = false;
     }
 
     /// Appends the end block, using the reserve.
@@ -151,6 +144,20 @@ impl RecordingFile {
     pub fn back_side_file(&mut self, from: u64, bytes: u64) -> sys::Result<()> {
         self.check_descriptors()?;
         side_file::back(self.output.side_file, from, bytes)
+    }
+
+    /// Makes a new side file under the old name, empty.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new_side_file(&mut self) -> sys::Result<i32> {
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        let fd = sys::open_at(self.output.directory, &self.output.side_name, flags, 0o600)?;
+        let fd = sys::move_high(fd);
+        sys::close(self.output.side_file);
+        self.output.side_file = fd;
+        self.side_identity = sys::identity(fd)?;
+        Ok(fd)
     }
 
     /// Removes the side file.

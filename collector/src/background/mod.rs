@@ -2,6 +2,7 @@
 
 pub mod blocks;
 pub mod file;
+pub mod live_blocks;
 pub mod memory;
 pub mod modules;
 pub mod output;

@@ -20,6 +20,7 @@ use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
 use super::blocks::BlockWriter;
 use super::file::RecordingFile;
+use super::live_blocks::{LiveBlock, LiveBlocks};
 use super::memory::MemoryCounters;
 use super::modules::Modules;
 use crate::shared::chunk::{CHUNK_BYTES, Chunk, RECORDS};
@@ -73,6 +74,8 @@ pub struct Writer {
     /// Full chunks whose records are in blocks, and open ones with how far they are: to be settled after the commit.
     emptied: Vec<(u32, Chunk)>,
     partly: Vec<(Chunk, u32)>,
+    /// Kept where forked children are followed.
+    live: Option<LiveBlocks>,
     last_statistics: Statistics,
 }
 
@@ -129,6 +132,7 @@ impl Writer {
             before_end: 0,
             emptied: Vec::new(),
             partly: Vec::new(),
+            live: session.options.children.then(LiveBlocks::default),
             last_statistics: Statistics::default(),
         };
         writer.first_clock();
@@ -149,9 +153,9 @@ impl Writer {
         all
     }
 
-    /// Whether the recording has ended.
-    pub fn has_ended(&self) -> bool {
-        self.ended.is_some()
+    /// Whether the recording has ended, and not for an exec, which may fail.
+    pub fn has_ended_for_good(&self) -> bool {
+        self.ended.is_some_and(|reason| reason != EndReason::Exec)
     }
 
     /// Nanoseconds until the next round is due.
@@ -187,7 +191,7 @@ impl Writer {
             self.flush_everything(false)?;
             self.times.flush = now;
         } else {
-            self.write_long_queues()?;
+            self.write_ready_queues()?;
         }
         self.clock_samples(now);
         if now.saturating_sub(self.times.second) >= SECOND_NS {
@@ -242,11 +246,23 @@ impl Writer {
         Ok(())
     }
 
+    /// Blocks alive at the last flush, if they are kept.
+    pub fn live_blocks(&self) -> Vec<LiveBlock> {
+        self.live.as_ref().map(LiveBlocks::list).unwrap_or_default()
+    }
+
     /// After an end that did not come, such as an exec that failed: goes on with the same file.
     pub fn resume(&mut self) {
         if self.ended.take() == Some(EndReason::Exec) {
             self.blocks.rewind(self.before_end);
             self.session.side.set_finished(false);
+            // The old side file has lost its name: its memory moves to a new one. All threads stand still.
+            let moved = self.blocks.file().new_side_file().and_then(|fd| self.session.side.move_to(fd));
+            if let Err(error) = moved {
+                let text =
+                    format!("no side file after a failed exec ({error}): a kill loses what is not in the file yet");
+                self.session.remark((self.facts.now)(), "no-side-file", text);
+            }
         }
     }
 
@@ -368,25 +384,51 @@ impl Writer {
         self.take_full_chunks();
     }
 
-    /// Without hurry: threads with a block's worth of chunks, and more when the pool runs low.
-    fn write_long_queues(&mut self) -> sys::Result<()> {
-        let enough = BLOCK_RECORDS / RECORDS as usize;
+    /// Without hurry: threads with a block's worth of chunks, threads that have ended, and all when the pool runs low.
+    fn write_ready_queues(&mut self) -> sys::Result<()> {
+        const ENOUGH: usize = BLOCK_RECORDS / RECORDS as usize;
+        const COMMIT_EVERY: usize = 8;
+        let ended: Vec<u32> = self
+            .session
+            .threads
+            .iter()
+            .filter(|context| context.life.load(Ordering::Acquire) == life::ENDED)
+            .map(|context| context.id.load(Ordering::Relaxed))
+            .collect();
+        // Their last chunks were sent before they said so.
+        self.take_full_chunks();
         loop {
             let pool = &self.session.pool;
             let low = self.queued * 4 >= pool.chunks() || pool.waiting() > 0;
-            let longest = self.threads.iter().max_by_key(|(_, state)| state.queue.len());
-            let Some((&id, state)) = longest.filter(|(_, state)| !state.queue.is_empty()) else { break };
-            if !low && state.queue.len() < enough {
+            let is_ready = |id: &u32, state: &ThreadState| {
+                let queued = state.queue.len();
+                queued >= ENOUGH || (queued > 0 && (low || ended.contains(id)))
+            };
+            let ready: Vec<u32> =
+                self.threads.iter().filter(|(id, state)| is_ready(id, state)).map(|(id, _)| *id).collect();
+            if ready.is_empty() {
                 break;
             }
             self.announce_threads();
-            self.write_thread(id, false)?;
-            if low {
-                self.commit()?;
+            let before = self.queued;
+            for (i, id) in ready.into_iter().enumerate() {
+                self.write_thread(id, false)?;
+                if low && i % COMMIT_EVERY == COMMIT_EVERY - 1 {
+                    self.commit()?;
+                }
+            }
+            self.commit()?;
+            if self.queued == before {
+                // What is left waits for an earlier chunk of its thread.
+                break;
             }
             self.take_full_chunks();
         }
-        self.commit()
+        if !ended.is_empty() {
+            self.announce_threads();
+            self.forget_ended_threads(false);
+        }
+        Ok(())
     }
 
     /// Puts what has gathered into the file; then the chunks that it came from may go.
@@ -444,6 +486,9 @@ impl Writer {
             self.blocks.flush_metas();
             self.commit()?;
             self.session.side.set_watermark(watermark);
+            if let Some(live) = &mut self.live {
+                live.prune(watermark);
+            }
         }
         Ok(())
     }
@@ -526,6 +571,9 @@ impl Writer {
             self.put_metas();
             self.blocks.flush_metas();
             self.blocks.events(id, *first, &self.columns);
+            if let Some(live) = &mut self.live {
+                live.add(&self.columns);
+            }
             *first += self.columns.len() as u64;
             self.records += self.columns.len() as u64;
             self.columns.clear();

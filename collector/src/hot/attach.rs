@@ -48,8 +48,18 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
     context.next_record.store(first_record, Ordering::Relaxed);
     context.started_tick.store(clock::now_before_free(), Ordering::Relaxed);
     context.set_name(sys::thread_name());
-    // SAFETY: as the caller promises.
-    let unwinder = unsafe { Unwinder::create(engine(&session.options), session.tree, caller) }.cast::<()>();
+    // The unwinder of a former thread saves its memory being mapped and touched anew.
+    let kept = context.kept_unwinder.swap(core::ptr::null_mut(), Ordering::Relaxed);
+    // SAFETY: as the caller promises; the former thread has ended.
+    let unwinder = unsafe {
+        match kept.cast::<Unwinder>().as_mut() {
+            Some(unwinder) => {
+                unwinder.adopt(caller);
+                kept
+            }
+            None => Unwinder::create(engine(&session.options), session.tree, caller).cast::<()>(),
+        }
+    };
     context.alloc_unwinder.store(unwinder, Ordering::Relaxed);
     let for_frees = if session.options.free_stacks { unwinder } else { core::ptr::null_mut() };
     context.free_unwinder.store(for_frees, Ordering::Relaxed);
@@ -83,16 +93,7 @@ pub fn detach_thread() {
     context.life.store(life::ENDED, Ordering::Release);
 }
 
-/// See [`Session::destroy_unwinder`].
-///
-/// # Safety
-/// `unwinder` must come from [`attach`] and not be used any more.
-pub unsafe fn destroy_unwinder(unwinder: *mut ()) {
-    // SAFETY: as the caller promises.
-    unsafe { Unwinder::destroy(unwinder.cast()) }
-}
-
-/// See [`Session::unwinder_figures`].
+/// See [`Session::unwinder_figures`](crate::shared::session::Session::unwinder_figures).
 ///
 /// # Safety
 /// `unwinder` must be alive. The figures of a running one may be a little old.

@@ -43,6 +43,28 @@ impl<T> Lock<T> {
             .then(|| Guard { lock: self })
     }
 
+    /// Takes the lock and keeps it, across a fork for instance, until [`release`](Self::release).
+    pub fn hold(&self) {
+        core::mem::forget(self.lock());
+    }
+
+    /// Opens the lock that [`hold`](Self::hold) has taken.
+    ///
+    /// # Safety
+    /// The caller must be the one that holds it.
+    pub unsafe fn release(&self) {
+        drop(Guard { lock: self });
+    }
+
+    /// The value behind a lock that [`hold`](Self::hold) has taken.
+    ///
+    /// # Safety
+    /// The caller must be the one that holds it, and use one reference at a time.
+    pub unsafe fn held(&self) -> &T {
+        // SAFETY: nobody else has the lock.
+        unsafe { &*self.value.get() }
+    }
+
     /// Opens the lock whoever holds it, without touching the value.
     ///
     /// # Safety

@@ -60,8 +60,6 @@ pub struct Session {
     pub retired: Retired,
     /// Runs a round of the writer on the calling thread, for when the writer's own thread does not exist.
     pub drive: fn(&'static Session),
-    /// Destroys an unwinder.
-    pub destroy_unwinder: unsafe fn(*mut ()),
     /// Reads an unwinder's figures: truncated, guessed, slow.
     pub unwinder_figures: unsafe fn(*mut ()) -> [u64; 3],
 }
@@ -115,7 +113,7 @@ pub fn forget() {
 }
 
 impl Session {
-    /// Keeps the figures of a context whose thread has ended, and frees its unwinder.
+    /// Adds the figures of a context whose thread has ended to the session's, and lays its unwinder by for another one.
     pub fn retire(&self, context: &ThreadContext) {
         let unwinder = {
             // The writer reads figures under this lock.
@@ -125,12 +123,11 @@ impl Session {
         };
         if !unwinder.is_null() {
             // SAFETY: the unwinder was this context's and nobody uses it any more.
-            unsafe {
-                for (total, figure) in self.retired.stacks.iter().zip((self.unwinder_figures)(unwinder)) {
-                    total.fetch_add(figure, Ordering::Relaxed);
-                }
-                (self.destroy_unwinder)(unwinder);
+            let figures = unsafe { (self.unwinder_figures)(unwinder) };
+            for (total, figure) in self.retired.stacks.iter().zip(figures) {
+                total.fetch_add(figure, Ordering::Relaxed);
             }
+            context.kept_unwinder.store(unwinder, Ordering::Relaxed);
         }
         for (total, figure) in [
             (&self.retired.lost, &context.lost),

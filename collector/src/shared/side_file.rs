@@ -57,11 +57,8 @@ impl SideMemory {
         back(fd, 0, first_chunks)?;
         back(fd, nodes_at as u64, first_nodes * NODE_SLOT_BYTES as u64)?;
         let base = sys::map_shared(fd, bytes)?;
-        for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
-            // SAFETY: a forked child has no business in its parent's chunks, and a core dump no need of them.
-            let _ = unsafe { sys::advise(base, bytes, advice) };
-        }
         let memory = Self { base, bytes, shared: true, chunks, nodes, backed_nodes: AtomicU64::new(first_nodes) };
+        memory.protect();
         memory.fill_header(owner);
         Ok(memory)
     }
@@ -132,6 +129,9 @@ impl SideMemory {
     /// Stores a node, so that a reader finds it after a kill. Nodes beyond what the disk has room for are left out.
     pub fn mirror(&self, id: u32, node: Node) {
         let id = u64::from(id);
+        if !self.shared {
+            return;
+        }
         if id >= self.backed_nodes.load(Ordering::Acquire) && !self.back_nodes(id) {
             return;
         }
@@ -164,6 +164,38 @@ impl SideMemory {
             }
             self.backed_nodes.fetch_max(backed + more, Ordering::AcqRel);
             self.long(offset::NODES_CAPACITY).fetch_max(backed + more, Ordering::AcqRel);
+        }
+    }
+
+    /// Copies everything to the empty file `fd` and maps that in place of the old one. Nobody may write meanwhile.
+    ///
+    /// # Errors
+    /// When the file system or the kernel refuses; the old memory stays then.
+    pub fn move_to(&self, fd: i32) -> sys::Result<()> {
+        if !self.shared {
+            return Ok(());
+        }
+        let (nodes_at, _) = layout(self.chunks, self.nodes);
+        let chunks = self.word(offset::CHUNK_COUNT).load(Ordering::Acquire) as usize;
+        let nodes = self.backed_nodes.load(Ordering::Acquire) as usize;
+        sys::truncate(fd, self.bytes as u64)?;
+        for (from, bytes) in [(0, HEADER_BYTES + chunks * CHUNK_BYTES), (nodes_at, nodes * NODE_SLOT_BYTES)] {
+            back(fd, from as u64, bytes as u64)?;
+            // SAFETY: backed parts of the mapping; everybody else stands still.
+            let bytes = unsafe { core::slice::from_raw_parts(self.base.add(from), bytes) };
+            sys::write_all_at(fd, bytes, from as u64)?;
+        }
+        // SAFETY: replaces the old mapping by one of the same length with the same content.
+        unsafe { sys::map_shared_over(self.base, fd, self.bytes) }?;
+        self.protect();
+        Ok(())
+    }
+
+    /// A forked child has no business in its parent's chunks, and a core dump no need of them.
+    fn protect(&self) {
+        for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
+            // SAFETY: changes nothing for this process.
+            let _ = unsafe { sys::advise(self.base, self.bytes, advice) };
         }
     }
 

@@ -107,6 +107,16 @@ pub fn map_shared(fd: i32, bytes: usize) -> Result<*mut u8> {
         .map(|at| at as *mut u8)
 }
 
+/// Maps the first `bytes` of a file, shared, over what is mapped at `at`.
+///
+/// # Safety
+/// The range must be the caller's own, and nobody may use it meanwhile.
+pub unsafe fn map_shared_over(at: *mut u8, fd: i32, bytes: usize) -> Result<()> {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+    // SAFETY: vouched for by the caller.
+    unsafe { call!(libc::SYS_mmap, at, bytes, protection, flags, fd, 0) }.map(|_| ())
+}
+
 /// Takes a mapping away.
 ///
 /// # Safety

@@ -62,6 +62,8 @@ pub struct ThreadContext {
     /// The thread waits for a chunk or at a frozen gate, in the middle of an event.
     pub parked: AtomicU32,
 
+    /// The unwinder of the context's former thread.
+    pub kept_unwinder: AtomicPtr<()>,
     /// The next context in the list of all; never changes once there.
     pub next: AtomicPtr<ThreadContext>,
     /// See [`life`].

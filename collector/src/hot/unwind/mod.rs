@@ -135,6 +135,16 @@ impl Unwinder {
         this
     }
 
+    /// Hands the unwinder of a thread that has ended to the calling thread. It keeps its memory and forgets the rest.
+    ///
+    /// # Safety
+    /// As for [`create`](Self::create); the thread that it was made for must not use it any more.
+    pub unsafe fn adopt(&mut self, caller: Caller) {
+        self.forest.forget();
+        self.own_stack = OwnStack::of_this_thread(caller.sp);
+        self.stats = UnwindStats::default();
+    }
+
     /// Frees an unwinder and all it remembers.
     ///
     /// # Safety

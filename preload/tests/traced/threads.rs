@@ -1,0 +1,53 @@
+//! Many threads: exact numbers, bounded memory.
+
+use tracehound_format::meta::Meta;
+use tracehound_format::record::Kind;
+
+use crate::run::{Run, unharmed};
+
+fn check(run: &Run, threads: usize) {
+    let recording = run.recording();
+    let heap = recording.heap_without(Some(Kind::Calloc));
+    assert_eq!(heap.births, (run.printed("births"), run.printed("bytes")));
+    assert_eq!((heap.deaths, heap.unmatched), (run.printed("deaths"), 0));
+    assert_eq!(recording.threads(), threads);
+    let starts = recording.metas.iter().filter(|meta| matches!(meta, Meta::ThreadStart(_))).count();
+    assert_eq!(starts, threads);
+    let statistics = recording.end.expect("an end").statistics;
+    assert_eq!(statistics.lost, 0);
+    assert_eq!(statistics.records, recording.events.len() as u64);
+}
+
+#[test]
+fn forty_eight_threads_share_a_megabyte_of_chunks() {
+    let run = unharmed("churn", &["48", "20000"], &[("TRACEHOUND_BUFFER", "1M")]);
+    check(&run, 49);
+    let end = run.recording().end.expect("an end");
+    assert_eq!(end.statistics.chunk_bytes, 1 << 20);
+    assert!(end.statistics.waits > 0);
+}
+
+#[test]
+fn more_live_threads_than_chunks() {
+    check(&unharmed("churn", &["300", "500"], &[("TRACEHOUND_BUFFER", "1M")]), 301);
+}
+
+#[test]
+fn two_thousand_short_threads() {
+    check(&unharmed("churn", &["8", "30", "250"], &[]), 2001);
+}
+
+#[test]
+fn dropping_is_counted() {
+    let options = [("TRACEHOUND_BUFFER", "1M"), ("TRACEHOUND_ON_FULL", "drop")];
+    let run = unharmed("churn", &["48", "40000"], &options);
+    let recording = run.recording();
+    let end = recording.end.as_ref().expect("an end");
+    let told: u64 = recording.events.iter().filter(|(_, r)| r.kind == Kind::Lost as u8).map(|(_, r)| r.address).sum();
+    assert!(told <= end.statistics.lost);
+    // Records: a realloc has two, everything else one.
+    let made = run.printed("births") + run.printed("deaths");
+    let loaders = 2 * 48;
+    let kept = recording.events.len() as u64 - recording.count(Kind::Lost) as u64;
+    assert!((made..=made + loaders).contains(&(kept + end.statistics.lost)), "{made} {kept} {}", end.statistics.lost);
+}
