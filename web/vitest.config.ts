@@ -4,5 +4,5 @@ import { defineConfig } from "vitest/config";
 
 export default defineConfig({
   plugins: [react()],
-  test: { include: ["tests/**/*.test.{ts,tsx}"], environment: "node", restoreMocks: true },
+  test: { include: ["tests/**/*.test.{ts,tsx}"], environment: "node", restoreMocks: true, testTimeout: 60_000 },
 });

@@ -146,9 +146,11 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
   );
 }
 
-/** A view's own order of rows means nothing in another view; an open site only in its list. */
+/** A view's own order of rows, open site or sandwich means nothing in another view. */
 function patched(previous: PageSearch, patch: Partial<PageSearch>, otherView: boolean): PageSearch {
-  const base: PageSearch = otherView ? { ...previous, sort: undefined, site: undefined } : previous;
+  const base: PageSearch = otherView
+    ? { ...previous, sort: undefined, site: undefined, sandwich: undefined }
+    : previous;
   return { ...base, ...patch };
 }
 

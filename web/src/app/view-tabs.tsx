@@ -5,7 +5,8 @@ import { usePage } from "../ui/page.ts";
 import { VIEW_TEXT } from "./views.tsx";
 
 export function ViewTabs() {
-  const { view, go, href } = usePage();
+  const { view, search, go, href } = usePage();
+  const shown = VIEWS.filter((name) => name !== "source" || view === "source" || search.file !== undefined);
   const follow = (event: MouseEvent, to: (typeof VIEWS)[number]) => {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
     event.preventDefault();
@@ -13,7 +14,7 @@ export function ViewTabs() {
   };
   return (
     <nav className="tabs" aria-label="Views">
-      {VIEWS.map((name) => (
+      {shown.map((name) => (
         <a
           key={name}
           href={href({}, { view: name })}

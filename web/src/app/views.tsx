@@ -10,6 +10,7 @@ import { LifetimesView } from "../features/lifetimes/lifetimes-view.tsx";
 import { OverviewView } from "../features/overview/overview-view.tsx";
 import { RecordingView } from "../features/recording/recording-view.tsx";
 import { SitesView } from "../features/sites/sites-view.tsx";
+import { SourceView } from "../features/source/source-view.tsx";
 import { ThreadsView } from "../features/threads/threads-view.tsx";
 import type { View } from "../lib/search-params.ts";
 
@@ -25,6 +26,7 @@ export const VIEW_OF: Record<View, ComponentType> = {
   threads: ThreadsView,
   compare: CompareView,
   recording: RecordingView,
+  source: SourceView,
 };
 
 interface ViewText {
@@ -53,4 +55,5 @@ export const VIEW_TEXT: Record<View, ViewText> = {
   threads: { label: "Threads", hint: "Who allocates, who frees whose" },
   compare: { label: "Compare", hint: "What changed between two instants or two recordings" },
   recording: { label: "Recording", hint: "Process, modules, and the recorder about itself" },
+  source: { label: "Source", hint: "A source file with bytes or blocks for each line", metric: true },
 };

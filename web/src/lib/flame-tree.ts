@@ -12,7 +12,7 @@ export interface FlameNode {
   own: number;
   /** What is drawn as width: the sum of magnitudes, so that growth and shrinking do not cancel out. */
   weight: number;
-  /** Functions that were folded into this node; 0 for ordinary nodes. */
+  /** Functions that were folded into this node; 0 for ordinary nodes, infinite where nobody counted. */
   folded: number;
   depth: number;
   parent: FlameNode | undefined;
@@ -87,6 +87,57 @@ export function collapseRecursion(root: FlameNode): FlameNode {
   return merge(root, undefined, 0);
 }
 
+/**
+ * Who calls a function: its outermost calls in a top-down tree, merged at the root, their callers as children.
+ * What `total` knows of and the tree does not show is a folded child.
+ */
+export function callersOf(tree: FlameNode, name: string, total: number): FlameNode | undefined {
+  let rows = 0;
+  const make = (from: FlameNode, parent: FlameNode | undefined): FlameNode => {
+    const node: FlameNode = {
+      ...from,
+      row: rows,
+      value: 0,
+      own: 0,
+      weight: 0,
+      folded: 0,
+      depth: parent ? parent.depth + 1 : 0,
+      parent,
+      children: [],
+    };
+    rows += 1;
+    parent?.children.push(node);
+    return node;
+  };
+  let root: FlameNode | undefined;
+  const work = [tree];
+  for (let node = work.pop(); node; node = work.pop()) {
+    if (node.frame?.name !== name) {
+      work.push(...node.children);
+      continue;
+    }
+    root ??= make(node, undefined);
+    let at = root;
+    at.value += node.value;
+    for (let above = node.parent; above?.frame; above = above.parent) {
+      const { frame } = above;
+      at = at.children.find((child) => child.frame === frame) ?? make(above, at);
+      at.value += node.value;
+    }
+    // The outermost caller is where the chain ends: the weight is its own.
+    at.own += node.value;
+  }
+  if (!root) return undefined;
+  const missing = total - root.value;
+  if (missing !== 0) {
+    const rest = make(root, root);
+    Object.assign(rest, { frame: undefined, value: missing, own: missing, folded: Number.POSITIVE_INFINITY });
+    root.value = total;
+  }
+  for (const node of [...everyNode(root)].reverse()) finish(node);
+  return root;
+}
+
 export function* everyNode(root: FlameNode): Generator<FlameNode> {
   const stack = [root];
   for (let node = stack.pop(); node; node = stack.pop()) {
@@ -100,6 +151,7 @@ export function* everyNode(root: FlameNode): Generator<FlameNode> {
 
 /** What a node is called where there is room for one line. */
 export function nodeName(node: FlameNode): string {
+  if (node.folded === Number.POSITIVE_INFINITY) return "calls < 1 px";
   if (node.folded > 0)
     return node.folded === 1 ? "1 function < 1 px" : `${node.folded.toLocaleString("en-US")} functions < 1 px`;
   return node.frame?.name ?? "all";

@@ -14,6 +14,7 @@ export const VIEWS = [
   "threads",
   "compare",
   "recording",
+  "source",
 ] as const;
 export type View = (typeof VIEWS)[number];
 
@@ -77,6 +78,11 @@ export interface PageSearch {
   /** Another recording to compare with. */
   other?: string;
   tracks?: TrackName[];
+  /** The function whose callers and callees are drawn. */
+  sandwich?: string;
+  /** The source file that is open. */
+  file?: string;
+  line?: number;
 }
 
 type Raw = Record<string, string>;
@@ -136,6 +142,9 @@ export function readSearch(query: string): PageSearch {
     site: /^s\d{1,10}$/.test(raw["site"] ?? "") ? raw["site"] : undefined,
     other: /^r\d{1,6}$/.test(raw["other"] ?? "") ? raw["other"] : undefined,
     tracks: readMany(raw["tracks"], ",", (name) => oneOf(TRACKS, name)),
+    sandwich: raw["sandwich"] || undefined,
+    file: raw["file"] || undefined,
+    line: /^\d{1,9}$/.test(raw["line"] ?? "") ? Number(raw["line"]) : undefined,
   };
   return dropUndefined(search);
 }
@@ -166,6 +175,9 @@ export function writeSearch(search: PageSearch): string {
   put("site", search.site);
   put("other", search.other);
   put("tracks", search.tracks?.join(","));
+  put("sandwich", search.sandwich);
+  put("file", search.file);
+  put("line", search.line?.toString());
   return out.toString();
 }
 

@@ -1,6 +1,7 @@
 // What can be done with a function, the same in every view.
 import { useMemo } from "react";
 import type { Frame } from "../api/types.ts";
+import { location } from "../lib/names.ts";
 import { exactly } from "../lib/pattern.ts";
 import type { FilterName } from "../lib/search-params.ts";
 import { stackText } from "../lib/stack.ts";
@@ -12,6 +13,7 @@ interface Subject {
   name: string;
   module?: string | null | undefined;
   file?: string | null | undefined;
+  line?: number | null | undefined;
   /** Leaf first. */
   stack?: readonly Frame[] | undefined;
 }
@@ -23,7 +25,7 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
   return useMemo(() => {
     const filter = (name: FilterName, value: string) => () =>
       go({ filters: { ...search.filters, [name]: value }, root: undefined });
-    return ({ name, module, file, stack }: Subject): MenuItem[] => {
+    return ({ name, module, file, line, stack }: Subject): MenuItem[] => {
       const pattern = exactly(name);
       const items: MenuItem[] = [
         { label: "Copy function name", run: () => copy(name, "the function name") },
@@ -48,26 +50,18 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
               } satisfies MenuItem,
             ]),
         {
-          label: "What it calls (flame graph from here)",
-          run: () =>
-            go(
+          label: "Callers and callees (sandwich)",
+          run: () => go({ sandwich: name, root: undefined, selected: name }, { view: "flamegraph" }),
+        },
+        ...(file
+          ? [
               {
-                filters: { ...search.filters, show_from: pattern },
-                root: undefined,
-                inverted: undefined,
-                selected: name,
-              },
-              { view: "flamegraph" },
-            ),
-        },
-        {
-          label: "Who calls it (inverted flame graph)",
-          run: () =>
-            go(
-              { filters: { ...search.filters, focus: pattern }, root: undefined, inverted: true, selected: name },
-              { view: "flamegraph" },
-            ),
-        },
+                label: "Source",
+                hint: location(file, line),
+                run: () => go({ file, line: line ?? undefined }, { view: "source" }),
+              } satisfies MenuItem,
+            ]
+          : []),
         "separator",
         { label: "Focus: only stacks with it", run: filter("focus", pattern) },
         { label: "Ignore: only stacks without it", run: filter("ignore", pattern) },
@@ -79,7 +73,12 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
         items.push({ label: `Only allocated in ${module}`, run: filter("module", exactly(module)) });
         items.push({ label: `Hide ${module} in stacks`, run: filter("hide", exactly(module)) });
       }
-      if (file) items.push({ label: "Copy source location", run: () => copy(file, "the source location") });
+      if (file) {
+        items.push({
+          label: "Copy source location",
+          run: () => copy(line ? `${file}:${line}` : file, "the source location"),
+        });
+      }
       return items;
     };
   }, [go, search.filters, search.selected, view, copy]);

@@ -2,7 +2,7 @@
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useRef, useState } from "react";
 
 export type MenuItem =
-  | { label: string; hint?: string; run: () => void; disabled?: boolean }
+  | { label: string; hint?: string | undefined; run: () => void; disabled?: boolean }
   | { heading: string }
   | "separator";
 

@@ -15,7 +15,7 @@ export function Stack({ stack, label }: { stack: readonly Frame[]; label: string
   const copy = useCopy();
   if (stack.length === 0) return <p className="muted">No stack was recorded.</p>;
   const items = (frame: Frame) =>
-    functionMenu({ name: frameName(frame), module: frame.module, file: frame.file, stack });
+    functionMenu({ name: frameName(frame), module: frame.module, file: frame.file, line: frame.line, stack });
   return (
     <div className="stack">
       <div className="stack-bar">

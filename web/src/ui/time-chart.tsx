@@ -109,7 +109,12 @@ function options({ curves, shown, width, height, unit, withTimeAxis }: TimeChart
         space: 18,
         values: (_, splits) => splits.map((value) => write(value)),
         splits: (_, __, min, max) =>
-          roundSplits(min, max, unit === "bytes" ? 1024 : 1000, height < 60 ? 2 : height < 110 ? 4 : 6),
+          roundSplits(
+            min,
+            max,
+            unit === "bytes" ? 1024 : 1000,
+            height < 40 ? 1 : height < 60 ? 2 : height < 110 ? 4 : 6,
+          ),
       },
     ],
     series: [{}, ...curves.map(series)],

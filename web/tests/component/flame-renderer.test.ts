@@ -19,7 +19,7 @@ beforeEach(() => {
   host = document.createElement("div");
   document.body.append(host);
   handlers = { onZoom: vi.fn(), onHover: vi.fn(), onMenu: vi.fn() };
-  renderer = makeD3Renderer(host, 1200, handlers);
+  renderer = makeD3Renderer(host, "flame", 1200, handlers);
 });
 
 afterEach(() => {

@@ -17,6 +17,7 @@ import type {
   SiteRow,
   Sites,
   Sizes,
+  Source,
   Threads,
   Timeline,
   Verdict,
@@ -1024,6 +1025,39 @@ export function info(view: View): Info {
     marks: recording.marks.filter((mark) => mark.t_ns < watermark),
     captures: [{ from_ns: 0, to_ns: watermark }],
     remarks: [],
+    exactness: exactness(view),
+  };
+}
+
+export function source(view: View, query: Query): Source {
+  const file = query.get("file") ?? "";
+  const unit = query.get("unit") === "count" ? "count" : "bytes";
+  const lines = new Map<number, { line: number; flat: number; cum: number }>();
+  for (const { block, stack, sign } of selected(view, query).blocks) {
+    const value = sign * (unit === "bytes" ? block.size : 1);
+    const seen = new Set<number>();
+    stack.forEach((frame, depth) => {
+      if (frame.file !== file || frame.line === null) return;
+      const row = lines.get(frame.line) ?? { line: frame.line, flat: 0, cum: 0 };
+      lines.set(frame.line, row);
+      if (depth === 0) row.flat += value;
+      if (!seen.has(frame.line)) row.cum += value;
+      seen.add(frame.line);
+    });
+  }
+  const last = Math.max(0, ...lines.keys());
+  return {
+    schema: "heaptrace.source/1",
+    file,
+    metric: (query.get("metric") ?? "live") as Source["metric"],
+    unit,
+    text: file.startsWith("src/")
+      ? Array.from({ length: last + 20 }, (_, i) =>
+          lines.has(i + 1) ? `    let block = allocate(${i});` : "    // <b>a line</b> of the file",
+        ).join("\n")
+      : null,
+    note: file.startsWith("src/") ? null : "The file is not in a folder that the server may read.",
+    lines: [...lines.values()].sort((a, b) => a.line - b.line),
     exactness: exactness(view),
   };
 }

@@ -117,6 +117,8 @@ function documentOf(served: Served, [name, part]: string[], query: documents.Que
       return documents.threads(view, query);
     case "modules":
       return documents.modules(view);
+    case "source":
+      return documents.source(view, query);
     case "diff": {
       const other = RECORDINGS.find((known) => known.id === query.get("other"));
       return documents.diff(view, query, other && viewOf(other));

@@ -7,10 +7,11 @@ import { buildHeatMap, filtersOf, sumOf } from "../../src/features/lifetimes/hea
 import { factsOf } from "../../src/features/overview/facts.ts";
 import { findingsOf } from "../../src/features/overview/findings.ts";
 import { auditOf } from "../../src/features/recording/audit.ts";
+import { editorLink, sourceLines } from "../../src/features/source/lines.ts";
 import { buildMatrix } from "../../src/features/threads/matrix.ts";
 import { buildTree } from "../../src/lib/flame-tree.ts";
 import { stackText } from "../../src/lib/stack.ts";
-import { diff, flamegraph, functions, info, leaks, lifetimes, threads } from "../mock-api/documents.ts";
+import { diff, flamegraph, functions, info, leaks, lifetimes, source, threads } from "../mock-api/documents.ts";
 import { HOSTILE_NAME, typicalRecording } from "../mock-api/recording.ts";
 
 const recording = typicalRecording(10);
@@ -143,4 +144,28 @@ test("stacks as text", () => {
       { function: null, file: null, line: null, module: null, inlined: false, address: "0x2" },
     ]),
   ).toBe("#0 f [inlined] at a.c:3 (app)\n#1 0x2");
+});
+
+test("source lines carry their sums, with and without the text", () => {
+  const document = source(
+    view,
+    new Map([
+      ["file", "src/render.rs"],
+      ["metric", "allocated"],
+    ]),
+  );
+  const { rows, total } = sourceLines(document);
+  expect(rows.find((row) => row.line === 77)?.cum).toBeGreaterThan(0);
+  expect(rows.length).toBeGreaterThan(77);
+  expect(sourceLines({ ...document, text: null }).rows.map((row) => row.line)).toEqual(
+    document.lines.map((line) => line.line),
+  );
+  expect(total).toBe(document.lines.reduce((sum, line) => sum + line.flat, 0));
+});
+
+test("editor links are made of templates that cannot run code", () => {
+  expect(editorLink("vscode://file/%f:%l", "/a b/c.rs", 7)).toBe("vscode://file//a%20b/c.rs:7");
+  for (const template of ["", "no scheme", "javascript:alert(1)//%f", " JavaScript:alert(1)", "data:text/html,%f"]) {
+    expect(editorLink(template, "/a.c", 1), template).toBeUndefined();
+  }
 });

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Flamegraph } from "../../src/api/types.ts";
 import {
   buildTree,
+  callersOf,
   collapseRecursion,
   everyNode,
   type FlameNode,
@@ -146,6 +147,31 @@ test("two thousand frames of recursion are one tree, and collapse", () => {
   const tree = treeOf(document(rows));
   expect([...everyNode(tree)]).toHaveLength(2001);
   expect([...everyNode(collapseRecursion(tree))]).toHaveLength(2);
+});
+
+test("callers: outermost calls merged, every chain with its weight, what is not shown is a folded child", () => {
+  // main → work → recurse → recurse (20), main → recurse (7), and 3 that the tree does not show.
+  const tree = treeOf(
+    document([
+      [0, 0, null, 27, 0],
+      [1, 0, 0, 27, 0],
+      [2, 1, 1, 20, 0],
+      [3, 2, 3, 20, 0],
+      [4, 3, 3, 20, 20],
+      [5, 1, 3, 7, 7],
+    ]),
+  );
+  const callers = callersOf(tree, "recurse", 30);
+  if (!callers) throw new Error("no callers");
+  expect(callers.value).toBe(30);
+  expect(callers.children.map((child) => [nodeName(child), child.value])).toEqual([
+    ["work", 20],
+    ["main", 7],
+    ["calls < 1 px", 3],
+  ]);
+  for (const node of everyNode(callers))
+    expect(node.own + node.children.reduce((sum, child) => sum + child.value, 0)).toBe(node.value);
+  expect(callersOf(tree, "nobody", 27)).toBeUndefined();
 });
 
 describe("documents of a synthetic recording", () => {

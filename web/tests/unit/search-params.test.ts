@@ -25,6 +25,9 @@ const FULL: PageSearch = {
   site: "s12",
   other: "r2",
   tracks: ["count", "threads"],
+  sandwich: "f(x)",
+  file: "/a b/c.rs",
+  line: 12,
 };
 
 test("the whole state survives the URL", () => {

@@ -15,6 +15,10 @@ export interface ChartHandle {
 }
 
 interface ChartProps extends FlameHandlers {
+  name: string;
+  /** Spoken name. */
+  label: string;
+  downwards: boolean;
   ref: Ref<ChartHandle>;
   tree: FlameNode;
   document: Flamegraph;
@@ -25,7 +29,7 @@ interface ChartProps extends FlameHandlers {
 }
 
 export function Chart(props: ChartProps) {
-  const { tree, document, width, matches, activeRow } = props;
+  const { name, tree, document, width, downwards, matches, activeRow } = props;
   const { search } = usePage();
   const theme = useTheme();
   const host = useRef<HTMLDivElement>(null);
@@ -40,7 +44,7 @@ export function Chart(props: ChartProps) {
   useLayoutEffect(() => {
     if (!host.current) return;
     drawnWidth.current = firstWidth.current;
-    const made = makeD3Renderer(host.current, firstWidth.current, {
+    const made = makeD3Renderer(host.current, name, firstWidth.current, {
       onZoom: (node) => handlers.current.onZoom(node),
       onHover: (node, at) => handlers.current.onHover(node, at),
       onMenu: (node, at) => handlers.current.onMenu(node, at),
@@ -50,9 +54,8 @@ export function Chart(props: ChartProps) {
       renderer.current = null;
       made.destroy();
     };
-  }, []);
+  }, [name]);
 
-  const downwards = !search.upwards;
   const marks = { matches, selectedName: search.selected, activeRow };
   const latestMarks = useRef(marks);
   latestMarks.current = marks;
@@ -86,8 +89,8 @@ export function Chart(props: ChartProps) {
       ref={host}
       className="flame-chart"
       role="tree"
-      aria-label={`Flame graph of ${document.metric} ${document.unit}`}
-      aria-activedescendant={rowElementId(activeRow)}
+      aria-label={props.label}
+      aria-activedescendant={rowElementId(name, activeRow)}
       tabIndex={0}
       data-searching={matches !== undefined || undefined}
       onKeyDown={props.onKeyDown}

@@ -15,7 +15,7 @@ interface FrameDatum extends Datum {
 export const ROW_HEIGHT = 19;
 const ZOOM_MS = 180;
 
-export const makeD3Renderer: MakeFlameRenderer = (host, width, handlers) => {
+export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) => {
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
   let nodes = new Map<number, FlameNode>();
   let look: FlameLook | undefined;
@@ -74,7 +74,7 @@ export const makeD3Renderer: MakeFlameRenderer = (host, width, handlers) => {
     svg.selectAll<SVGGElement, ChartNode<FrameDatum>>("g.frame").each(function (drawn) {
       const node = nodeOf(drawn);
       if (!node || !look) return;
-      this.id = rowElementId(node.row);
+      this.id = rowElementId(name, node.row);
       this.setAttribute("role", "treeitem");
       this.setAttribute("aria-level", String(node.depth + 1));
       this.setAttribute("aria-label", look.description(node));
@@ -140,7 +140,7 @@ export const makeD3Renderer: MakeFlameRenderer = (host, width, handlers) => {
       if (called) chart.update();
       chart.transitionDuration(still.matches ? 0 : ZOOM_MS);
     },
-    element: (row) => host.querySelector(`#${rowElementId(row)}`),
+    element: (row) => host.querySelector(`#${rowElementId(name, row)}`),
     destroy() {
       host.removeEventListener("contextmenu", onContextMenu);
       host.removeEventListener("mousemove", onMove);

@@ -8,13 +8,16 @@ interface DetailsProps {
   node: FlameNode | undefined;
   document: Flamegraph;
   root: FlameNode;
+  /** What the graph shows, where there are two. */
+  label?: string;
 }
 
-export function Details({ node, document, root }: DetailsProps) {
+export function Details({ node, document, root, label }: DetailsProps) {
   if (!node) return <footer className="details" />;
   const { frame } = node;
   return (
     <footer className="details">
+      {label && <b>{label}</b>}
       <span className="details-name mono">{shortName(nodeName(node), 300)}</span>
       {frame?.inlined && <span className="badge">inlined</span>}
       <span className="muted">{[frame?.module, location(frame?.file, frame?.line)].filter(Boolean).join(" · ")}</span>

@@ -28,6 +28,7 @@ import { Chart, type ChartHandle } from "./chart.tsx";
 import { Details } from "./details.tsx";
 import { FrameTip } from "./frame-tip.tsx";
 import { pictureOf, saveFile, savePng } from "./picture.ts";
+import { Sandwich } from "./sandwich.tsx";
 import "./flamegraph.css";
 
 /** What the server is asked for at most; d3-flame-graph stays quick up to here. */
@@ -38,6 +39,11 @@ const MIN_PX = 1;
 const FINE_PX = 0.2;
 
 export function FlamegraphView() {
+  const { search } = usePage();
+  return search.sandwich === undefined ? <WholeGraph /> : <Sandwich key={search.sandwich} of={search.sandwich} />;
+}
+
+function WholeGraph() {
   const { search, subject } = usePage();
   const request = useRequest();
   const host = useRef<HTMLDivElement>(null);
@@ -203,6 +209,9 @@ function Loaded({ document, width, askFiner }: LoadedProps) {
       </div>
       <Chart
         ref={chart}
+        name="flame"
+        label={`Flame graph of ${document.metric} ${document.unit}`}
+        downwards={!search.upwards}
         tree={tree}
         document={document}
         width={width}

@@ -36,9 +36,15 @@ export interface FlameRenderer {
   destroy: () => void;
 }
 
-export type MakeFlameRenderer = (host: HTMLElement, width: number, handlers: FlameHandlers) => FlameRenderer;
+/** `name` tells the elements of several graphs on one page apart. */
+export type MakeFlameRenderer = (
+  host: HTMLElement,
+  name: string,
+  width: number,
+  handlers: FlameHandlers,
+) => FlameRenderer;
 
 /** The id of a row's element, for `aria-activedescendant`. */
-export function rowElementId(row: number): string {
-  return `frame-${row}`;
+export function rowElementId(name: string, row: number): string {
+  return `${name}-${row}`;
 }

@@ -77,7 +77,7 @@ export function FunctionsView() {
 
   const menu = (row: RankedRow): MenuItem[] => {
     if (by === "function" || by === "site") {
-      const items = functionMenu({ name: row.name, module: row.module, file: row.file });
+      const items = functionMenu({ name: row.name, module: row.module, file: row.file, line: row.line });
       return by === "site"
         ? [{ label: "Open the site", run: () => go({ site: row.id }, { view: "sites" }) }, "separator", ...items]
         : items;

@@ -111,7 +111,7 @@ function SiteList() {
                 ...(site.function
                   ? ([
                       "separator",
-                      ...functionMenu({ name: site.function, module: site.module, file: site.file }),
+                      ...functionMenu({ name: site.function, module: site.module, file: site.file, line: site.line }),
                     ] as const)
                   : []),
               ]}

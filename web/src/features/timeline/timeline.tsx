@@ -47,7 +47,8 @@ export function Timeline() {
       ...(followsEnd && !page.paused ? {} : { from: shown.from, to: shown.to }),
       ...filters,
       series: series.join(","),
-      points: Math.max(50, Math.min(2000, Math.floor(scale.width / 100) * 100)),
+      // A column every other pixel: rates of single pixels are noise.
+      points: Math.max(50, Math.min(2000, Math.floor(scale.width / 100) * 50)),
     }),
     placeholderData: keepPreviousData,
     enabled: width > 0,
@@ -59,7 +60,14 @@ export function Timeline() {
   });
   const peak = (search.window && windowed.data?.peak) ?? query.data?.peak;
   const room = useWindowHeight();
-  const tracks = useMemo(() => (query.data ? buildTracks(query.data, room) : []), [query.data, room]);
+  const threads = useQuery({
+    ...documentQuery(page.subject, "threads"),
+    enabled: search.tracks?.includes("threads") ?? false,
+  });
+  const tracks = useMemo(
+    () => (query.data ? buildTracks(query.data, room, threads.data?.threads) : []),
+    [query.data, room, threads.data],
+  );
 
   const window = brush ?? search.window;
   const send = useThrottled((next: Window) => go({ window: next, at: undefined }, { replace: true }), 90);
@@ -173,7 +181,7 @@ export function Timeline() {
           onDoubleClick={() => go({ window: undefined, shown: undefined, at: undefined, zoom: undefined })}
           onKeyDown={onKeyDown}
         >
-          {tracks.length === 0 && <div className="timeline-blank" />}
+          {tracks.length === 0 && <div className="timeline-blank muted">Reading the timeline…</div>}
           {tracks.map((track, i) => (
             <div key={track.id} className="track" data-last={i === tracks.length - 1 || undefined}>
               <div className="track-name">
@@ -256,6 +264,7 @@ function Shortcuts({ peakAt }: { peakAt: number | undefined }) {
       >
         A/B
       </Button>
+      <span className="muted side-label">Tracks</span>
       <Button
         quiet
         title="Track of live blocks"

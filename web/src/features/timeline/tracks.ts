@@ -1,5 +1,5 @@
 // Which curves are drawn in which track.
-import type { Timeline } from "../../api/types.ts";
+import type { Thread, Timeline } from "../../api/types.ts";
 import type { Curve } from "../../ui/time-chart.tsx";
 import { findSeries, stepTimes, stepValues } from "./layout.ts";
 
@@ -14,7 +14,7 @@ export interface Track {
 }
 
 /** A track a kind of quantity; a curve without any sample is left out, with its legend. */
-export function buildTracks(timeline: Timeline, roomPx: number): Track[] {
+export function buildTracks(timeline: Timeline, roomPx: number, threads: readonly Thread[] = []): Track[] {
   // A tenth of the window for memory, half of that for what goes with it.
   const tall = Math.round(Math.max(76, Math.min(190, roomPx * 0.1)));
   const low = Math.round(Math.max(44, tall / 2));
@@ -63,7 +63,7 @@ export function buildTracks(timeline: Timeline, roomPx: number): Track[] {
   for (const series of timeline.series.filter((s) => s.name === "thread_rate")) {
     tracks.push({
       id: `thread ${series.thread ?? 0}`,
-      name: `Thread ${series.thread ?? 0}`,
+      name: threads.find((thread) => thread.id === series.thread)?.name || `Thread ${series.thread ?? 0}`,
       unit: "rate",
       height: 30,
       t,
