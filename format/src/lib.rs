@@ -1,4 +1,5 @@
-//! What crosses a process boundary: the recording (`memory-*.dat`), its side file (`.live`) and the launch options.
+//! What crosses a process boundary: the recording (`memory-*.dat`), its side file (`.live`) and the launch options;
+//! and what both sides must know alike: the allocators that can be inside a program.
 //!
 //! This crate does no I/O and has no unsafe code.
 //! docs/FORMAT.md is the specification; every example in it is decoded by a test here.
@@ -10,6 +11,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod allocators;
 pub mod block;
 pub mod columns;
 pub mod header;
