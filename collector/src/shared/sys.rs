@@ -290,7 +290,7 @@ pub fn own_descriptor_table(keep: &mut [i32]) -> bool {
             .or_else(|_| call!(libc::SYS_unshare, libc::CLONE_FILES))
             .is_ok()
     };
-    if !unshared {
+    if !unshared || !has_own_table(keep) {
         return false;
     }
     let mut first = 0_u32;
@@ -303,6 +303,18 @@ pub fn own_descriptor_table(keep: &mut [i32]) -> bool {
     }
     close_range(first, u32::MAX);
     true
+}
+
+/// Whether the calling thread's table is not that of the process's first thread. Emulators (valgrind 3.19 is one) say
+/// that they have unshared it and have not: closing what the thread does not need would close it for the program.
+fn has_own_table(known: &[i32]) -> bool {
+    let in_first = |fd: i32| std::ffi::CString::new(format!("/proc/self/fd/{fd}")).is_ok_and(|path| read_link(&path).is_ok());
+    let Some(&shared) = known.iter().find(|&&fd| in_first(fd)) else { return false };
+    // SAFETY: numbers only.
+    let Ok(probe) = (unsafe { call!(libc::SYS_fcntl, shared, libc::F_DUPFD_CLOEXEC, 256) }) else { return false };
+    let own = !in_first(probe as i32);
+    close(probe as i32);
+    own
 }
 
 fn close_range(first: u32, last: u32) {
