@@ -3,6 +3,7 @@
 pub mod call_tree;
 pub mod chunk;
 pub mod code;
+pub mod elf_file;
 pub mod gate;
 pub mod heap;
 pub mod lock;
@@ -10,6 +11,7 @@ pub mod log;
 pub mod pool;
 pub mod session;
 pub mod side_file;
+pub mod symbols;
 pub mod sys;
 pub mod thread;
 pub mod threads;
