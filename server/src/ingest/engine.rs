@@ -20,8 +20,7 @@ use super::live_map::{Live, LiveMap};
 use crate::trace::column::Ledger;
 use crate::trace::facts::{EventCounts, Peak, TEMPORARY_WITHIN};
 use crate::trace::layout::{
-    BUCKET_EVENTS, CHUNK_EVENTS, FATE_TEMPORARY, LARGE_SIZE, NO_SITE, ODD_ADDRESS, Origin, PAGE_EVENTS, Page,
-    lifetime_class,
+    FATE_TEMPORARY, Granularity, LARGE_SIZE, NO_SITE, ODD_ADDRESS, Origin, Page, lifetime_class,
 };
 
 /// An event on its way from the merge, in true order.
@@ -223,6 +222,7 @@ pub struct Engine {
     death: Ledger<u32>,
     fate: Ledger<u8>,
     chunk: Chunk,
+    fine: Granularity,
     halves: u32,
     carries: u32,
 }
@@ -233,7 +233,7 @@ const MAX_BIRTHS: u64 = u32::MAX as u64 - 1;
 impl Engine {
     /// An engine at the start of a recording.
     #[must_use]
-    pub fn new(live: LiveMap, death: Ledger<u32>, fate: Ledger<u8>, clock: ClockMap) -> Self {
+    pub fn new(live: LiveMap, death: Ledger<u32>, fate: Ledger<u8>, clock: ClockMap, fine: Granularity) -> Self {
         Self {
             clock,
             threads: Vec::new(),
@@ -244,6 +244,7 @@ impl Engine {
             death,
             fate,
             chunk: Chunk::default(),
+            fine,
             halves: 0,
             carries: 0,
         }
@@ -363,7 +364,7 @@ impl Engine {
                 Class::Other => self.other(&event),
                 Class::Skip => {}
             }
-            if self.chunk.events() >= CHUNK_EVENTS && self.totals.page_events >= PAGE_EVENTS {
+            if self.chunk.events() >= self.fine.chunk_events && self.totals.page_events >= self.fine.page_events {
                 self.close_page();
                 self.hand_over(hand_over)?;
             }
@@ -390,7 +391,7 @@ impl Engine {
             self.chunk.order.truncate(full);
         }
         let bucket_events = events - self.totals.bucket_start.0 - self.totals.bucket_start.1;
-        if bucket_events >= BUCKET_EVENTS && self.totals.page.is_none() {
+        if bucket_events >= self.fine.bucket_events && self.totals.page.is_none() {
             self.chunk.ends_bucket = true;
             self.totals.bucket_start = (self.totals.births, self.totals.deaths);
         }
@@ -423,7 +424,7 @@ impl Engine {
         self.totals.last_ns = ns;
         if let Some(page) = &self.totals.page {
             let since = ns - page.time_ns;
-            if with_previous || since <= u64::from(u32::MAX) && self.totals.page_events < PAGE_EVENTS {
+            if with_previous || since <= u64::from(u32::MAX) && self.totals.page_events < self.fine.page_events {
                 return since as u32;
             }
         }

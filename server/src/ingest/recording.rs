@@ -22,6 +22,7 @@ use super::snapshot::{Ending, NodeStore, facts, store_samples};
 use super::{Control, OnProgress, decode};
 use crate::trace::column::Ledger;
 use crate::trace::files::{Columns, LAYOUT, Ledgers, Manifest, Writers, path, read_manifest};
+use crate::trace::layout::Granularity;
 use crate::trace::{Cancel, Parts, Tail, Trace};
 
 /// Where the index is to lie.
@@ -47,12 +48,21 @@ pub struct OpenOptions {
     pub rebuild: bool,
     /// Bytes of memory for the table of live blocks; a larger one moves to disk.
     pub live_bytes: u64,
+    /// How fine the index is; an index that is there is taken as it is.
+    pub fine: Granularity,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
         let cancel = Cancel::new();
-        Self { index: IndexPlace::Auto, cancel, progress: None, rebuild: false, live_bytes: 256 << 20 }
+        Self {
+            index: IndexPlace::Auto,
+            cancel,
+            progress: None,
+            rebuild: false,
+            live_bytes: 256 << 20,
+            fine: Granularity::default(),
+        }
     }
 }
 
@@ -222,9 +232,10 @@ struct Ingest {
     /// Made when the first blocks are known.
     parts: Option<(Engine, Sealer)>,
     budget_bytes: u64,
+    fine: Granularity,
     control: Control,
     peak_rss: Option<(u64, u64, u64)>,
-    last_sample_tick: Option<u64>,
+    skip_samples: u64,
     revision: u64,
     seen_bytes: u64,
 }
@@ -246,9 +257,10 @@ impl Ingest {
             merger: Merger::default(),
             parts: None,
             budget_bytes: options.live_bytes,
+            fine: options.fine,
             control: Control::new(options.cancel, options.progress),
             peak_rss: None,
-            last_sample_tick: None,
+            skip_samples: 0,
             revision: 0,
             seen_bytes: 0,
             file,
@@ -261,8 +273,9 @@ impl Ingest {
         {
             ingest.parts = Some(parts);
             ingest.merger.damaged = resume.damaged;
+            ingest.fine = resume.fine;
             ingest.peak_rss = resume.peak_rss;
-            ingest.last_sample_tick = resume.last_sample_tick;
+            ingest.skip_samples = manifest.facts.lengths.samples;
         } else {
             ingest.folder.invalidate()?;
         }
@@ -315,8 +328,12 @@ impl Ingest {
             self.parts = Some(self.make_parts()?);
         }
         let Some((engine, sealer)) = &mut self.parts else { return Ok(None) };
-        for sample in self.intake.clock_samples.drain(..) {
-            engine.clock.sample(&sample);
+        if engine.totals.counts.total == 0 {
+            // The record of the process may have come after the first look at the file.
+            engine.clock = self.intake.clock_map();
+            self.intake.clock_samples.iter().for_each(|sample| engine.clock.sample(sample));
+        } else {
+            self.intake.clock_samples.drain(..).for_each(|sample| engine.clock.sample(&sample));
         }
         for pending in self.intake.blocks.drain(..) {
             let thread = engine.thread(pending.thread);
@@ -332,7 +349,7 @@ impl Ingest {
         self.merger.run(limit, &self.file, engine, sealer, &mut self.control)?;
         self.merger.note_ticks(engine);
         self.nodes.store(&self.intake, sealer, !running)?;
-        store_samples(&mut self.intake, engine, sealer, &mut self.peak_rss, &mut self.last_sample_tick)?;
+        store_samples(&mut self.intake, engine, sealer, &mut self.peak_rss, &mut self.skip_samples)?;
         if self.control.cancel.is_cancelled() {
             return Ok(None);
         }
@@ -364,7 +381,7 @@ impl Ingest {
         let live = LiveMap::new(folder.clone(), self.budget_bytes)?;
         let death = Ledger::create(&path(folder, "birth_death"))?;
         let fate = Ledger::create(&path(folder, "birth_fate"))?;
-        let engine = Engine::new(live, death, fate, self.intake.clock_map());
+        let engine = Engine::new(live, death, fate, self.intake.clock_map(), self.fine);
         Ok((engine, Sealer::new(Writers::create(folder)?)))
     }
 
@@ -453,8 +470,8 @@ impl Ingest {
             threads,
             clock: engine.clock.clone(),
             damaged: self.merger.damaged.clone(),
+            fine: self.fine,
             peak_rss: self.peak_rss,
-            last_sample_tick: self.last_sample_tick,
         };
         let ending = Ending { running: true, killed: false, limit: None };
         let manifest = Manifest {

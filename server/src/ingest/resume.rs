@@ -17,7 +17,7 @@ use super::seal::Sealer;
 use crate::trace::column::Ledger;
 use crate::trace::facts::Facts;
 use crate::trace::files::{Columns, Ledgers, Manifest, Writers, path, read_manifest};
-use crate::trace::layout::{FATE_TEMPORARY, NO_SITE, Origin};
+use crate::trace::layout::{FATE_TEMPORARY, Granularity, NO_SITE, Origin};
 use crate::trace::{Tail, Trace};
 
 /// State that is neither in the columns nor in the facts.
@@ -31,10 +31,10 @@ pub struct Resume {
     pub clock: ClockMap,
     /// Payload offsets of damaged blocks of events.
     pub damaged: BTreeSet<u64>,
+    /// How fine the index is.
+    pub fine: Granularity,
     /// Largest resident set so far.
     pub peak_rss: Option<(u64, u64, u64)>,
-    /// Last memory sample that was stored, ticks.
-    pub last_sample_tick: Option<u64>,
 }
 
 /// An unfinished index of the recording with this id that lies in `folder`.
@@ -76,7 +76,7 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
     });
     let origins: Vec<Origin> = (0..trace.origin_count()).map(|id| trace.origin(id)).collect();
     let live = LiveMap::new(folder.to_path_buf(), budget_bytes)?;
-    let mut engine = Engine::new(live, death, fate, resume.clock.clone());
+    let mut engine = Engine::new(live, death, fate, resume.clock.clone(), resume.fine);
     for &origin in &origins {
         engine.origins.restore(origin);
     }

@@ -78,9 +78,12 @@ pub fn store_samples(
     engine: &Engine,
     sealer: &mut Sealer,
     peak_rss: &mut Option<(u64, u64, u64)>,
-    last_tick: &mut Option<u64>,
+    skip: &mut u64,
 ) -> io::Result<()> {
-    let mut samples: Vec<_> = intake.memory.drain(..).filter(|s| last_tick.is_none_or(|t| s.tick > t)).collect();
+    // After a run that was taken up, the first ones are in the columns already.
+    let known = (*skip).min(intake.memory.len() as u64);
+    *skip -= known;
+    let mut samples: Vec<_> = intake.memory.drain(..).skip(known as usize).collect();
     samples.sort_by_key(|s| s.tick);
     let column = |f: fn(&tracehound_format::meta::MemorySample) -> u64| samples.iter().map(f).collect::<Vec<_>>();
     let w = &mut sealer.writers;
@@ -95,9 +98,6 @@ pub fn store_samples(
         if peak_rss.is_none_or(|(bytes, ..)| sample.rss > bytes) {
             *peak_rss = Some((sample.rss, sample.recorder, t_ns));
         }
-    }
-    if let Some(last) = samples.last() {
-        *last_tick = Some(last.tick);
     }
     Ok(())
 }

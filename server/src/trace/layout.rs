@@ -16,12 +16,22 @@ pub struct Origin {
 /// An origin that bears nothing.
 pub const NO_SITE: u32 = u32::MAX;
 
-/// Events between two rows of the page table.
-pub const PAGE_EVENTS: u64 = 1024;
-/// Events after which a bucket is closed at the next page.
-pub const BUCKET_EVENTS: u64 = 256 << 10;
-/// Events after which a chunk is handed over at the next page.
-pub const CHUNK_EVENTS: u64 = 32 << 10;
+/// How fine the index is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Granularity {
+    /// Events between two rows of the page table.
+    pub page_events: u64,
+    /// Events after which a bucket is closed at the next page.
+    pub bucket_events: u64,
+    /// Events after which ingest hands a chunk over, at the next page.
+    pub chunk_events: u64,
+}
+
+impl Default for Granularity {
+    fn default() -> Self {
+        Self { page_events: 1024, bucket_events: 256 << 10, chunk_events: 32 << 10 }
+    }
+}
 
 /// Sizes from here on stand in a column of their own.
 pub const LARGE_SIZE: u32 = u32::MAX;

@@ -1,0 +1,263 @@
+//! The truth about a random program, and brute-force answers.
+
+use std::collections::BTreeMap;
+
+use tracehound_format::nodes::Node;
+use tracehound_format::record::Kind;
+use tracehound_server::api::Metric;
+
+use crate::symbols;
+
+#[derive(Debug, Clone)]
+pub struct Birth {
+    pub born_ns: u64,
+    pub address: u64,
+    pub size: u64,
+    pub node: u32,
+    pub thread: u32,
+    pub kind: Kind,
+    pub died: Option<Died>,
+    pub previous: Option<usize>,
+    pub next: Option<usize>,
+    pub temporary: bool,
+    /// Births and deaths before.
+    pub born_event: u64,
+    pub died_event: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Died {
+    pub ns: u64,
+    pub thread: u32,
+    pub node: u32,
+    pub kind: Kind,
+}
+
+impl Birth {
+    pub fn new(born_ns: u64, address: u64, size: u64, node: u32, thread: u32, kind: Kind) -> Self {
+        Self {
+            born_ns,
+            address,
+            size,
+            node,
+            thread,
+            kind,
+            died: None,
+            previous: None,
+            next: None,
+            temporary: false,
+            born_event: 0,
+            died_event: u64::MAX,
+        }
+    }
+
+    pub fn lifetime(&self, duration: u64) -> u64 {
+        self.died.map_or(duration, |d| d.ns) - self.born_ns
+    }
+
+    pub fn is_live_at_event(&self, events: u64) -> bool {
+        self.born_event < events && self.died_event >= events
+    }
+}
+
+#[derive(Debug, Clone)]
+pub enum Truth {
+    Alloc(usize),
+    Free(usize),
+    Realloc { old: Option<usize>, new: usize },
+    Other { t_ns: u64, thread: u32 },
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Reference {
+    pub nodes: Vec<Node>,
+    pub births: Vec<Birth>,
+    pub order: Vec<Truth>,
+    pub maps: u64,
+    pub frees: u64,
+    pub reallocs: u64,
+    pub unmatched: u64,
+    pub marks: Vec<(u64, String)>,
+    pub samples: Vec<(u64, u64)>,
+    pub duration: u64,
+    /// Live bytes, blocks, time, whether a realloc is not half done: behind each birth and death.
+    pub states: Vec<State>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct State {
+    pub t_ns: u64,
+    pub bytes: u64,
+    pub count: u64,
+    pub settled: bool,
+}
+
+/// A filter, as the reference understands it.
+#[derive(Debug, Clone, Default)]
+pub struct Keep {
+    pub focus: Option<String>,
+    pub ignore: Option<String>,
+    pub module: Option<u32>,
+    pub thread: Option<u32>,
+    pub min_size: u64,
+    pub max_size: Option<u64>,
+    pub min_lifetime: u64,
+    pub max_lifetime: Option<u64>,
+    pub lifetime: Option<&'static str>,
+}
+
+pub type Sum = (i64, i64);
+
+impl Reference {
+    pub fn birth(&mut self, birth: Birth) -> usize {
+        self.births.push(birth);
+        self.births.len() - 1
+    }
+
+    pub fn death(&mut self, index: usize, ns: u64, thread: u32, node: u32, kind: Kind) {
+        self.births[index].died = Some(Died { ns, thread, node, kind });
+    }
+
+    /// Numbers the events, finds temporary blocks and the states in between.
+    pub fn settle(&mut self, duration: u64) {
+        self.duration = duration;
+        let (mut event, mut bytes, mut count) = (0, 0, 0);
+        let mut last_births: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        let mut states = Vec::new();
+        let order = std::mem::take(&mut self.order);
+        for truth in &order {
+            let (death, birth) = match *truth {
+                Truth::Alloc(i) => (None, Some(i)),
+                Truth::Free(i) => (Some(i), None),
+                Truth::Realloc { old, new } => (old, Some(new)),
+                Truth::Other { .. } => continue,
+            };
+            if let Some(i) = death {
+                let b = &mut self.births[i];
+                b.died_event = event;
+                let later = last_births[&b.thread].iter().rev().take_while(|&&other| other != i).count();
+                b.temporary = later <= 1;
+                bytes -= b.size;
+                count -= 1;
+                event += 1;
+                states.push(State { t_ns: b.died.unwrap().ns, bytes, count, settled: birth.is_none() });
+            }
+            if let Some(i) = birth {
+                let b = &mut self.births[i];
+                b.born_event = event;
+                last_births.entry(b.thread).or_default().push(i);
+                bytes += b.size;
+                count += 1;
+                event += 1;
+                states.push(State { t_ns: b.born_ns, bytes, count, settled: true });
+            }
+        }
+        self.order = order;
+        self.states = states;
+    }
+
+    /// Births in the order of time; the index's rows.
+    pub fn by_row(&self) -> Vec<usize> {
+        let mut rows: Vec<usize> = (0..self.births.len()).collect();
+        rows.sort_by_key(|&i| self.births[i].born_event);
+        rows
+    }
+
+    pub fn path(&self, node: u32) -> Vec<u32> {
+        let mut path = Vec::new();
+        let mut at = node;
+        while at != 0 {
+            path.push(at);
+            at = self.nodes[at as usize].parent;
+        }
+        path
+    }
+
+    /// Functions of a backtrace, leaf first.
+    pub fn functions(&self, node: u32) -> Vec<u32> {
+        self.path(node).iter().flat_map(|&n| symbols::levels(self.nodes[n as usize].pc)).collect()
+    }
+
+    pub fn passes(&self, b: &Birth, keep: &Keep) -> bool {
+        let functions = self.functions(b.node);
+        let hit = |wanted: &Option<String>, missing: bool| match wanted {
+            None => missing,
+            Some(text) => functions.iter().any(|&f| symbols::name(f).contains(text) || symbols::file(f).contains(text)),
+        };
+        let module_of = |n: u32| {
+            let pc = self.nodes[n as usize].pc - 1;
+            if (0x1000..0x1800).contains(&pc) { 0 } else { 1 }
+        };
+        let in_module = keep.module.is_none_or(|m| {
+            self.path(b.node)
+                .iter()
+                .any(|&n| (0x1000..0x2000).contains(&(self.nodes[n as usize].pc - 1)) && module_of(n) == m)
+        });
+        let lifetime = b.lifetime(self.duration);
+        hit(&keep.focus, true)
+            && !hit(&keep.ignore, false)
+            && in_module
+            && keep.thread.is_none_or(|t| b.thread == t)
+            && b.size >= keep.min_size
+            && keep.max_size.is_none_or(|m| b.size <= m)
+            && lifetime >= keep.min_lifetime
+            && keep.max_lifetime.is_none_or(|m| lifetime <= m)
+            && match keep.lifetime {
+                None => true,
+                Some("leaked") => b.died.is_none(),
+                Some("freed") => b.died.is_some(),
+                Some(_) => b.temporary,
+            }
+    }
+
+    /// Births and deaths before a time.
+    pub fn events_before(&self, t_ns: u64) -> u64 {
+        self.states.iter().filter(|s| s.t_ns < t_ns).count() as u64
+    }
+
+    /// The highest state of `[from, to)`, its start included: (bytes, count, time, events before).
+    pub fn peak(&self, from: u64, to: u64) -> (u64, u64, u64, u64) {
+        let first = self.events_before(from);
+        let start = if first == 0 {
+            (0, 0)
+        } else {
+            let s = self.states[first as usize - 1];
+            (s.bytes, s.count)
+        };
+        let mut best = (start.0, start.1, from, first);
+        for (i, s) in self.states.iter().enumerate() {
+            if s.t_ns >= from && s.t_ns < to && s.bytes > best.0 {
+                best = (s.bytes, s.count, s.t_ns, i as u64 + 1);
+            }
+        }
+        best
+    }
+
+    /// What a birth counts for a metric: -1, 0 or 1.
+    pub fn weight(&self, b: &Birth, metric: Metric, from: u64, to: u64, at_event: u64) -> i64 {
+        let inside = |t: u64| t >= from && t < to;
+        let born = inside(b.born_ns);
+        let died = b.died.is_some_and(|d| inside(d.ns));
+        i64::from(match metric {
+            Metric::Live | Metric::Peak => b.is_live_at_event(at_event),
+            Metric::Leaked => born && b.died.is_none(),
+            Metric::Allocated => born,
+            Metric::Freed => died,
+            Metric::Temporary => born && b.temporary,
+            Metric::Grown => return i64::from(born) - i64::from(died),
+        })
+    }
+
+    /// (bytes, count) by node.
+    pub fn sums(&self, metric: Metric, from: u64, to: u64, at_event: u64, keep: &Keep) -> BTreeMap<u32, Sum> {
+        let mut sums: BTreeMap<u32, Sum> = BTreeMap::new();
+        for b in self.births.iter().filter(|b| self.passes(b, keep)) {
+            let weight = self.weight(b, metric, from, to, at_event);
+            let sum = sums.entry(b.node).or_default();
+            sum.0 += weight * b.size as i64;
+            sum.1 += weight;
+        }
+        sums.retain(|_, s| *s != (0, 0));
+        sums
+    }
+}
