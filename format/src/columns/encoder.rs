@@ -18,6 +18,9 @@ pub struct Encoder {
     guesses: Guesses,
     /// Slot of an address → 1 + ordinal of its latest birth.
     found: Table<u32, FINDABLE>,
+    shift: u32,
+    /// Of the record before.
+    tick: u64,
     nodes: Column,
     kinds: Column,
     ticks: Column,
@@ -38,6 +41,8 @@ impl Encoder {
         Self {
             guesses: Guesses::default(),
             found: table(),
+            shift: 0,
+            tick: 0,
             nodes: Column::default(),
             kinds: Column::default(),
             ticks: Column::default(),
@@ -52,20 +57,23 @@ impl Encoder {
             columns.kinds.iter().zip(&columns.ticks).zip(&columns.nodes).zip(&columns.addresses).zip(&columns.sizes);
         let records =
             rows.map(|((((&kind, &tick), &node), &address), &size)| Record { kind, tick, address, node, size });
-        self.encode_records(records, first_tick, out);
+        self.begin(columns.addresses.iter().fold(0, |bits, address| bits | address), first_tick);
+        self.add(records);
+        self.finish(out);
     }
 
-    /// Appends the payload for `records`, which are gone through twice, to `out`; `first_tick` is the block header's.
-    pub fn encode_records(
-        &mut self,
-        records: impl Iterator<Item = Record> + Clone,
-        first_tick: u64,
-        out: &mut Vec<u8>,
-    ) {
-        let used_bits = records.clone().fold(0, |bits, record| bits | record.address);
-        let shift = if used_bits == 0 { 0 } else { used_bits.trailing_zeros().min(12) };
+    /// Begins a payload. `address_bits` are those that occur in any address word, `first_tick` is the block header's.
+    pub fn begin(&mut self, address_bits: u64, first_tick: u64) {
+        self.shift = if address_bits == 0 { 0 } else { address_bits.trailing_zeros().min(12) };
+        self.tick = first_tick;
         self.restart();
-        let mut tick = first_tick;
+    }
+
+    /// Adds records to the payload that was begun.
+    #[inline]
+    pub fn add(&mut self, records: impl Iterator<Item = Record>) {
+        let shift = self.shift;
+        let mut tick = self.tick;
         records.for_each(|record| {
             self.node_and_kind(record.node, record.kind);
             self.ticks.put(zigzag(record.tick.wrapping_sub(tick) as i64));
@@ -76,8 +84,13 @@ impl Encoder {
             }
             self.address(role, record.address, record.size, shift);
         });
+        self.tick = tick;
+    }
+
+    /// Appends the payload to `out`.
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
         out.push(LAYOUT);
-        out.push(shift as u8);
+        out.push(self.shift as u8);
         let columns = [&self.nodes, &self.kinds, &self.ticks, &self.sizes, &self.addresses];
         for column in columns {
             varint::put(out, column.bytes().len() as u64);
