@@ -33,7 +33,7 @@ pub struct Params {
     pub sort: Sort,
     /// Smallest first.
     pub ascending: bool,
-    /// Keep rows whose name contains this, whatever the case.
+    /// Keep rows whose name matches this regular expression.
     pub search: Option<String>,
     /// Rows to skip.
     pub offset: usize,
@@ -73,8 +73,8 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         }
     };
     if let Some(search) = &params.search {
-        let wanted = search.to_lowercase();
-        rows.retain(|row| row.name.to_lowercase().contains(&wanted));
+        let wanted = Filter::regex("search", search)?;
+        rows.retain(|row| wanted.is_match(&row.name));
     }
     let total_rows = rows.len() as u64;
     rows.sort_by(|a, b| {

@@ -23,7 +23,7 @@ pub struct Params {
     pub sort: Sort,
     /// Smallest first.
     pub ascending: bool,
-    /// Keep sites whose innermost function contains this, whatever the case.
+    /// Keep sites whose innermost frame has a function, file or module that matches this regular expression.
     pub search: Option<String>,
     /// Rows to skip.
     pub offset: usize,
@@ -136,10 +136,12 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     let columns = Columns::new(trace, &selection, &window, cancel)?;
     let mut sites: Vec<u32> = (0..trace.site_count()).filter(|&site| columns.has_any(site as usize)).collect();
     if let Some(search) = &params.search {
-        let wanted = search.to_lowercase();
+        let wanted = Filter::regex("search", search)?;
         sites.retain(|&site| {
             let frame = stacks::innermost(trace, symbols, trace.site_node(site).unwrap_or(0));
-            frame.and_then(|f| f.function).is_some_and(|name| name.to_lowercase().contains(&wanted))
+            frame.is_some_and(|f| {
+                [f.function, f.file, f.module].into_iter().flatten().any(|name| wanted.is_match(&name))
+            })
         });
     }
     let total_sites = sites.len() as u64;

@@ -31,7 +31,7 @@ parameters! {
         sort: Sort = Sort::Flat,
         /// Smallest first.
         ascending: bool = false,
-        /// Only rows whose name contains this, whatever the case.
+        /// Only rows whose name matches this regular expression.
         search: Option<String> = None,
         /// Rows at most.
         #[param(value_type = Option<u32>, minimum = 1, maximum = 10000)]

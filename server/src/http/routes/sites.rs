@@ -33,7 +33,7 @@ parameters! {
         sort: Sort = Sort::Live,
         /// Smallest first.
         ascending: bool = false,
-        /// Only sites whose innermost function contains this, whatever the case.
+        /// Only sites whose innermost frame has a function, file or module that matches this regular expression.
         search: Option<String> = None,
         /// Sites at most.
         #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
