@@ -1,0 +1,223 @@
+//! The reading commands as their user sees them: numbers that agree, errors in a sentence, exit codes.
+
+mod support;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use support::{folder_with_sample, heaptrace};
+
+fn json_of(folder: &Path, arguments: &[&str]) -> Value {
+    let output = heaptrace(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+}
+
+fn dump(folder: &Path, arguments: &[&str]) -> Vec<Value> {
+    let output = heaptrace(folder, &[&["dump"], arguments].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn info_and_leaks_can_be_rebuilt_from_dump() {
+    let folder = folder_with_sample();
+    let (mut live, mut live_bytes, mut peak) = (HashMap::new(), 0, 0);
+    let (mut count, mut bytes, mut last) = (0, 0, 0);
+    for event in dump(folder.path(), &["app.dat"]) {
+        let number = |name: &str| event[name].as_u64().unwrap();
+        assert!(number("t_ns") >= last, "time goes back: {event}");
+        last = number("t_ns");
+        let kind = event["kind"].as_str().unwrap();
+        let old = if kind == "realloc" { &event["old_address"] } else { &event["address"] };
+        if matches!(kind, "free" | "realloc") {
+            live_bytes -= live.remove(old.as_str().unwrap()).unwrap();
+        }
+        if matches!(kind, "alloc" | "realloc") {
+            let size = number("size");
+            live.insert(event["address"].as_str().unwrap().to_owned(), size);
+            (count, bytes, live_bytes) = (count + 1, bytes + size, live_bytes + size);
+            peak = peak.max(live_bytes);
+        }
+    }
+    let info = json_of(folder.path(), &["info", "--json", "app.dat"]);
+    assert_eq!(info["allocations"], json!({"bytes": bytes, "count": count}));
+    assert_eq!(info["peak"]["bytes"], peak);
+    assert_eq!(info["leaked"], json!({"bytes": live_bytes, "count": live.len()}));
+    let leaks = json_of(folder.path(), &["leaks", "--json", "app.dat"]);
+    assert_eq!(leaks["leaked"], info["leaked"]);
+    let sum: u64 = leaks["sites"].as_array().unwrap().iter().map(|site| site["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(sum, live_bytes);
+    let top = json_of(folder.path(), &["top", "--json", "--metric", "leaked", "app.dat"]);
+    assert_eq!(top["total"], live_bytes);
+    let flame = json_of(folder.path(), &["flamegraph", "--json", "--metric", "leaked", "app.dat", "-o", "-"]);
+    assert_eq!(flame["total"], live_bytes);
+}
+
+#[test]
+fn dump_prints_the_documented_shapes() {
+    let folder = folder_with_sample();
+    let events = dump(folder.path(), &["app.dat"]);
+    let of_kind =
+        |kind: &str| events.iter().find(|event| event["kind"] == kind).unwrap_or_else(|| panic!("no {kind}")).clone();
+    let alloc = of_kind("alloc");
+    assert_eq!((&alloc["t_ns"], &alloc["thread"], &alloc["function"]), (&json!(1000), &json!(1), &json!("malloc")));
+    assert_eq!((&alloc["address"], &alloc["size"]), (&json!("0x100000"), &json!(64)));
+    let frame =
+        json!({"function": null, "file": null, "line": null, "module": "app", "inlined": false, "address": "0x402000"});
+    assert_eq!(alloc["stack"][0], frame);
+    assert_eq!(alloc["stack"].as_array().unwrap().len(), 2);
+    let realloc = of_kind("realloc");
+    assert_eq!((&realloc["old_address"], &realloc["address"]), (&json!("0x200000"), &json!("0x300000")));
+    assert_eq!(realloc["stack"][0]["module"], Value::Null);
+    assert_eq!(of_kind("map")["size"], 8192);
+    assert_eq!(of_kind("unmap")["size"], 8192);
+    assert_eq!(of_kind("thread")["name"], "app");
+
+    let plain = dump(folder.path(), &["--no-symbols", "app.dat"]);
+    assert_eq!(plain.len(), events.len());
+    let alloc = plain.iter().find(|event| event["kind"] == "alloc").unwrap();
+    assert_eq!(alloc["stack"], json!(["0x402000", "0x401000"]));
+}
+
+#[test]
+fn bad_files_get_one_sentence_and_exit_code_1() {
+    let folder = folder_with_sample();
+    let whole = std::fs::read(folder.path().join("app.dat")).unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+    write("empty.dat", b"");
+    write("short.dat", &whole[..30]);
+    write("letter.dat", &b"Dear reader, this is a letter. ".repeat(20));
+    let mut newer = whole.clone();
+    newer[8] = 99;
+    let crc = crc32fast::hash(&newer[..60]);
+    newer[60..64].copy_from_slice(&crc.to_le_bytes());
+    write("newer.dat", &newer);
+    std::fs::create_dir(folder.path().join("folder.dat")).unwrap();
+    for name in ["missing.dat", "empty.dat", "short.dat", "letter.dat", "newer.dat", "folder.dat"] {
+        for arguments in [
+            &["info", name][..],
+            &["info", "--json", name],
+            &["leaks", name],
+            &["top", name],
+            &["dump", name],
+            &["flamegraph", name, "-o", "x.svg"],
+            &["export", "--format", "json", name, "-o", "x.json"],
+        ] {
+            let output = heaptrace(folder.path(), arguments);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+            assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
+            assert!(said.starts_with("heaptrace: ") && said.contains(name), "{arguments:?}: {said}");
+            assert!(output.stdout.is_empty(), "{arguments:?}");
+        }
+    }
+    assert!(!folder.path().join("x.svg").exists() && !folder.path().join("x.json").exists());
+}
+
+#[test]
+fn a_recording_cut_or_damaged_anywhere_never_panics() {
+    let folder = folder_with_sample();
+    let whole = std::fs::read(folder.path().join("app.dat")).unwrap();
+    for at in (64..whole.len()).step_by(37) {
+        let name = format!("cut-{at}.dat");
+        std::fs::write(folder.path().join(&name), &whole[..at]).unwrap();
+        let info = json_of(folder.path(), &["info", "--json", &name]);
+        assert_eq!(info["complete"], false, "cut at {at}");
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0x55;
+        let name = format!("damaged-{at}.dat");
+        std::fs::write(folder.path().join(&name), &damaged).unwrap();
+        let (info, leaks) =
+            (json_of(folder.path(), &["info", "--json", &name]), json_of(folder.path(), &["leaks", "--json", &name]));
+        assert_eq!(info["leaked"], leaks["leaked"], "damaged at {at}");
+        assert_eq!(info["complete"], false, "damaged at {at}: {info}");
+    }
+}
+
+#[test]
+fn misuse_is_exit_code_2() {
+    let folder = folder_with_sample();
+    for (arguments, words) in [
+        (&["top", "--from", "noon", "app.dat"][..], "--from"),
+        (&["top", "--metric", "love", "app.dat"], "`live`"),
+        (&["top", "--focus", "(", "app.dat"], "--focus"),
+        (&["leaks", "--min-size", "big", "app.dat"], "--min-size"),
+        (&["leaks", "--lifetime", "eternal", "app.dat"], "--lifetime"),
+        (&["top", "--at", "1us", "--from", "0", "app.dat"], "--at"),
+        (&["export", "--format", "tar", "app.dat", "-o", "-"], "possible values"),
+        (&["info"], "FILE"),
+        (&["frobnicate"], "frobnicate"),
+    ] {
+        let output = heaptrace(folder.path(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn several_recordings_are_one_document() {
+    let folder = folder_with_sample();
+    std::fs::copy(folder.path().join("app.dat"), folder.path().join("b.dat")).unwrap();
+    let list = json_of(folder.path(), &["info", "--json", "app.dat", "b.dat"]);
+    assert_eq!(list["schema"], "heaptrace.list/1");
+    let files: Vec<_> = list["recordings"].as_array().unwrap().iter().map(|one| one["file"].clone()).collect();
+    assert_eq!(files, ["app.dat", "b.dat"]);
+    assert_eq!(list["recordings"][1]["document"]["schema"], "heaptrace.info/1");
+    let one = dump(folder.path(), &["app.dat"]).len();
+    assert_eq!(dump(folder.path(), &["app.dat", "b.dat"]).len(), 2 * one);
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let folder = folder_with_sample();
+    let program = env!("CARGO_BIN_EXE_heaptrace");
+    for command in ["dump app.dat", "openapi", "completions zsh", "leaks --json app.dat", "export -f json app.dat -o -"]
+    {
+        let script = format!("{program} {command} | head -c 1 > /dev/null; exit ${{PIPESTATUS[0]}}");
+        let output =
+            std::process::Command::new("bash").current_dir(folder.path()).args(["-c", &script]).output().unwrap();
+        assert!(output.stderr.is_empty(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{command}: {:?}", output.status);
+    }
+}
+
+#[test]
+fn exports_appear_whole_or_not_at_all() {
+    let folder = folder_with_sample();
+    let output =
+        heaptrace(folder.path(), &["export", "-f", "folded", "--metric", "allocated", "app.dat", "-o", "a.txt"]);
+    assert!(output.status.success());
+    let text = std::fs::read_to_string(folder.path().join("a.txt")).unwrap();
+    let sum: u64 = text.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(sum, 100 * 64 + 1000 + 5000, "{text}");
+    let output = heaptrace(folder.path(), &["export", "-f", "json", "app.dat", "-o", "missing/a.json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write missing/a.json"));
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().contains(".part")), "{left:?}");
+}
+
+#[test]
+fn the_json_export_holds_every_block() {
+    let folder = folder_with_sample();
+    let document = json_of(folder.path(), &["export", "-f", "json", "app.dat", "-o", "-"]);
+    assert_eq!(document["schema"], "heaptrace.export/1");
+    assert_eq!(document["info"], json_of(folder.path(), &["info", "--json", "app.dat"]));
+    let fields: Vec<_> =
+        document["allocation_fields"].as_array().unwrap().iter().map(|field| field.as_str().unwrap()).collect();
+    let at = |name: &str| fields.iter().position(|field| *field == name).unwrap();
+    let blocks = document["allocations"].as_array().unwrap();
+    assert_eq!(blocks.len(), 102);
+    let bytes: u64 = blocks.iter().map(|block| block[at("size")].as_u64().unwrap()).sum();
+    assert_eq!(document["info"]["allocations"]["bytes"], bytes);
+    let living = blocks.iter().filter(|block| block[at("died_ns")].is_null()).count();
+    assert_eq!(document["info"]["leaked"]["count"], living);
+    let last = blocks.last().unwrap();
+    assert_eq!((&last[at("function")], &last[at("previous")]), (&json!("realloc"), &json!(100)));
+    let stack = &document["stacks"][blocks[0][at("stack")].as_u64().unwrap() as usize];
+    let frame = &document["frames"][stack[0].as_u64().unwrap() as usize];
+    assert_eq!((&frame["address"], &frame["module"]), (&json!("0x402000"), &json!("app")));
+}

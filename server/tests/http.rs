@@ -1,0 +1,268 @@
+//! The HTTP interface as a client sees it.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Server, folder_with_sample, heaptrace, in_tree, sample};
+
+const ID: &str = "/api/v1/recordings/r1";
+
+#[test]
+fn the_committed_description_is_the_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let printed = heaptrace(folder.path(), &["openapi"]);
+    let committed = std::fs::read(in_tree("web/openapi.json")).unwrap();
+    assert!(printed.stdout == committed, "web/openapi.json is out of date: heaptrace openapi > web/openapi.json");
+    sample(&folder.path().join("app.dat"));
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let served = server.json("/api/v1/openapi.json");
+    assert_eq!(served, serde_json::from_slice::<Value>(&committed).unwrap());
+}
+
+/// Every route of the description with its parameters.
+fn routes(server: &Server) -> Vec<(String, Vec<String>)> {
+    let description = server.json("/api/v1/openapi.json");
+    let paths = description["paths"].as_object().unwrap();
+    let route = |(path, item): (&String, &Value)| {
+        let parameters = item["get"]["parameters"].as_array().cloned().unwrap_or_default();
+        let queries = parameters.iter().filter(|parameter| parameter["in"] == "query");
+        let names = queries.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect();
+        let path = path.replace("{id}", "r1").replace("{site}", "s0").replace("{format}", "json");
+        (path, names)
+    };
+    paths.iter().map(route).collect()
+}
+
+#[test]
+fn every_route_answers_knows_its_parameters_and_no_others() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let routes = routes(&server);
+    assert!(routes.len() >= 17, "{routes:?}");
+    for (path, names) in routes {
+        let nonsense = server.get(&format!("{path}?nonsense=1"));
+        assert_eq!(nonsense.status, 400, "{path}: {}", nonsense.text());
+        if path.ends_with("/live") {
+            continue;
+        }
+        if !path.ends_with("/source") {
+            assert_eq!(nonsense.json()["parameter"], "nonsense", "{path}");
+            let plain = server.get(&path);
+            assert_eq!(plain.status, 200, "{path}: {}", plain.text());
+            let document = plain.json();
+            assert!(document["schema"].as_str().unwrap().starts_with("heaptrace."), "{path}");
+        }
+        for name in names {
+            // Whatever it means: it is known, which an empty value tells.
+            let answer = server.get(&format!("{path}?{name}="));
+            assert!(answer.status == 200 || path.ends_with("/source"), "{path} {name}: {}", answer.text());
+            assert!(!answer.text().contains("there is no parameter"), "{path} {name}: {}", answer.text());
+        }
+    }
+}
+
+#[test]
+fn numbers_agree_between_documents_and_with_the_command_line() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let info = server.json(ID);
+    assert_eq!(info["allocations"], json!({"bytes": 100 * 64 + 1000 + 5000, "count": 102}));
+    assert_eq!(info["leaked"], json!({"bytes": 10 * 64 + 5000, "count": 11}));
+    assert_eq!(info["peak"]["bytes"], 100 * 64);
+    let leaks = server.json(&format!("{ID}/leaks"));
+    assert_eq!(leaks["leaked"], info["leaked"]);
+    let flame = server.json(&format!("{ID}/flamegraph?metric=leaked"));
+    assert_eq!(flame["total"], info["leaked"]["bytes"]);
+    let functions = server.json(&format!("{ID}/functions?metric=allocated&unit=count"));
+    assert_eq!(functions["total"], info["allocations"]["count"]);
+    let printed =
+        |arguments: &[&str]| -> Value { serde_json::from_slice(&heaptrace(folder.path(), arguments).stdout).unwrap() };
+    assert_eq!(printed(&["info", "--json", "app.dat"]), info);
+    assert_eq!(printed(&["leaks", "--json", "app.dat"]), leaks);
+}
+
+#[test]
+fn problems_are_documents_that_name_the_parameter() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    for (target, status, parameter, words) in [
+        ("/api/v1/recordings/r9", 404, Value::Null, "no recording \"r9\""),
+        ("/api/v1/nothing", 404, Value::Null, "nothing at"),
+        ("/api/v1/recordings/r1/sites/s999", 404, Value::Null, "s999"),
+        ("/api/v1/recordings/r1/sites/x", 404, Value::Null, "\"x\""),
+        ("/api/v1/recordings/r1/export/tar", 404, Value::Null, "known: json"),
+        ("/api/v1/recordings/r1/functions?metric=love", 400, json!("metric"), "`live`"),
+        ("/api/v1/recordings/r1/functions?limit=0", 400, json!("limit"), "1 to 10000"),
+        ("/api/v1/recordings/r1/functions?focus=(", 400, json!("focus"), "regular expression"),
+        ("/api/v1/recordings/r1/timeline?from=noon", 400, json!("from"), "`noon`"),
+        ("/api/v1/recordings/r1/timeline?from=1ms&to=1us", 400, json!("to"), "before"),
+        ("/api/v1/recordings/r1/functions?at=1us&from=0", 400, json!("at"), "excludes"),
+        ("/api/v1/recordings/r1/functions?by=site&by=file", 400, json!("by"), "twice"),
+        ("/api/v1/recordings/r1/source", 400, json!("file"), "missing"),
+        ("/api/v1/recordings/r1/source?file=/etc/passwd", 404, Value::Null, "no backtrace"),
+        ("/api/v1/recordings/r1/allocations?cursor=junk", 400, json!("cursor"), ""),
+        ("/api/v1/recordings/r1/flamegraph?root=99999", 400, json!("root"), "99999"),
+        ("/assets/missing.js", 404, Value::Null, "no file"),
+    ] {
+        let answer = server.get(target);
+        assert_eq!(answer.status, status, "{target}: {}", answer.text());
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{target}");
+        let document = answer.json();
+        assert_eq!(document["status"], status, "{target}");
+        assert_eq!(document["parameter"], parameter, "{target}: {document}");
+        assert!(document["detail"].as_str().unwrap().contains(words), "{target}: {document}");
+    }
+}
+
+#[test]
+fn other_hosts_origins_and_methods_are_refused_before_anything_else() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let status = |headers: &[(&str, &str)]| server.request("GET", "/api/v1/recordings", headers).status;
+    assert_eq!(status(&[]), 200);
+    assert_eq!(status(&[("Host", "evil.example")]), 403);
+    assert_eq!(status(&[("Origin", "http://evil.example")]), 403);
+    assert_eq!(status(&[("Host", "evil.example"), ("Origin", "http://evil.example")]), 403);
+    let same = format!("http://{}", server.host);
+    assert_eq!(status(&[("Origin", &same), ("Sec-Fetch-Site", "same-origin")]), 200);
+    assert_eq!(status(&[("Sec-Fetch-Site", "cross-site")]), 403);
+    for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+        assert_eq!(server.request(method, "/api/v1/recordings", &[]).status, 405, "{method}");
+    }
+    let refused = server.request("GET", "/", &[("Host", "evil.example")]);
+    assert_eq!(refused.status, 403, "the page, too");
+    for answer in [refused, server.get("/"), server.get("/api/v1/recordings")] {
+        assert!(answer.header("content-security-policy").unwrap().contains("default-src 'none'"), "{answer:?}");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(answer.header("access-control-allow-origin"), None);
+    }
+}
+
+#[test]
+fn a_token_opens_everything_and_nothing_opens_without() {
+    let folder = folder_with_sample();
+    let token = "correct-horse-battery";
+    let server = Server::start(folder.path(), &["app.dat", "--token", token, "--bind", "127.0.0.2"]);
+    assert!(server.url.ends_with(&format!("/?token={token}")), "{}", server.url);
+    for target in ["/", "/api/v1/recordings", "/api/v1/openapi.json", "/assets/x.js"] {
+        assert_eq!(server.get(target).status, 401, "{target}");
+    }
+    let bearer = format!("Bearer {token}");
+    assert_eq!(server.request("GET", "/api/v1/recordings", &[("Authorization", &bearer)]).status, 200);
+    assert_eq!(
+        server.request("GET", "/api/v1/recordings", &[("Authorization", "Bearer correct-horse-batterz")]).status,
+        401
+    );
+    let redirect = server.get(&format!("/r1/leaks?token={token}&from=1s"));
+    assert_eq!((redirect.status, redirect.header("location")), (303, Some("/r1/leaks?from=1s")));
+    let cookie = redirect.header("set-cookie").unwrap();
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite"), "{cookie}");
+    let cookie = cookie.split(';').next().unwrap();
+    assert_eq!(server.request("GET", "/api/v1/recordings", &[("Cookie", cookie)]).status, 200);
+    assert_eq!(server.get(&format!("/api/v1/recordings?token={token}")).status, 200);
+
+    let refused = heaptrace(folder.path(), &["server", "app.dat", "--bind", "0.0.0.0"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--token"));
+}
+
+#[test]
+fn answers_are_tagged_and_compressed() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let target = format!("{ID}/leaks");
+    let first = server.get(&target);
+    let tag = first.header("etag").unwrap().to_owned();
+    let again = server.request("GET", &target, &[("If-None-Match", &tag)]);
+    assert_eq!((again.status, again.body.len()), (304, 0));
+    assert_ne!(server.get(&format!("{ID}/leaks?limit=1")).header("etag"), Some(tag.as_str()));
+    let compressed = server.request("GET", &target, &[("Accept-Encoding", "gzip")]);
+    assert_eq!(compressed.header("content-encoding"), Some("gzip"));
+    assert!(compressed.body.len() < first.body.len());
+    let head = server.request("HEAD", &target, &[]);
+    assert_eq!((head.status, head.body.len()), (200, 0));
+}
+
+#[test]
+fn the_state_of_a_recording_is_sent_as_events() {
+    use std::io::{BufRead, BufReader, Write};
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let mut stream = std::net::TcpStream::connect(&server.host).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    write!(stream, "GET {ID}/live HTTP/1.1\r\nHost: {}\r\n\r\n", server.host).unwrap();
+    let lines = BufReader::new(&stream).lines().map(Result::unwrap);
+    let data = lines.filter_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+    let ready = data.map(|data| serde_json::from_str::<Value>(&data).unwrap()).find(|live| live["state"] != "indexing");
+    let live = ready.unwrap();
+    assert_eq!((&live["schema"], &live["state"]), (&json!("heaptrace.live/1"), &json!("ready")));
+    assert_eq!(live["live_bytes"], 10 * 64 + 5000);
+    // An open stream does not keep the server from ending.
+    let started = std::time::Instant::now();
+    assert!(server.stop(libc::SIGINT).success());
+    assert!(started.elapsed() < std::time::Duration::from_secs(5));
+}
+
+#[test]
+fn a_recording_that_cannot_be_opened_does_not_hide_the_others() {
+    let folder = folder_with_sample();
+    std::fs::write(folder.path().join("letter.dat"), "Dear reader, this is no recording.").unwrap();
+    let server = Server::start(folder.path(), &["letter.dat", "app.dat", "missing.dat"]);
+    assert_eq!(server.json("/api/v1/recordings/r2")["complete"], true);
+    let answer = server.get(&format!("{ID}/leaks"));
+    assert_eq!(answer.status, 409);
+    assert!(answer.json()["detail"].as_str().unwrap().contains("letter.dat"));
+    assert!(server.get("/api/v1/recordings/r3").json()["detail"].as_str().unwrap().contains("missing.dat"));
+    let states: Vec<_> = server.json("/api/v1/recordings")["recordings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["state"].clone())
+        .collect();
+    assert_eq!(states, ["failed", "ready", "failed"]);
+}
+
+#[test]
+fn a_port_in_use_is_said_or_avoided() {
+    let folder = folder_with_sample();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let refused = heaptrace(folder.path(), &["server", "app.dat", "--port", &port]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains(&format!("port {port} is in use")));
+    let (first, second) = (Server::start(folder.path(), &["app.dat"]), Server::start(folder.path(), &["app.dat"]));
+    assert_ne!(first.host, second.host);
+}
+
+#[test]
+fn two_recordings_can_be_compared() {
+    let folder = folder_with_sample();
+    std::fs::copy(folder.path().join("app.dat"), folder.path().join("b.dat")).unwrap();
+    let server = Server::start(folder.path(), &["app.dat", "b.dat"]);
+    let instants = server.json(&format!("{ID}/diff?from=3us&to=end"));
+    assert_eq!(instants["total_before"]["count"], 100);
+    assert_eq!(instants["total_after"]["count"], 11);
+    let others = server.json(&format!("{ID}/diff?other=r2&at=3us"));
+    assert_eq!(others["total_before"]["count"], 100);
+    assert_eq!(others["total_after"]["count"], 11);
+    assert_eq!(server.get(&format!("{ID}/diff?other=r2&from=0")).status, 400);
+    assert_eq!(server.get(&format!("{ID}/diff?other=r7")).status, 404);
+}
+
+#[test]
+fn exports_are_streamed_as_files() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    for (format, name) in [
+        ("json", "app.json"),
+        ("folded", "app.folded.txt"),
+        ("speedscope", "app.speedscope.json"),
+        ("pprof", "app.pb.gz"),
+    ] {
+        let answer = server.get(&format!("{ID}/export/{format}?metric=leaked"));
+        assert_eq!(answer.status, 200, "{format}: {}", answer.text());
+        assert!(answer.header("content-disposition").unwrap().contains(name), "{answer:?}");
+        let arguments = ["export", "--format", format, "--metric", "leaked", "app.dat", "-o", "-"];
+        assert!(answer.body == heaptrace(folder.path(), &arguments).stdout, "{format} differs from the command line's");
+    }
+}
