@@ -74,7 +74,7 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
             format!("{} (pid {})", path.rsplit('/').next().unwrap_or(&path), process.pid)
         },
     );
-    let mut subtitle = format!("{} {}: {}", top::metric_name(graph.metric), top::unit_name(unit), amount(graph.total));
+    let mut subtitle = format!("{} {}: {}", top::unit_name(unit), top::metric_name(graph.metric), amount(graph.total));
     let _ = match graph.at_ns {
         Some(at) => write!(subtitle, " at {}", units::duration(at)),
         None => write!(subtitle, " from {} to {}", units::duration(graph.from_ns), units::duration(graph.to_ns)),

@@ -98,7 +98,7 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     line("events", if kinds.is_empty() { "none".into() } else { kinds.join(", ") })?;
     if events.lost > 0 || info.exactness.damaged_blocks > 0 {
         let text = format!(
-            "{} events, {} blocks of the file damaged",
+            "{} events; damaged blocks of the file: {}",
             count(events.lost),
             count(info.exactness.damaged_blocks)
         );

@@ -93,8 +93,8 @@ fn suppressions(path: &std::path::Path) -> Result<Vec<Regex>> {
     Ok(patterns)
 }
 
-/// How much of each stack is shown to people.
-const FRAMES: usize = 24;
+/// Names are aligned up to this width.
+const NAME_COLUMN: usize = 48;
 
 /// Writes the report; `all_frames` shows stacks to their root.
 pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
@@ -112,9 +112,9 @@ pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write)
     if leaks.suppressed.count > 0 {
         writeln!(
             out,
-            "{} in {} more suppressed",
+            "{} in {} suppressed",
             bytes(leaks.suppressed.bytes),
-            plural(leaks.suppressed.count, "block")
+            plural(leaks.suppressed.count, "more block")
         )?;
     }
     for site in &leaks.sites {
@@ -142,27 +142,90 @@ fn print_site(site: &LeakSite, whole: u64, all_frames: bool, style: Style, out: 
         style.paint(role, word),
         style.paint(Role::Faint, format!(": {}", clean(&site.verdict.why)))
     )?;
-    let shown = if all_frames { site.stack.len() } else { site.stack.len().min(FRAMES) };
+    let lines = if all_frames { (0..site.stack.len()).map(Line::Frame).collect() } else { fold(&site.stack) };
     // Names are aligned as far as they are of reasonable length; places follow.
-    let names: Vec<String> = site.stack[..shown].iter().map(name).collect();
-    let column = names.iter().map(|name| width(name)).filter(|&width| width <= 48).max().unwrap_or(0);
-    for (frame, name) in site.stack.iter().zip(&names) {
-        let pad = " ".repeat(column.saturating_sub(width(name)));
-        let place = place(frame);
-        let room = style.width.map_or(usize::MAX, |columns| columns.saturating_sub(6));
+    let names: Vec<String> = site.stack.iter().map(name).collect();
+    let shown = |line: &Line| match line {
+        Line::Frame(i) => Some(width(&names[*i])),
+        Line::Folded(_) => None,
+    };
+    let column = lines.iter().filter_map(shown).filter(|&width| width <= NAME_COLUMN).max().unwrap_or(0);
+    let room = style.width.map_or(usize::MAX, |columns| columns.saturating_sub(6));
+    for line in lines {
+        let i = match line {
+            Line::Frame(i) => i,
+            Line::Folded(count) => {
+                let text = format!("… {} of libraries (--full shows them)", plural(count as u64, "frame"));
+                writeln!(out, "    {}", style.paint(Role::Faint, text))?;
+                continue;
+            }
+        };
+        let (frame, name) = (&site.stack[i], &names[i]);
         let name = truncate(name, room.max(20));
-        let place = truncate(&place, room.saturating_sub(width(&name) + pad.len()).max(12)).into_owned();
-        writeln!(out, "    {}{pad}  {}", style.paint(Role::Name, name), style.paint(Role::Faint, place))?;
-    }
-    let more = site.stack.len() - shown;
-    if more > 0 {
-        writeln!(
-            out,
-            "    {}",
-            style.paint(Role::Faint, format!("… {} (--full shows them)", plural(more as u64, "more frame")))
-        )?;
+        let pad = " ".repeat(column.saturating_sub(width(&name)));
+        let place = place(frame);
+        let place = truncate(&place, room.saturating_sub(width(&name) + pad.len()).max(12));
+        let role = if is_library(frame) { Role::Faint } else { Role::Name };
+        if place.is_empty() {
+            writeln!(out, "    {}", style.paint(role, name))?;
+        } else {
+            writeln!(out, "    {}{pad}  {}", style.paint(role, name), style.paint(Role::Faint, place))?;
+        }
     }
     Ok(())
+}
+
+/// A line of a stack as people see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    /// The frame at this position.
+    Frame(usize),
+    /// So many frames that say nothing about the program.
+    Folded(usize),
+}
+
+/// Leaves out the inside of libraries: of the frames below the program's code the one that it called, of the frames
+/// above the one that called it, between two of its frames both. All frames if none is the program's.
+fn fold(stack: &[Frame]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let own = |frame: &Frame| !is_library(frame);
+    let Some(last_own) = stack.iter().rposition(own) else {
+        return (0..stack.len()).map(Line::Frame).collect();
+    };
+    let mut i = 0;
+    while i < stack.len() {
+        let run = stack[i..].iter().take_while(|frame| is_library(frame)).count();
+        if run == 0 {
+            lines.push(Line::Frame(i));
+            i += 1;
+            continue;
+        }
+        let (head, tail) = match i {
+            0 => (0, 1),
+            _ if i > last_own => (1, 0),
+            _ => (1, 1),
+        };
+        if run <= head + tail + 1 {
+            lines.extend((i..i + run).map(Line::Frame));
+        } else {
+            lines.extend((i..i + head).map(Line::Frame));
+            lines.push(Line::Folded(run - head - tail));
+            lines.extend((i + run - tail..i + run).map(Line::Frame));
+        }
+        i += run;
+    }
+    lines
+}
+
+/// Code that came with the compiler or the C library, by where its source was.
+fn is_library(frame: &Frame) -> bool {
+    const SOURCES: [&str; 5] = ["/rustc/", "/usr/include/", "/usr/lib/", "./csu/", "../sysdeps/"];
+    const MODULES: [&str; 5] = ["libc.so", "ld-linux", "libstdc++.so", "libgcc_s.so", "libpthread.so"];
+    match (&frame.file, &frame.module) {
+        (Some(file), _) if SOURCES.iter().any(|source| file.starts_with(source)) => true,
+        (_, Some(module)) => MODULES.iter().any(|library| module.starts_with(library)),
+        (_, None) => false,
+    }
 }
 
 fn name(frame: &Frame) -> String {
@@ -175,8 +238,8 @@ fn name(frame: &Frame) -> String {
 
 fn place(frame: &Frame) -> String {
     let mut place = match (&frame.file, frame.line) {
-        (Some(file), Some(line)) => format!("{}:{line}", clean(file)),
-        (Some(file), None) => clean(file).into_owned(),
+        (Some(file), Some(line)) => format!("{}:{line}", clean(short(file))),
+        (Some(file), None) => clean(short(file)).into_owned(),
         _ => frame
             .module
             .as_deref()
@@ -188,6 +251,12 @@ fn place(frame: &Frame) -> String {
         place.push_str(" (inlined)");
     }
     place
+}
+
+/// Without the hash of the compiler in front of the standard library's sources.
+fn short(file: &str) -> &str {
+    let rest = file.strip_prefix("/rustc/").and_then(|rest| rest.split_once('/'));
+    rest.map_or(file, |(_, rest)| rest)
 }
 
 fn verdict(verdict: &Verdict) -> (String, Role) {

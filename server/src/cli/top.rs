@@ -76,9 +76,8 @@ pub fn print(functions: &Functions, style: Style, out: &mut dyn Write) -> io::Re
     let shown: i64 = functions.rows.iter().map(|row| row.flat).sum();
     writeln!(
         out,
-        "{} {}: {} {}",
-        style.paint(Role::Strong, metric_name(functions.metric)),
-        unit_name(functions.unit),
+        "{}: {} {}",
+        style.paint(Role::Strong, format!("{} {}", unit_name(functions.unit), metric_name(functions.metric))),
         style.paint(Role::Strong, amount(total)),
         style.paint(Role::Faint, when(functions)),
     )?;

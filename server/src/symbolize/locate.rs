@@ -46,6 +46,8 @@ struct Elf {
     build_id: Option<Vec<u8>>,
     has_debug: bool,
     has_symbols: bool,
+    /// Its symbols are those for the loader.
+    is_stripped: bool,
     debug_link: Option<(PathBuf, u32)>,
     code: Vec<(u64, u64)>,
 }
@@ -85,7 +87,11 @@ pub fn locate(module: &Module) -> Located {
         return Located { source: Some(source), quality: Quality::Debug, note: unchecked(module) };
     }
     if elf.has_symbols {
-        let note = "the file has a symbol table but no debug information: functions without lines and inlined callers";
+        let note = if elf.is_stripped {
+            "the file is stripped: only the functions that it exports have names; its debug symbols are not on this machine"
+        } else {
+            "the file has a symbol table but no debug information: functions without lines and inlined callers"
+        };
         Located { source: Some(itself), quality: Quality::Table, note: Some(note.into()) }
     } else {
         Located { source: None, quality: Quality::None, note: Some("the file is stripped: it has no symbols".into()) }
@@ -156,6 +162,7 @@ fn inspect(bytes: &[u8]) -> Option<Elf> {
         build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
         has_debug: has(".debug_info") || has(".zdebug_info"),
         has_symbols: symbols || dynamic || has(".gnu_debugdata"),
+        is_stripped: !symbols && !has(".gnu_debugdata"),
         debug_link: elf
             .gnu_debuglink()
             .ok()
