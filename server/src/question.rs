@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use tracehound_server::query::{Filter, QueryError, Result, TimeExpr, Window, parse_duration, parse_size};
+use tracehound_server::query::{Filter, QueryError, Result, Window, parse_duration, parse_size};
 
 /// A window, or a moment.
 ///

@@ -83,10 +83,9 @@ fn frame(graph: &Flamegraph, layout: &Layout, texts: &Texts<'_>, row: usize, out
     let y = HEAD + (layout.rows - 1 - layout.depth[row]) * ROW;
     let share = if graph.total == 0 { 0.0 } else { value as f64 * 100.0 / graph.total as f64 };
     let looks = Looks { frame, folded: rows.folded[row] > 0, negative: value < 0, row };
-    write!(
+    writeln!(
         out,
-        r#"<g class="f" data-l="{l:.6}" data-w="{dw:.6}" data-d="{d}"><title>{name} — {amount}, {share:.2}%{place}</title><rect x="{x:.2}" y="{y}" width="{w:.2}" height="{h}" fill="{looks}"/><text x="{tx:.2}" y="{ty}">{shown}</text></g>
-"#,
+        r#"<g class="f" data-l="{l:.6}" data-w="{dw:.6}" data-d="{d}"><title>{name} — {amount}, {share:.2}%{place}</title><rect x="{x:.2}" y="{y}" width="{w:.2}" height="{h}" fill="{looks}"/><text x="{tx:.2}" y="{ty}">{shown}</text></g>"#,
         l = layout.left[row],
         dw = layout.width[row],
         d = layout.depth[row],

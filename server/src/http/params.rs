@@ -1,7 +1,5 @@
 //! Query parameters: declared once, for parsing and for the OpenAPI document; whatever is not declared is refused.
 
-use axum::http::StatusCode;
-
 use super::problem::Problem;
 
 /// A parameter's text turned into a value; the error says what is accepted.
@@ -143,11 +141,6 @@ macro_rules! parameters {
     };
 }
 pub(crate) use parameters;
-
-/// A number in a URL's path.
-pub fn path_number(text: &str, what: &str) -> Result<u64, Problem> {
-    text.parse().map_err(|_| Problem::new(StatusCode::NOT_FOUND, format!("{text:?} is no {what}")))
-}
 
 #[cfg(test)]
 mod tests {
