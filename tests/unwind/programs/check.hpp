@@ -11,9 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <ucontext.h>
 #include <unwind.h>
-#define UNW_LOCAL_ONLY
-#include <libunwind.h>
 
 struct List {
     static constexpr int kMax = 8192;
@@ -36,6 +35,8 @@ inline std::atomic<int> allowed_flags{0};
 // Whether the oracles' list may be the longer or the shorter one, as long as the common part is the same: for frames
 // without unwind information, where the oracles give up at once.
 inline std::atomic<bool> oracle_may_stop{false};
+// Whether our list may end before the oracle's: for the engine that knows frame pointers only, in C libraries without.
+inline std::atomic<bool> ours_may_stop{false};
 inline std::atomic<bool> ask_libunwind{false}, ask_framehop{false};
 
 struct Libgcc {
@@ -59,18 +60,43 @@ inline _Unwind_Reason_Code add_frame(struct _Unwind_Context *context, void *argu
     return _URC_NO_REASON;
 }
 
+// libunwind, in a scope of its own: linked, it would take the place of libgcc for this program's exceptions, and its
+// way of continuing after one is no code that anybody could unwind through.
+struct Libunwind {
+    struct Cursor {
+        uint64_t opaque[127];
+    };
+    static constexpr int kInstructionPointer = 16, kCacheNone = 0;
+    int (*get_context)(ucontext_t *);
+    int (*init_local)(Cursor *, ucontext_t *);
+    int (*get_register)(Cursor *, int, uint64_t *);
+    int (*step)(Cursor *);
+    Libunwind() {
+        void *library = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
+        if (!library)
+            return;
+        *(void **)&get_context = dlsym(library, "_Ux86_64_getcontext");
+        *(void **)&init_local = dlsym(library, "_ULx86_64_init_local");
+        *(void **)&get_register = dlsym(library, "_ULx86_64_get_reg");
+        *(void **)&step = dlsym(library, "_ULx86_64_step");
+        auto set_policy = (int (*)(void *, int))dlsym(library, "_ULx86_64_set_caching_policy");
+        set_policy(*(void **)dlsym(library, "_ULx86_64_local_addr_space"), kCacheNone);
+    }
+};
+
 inline void list_by_libunwind(List &list) {
-    unw_context_t context;
-    unw_cursor_t cursor;
-    unw_getcontext(&context);
-    unw_init_local(&cursor, &context);
+    static Libunwind libunwind;
+    ucontext_t context;
+    Libunwind::Cursor cursor;
+    libunwind.get_context(&context);
+    libunwind.init_local(&cursor, &context);
     do {
-        unw_word_t ip;
-        unw_get_reg(&cursor, UNW_REG_IP, &ip);
+        uint64_t ip;
+        libunwind.get_register(&cursor, Libunwind::kInstructionPointer, &ip);
         if (ip == 0)
             break;
         list.add(ip);
-    } while (unw_step(&cursor) > 0);
+    } while (libunwind.step(&cursor) > 0);
 }
 
 inline void print_frame(uint64_t pc) {
@@ -106,7 +132,8 @@ inline bool same(const char *oracle, const List &ours, const List &theirs, bool 
     int common = std::min(theirs_left, ours_left);
     if (common <= 0 || !std::equal(ours.pc + 1, ours.pc + 1 + common, theirs.pc + skip, equal))
         return report(oracle, ours, theirs);
-    if (theirs_left != ours_left && !(oracle_may_stop && theirs_left < ours_left))
+    bool stopped = (oracle_may_stop && theirs_left < ours_left) || (ours_may_stop && ours_left < theirs_left);
+    if (theirs_left != ours_left && !stopped)
         return report(oracle, ours, theirs);
     return true;
 }

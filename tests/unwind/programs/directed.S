@@ -139,6 +139,106 @@ begin bad_rbp_frame
  ret
 end bad_rbp_frame
 
+# The information lies: the CFA is the frame's own stack pointer, so that it would be its own caller for ever.
+begin standing_frame
+ push %rbp
+ .cfi_def_cfa_offset 16
+ .cfi_offset rbp, -16
+ lea -16(%rsp), %rbp
+ .cfi_def_cfa rbp, 16
+ call *%rdi
+ pop %rbp
+ .cfi_restore rbp
+ .cfi_def_cfa rsp, 8
+ ret
+end standing_frame
+
+# The information lies: rbp is saved far below the frame.
+begin lying_save
+ sub $8, %rsp
+ .cfi_def_cfa_offset 16
+ .cfi_offset rbp, -0x7ff0
+ call *%rdi
+ add $8, %rsp
+ .cfi_restore rbp
+ .cfi_def_cfa_offset 8
+ ret
+end lying_save
+
+# CFA = *rbx, wherever rbx points: cfa_behind_rbx(target, rbx).
+begin cfa_behind_rbx
+ push %rbx
+ .cfi_def_cfa_offset 16
+ .cfi_offset rbx, -16
+ mov %rsi, %rbx
+ # DW_CFA_def_cfa_expression { breg3 0; deref }
+ .cfi_escape 0x0f, 0x03, 0x73, 0x00, 0x06
+ call *%rdi
+ pop %rbx
+ .cfi_restore rbx
+ .cfi_def_cfa rsp, 8
+ ret
+end cfa_behind_rbx
+
+# No unwind information, and any rbp: without_information_with_rbp(target, rbp).
+.globl without_information_with_rbp
+.type without_information_with_rbp, @function
+without_information_with_rbp:
+ push %rbp
+ mov %rsi, %rbp
+ call *%rdi
+ pop %rbp
+ ret
+.size without_information_with_rbp, .-without_information_with_rbp
+
+# Traps at one of two places: trap_at(place). A handler on another stack sees the same sp and two PCs.
+begin trap_at
+ test %rdi, %rdi
+ jnz 1f
+ int3
+ ret
+1:
+ int3
+ ret
+end trap_at
+
+# Traps; and one more fixed frame around that.
+begin trap_here
+ int3
+ ret
+end trap_here
+
+begin fixed_then_trap
+ sub $24, %rsp
+ .cfi_def_cfa_offset 32
+ call trap_here
+ add $24, %rsp
+ .cfi_def_cfa_offset 8
+ ret
+end fixed_then_trap
+
+# Traps in an epilogue: rbp has been popped, and the information still names its slot.
+begin trap_in_epilogue
+ push %rbp
+ .cfi_def_cfa_offset 16
+ .cfi_offset rbp, -16
+ xor %ebp, %ebp
+ pop %rbp
+ .cfi_def_cfa_offset 8
+ int3
+ ret
+end trap_in_epilogue
+
+# Traps with a stack pointer that is no multiple of eight.
+begin trap_misaligned
+ sub $4, %rsp
+ .cfi_def_cfa_offset 12
+ int3
+ add $4, %rsp
+ .cfi_def_cfa_offset 8
+ ret
+end trap_misaligned
+
 # What C libraries without unwind information let handlers return to.
 .globl restorer_without_information
 .type restorer_without_information, @function

@@ -18,7 +18,10 @@ Probe directed_probe = probe;
 uint64_t call_either(void *target, long room, void *inner);
 void fixed_then_room(), frame_with_room(), inner_keeps_rbp(), inner_saves_rbp();
 uint64_t realigned_with(void *, long, void *inner, long place);
-uint64_t lying_frame(Probe), shrinking_frame(Probe), with_rbp(Probe, uint64_t rbp);
+uint64_t lying_frame(Probe), shrinking_frame(Probe), standing_frame(Probe), lying_save(Probe);
+uint64_t with_rbp(Probe, uint64_t rbp), without_information_with_rbp(Probe, uint64_t rbp);
+uint64_t cfa_behind_rbx(Probe, const uint64_t *rbx);
+void trap_at(long place), trap_here(), fixed_then_trap(), trap_misaligned(), trap_in_epilogue();
 typedef long (*Continue)(Walk *);
 long odd_huge_frame(Walk *, Continue), odd_without_anything(Walk *, Continue),
     odd_without_information(Walk *, Continue), odd_cfa_in_rbx(Walk *, Continue);
@@ -117,6 +120,11 @@ void lies() {
         EXPECT(near.flags & TRUNCATED);
         Backtrace nested(lying_frame(probe_nested));
         EXPECT(nested.flags & TRUNCATED);
+        for (Probe how : {probe, probe_nested}) {
+            EXPECT(Backtrace(standing_frame(how)).depth() < 3);
+            EXPECT(Backtrace(standing_frame(how)).flags & TRUNCATED);
+            EXPECT(Backtrace(lying_save(how)).flags & TRUNCATED);
+        }
     }
 }
 void *run_lies(void *) {
@@ -125,7 +133,7 @@ void *run_lies(void *) {
 }
 void case_lying_frames() {
     lies();
-    on_small_stack(lies);
+    on_small_stack(lies, 24 << 10);
     pthread_t thread;
     pthread_create(&thread, nullptr, run_lies, nullptr);
     pthread_join(thread, nullptr);
@@ -142,17 +150,104 @@ void bad_rbps() {
     // A frame could be there, if the stack goes on so far; what it holds is garbage.
     const uint64_t perhaps[] = {page_end - 8, page_end, page_end + 4096 - 8, here + (1 << 20), here + (64 << 20)};
     for (int i = 0; i < 3; i++) {
-        for (uint64_t rbp : nowhere)
-            for (Probe how : {probe, probe_nested})
+        for (Probe how : {probe, probe_nested}) {
+            for (uint64_t rbp : nowhere) {
                 EXPECT(Backtrace(with_rbp(how, rbp)).flags & TRUNCATED);
-        for (uint64_t rbp : perhaps)
-            for (Probe how : {probe, probe_nested})
+                // Without information an rbp of 0 is the end.
+                int expected = rbp == 0 ? GUESSED : GUESSED | TRUNCATED;
+                EXPECT(Backtrace(without_information_with_rbp(how, rbp)).flags == expected);
+            }
+            for (uint64_t rbp : perhaps) {
                 EXPECT(Backtrace(with_rbp(how, rbp)).depth() >= 1);
+                EXPECT(Backtrace(without_information_with_rbp(how, rbp)).flags & GUESSED);
+            }
+        }
     }
 }
 void case_bad_rbp() {
     bad_rbps();
     on_small_stack(bad_rbps);
+}
+
+// The same (pc, sp) is cut with one rbp and goes on with another.
+void cut_frames() {
+    // What a frame may look like: the caller's rbp, then a return address.
+    uint64_t frames[3][2] = {{0, (uint64_t)cut_frames + 4}, {0, (uint64_t)bad_rbps + 4}, {0, 5}};
+    asm volatile("" ::"r"(frames) : "memory");
+    for (int i = 0; i < 12; i++) {
+        uint64_t *frame = frames[i % 3];
+        for (auto through : {with_rbp, without_information_with_rbp}) {
+            for (uint64_t bad : {8ul, 16ul, 1ul}) {
+                Backtrace cut(through(probe, bad));
+                EXPECT(cut.flags & TRUNCATED && cut.depth() == 1);
+            }
+            Backtrace goes_on(through(probe, (uint64_t)frame));
+            if (frame[1] == 5)
+                EXPECT(goes_on.flags & TRUNCATED);
+            else
+                EXPECT(goes_on.depth() >= 2 && goes_on.pcs[1] == frame[1]);
+        }
+        EXPECT(Backtrace(without_information_with_rbp(probe, (uint64_t)frames[2])).depth() == 1);
+    }
+}
+void case_cut_frames() {
+    cut_frames();
+    on_small_stack(cut_frames);
+}
+
+// --- a stack that is not the thread's own may be another one at the next event
+
+uint64_t *beyond;
+bool readable_beyond;
+void guess_beyond() {
+    Backtrace trace(without_information_with_rbp(probe, (uint64_t)beyond));
+    EXPECT(trace.flags & GUESSED);
+    // What was cut once may stay so; it is marked.
+    EXPECT(trace.flags & TRUNCATED || readable_beyond);
+}
+void case_passing_stacks() {
+    const size_t bytes = 64 << 10;
+    char *map = (char *)mmap(nullptr, bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    beyond = (uint64_t *)(map + bytes + 512);
+    beyond[1] = 0x5000;
+    for (int i = 0; i < 8; i++) {
+        readable_beyond = i % 2 == 0;
+        mprotect(map + bytes, 4096, readable_beyond ? PROT_READ | PROT_WRITE : PROT_NONE);
+        OnStack on{};
+        getcontext(&on.own);
+        on.own.uc_stack.ss_sp = map;
+        on.own.uc_stack.ss_size = bytes;
+        on.own.uc_link = &on.back;
+        makecontext(&on.own, guess_beyond, 0);
+        swapcontext(&on.back, &on.own);
+    }
+}
+
+// --- expressions that lead nowhere
+
+void lying_general() {
+    // A place below every frame that looks as if the frame had been called from here again.
+    uint64_t below[64];
+    asm volatile("" ::"r"(below) : "memory");
+    static uint64_t unreadable[] = {0x1000, 0xdead00000008, ~0ull - 7, 7};
+    for (int i = 0; i < 3; i++)
+        for (Probe how : {probe, probe_nested}) {
+            for (uint64_t &cfa : unreadable) {
+                Backtrace trace(cfa_behind_rbx(how, &cfa));
+                EXPECT(trace.flags & SLOW && trace.flags & (GUESSED | TRUNCATED));
+                Backtrace nowhere(cfa_behind_rbx(how, (const uint64_t *)cfa));
+                EXPECT(nowhere.flags & SLOW && nowhere.flags & (GUESSED | TRUNCATED));
+            }
+            uint64_t self = (uint64_t)__builtin_frame_address(0) - 2048;
+            Backtrace inwards(cfa_behind_rbx(how, &self));
+            EXPECT(inwards.depth() < 200);
+            EXPECT(inwards.flags & SLOW && inwards.flags & (GUESSED | TRUNCATED));
+        }
+    asm volatile("" ::"r"(below) : "memory");
+}
+void case_lying_general() {
+    lying_general();
+    on_small_stack(lying_general);
 }
 
 uint64_t continued;
@@ -212,6 +307,64 @@ void case_restorer_without_information() {
         Backtrace trace(continued);
         EXPECT(trace.flags == 0);
         EXPECT(trace.has((void *)case_restorer_without_information, 4096));
+    }
+}
+
+// --- what a signal interrupted is part of the state
+
+void on_trap(int) { continued = probe(); }
+
+void case_signal_checks() {
+    stack_t stack{};
+    stack.ss_size = 1 << 17;
+    stack.ss_sp = mmap(nullptr, stack.ss_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    sigaltstack(&stack, nullptr);
+    struct sigaction action {};
+    action.sa_handler = on_trap;
+    action.sa_flags = SA_ONSTACK;
+    sigaction(SIGTRAP, &action, nullptr);
+    // The same sp, two PCs.
+    uint64_t pcs[2];
+    for (volatile int i = 0; i < 6; i++) {
+        trap_at(i % 2);
+        Backtrace trace(continued);
+        EXPECT(trace.flags == 0);
+        uint64_t pc = 0;
+        for (uint64_t one : trace.pcs)
+            if (one - (uint64_t)trap_at < 16)
+                pc = one;
+        EXPECT(pc != 0 && (i < 2 || pc == pcs[i % 2]));
+        pcs[i % 2] = pc;
+    }
+    EXPECT(pcs[0] != pcs[1]);
+    // The same PC, two sps: a frame more or less.
+    size_t depth[6];
+    void *target[2] = {(void *)trap_here, (void *)fixed_then_trap};
+    for (volatile int i = 0; i < 6; i++) {
+        call_either(target[i % 2], 0, nullptr);
+        depth[i] = Backtrace(continued).depth();
+    }
+    for (int i = 0; i < 6; i += 2)
+        EXPECT(depth[i] + 1 == depth[i + 1] && depth[i] == depth[0]);
+    // The same PC and sp, two rbps.
+    void *with_frame[2] = {(void *)frame_with_room, (void *)fixed_then_room};
+    long room[2] = {96, 64};
+    for (volatile int i = 0; i < 6; i++) {
+        call_either(with_frame[i % 2], room[i % 2], (void *)trap_here);
+        depth[i] = Backtrace(continued).depth();
+    }
+    for (int i = 0; i < 6; i += 2)
+        EXPECT(depth[i] + 1 == depth[i + 1] && depth[i] == depth[0]);
+    // Words that were popped already.
+    for (volatile int i = 0; i < 6; i++) {
+        call_either(with_frame[i % 2], room[i % 2], (void *)trap_in_epilogue);
+        EXPECT(Backtrace(continued).flags == 0 && Backtrace(continued).depth() == depth[i]);
+    }
+    // A stack pointer that is no multiple of eight.
+    for (int i = 0; i < 3; i++) {
+        trap_misaligned();
+        Backtrace trace(continued);
+        EXPECT(trace.flags == SLOW && trace.has((void *)case_signal_checks, 8192));
     }
 }
 
@@ -414,6 +567,10 @@ struct Case {
     {"realigned-rbp", case_realigned_rbp},
     {"lying-frames", case_lying_frames},
     {"bad-rbp", case_bad_rbp},
+    {"cut-frames", case_cut_frames},
+    {"passing-stacks", case_passing_stacks},
+    {"lying-general", case_lying_general},
+    {"signal-checks", case_signal_checks},
     {"no-information", case_no_information},
     {"general", case_general},
     {"restorer-without-information", case_restorer_without_information},

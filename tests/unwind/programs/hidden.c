@@ -19,3 +19,18 @@ long hidden_call(long (*function)(void *), void *argument, int bytes) {
     __asm__ volatile("" : "+r"(result));
     return result;
 }
+
+// Without any unwind information, behind functions that have some.
+long hidden_bare(long (*)(void *), void *);
+__asm__(".text\n"
+        ".globl hidden_bare\n"
+        ".type hidden_bare, @function\n"
+        "hidden_bare:\n"
+        " push %rbp\n"
+        " mov %rsp, %rbp\n"
+        " mov %rdi, %rax\n"
+        " mov %rsi, %rdi\n"
+        " call *%rax\n"
+        " pop %rbp\n"
+        " ret\n"
+        ".size hidden_bare, .-hidden_bare\n");

@@ -138,7 +138,7 @@ pub struct Frame {
 const INDEX_BITS: u32 = 18;
 const MAX_RECORDS: usize = 1 << INDEX_BITS;
 const FIRST_RECORDS: usize = 512;
-const FIRST_SETS: usize = 64;
+const FIRST_SETS: usize = 128;
 const FIRST_CHILDREN: usize = 1024;
 const MAX_SETS: usize = 1 << 14;
 const WAYS: usize = 2;
@@ -467,7 +467,8 @@ impl Forest {
             if child.low == key.low && child.high & !INDEX_MASK == key.high {
                 // SAFETY: children name records that exist.
                 let record = unsafe { self.records.as_ptr().add(index) };
-                if !picky || self.is_same_frame(record, frame, outer_index == 0) {
+                let origin = self.origin(record);
+                if !picky || !origin.has(Marks::NEEDS_RBP) || origin.rbp == frame.rbp {
                     return record;
                 }
             }
@@ -475,12 +476,6 @@ impl Forest {
         }
         // SAFETY: as the caller promises.
         unsafe { self.create(outer, frame, key, place, tree) }
-    }
-
-    fn is_same_frame(&self, record: *mut Record, frame: &Frame, terminal: bool) -> bool {
-        let origin = self.origin(record);
-        (!origin.has(Marks::NEEDS_RBP) || origin.rbp == frame.rbp)
-            && (!terminal || self.captured(record).flags == frame.flags)
     }
 
     #[cold]

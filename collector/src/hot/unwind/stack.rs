@@ -38,16 +38,18 @@ pub struct Readable {
 impl OwnStack {
     /// The own stack of the calling thread, seen from the frame at `sp`.
     pub fn of_this_thread(sp: u64) -> OwnStack {
-        // The thread's control block lies at the upper end of a thread's stack, the strings of the program's
-        // start at that of the main one.
-        // SAFETY: getauxval reads the process's own auxiliary vector.
-        let strings = page_end(unsafe { libc::getauxval(libc::AT_EXECFN) });
-        let ending_at = |top: u64| OwnStack { range: page_start(top.wrapping_sub(1))..top, barrier: 0 };
-        [thread_pointer(), strings]
-            .into_iter()
-            .map(ending_at)
-            .find_map(|mut stack| (readable_page(stack.range.start) && stack.contains(sp)).then_some(stack))
-            .unwrap_or(OwnStack::none())
+        let top = if rustix::thread::gettid() == rustix::process::getpid() {
+            // The strings of the program's start are the last thing on the main stack.
+            // SAFETY: getauxval reads the process's own auxiliary vector.
+            page_end(unsafe { libc::getauxval(libc::AT_EXECFN) })
+        } else {
+            // The thread's control block lies at the upper end of its stack.
+            thread_pointer()
+        };
+        let mut stack = OwnStack { range: page_start(top.wrapping_sub(1))..top, barrier: 0 };
+        // Where the first backtrace is taken on another stack, this one is found at the first event on it.
+        stack.contains(sp);
+        if readable_page(stack.range.start) { stack } else { OwnStack::none() }
     }
 
     /// No known stack: every address belongs to another one.

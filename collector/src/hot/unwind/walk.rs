@@ -5,7 +5,7 @@ use super::general::{self, GeneralFrame};
 use super::memory::{Array, SignalsBlocked};
 use super::rule::{Kind, Rule};
 use super::rule_cache::rule_of;
-use super::stack::{OwnStack, Readable};
+use super::stack::{OwnStack, Readable, readable_page};
 use super::{Caller, Captured, GUESSED, SLOW, TRUNCATED};
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
@@ -55,14 +55,22 @@ pub unsafe fn step(rule: Rule, state: State, readable: &mut Readable, own: &mut 
         return Step::Cut { lasting: true };
     }
     let saved = rule.m();
-    if saved > cfa - sp {
+    if saved > cfa - sp && !is_in_red_zone(cfa - saved, sp) {
         return Step::Cut { lasting: true };
     }
-    // SAFETY: `sp..cfa` is readable, and both words lie in it.
+    // SAFETY: `sp..cfa` is readable; both words lie in it or, for rbp, in the red zone.
     unsafe {
         let rbp = if saved != 0 { load(cfa - saved) } else { rbp };
         Step::Out(State { pc: load(cfa - 8), sp: cfa, rbp })
     }
+}
+
+/// Whether `slot` is one that an interrupted function has popped already: an epilogue's unwind information still names
+/// it, and the red zone keeps its value.
+#[cold]
+fn is_in_red_zone(slot: u64, sp: u64) -> bool {
+    const RED_ZONE: u64 = 128;
+    sp - slot <= RED_ZONE && (same_page(slot, sp) || readable_page(slot & !4095))
 }
 
 /// Realigned and signal frames, and the ends.
