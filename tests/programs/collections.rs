@@ -27,12 +27,12 @@ fn wide() -> Box<Wide> {
 #[inline(never)]
 fn leaking() {
     for _ in 0..10 {
-        std::mem::forget(boxed(4321));
+        std::mem::forget(black_box(boxed(4321)));
     }
 }
 
 fn main() {
-    counted::say_own_at_exit();
+    counted::say_counted_at_exit();
     let mut vector = Vec::new();
     let mut map = HashMap::new();
     let mut tree = BTreeMap::new();
@@ -60,5 +60,5 @@ fn main() {
     println!("truth function wide 100 {}", 100 * size_of::<Wide>());
     println!("truth function zeroed 100 222200");
     println!("truth leaked leaking 10 43210");
-    println!("truth stack 4321 boxed leaking");
+    println!("truth callers 4321 boxed leaking");
 }

@@ -56,18 +56,18 @@ unsafe extern "C" {
     fn write(fd: i32, from: *const u8, len: usize) -> isize;
 }
 
-/// Asks for the ground truth to be printed when even std has cleaned up: blocks by the executable's own calls.
-pub fn say_own_at_exit() {
-    assert_eq!(unsafe { atexit(say_own) }, 0);
+/// Asks for the ground truth to be printed when even std has cleaned up.
+pub fn say_counted_at_exit() {
+    assert_eq!(unsafe { atexit(say_counted) }, 0);
 }
 
-extern "C" fn say_own() {
+extern "C" fn say_counted() {
     use std::io::Write;
     let mut line = [0u8; 200];
     let len = {
         let mut rest = &mut line[..];
         let [a, b, f, r, l, lb] = [&ALLOCS, &BYTES, &FREES, &REALLOCS, &LIVE, &LIVE_BYTES].map(|n| n.load(SeqCst));
-        let _ = writeln!(rest, "truth own {a} {b} {f} {r} {l} {lb}");
+        let _ = writeln!(rest, "truth counted {a} {b} {f} {r} {l} {lb}");
         200 - rest.len()
     };
     // Past the lock and the buffer of std's output, which would allocate.

@@ -18,12 +18,12 @@ NOINLINE void operator delete(void *block) noexcept {
 NOINLINE void operator delete(void *block, size_t) noexcept { operator delete(block); }
 
 int main() {
-    std::vector<std::string> words;
-    for (int i = 0; i < 1000; i++) words.push_back("a word that does not fit into the string itself " + std::to_string(i));
+    auto words = new std::vector<std::string>;
+    for (int i = 0; i < 1000; i++) words->push_back("a word that does not fit into the string itself " + std::to_string(i));
     size_t letters = 0;
-    for (const auto &word : words) letters += word.size();
+    for (const auto &word : *words) letters += word.size();
     say("%zu letters", letters);
-    words = {};
+    delete words;
     say_truth("own");
     return 0;
 }

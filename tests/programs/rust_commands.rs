@@ -13,7 +13,7 @@ fn mine(size: usize) -> Vec<u8> {
 }
 
 fn main() {
-    counted::say_own_at_exit();
+    counted::say_counted_at_exit();
     let output = Command::new("sh").args(["-c", "echo out; echo err >&2; exit 9"]).output().unwrap();
     println!("{:?} {:?} {:?}", output.status.code(), output.stdout, output.stderr);
     let mut sort = Command::new("sort").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

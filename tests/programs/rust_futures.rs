@@ -53,7 +53,7 @@ async fn work(turns: usize) -> usize {
 }
 
 fn main() {
-    counted::say_own_at_exit();
+    counted::say_counted_at_exit();
     let ready = Arc::new(Ready(Mutex::new((0..200).collect())));
     let mut tasks: Vec<Option<Task>> = (0..200).map(|i| Some(Box::pin(work(i % 10)) as Task)).collect();
     let mut sum = 0;

@@ -34,7 +34,7 @@ fn descend(depth: u32) -> u32 {
 }
 
 fn main() {
-    counted::say_own_at_exit();
+    counted::say_counted_at_exit();
     set_hook(Box::new(|_| ()));
     let caught = (0..500).filter(|i| catch_unwind(|| descend(i % 20)).is_err()).count();
     let in_threads = (0..10).filter(|_| std::thread::spawn(|| descend(5)).join().is_err()).count();

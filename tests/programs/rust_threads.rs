@@ -17,7 +17,7 @@ fn message(size: usize) -> Box<[u8]> {
 }
 
 fn main() {
-    counted::say_own_at_exit();
+    counted::say_counted_at_exit();
     let (sender, receiver) = channel::<Box<[u8]>>();
     let mut handles = Vec::new();
     for number in 0..6 {

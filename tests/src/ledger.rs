@@ -35,6 +35,12 @@ impl Stack {
         self.frames.iter().filter(|frame| is_called(&frame.function, function)).count()
     }
 
+    /// Whether one of the frames' names contains these words.
+    #[must_use]
+    pub fn mentions(&self, words: &str) -> bool {
+        self.frames.iter().any(|frame| frame.function.contains(words))
+    }
+
     /// The names, leaf first.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
@@ -170,6 +176,7 @@ impl Reading {
             "map" | "unmap" | "remap" => {
                 *self.ledger.mapped.entry((kind.to_owned(), number(event, "/size"))).or_default() += 1;
             }
+            "overwritten" => self.ledger.faults.push(format!("a block is born where one lives: {event}")),
             "mark" => self.ledger.marks.push(event["label"].as_str().unwrap_or("").to_owned()),
             "thread" => {
                 if let Some(name) = event["name"].as_str() {
@@ -177,6 +184,7 @@ impl Reading {
                 }
                 return;
             }
+            "brk" => {}
             _ => return,
         }
         self.ledger.threads.insert(number(event, "/thread"));

@@ -21,6 +21,11 @@ fn fork_from_a_thread() {
 }
 
 #[test]
+fn fork_handlers_may_allocate() {
+    agrees("atfork.c", &[]);
+}
+
+#[test]
 fn vfork_borrows_the_parents_memory() {
     agrees("vfork.c", &[]);
 }
@@ -261,4 +266,16 @@ fn a_limit_on_file_size_stops_the_recording_not_the_program() {
 #[test]
 fn the_programs_surroundings_are_as_without_us() {
     Case::new("quiet.c").args(&["argument"]).agrees();
+    // Closed standard streams stay closed, an open mask does not open the recording.
+    Case::new("quiet.c").after("exec <&- 2>&-; umask 000").agrees();
+}
+
+#[test]
+fn a_sandbox_of_few_system_calls() {
+    // What the recorder had set up before goes on; there can be no orderly end.
+    let (_, traced) = Case::new("seccomp.c").unharmed();
+    let info = json(&["info"], &traced.recordings()[0]);
+    assert_eq!(number(&info, "/allocations/count"), 20_500, "{info:#}");
+    assert_eq!(number(&info, "/allocations/bytes"), 8_150_000, "{info:#}");
+    assert_eq!(number(&info, "/events/free"), 10_500, "{info:#}");
 }

@@ -55,6 +55,11 @@ fn threads_in_rust() {
 }
 
 #[test]
+fn a_pool_of_openmp() {
+    Case::compiled("openmp.c", &["-O1", "-fopenmp"]).agrees();
+}
+
+#[test]
 fn forty_eight_threads_stay_within_the_buffer() {
     const BUFFER: u64 = 2 << 20;
     let run = Case::new("threads_48.c").option("BUFFER", &BUFFER.to_string()).agrees();

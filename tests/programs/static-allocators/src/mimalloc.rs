@@ -1,0 +1,127 @@
+//! mimalloc, linked statically: as Rust's global allocator, and by its own functions.
+
+mod truth;
+mod work;
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr::null_mut;
+
+use libmimalloc_sys as mi;
+use truth::{Counted, born, dies, resized};
+
+struct Mimalloc;
+
+unsafe impl GlobalAlloc for Mimalloc {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        unsafe { mi::mi_malloc_aligned(layout.size(), layout.align()).cast() }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        unsafe { mi::mi_zalloc_aligned(layout.size(), layout.align()).cast() }
+    }
+    unsafe fn dealloc(&self, block: *mut u8, _: Layout) {
+        unsafe { mi::mi_free(block.cast()) }
+    }
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        unsafe { mi::mi_realloc_aligned(block.cast(), size, layout.align()).cast() }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counted<Mimalloc> = Counted(Mimalloc);
+
+type Ptr = *mut c_void;
+
+unsafe extern "C" {
+    fn mi_heap_new() -> Ptr;
+    fn mi_heap_delete(heap: Ptr);
+    fn mi_heap_malloc(heap: Ptr, size: usize) -> Ptr;
+    fn mi_heap_calloc(heap: Ptr, count: usize, size: usize) -> Ptr;
+    fn mi_heap_realloc_aligned(heap: Ptr, block: Ptr, size: usize, align: usize) -> Ptr;
+    fn mi_malloc(size: usize) -> Ptr;
+    fn mi_calloc(count: usize, size: usize) -> Ptr;
+    fn mi_realloc(block: Ptr, size: usize) -> Ptr;
+    fn mi_reallocf(block: Ptr, size: usize) -> Ptr;
+    fn mi_recalloc(block: Ptr, count: usize, size: usize) -> Ptr;
+    fn mi_expand(block: Ptr, size: usize) -> Ptr;
+    fn mi_strdup(text: *const c_char) -> *mut c_char;
+    fn mi_strndup(text: *const c_char, len: usize) -> *mut c_char;
+    fn mi_posix_memalign(out: *mut Ptr, align: usize, size: usize) -> c_int;
+    fn mi_aligned_alloc(align: usize, size: usize) -> Ptr;
+    fn mi_zalloc_small(size: usize) -> Ptr;
+    fn mi_calloc_aligned_at(count: usize, size: usize, align: usize, offset: usize) -> Ptr;
+    fn mi_free_size(block: Ptr, size: usize);
+    fn mi_new(size: usize) -> Ptr;
+    fn mi_version() -> c_int;
+}
+
+#[inline(never)]
+unsafe fn by_heap(heap: Ptr, size: usize) -> Ptr {
+    born(std::hint::black_box(unsafe { mi_heap_malloc(heap, size) }), size)
+}
+
+unsafe fn api() {
+    unsafe {
+        let heap = mi_heap_new();
+        let block = by_heap(heap, 41_001);
+        let block = resized(mi_heap_realloc_aligned(heap, block, 41_002, 64), 41_001, 41_002);
+        let zeroed = born(mi_heap_calloc(heap, 3, 333), 999);
+        dies(41_002);
+        mi::mi_free(block);
+        dies(999);
+        mi_free_size(zeroed, 999);
+        mi_heap_delete(heap);
+
+        let block = born(mi_malloc(60_000), 60_000);
+        let grown = mi_expand(block, 60_001);
+        if !grown.is_null() {
+            resized(grown, 60_000, 60_001);
+        }
+        let size = if grown.is_null() { 60_000 } else { 60_001 };
+        assert!(mi_expand(block, 1 << 30).is_null());
+        let block = resized(mi_realloc(block, 123_457), size, 123_457);
+        assert!(mi_reallocf(block, usize::MAX / 2).is_null());
+        // reallocf has freed it.
+        dies(123_457);
+
+        let list = born(mi_calloc(10, 1000), 10_000);
+        let list = resized(mi_recalloc(list, 20, 1000), 10_000, 20_000);
+        assert_eq!(*list.cast::<u8>().add(19_999), 0);
+        dies(20_000);
+        mi::mi_free(list);
+
+        let text = c"a text of some length, copied";
+        let copy = born(mi_strdup(text.as_ptr()), text.count_bytes() + 1);
+        let part = born(mi_strndup(text.as_ptr(), 6), 7);
+        println!("{:?} {:?}", CStr::from_ptr(copy), CStr::from_ptr(part));
+        dies(text.count_bytes() + 1);
+        mi::mi_free(copy.cast());
+        dies(7);
+        mi::mi_free(part.cast());
+
+        let mut aligned = null_mut();
+        assert_eq!(mi_posix_memalign(&mut aligned, 4096, 5005), 0);
+        assert!(born(aligned, 5005) as usize % 4096 == 0);
+        let small = born(mi_zalloc_small(24), 24);
+        let offset = born(mi_calloc_aligned_at(4, 100, 64, 8), 400);
+        assert_eq!((offset as usize + 8) % 64, 0);
+        let again = born(mi_aligned_alloc(128, 1280), 1280);
+        let new = born(mi_new(77), 77);
+        for (block, size) in [(aligned, 5005), (small, 24), (offset, 400), (again, 1280), (new, 77)] {
+            dies(size);
+            mi::mi_free(block);
+        }
+        mi::mi_free(null_mut());
+        println!("version 2 or later: {}", mi_version() >= 200);
+    }
+    println!("truth stack 41001 by_heap api");
+    println!("truth size 41002 1");
+    println!("truth size 5005 1");
+}
+
+fn main() {
+    truth::say_own_at_exit();
+    unsafe { api() };
+    work::work();
+    std::process::exit(24);
+}
