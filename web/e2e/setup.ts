@@ -57,7 +57,7 @@ async function recordAndServe(): Promise<Running> {
   try {
     const file = (program: string) => join(folder, `memory-${program}.dat`);
     const recorded = (program: string) => ({ ...process.env, LD_PRELOAD: library, TRACEHOUND_OUTPUT: file(program) });
-    for (const program of ["shop", "empty", "steady"]) compile(folder, program);
+    compile(folder);
     for (const program of ["shop", "empty"]) run(join(folder, program), [], recorded(program));
     children.push(spawn(join(folder, "steady"), { env: recorded("steady"), stdio: "ignore" }));
     await waitFor(() => existsSync(file("steady")), "the running program's recording");
@@ -77,27 +77,26 @@ async function recordAndServe(): Promise<Running> {
   }
 }
 
-/** Compiles a program; functions named in it as HOSTILE get names that no compiler would give them. */
-function compile(folder: string, program: string): void {
-  const object = join(folder, `${program}.o`);
-  run("gcc", [
-    "-g",
-    "-O1",
-    "-fno-inline",
-    "-fno-optimize-sibling-calls",
-    "-c",
-    join(HERE, "programs", `${program}.c`),
-    "-o",
-    object,
-  ]);
-  run("objcopy", [
-    "--redefine-sym",
-    `hostile_markup=<img src=x onerror=window.hacked=1>`,
-    "--redefine-sym",
-    `long_name=${"std::vector<std::pair<int, long>, ".repeat(300)}>::push`,
-    object,
-  ]);
-  run("gcc", ["-g", object, "-o", join(folder, program), "-lpthread"]);
+/** Compiles the programs; functions of `hostile.c` get names that no compiler would give them. */
+function compile(folder: string): void {
+  const source = (name: string) => join(HERE, "programs", `${name}.c`);
+  const flags = ["-O1", "-fno-inline", "-fno-optimize-sibling-calls"];
+  const hostile = join(folder, "hostile.o");
+  const longName = `${"std::vector<std::pair<int, long>, ".repeat(300)}>::push`;
+  run("gcc", [...flags, "-c", source("hostile"), "-o", hostile]);
+  const shop = join(folder, "shop.o");
+  run("gcc", ["-g", ...flags, "-c", source("shop"), "-o", shop]);
+  for (const object of [hostile, shop]) {
+    const rename = [
+      "--redefine-sym",
+      "hostile_markup=<img src=x onerror=window.hacked=1>",
+      "--redefine-sym",
+      `long_name=${longName}`,
+    ];
+    run("objcopy", [...rename, object]);
+  }
+  run("gcc", [shop, hostile, "-o", join(folder, "shop"), "-lpthread"]);
+  for (const name of ["empty", "steady"]) run("gcc", ["-g", ...flags, source(name), "-o", join(folder, name)]);
 }
 
 function run(command: string, args: string[], env: NodeJS.ProcessEnv = process.env): void {

@@ -26,6 +26,7 @@ declare module "d3-flame-graph" {
 
   export interface Chart<D extends Datum> {
     (selection: Selection<HTMLElement, D, null, undefined>): void;
+    width(): number;
     width(width: number): this;
     cellHeight(height: number): this;
     transitionDuration(ms: number): this;

@@ -18,9 +18,6 @@ static void *touch(void *block, size_t size) {
   return block;
 }
 
-void *hostile_markup(size_t size) { return touch(malloc(size), size); }
-void *long_name(size_t size) { return touch(malloc(size), size); }
-
 void *kept[4096];
 int kept_count;
 

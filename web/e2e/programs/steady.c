@@ -3,11 +3,6 @@
 #include <string.h>
 #include <time.h>
 
-void *hostile_markup(size_t size);
-void *long_name(size_t size);
-void *hostile_markup(size_t size) { return malloc(size); }
-void *long_name(size_t size) { return malloc(size); }
-
 void *kept[1 << 16];
 
 void work(unsigned i) {
@@ -21,7 +16,6 @@ int main(void) {
   struct timespec time = {0, 2000000};
   for (unsigned i = 0;; i += 1) {
     work(i);
-    if (i % 100 == 0) free(hostile_markup(10)), free(long_name(20));
     nanosleep(&time, NULL);
   }
 }

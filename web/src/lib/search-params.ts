@@ -189,3 +189,22 @@ function dropUndefined<T extends object>(value: T): T {
 export function effectiveWindow(search: PageSearch): Window | undefined {
   return search.window ?? search.zoom?.at(-1);
 }
+
+export interface SortChoice<T extends string> {
+  column: T;
+  reversed: boolean;
+}
+
+/** What `sort` says, if the view knows the column; `-` is the other way round. */
+export function readSort<const T extends readonly string[]>(
+  sort: string | undefined,
+  columns: T,
+  otherwise: SortChoice<T[number]>,
+): SortChoice<T[number]> {
+  const column = columns.find((known) => known === sort?.replace(/^-/, ""));
+  return column === undefined ? otherwise : { column, reversed: sort?.startsWith("-") ?? false };
+}
+
+export function writeSort({ column, reversed }: SortChoice<string>): string {
+  return reversed ? `-${column}` : column;
+}

@@ -26,7 +26,7 @@ export interface Column<Row> {
 }
 
 export interface Sorting {
-  /** `server`: rows come sorted, only columns in `sortable` can be chosen, always from the top. */
+  /** `server`: rows come sorted, only columns in `sortable` can be chosen. */
   by: "here" | "server";
   column: string;
   reversed?: boolean;
@@ -233,7 +233,7 @@ function HeaderCell<Row>({ column, sorting, descending }: HeaderCellProps<Row>) 
           type="button"
           className="sort"
           data-active={active || undefined}
-          onClick={() => sorting.onSort(column.id, active && sorting.by === "here" ? !sorting.reversed : false)}
+          onClick={() => sorting.onSort(column.id, active ? !sorting.reversed : false)}
         >
           {column.header}
           <span aria-hidden="true">{active ? (descending ? " ▾" : " ▴") : ""}</span>

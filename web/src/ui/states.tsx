@@ -1,6 +1,7 @@
 // Loading, empty and failed: what is the matter and what to do about it.
 import type { ReactNode } from "react";
 import { LostServerError, ProblemError } from "../api/client.ts";
+import { sentence } from "../lib/format.ts";
 import { Button } from "./controls.tsx";
 
 export function Loading({ what }: { what: string }) {
@@ -38,7 +39,7 @@ export function Failure({ error, retry }: { error: Error; retry?: () => void }) 
       <p className="muted">
         {lost
           ? "Start “heaptrace server” again on the same recording and port; the page goes on by itself."
-          : error.message}
+          : sentence(error.message)}
       </p>
       {parameter && <p className="muted">At fault: “{parameter}”. Change or remove it above.</p>}
       {retry && <Button onClick={retry}>Try again</Button>}

@@ -48,6 +48,24 @@ test("names survive a second and a third tree", () => {
   }
 });
 
+test("widths and labels are there at once, without waiting for transitions", () => {
+  for (const metric of ["live", "allocated"]) {
+    const given = tree({ metric });
+    renderer.render(given, LOOK, NONE);
+    const width = (node: FlameNode | undefined) =>
+      Number(
+        renderer
+          .element(node?.row ?? -1)
+          ?.querySelector("rect")
+          ?.getAttribute("width"),
+      );
+    expect(width(given)).toBe(1200);
+    const [first] = given.children;
+    expect(width(first)).toBeCloseTo((1200 * (first?.weight ?? 0)) / given.weight, 3);
+    expect(renderer.element(first?.row ?? -1)?.querySelector("div")?.textContent).toBe(first && nodeName(first));
+  }
+});
+
 test("a deeper tree makes the graph higher", () => {
   renderer.render(tree({ show: "^main$" }), LOOK, NONE);
   const before = Number(host.querySelector("svg")?.getAttribute("height"));

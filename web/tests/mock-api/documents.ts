@@ -423,6 +423,7 @@ export function functions(view: View, query: Query): Functions {
           ? Math.abs(b.cum) - Math.abs(a.cum)
           : Math.abs(b.flat) - Math.abs(a.flat),
     );
+  if (query.get("ascending") === "true") list.reverse();
   const offset = number(query, "offset", 0);
   return {
     schema: "heaptrace.functions/1",
@@ -663,13 +664,14 @@ export function sites(view: View, query: Query): Sites {
   const range = rangeOf(view, query);
   const filter = makeFilter(view, query);
   const peakAt = peakOf(view, { from: 0, to: view.watermark }).at_ns;
-  const unit = query.get("unit") === "count" ? "count" : "bytes";
-  const sort = (query.get("sort") ?? "live") as "live" | "allocated";
+  const sort = (query.get("sort") ?? "live") as "live" | "allocated" | "count";
+  const key = (row: SiteRow) => (sort === "count" ? row.allocated.count : row[sort].bytes);
   const search = pattern(query, "search");
   const rows = [...bySite(view, (block) => block.born < range.to && filter(block) !== undefined)]
     .map(([site, blocks]) => siteRow(view, site, blocks, range, peakAt))
     .filter((row) => row.allocated.count + row.freed.count > 0 && (!search || search.test(row.function ?? "")))
-    .sort((a, b) => b[sort][unit] - a[sort][unit]);
+    .sort((a, b) => key(b) - key(a));
+  if (query.get("ascending") === "true") rows.reverse();
   const offset = number(query, "offset", 0);
   return {
     schema: "heaptrace.sites/1",
@@ -812,12 +814,10 @@ export function allocations(view: View, query: Query): Allocations {
   const only = query.get("site");
   const list = only === undefined ? blocks : blocks.filter((block) => `s${block.site}` === only);
   const sort = query.get("sort") ?? "born";
-  const ordered =
-    sort === "size"
-      ? [...list].sort((a, b) => b.size - a.size)
-      : sort === "lifetime"
-        ? [...list].sort((a, b) => lifetimeOf(view, b) - lifetimeOf(view, a))
-        : list;
+  const key = (block: MockBlock) =>
+    sort === "size" ? block.size : sort === "lifetime" ? lifetimeOf(view, block) : block.born;
+  const down = query.get("descending") === "true" ? -1 : 1;
+  const ordered = [...list].sort((a, b) => down * (key(a) - key(b)) || a.index - b.index);
   const offset = number(query, "cursor", 0);
   const limit = number(query, "limit", 100);
   return {

@@ -10,6 +10,7 @@ import {
   formatShortCount,
   formatSigned,
   plural,
+  sentence,
 } from "../../src/lib/format.ts";
 
 test.each([
@@ -68,4 +69,10 @@ test("signs and exact amounts", () => {
   expect(formatExact(12_345, "count")).toBe("12,345 blocks");
   expect(plural(1, "thread")).toBe("1 thread");
   expect(plural(2, "thread")).toBe("2 threads");
+});
+
+test("sentences", () => {
+  expect(sentence("live bytes rose")).toBe("Live bytes rose.");
+  expect(sentence("Done.")).toBe("Done.");
+  expect(sentence("")).toBe("");
 });

@@ -1,5 +1,12 @@
 import { expect, test } from "vitest";
-import { effectiveWindow, type PageSearch, readSearch, writeSearch } from "../../src/lib/search-params.ts";
+import {
+  effectiveWindow,
+  type PageSearch,
+  readSearch,
+  readSort,
+  writeSearch,
+  writeSort,
+} from "../../src/lib/search-params.ts";
 
 const FULL: PageSearch = {
   window: { from: 1_500_000_000, to: 1_700_000_001 },
@@ -56,4 +63,13 @@ test("the brush goes before the committed window", () => {
   expect(effectiveWindow({})).toBeUndefined();
   expect(effectiveWindow({ zoom: [{ from: 0, to: 5 }] })).toEqual({ from: 0, to: 5 });
   expect(effectiveWindow({ zoom: [{ from: 0, to: 5 }], window: { from: 1, to: 2 } })).toEqual({ from: 1, to: 2 });
+});
+
+test("orders", () => {
+  const columns = ["flat", "cum"] as const;
+  const otherwise = { column: "flat", reversed: false } as const;
+  expect(readSort(undefined, columns, otherwise)).toEqual(otherwise);
+  expect(readSort("born", columns, otherwise)).toEqual(otherwise);
+  expect(readSort("-cum", columns, otherwise)).toEqual({ column: "cum", reversed: true });
+  expect(writeSort({ column: "cum", reversed: true })).toBe("-cum");
 });

@@ -5,6 +5,7 @@ import { getJson } from "../../api/client.ts";
 import type { Allocation, Allocations } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatExact, formatInstant } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
+import { readSort, writeSort } from "../../lib/search-params.ts";
 import { frameName } from "../../lib/stack.ts";
 import { Button } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
@@ -15,7 +16,7 @@ import { Stack } from "../../ui/stack.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 
 const PAGE = 200;
-const SORTABLE = ["born", "size", "lifetime", "address"] as const;
+const SORTABLE = ["born", "size", "lifetime"] as const;
 
 export function AllocationsView() {
   const { search, subject, go } = usePage();
@@ -23,8 +24,16 @@ export function AllocationsView() {
   const copy = useCopy();
   const functionMenu = useFunctionMenu();
   const [chosen, setChosen] = useState<number | undefined>();
-  const sort = SORTABLE.find((known) => known === search.sort) ?? "born";
-  const parameters = { ...request.window, ...request.filters, site: search.site, sort, limit: PAGE };
+  // Numbers begin with the largest; births, unless asked otherwise, with the first.
+  const { column: sort, reversed } = readSort(search.sort, SORTABLE, { column: "born", reversed: true });
+  const parameters = {
+    ...request.window,
+    ...request.filters,
+    site: search.site,
+    sort,
+    descending: !reversed || undefined,
+    limit: PAGE,
+  };
   const query = useInfiniteQuery({
     queryKey: [subject.recording, "allocations pages", parameters, subject.revision],
     queryFn: ({ pageParam, signal }) =>
@@ -78,8 +87,9 @@ export function AllocationsView() {
                 sorting={{
                   by: "server",
                   column: sort,
+                  reversed,
                   sortable: SORTABLE,
-                  onSort: (column) => go({ sort: column === "born" ? undefined : column }, { replace: true }),
+                  onSort: (column, back) => go({ sort: writeSort({ column, reversed: back }) }, { replace: true }),
                 }}
                 isSelected={(row) => row.index === selected?.index}
                 onSelect={(row) => setChosen(row.index)}

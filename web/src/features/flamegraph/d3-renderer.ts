@@ -3,6 +3,7 @@
 // unless told otherwise, it knows nothing of keyboards and roles (added after each update).
 import flamegraph, { type ChartNode, type Datum, type Tooltip } from "d3-flame-graph";
 import { select } from "d3-selection";
+import { interrupt } from "d3-transition";
 import { everyNode, type FlameNode } from "../../lib/flame-tree.ts";
 import { shortName } from "../../lib/names.ts";
 import { type FlameLook, type FlameMarks, type MakeFlameRenderer, rowElementId } from "./renderer.ts";
@@ -45,6 +46,7 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
       return node && look ? look.color(node) : "transparent";
     })
     .onClick((drawn) => {
+      if (still.matches) settle();
       describe();
       const node = nodeOf(drawn);
       if (node) handlers.onZoom(node);
@@ -83,6 +85,27 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
       this.toggleAttribute("data-folded", node.folded > 0);
     });
     applyMarks();
+  }
+
+  /** Ends the transitions that an update starts (new frames would grow for a quarter of a second) at their goal. */
+  function settle(): void {
+    const svg = host.querySelector("svg");
+    const height = Number(svg?.getAttribute("height") ?? 0);
+    const frames = select(host).selectAll<SVGGElement, ChartNode<FrameDatum>>("g.frame");
+    const { x0, x1 } = whole(frames.data()) ?? { x0: 0, x1: 1 };
+    const scale = chart.width() / (x1 - x0);
+    frames.each(function (drawn) {
+      const y = look?.downwards ? drawn.depth * ROW_HEIGHT : height - (drawn.depth + 1) * ROW_HEIGHT;
+      interrupt(this);
+      this.setAttribute("transform", `translate(${drawn.x0 * scale},${y})`);
+      const rect = this.querySelector("rect");
+      const label = this.querySelector("div");
+      if (!rect || !label) return;
+      interrupt(rect);
+      rect.setAttribute("width", String((drawn.x1 - drawn.x0) * scale));
+      interrupt(label);
+      label.textContent = drawn.data.name;
+    });
   }
 
   function applyMarks(): void {
@@ -129,6 +152,7 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
         select(host).datum(datum(root)).call(chart);
       }
       chart.transitionDuration(still.matches ? 0 : ZOOM_MS);
+      settle();
       describe();
     },
     mark(next) {
@@ -137,7 +161,10 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
     },
     resize(next) {
       chart.width(next).transitionDuration(0);
-      if (called) chart.update();
+      if (called) {
+        chart.update();
+        settle();
+      }
       chart.transitionDuration(still.matches ? 0 : ZOOM_MS);
     },
     element: (row) => host.querySelector(`#${rowElementId(name, row)}`),
@@ -148,3 +175,8 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
     },
   };
 };
+
+/** The root of the tree that nodes are of. */
+function whole(drawn: readonly ChartNode<FrameDatum>[]): ChartNode<FrameDatum> | undefined {
+  return drawn.find((node) => node.parent === null);
+}

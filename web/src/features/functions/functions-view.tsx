@@ -6,7 +6,7 @@ import type { FunctionRow, Functions } from "../../api/types.ts";
 import { formatExact, formatPercent, formatValue } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern, serverPattern } from "../../lib/pattern.ts";
-import { GROUPS, type GroupName } from "../../lib/search-params.ts";
+import { GROUPS, type GroupName, readSort, writeSort } from "../../lib/search-params.ts";
 import { Button, Select, Share } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
@@ -36,13 +36,14 @@ export function FunctionsView() {
   const request = useRequest();
   const copy = useCopy();
   const by = search.by ?? "function";
-  const sort = SORTABLE.find((known) => known === search.sort) ?? "flat";
+  const { column: sort, reversed } = readSort(search.sort, SORTABLE, { column: "flat", reversed: false });
   const pattern = readPattern(search.q ?? "");
   const parameters = {
     ...request.metric,
     ...request.filters,
     by,
     sort,
+    ascending: reversed || undefined,
     search: pattern.kind === "valid" ? serverPattern(pattern.text) : undefined,
     limit: PAGE,
   };
@@ -68,10 +69,10 @@ export function FunctionsView() {
     return (query.data?.pages ?? []).flatMap((page) =>
       page.rows.map((row): RankedRow => {
         sum += row.flat;
-        return { ...row, sum: sort === "flat" && !search.q ? sum : undefined };
+        return { ...row, sum: sort === "flat" && !reversed && !search.q ? sum : undefined };
       }),
     );
-  }, [query.data, sort, search.q]);
+  }, [query.data, sort, reversed, search.q]);
   const columns = useMemo(() => (first ? columnsFor(first, by) : []), [first, by]);
   const functionMenu = useFunctionMenu();
 
@@ -142,8 +143,9 @@ export function FunctionsView() {
               sorting={{
                 by: "server",
                 column: sort,
+                reversed,
                 sortable: SORTABLE,
-                onSort: (column) => go({ sort: column === "flat" ? undefined : column }, { replace: true }),
+                onSort: (column, back) => go({ sort: writeSort({ column, reversed: back }) }, { replace: true }),
               }}
               isSelected={(row) => row.name === search.selected}
               onSelect={(row) => go({ selected: row.name }, { replace: true })}

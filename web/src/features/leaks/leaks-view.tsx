@@ -11,6 +11,7 @@ import {
   formatInstant,
   formatPercent,
   plural,
+  sentence,
 } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
@@ -157,7 +158,7 @@ function Loaded({ leaks }: { leaks: Leaks }) {
         <aside className="side" aria-label="The selected leak">
           <h2 className="mono">{shortName(selected.stack[0] ? frameName(selected.stack[0]) : selected.id, 160)}</h2>
           <p>
-            <VerdictBadge verdict={selected.verdict} /> {selected.verdict.why}
+            <VerdictBadge verdict={selected.verdict} /> {sentence(selected.verdict.why)}
           </p>
           <dl className="facts-list">
             <div>

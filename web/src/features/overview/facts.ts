@@ -76,7 +76,7 @@ export function factsOf(info: Info, leaks: Leaks | undefined, running: boolean):
       label: "Peak RSS",
       value: rss ? formatBytes(rss.bytes) : "–",
       exact: rss ? `${formatCount(rss.bytes)} bytes at ${formatInstant(rss.at_ns)}` : "memory was not sampled",
-      ...(rss ? { note: `recorder: ${formatBytes(rss.recorder_bytes)}` } : {}),
+      ...(rss ? { note: `recorder ${formatBytes(rss.recorder_bytes)}` } : {}),
       definition:
         "The largest resident set that was sampled: heap, stacks, code and mapped files in memory. It contains the recorder's own memory; the part named is an estimate from above.",
     },

@@ -1,6 +1,14 @@
 // What is worth reading first: at most five sentences, the heaviest first, each with its evidence.
 import type { FunctionRow, Functions, Info, Leaks, Threads } from "../../api/types.ts";
-import { formatBytes, formatCount, formatInstant, formatPercent, formatShortCount, plural } from "../../lib/format.ts";
+import {
+  formatBytes,
+  formatCount,
+  formatInstant,
+  formatPercent,
+  formatShortCount,
+  plural,
+  sentence,
+} from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
 import type { PageSearch, View } from "../../lib/search-params.ts";
 import { frameName } from "../../lib/stack.ts";
@@ -65,7 +73,7 @@ function leaking({ info, leaks }: Evidence): Weighed[] {
     out.push({
       id: `growing ${site.id}`,
       title: `${leaf ? shortName(frameName(leaf), 80) : site.id} keeps growing`,
-      text: `${formatBytes(site.bytes)} in ${plural(site.count, "block")} were never freed, ${formatBytes(site.verdict.bytes_per_second)} more every second. ${site.verdict.why}`,
+      text: `${formatBytes(site.bytes)} in ${plural(site.count, "block")} were never freed, ${formatBytes(site.verdict.bytes_per_second)} more every second. ${sentence(site.verdict.why)}`,
       tone: "bad",
       view: "leaks",
       search: { site: site.id },
@@ -78,7 +86,7 @@ function leaking({ info, leaks }: Evidence): Weighed[] {
     out.push({
       id: "largest leak",
       title: `Most of what was never freed: ${leaf ? shortName(frameName(leaf), 80) : largest.id}`,
-      text: `${formatBytes(largest.bytes)} of ${formatBytes(leaks.leaked.bytes)} (${formatPercent(largest.bytes / leaks.leaked.bytes)}). ${largest.verdict.why}`,
+      text: `${formatBytes(largest.bytes)} of ${formatBytes(leaks.leaked.bytes)} (${formatPercent(largest.bytes / leaks.leaked.bytes)}). ${sentence(largest.verdict.why)}`,
       tone: "warn",
       view: "leaks",
       search: { site: largest.id },

@@ -3,7 +3,15 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useRef } from "react";
 import { siteQuery } from "../../api/queries.ts";
 import type { Site } from "../../api/types.ts";
-import { formatBytes, formatCount, formatDuration, formatExact, formatPercent, formatValue } from "../../lib/format.ts";
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatExact,
+  formatPercent,
+  formatValue,
+  sentence,
+} from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { Button } from "../../ui/controls.tsx";
 import { Histogram } from "../../ui/histogram.tsx";
@@ -19,7 +27,7 @@ import "./site-page.css";
 export function SitePage({ site }: { site: string }) {
   const { subject } = usePage();
   const request = useRequest();
-  const query = useQuery(siteQuery(subject, site, { ...request.window, points: 400 }));
+  const query = useQuery(siteQuery(subject, site, { ...request.window, ...request.filters, points: 400 }));
   return (
     <Answer query={query} what="the site">
       {(data) => <Loaded site={data} />}
@@ -45,7 +53,7 @@ function Loaded({ site }: { site: Site }) {
       <div className="site-columns">
         <section>
           <p>
-            <VerdictBadge verdict={site.verdict} /> {site.verdict.why}
+            <VerdictBadge verdict={site.verdict} /> {sentence(site.verdict.why)}
           </p>
           <Amounts site={site} />
           <h3>Live bytes of this site</h3>

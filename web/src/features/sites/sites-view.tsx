@@ -3,10 +3,11 @@ import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { getJson } from "../../api/client.ts";
 import type { SiteRow, Sites } from "../../api/types.ts";
-import { formatBytes, formatCount, formatExact, formatValue } from "../../lib/format.ts";
+import { formatBytes, formatCount, formatExact } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern, serverPattern } from "../../lib/pattern.ts";
-import { Button, Segmented } from "../../ui/controls.tsx";
+import { readSort, writeSort } from "../../lib/search-params.ts";
+import { Button } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy } from "../../ui/notice.tsx";
@@ -16,8 +17,9 @@ import { Answer, Empty } from "../../ui/states.tsx";
 import { SitePage } from "./site-page.tsx";
 
 const PAGE = 200;
-const SORTABLE = ["live", "allocated", "freed", "leaked", "at_peak", "temporary"] as const;
-type SortName = (typeof SORTABLE)[number];
+const AMOUNTS = ["live", "allocated", "freed", "leaked", "at_peak", "temporary"] as const;
+type AmountName = (typeof AMOUNTS)[number];
+const SORTABLE = [...AMOUNTS, "count"] as const;
 
 export function SitesView() {
   const { search } = usePage();
@@ -29,14 +31,13 @@ function SiteList() {
   const request = useRequest();
   const copy = useCopy();
   const functionMenu = useFunctionMenu();
-  const unit = search.unit ?? "bytes";
-  const sort = SORTABLE.find((known) => known === search.sort) ?? "live";
+  const { column: sort, reversed } = readSort(search.sort, SORTABLE, { column: "live", reversed: false });
   const pattern = readPattern(search.q ?? "");
   const parameters = {
     ...request.window,
     ...request.filters,
     sort,
-    unit,
+    ascending: reversed || undefined,
     search: pattern.kind === "valid" ? serverPattern(pattern.text) : undefined,
     limit: PAGE,
   };
@@ -57,26 +58,16 @@ function SiteList() {
   });
   const first = query.data?.pages[0];
   const sites = useMemo(() => query.data?.pages.flatMap((page) => page.sites) ?? [], [query.data]);
-  const columns = useMemo(() => columnsFor(unit), [unit]);
   const open = (site: SiteRow) => go({ site: site.id });
 
   return (
     <div className="table-view">
       <div className="view-bar">
-        <Segmented
-          label="Unit of sites"
-          value={unit}
-          choices={[
-            { value: "bytes", label: "Bytes" },
-            { value: "count", label: "Blocks" },
-          ]}
-          onChange={(value) => go({ unit: value === "count" ? "count" : undefined })}
-        />
         {first && <span className="muted">{formatCount(first.total_sites)} sites with an event in this window</span>}
         <span className="spring" />
         <Button
           quiet
-          onClick={() => copy(toTsv(columns, sites), `${sites.length} rows`)}
+          onClick={() => copy(toTsv(COLUMNS, sites), `${sites.length} rows`)}
           title="Rows that are loaded, tab separated"
         >
           Copy table
@@ -92,14 +83,15 @@ function SiteList() {
             <DataTable
               label="Sites"
               rows={sites}
-              columns={columns}
+              columns={COLUMNS}
               rowKey={(site) => site.id}
               total={first?.total_sites ?? sites.length}
               sorting={{
                 by: "server",
                 column: sort,
+                reversed,
                 sortable: SORTABLE,
-                onSort: (column) => go({ sort: column === "live" ? undefined : column }, { replace: true }),
+                onSort: (column, back) => go({ sort: writeSort({ column, reversed: back }) }, { replace: true }),
               }}
               isSelected={(site) =>
                 site.function !== null && site.function !== undefined && site.function === search.selected
@@ -126,7 +118,7 @@ function SiteList() {
   );
 }
 
-const AMOUNT_TEXT: Record<SortName, { header: string; definition: string }> = {
+const AMOUNT_TEXT: Record<AmountName, { header: string; definition: string }> = {
   live: { header: "Live", definition: "Live at the end of the window" },
   allocated: { header: "Allocated", definition: "Born in the window" },
   freed: { header: "Freed", definition: "Died in the window" },
@@ -135,62 +127,65 @@ const AMOUNT_TEXT: Record<SortName, { header: string; definition: string }> = {
   temporary: { header: "Temporary", definition: "Born in the window and freed again at once" },
 };
 
-function columnsFor(unit: "bytes" | "count"): Column<SiteRow>[] {
-  const amount = (id: SortName): Column<SiteRow> => ({
-    id,
-    header: AMOUNT_TEXT[id].header,
-    definition: AMOUNT_TEXT[id].definition,
-    width: "84px",
+const amount = (id: AmountName): Column<SiteRow> => ({
+  id,
+  header: AMOUNT_TEXT[id].header,
+  definition: `${AMOUNT_TEXT[id].definition}, bytes`,
+  width: "78px",
+  numeric: true,
+  value: (site) => site[id].bytes,
+  cell: (site) => (
+    <span
+      className={site[id].bytes === 0 ? "muted" : undefined}
+      title={`${formatExact(site[id].bytes, "bytes")}, ${formatExact(site[id].count, "count")}`}
+    >
+      {formatBytes(site[id].bytes)}
+    </span>
+  ),
+});
+
+const COLUMNS: Column<SiteRow>[] = [
+  ...AMOUNTS.map(amount),
+  {
+    id: "count",
+    header: "Blocks",
+    definition: "Blocks born in the window",
+    width: "72px",
     numeric: true,
-    value: (site) => site[id][unit],
-    cell: (site) => (
-      <span
-        className={site[id][unit] === 0 ? "muted" : undefined}
-        title={`${formatExact(site[id].bytes, "bytes")}, ${formatExact(site[id].count, "count")}`}
-      >
-        {formatValue(site[id][unit], unit)}
-      </span>
-    ),
-  });
-  return [
-    amount("live"),
-    amount("allocated"),
-    amount("freed"),
-    amount("leaked"),
-    amount("at_peak"),
-    amount("temporary"),
-    {
-      id: "trend",
-      header: "Live over the window",
-      definition: "Live bytes at 32 instants of the window",
-      width: "120px",
-      cell: (site) => <Sparkline values={site.trend} />,
-    },
-    {
-      id: "function",
-      header: "Allocated by",
-      definition: "Innermost function of the backtrace that is not a wrapper of the allocator",
-      width: "minmax(200px, 3fr)",
-      value: (site) => site.function ?? site.id,
-      cell: (site) => <span className="mono">{shortName(site.function ?? site.id, 200)}</span>,
-    },
-    {
-      id: "place",
-      header: "Source",
-      definition: "Source line, else the module",
-      width: "minmax(90px, 1fr)",
-      value: (site) => location(site.file, site.line) ?? site.module ?? "",
-      cell: (site) => <span className="muted">{location(site.file, site.line) ?? site.module}</span>,
-    },
-    {
-      id: "mean",
-      header: "Mean size",
-      definition: "Bytes a block of those born in the window",
-      width: "80px",
-      numeric: true,
-      value: (site) => (site.allocated.count > 0 ? site.allocated.bytes / site.allocated.count : 0),
-      cell: (site) =>
-        site.allocated.count > 0 ? formatBytes(Math.round(site.allocated.bytes / site.allocated.count)) : "",
-    },
-  ];
-}
+    value: (site) => site.allocated.count,
+    cell: (site) => formatCount(site.allocated.count),
+  },
+  {
+    id: "trend",
+    header: "Live over the window",
+    definition: "Live bytes at 32 instants of the window",
+    width: "120px",
+    cell: (site) => <Sparkline values={site.trend} />,
+  },
+  {
+    id: "function",
+    header: "Allocated by",
+    definition: "Innermost function of the backtrace that is not a wrapper of the allocator",
+    width: "minmax(200px, 3fr)",
+    value: (site) => site.function ?? site.id,
+    cell: (site) => <span className="mono">{shortName(site.function ?? site.id, 200)}</span>,
+  },
+  {
+    id: "place",
+    header: "Source",
+    definition: "Source line, else the module",
+    width: "minmax(90px, 1fr)",
+    value: (site) => location(site.file, site.line) ?? site.module ?? "",
+    cell: (site) => <span className="muted">{location(site.file, site.line) ?? site.module}</span>,
+  },
+  {
+    id: "mean",
+    header: "Mean size",
+    definition: "Bytes a block of those born in the window",
+    width: "80px",
+    numeric: true,
+    value: (site) => (site.allocated.count > 0 ? site.allocated.bytes / site.allocated.count : 0),
+    cell: (site) =>
+      site.allocated.count > 0 ? formatBytes(Math.round(site.allocated.bytes / site.allocated.count)) : "",
+  },
+];

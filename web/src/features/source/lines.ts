@@ -1,4 +1,5 @@
 // Lines of a source file with their sums, and the link that opens one in an editor.
+import type { Parameters } from "../../api/client.ts";
 import type { Source } from "../../api/types.ts";
 
 export interface SourceRow {
@@ -42,4 +43,10 @@ export function editorLink(template: string, file: string, line: number): string
   const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(template.trim())?.[1]?.toLowerCase();
   if (!scheme || ["javascript", "data", "vbscript", "blob"].includes(scheme)) return undefined;
   return template.trim().replaceAll("%f", encodeURI(file)).replaceAll("%l", String(line));
+}
+
+/** The filters that choose blocks: lines know nothing of frames that are hidden, and `module` means another thing there. */
+export function blockFilters(filters: Parameters): Parameters {
+  const { hide: _hide, show: _show, show_from: _from, module: _module, ...rest } = filters;
+  return rest;
 }

@@ -8,7 +8,7 @@ import { formatExact, formatPercent, formatValue } from "../../lib/format.ts";
 import { Share } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
-import { editorLink, sourceLines } from "./lines.ts";
+import { blockFilters, editorLink, sourceLines } from "./lines.ts";
 import "./source.css";
 
 const ROW = 19;
@@ -18,7 +18,7 @@ export function SourceView() {
   const { search, subject } = usePage();
   const request = useRequest();
   const query = useQuery({
-    ...documentQuery(subject, "source", { ...request.metric, ...request.filters, file: search.file }),
+    ...documentQuery(subject, "source", { ...request.metric, ...blockFilters(request.filters), file: search.file }),
     enabled: search.file !== undefined,
   });
   if (search.file === undefined) {

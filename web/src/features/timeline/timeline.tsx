@@ -3,11 +3,10 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { type KeyboardEvent, type PointerEvent, useEffect, useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Timeline as TimelineDocument } from "../../api/types.ts";
-import { formatDuration, formatInstant } from "../../lib/format.ts";
+import { formatDuration, formatInstant, sentence } from "../../lib/format.ts";
 import { clampWindow, panWindow, type Window } from "../../lib/time.ts";
 import { Button } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
-import { Failure } from "../../ui/states.tsx";
 import { AXIS_WIDTH, EDGE, TimeChart } from "../../ui/time-chart.tsx";
 import { useWidth, useWindowHeight } from "../../ui/use-size.ts";
 import { Crumbs } from "./crumbs.tsx";
@@ -167,7 +166,9 @@ export function Timeline() {
         </div>
       </div>
       <div ref={host} className="timeline-host">
-        {query.error && !query.data && <Failure error={query.error} retry={() => void query.refetch()} />}
+        {query.error && (
+          <p className="timeline-failure bad">The timeline cannot be drawn: {sentence(query.error.message)}</p>
+        )}
         <div
           ref={surface}
           className="timeline-surface"
