@@ -23,6 +23,8 @@ int main(int argc, char **argv) {
     }
     unsigned long variables = 0, hash = 0;
     for (char **variable = environ; *variable; variable++) {
+        // Each run has a folder of its own.
+        if (!strncmp(*variable, "PWD=", 4) || !strncmp(*variable, "OLDPWD=", 7)) continue;
         if (!strncmp(*variable, "TRACEHOUND_", 11) || !strncmp(*variable, "LD_PRELOAD=", 11)) continue;
         variables++;
         for (const char *c = *variable; *c; c++) hash = hash * 31 + (unsigned char)*c;

@@ -1,4 +1,4 @@
-// A program with its own malloc family on top of the next one (RTLD_NEXT), counting what passes through: everything.
+// A program with its own malloc family on top of the next one (RTLD_NEXT), counting what passes through.
 #include "truth.h"
 #include <dlfcn.h>
 
@@ -52,6 +52,8 @@ void free(void *block) {
 }
 
 int main(void) {
+    // What happened before is not ours: a recorder's thread may have asked the loader for storage.
+    unsigned long allocs_before = allocs, bytes_before = bytes, frees_before = frees;
     for (int i = 0; i < 500; i++) {
         char *block = malloc(150);
         block = realloc(block, 15000);
@@ -60,6 +62,7 @@ int main(void) {
     }
     char *text = strdup("from the C library");
     free(text);
-    say("truth total %lu %lu %lu 500 %lu %lu", allocs, bytes, frees, allocs - frees - 500, 0UL);
+    allocs -= allocs_before, bytes -= bytes_before, frees -= frees_before;
+    say("truth total %lu %lu %lu 500 %lu 0", allocs, bytes, frees, allocs - frees - 500);
     return 0;
 }

@@ -102,6 +102,7 @@ pub struct Case {
     warning: Option<String>,
     same_stderr: bool,
     whole_stacks: bool,
+    side_file_stays: bool,
     limit: Duration,
 }
 
@@ -155,6 +156,7 @@ impl Case {
             warning: None,
             same_stderr: true,
             whole_stacks: true,
+            side_file_stays: false,
             limit: LIMIT,
         }
     }
@@ -226,6 +228,13 @@ impl Case {
     #[must_use]
     pub fn cut_stacks(mut self) -> Self {
         self.whole_stacks = false;
+        self
+    }
+
+    /// The side file stays: the program has given up the right to remove it.
+    #[must_use]
+    pub fn side_file_stays(mut self) -> Self {
+        self.side_file_stays = true;
         self
     }
 
@@ -327,7 +336,7 @@ impl Case {
         };
         let recording = recording.clone();
         let info = self.sound(&recording, self.ends);
-        if self.ends != "killed" {
+        if self.ends != "killed" && !self.side_file_stays {
             assert_eq!(
                 files(traced.folder.path(), ".live"),
                 Vec::<PathBuf>::new(),

@@ -222,10 +222,13 @@ impl Reading {
     fn stack(&mut self, event: &Value) -> usize {
         let frames = event["stack"].as_array().unwrap_or_else(|| panic!("an event without stack: {event}"));
         let mut addresses = String::new();
+        let mut key = String::new();
         for frame in frames {
             addresses.push_str(frame["address"].as_str().unwrap_or("?"));
+            key.push_str(frame["function"].as_str().unwrap_or("?"));
         }
-        if let Some(&known) = self.seen.get(&addresses) {
+        key.push_str(&addresses);
+        if let Some(&known) = self.seen.get(&key) {
             return known;
         }
         let text = |frame: &Value, field: &str| frame[field].as_str().unwrap_or("").to_owned();
@@ -237,8 +240,8 @@ impl Reading {
                 Frame { function: frame["function"].as_str().unwrap_or("?").to_owned(), module }
             })
             .collect();
-        self.ledger.stacks.push(Stack { frames, addresses: addresses.clone() });
-        self.seen.insert(addresses, self.ledger.stacks.len() - 1);
+        self.ledger.stacks.push(Stack { frames, addresses });
+        self.seen.insert(key, self.ledger.stacks.len() - 1);
         self.ledger.stacks.len() - 1
     }
 
@@ -269,8 +272,9 @@ impl Ledger {
         assert_eq!(number(info, "/peak/bytes"), self.peak_bytes, "{about}: peak");
         assert_eq!(number(info, "/recorder/unmatched_frees"), self.unmatched, "{about}: unmatched frees");
         assert_eq!(number(info, "/threads"), self.threads.len() as u64, "{about}: threads");
+        // Code that is loaded again at the same addresses makes new sites, which a dump does not tell apart.
         let sites: HashSet<usize> = self.blocks.iter().map(|block| block.stack).collect();
-        assert_eq!(number(info, "/sites"), sites.len() as u64, "{about}: sites");
+        assert!(number(info, "/sites") >= sites.len() as u64, "{about}: {} sites at least", sites.len());
 
         assert_eq!(amount(leaks, "/leaked"), leaked, "{about}: leaked, by leaks");
         let mut by_site: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
@@ -278,16 +282,14 @@ impl Ledger {
             let site = by_site.entry(&self.stacks[block.stack].addresses).or_default();
             *site = (site.0 + 1, site.1 + block.size);
         }
-        let said: BTreeMap<String, (u64, u64)> = leaks["sites"]
-            .as_array()
-            .unwrap_or_else(|| panic!("{about}: no sites in {leaks}"))
-            .iter()
-            .map(|site| {
-                let frames = site["stack"].as_array().expect("a site has a stack");
-                let key = frames.iter().map(|frame| frame["address"].as_str().unwrap_or("?")).collect();
-                (key, amount(site, ""))
-            })
-            .collect();
+        let mut said: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for site in leaks["sites"].as_array().unwrap_or_else(|| panic!("{about}: no sites in {leaks}")) {
+            let frames = site["stack"].as_array().expect("a site has a stack");
+            let known =
+                said.entry(frames.iter().map(|frame| frame["address"].as_str().unwrap_or("?")).collect()).or_default();
+            let (count, bytes) = amount(site, "");
+            *known = (known.0 + count, known.1 + bytes);
+        }
         let said: BTreeMap<&str, (u64, u64)> = said.iter().map(|(key, amount)| (key.as_str(), *amount)).collect();
         assert_eq!(said, by_site, "{about}: leaks by site");
     }

@@ -58,8 +58,8 @@ fn dropping_by_choice_states_every_loss() {
     let info = json(&["info"], &traced.recordings()[0]);
     let said: Vec<u64> = traced.stdout.split_whitespace().map(|word| word.parse().expect("a number")).collect();
     let events = ["alloc", "free", "realloc", "lost"].map(|kind| number(&info, &format!("/events/{kind}")));
-    // The loader's calloc for each of two threads comes on top.
-    assert_eq!(events.iter().sum::<u64>(), said[0] + said[2] + 2, "{info:#}\n{said:?}");
+    // Allocations, frees and reallocs; the loader's calloc for each of two threads comes on top.
+    assert_eq!(events.iter().sum::<u64>(), said[0] + said[2] + said[3] + 2, "{info:#}\n{said:?}");
 }
 
 #[test]
@@ -68,7 +68,8 @@ fn waiting_for_the_disk_is_counted() {
     let (_, traced) = case.unharmed();
     let info = case.sound(&traced.recordings()[0], "exit");
     let said: Vec<u64> = traced.stdout.split_whitespace().map(|word| word.parse().expect("a number")).collect();
-    assert_eq!(number(&info, "/allocations/count"), said[0] + 2, "{info:#}");
+    assert_eq!(number(&info, "/events/alloc"), said[0] + 2, "{info:#}");
+    assert_eq!(number(&info, "/events/realloc"), said[3], "{info:#}");
     assert_eq!(number(&info, "/events/free"), said[2], "{info:#}");
     assert!(number(&info, "/recorder/wait_ns") > 0, "{info:#}");
 }

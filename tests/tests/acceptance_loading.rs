@@ -22,29 +22,26 @@ fn a_library_opened_now() {
     Case::new("dlopen_once.c").args(&[plugin("one", 3000), "now".to_owned()]).agrees();
 }
 
-/// The remark of that topic in the recording's self-audit.
-fn remark<'a>(info: &'a Value, topic: &str) -> &'a str {
+/// Whether the recording's self-audit has a remark with one of these words.
+fn remarked(info: &Value, words: &[&str]) -> bool {
     let remarks = info["remarks"].as_array().map_or(&[][..], Vec::as_slice);
-    let found = remarks.iter().find(|remark| remark["topic"] == topic);
-    found.and_then(|remark| remark["text"].as_str()).unwrap_or_else(|| panic!("no remark on {topic} in {remarks:#?}"))
+    remarks
+        .iter()
+        .any(|remark| words.iter().any(|word| remark["text"].as_str().is_some_and(|text| text.contains(word))))
 }
 
 #[test]
 fn deep_binding_is_recorded_or_said() {
-    let case = Case::new("dlopen_once.c").args(&[plugin("one", 3000), "deepbind".to_owned()]).any_stderr();
-    let run = case.agrees();
-    if run.ledger.through("plugin_block_one") != (21, 63_000) {
-        assert!(!remark(&run.info, "deepbind").is_empty());
-    }
+    let run = Case::new("dlopen_once.c").args(&[plugin("one", 3000), "deepbind".to_owned()]).any_stderr().agrees();
+    let recorded = run.ledger.through("plugin_block_one") == (21, 63_000);
+    assert!(recorded || remarked(&run.info, &["DEEPBIND"]), "{:#}", run.info);
 }
 
 #[test]
 fn another_namespace_is_recorded_or_said() {
-    let case = Case::new("dlopen_once.c").args(&[plugin("one", 3000), "dlmopen".to_owned()]).any_stderr();
-    let run = case.agrees();
-    if run.ledger.through("plugin_block_one") != (21, 63_000) {
-        assert!(!remark(&run.info, "namespace").is_empty());
-    }
+    let run = Case::new("dlopen_once.c").args(&[plugin("one", 3000), "dlmopen".to_owned()]).any_stderr().agrees();
+    let recorded = run.ledger.through("plugin_block_one") == (21, 63_000);
+    assert!(recorded || remarked(&run.info, &["namespace", "dlmopen"]), "{:#}", run.info);
 }
 
 #[test]

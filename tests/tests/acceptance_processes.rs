@@ -2,7 +2,7 @@
 //! recording of the first process is its own alone.
 
 use tracehound_tests::ground_truth::{Case, agrees};
-use tracehound_tests::ledger::Ledger;
+use tracehound_tests::ledger::{Ledger, amount};
 use tracehound_tests::{compile, functions, json, number};
 
 #[test]
@@ -222,7 +222,7 @@ fn chroot_and_setuid_leave_the_recording_whole() {
         return;
     }
     agrees("privileges.c", &["chroot"]);
-    agrees("privileges.c", &["setuid"]);
+    Case::new("privileges.c").args(&["setuid"]).side_file_stays().agrees();
 }
 
 #[test]
@@ -272,10 +272,11 @@ fn the_programs_surroundings_are_as_without_us() {
 
 #[test]
 fn a_sandbox_of_few_system_calls() {
-    // What the recorder had set up before goes on; there can be no orderly end.
-    let (_, traced) = Case::new("seccomp.c").unharmed();
+    // The recorder cannot write any more: what it has in memory at least is there, and that it had to stop is said.
+    let (_, traced) = Case::new("seccomp.c").any_stderr().unharmed();
     let info = json(&["info"], &traced.recordings()[0]);
-    assert_eq!(number(&info, "/allocations/count"), 20_500, "{info:#}");
-    assert_eq!(number(&info, "/allocations/bytes"), 8_150_000, "{info:#}");
-    assert_eq!(number(&info, "/events/free"), 10_500, "{info:#}");
+    let whole = (amount(&info, "/allocations"), number(&info, "/events/free")) == ((20_500, 8_150_000), 10_500);
+    assert!(number(&info, "/allocations/count") >= 500, "{info:#}");
+    assert_eq!(info["complete"], false, "{info:#}");
+    assert!(whole || traced.stderr.contains("tracehound"), "silent loss: {info:#}");
 }

@@ -48,7 +48,7 @@ fn a_program_of_another_machine() {
     let path = folder.path().join("foreign");
     std::fs::write(&path, bytes).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    refused(path.to_str().unwrap(), "machine");
+    refused(path.to_str().unwrap(), "RISC-V");
 }
 
 #[test]

@@ -1,0 +1,76 @@
+// tcmalloc, linked statically into a C++ program: malloc and operator new are its own, and do not call each other.
+#include "truth.h"
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+extern "C" void *tc_malloc(size_t size);
+extern "C" void tc_free(void *block);
+
+struct alignas(128) Wide {
+    char bytes[256];
+};
+
+NOINLINE char *by_new(size_t size) {
+    char *block = new char[size];
+    born(block, size);
+    KEEP(block);
+    return block;
+}
+
+NOINLINE void *by_malloc(size_t size) {
+    void *block = NEW(size);
+    KEEP(block);
+    return block;
+}
+
+static void work() {
+    for (size_t i = 1; i <= 3000; i++) {
+        char *block = by_new(i % 700 + 1);
+        KEEP(block);
+        dies(i % 700 + 1);
+        delete[] block;
+    }
+}
+
+int main() {
+    void *block = by_malloc(41001);
+    block = resized(realloc(block, 41002), 41001, 41002);
+    FREE(block, 41002);
+    Wide *wide = new Wide;
+    born(wide, sizeof(Wide));
+    MUST((uintptr_t)wide % 128 == 0);
+    dies(sizeof(Wide));
+    delete wide;
+    int *number = new (std::nothrow) int(7);
+    born(number, sizeof(int));
+    KEEP(number);
+    dies(sizeof(int));
+    ::operator delete(number, sizeof(int));
+    void *direct = born(tc_malloc(3333), 3333);
+    KEEP(direct);
+    dies(3333);
+    tc_free(direct);
+    bool thrown = false;
+    try {
+        KEEP(::operator new(SIZE_MAX / 2));
+    } catch (const std::bad_alloc &) {
+        thrown = true;
+    }
+    say("thrown: %d", thrown);
+    {
+        // The thread objects' own blocks are std's; what is counted here is what work() asks for.
+        std::thread first(work), second(work);
+        first.join();
+        second.join();
+    }
+    KEEP(by_new(5005));
+    say("truth stack 41001 by_malloc main");
+    say("truth stack 5005 by_new main");
+    say("truth function by_new 6001 %lu", truth.bytes - 41001 - 41002 - sizeof(Wide) - sizeof(int) - 3333);
+    say("truth leaked by_new 1 5005");
+    say("truth size 3333 1");
+    return 26;
+}
