@@ -221,3 +221,164 @@ fn the_json_export_holds_every_block() {
     let frame = &document["frames"][stack[0].as_u64().unwrap() as usize];
     assert_eq!((&frame["address"], &frame["module"]), (&json!("0x402000"), &json!("app")));
 }
+
+/// Fields of a protocol buffers message: number and value, bytes of nested messages unread.
+fn fields(bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+    let mut fields = Vec::new();
+    let mut reader = tracehound_format::varint::Reader::new(bytes);
+    while !reader.is_empty() {
+        let tag = reader.next_u64().unwrap();
+        let field = match tag & 7 {
+            0 => Field::Number(reader.next_u64().unwrap()),
+            2 => {
+                let len = reader.next_u64().unwrap();
+                Field::Bytes(reader.take(len as usize).unwrap())
+            }
+            other => panic!("wire type {other}"),
+        };
+        fields.push((tag >> 3, field));
+    }
+    fields
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Field<'a> {
+    fn number(self) -> u64 {
+        let Field::Number(number) = self else { panic!("{self:?} is no number") };
+        number
+    }
+
+    fn bytes(self) -> &'a [u8] {
+        let Field::Bytes(bytes) = self else { panic!("{self:?} is no message") };
+        bytes
+    }
+
+    fn packed(self) -> Vec<u64> {
+        let mut reader = tracehound_format::varint::Reader::new(self.bytes());
+        std::iter::from_fn(|| reader.next_u64()).collect()
+    }
+}
+
+#[test]
+fn the_pprof_export_adds_up_and_refers_to_what_is_there() {
+    use std::collections::HashSet;
+    use std::io::Read;
+    let folder = folder_with_sample();
+    let output = heaptrace(folder.path(), &["export", "-f", "pprof", "app.dat", "-o", "-"]);
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(&*output.stdout).read_to_end(&mut bytes).unwrap();
+    let profile = fields(&bytes);
+    let all = |number: u64| profile.iter().filter(move |(field, _)| *field == number).map(|(_, value)| *value);
+    let strings: Vec<&[u8]> = all(6).map(Field::bytes).collect();
+    assert_eq!(strings[0], b"");
+    let types: Vec<&[u8]> = all(1).map(|kind| strings[fields(kind.bytes())[0].1.number() as usize]).collect();
+    assert_eq!(types[..4], [&b"alloc_objects"[..], b"alloc_space", b"inuse_objects", b"inuse_space"]);
+
+    let ids = |number| -> HashSet<u64> { all(number).map(|one| fields(one.bytes())[0].1.number()).collect() };
+    let (mappings, locations, functions) = (ids(3), ids(4), ids(5));
+    let mut sums = vec![0; types.len()];
+    for sample in all(2) {
+        let sample = fields(sample.bytes());
+        assert!(sample[0].1.packed().iter().all(|id| locations.contains(id)));
+        sample[1].1.packed().iter().zip(&mut sums).for_each(|(value, sum)| *sum += value);
+    }
+    assert_eq!(sums[..4], [102, 100 * 64 + 1000 + 5000, 11, 10 * 64 + 5000]);
+    assert_eq!(sums[4..6], [100, 6400], "the peak");
+    for location in all(4) {
+        for (number, value) in fields(location.bytes()) {
+            match number {
+                2 => assert!(mappings.contains(&value.number())),
+                4 => assert!(functions.contains(&fields(value.bytes())[0].1.number())),
+                _ => {}
+            }
+        }
+    }
+    for function in all(5) {
+        let name = fields(function.bytes()).iter().find(|(number, _)| *number == 2).unwrap().1.number();
+        assert!(!strings[name as usize].is_empty());
+    }
+}
+
+#[test]
+fn the_speedscope_export_adds_up_and_refers_to_what_is_there() {
+    let folder = folder_with_sample();
+    let document = json_of(folder.path(), &["export", "-f", "speedscope", "app.dat", "-o", "-"]);
+    let frames = document["shared"]["frames"].as_array().unwrap().len() as u64;
+    let totals: HashMap<_, _> = document["profiles"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|profile| {
+            let weights: u64 =
+                profile["weights"].as_array().unwrap().iter().map(|weight| weight.as_u64().unwrap()).sum();
+            assert_eq!(profile["endValue"], weights);
+            let samples = profile["samples"].as_array().unwrap();
+            assert_eq!(samples.len(), profile["weights"].as_array().unwrap().len());
+            let indices = samples.iter().flat_map(|sample| sample.as_array().unwrap());
+            assert!(indices.into_iter().all(|index| index.as_u64().unwrap() < frames));
+            (profile["name"].as_str().unwrap(), weights)
+        })
+        .collect();
+    assert_eq!((totals["leaked"], totals["allocated"], totals["allocations"]), (5640, 12400, 102));
+    assert_eq!(document["shared"]["frames"][0]["name"], "0x1000 in app");
+}
+
+#[test]
+fn the_heaptrack_export_can_be_replayed() {
+    let folder = folder_with_sample();
+    let output = heaptrace(folder.path(), &["export", "-f", "heaptrack", "app.dat", "-o", "-"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let hex = |word: Option<&str>| usize::from_str_radix(word.unwrap(), 16).unwrap();
+    let (mut strings, mut places, mut traces, mut kinds) = (0, 0, 0, Vec::new());
+    let (mut live, mut peak, mut births) = (0, 0, 0);
+    for line in text.lines() {
+        let mut words = line.split(' ');
+        match words.next().unwrap() {
+            "s" => {
+                let len = hex(words.next());
+                assert_eq!(line.splitn(3, ' ').nth(2).unwrap().len(), len);
+                strings += 1;
+            }
+            "i" => {
+                words.next();
+                assert!(words.all(|word| hex(Some(word)) <= strings), "{line}");
+                places += 1;
+            }
+            "t" => {
+                assert!(hex(words.next()) <= places && hex(words.next()) <= traces, "{line}");
+                traces += 1;
+            }
+            "a" => {
+                kinds.push(hex(words.next()));
+                assert!(hex(words.next()) <= traces, "{line}");
+            }
+            "+" => {
+                live += kinds[hex(words.next())];
+                births += 1;
+                peak = peak.max(live);
+            }
+            "-" => live -= kinds[hex(words.next())],
+            _ => {}
+        }
+    }
+    assert_eq!((births, peak, live), (102, 6400, 5640));
+}
+
+#[test]
+fn what_changed_is_shown_between_instants_and_between_recordings() {
+    let folder = folder_with_sample();
+    std::fs::copy(folder.path().join("app.dat"), folder.path().join("b.dat")).unwrap();
+    let instants = json_of(folder.path(), &["diff", "--json", "--from", "3us", "app.dat"]);
+    assert_eq!((&instants["total_before"]["bytes"], &instants["total_after"]["bytes"]), (&json!(6400), &json!(5640)));
+    let same = json_of(folder.path(), &["diff", "--json", "--metric", "allocated", "app.dat", "b.dat"]);
+    assert_eq!(same["total_before"], same["total_after"]);
+    assert_eq!(same["total_after"]["count"], 102);
+    for arguments in [&["diff", "--from", "1us", "app.dat", "b.dat"][..], &["diff", "--metric", "peak", "app.dat"]] {
+        assert_eq!(heaptrace(folder.path(), arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}

@@ -76,22 +76,22 @@ pub fn wire<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, String> {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Filters (RE is a regular expression)")]
 pub struct Filters {
-    /// Only blocks whose stack has a function, file or module that matches
+    /// Only blocks whose stack has a function or source file that matches
     #[arg(long, value_name = "RE")]
     pub focus: Option<String>,
     /// Only blocks whose stack has none that matches
     #[arg(long, value_name = "RE")]
     pub ignore: Option<String>,
-    /// Leave matching frames out of the stacks
+    /// Leave matching functions out of the stacks
     #[arg(long, value_name = "RE")]
     pub hide: Option<String>,
-    /// Leave only matching frames in the stacks
+    /// Leave only matching functions in the stacks
     #[arg(long, value_name = "RE")]
     pub show: Option<String>,
-    /// Leave out the frames above the outermost match, and blocks without a match
+    /// Leave out what is above the outermost match, and blocks without a match
     #[arg(long, value_name = "RE")]
     pub show_from: Option<String>,
-    /// Only blocks whose allocating function is in a module that matches
+    /// Only blocks whose stack has a frame in a module that matches
     #[arg(long, value_name = "RE")]
     pub module: Option<String>,
     /// Only blocks that this thread allocated

@@ -218,7 +218,7 @@ fn fold(stack: &[Frame]) -> Vec<Line> {
 }
 
 /// Code that came with the compiler or the C library, by where its source was.
-fn is_library(frame: &Frame) -> bool {
+pub fn is_library(frame: &Frame) -> bool {
     const SOURCES: [&str; 5] = ["/rustc/", "/usr/include/", "/usr/lib/", "./csu/", "../sysdeps/"];
     const MODULES: [&str; 5] = ["libc.so", "ld-linux", "libstdc++.so", "libgcc_s.so", "libpthread.so"];
     match (&frame.file, &frame.module) {
@@ -228,7 +228,8 @@ fn is_library(frame: &Frame) -> bool {
     }
 }
 
-fn name(frame: &Frame) -> String {
+/// Function, or where the code is that has no name.
+pub fn name(frame: &Frame) -> String {
     match (&frame.function, &frame.module) {
         (Some(function), _) => clean(function).into_owned(),
         (None, Some(module)) => format!("{} in {}", frame.address, clean(module)),

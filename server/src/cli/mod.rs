@@ -3,6 +3,7 @@
 //! Exit codes: 0 fine, 1 something failed, 2 misuse. `run` exits as its program does.
 
 mod args;
+mod diff;
 mod dump;
 mod export;
 mod flamegraph;
@@ -61,6 +62,7 @@ enum Command {
     Info(info::InfoArgs),
     Leaks(leaks::LeaksArgs),
     Top(top::TopArgs),
+    Diff(diff::DiffArgs),
     Flamegraph(flamegraph::FlamegraphArgs),
     Export(export::ExportArgs),
     Dump(dump::DumpArgs),
@@ -122,6 +124,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Info(args) => info::run(&args, color)?,
         Command::Leaks(args) => leaks::run(&args, color)?,
         Command::Top(args) => top::run(&args, color)?,
+        Command::Diff(args) => diff::run(&args, color)?,
         Command::Flamegraph(args) => flamegraph::run(&args)?,
         Command::Export(args) => export::run(&args)?,
         Command::Dump(args) => dump::run(&args)?,

@@ -4,6 +4,7 @@
 
 pub mod dump;
 pub mod folded;
+pub mod heaptrack;
 pub mod json;
 pub mod pprof;
 pub mod samples;
@@ -67,11 +68,13 @@ pub enum Format {
     Speedscope,
     /// pprof's profile.proto, compressed
     Pprof,
+    /// heaptrack's text format: for heaptrack_print and the heaptrack GUI
+    Heaptrack,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Json, Self::Folded, Self::Speedscope, Self::Pprof];
+    pub const ALL: [Self; 5] = [Self::Json, Self::Folded, Self::Speedscope, Self::Pprof, Self::Heaptrack];
 
     /// Its name, as in `--format`.
     pub const fn name(self) -> &'static str {
@@ -80,6 +83,7 @@ impl Format {
             Self::Folded => "folded",
             Self::Speedscope => "speedscope",
             Self::Pprof => "pprof",
+            Self::Heaptrack => "heaptrack",
         }
     }
 
@@ -90,6 +94,7 @@ impl Format {
             Self::Folded => "folded.txt",
             Self::Speedscope => "speedscope.json",
             Self::Pprof => "pb.gz",
+            Self::Heaptrack => "heaptrack",
         }
     }
 
@@ -97,7 +102,7 @@ impl Format {
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Json | Self::Speedscope => "application/json",
-            Self::Folded => "text/plain; charset=utf-8",
+            Self::Folded | Self::Heaptrack => "text/plain; charset=utf-8",
             Self::Pprof => "application/octet-stream",
         }
     }
@@ -113,5 +118,6 @@ pub fn write(format: Format, source: Source<'_>, scope: &Scope, of: folded::Of, 
         Format::Folded => folded::write(source, scope, of, out),
         Format::Speedscope => speedscope::write(source, scope, out),
         Format::Pprof => pprof::write(source, scope, out),
+        Format::Heaptrack => heaptrack::write(source, scope, out),
     }
 }

@@ -1,8 +1,8 @@
 //! `diff`: two instants of a recording, or two recordings, by backtrace.
 
 use axum::response::Response;
-use tracehound_server::api::Unit;
 use tracehound_server::api::diff::Diff;
+use tracehound_server::api::{Metric, Unit};
 use tracehound_server::query::diff::{self, Params, Side};
 use tracehound_server::query::{TimeExpr, Window};
 use tracehound_server::trace::Trace;
@@ -27,6 +27,9 @@ parameters! {
         at: Option<String> = None,
         /// The instant of the other one [default: end].
         other_at: Option<String> = None,
+        /// What is compared; anything but `live` needs `other`.
+        #[param(inline, value_type = Option<Metric>)]
+        metric: Metric = Metric::Live,
         /// What the order is about.
         #[param(inline, value_type = Option<Unit>)]
         unit: Unit = Unit::Bytes,
@@ -62,6 +65,10 @@ pub async fn diff(asked: Asked) -> Result<Response> {
             ));
         }
     }
+    let of_instants = sides.at.is_some() || sides.other_at.is_some() || sides.other.is_none();
+    if sides.metric != Metric::Live && of_instants {
+        return Err(Problem::parameter("metric", "two instants are compared by what is live"));
+    }
     let other = match &sides.other {
         Some(id) => Some(asked.other(id)?.ready().await?),
         None => None,
@@ -70,15 +77,18 @@ pub async fn diff(asked: Asked) -> Result<Response> {
     asked
         .answer_with(revision, move |ask, (sides, filters): (Sides, Filters)| {
             let instant = |name: &str, text: &Option<String>, default| {
+                if sides.metric != Metric::Live {
+                    return Ok(Window::default());
+                }
                 let at = text.as_deref().map(|text| question::parse(name, text)).transpose()?;
                 Ok::<_, Problem>(Window { at: Some(at.unwrap_or(default)), ..Window::default() })
             };
             let params = Params {
+                metric: sides.metric,
                 unit: sides.unit,
                 filter: filters.filter()?,
                 offset: sides.offset.0 as usize,
                 limit: Some(sides.limit.0 as usize),
-                ..Params::default()
             };
             let words = |text: &Option<String>, default: &str| text.clone().unwrap_or_else(|| default.to_owned());
             let here = |window, label| Side { trace: ask.trace, symbols: ask.symbols, window, label };

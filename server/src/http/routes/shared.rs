@@ -41,17 +41,17 @@ parameters! {
 parameters! {
     /// Which blocks count, and which frames of their stacks are shown.
     Filters {
-        /// Only blocks whose stack has a function, file or module that matches this regular expression.
+        /// Only blocks whose stack has a function or source file that matches this regular expression.
         focus: Option<String> = None,
         /// Only blocks whose stack has none that matches.
         ignore: Option<String> = None,
-        /// Matching frames disappear from the stacks.
+        /// Matching functions disappear from the stacks.
         hide: Option<String> = None,
-        /// Only matching frames stay in the stacks.
+        /// Only matching functions stay in the stacks.
         show: Option<String> = None,
-        /// Frames above the outermost match disappear; blocks without a match do not count.
+        /// What is above the outermost match (towards `main`) disappears; blocks without a match do not count.
         show_from: Option<String> = None,
-        /// Only blocks whose allocating function is in a module that matches.
+        /// Only blocks whose stack has a frame in a module that matches.
         module: Option<String> = None,
         /// Only blocks allocated by the thread with this id or name.
         thread: Option<String> = None,

@@ -31,7 +31,7 @@ pub struct Which {
     /// Only lines of the module with this id.
     #[param(value_type = Option<u32>)]
     module: Option<Within<0, { u32::MAX as u64 }>>,
-    /// Only blocks whose stack has a function, file or module that matches this regular expression.
+    /// Only blocks whose stack has a function or source file that matches this regular expression.
     focus: Option<String>,
     /// Only blocks whose stack has none that matches.
     ignore: Option<String>,

@@ -1,0 +1,170 @@
+//! `heaptrace diff`: what changed between two recordings, or between two instants of one.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Result;
+use tracehound_server::api::diff::{Diff, DiffRow};
+use tracehound_server::api::{Amount, Frame, Metric, Unit};
+use tracehound_server::query::diff::{self, Params, Side};
+use tracehound_server::query::{TimeExpr, Window};
+
+use super::args::{Filters, wire};
+use super::open::{self, Opened};
+use super::table::{Align, Cell, Table};
+use super::terminal::{self, ColorChoice, Role, Style};
+use super::units::{signed_bytes, signed_count};
+use super::{Misuse, interrupt, leaks, misuse, top};
+use crate::question;
+
+/// Show what changed between two recordings, or between two instants of one, by backtrace.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heaptrace diff before.dat after.dat                     what lives at the ends
+  heaptrace diff --metric peak before.dat after.dat       what lives at the peaks
+  heaptrace diff --from 10s --to end memory-app-1.dat     what grew after 10 s
+  heaptrace diff --json before.dat after.dat | jq '.rows[0]'")]
+pub struct DiffArgs {
+    /// One recording, or two to compare
+    #[arg(required = true, num_args = 1..=2, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The first instant, with one recording [default: start]
+    #[arg(long, value_name = "TIME")]
+    from: Option<String>,
+    /// The second instant, with one recording [default: end]
+    #[arg(long, value_name = "TIME")]
+    to: Option<String>,
+    /// What is compared: live, peak, leaked, allocated, freed, temporary
+    #[arg(long, value_name = "METRIC", default_value = "live", value_parser = wire::<Metric>)]
+    metric: Metric,
+    /// What the order is about: bytes, count
+    #[arg(long, value_name = "UNIT", default_value = "bytes", value_parser = wire::<Unit>)]
+    unit: Unit,
+    /// Show so many rows, largest change first; 0 = all [default: 20; with --json all]
+    #[arg(short = 'n', long, value_name = "N")]
+    rows: Option<usize>,
+    /// Print one JSON document, with a stable schema
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    filters: Filters,
+}
+
+/// Prints the comparison.
+pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
+    let limit = match (args.rows, args.json) {
+        (None, false) => Some(20),
+        (None, true) | (Some(0), _) => None,
+        (Some(rows), _) => Some(rows),
+    };
+    let (metric, unit) = (args.metric, args.unit);
+    let params = Params { metric, unit, filter: args.filters.filter().map_err(misuse)?, limit, ..Params::default() };
+    let two = args.files.len() == 2;
+    if two && (args.from.is_some() || args.to.is_some()) {
+        return Err(Misuse("--from and --to are two instants of one recording; two were given".into()).into());
+    }
+    if !two && metric != Metric::Live {
+        return Err(Misuse("--metric: two instants of one recording are compared by what is live".into()).into());
+    }
+    let instant = |name: &str, text: &Option<String>, default: TimeExpr| -> Result<Window> {
+        let at = text.as_deref().map(|text| question::parse(name, text)).transpose().map_err(misuse)?;
+        Ok(Window { at: Some(at.unwrap_or(default)), ..Window::default() })
+    };
+    let (before, after) = if two {
+        (Window::default(), Window::default())
+    } else {
+        (instant("from", &args.from, TimeExpr::Start)?, instant("to", &args.to, TimeExpr::End)?)
+    };
+
+    let first = open::open(&args.files[0])?;
+    let second = args.files.get(1).map(|path| open::open(path)).transpose()?;
+    let other = second.as_ref().unwrap_or(&first);
+    let labels = match &second {
+        Some(second) => (first.path.clone(), second.path.clone()),
+        None => (args.from.clone().unwrap_or("start".into()), args.to.clone().unwrap_or("end".into())),
+    };
+    let answer =
+        diff::run(side(&first, &before, &labels.0), side(other, &after, &labels.1), &params, interrupt::flag())
+            .map_err(misuse)?;
+    let mut out = terminal::stdout();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &answer).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        print(&answer, metric, Style::of_stdout(color), &mut out)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn side<'a>(opened: &'a Opened, window: &'a Window, label: &'a str) -> Side<'a> {
+    Side { trace: &opened.trace, symbols: &opened.symbols, window, label }
+}
+
+/// Writes the comparison: totals, then a row for each backtrace.
+pub fn print(diff: &Diff, metric: Metric, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let of = |amount: &Amount, unit: Unit| match unit {
+        Unit::Bytes => amount.bytes.cast_signed(),
+        Unit::Count => amount.count.cast_signed(),
+    };
+    let text = |value: i64, unit: Unit| match unit {
+        Unit::Bytes => signed_bytes(value),
+        Unit::Count => signed_count(value),
+    };
+    let change = |before: &Amount, after: &Amount, unit: Unit| {
+        let change = of(after, unit) - of(before, unit);
+        let sign = if change > 0 { "+" } else { "" };
+        (change, format!("{sign}{}", text(change, unit)))
+    };
+    let role = |change: i64| match change {
+        0 => Role::Plain,
+        1.. => Role::Bad,
+        _ => Role::Good,
+    };
+    let unit = diff.unit;
+    let (total, total_text) = change(&diff.total_before, &diff.total_after, unit);
+    writeln!(
+        out,
+        "{}: {} {} {} {} {}  {}",
+        style.paint(Role::Strong, format!("{} {}", top::unit_name(unit), top::metric_name(metric))),
+        terminal::clean(&diff.before),
+        style.paint(Role::Strong, text(of(&diff.total_before, unit), unit)),
+        style.paint(Role::Faint, "→"),
+        terminal::clean(&diff.after),
+        style.paint(Role::Strong, text(of(&diff.total_after, unit), unit)),
+        style.paint(role(total), total_text),
+    )?;
+    let other = if unit == Unit::Bytes { Unit::Count } else { Unit::Bytes };
+    let mut table = Table::new(&[
+        ("change", Align::Right),
+        ("before", Align::Right),
+        ("after", Align::Right),
+        (if other == Unit::Count { "blocks" } else { "bytes" }, Align::Right),
+        ("backtrace", Align::Left),
+    ]);
+    for row in &diff.rows {
+        let (bytes, text_of_change) = change(&row.before, &row.after, unit);
+        table.row(vec![
+            Cell::new(role(bytes), text_of_change),
+            text(of(&row.before, unit), unit).into(),
+            text(of(&row.after, unit), unit).into(),
+            Cell::new(Role::Faint, change(&row.before, &row.after, other).1),
+            Cell::new(Role::Name, backtrace(row)),
+        ]);
+    }
+    table.print(style, out)?;
+    let hidden = diff.total_rows.saturating_sub(diff.rows.len() as u64);
+    if hidden > 0 {
+        writeln!(out, "… and {} more (--rows 0 shows all)", signed_count(hidden.cast_signed()))?;
+    }
+    Ok(())
+}
+
+/// The innermost functions of the program, callers behind them.
+fn backtrace(row: &DiffRow) -> String {
+    let own: Vec<&Frame> = row.stack.iter().filter(|frame| !leaks::is_library(frame)).collect();
+    let frames = if own.is_empty() { row.stack.iter().collect() } else { own };
+    let names: Vec<String> = frames.iter().take(4).map(|frame| leaks::name(frame)).collect();
+    let more = if frames.len() > names.len() { " ← …" } else { "" };
+    if names.is_empty() { "(no backtrace)".into() } else { format!("{}{more}", names.join(" ← ")) }
+}

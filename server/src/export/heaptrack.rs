@@ -1,0 +1,180 @@
+//! heaptrack's own text format, version 3, as `heaptrack_interpret` writes it: `heaptrack_print` and the heaptrack GUI
+//! read it. Numbers are hexadecimal, tables count from 1, allocations from 0.
+//!
+//! ```text
+//! v 10400 3                  versions             i IP MODULE [FUNCTION FILE LINE]…   a place in the code, inlined first
+//! X COMMAND                  the program          t PLACE PARENT                      a backtrace
+//! I PAGE-BYTES PAGES         the machine          a SIZE BACKTRACE                    a kind of allocation
+//! s LENGTH TEXT              a string             + KIND      - KIND                  a block is born, dies
+//! c MILLISECONDS             time                 R PAGES                             resident set
+//! ```
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use tracehound_server::api::timeline::SeriesName;
+use tracehound_server::query::timeline;
+use tracehound_server::trace::What;
+use tracehound_server::trace::symbols::SymbolFrame;
+
+use super::samples::resolve_all;
+use super::{Result, Scope, Source};
+
+/// Events between two looks at the cancel flag.
+const CHECK: u64 = 1 << 14;
+/// Columns of the resident set's curve that is carried over.
+const SAMPLES: usize = 2000;
+
+/// Writes all blocks that were born in the scope's window. heaptrack has no frees by backtrace and no threads.
+///
+/// # Errors
+/// When the scope does not fit the recording, the output refuses, or cancelled.
+pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
+    resolve_all(source)?;
+    let trace = source.trace;
+    let window = scope.window.resolve(trace)?;
+    let process = trace.facts().process.as_ref();
+    let command = process.map_or_else(Vec::new, |process| process.arguments.join(&b' '));
+    writeln!(out, "v 10400 3\nX {}", String::from_utf8_lossy(&command).replace(['\n', '\r'], " "))?;
+    let page = u64::from(process.map_or(4096, |process| process.page_bytes)).max(1);
+    writeln!(out, "I {page:x} 0")?;
+
+    let mut resident = resident(source, scope)?.into_iter().peekable();
+    let mut tables = Tables::new(source);
+    let mut now = u64::MAX;
+    let start = window.from_ns;
+    for (i, event) in (0_u64..).zip(trace.events(window.span)) {
+        if i.is_multiple_of(CHECK) {
+            source.cancel.check()?;
+        }
+        let (dead, born) = match event.what {
+            What::Alloc { row, .. } => (None, Some(row)),
+            What::Free { row, .. } => (row, None),
+            What::Realloc { row, old_row, .. } => (old_row, Some(row)),
+            What::Overwritten { row, .. } => (Some(row), None),
+            _ => continue,
+        };
+        let dead = dead.filter(|&row| row >= window.span.from.births);
+        while let Some((_, bytes)) = resident.next_if(|&(t_ns, _)| t_ns <= event.t_ns) {
+            writeln!(out, "R {:x}", bytes / page)?;
+        }
+        let ms = event.t_ns.saturating_sub(start) / 1_000_000;
+        if ms != now {
+            now = ms;
+            writeln!(out, "c {ms:x}")?;
+        }
+        if let Some(row) = dead {
+            let kind = tables.kind(row, out)?;
+            writeln!(out, "- {kind:x}")?;
+        }
+        if let Some(row) = born {
+            let kind = tables.kind(row, out)?;
+            writeln!(out, "+ {kind:x}")?;
+        }
+    }
+    writeln!(out, "c {:x}", window.to_ns.saturating_sub(start) / 1_000_000)?;
+    Ok(())
+}
+
+/// The resident set over the window, without the recorder's part where that is known: time and bytes.
+fn resident(source: Source<'_>, scope: &Scope) -> Result<Vec<(u64, u64)>> {
+    let params = timeline::Params {
+        series: vec![SeriesName::Rss],
+        window: scope.window.clone(),
+        points: SAMPLES,
+        ..timeline::Params::default()
+    };
+    let curve = timeline::run(source.trace, source.symbols, &params, source.cancel)?;
+    let values = curve.series.first().map(|series| series.max.as_slice()).unwrap_or_default();
+    Ok(curve.t_ns.iter().zip(values).filter_map(|(&t_ns, value)| Some((t_ns, (*value)? as u64))).collect())
+}
+
+/// What was written before, by what it stands for.
+struct Tables<'a> {
+    source: Source<'a>,
+    strings: HashMap<String, usize>,
+    places: HashMap<u32, usize>,
+    /// By node; a node without a place has its parent's.
+    traces: HashMap<u32, usize>,
+    written: usize,
+    kinds: HashMap<(u64, u32), usize>,
+}
+
+impl<'a> Tables<'a> {
+    fn new(source: Source<'a>) -> Self {
+        let (strings, places, traces, kinds) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
+        Self { source, strings, places, traces, written: 0, kinds }
+    }
+
+    fn kind(&mut self, row: u64, out: &mut dyn Write) -> Result<usize> {
+        let birth = self.source.trace.birth(row);
+        if let Some(&known) = self.kinds.get(&(birth.size, birth.node)) {
+            return Ok(known);
+        }
+        let trace = self.backtrace(birth.node, out)?;
+        writeln!(out, "a {:x} {trace:x}", birth.size)?;
+        let kind = self.kinds.len();
+        self.kinds.insert((birth.size, birth.node), kind);
+        Ok(kind)
+    }
+
+    /// Parents are written before their children; 0 is no backtrace.
+    fn backtrace(&mut self, node: u32, out: &mut dyn Write) -> Result<usize> {
+        let trace = self.source.trace;
+        let unknown: Vec<u32> = trace.stack(node).take_while(|node| !self.traces.contains_key(node)).collect();
+        for &node in unknown.iter().rev() {
+            let parent = self.traces.get(&trace.nodes().parent(node)).copied().unwrap_or(0);
+            let number = match trace.node_location(node) {
+                Some(location) => {
+                    let place = self.place(location, out)?;
+                    writeln!(out, "t {place:x} {parent:x}")?;
+                    self.written += 1;
+                    self.written
+                }
+                None => parent,
+            };
+            self.traces.insert(node, number);
+        }
+        Ok(self.traces.get(&node).copied().unwrap_or(0))
+    }
+
+    fn place(&mut self, location: u32, out: &mut dyn Write) -> Result<usize> {
+        if let Some(&known) = self.places.get(&location) {
+            return Ok(known);
+        }
+        let trace = self.source.trace;
+        let found = trace.location(location);
+        let module = found.module.and_then(|position| trace.modules().get(position as usize));
+        let module = module.map(|module| String::from_utf8_lossy(&module.path).into_owned());
+        let mut levels: Vec<SymbolFrame> = Vec::new();
+        self.source.symbols.frames(trace, location, &mut levels);
+        let mut line = format!("i {:x} {:x}", found.pc.wrapping_sub(1), self.string(module.as_deref(), out)?);
+        for level in levels {
+            let function = self.source.symbols.function(level.function);
+            let file = level.file.map(|file| self.source.symbols.file(file));
+            // Without a name nothing follows: readers show the address.
+            if function.name.is_none() && file.is_none() {
+                continue;
+            }
+            let (name, file) = (self.string(function.name.as_deref(), out)?, self.string(file.as_deref(), out)?);
+            line.push_str(&format!(" {name:x} {file:x} {:x}", level.line.unwrap_or(0)));
+        }
+        writeln!(out, "{line}")?;
+        let number = self.places.len() + 1;
+        self.places.insert(location, number);
+        Ok(number)
+    }
+
+    fn string(&mut self, text: Option<&str>, out: &mut dyn Write) -> Result<usize> {
+        let Some(text) = text else { return Ok(0) };
+        if let Some(&known) = self.strings.get(text) {
+            return Ok(known);
+        }
+        // Lines are what the format is made of.
+        let shown = text.replace(['\n', '\r'], " ");
+        writeln!(out, "s {:x} {shown}", shown.len())?;
+        let number = self.strings.len() + 1;
+        self.strings.insert(text.to_owned(), number);
+        Ok(number)
+    }
+}
