@@ -53,12 +53,13 @@ fn keep() -> impl Strategy<Value = Keep> {
     };
     (
         (text(), text(), prop_oneof![5 => Just(None), 1 => Just(Some(0_u32)), 1 => Just(Some(1))]),
+        (text(), text(), text()),
         prop_oneof![4 => Just(None), 1 => (1_u32..5).prop_map(Some)],
         (rare(100), rare(1 << 33), rare(500), rare(2000)),
         prop_oneof![5 => Just(None), 1 => Just(Some("leaked")), 1 => Just(Some("freed")), 1 => Just(Some("temporary"))],
     )
         .prop_map(
-            |((focus, ignore, module), thread, (min_size, max_size, min_lifetime, max_lifetime), lifetime)| Keep {
+            |((focus, ignore, module), (hide, show, show_from), thread, (min_size, max_size, min_lifetime, max_lifetime), lifetime)| Keep {
                 focus,
                 ignore,
                 module,
@@ -92,6 +93,9 @@ fn filter(keep: &Keep, truth: &Reference) -> Option<Filter> {
     Some(Filter {
         focus: regex(&keep.focus),
         ignore: regex(&keep.ignore),
+        hide: regex(&keep.hide),
+        show: regex(&keep.show),
+        show_from: regex(&keep.show_from),
         module: keep.module.map(|m| Filter::regex("module", &format!("module{m}\\.so$")).unwrap()),
         thread: keep.thread.map(|t| t.to_string().parse().unwrap()),
         min_size: (keep.min_size > 0).then_some(keep.min_size),
@@ -99,7 +103,6 @@ fn filter(keep: &Keep, truth: &Reference) -> Option<Filter> {
         min_lifetime: (keep.min_lifetime > 0).then_some(keep.min_lifetime),
         max_lifetime: keep.max_lifetime,
         lifetime: keep.lifetime.map(|l| l.parse::<LifetimeKind>().unwrap()),
-        ..Filter::default()
     })
 }
 
@@ -298,7 +301,7 @@ fn flamegraph_agrees(
     // Paths of functions from the root, with what is below each.
     let mut own: BTreeMap<Vec<String>, i64> = BTreeMap::new();
     for (&node, &(bytes, _)) in expected {
-        let mut path: Vec<String> = truth.functions(node).into_iter().map(symbols::name).collect();
+        let mut path: Vec<String> = truth.shown(node, &ask.keep).into_iter().map(symbols::name).collect();
         if !inverted {
             path.reverse();
         }
@@ -387,7 +390,7 @@ fn functions_agree(trace: &Trace, truth: &Reference, ask: &Ask, metric: Metric, 
     let grouped = |key: &dyn Fn(u32) -> String| {
         let mut sums: BTreeMap<String, [i64; 4]> = BTreeMap::new();
         for (&node, &(bytes, count)) in expected {
-            let keys: Vec<String> = truth.functions(node).into_iter().map(key).collect();
+            let keys: Vec<String> = truth.shown(node, &ask.keep).into_iter().map(key).collect();
             if let Some(leaf) = keys.first() {
                 let sum = sums.entry(leaf.clone()).or_default();
                 sum[0] += bytes;

@@ -97,6 +97,9 @@ pub struct State {
 pub struct Keep {
     pub focus: Option<String>,
     pub ignore: Option<String>,
+    pub hide: Option<String>,
+    pub show: Option<String>,
+    pub show_from: Option<String>,
     pub module: Option<u32>,
     pub thread: Option<u32>,
     pub min_size: u64,
@@ -104,6 +107,10 @@ pub struct Keep {
     pub min_lifetime: u64,
     pub max_lifetime: Option<u64>,
     pub lifetime: Option<&'static str>,
+}
+
+fn matches(function: u32, text: &str) -> bool {
+    symbols::name(function).contains(text) || symbols::file(function).contains(text)
 }
 
 pub type Sum = (i64, i64);
@@ -178,11 +185,25 @@ impl Reference {
         self.path(node).iter().flat_map(|&n| symbols::levels(self.nodes[n as usize].pc)).collect()
     }
 
+    /// Functions of a backtrace as a filter shows them, leaf first.
+    pub fn shown(&self, node: u32, keep: &Keep) -> Vec<u32> {
+        let mut functions = self.functions(node);
+        if let Some(text) = &keep.show_from {
+            let first = functions.iter().rposition(|&f| matches(f, text));
+            functions.truncate(first.map_or(0, |at| at + 1));
+        }
+        functions.retain(|&f| {
+            !keep.hide.as_ref().is_some_and(|text| matches(f, text))
+                && keep.show.as_ref().is_none_or(|text| matches(f, text))
+        });
+        functions
+    }
+
     pub fn passes(&self, b: &Birth, keep: &Keep) -> bool {
         let functions = self.functions(b.node);
         let hit = |wanted: &Option<String>, missing: bool| match wanted {
             None => missing,
-            Some(text) => functions.iter().any(|&f| symbols::name(f).contains(text) || symbols::file(f).contains(text)),
+            Some(text) => functions.iter().any(|&f| matches(f, text)),
         };
         let module_of = |n: u32| {
             let pc = self.nodes[n as usize].pc - 1;
@@ -196,6 +217,7 @@ impl Reference {
         let lifetime = b.lifetime(self.duration);
         hit(&keep.focus, true)
             && !hit(&keep.ignore, false)
+            && hit(&keep.show_from, true)
             && in_module
             && keep.thread.is_none_or(|t| b.thread == t)
             && b.size >= keep.min_size
