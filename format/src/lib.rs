@@ -14,6 +14,7 @@
 pub mod allocators;
 pub mod block;
 pub mod columns;
+pub mod control;
 pub mod header;
 pub mod live;
 pub mod meta;

@@ -45,6 +45,15 @@ records! {
     15 => Directory,
 }
 
+/// Appends a body.
+///
+/// # Errors
+/// When bincode cannot encode the record.
+pub(crate) fn append<T: Serialize>(record: &T, out: &mut Vec<u8>) -> Result<usize> {
+    bincode::serde::encode_into_std_write(record, out, bincode::config::standard())
+        .map_err(|e| FormatError::malformed("a record", e.to_string()))
+}
+
 fn put<T: Serialize>(tag: u16, record: &T, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.extend_from_slice(&tag.to_le_bytes());
@@ -62,7 +71,11 @@ fn put<T: Serialize>(tag: u16, record: &T, out: &mut Vec<u8>) -> Result<()> {
     Err(result)
 }
 
-fn get<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+/// Reads a body, all of it.
+///
+/// # Errors
+/// When it is malformed or has bytes left over.
+pub(crate) fn get<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     let (record, used) = bincode::serde::decode_from_slice(body, config())
         .map_err(|e| FormatError::malformed("a metadata record", e.to_string()))?;
     if used == body.len() {

@@ -1,0 +1,184 @@
+//! What `heaptrace ctl` and a running recorder say to each other: one request and one reply, each a message of its own
+//! on a sequenced-packet Unix socket with an abstract address.
+//!
+//! ```text
+//! message   "thct"  version u8  body (bincode, as for metadata records)
+//! address   NUL "tracehound." <inode of the pid namespace> "." <process id in it>
+//! ```
+//! Each side checks by the kernel's word who the other one is; nothing in a message is trusted.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::{FormatError, Result};
+
+const MAGIC: &[u8; 4] = b"thct";
+/// Version of the messages.
+pub const VERSION: u8 = 1;
+const HEADER: usize = 5;
+/// Longest label of a mark.
+pub const MAX_LABEL: usize = 4096;
+/// Longest message.
+pub const MAX_MESSAGE: usize = 32 << 10;
+
+/// What is asked of a recorder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// How it stands.
+    Status,
+    /// Record from now on.
+    Start,
+    /// Record nothing from now on.
+    Stop,
+    /// Set a mark with this label.
+    Mark(Vec<u8>),
+    /// Write everything that was recorded so far to the file.
+    Flush,
+}
+
+/// Whether calls are being recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// They are.
+    Recording,
+    /// They are not, until a start.
+    Paused,
+    /// The recording has ended and will not go on.
+    Ended,
+}
+
+/// How a recorder stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Process id, as the process itself sees it.
+    pub pid: u32,
+    /// See [`State`].
+    pub state: State,
+    /// Path of the recording.
+    pub recording: Vec<u8>,
+    /// Version of the recorder.
+    pub recorder: String,
+    /// Start of the recording, nanoseconds since 1970.
+    pub started_unix_ns: u64,
+    /// Nanoseconds since then.
+    pub elapsed_ns: u64,
+    /// Records in the file.
+    pub records: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Records dropped.
+    pub lost: u64,
+    /// Nanoseconds that threads of the program have waited for the writer.
+    pub wait_ns: u64,
+    /// Marks set.
+    pub marks: u64,
+    /// Memory for events on their way to the file, bytes.
+    pub chunk_bytes: u64,
+}
+
+/// What a recorder answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Done; how it stands now.
+    Done(Status),
+    /// Not done, and why, in a sentence.
+    Refused(String),
+}
+
+/// Address of the recorder of a process, without the leading zero byte that makes it abstract.
+#[must_use]
+pub fn address(pid_namespace: u64, pid: u32) -> String {
+    format!("tracehound.{pid_namespace}.{pid}")
+}
+
+/// Bytes of a message.
+///
+/// # Errors
+/// When it would be longer than [`MAX_MESSAGE`].
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.push(VERSION);
+    crate::meta_codec::append(message, &mut bytes)?;
+    if bytes.len() > MAX_MESSAGE {
+        return Err(FormatError::malformed("a control message", format!("it has {} bytes", bytes.len())));
+    }
+    Ok(bytes)
+}
+
+/// Reads a message.
+///
+/// # Errors
+/// When it is none, of another version, malformed or too long.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let malformed = |why: &str| FormatError::malformed("a control message", why);
+    if bytes.len() > MAX_MESSAGE {
+        return Err(malformed("it is too long"));
+    }
+    let (header, body) = bytes.split_at_checked(HEADER).ok_or_else(|| malformed("it is cut off"))?;
+    let version = header.strip_prefix(MAGIC).and_then(<[u8]>::first).ok_or_else(|| malformed("it is none"))?;
+    if *version != VERSION {
+        return Err(malformed(&format!("it is of version {version}, this program speaks version {VERSION}")));
+    }
+    crate::meta_codec::get(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn status() -> Status {
+        Status {
+            pid: 7,
+            state: State::Paused,
+            recording: b"/tmp/memory-app-7.dat".to_vec(),
+            recorder: "0.1.0".into(),
+            started_unix_ns: 1,
+            elapsed_ns: 2,
+            records: 3,
+            file_bytes: 4,
+            lost: 5,
+            wait_ns: 6,
+            marks: 7,
+            chunk_bytes: 8,
+        }
+    }
+
+    #[test]
+    fn messages_come_back() {
+        for request in
+            [Request::Status, Request::Start, Request::Stop, Request::Mark(vec![b'x'; MAX_LABEL]), Request::Flush]
+        {
+            assert_eq!(decode::<Request>(&encode(&request).unwrap()), Ok(request));
+        }
+        for reply in [Reply::Done(status()), Reply::Refused("because".into())] {
+            assert_eq!(decode::<Reply>(&encode(&reply).unwrap()), Ok(reply));
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_pinned() {
+        assert_eq!(encode(&Request::Mark(b"ab".to_vec())).unwrap(), b"thct\x01\x03\x02ab");
+    }
+
+    #[test]
+    fn other_versions_and_long_messages_are_refused() {
+        let mut bytes = encode(&Request::Status).unwrap();
+        bytes[4] = 2;
+        assert!(decode::<Request>(&bytes).unwrap_err().to_string().contains("version 2"));
+        assert!(decode::<Request>(b"thct").is_err());
+        assert!(encode(&Request::Mark(vec![0; MAX_MESSAGE])).is_err());
+        assert!(decode::<Request>(&vec![0; MAX_MESSAGE + 1]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_messages_are_no_trouble(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), honest in any::<bool>()) {
+            if honest {
+                bytes.splice(0..bytes.len().min(HEADER), *b"thct\x01");
+            }
+            let _ = decode::<Request>(&bytes);
+            let _ = decode::<Reply>(&bytes);
+        }
+    }
+}
