@@ -1651,17 +1651,17 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
@@ -1792,23 +1792,25 @@ export interface operations {
                 at?: string;
                 /** @description The instant of the other one [default: end]. */
                 other_at?: string;
+                /** @description What is compared; anything but `live` needs `other`. */
+                metric?: "live" | "peak" | "leaked" | "allocated" | "freed" | "grown" | "temporary";
                 /** @description What the order is about. */
                 unit?: "bytes" | "count";
                 /** @description Rows at most. */
                 limit?: number;
                 /** @description Rows to skip. */
                 offset?: number;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
@@ -1933,17 +1935,17 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
@@ -1978,7 +1980,7 @@ export interface operations {
                  */
                 id: string;
                 /**
-                 * @description `json`, `folded`, `speedscope`, `pprof`.
+                 * @description `json`, `folded`, `speedscope`, `pprof`, `heaptrack`.
                  * @example pprof
                  */
                 format: string;
@@ -2074,17 +2076,17 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
@@ -2219,17 +2221,17 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
@@ -2360,17 +2362,17 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
@@ -2488,17 +2490,17 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
@@ -2773,17 +2775,17 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
@@ -2912,17 +2914,17 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
@@ -3045,17 +3047,17 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
@@ -3165,7 +3167,7 @@ export interface operations {
                 file: string;
                 /** @description Only lines of the module with this id. */
                 module?: number;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -3290,17 +3292,17 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
@@ -3423,17 +3425,17 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function, file or module that matches this regular expression. */
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
-                /** @description Matching frames disappear from the stacks. */
+                /** @description Matching functions disappear from the stacks. */
                 hide?: string;
-                /** @description Only matching frames stay in the stacks. */
+                /** @description Only matching functions stay in the stacks. */
                 show?: string;
-                /** @description Frames above the outermost match disappear; blocks without a match do not count. */
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
-                /** @description Only blocks whose allocating function is in a module that matches. */
+                /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;

@@ -20,12 +20,12 @@ const METRIC_TEXT: Record<MetricName, { label: string; title: string }> = {
 };
 
 const FILTER_TEXT: Record<FilterName, { label: string; hint: string }> = {
-  focus: { label: "focus", hint: "only stacks with a function, file or module that matches" },
+  focus: { label: "focus", hint: "only stacks with a function or source file that matches" },
   ignore: { label: "ignore", hint: "only stacks without a match" },
-  hide: { label: "hide", hint: "matching frames disappear from the stacks" },
-  show: { label: "show", hint: "only matching frames stay in the stacks" },
-  show_from: { label: "show from", hint: "frames above the outermost match disappear" },
-  module: { label: "module", hint: "allocating function is in a module that matches" },
+  hide: { label: "hide", hint: "matching functions disappear from the stacks" },
+  show: { label: "show", hint: "only matching functions stay in the stacks" },
+  show_from: { label: "show from", hint: "what is above the outermost match disappears" },
+  module: { label: "module", hint: "only stacks with a frame in a module that matches" },
   thread: { label: "thread", hint: "id or name of the allocating thread" },
   min_size: { label: "at least (size)", hint: "e.g. 64k" },
   max_size: { label: "at most (size)", hint: "e.g. 1MiB" },

@@ -81,6 +81,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
   );
   const setPaused = useCallback((paused: boolean) => setFrozen(paused ? { revision, endNs } : null), [revision, endNs]);
 
+  const [brushing, setBrushing] = useState(false);
   const page: Page = useMemo(
     () => ({
       recording,
@@ -94,10 +95,27 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
       running,
       paused: frozen !== null,
       setPaused,
+      brushing,
+      setBrushing,
       go,
       href,
     }),
-    [recording, recordings, view, search, subject, info.data, live, endNs, running, frozen, setPaused, go, href],
+    [
+      recording,
+      recordings,
+      view,
+      search,
+      subject,
+      info.data,
+      live,
+      endNs,
+      running,
+      frozen,
+      setPaused,
+      brushing,
+      go,
+      href,
+    ],
   );
 
   const [sheet, setSheet] = useState(false);

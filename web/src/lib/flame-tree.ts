@@ -170,8 +170,8 @@ export function findMatches(root: FlameNode, test: (text: string) => boolean): M
   for (let next = visit.pop(); next; next = visit.pop()) {
     const { node, inside } = next;
     const { frame } = node;
-    // The same three texts that the server's `focus` looks at.
-    const hit = frame !== undefined && (test(frame.name) || test(frame.module ?? "") || test(frame.file ?? ""));
+    // The same two texts that the server's `focus` looks at.
+    const hit = frame !== undefined && (test(frame.name) || test(frame.file ?? ""));
     if (hit) rows.add(node.row);
     if (hit && !inside) value += node.value;
     for (const child of node.children) visit.push({ node: child, inside: inside || hit });

@@ -27,5 +27,14 @@ export function serverPattern(text: string): string {
 
 /** A pattern that matches this name and nothing else, here and at the server. */
 export function exactly(name: string): string {
-  return `^${name.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")}$`;
+  return `^${quoted(name)}$`;
+}
+
+/** A pattern for a module of this file name, in whatever folder. */
+export function moduleNamed(fileName: string): string {
+  return `(^|/)${quoted(fileName)}$`;
+}
+
+function quoted(text: string): string {
+  return text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 }

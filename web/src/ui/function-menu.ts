@@ -2,7 +2,7 @@
 import { useMemo } from "react";
 import type { Frame } from "../api/types.ts";
 import { location } from "../lib/names.ts";
-import { exactly } from "../lib/pattern.ts";
+import { exactly, moduleNamed } from "../lib/pattern.ts";
 import type { FilterName } from "../lib/search-params.ts";
 import { stackText } from "../lib/stack.ts";
 import type { MenuItem } from "./menu.tsx";
@@ -70,8 +70,7 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
       ];
       if (module) {
         items.push("separator");
-        items.push({ label: `Only allocated in ${module}`, run: filter("module", exactly(module)) });
-        items.push({ label: `Hide ${module} in stacks`, run: filter("hide", exactly(module)) });
+        items.push({ label: `Only stacks through ${module}`, run: filter("module", moduleNamed(module)) });
       }
       if (file) {
         items.push({

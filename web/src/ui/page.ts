@@ -27,6 +27,9 @@ export interface Page {
   running: boolean;
   paused: boolean;
   setPaused: (paused: boolean) => void;
+  /** The window is being dragged: a coarse answer now is worth more than a fine one later. */
+  brushing: boolean;
+  setBrushing: (brushing: boolean) => void;
   /** Changes part of the state; `undefined` removes. */
   go: (patch: Partial<PageSearch>, options?: GoOptions) => void;
   /** The address that {@link go} would lead to. */

@@ -87,12 +87,12 @@ test("hostile names are text", () => {
   expect(host.querySelector("img, script, b")).toBeNull();
 });
 
-test("frames have roles, levels and spoken names; marks are attributes", () => {
+test("frames have roles, levels and spoken names; marks are attributes", async () => {
   const given = tree({});
   const [first] = given.children;
   renderer.render(given, LOOK, { matches: new Set([first?.row ?? -1]), selectedName: "main", activeRow: first?.row });
   const element = renderer.element(first?.row ?? -1);
-  expect(element?.getAttribute("role")).toBe("treeitem");
+  await vi.waitFor(() => expect(element?.getAttribute("role")).toBe("treeitem"));
   expect(element?.getAttribute("aria-level")).toBe("2");
   expect(element?.getAttribute("aria-label")).toBe(first && nodeName(first));
   expect(element?.hasAttribute("data-match")).toBe(true);

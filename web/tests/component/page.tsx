@@ -33,6 +33,8 @@ export function renderInPage(children: ReactNode, search: PageSearch = {}) {
     running: false,
     paused: false,
     setPaused: () => undefined,
+    brushing: false,
+    setBrushing: () => undefined,
     go: (patch, options) => went.push({ patch, options }),
     href: () => "#",
   };

@@ -102,7 +102,7 @@ function stackOf(view: View, block: MockBlock): MockFrame[] {
 }
 
 const matches = (expression: RegExp) => (frame: MockFrame) =>
-  expression.test(frame.name) || expression.test(frame.module) || expression.test(frame.file ?? "");
+  expression.test(frame.name) || expression.test(frame.file ?? "");
 
 function makeFilter(view: View, query: Query): (block: MockBlock) => MockFrame[] | undefined {
   const [focus, ignore, hide, show, showFrom, module] = ["focus", "ignore", "hide", "show", "show_from", "module"].map(
@@ -122,7 +122,7 @@ function makeFilter(view: View, query: Query): (block: MockBlock) => MockFrame[]
     let stack: MockFrame[] | null = stackOf(view, block);
     if (focus && !stack.some(matches(focus))) stack = null;
     if (stack && ignore && stack.some(matches(ignore))) stack = null;
-    if (stack && module && !module.test(stack[0]?.module ?? "")) stack = null;
+    if (stack && module && !stack.some((frame) => module.test(frame.module))) stack = null;
     if (stack && showFrom) {
       const last = stack.findLastIndex(matches(showFrom));
       stack = last < 0 ? null : stack.slice(0, last + 1);

@@ -15,6 +15,10 @@ interface FrameDatum extends Datum {
 
 export const ROW_HEIGHT = 19;
 const ZOOM_MS = 180;
+/** Frames narrower than this have no label. */
+const LABEL_PX = 35;
+/** Names and roles are for readers, not for the next picture: they wait until nothing changes for so long. */
+const DESCRIBE_AFTER_MS = 60;
 
 export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) => {
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
@@ -22,6 +26,8 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
   let look: FlameLook | undefined;
   let marks: FlameMarks = { matches: undefined, selectedName: undefined, activeRow: undefined };
   let called = false;
+  let elements = new Map<number, SVGGElement>();
+  let describing: ReturnType<typeof setTimeout> | undefined;
 
   const nodeOf = (drawn: ChartNode<FrameDatum>) => nodes.get(drawn.data.row);
 
@@ -46,8 +52,8 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
       return node && look ? look.color(node) : "transparent";
     })
     .onClick((drawn) => {
-      if (still.matches) settle();
-      describe();
+      // Without motion at once; else the labels of frames that grow wide enough, while they grow.
+      settle(still.matches);
       const node = nodeOf(drawn);
       if (node) handlers.onZoom(node);
     });
@@ -70,58 +76,65 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
   host.addEventListener("contextmenu", onContextMenu);
   host.addEventListener("mousemove", onMove);
 
-  /** Roles, names and marks of the frames in the document. */
+  /** Roles and names of the frames in the document. */
   function describe(): void {
-    const svg = select(host).select<SVGSVGElement>("svg").attr("role", "presentation");
-    svg.selectAll<SVGGElement, ChartNode<FrameDatum>>("g.frame").each(function (drawn) {
-      const node = nodeOf(drawn);
-      if (!node || !look) return;
-      this.id = rowElementId(name, node.row);
-      this.setAttribute("role", "treeitem");
-      this.setAttribute("aria-level", String(node.depth + 1));
-      this.setAttribute("aria-label", look.description(node));
-      // The full name stays in the tree of nodes; an attribute of ten thousand characters helps nobody.
-      this.setAttribute("name", shortName(look.label(node), 160));
-      this.toggleAttribute("data-folded", node.folded > 0);
-    });
-    applyMarks();
+    select(host).select("svg").attr("role", "presentation");
+    for (const [row, element] of elements) {
+      const node = nodes.get(row);
+      if (!node || !look) continue;
+      element.id = rowElementId(name, row);
+      element.setAttribute("role", "treeitem");
+      element.setAttribute("aria-level", String(node.depth + 1));
+      element.setAttribute("aria-label", look.description(node));
+      element.setAttribute("aria-selected", String(element.hasAttribute("data-selected")));
+    }
   }
 
-  /** Ends the transitions that an update starts (new frames would grow for a quarter of a second) at their goal. */
-  function settle(): void {
-    const svg = host.querySelector("svg");
-    const height = Number(svg?.getAttribute("height") ?? 0);
+  /** After an update: who draws which row; and, unless d3's own motion shall be seen, every frame at its goal. */
+  function settle(now: boolean): void {
+    const height = Number(host.querySelector("svg")?.getAttribute("height") ?? 0);
     const frames = select(host).selectAll<SVGGElement, ChartNode<FrameDatum>>("g.frame");
-    const { x0, x1 } = whole(frames.data()) ?? { x0: 0, x1: 1 };
-    const scale = chart.width() / (x1 - x0);
+    const root = frames.data().find((drawn) => drawn.parent === null);
+    const scale = root ? chart.width() / (root.x1 - root.x0) : 1;
+    elements = new Map();
     frames.each(function (drawn) {
+      elements.set(drawn.data.row, this);
+      const width = (drawn.x1 - drawn.x0) * scale;
+      const [rect, label] = [this.querySelector("rect"), this.querySelector("foreignObject")];
+      // What is not displayed is not laid out: most frames are narrow, and their labels would cost the most.
+      if (label) label.style.display = width < LABEL_PX ? "none" : "";
+      this.toggleAttribute("data-folded", (nodeOf(drawn)?.folded ?? 0) > 0);
+      if (!now) return;
       const y = look?.downwards ? drawn.depth * ROW_HEIGHT : height - (drawn.depth + 1) * ROW_HEIGHT;
       interrupt(this);
       this.setAttribute("transform", `translate(${drawn.x0 * scale},${y})`);
-      const rect = this.querySelector("rect");
-      const label = this.querySelector("div");
-      if (!rect || !label) return;
-      interrupt(rect);
-      rect.setAttribute("width", String((drawn.x1 - drawn.x0) * scale));
-      interrupt(label);
-      label.textContent = drawn.data.name;
+      if (rect) {
+        interrupt(rect);
+        rect.setAttribute("width", String(width));
+      }
+      const text = label?.querySelector("div");
+      if (text) {
+        interrupt(text);
+        text.textContent = drawn.data.name;
+      }
     });
+    applyMarks();
+    clearTimeout(describing);
+    describing = setTimeout(describe, DESCRIBE_AFTER_MS);
   }
 
   function applyMarks(): void {
-    select(host)
-      .selectAll<SVGGElement, ChartNode<FrameDatum>>("g.frame")
-      .each(function (drawn) {
-        const node = nodeOf(drawn);
-        if (!node) return;
-        const hit = marks.matches?.has(node.row);
-        const selected = marks.selectedName !== undefined && node.frame?.name === marks.selectedName;
-        this.toggleAttribute("data-match", hit === true);
-        this.toggleAttribute("data-dim", hit === false && !selected);
-        this.toggleAttribute("data-selected", selected);
-        this.toggleAttribute("data-active", node.row === marks.activeRow);
-        this.setAttribute("aria-selected", String(selected));
-      });
+    for (const [row, element] of elements) {
+      const node = nodes.get(row);
+      const hit = marks.matches?.has(row);
+      const selected = marks.selectedName !== undefined && node?.frame?.name === marks.selectedName;
+      element.toggleAttribute("data-match", hit === true);
+      element.toggleAttribute("data-dim", hit === false && !selected);
+      element.toggleAttribute("data-active", row === marks.activeRow);
+      if (element.toggleAttribute("data-selected", selected) || element.hasAttribute("aria-selected")) {
+        element.setAttribute("aria-selected", String(selected));
+      }
+    }
   }
 
   function datum(root: FlameNode): FrameDatum {
@@ -152,8 +165,7 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
         select(host).datum(datum(root)).call(chart);
       }
       chart.transitionDuration(still.matches ? 0 : ZOOM_MS);
-      settle();
-      describe();
+      settle(true);
     },
     mark(next) {
       marks = next;
@@ -163,20 +175,16 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
       chart.width(next).transitionDuration(0);
       if (called) {
         chart.update();
-        settle();
+        settle(true);
       }
       chart.transitionDuration(still.matches ? 0 : ZOOM_MS);
     },
-    element: (row) => host.querySelector(`#${rowElementId(name, row)}`),
+    element: (row) => elements.get(row) ?? null,
     destroy() {
+      clearTimeout(describing);
       host.removeEventListener("contextmenu", onContextMenu);
       host.removeEventListener("mousemove", onMove);
       if (called) chart.destroy();
     },
   };
 };
-
-/** The root of the tree that nodes are of. */
-function whole(drawn: readonly ChartNode<FrameDatum>[]): ChartNode<FrameDatum> | undefined {
-  return drawn.find((node) => node.parent === null);
-}

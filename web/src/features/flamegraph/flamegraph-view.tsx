@@ -35,6 +35,8 @@ import "./flamegraph.css";
 const MAX_NODES = 2000;
 /** A frame narrower than this is folded into its parent's rest. */
 const MIN_PX = 1;
+/** While the window is dragged: a fifth of the frames, in a fifth of the time. */
+const PREVIEW = { min_px: 3, max_nodes: 400 } as const;
 /** After a click on a folded rest that has nowhere to zoom to. */
 const FINE_PX = 0.2;
 
@@ -44,7 +46,7 @@ export function FlamegraphView() {
 }
 
 function WholeGraph() {
-  const { search, subject } = usePage();
+  const { search, subject, brushing } = usePage();
   const request = useRequest();
   const host = useRef<HTMLDivElement>(null);
   const width = useWidth(host);
@@ -60,6 +62,7 @@ function WholeGraph() {
       width: askedWidth,
       min_px: isFine ? FINE_PX : MIN_PX,
       max_nodes: MAX_NODES,
+      ...(brushing ? PREVIEW : {}),
     }),
     enabled: width > 0,
   });

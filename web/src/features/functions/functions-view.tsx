@@ -5,7 +5,7 @@ import { getJson } from "../../api/client.ts";
 import type { FunctionRow, Functions } from "../../api/types.ts";
 import { formatExact, formatPercent, formatValue } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
-import { readPattern, serverPattern } from "../../lib/pattern.ts";
+import { exactly, moduleNamed, readPattern, serverPattern } from "../../lib/pattern.ts";
 import { GROUPS, type GroupName, readSort, writeSort } from "../../lib/search-params.ts";
 import { Button, Select, Share } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
@@ -87,8 +87,8 @@ export function FunctionsView() {
       by === "thread"
         ? { thread: row.id.replace(/^t/, "") }
         : by === "module"
-          ? { module: row.name }
-          : { focus: row.name };
+          ? { module: moduleNamed(row.name) }
+          : { focus: exactly(row.name) };
     return [
       { label: "Copy name", run: () => copy(row.name, "the name") },
       { label: "Only this", run: () => go({ filters: { ...search.filters, ...filter }, by: undefined }) },

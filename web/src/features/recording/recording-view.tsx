@@ -5,6 +5,7 @@ import { documentQuery } from "../../api/queries.ts";
 import type { Info, Module } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatInstant, formatPercent, plural } from "../../lib/format.ts";
 import { fileName } from "../../lib/names.ts";
+import { moduleNamed } from "../../lib/pattern.ts";
 import { Button } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
 import { useCopy } from "../../ui/notice.tsx";
@@ -160,11 +161,11 @@ function Modules({ modules }: { modules: readonly Module[] }) {
         }}
         menu={(module) => [
           {
-            label: "Only allocated in it",
+            label: "Only stacks through it",
             run: () =>
               go(
                 {
-                  filters: { ...search.filters, module: fileName(module.path).replace(/[\\^$.*+?()[\]{}|]/g, "\\$&") },
+                  filters: { ...search.filters, module: moduleNamed(fileName(module.path)) },
                 },
                 { view: "functions" },
               ),

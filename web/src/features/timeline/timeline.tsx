@@ -95,6 +95,7 @@ export function Timeline() {
       if (!now.moved) {
         // One entry in the history for the whole gesture; what follows replaces it.
         now.moved = true;
+        page.setBrushing(true);
         const first = ordered(now.anchor, t, endNs);
         setBrush(first);
         go({ window: first, at: undefined });
@@ -104,6 +105,7 @@ export function Timeline() {
       setBrush(next);
       send(next);
     } else if (now.kind === "from" || now.kind === "to") {
+      page.setBrushing(true);
       const next = ordered(now.other, t, endNs);
       setBrush(next);
       send(next);
@@ -118,6 +120,7 @@ export function Timeline() {
   const onPointerUp = (event: PointerEvent<HTMLDivElement>) => {
     const now = drag.current;
     drag.current = null;
+    page.setBrushing(false);
     if (!now) return;
     if (now.kind === "brush" && !now.moved) {
       const t = instantAt(event.clientX);
@@ -178,6 +181,7 @@ export function Timeline() {
           onPointerDown={onPointerDown}
           onPointerMove={onPointerMove}
           onPointerUp={onPointerUp}
+          onPointerCancel={onPointerUp}
           onPointerLeave={() => setHover(null)}
           onDoubleClick={() => go({ window: undefined, shown: undefined, at: undefined, zoom: undefined })}
           onKeyDown={onKeyDown}
