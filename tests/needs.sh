@@ -6,6 +6,12 @@ set -euo pipefail
 needs=(
     gcc:/usr/bin/cc g++:/usr/bin/c++ valgrind:/usr/bin/valgrind python3:/usr/bin/python3 sqlite3:/usr/bin/sqlite3
     chromium:/usr/bin/chromium libunwind-dev:/usr/include/libunwind.h libunwind8:/usr/lib/x86_64-linux-gnu/libunwind.so.8
+    # allocators that programs are linked with, and real programs to be recorded
+    libjemalloc-dev:/usr/lib/x86_64-linux-gnu/libjemalloc.so libmimalloc-dev:/usr/lib/x86_64-linux-gnu/libmimalloc.so
+    libgoogle-perftools-dev:/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so gcc-multilib:/usr/lib32/crt1.o
+    redis-server:/usr/bin/redis-server redis-tools:/usr/bin/redis-benchmark git:/usr/bin/git nodejs:/usr/bin/node
+    default-jdk-headless:/usr/bin/javac gdb:/usr/bin/gdb perl:/usr/bin/perl xz-utils:/usr/bin/xz make:/usr/bin/make
+
 )
 missing=()
 for need in "${needs[@]}"; do
