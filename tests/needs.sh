@@ -11,7 +11,6 @@ needs=(
     libgoogle-perftools-dev:/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so gcc-multilib:/usr/lib32/crt1.o
     redis-server:/usr/bin/redis-server redis-tools:/usr/bin/redis-benchmark git:/usr/bin/git nodejs:/usr/bin/node
     default-jdk-headless:/usr/bin/javac gdb:/usr/bin/gdb perl:/usr/bin/perl xz-utils:/usr/bin/xz make:/usr/bin/make
-
 )
 missing=()
 for need in "${needs[@]}"; do
