@@ -85,20 +85,18 @@ impl Generations {
 
     /// Code was loaded to `range`; answers its generation.
     pub fn load(&self, range: &Range<u64>, identity: u64) -> u32 {
-        let overlaps = |entry: &&Entry| {
+        let overlapping = self.used().iter().filter(|entry| {
             let other = entry.range();
             other.start < range.end && range.start < other.end
-        };
-        if !self.used().iter().any(|entry| overlaps(&entry)) {
-            return 0;
-        }
+        });
+        let Some(newest) = overlapping.map(|entry| entry.generation.load(Ordering::Relaxed)).max() else { return 0 };
         let back = self
             .used()
             .iter()
             .find(|entry| entry.range() == *range && identity != 0 && entry.gone.load(Ordering::Relaxed) == identity);
         // Anything newer in the range means that other code has lived there meanwhile.
         if let Some(entry) = back
-            && entry.generation.load(Ordering::Relaxed) == self.of(range.start)
+            && entry.generation.load(Ordering::Relaxed) == newest
         {
             match entry.previous.load(Ordering::Relaxed) {
                 0 => entry.end.store(0, Ordering::Release),
