@@ -11,6 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tracehound_server::query::QueryError;
 use tracehound_server::trace::{Cancel, Trace};
 
@@ -121,12 +122,29 @@ impl Asked {
     }
 
     /// Runs `work` on a thread that may block, as many at a time as there are processors.
-    pub async fn compute<T: Send + 'static>(
+    async fn compute<T: Send + 'static>(
         &self,
         snapshot: Snapshot,
         work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let permit = Arc::clone(&self.app.permits).acquire_owned().await.map_err(|_| internal("shutting down"))?;
+        Self::compute_among(Arc::clone(&self.app.permits), snapshot, work).await
+    }
+
+    /// As `compute`, for work that goes at the client's speed.
+    pub async fn compute_export<T: Send + 'static>(
+        &self,
+        snapshot: Snapshot,
+        work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        Self::compute_among(Arc::clone(&self.app.export_permits), snapshot, work).await
+    }
+
+    async fn compute_among<T: Send + 'static>(
+        permits: Arc<Semaphore>,
+        snapshot: Snapshot,
+        work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let permit = permits.acquire_owned().await.map_err(|_| internal("shutting down"))?;
         let cancel = Cancel::new();
         // Dropped with this future: when the client closes the connection, or at the end, when it does no harm.
         let _cancel_on_drop = CancelOnDrop(cancel.clone());

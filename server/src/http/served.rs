@@ -22,6 +22,8 @@ use crate::symbolize::{self, Symbolizer};
 
 /// Bytes of finished answers that are kept.
 const CACHE_BYTES: usize = 64 << 20;
+/// Exports at the same time.
+const EXPORTS: usize = 4;
 /// Time between two looks at a recording that somebody watches.
 const PERIOD: Duration = Duration::from_millis(200);
 /// Whoever asked a question this long ago is thought to be still there.
@@ -34,6 +36,8 @@ pub struct App {
     pub cache: Cache,
     /// Questions that may be at work at the same time.
     pub permits: Arc<Semaphore>,
+    /// Exports that may be at work: apart from questions, because a slow client holds one for as long as it likes.
+    pub export_permits: Arc<Semaphore>,
     /// Folders that source files may be shown from.
     pub source_roots: Vec<PathBuf>,
     /// Tells this run of the server from others, for tags of answers.
@@ -54,6 +58,7 @@ impl App {
             served,
             cache: Cache::new(CACHE_BYTES),
             permits: Arc::new(Semaphore::new(processors.max(2))),
+            export_permits: Arc::new(Semaphore::new(EXPORTS)),
             source_roots,
             started,
             stop,

@@ -92,7 +92,11 @@ fn process(front: &[u8]) -> Option<(u32, u32)> {
     let header = BlockHeader::decode(block).ok()?;
     let stored = block.get(BlockHeader::LEN..)?.get(..header.stored_len as usize)?;
     let mut raw = Vec::new();
-    header.open_payload(stored, &mut raw, |_, _, _| Err("not read here".into())).ok()?;
+    let zstd = |stored: &[u8], len: usize, raw: &mut Vec<u8>| {
+        *raw = zstd::bulk::decompress(stored, len).map_err(|error| error.to_string())?;
+        Ok(())
+    };
+    header.open_payload(stored, &mut raw, zstd).ok()?;
     let (tag, body) = Frames::new(&raw).next()?.ok()?;
     match decode_body(tag, body).ok()?? {
         Meta::Process(process) => Some((process.pid, process.parent_pid)),

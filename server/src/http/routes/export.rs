@@ -49,7 +49,7 @@ pub async fn export(asked: Asked) -> Result<Response> {
     let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(4);
     let mut sink = Sink { sender, buffer: Vec::with_capacity(CHUNK) };
     tokio::spawn(async move {
-        let work = asked.compute(snapshot, move |ask| {
+        let work = asked.compute_export(snapshot, move |ask| {
             let source = Source { trace: ask.trace, symbols: ask.symbols, cancel: ask.cancel };
             let written = export::write(format, source, &scope, of, &mut sink);
             let written = written.and_then(|()| Ok(sink.flush()?));
