@@ -3,7 +3,7 @@
 // TRACEHOUND_LIBRARY name it, else target/release). `given`: any server that runs (HEAPTRACE_URL), else the same.
 // HEAPTRACE_MOCK=1: both are the mock API behind the built page, for work on the page alone.
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { copyFileSync, existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { preview } from "vite";
@@ -55,8 +55,11 @@ async function recordAndServe(): Promise<Running> {
     rmSync(folder, { recursive: true, force: true });
   };
   try {
+    // A copy: the next build may replace the library under a running program.
+    const preloaded = join(folder, "libtracehound.so");
+    copyFileSync(library, preloaded);
     const file = (program: string) => join(folder, `memory-${program}.dat`);
-    const recorded = (program: string) => ({ ...process.env, LD_PRELOAD: library, TRACEHOUND_OUTPUT: file(program) });
+    const recorded = (program: string) => ({ ...process.env, LD_PRELOAD: preloaded, TRACEHOUND_OUTPUT: file(program) });
     compile(folder);
     for (const program of ["shop", "empty"]) run(join(folder, program), [], recorded(program));
     children.push(spawn(join(folder, "steady"), { env: recorded("steady"), stdio: "ignore" }));

@@ -3,7 +3,9 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import type { Page } from "playwright-core";
 import { beforeAll, expect, inject, test } from "vitest";
+import { apiUrl } from "../src/api/client.ts";
 import type { Info, Leaks, RecordingSummary, Sites } from "../src/api/types.ts";
+import { EXPORTS } from "../src/app/exports.ts";
 import { readSearch, VIEWS } from "../src/lib/search-params.ts";
 import { api, base, forgive, open, recordingOf, settled, useBrowser } from "./browser.ts";
 
@@ -320,4 +322,18 @@ test("the server's policy allows neither inline scripts nor other hosts", async 
   if (inject("mock")) expect(policy).toContain("default-src 'none'");
   expect(policy).toMatch(/script-src 'self'(;|$)|default-src 'self'(;|$)/);
   expect(policy).not.toMatch(/script-src[^;]*'unsafe/);
+});
+
+test("every export that the page offers is one that the server writes", async () => {
+  if (inject("mock")) return;
+  for (const { id, parameters } of EXPORTS) {
+    const chosen = parameters({
+      metric: { metric: "allocated", unit: "bytes", from: 0 },
+      window: {},
+      filters: { min_size: "1" },
+    });
+    const response = await fetch(`${base()}${apiUrl(`recordings/${shop}/export/${id}`, chosen)}`);
+    expect(response.status, id).toBe(200);
+    expect((await response.arrayBuffer()).byteLength, id).toBeGreaterThan(100);
+  }
 });

@@ -16,6 +16,5 @@ export const EXPORTS: readonly ExportFormat[] = [
   { id: "speedscope", label: "speedscope", hint: ".json", parameters: chosen },
   { id: "pprof", label: "pprof", hint: ".pb.gz", parameters: chosen },
   { id: "heaptrack", label: "heaptrack", hint: ".heaptrack", parameters: everything },
-  { id: "dhat", label: "DHAT", hint: ".json", parameters: everything },
   { id: "json", label: "JSON, every event", hint: ".json", parameters: everything },
 ];

@@ -10,6 +10,8 @@ interface HistogramProps {
 }
 
 const HEIGHT = 72;
+/** Width of a class at most. */
+const MOST_PX = 26;
 
 export function Histogram({ data, label, formatClass, unit = "count" }: HistogramProps) {
   const values = unit === "bytes" ? data.bytes : data.count;
@@ -21,7 +23,7 @@ export function Histogram({ data, label, formatClass, unit = "count" }: Histogra
     .map((lower, i) => ({ lower, upper: data.lower[first + i + 1], index: first + i }));
   const largest = Math.max(...classes.map((c) => values[c.index] ?? 0));
   return (
-    <figure className="histogram">
+    <figure className="histogram" style={{ maxWidth: Math.max(90, classes.length * MOST_PX) }}>
       <figcaption>{label}</figcaption>
       <div
         className="histogram-bars"
@@ -50,8 +52,8 @@ export function Histogram({ data, label, formatClass, unit = "count" }: Histogra
       </div>
       <div className="histogram-axis muted">
         <span>{formatClass(classes[0]?.lower ?? 0)}</span>
-        <span>{formatClass(classes[Math.floor(classes.length / 2)]?.lower ?? 0)}</span>
-        <span>{formatClass(classes.at(-1)?.lower ?? 0)}</span>
+        {classes.length > 6 && <span>{formatClass(classes[Math.floor(classes.length / 2)]?.lower ?? 0)}</span>}
+        {classes.length > 1 && <span>{formatClass(classes.at(-1)?.lower ?? 0)}</span>}
       </div>
     </figure>
   );

@@ -18,6 +18,8 @@ import { Term } from "../../ui/term.tsx";
 import { type ChangeRow, changeRows } from "./change.ts";
 
 const LIMIT = 2000;
+/** Pixels of the bar beside a change: growth to the right of its middle, shrinking to the left. */
+const CHANGE_BAR = 44;
 
 export function CompareView() {
   const page = usePage();
@@ -86,7 +88,12 @@ export function CompareView() {
         )}
       </div>
       <Answer query={query} what="the comparison">
-        {(diff) => <Loaded diff={diff} unit={unit} />}
+        {(diff) => (
+          <Loaded
+            diff={other ? diff : { ...diff, before: `A, ${formatInstant(from)}`, after: `B, ${formatInstant(to)}` }}
+            unit={unit}
+          />
+        )}
       </Answer>
     </div>
   );
@@ -231,7 +238,7 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
       id: "change",
       header: "Change",
       definition: "After minus before; red grew, blue shrank",
-      width: "112px",
+      width: "138px",
       numeric: true,
       value: (row) => change(row, unit),
       cell: (row) => {
@@ -242,7 +249,7 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
             data-kind={value > 0 ? "grew" : value < 0 ? "shrank" : undefined}
             title={formatExact(value, unit)}
           >
-            <i style={{ width: `${largest > 0 ? (50 * Math.abs(value)) / largest : 0}%` }} />
+            <i style={{ width: largest > 0 ? (CHANGE_BAR / 2) * Math.sqrt(Math.abs(value) / largest) : 0 }} />
             <span>{formatSigned(value, unit)}</span>
           </span>
         );

@@ -157,7 +157,7 @@ const COLUMNS: Column<SiteRow>[] = [
   },
   {
     id: "trend",
-    header: "Live over the window",
+    header: "Trend",
     definition: "Live bytes at 32 instants of the window",
     width: "120px",
     cell: (site) => <Sparkline values={site.trend} />,

@@ -63,7 +63,7 @@ export function buildTracks(timeline: Timeline, roomPx: number, threads: readonl
   for (const series of timeline.series.filter((s) => s.name === "thread_rate")) {
     tracks.push({
       id: `thread ${series.thread ?? 0}`,
-      name: threads.find((thread) => thread.id === series.thread)?.name || `Thread ${series.thread ?? 0}`,
+      name: `Thread ${series.thread ?? 0} ${threads.find((thread) => thread.id === series.thread)?.name ?? ""}`,
       unit: "rate",
       height: 30,
       t,
