@@ -5,6 +5,7 @@
 
 pub mod ground_truth;
 pub mod ledger;
+pub mod valgrind;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,8 @@
 //! The calls themselves: every function of the malloc family keeps its meaning, and each call is one event.
 
 use tracehound_tests::ground_truth::{Case, agrees};
-use tracehound_tests::number;
+use tracehound_tests::valgrind::{self, Usage};
+use tracehound_tests::{compile, number};
 
 #[test]
 fn every_allocating_function_is_recorded_under_its_name() {
@@ -101,4 +102,29 @@ fn every_operator_new_and_the_containers() {
 #[test]
 fn a_program_with_its_own_operator_new() {
     agrees("cpp_replaced.cpp", &[]);
+}
+
+#[test]
+fn valgrind_counts_the_same_of_whole_processes() {
+    // None with threads: the loader's table of thread-local storage has one more entry with us.
+    for source in [
+        "realloc_chain.c",
+        "edges.c",
+        "frames.c",
+        "longjmp.c",
+        "spawn.c",
+        "exceptions.cpp",
+        "collections.rs",
+        "rust_futures.rs",
+    ] {
+        let ours = agrees(source, &[]).info;
+        let program = compile(source, &[if source.ends_with(".rs") { "-O" } else { "-O1" }]);
+        let reallocs = number(&ours, "/events/realloc");
+        let ours = Usage {
+            allocs: number(&ours, "/allocations/count"),
+            frees: number(&ours, "/events/free") + reallocs,
+            bytes: number(&ours, "/allocations/bytes"),
+        };
+        assert_eq!(ours, valgrind::usage(program, &[], &[]), "{source}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use serde_json::Value;
-use tracehound_tests::{compile, functions, number, plain, trace};
+use tracehound_tests::{compile, functions, number, trace, valgrind};
 
 /// The part of a stack that the program's author wrote: down to `main`.
 fn own(stack: &Value) -> Vec<String> {
@@ -89,18 +89,6 @@ fn the_leaking_program_leaks_equal_bytes_in_both_functions() {
     assert_eq!(one + two, boxes << 20);
 }
 
-/// Valgrind's "total heap usage: A allocs, F frees, B bytes allocated".
-fn valgrind_usage(args: &[&str], variables: &[(&str, &str)]) -> (u64, u64, u64) {
-    let mut all = vec!["--run-libc-freeres=no", "--run-cxx-freeres=no"];
-    all.extend_from_slice(args);
-    let output = plain("valgrind", &all, variables);
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = text.lines().find(|line| line.contains("total heap usage")).unwrap_or_else(|| panic!("{text}"));
-    let mut numbers = line.split_whitespace().filter_map(|word| word.replace(',', "").parse::<u64>().ok());
-    let mut next = || numbers.next().unwrap_or_else(|| panic!("{line}"));
-    (next(), next(), next())
-}
-
 fn real_python() -> String {
     let ask = "import sys, os; print(os.path.realpath(sys.executable))";
     let output = Command::new("python3").args(["-c", ask]).output().expect("python3 is installed");
@@ -113,7 +101,7 @@ fn python_agrees_with_valgrind() {
     let script = "import json; json.dumps(list(range(200000)))";
     // Hash seeds change how dictionaries collide; with a fixed one both runs do the same work.
     let variables = [("PYTHONMALLOC", "malloc"), ("PYTHONHASHSEED", "0"), ("PYTHONDONTWRITEBYTECODE", "1")];
-    let (allocs, frees, bytes) = valgrind_usage(&[&python, "-c", script], &variables);
+    let theirs = valgrind::usage(&python, &["-c", script], &variables);
     let run = trace(&python, &["-c", script], &variables);
     assert!(run.output.status.success(), "{}", run.stderr());
     let info = run.info();
@@ -126,8 +114,7 @@ fn python_agrees_with_valgrind() {
     );
     let near = |ours: u64, theirs: u64| ours.abs_diff(theirs) as f64 <= theirs as f64 * 0.001;
     assert!(
-        near(ours.0, allocs) && near(ours.1, frees) && near(ours.2, bytes),
-        "ours {ours:?}, valgrind's {:?}",
-        (allocs, frees, bytes)
+        near(ours.0, theirs.allocs) && near(ours.1, theirs.frees) && near(ours.2, theirs.bytes),
+        "ours {ours:?}, valgrind's {theirs:?}"
     );
 }
