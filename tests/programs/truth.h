@@ -1,5 +1,5 @@
 // How a program states its ground truth: counters in static memory and lines by write(2), so that the statement itself
-// allocates nothing. `tests/src/ground_truth.rs` says what the lines mean.
+// allocates nothing. `tests/src/truth.rs` says what the lines mean.
 #ifndef TRUTH_H
 #define TRUTH_H
 #ifndef _GNU_SOURCE

@@ -5,6 +5,7 @@
 
 pub mod ground_truth;
 pub mod ledger;
+mod truth;
 pub mod valgrind;
 
 use std::ffi::OsStr;
