@@ -6,6 +6,7 @@
 //!             node, flags, number of checks       the answer, if all checks up to the root hold
 //! origin      pc, sp, rbp, rule, ──▶ outer record the state the record stands for (cold)
 //! children    (outer record, pc, sp) ──▶ record   finds the record of a frame again (cold)
+//! path        all checks of a chain in one piece  for states that keep coming back, see [`super::paths`]
 //! ```
 //!
 //! A backtrace is a function of the state at its top and of the words that unwinding reads from the stack. A
@@ -20,6 +21,7 @@
 use core::ops::Range;
 
 use super::memory::{Array, SignalsBlocked, bytes_of};
+use super::paths::{self, Paths, Refusal};
 use super::rule::{Kind, Rule};
 use super::walk::State;
 use super::{Captured, budget};
@@ -30,8 +32,8 @@ use crate::shared::code::{self, Regions};
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Check {
-    slot: u64,
-    value: u64,
+    pub slot: u64,
+    pub value: u64,
 }
 
 /// One cache line: three steps of a chain.
@@ -51,15 +53,16 @@ const _: () = assert!(size_of::<Child>() == 16);
 /// `node: 32 | flags: 8 | checks up to the root: 24`
 #[repr(transparent)]
 #[derive(Clone, Copy)]
-struct Summary(u64);
+pub struct Summary(pub u64);
 
 impl Summary {
     fn new(node: NodeId, flags: u8, checks: usize) -> Summary {
         Summary(u64::from(node.0) | u64::from(flags) << 32 | (checks as u64) << 40)
     }
 
+    /// Checks up to the root.
     #[inline(always)]
-    fn checks(self) -> i32 {
+    pub fn checks(self) -> i32 {
         (self.0 >> 40) as i32
     }
 
@@ -110,9 +113,56 @@ struct Top {
     pc: u64,
     sp: u64,
     rbp: u64,
-    record: u32,
-    /// All ones, sign-extended, where rbp must be equal; zero where it does not matter.
-    rbp_mask: i32,
+    link: Link,
+    /// Number of the state's path; 0: none.
+    path: u32,
+}
+
+/// `rbp matters: 1 | times seen, while there is no path: 13 | record: 18`
+#[derive(Clone, Copy)]
+struct Link(i32);
+
+impl Link {
+    const SEEN: i32 = 1 << INDEX_BITS;
+    const MAX_SEEN: u32 = (1 << (31 - INDEX_BITS)) - 1;
+
+    fn new(record: usize, rbp_matters: bool) -> Link {
+        Link((record as u32 & INDEX_MASK as u32 | u32::from(rbp_matters) << 31) as i32)
+    }
+
+    #[inline(always)]
+    fn record(self) -> usize {
+        (self.0 as u64 & INDEX_MASK) as usize
+    }
+
+    /// All ones where rbp must be equal, zero where it does not matter.
+    #[inline(always)]
+    fn rbp_mask(self) -> u64 {
+        i64::from(self.0 >> 31) as u64
+    }
+
+    fn seen(self) -> u32 {
+        (self.0 as u32 & i32::MAX as u32) >> INDEX_BITS
+    }
+
+    fn see(&mut self) {
+        if self.seen() < Self::MAX_SEEN {
+            self.0 += Self::SEEN;
+        }
+    }
+
+    fn forget_seen(&mut self) {
+        self.0 &= i32::MIN | INDEX_MASK as i32;
+    }
+}
+
+impl Top {
+    const EMPTY: Top = Top { pc: 0, sp: 0, rbp: 0, link: Link(0), path: 0 };
+
+    #[inline(always)]
+    fn is_for(&self, pc: u64, sp: u64, rbp: u64) -> bool {
+        (self.pc ^ pc) | (self.sp ^ sp) | ((self.rbp ^ rbp) & self.link.rbp_mask()) == 0
+    }
 }
 
 /// `key` is exact: pc in 47 bits, sp / 8 in 44, the outer record in 18; the record fills the other 18.
@@ -138,10 +188,13 @@ pub struct Frame {
 const INDEX_BITS: u32 = 18;
 const MAX_RECORDS: usize = 1 << INDEX_BITS;
 const FIRST_RECORDS: usize = 512;
-const FIRST_SETS: usize = 128;
+const FIRST_SETS: usize = 256;
 const FIRST_CHILDREN: usize = 1024;
 const MAX_SETS: usize = 1 << 14;
 const WAYS: usize = 2;
+const FIRST_PATH_BYTES: usize = 64 << 10;
+const MAX_PATH_BYTES: usize = 1 << 20;
+const PATH_BYTES_A_RECORD: usize = 32;
 const SET_BYTES: usize = WAYS * size_of::<Top>();
 /// Records one frame may need.
 const MAX_PARTS: usize = 3;
@@ -170,6 +223,7 @@ pub struct Forest {
     count: usize,
     children: Array<Child>,
     child_mask: usize,
+    paths: Paths,
     /// Where the code lies that the records are about.
     regions: Regions,
     /// Bytes taken from the process-wide budget.
@@ -197,6 +251,7 @@ impl Forest {
             count: 0,
             children: Array::new(FIRST_CHILDREN)?,
             child_mask: FIRST_CHILDREN - 1,
+            paths: Paths::new(FIRST_PATH_BYTES)?,
             regions: Regions::new(),
             budgeted: 0,
             forgotten: 0,
@@ -228,8 +283,24 @@ impl Forest {
         if self.epoch != code::epoch() {
             return None;
         }
-        // SAFETY: `set` lies in the table; the state is as the caller promises.
-        unsafe { self.recall_way(self.set_of(pc, sp), pc, sp, rbp) }
+        let entry = self.set_of(pc, sp);
+        // SAFETY: the entry lies in the table; its path was laid for its state, which is the caller's.
+        unsafe {
+            if !(*entry).is_for(pc, sp, rbp) || (*entry).path == 0 {
+                return self.recall_uncommon(entry, pc, sp, rbp);
+            }
+            self.recall_path((*entry).path, sp)
+        }
+    }
+
+    /// As [`recall`](Self::recall), for states without a path and for those in the second place of their set.
+    #[inline(never)]
+    unsafe fn recall_uncommon(&mut self, set: *mut Top, pc: u64, sp: u64, rbp: u64) -> Option<Captured> {
+        // SAFETY: as the caller promises; a set has two entries.
+        unsafe {
+            let entry = if (*set).is_for(pc, sp, rbp) { set } else { set.add(1) };
+            self.recall_entry(entry, pc, sp, rbp)
+        }
     }
 
     /// The answer for a caller's state that [`recall`](Self::recall) did not have, if its stack was the one before
@@ -244,25 +315,77 @@ impl Forest {
         let set = self.set_of(pc, sp);
         // SAFETY: a set has two entries; the state is as the caller promises.
         unsafe {
-            let captured = self.recall_way(set.add(1), pc, sp, rbp)?;
+            let captured = self.recall_entry(set.add(1), pc, sp, rbp)?;
             core::ptr::swap(set, set.add(1));
             Some(captured)
         }
     }
 
     #[inline(always)]
-    unsafe fn recall_way(&mut self, entry: *const Top, pc: u64, sp: u64, rbp: u64) -> Option<Captured> {
+    unsafe fn recall_entry(&mut self, entry: *mut Top, pc: u64, sp: u64, rbp: u64) -> Option<Captured> {
         // SAFETY: as the caller promises.
-        let entry = unsafe { &*entry };
-        if (entry.pc ^ pc) | (entry.sp ^ sp) | ((entry.rbp ^ rbp) & entry.rbp_mask as i64 as u64) != 0 {
-            return None;
+        unsafe {
+            if !(*entry).is_for(pc, sp, rbp) {
+                return None;
+            }
+            if (*entry).path != 0 {
+                return self.recall_path((*entry).path, sp);
+            }
+            // Entries name records that exist; an empty one has pc 0, which no caller has.
+            let record = self.records.as_ptr().add((*entry).link.record());
+            let summary = verify(record)?;
+            self.previous = record;
+            (*entry).link.see();
+            if (*entry).link.seen() == self.paths.patience {
+                self.lay_path(entry, record, summary);
+            }
+            Some(summary.captured())
         }
-        // SAFETY: entries name records that exist; an empty one has pc 0, which no caller has.
-        let record = unsafe { self.records.as_ptr().add(entry.record as usize) };
-        // SAFETY: the state is the one the record's chain begins with.
-        let summary = unsafe { verify(record) }?;
+    }
+
+    #[inline(always)]
+    unsafe fn recall_path(&mut self, path: u32, sp: u64) -> Option<Captured> {
+        // SAFETY: as the caller promises.
+        let (summary, record) = unsafe { paths::verify(self.paths.at(path), sp) }?;
         self.previous = record;
         Some(summary.captured())
+    }
+
+    /// Gives the state of `entry` a path.
+    #[cold]
+    #[inline(never)]
+    unsafe fn lay_path(&mut self, entry: *mut Top, record: *mut Record, summary: Summary) {
+        let (records, origins) = (self.records.as_ptr(), self.origins.as_ptr());
+        let mut at = record;
+        let outwards = || {
+            // SAFETY: links name records that exist, and origins run in step with records.
+            unsafe {
+                let check = (*at).checks[0];
+                at = records.add((*origins.offset(at.offset_from(records))).outer());
+                check
+            }
+        };
+        // SAFETY: the entry lies in the table.
+        match self.paths.lay(record, summary, unsafe { (*entry).sp }, outwards) {
+            // SAFETY: as above.
+            Ok(number) => unsafe { (*entry).path = number },
+            Err(Refusal::Full) => {
+                self.drop_paths();
+                self.paths.start_again();
+            }
+            Err(Refusal::Unfit) => {}
+        }
+    }
+
+    /// Takes the paths of all states away.
+    fn drop_paths(&mut self) {
+        for index in 0..self.top.len() * WAYS {
+            // SAFETY: the index is below the number of entries.
+            let entry = unsafe { &mut *self.top.as_ptr().cast::<Top>().add(index) };
+            entry.path = 0;
+            entry.link.forget_seen();
+        }
+        self.paths.clear();
     }
 
     #[inline(always)]
@@ -301,6 +424,7 @@ impl Forest {
             self.top.as_ptr().write_bytes(0, self.top.len());
             self.children.as_ptr().write_bytes(0, self.children.len());
         }
+        self.paths.clear();
         self.regions.clear();
         self.plant_root();
     }
@@ -390,13 +514,19 @@ impl Forest {
         }
         let sets = (records / 4).clamp(FIRST_SETS, MAX_SETS);
         let children = records * 2;
+        let path_bytes = (records * PATH_BYTES_A_RECORD).clamp(FIRST_PATH_BYTES, MAX_PATH_BYTES);
         let bytes = bytes_of::<Record>(records)?
             + bytes_of::<Origin>(records)?
             + bytes_of::<[Top; WAYS]>(sets)?
-            + bytes_of::<Child>(children)?;
+            + bytes_of::<Child>(children)?
+            + path_bytes;
         self.budgeted = budget::resize(self.budgeted, bytes, tree)?;
+        // Paths point to records, which move.
+        self.drop_paths();
+        let mut old_paths = core::mem::replace(&mut self.paths, Paths::new(path_bytes)?);
         // SAFETY: the pointers into the records are rebased below; nothing points into the origins.
         unsafe {
+            old_paths.release();
             let before = self.records.as_ptr();
             self.records.grow(records)?;
             self.rebase(before);
@@ -573,8 +703,8 @@ impl Forest {
 
     /// Makes `record` the answer for its frame's state, and the place where the next walk joins.
     pub fn crown(&mut self, record: *mut Record, state: State) {
-        let rbp_mask = if self.needs_rbp(record) { -1 } else { 0 };
-        let entry = Top { pc: state.pc, sp: state.sp, rbp: state.rbp, record: self.index(record) as u32, rbp_mask };
+        let link = Link::new(self.index(record), self.needs_rbp(record));
+        let entry = Top { pc: state.pc, sp: state.sp, rbp: state.rbp, link, path: 0 };
         self.remember(entry);
         self.previous = record;
     }
@@ -587,7 +717,7 @@ impl Forest {
             for way in 0..WAYS {
                 let entry = &mut *set.add(way);
                 if entry.pc == pc && entry.sp == sp {
-                    *entry = Top { pc: 0, sp: 0, rbp: 0, record: 0, rbp_mask: 0 };
+                    *entry = Top::EMPTY;
                 }
             }
         }
@@ -597,10 +727,12 @@ impl Forest {
         let set = self.set_of(entry.pc, entry.sp);
         // SAFETY: a set has WAYS entries.
         unsafe {
-            let same = |other: &Top| other.record == entry.record && other.sp == entry.sp;
-            if !same(&*set) {
-                *set.add(1) = *set;
+            let first = &mut *set;
+            if first.link.record() == entry.link.record() && first.sp == entry.sp {
+                first.rbp = entry.rbp;
+                return;
             }
+            *set.add(1) = *set;
             *set = entry;
         }
     }
@@ -621,7 +753,7 @@ impl Forest {
     }
 
     pub fn bytes(&self) -> usize {
-        self.top.bytes() + self.records.bytes() + self.origins.bytes() + self.children.bytes()
+        self.top.bytes() + self.paths.bytes() + self.records.bytes() + self.origins.bytes() + self.children.bytes()
     }
 
     /// # Safety
@@ -631,6 +763,7 @@ impl Forest {
         // SAFETY: by the contract above.
         unsafe {
             self.top.release();
+            self.paths.release();
             self.records.release();
             self.origins.release();
             self.children.release();

@@ -21,6 +21,7 @@ mod libunwind;
 pub mod lookup;
 mod memory;
 mod nested;
+mod paths;
 mod registered;
 pub mod rule;
 pub mod rule_cache;
