@@ -4,7 +4,7 @@
 //! little, so each family has names that only it has: without one of them nothing of the family counts.
 //!
 //! ```text
-//! jemalloc   <prefix>malloc …, <prefix>mallocx …       prefix empty, je_, _rjem_, …; proof: mallocx, mallctl, …
+//! jemalloc   <prefix>malloc …, <prefix>mallocx …       prefix empty, je_, _rjem_, …; proof: mallocx or mallctl
 //! mimalloc   mi_[heap_|theap_]malloc …                 proof: functions named _mi_…
 //! tcmalloc   tc_malloc …                               proof: tc_malloc and tc_free
 //! standard   malloc, free … defined by the program     proof: both, and visible to other objects
@@ -78,6 +78,8 @@ pub enum Shape {
     Expand,
     /// Ends the block in the first argument.
     Death,
+    /// Neither: what it allocates and frees are the allocator's own books.
+    Books,
 }
 
 /// A function of an allocator.
@@ -119,9 +121,14 @@ const JEMALLOC: &[Row] = &[
     ("sdallocx", Shape::Death, 3, Kind::OtherFree),
 ];
 
-/// Names of jemalloc that prove it, behind its prefix, besides those in [`JEMALLOC`].
-const JEMALLOC_PROOF: &[&str] =
-    &["sallocx", "nallocx", "mallctl", "mallctlnametomib", "mallctlbymib", "malloc_stats_print"];
+/// Names that prove jemalloc behind a prefix: one of the first kind and, unless the prefix is a usual one, one of the
+/// second kind. Other allocators have `nallocx` and `sdallocx`, too.
+const JEMALLOC_PROOF: [&[&str]; 2] = [
+    &["mallocx", "rallocx", "xallocx", "mallctl"],
+    &["mallctl", "mallctlnametomib", "mallctlbymib", "malloc_stats_print"],
+];
+/// Prefixes that jemalloc usually has.
+const JEMALLOC_PREFIXES: [&[u8]; 3] = [b"", b"je_", b"_rjem_"];
 
 /// Names behind `mi_`. Those in [`IN_HEAP`] exist with a heap as their first argument, too.
 const MIMALLOC: &[Row] = &[
@@ -181,6 +188,12 @@ const MIMALLOC: &[Row] = &[
     ("new_aligned", Shape::Birth(0), 2, Kind::OtherAlloc),
     ("new_nothrow", Shape::Birth(0), 1, Kind::OtherAlloc),
     ("new_aligned_nothrow", Shape::Birth(0), 2, Kind::OtherAlloc),
+    ("heap_new", Shape::Books, 0, Kind::OtherAlloc),
+    ("heap_new_ex", Shape::Books, 3, Kind::OtherAlloc),
+    ("heap_new_in_arena", Shape::Books, 1, Kind::OtherAlloc),
+    ("heap_delete", Shape::Books, 1, Kind::OtherFree),
+    ("heap_destroy", Shape::Books, 1, Kind::OtherFree),
+    ("thread_done", Shape::Books, 0, Kind::OtherFree),
     ("new_n", Shape::BirthOfProduct(0), 2, Kind::OtherAlloc),
     ("new_realloc", Shape::Resize(0), 2, Kind::ReallocNew),
     ("new_reallocn", Shape::ResizeToProduct(0), 3, Kind::ReallocarrayNew),
@@ -326,8 +339,8 @@ enum Candidate {
 #[derive(Debug, Default)]
 pub struct Finder {
     candidates: Vec<(Candidate, Vec<u8>, Found)>,
-    /// Prefixes of jemalloc that are proved.
-    prefixes: Vec<Vec<u8>>,
+    /// What speaks for jemalloc behind a prefix, by kinds of proof.
+    proofs: [Vec<Vec<u8>>; 2],
     /// Functions of mimalloc's that are not in the table: start, end.
     mimalloc: Vec<(u64, u64)>,
     mimalloc_proofs: u32,
@@ -376,11 +389,12 @@ impl Finder {
         let splits = name.iter().take(LONGEST_PREFIX).enumerate().filter(|(_, byte)| **byte == b'_');
         for at in [0].into_iter().chain(splits.map(|(at, _)| at + 1)) {
             let (prefix, rest) = name.split_at(at);
-            let own = find(JEMALLOC, rest);
-            if own.is_some() || JEMALLOC_PROOF.iter().any(|known| known.as_bytes() == rest) {
-                self.prefixes.push(prefix.to_vec());
+            for (proofs, names) in self.proofs.iter_mut().zip(JEMALLOC_PROOF) {
+                if names.iter().any(|known| known.as_bytes() == rest) {
+                    proofs.push(prefix.to_vec());
+                }
             }
-            if let Some(function) = own.or_else(|| find(STANDARD, rest)) {
+            if let Some(function) = find(JEMALLOC, rest).or_else(|| find(STANDARD, rest)) {
                 self.candidates.push((Candidate::Jemalloc, prefix.to_vec(), found(Family::Jemalloc, function)));
             }
         }
@@ -398,12 +412,15 @@ impl Finder {
         let tcmalloc = has(Candidate::Tcmalloc, b"tc_malloc") && has(Candidate::Tcmalloc, b"tc_free");
         let standard = has(Candidate::Standard, b"malloc") && has(Candidate::Standard, b"free");
         let operators = standard || tcmalloc || mimalloc && has(Candidate::Mimalloc, b"mi_new");
-        let prefixes = core::mem::take(&mut self.prefixes);
+        let [first, second] = core::mem::take(&mut self.proofs);
+        let jemalloc = |prefix: &Vec<u8>| {
+            first.contains(prefix) && (JEMALLOC_PREFIXES.contains(&&prefix[..]) || second.contains(prefix))
+        };
         let mut functions: Vec<Found> = self
             .candidates
             .into_iter()
             .filter(|(candidate, prefix, _)| match candidate {
-                Candidate::Jemalloc => prefixes.contains(prefix),
+                Candidate::Jemalloc => jemalloc(prefix),
                 Candidate::Mimalloc => mimalloc,
                 Candidate::Tcmalloc => tcmalloc,
                 Candidate::Standard => standard,
@@ -412,7 +429,7 @@ impl Finder {
             .map(|(_, _, found)| found)
             .collect();
         // Several names for one function are usual: the family that is known best names it.
-        functions.sort_by(|a, b| (a.start, a.family, &a.name).cmp(&(b.start, b.family, &b.name)));
+        functions.sort_by_key(|found| (found.start, found.family, found.function.kind as u8));
         functions.dedup_by_key(|found| found.start);
         let mut inside: Vec<(u64, u64)> = functions.iter().map(|found| (found.start, found.end)).collect();
         if mimalloc {
@@ -424,7 +441,8 @@ impl Finder {
 
 fn mimalloc(rest: &[u8]) -> Option<Function> {
     let in_heap = rest.strip_prefix(b"heap_").or_else(|| rest.strip_prefix(b"theap_"));
-    let Some(name) = in_heap else { return find(MIMALLOC, rest) };
+    let exact = find(MIMALLOC, rest);
+    let Some(name) = in_heap.filter(|_| exact.is_none()) else { return exact };
     let function = find(MIMALLOC.get(..IN_HEAP)?, name).filter(|function| function.shape != Shape::Death)?;
     let shape = match function.shape {
         Shape::Birth(at) => Shape::Birth(at + 1),
@@ -434,7 +452,7 @@ fn mimalloc(rest: &[u8]) -> Option<Function> {
         Shape::Resize(at) => Shape::Resize(at + 1),
         Shape::ResizeToProduct(at) => Shape::ResizeToProduct(at + 1),
         Shape::ResizeOrFree(at) => Shape::ResizeOrFree(at + 1),
-        Shape::PosixMemalign | Shape::ResizeInPlace | Shape::Expand | Shape::Death => return None,
+        Shape::PosixMemalign | Shape::ResizeInPlace | Shape::Expand | Shape::Death | Shape::Books => return None,
     };
     Some(Function { shape, arguments: function.arguments + 1, ..function })
 }
@@ -478,7 +496,11 @@ mod tests {
         assert_eq!(names(&found), ["_rjem_malloc", "_rjem_sdallocx"]);
         assert_eq!(found.families(), [Family::Jemalloc]);
         assert_eq!(names(&find_in(&["my_malloc", "my_free"])), [""; 0]);
-        assert_eq!(names(&find_in(&["a_b_malloc", "a_b_xallocx"])), ["a_b_malloc", "a_b_xallocx"]);
+        let other = ["a_b_malloc", "a_b_xallocx"];
+        assert_eq!(names(&find_in(&other)), [""; 0]);
+        assert_eq!(names(&find_in(&[other[0], other[1], "a_b_mallctl"])), other);
+        // A wrapper's name, and what tcmalloc has of it.
+        assert_eq!(names(&find_in(&["by_mallocx", "by_malloc", "nallocx", "sdallocx"])), [""; 0]);
     }
 
     #[test]
@@ -545,7 +567,7 @@ mod tests {
             .chain(rows("mi_heap_", MIMALLOC))
             .chain(rows("tc_", TCMALLOC))
             .chain(rows("tc_", STANDARD))
-            .chain(JEMALLOC_PROOF.iter().chain(SANITIZERS).map(|name| (*name).to_owned()));
+            .chain(JEMALLOC_PROOF.iter().copied().flatten().chain(SANITIZERS).map(|name| (*name).to_owned()));
         for name in all {
             assert!(is_interesting(name.as_bytes()), "{name}");
             assert!(is_interesting(format!("other{name}").as_bytes()), "{name}");
@@ -568,6 +590,7 @@ mod tests {
                     Shape::ResizeInPlace => 3,
                     Shape::Expand => 1,
                     Shape::Death => 0,
+                    Shape::Books => continue,
                 };
                 assert!(last < *arguments, "{name}");
             }

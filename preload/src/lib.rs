@@ -13,6 +13,8 @@ mod maps;
 mod next;
 mod process;
 mod start;
+#[cfg(target_arch = "x86_64")]
+mod statics;
 
 use tracehound_collector::shared::heap::OwnHeap;
 

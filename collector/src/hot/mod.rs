@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod clock;
 pub mod nested;
+pub mod other_calls;
 pub mod publish;
 pub mod record;
 pub mod unwind;
