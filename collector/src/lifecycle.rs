@@ -4,7 +4,7 @@
 //! the writer's lock only when the writer's own thread does not exist.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tracehound_format::meta::{ClockSample, ClockSource, EndReason, Process};
@@ -24,7 +24,7 @@ use crate::shared::pool::Pool;
 use crate::shared::session::{self, Notes, Retired, Session};
 use crate::shared::side_file::{Owner, SideMemory};
 use crate::shared::sys::{self, Errno};
-use crate::shared::thread::{RECORDING, life};
+use crate::shared::thread::RECORDING;
 use crate::shared::threads::Threads;
 use crate::shared::{chunk, log};
 
@@ -48,6 +48,7 @@ const NO_COMMAND: u32 = 0;
 const FINISH_EXIT: u32 = 1;
 const FINISH_EXEC: u32 = 2;
 const RESUME: u32 = 3;
+const SUSPEND: u32 = 4;
 /// 1 once the writer's thread has left the program's descriptor table, or cannot.
 static WRITER_APART: AtomicU32 = AtomicU32::new(0);
 
@@ -175,7 +176,7 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
 
 /// Nodes for which address space is taken: fewer under a limit of the address space, which is the program's.
 fn nodes_within_limits() -> u32 {
-    let limit = sys::resource_limit(libc::RLIMIT_AS as u32);
+    let limit = sys::resource_limit(libc::RLIMIT_AS);
     let nodes = limit / 16 / (CallTree::NODE_BYTES as u64 + 16);
     u32::try_from(nodes).unwrap_or(u32::MAX).clamp(1 << 16, MAX_NODES)
 }
@@ -238,39 +239,24 @@ fn clock_sample() -> ClockSample {
     ClockSample { tick: sample.ticks, monotonic_ns: sample.monotonic_ns, realtime_ns: sample.realtime_ns }
 }
 
-/// Starts the writer's thread. libc must be ready for threads.
+/// The stack of the writer's thread; 0 before the first one.
+static WRITER_STACK: AtomicUsize = AtomicUsize::new(0);
+const STACK_BYTES: usize = 1 << 20;
+
+/// Starts the writer's thread. libc must be ready for threads, and no earlier writer's thread may be left.
 pub fn start_writer() {
-    const STACK_BYTES: usize = 1 << 20;
     let Some(session) = session::current() else { return };
     if session.writer_alive.swap(true, Ordering::AcqRel) {
         return;
     }
     let _internal = Internal::enter();
+    if WRITER_STACK.load(Ordering::Relaxed) == 0 {
+        let stack = sys::map_memory(STACK_BYTES).map_or(0, |stack| stack as usize);
+        WRITER_STACK.store(stack, Ordering::Relaxed);
+    }
+    let stack = WRITER_STACK.load(Ordering::Relaxed);
     WRITER_APART.store(0, Ordering::Release);
-    let started = sys::map_memory(STACK_BYTES).is_ok_and(|stack| {
-        // SAFETY: plain calls with valid arguments. The lowest page becomes a guard. pthread_sigmask, unlike the system
-        // call, leaves the two signals alone that libc needs for setuid and cancellation.
-        unsafe {
-            libc::mprotect(stack.cast(), 4096, libc::PROT_NONE);
-            let mut attributes = core::mem::zeroed::<libc::pthread_attr_t>();
-            let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());
-            libc::sigfillset(&raw mut all);
-            let mut thread = core::mem::zeroed();
-            libc::pthread_attr_init(&raw mut attributes);
-            libc::pthread_attr_setstack(&raw mut attributes, stack.cast(), STACK_BYTES);
-            libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            let argument = core::ptr::from_ref(session).cast_mut().cast();
-            let result = libc::pthread_create(&raw mut thread, &raw const attributes, writer_main, argument);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
-            libc::pthread_attr_destroy(&raw mut attributes);
-            if result != 0 {
-                sys::unmap(stack, STACK_BYTES);
-            }
-            result == 0
-        }
-    });
-    if !started {
+    if stack == 0 || !create_thread(session, stack) {
         // The threads of the program will write when they run out of chunks, and at the end.
         session.writer_alive.store(false, Ordering::Release);
         let text = "no thread for the writer: the program's own threads write";
@@ -289,6 +275,54 @@ pub fn start_writer() {
     session.close_leftovers();
 }
 
+fn create_thread(session: &'static Session, stack: usize) -> bool {
+    // SAFETY: plain calls with valid arguments. The lowest page becomes a guard. pthread_sigmask, unlike the system call,
+    // leaves the two signals alone that libc needs for setuid and cancellation.
+    unsafe {
+        libc::mprotect(stack as *mut c_void, 4096, libc::PROT_NONE);
+        let mut attributes = core::mem::zeroed::<libc::pthread_attr_t>();
+        let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        let mut thread = core::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setstack(&raw mut attributes, stack as *mut c_void, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let argument = core::ptr::from_ref(session).cast_mut().cast();
+        let result = libc::pthread_create(&raw mut thread, &raw const attributes, writer_main, argument);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        libc::pthread_attr_destroy(&raw mut attributes);
+        result == 0
+    }
+}
+
+/// Makes a call that the kernel refuses a process with several threads, or whose working directory another thread
+/// shares, such as entering another user namespace: the writer's thread ends before and begins anew after it.
+pub fn without_writer<T>(call: impl FnOnce() -> T) -> T {
+    let session = session::current().filter(|session| session.pid == sys::process_id());
+    let Some(session) = session.filter(|session| session.writer_alive.load(Ordering::Acquire)) else { return call() };
+    {
+        let _internal = Internal::enter();
+        command(session, SUSPEND);
+        let writer = session.writer_thread.load(Ordering::Acquire);
+        for _ in 0..2000 {
+            if !sys::thread_exists(session.pid, writer) {
+                break;
+            }
+            sys::sleep(500_000);
+        }
+    }
+    let result = call();
+    if !sys::thread_exists(session.pid, session.writer_thread.load(Ordering::Acquire)) {
+        // SAFETY: libc's own place for the calling thread.
+        let errno = unsafe { *libc::__errno_location() };
+        start_writer();
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+    }
+    result
+}
+
 extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
     gate::slot().internal.set(1);
     sys::set_thread_name(c"tracehound-wr");
@@ -305,7 +339,7 @@ extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
             let Some(writer) = running(&mut state, session) else { return true };
             serve(writer);
             rest = writer.rest_ns();
-            writer.has_ended_for_good()
+            writer.has_ended_for_good() || writer.is_suspended()
         });
         if ended || (session.main_gone.load(Ordering::Acquire) && alone()) {
             break;
@@ -359,6 +393,7 @@ fn serve(writer: &mut Writer) {
         NO_COMMAND => return writer.round(),
         FINISH_EXIT => writer.finish(EndReason::Exit),
         FINISH_EXEC => writer.finish(EndReason::Exec),
+        SUSPEND => writer.suspend(),
         _ => writer.resume(),
     }
     CARRIED_OUT.fetch_add(1, Ordering::SeqCst);
@@ -398,6 +433,8 @@ fn check_writer(session: &Session) {
 fn leave_descriptor_table(session: &'static Session) -> bool {
     let mut state = WRITER.lock();
     let Some(writer) = running(&mut state, session) else { return true };
+    writer.go_on();
+    sys::own_directory();
     let descriptors = writer.descriptors();
     let mut numbers: Vec<i32> = descriptors.iter().map(|(fd, _)| *fd).collect();
     // Messages still need stderr.
@@ -438,7 +475,7 @@ fn freeze(session: &Session) {
     gate::set(gate::FROZEN);
     let own = slot.context.get();
     for context in session.threads.iter() {
-        if !core::ptr::eq(own, context) && context.life.load(Ordering::Acquire) == life::LIVE {
+        if !core::ptr::eq(own, context) && context.is_in_use() {
             let _held = context.lock_chunks();
             context.limit.store(0, Ordering::Relaxed);
         }
@@ -448,7 +485,7 @@ fn freeze(session: &Session) {
     for attempt in 0..200_u64 {
         let busy = session.threads.iter().any(|context| {
             !core::ptr::eq(own, context)
-                && context.life.load(Ordering::Acquire) == life::LIVE
+                && context.is_in_use()
                 && context.mode() == RECORDING
                 && context.parked.load(Ordering::SeqCst) == 0
         });
@@ -537,7 +574,6 @@ pub fn forget_in_child() -> Option<Heritage> {
     gate::set(gate::PASS);
     slot.context.set(core::ptr::null_mut());
     slot.exempt.set(0);
-    slot.thread.set(0);
     let session = session::current()?;
     let mut blocks = Vec::new();
     if FORK_HELD.swap(false, Ordering::SeqCst) {
@@ -624,6 +660,6 @@ pub fn thread_ends() {
         if sys::thread_id() == session.pid {
             session.main_gone.store(true, Ordering::Release);
         }
-        attach::detach_thread();
+        attach::thread_ends();
     }
 }

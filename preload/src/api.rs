@@ -133,48 +133,76 @@ fn name_changed(own: bool) {
     }
 }
 
-/// `dlopen(3)`: only looked at on the way. The jump keeps the caller's address, by which the loader finds the caller's
-/// search path and namespace.
+/// Defines a hook that looks at a call with up to three arguments and jumps on. The jump keeps the caller's address, by
+/// which the loader finds the caller's search path and namespace.
 #[cfg(target_arch = "x86_64")]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn dlopen() {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
+macro_rules! look_and_jump {
+    ($name:ident, $look:path) => {
+        #[doc = concat!("The hook of `", stringify!($name), "`, only looked at on the way.")]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
                 "endbr64",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "push rsi",
-        ".cfi_adjust_cfa_offset 8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {look}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rsi",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -8",
-        "jmp rax",
-        ".cfi_endproc",
-        look = sym look_at_dlopen
-    )
+                "push rdi",
+                ".cfi_adjust_cfa_offset 8",
+                "push rsi",
+                ".cfi_adjust_cfa_offset 8",
+                "push rdx",
+                ".cfi_adjust_cfa_offset 8",
+                "call {look}",
+                "pop rdx",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rsi",
+                ".cfi_adjust_cfa_offset -8",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -8",
+                "jmp rax",
+                ".cfi_endproc",
+                look = sym $look
+            )
+        }
+    };
+}
+
+look_and_jump!(dlopen, look_at_dlopen);
+look_and_jump!(dlmopen, look_at_dlmopen);
+
+/// Gives the address to jump to.
+unsafe extern "C" fn look_at_dlmopen(namespace: libc::c_long, path: *const c_char, _: c_int) -> usize {
+    start::ensure();
+    if namespace != 0 && !path.is_null() {
+        // SAFETY: the program passes a terminated string.
+        let path = unsafe { CStr::from_ptr(path) };
+        remark(
+            "dlmopen",
+            |path| format!("{path} was opened by dlmopen: what it allocates in its namespace is not seen"),
+            path,
+        );
+    }
+    next::dlmopen_address()
+}
+
+/// Adds a remark about something that the program opened.
+fn remark(topic: &'static str, text: impl FnOnce(&str) -> String, path: &CStr) {
+    if let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) {
+        let errno = start::errno();
+        let _internal = Internal::enter();
+        let text = text(&path.to_string_lossy());
+        session.remark(tracehound_collector::hot::clock::now_after_alloc(), topic, text);
+        start::set_errno(errno);
+    }
 }
 
 /// Gives the address to jump to.
 unsafe extern "C" fn look_at_dlopen(path: *const c_char, flags: c_int) -> usize {
     start::ensure();
-    if flags & libc::RTLD_DEEPBIND != 0
-        && !path.is_null()
-        && let Some(session) = session::current().filter(|session| session.pid == sys::process_id())
-    {
-        let errno = start::errno();
-        let _internal = Internal::enter();
+    if flags & libc::RTLD_DEEPBIND != 0 && !path.is_null() {
+        let text =
+            |path: &str| format!("{path} was opened with RTLD_DEEPBIND: its calls of malloc may bypass the recorder");
         // SAFETY: the program passes a terminated string.
-        let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
-        let text = format!("{path} was opened with RTLD_DEEPBIND: its calls of malloc may bypass the recorder");
-        session.remark(tracehound_collector::hot::clock::now_after_alloc(), "deepbind", text);
-        start::set_errno(errno);
+        remark("deepbind", text, unsafe { CStr::from_ptr(path) });
     }
     next::dlopen_address()
 }
@@ -199,4 +227,23 @@ pub unsafe extern "C-unwind" fn __deregister_frame(begin: *mut c_void) {
         unsafe { function(begin) }
     }
     unwind::code_changed();
+}
+
+/// Remarks on it when the program's own calls of malloc do not come to this library first.
+pub fn look_at_first_malloc() {
+    // SAFETY: a constant, terminated name, which every process has.
+    let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+    if first.is_null() || core::ptr::eq(first, crate::hooks::malloc as *const () as *const c_void) {
+        return;
+    }
+    let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: an address of a loaded object, and a place for the answer, which names it by a terminated string.
+    let path = unsafe {
+        if libc::dladdr(first, info.as_mut_ptr()) == 0 || info.assume_init_ref().dli_fname.is_null() {
+            return;
+        }
+        CStr::from_ptr(info.assume_init_ref().dli_fname)
+    };
+    let text = |path: &str| format!("malloc is {path}'s own: only what that asks of the next allocator is recorded");
+    remark("first-malloc", text, path);
 }

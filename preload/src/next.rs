@@ -45,7 +45,6 @@ functions! {
     malloc_usable_size: c"malloc_usable_size", fn(Ptr) -> usize;
 
     mmap: c"mmap", fn(Ptr, usize, c_int, c_int, c_int, i64) -> Ptr;
-    mmap64: c"mmap64", fn(Ptr, usize, c_int, c_int, c_int, i64) -> Ptr;
     munmap: c"munmap", fn(Ptr, usize) -> c_int;
     mremap: c"mremap", fn(Ptr, usize, usize, c_int, Ptr) -> Ptr;
     brk: c"brk", fn(Ptr) -> c_int;
@@ -61,9 +60,12 @@ functions! {
         fn(*mut c_int, *const c_char, *const c_void, *const c_void, *const *const c_char, *const *const c_char) -> c_int;
     posix_spawnp: c"posix_spawnp",
         fn(*mut c_int, *const c_char, *const c_void, *const c_void, *const *const c_char, *const *const c_char) -> c_int;
+    unshare: c"unshare", fn(c_int) -> c_int;
+    setns: c"setns", fn(c_int, c_int) -> c_int;
     pthread_setname_np: c"pthread_setname_np", fn(libc::pthread_t, *const c_char) -> c_int;
     prctl: c"prctl", fn(c_int, usize, usize, usize, usize) -> c_int;
     dlopen: c"dlopen", fn(*const c_char, c_int) -> Ptr;
+    dlmopen: c"dlmopen", fn(libc::c_long, *const c_char, c_int) -> Ptr;
     register_frame: c"__register_frame", fn(Ptr) -> ();
     deregister_frame: c"__deregister_frame", fn(Ptr) -> ();
 }
@@ -73,9 +75,14 @@ fn find(name: &CStr) -> usize {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
 }
 
+/// Address of the next `dlmopen`, to be jumped to.
+pub fn dlmopen_address() -> usize {
+    dlmopen().map_or(0, |function| function as *const () as usize)
+}
+
 /// Address of the next `dlopen`, to be jumped to.
 pub fn dlopen_address() -> usize {
-    TABLE.dlopen.load(Ordering::Relaxed)
+    dlopen().map_or(0, |function| function as *const () as usize)
 }
 
 /// Serves the program from the bundled jemalloc from now on: a what-if switch.

@@ -121,3 +121,21 @@ unsafe extern "C-unwind" fn daemon_body(keep_directory: c_int, keep_streams: c_i
     }
     result
 }
+
+/// `unshare(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
+    const ALONE: c_int = libc::CLONE_NEWUSER | libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
+    start::ensure();
+    // SAFETY: the program's argument.
+    let call = || unsafe { next::unshare().map_or(-1, |function| function(flags)) };
+    if flags & ALONE != 0 { lifecycle::without_writer(call) } else { call() }
+}
+
+/// `setns(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn setns(fd: c_int, kind: c_int) -> c_int {
+    start::ensure();
+    // SAFETY: the program's arguments.
+    lifecycle::without_writer(|| unsafe { next::setns().map_or(-1, |function| function(fd, kind)) })
+}

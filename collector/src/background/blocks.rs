@@ -9,12 +9,14 @@ use tracehound_format::meta::{self, Meta};
 use tracehound_format::nodes::{self, Node};
 
 use super::file::RecordingFile;
+use super::zstd::Zstd;
 use crate::shared::sys;
 
 /// See the module's description. Reuses its buffers.
 pub struct BlockWriter {
     file: RecordingFile,
     codec: Codec,
+    zstd: Option<Zstd>,
     encoder: Encoder,
     raw: Vec<u8>,
     stored: Vec<u8>,
@@ -42,6 +44,7 @@ impl BlockWriter {
         Ok(Self {
             file,
             codec,
+            zstd: if codec == Codec::Zstd { Zstd::new() } else { None },
             encoder: Encoder::new(),
             raw: Vec::new(),
             stored: Vec::new(),
@@ -139,7 +142,7 @@ impl BlockWriter {
                 }
                 start = end;
             }
-            let kept = self.file.len();
+            let kept = self.file.length();
             // The numbers of blocks that found no room are free again.
             while self.last_offset >= kept && self.number > 0 {
                 let Some(step) = self.offsets.pop() else { break };
@@ -178,7 +181,7 @@ impl BlockWriter {
 
     /// Where the file stands, to come back with [`rewind`](Self::rewind). Everything must be committed.
     pub fn position(&self) -> u64 {
-        self.file.len()
+        self.file.length()
     }
 
     /// Takes an end block away again.
@@ -188,7 +191,7 @@ impl BlockWriter {
 
     fn put(&mut self, place: Place) {
         let (header, len) = self.pack(place);
-        let at = self.file.len() + self.buffer.len() as u64;
+        let at = self.file.length() + self.buffer.len() as u64;
         let stored = if header.codec == Codec::None { &self.raw } else { &self.stored };
         self.buffer.extend_from_slice(&header.encode());
         self.buffer.extend_from_slice(stored.get(..len).unwrap_or_default());
@@ -202,7 +205,17 @@ impl BlockWriter {
     fn pack(&mut self, place: Place) -> (BlockHeader, usize) {
         let codec = match self.codec {
             Codec::None => Codec::None,
-            Codec::Lz4 | Codec::Zstd => compress_lz4(&self.raw, &mut self.stored),
+            Codec::Lz4 => compress_lz4(&self.raw, &mut self.stored),
+            Codec::Zstd => match &mut self.zstd {
+                Some(zstd) => {
+                    if zstd.compress(&self.raw, &mut self.stored) {
+                        Codec::Zstd
+                    } else {
+                        Codec::None
+                    }
+                }
+                None => compress_lz4(&self.raw, &mut self.stored),
+            },
         };
         let stored = if codec == Codec::None { &self.raw } else { &self.stored };
         let header = BlockHeader {

@@ -39,7 +39,7 @@ impl RecordingFile {
     }
 
     /// Bytes in the file.
-    pub fn len(&self) -> u64 {
+    pub fn length(&self) -> u64 {
         self.len
     }
 
@@ -55,6 +55,28 @@ impl RecordingFile {
     /// From now on the calling thread's table is its own: nobody else closes our descriptors.
     pub fn table_is_private(&mut self) {
         self.private_table = true;
+    }
+
+    /// The table that the descriptors were in is no more.
+    pub fn table_is_gone(&mut self) {
+        self.private_table = false;
+    }
+
+    /// Opens what is not open any more.
+    ///
+    /// # Errors
+    /// When the files are not where they were.
+    pub fn reopen(&mut self) -> sys::Result<()> {
+        self.check_descriptors()?;
+        if sys::identity(self.output.directory).is_err() {
+            let path = self.output.path.to_bytes();
+            let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0).max(1);
+            let directory = CString::new(path.get(..end).unwrap_or(b"/")).map_err(|_| Errno(libc::EINVAL))?;
+            let flags = libc::O_PATH | libc::O_DIRECTORY;
+            self.output.directory = sys::move_high(sys::open_at(libc::AT_FDCWD, &directory, flags, 0)?);
+        }
+        let _ = sys::lock_file(self.output.file);
+        Ok(())
     }
 
     /// In a table shared with the program, makes sure that our descriptors are still ours; opens the files again if

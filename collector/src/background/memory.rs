@@ -18,6 +18,11 @@ impl MemoryCounters {
         Self { statm, page_bytes: unsafe { libc::getauxval(libc::AT_PAGESZ) }.max(1) }
     }
 
+    /// Counts nothing.
+    pub fn none() -> Self {
+        Self { statm: -1, page_bytes: 1 }
+    }
+
     /// The descriptor in use; -1: none.
     pub fn descriptor(&self) -> i32 {
         self.statm

@@ -7,3 +7,4 @@ pub mod memory;
 pub mod modules;
 pub mod output;
 pub mod writer;
+pub mod zstd;

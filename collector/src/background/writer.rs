@@ -70,6 +70,7 @@ pub struct Writer {
     recorder_bytes: u64,
     watermark: u64,
     ended: Option<EndReason>,
+    suspended: bool,
     before_end: u64,
     /// Full chunks whose records are in blocks, and open ones with how far they are: to be settled after the commit.
     emptied: Vec<(u32, Chunk)>,
@@ -129,6 +130,7 @@ impl Writer {
             recorder_bytes: 0,
             watermark: 0,
             ended: None,
+            suspended: false,
             before_end: 0,
             emptied: Vec::new(),
             partly: Vec::new(),
@@ -196,7 +198,7 @@ impl Writer {
         self.clock_samples(now);
         if now.saturating_sub(self.times.second) >= SECOND_NS {
             self.times.second = now;
-            self.find_dead_threads();
+            self.bury_dead_threads(life::LIVE);
             self.put_statistics();
         }
         if due {
@@ -244,6 +246,30 @@ impl Writer {
         self.session.side.set_finished(true);
         self.blocks.file().remove_side_file();
         Ok(())
+    }
+
+    /// Before the writer's thread ends, to be made anew: its descriptors end with it.
+    pub fn suspend(&mut self) {
+        self.session.flush_wanted.fetch_add(1, Ordering::AcqRel);
+        self.round();
+        self.blocks.file().table_is_gone();
+        self.memory = MemoryCounters::none();
+        self.suspended = true;
+    }
+
+    /// In the new thread.
+    pub fn go_on(&mut self) {
+        if core::mem::take(&mut self.suspended) {
+            self.memory = MemoryCounters::new();
+            if let Err(error) = self.blocks.file().reopen() {
+                self.stop(error);
+            }
+        }
+    }
+
+    /// Whether the writer's thread is to end for a while.
+    pub fn is_suspended(&self) -> bool {
+        self.suspended
     }
 
     /// Blocks alive at the last flush, if they are kept.
@@ -347,7 +373,7 @@ impl Writer {
             .session
             .threads
             .iter()
-            .filter(|context| context.life.load(Ordering::Acquire) == life::LIVE)
+            .filter(|context| context.is_in_use())
             .filter(|context| {
                 context.active.load(Ordering::Acquire) != NO_CHUNK && context.parked.load(Ordering::Relaxed) == 0
             })
@@ -388,6 +414,7 @@ impl Writer {
     fn write_ready_queues(&mut self) -> sys::Result<()> {
         const ENOUGH: usize = BLOCK_RECORDS / RECORDS as usize;
         const COMMIT_EVERY: usize = 8;
+        self.bury_dead_threads(life::ENDING);
         let ended: Vec<u32> = self
             .session
             .threads
@@ -447,6 +474,7 @@ impl Writer {
 
     /// Writes what there is, in full and in active chunks, and the watermark behind it.
     fn flush_everything(&mut self, last: bool) -> sys::Result<()> {
+        self.bury_dead_threads(life::ENDING);
         let tick = (self.facts.now)();
         sys::barrier();
         let states: Vec<(u32, u64)> = self
@@ -635,7 +663,7 @@ impl Writer {
             if state.context.is_none()
                 && context.active.load(Ordering::Acquire) == NO_CHUNK
                 && state.queue.is_empty()
-                && life == life::LIVE
+                && life != life::ENDED
             {
                 // Attached, but without an event so far.
                 continue;
@@ -645,11 +673,7 @@ impl Writer {
                 read_name(context);
             }
             let changes = context.name_changes.load(Ordering::Acquire);
-            if !state.announced && context.comeback.load(Ordering::Relaxed) != 0 {
-                state.announced = true;
-                state.name_changes = changes;
-                state.bound = context.started_tick.load(Ordering::Relaxed);
-            } else if !state.announced {
+            if !state.announced {
                 state.announced = true;
                 state.name_changes = changes;
                 state.bound = context.started_tick.load(Ordering::Relaxed);
@@ -689,17 +713,18 @@ impl Writer {
         }
     }
 
-    /// Threads that went without a word, and the program's main thread when nobody else is left.
-    fn find_dead_threads(&mut self) {
+    /// Takes over from threads in this state of life that do not exist any more: those that said that they were ending,
+    /// and those that went without a word.
+    fn bury_dead_threads(&self, state: u32) {
         for context in self.session.threads.iter() {
             let os_thread = context.os_thread.load(Ordering::Relaxed);
-            if context.life.load(Ordering::Acquire) != life::LIVE
-                || os_thread == 0
-                || sys::thread_exists(self.session.pid, os_thread)
+            if context.life.load(Ordering::Acquire) == state
+                && context.id.load(Ordering::Acquire) != 0
+                && os_thread != 0
+                && !sys::thread_exists(self.session.pid, os_thread)
             {
-                continue;
+                bury(context, self.session, (self.facts.now)());
             }
-            bury(context, self.session, (self.facts.now)());
         }
     }
 
@@ -740,7 +765,7 @@ impl Writer {
         let chunks = u64::from(session.pool.chunks()) * CHUNK_BYTES as u64;
         let nodes = session.tree.used_bytes() as u64 * 3 / 2;
         let contexts = u64::from(session.threads.count()) * size_of::<ThreadContext>() as u64;
-        chunks + nodes + contexts + heap::resident_bytes()
+        chunks + nodes + contexts + heap::estimated_bytes()
     }
 
     fn put_statistics(&mut self) {
@@ -763,7 +788,7 @@ impl Writer {
         }
         let mut lost = retired.lost.load(Ordering::Relaxed) + session.threads.homeless.load(Ordering::Relaxed);
         let (mut waits, mut wait_ns) = (retired.waits.load(Ordering::Relaxed), retired.wait_ns.load(Ordering::Relaxed));
-        for context in session.threads.iter().filter(|c| c.life.load(Ordering::Acquire) == life::LIVE) {
+        for context in session.threads.iter().filter(|c| c.is_in_use()) {
             // The lock keeps the thread from destroying its unwinder now.
             let _held = context.lock_chunks();
             let unwinder = context.alloc_unwinder.load(Ordering::Relaxed);
@@ -804,7 +829,9 @@ fn bury(context: &ThreadContext, session: &Session, tick: u64) {
     context.state.store(IN_REAL, Ordering::Relaxed);
     drop(held);
     session.retire(context);
-    context.ended_tick.store(tick, Ordering::Relaxed);
+    if context.ended_tick.load(Ordering::Relaxed) == 0 {
+        context.ended_tick.store(tick, Ordering::Relaxed);
+    }
     context.life.store(life::ENDED, Ordering::Release);
 }
 

@@ -5,12 +5,11 @@ use core::sync::atomic::Ordering;
 use tracehound_format::options;
 
 use super::clock;
-use super::publish;
 use super::unwind::{Caller, Engine, Unwinder};
 use crate::shared::gate;
 use crate::shared::session;
 use crate::shared::sys;
-use crate::shared::thread::{EVENT, IDLE, ThreadContext, life};
+use crate::shared::thread::{EVENT, ThreadContext, life};
 
 /// Which engine the options ask for.
 pub fn engine(options: &options::Options) -> Engine {
@@ -35,17 +34,14 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
         session.threads.homeless.fetch_add(1, Ordering::Relaxed);
         return None;
     };
-    // A thread that comes back after its end, out of a late destructor, is the thread it was.
-    let known = slot.session.get() == session.number && slot.thread.get() != 0;
-    let id = if known { slot.thread.get() } else { session.threads.new_id() };
-    let first_record = if known { slot.next_record.get() } else { 0 };
+    let id = session.threads.new_id();
     context.os_thread.store(sys::thread_id(), Ordering::Relaxed);
-    context.comeback.store(u32::from(known), Ordering::Relaxed);
     context.state.store(EVENT, Ordering::Relaxed);
     context.parked.store(0, Ordering::Relaxed);
     context.limit.store(0, Ordering::Relaxed);
     context.cursor.store(0, Ordering::Relaxed);
-    context.next_record.store(first_record, Ordering::Relaxed);
+    context.next_record.store(0, Ordering::Relaxed);
+    context.ended_tick.store(0, Ordering::Relaxed);
     context.started_tick.store(clock::now_before_free(), Ordering::Relaxed);
     context.set_name(sys::thread_name());
     // The unwinder of a former thread saves its memory being mapped and touched anew.
@@ -64,33 +60,22 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
     let for_frees = if session.options.free_stacks { unwinder } else { core::ptr::null_mut() };
     context.free_unwinder.store(for_frees, Ordering::Relaxed);
     context.id.store(id, Ordering::Release);
-    slot.session.set(session.number);
-    slot.thread.set(id);
     slot.context.set(core::ptr::from_ref(context).cast_mut());
     Some(context)
 }
 
-/// Ends the calling thread's part in the recording: hands its chunk over and gives its context back.
+/// The calling thread is about to end. What libc and later destructors do is still recorded in its context; the writer
+/// takes over when the thread is gone.
 #[cold]
-pub fn detach_thread() {
-    let slot = gate::slot();
+pub fn thread_ends() {
     // SAFETY: contexts stay mapped.
-    let Some(context) = (unsafe { slot.context.get().as_ref() }) else { return };
-    let Some(session) = session::current() else { return };
-    if context.id.load(Ordering::Relaxed) == 0 || context.mode() != IDLE {
+    let Some(context) = (unsafe { gate::slot().context.get().as_ref() }) else { return };
+    if context.id.load(Ordering::Relaxed) == 0 {
         return;
     }
-    let _signals = sys::SignalsBlocked::new();
-    slot.context.set(core::ptr::null_mut());
-    {
-        let _held = context.lock_chunks();
-        publish::detach(context, session, false);
-    }
-    slot.next_record.set(context.next_record.load(Ordering::Relaxed));
     context.set_name(sys::thread_name());
-    session.retire(context);
     context.ended_tick.store(clock::now_after_alloc(), Ordering::Relaxed);
-    context.life.store(life::ENDED, Ordering::Release);
+    context.life.store(life::ENDING, Ordering::Release);
 }
 
 /// See [`Session::unwinder_figures`](crate::shared::session::Session::unwinder_figures).

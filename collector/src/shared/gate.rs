@@ -18,24 +18,70 @@ pub const PASS: u32 = 2;
 /// Threads that are not exempt wait.
 pub const FROZEN: u32 = 3;
 
-static GATE: AtomicU32 = AtomicU32::new(COLD);
+// The gate is read before the library is relocated, when another object's IFUNC resolver allocates: its address must not
+// come from the table that relocation fills in, as that of a Rust static of another crate does.
+core::arch::global_asm!(
+    ".section .bss.tracehound_gate,\"aw\",@nobits",
+    ".hidden tracehound_gate",
+    ".globl tracehound_gate",
+    ".type tracehound_gate,@object",
+    ".size tracehound_gate, 64",
+    ".p2align 6",
+    "tracehound_gate:",
+    ".zero 64",
+    ".text",
+);
+
+unsafe extern "C" {
+    #[link_name = "tracehound_gate"]
+    static GATE: AtomicU32;
+}
+
+fn gate() -> &'static AtomicU32 {
+    // SAFETY: defined above, aligned, and accessed as an atomic only.
+    unsafe { &GATE }
+}
 
 /// Where the gate stands. Readable before the library is relocated.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn state() -> u32 {
-    GATE.load(Ordering::Relaxed)
+    let state;
+    // SAFETY: an aligned load of the word defined above.
+    unsafe {
+        core::arch::asm!("mov {0:e}, dword ptr [rip + tracehound_gate]", out(reg) state, options(readonly, nostack, preserves_flags));
+    }
+    state
+}
+
+/// Where the gate stands. Readable before the library is relocated.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub fn state() -> u32 {
+    let state;
+    // SAFETY: an aligned load of the word defined above.
+    unsafe {
+        core::arch::asm!(
+            "adrp {1}, tracehound_gate",
+            "ldr {0:w}, [{1}, :lo12:tracehound_gate]",
+            out(reg) state,
+            out(reg) _,
+            options(readonly, nostack, preserves_flags),
+        );
+    }
+    state
 }
 
 /// Moves the gate.
 pub fn set(state: u32) {
-    GATE.store(state, Ordering::SeqCst);
-    super::sys::futex_wake(&GATE, i32::MAX);
+    gate().store(state, Ordering::SeqCst);
+    super::sys::futex_wake(gate(), i32::MAX);
 }
 
 /// Moves the gate if it still stands at `from`.
 pub fn change(from: u32, to: u32) -> bool {
-    let done = GATE.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-    super::sys::futex_wake(&GATE, i32::MAX);
+    let done = gate().compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+    super::sys::futex_wake(gate(), i32::MAX);
     done
 }
 
@@ -46,7 +92,7 @@ pub fn wait_while_frozen() {
         if state() != FROZEN {
             return;
         }
-        super::sys::futex_wait(&GATE, FROZEN, 100_000_000);
+        super::sys::futex_wait(gate(), FROZEN, 100_000_000);
     }
     change(FROZEN, PASS);
 }
@@ -58,18 +104,12 @@ pub struct Slot {
     pub context: Cell<*mut ThreadContext>,
     /// Depth of sections whose allocations are the recorder's own.
     pub internal: Cell<u32>,
-    /// Recording-wide thread id, kept when the context is gone; 0 = none yet.
-    pub thread: Cell<u32>,
-    /// Number of the thread's next record when it comes back without a context.
-    pub next_record: Cell<u64>,
     /// This thread passes a frozen gate: it is the one that ends the process.
     pub exempt: Cell<u32>,
     /// The pthread destructor has been armed for this thread.
     pub armed: Cell<u32>,
     /// Rounds of pthread destructors seen.
     pub rounds: Cell<u32>,
-    /// Session that `thread` belongs to.
-    pub session: Cell<u32>,
     /// [`MAGIC`] once the loader has initialised thread-local storage, which it does after relocation.
     magic: u64,
 }
@@ -77,7 +117,7 @@ pub struct Slot {
 /// See [`Slot::is_initialised`].
 const MAGIC: u64 = 0x7472_6163_6568_6e64;
 
-const _: () = assert!(size_of::<Slot>() == 48 && core::mem::offset_of!(Slot, magic) == 40);
+const _: () = assert!(size_of::<Slot>() == 32 && core::mem::offset_of!(Slot, magic) == 24);
 
 impl Slot {
     /// Whether the loader has initialised thread-local storage.
@@ -96,9 +136,9 @@ core::arch::global_asm!(
     ".size tracehound_thread_slot, 64",
     ".p2align 6",
     "tracehound_thread_slot:",
-    ".zero 40",
+    ".zero 24",
     ".quad 0x7472616365686e64",
-    ".zero 16",
+    ".zero 32",
     ".text",
 );
 
@@ -129,9 +169,9 @@ core::arch::global_asm!(
     ".size tracehound_thread_slot, 64",
     ".p2align 6",
     "tracehound_thread_slot:",
-    ".zero 40",
+    ".zero 24",
     ".quad 0x7472616365686e64",
-    ".zero 16",
+    ".zero 32",
     ".text",
 );
 

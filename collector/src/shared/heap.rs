@@ -2,6 +2,7 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as jemalloc;
 
@@ -23,6 +24,16 @@ core::arch::global_asm!(
 /// To be made the `#[global_allocator]` of the preloaded library.
 pub struct OwnHeap;
 
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a block, if there is one.
+fn counted(block: *mut u8, bytes: usize) -> *mut u8 {
+    if !block.is_null() {
+        ALLOCATED.fetch_add(bytes, Ordering::Relaxed);
+    }
+    block
+}
+
 const fn flags(layout: Layout) -> c_int {
     layout.align().trailing_zeros() as c_int
 }
@@ -31,44 +42,37 @@ const fn flags(layout: Layout) -> c_int {
 unsafe impl GlobalAlloc for OwnHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the size is not zero, as `GlobalAlloc` promises.
-        unsafe { jemalloc::mallocx(layout.size(), flags(layout)).cast() }
+        counted(unsafe { jemalloc::mallocx(layout.size(), flags(layout)).cast() }, layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         const ZERO: c_int = 0x40;
         // SAFETY: as above.
-        unsafe { jemalloc::mallocx(layout.size(), flags(layout) | ZERO).cast() }
+        counted(unsafe { jemalloc::mallocx(layout.size(), flags(layout) | ZERO).cast() }, layout.size())
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
         // SAFETY: the block came from `alloc` with this layout.
         unsafe { jemalloc::sdallocx(block.cast::<c_void>(), layout.size(), flags(layout)) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         // SAFETY: as above; the new size is not zero.
-        unsafe { jemalloc::rallocx(block.cast::<c_void>(), new_size, flags(layout)).cast() }
+        let moved = unsafe { jemalloc::rallocx(block.cast::<c_void>(), new_size, flags(layout)) };
+        if !moved.is_null() {
+            ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        }
+        counted(moved.cast(), new_size)
     }
 }
 
-/// Bytes of our heap that are resident, as jemalloc counts them.
-pub fn resident_bytes() -> u64 {
-    let (mut epoch, mut resident) = (1_u64, 0_usize);
-    let mut len = size_of::<u64>();
-    // SAFETY: names are terminated, values have the documented types, lengths match.
-    unsafe {
-        let value = (&raw mut epoch).cast();
-        jemalloc::mallctl(c"epoch".as_ptr(), value, &raw mut len, value, size_of::<u64>());
-        len = size_of::<usize>();
-        jemalloc::mallctl(
-            c"stats.resident".as_ptr(),
-            (&raw mut resident).cast(),
-            &raw mut len,
-            core::ptr::null_mut(),
-            0,
-        );
-    }
-    resident as u64
+/// Bytes that our heap may hold of the process's memory: what is allocated, a quarter more for jemalloc's size classes,
+/// and what it keeps for itself. Its own statistics would cost a lock and a pass over its arenas.
+pub fn estimated_bytes() -> u64 {
+    const OF_ITS_OWN: usize = 2 << 20;
+    let allocated = ALLOCATED.load(Ordering::Relaxed);
+    (allocated + allocated / 4 + OF_ITS_OWN) as u64
 }
 
 /// The bundled jemalloc as an allocator for the program, with the C functions' own rules.

@@ -30,8 +30,11 @@ fn say(level: u32, text: &str) {
         return;
     }
     // A daemon may have closed stderr and opened a file of its own under its number.
-    let same = sys::identity(2)
-        .is_ok_and(|now| now.device == DEVICE.load(Ordering::Relaxed) && now.inode == INODE.load(Ordering::Relaxed));
+    let same = match sys::identity(2) {
+        Ok(now) => now.device == DEVICE.load(Ordering::Relaxed) && now.inode == INODE.load(Ordering::Relaxed),
+        // A sandbox may forbid the question; only a closed stderr is a reason to be silent.
+        Err(sys::Errno(error)) => error != libc::EBADF,
+    };
     if same {
         sys::write_once(2, format!("tracehound: {text}\n").as_bytes());
     }

@@ -48,7 +48,7 @@ impl SideMemory {
     /// When the file system, a limit or the address space refuses.
     pub fn in_file(fd: i32, chunks: u32, nodes: u64, owner: &Owner) -> sys::Result<Self> {
         let (nodes_at, bytes) = layout(chunks, nodes);
-        if bytes as u64 > sys::resource_limit(libc::RLIMIT_FSIZE as u32) {
+        if bytes as u64 > sys::resource_limit(libc::RLIMIT_FSIZE) {
             return Err(Errno(libc::EFBIG));
         }
         sys::truncate(fd, bytes as u64)?;

@@ -308,7 +308,8 @@ pub fn own_descriptor_table(keep: &mut [i32]) -> bool {
 /// Whether the calling thread's table is not that of the process's first thread. Emulators (valgrind 3.19 is one) say
 /// that they have unshared it and have not: closing what the thread does not need would close it for the program.
 fn has_own_table(known: &[i32]) -> bool {
-    let in_first = |fd: i32| std::ffi::CString::new(format!("/proc/self/fd/{fd}")).is_ok_and(|path| read_link(&path).is_ok());
+    let in_first =
+        |fd: i32| std::ffi::CString::new(format!("/proc/self/fd/{fd}")).is_ok_and(|path| read_link(&path).is_ok());
     let Some(&shared) = known.iter().find(|&&fd| in_first(fd)) else { return false };
     // SAFETY: numbers only.
     let Ok(probe) = (unsafe { call!(libc::SYS_fcntl, shared, libc::F_DUPFD_CLOEXEC, 256) }) else { return false };
@@ -317,10 +318,17 @@ fn has_own_table(known: &[i32]) -> bool {
     own
 }
 
+/// Gives the calling thread a root and a working directory of its own, where the kernel lets it: the program may change
+/// its own as it likes, and enter namespaces that a shared one forbids.
+pub fn own_directory() {
+    // SAFETY: affects the calling thread only.
+    let _ = unsafe { call!(libc::SYS_unshare, libc::CLONE_FS) };
+}
+
 fn close_range(first: u32, last: u32) {
     // SAFETY: called on a table of the calling thread's own.
     if unsafe { call!(libc::SYS_close_range, first, last, 0) }.is_err() {
-        let limit = resource_limit(libc::RLIMIT_NOFILE as u32).min(1 << 16) as u32;
+        let limit = resource_limit(libc::RLIMIT_NOFILE).min(1 << 16) as u32;
         for fd in first..=last.min(limit) {
             close(fd as i32);
         }

@@ -37,8 +37,10 @@ pub mod life {
     pub const FREE: u32 = 0;
     /// A thread is recorded in it.
     pub const LIVE: u32 = 1;
+    /// Its thread has run its last destructor that we see; libc or a later one may still allocate.
+    pub const ENDING: u32 = 2;
     /// Its thread has ended and handed everything over.
-    pub const ENDED: u32 = 2;
+    pub const ENDED: u32 = 3;
 }
 
 /// See the module's description. One page.
@@ -78,8 +80,6 @@ pub struct ThreadContext {
     pub name: [AtomicU64; 2],
     /// Counts changes of the name.
     pub name_changes: AtomicU32,
-    /// 1: the thread had ended and came back, out of a late destructor.
-    pub comeback: AtomicU32,
     /// Held while chunks or the unwinder change hands.
     pub chunk_lock: AtomicU32,
     /// The chunk being filled, or [`NO_CHUNK`].
@@ -104,6 +104,11 @@ const _: () = assert!(size_of::<ThreadContext>() == 4096);
 const _: () = assert!(core::mem::offset_of!(ThreadContext, parked) == 52);
 
 impl ThreadContext {
+    /// Whether a thread may write here.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self.life.load(Ordering::Acquire), life::LIVE | life::ENDING)
+    }
+
     /// The mode.
     #[inline(always)]
     pub fn mode(&self) -> u64 {

@@ -103,6 +103,37 @@ fn shells_with_subshells_and_pipes_are_unharmed() {
 }
 
 #[test]
+fn what_is_allocated_before_us_and_after_us_is_recorded() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traced/programs/early.c");
+    let cc = |args: &[&str]| {
+        let status = Command::new("cc").arg("-g").args(args).arg(&source).current_dir(folder.path()).status();
+        assert!(status.expect("cc can be started").success());
+    };
+    cc(&["-shared", "-fPIC", "-DLIBRARY", "-o", "libearly.so"]);
+    cc(&["-o", "early", "-L.", "-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed", "-learly", "-Wl,-z,now"]);
+    std::fs::rename(folder.path().join("early"), folder.path().join("program")).expect("renamable");
+    let status = traced(&folder.path().join("program"), folder.path()).status().expect("it runs");
+    assert_eq!(status.code(), Some(5));
+    let path = std::fs::read_dir(folder.path())
+        .expect("readable")
+        .map(|entry| entry.expect("an entry").path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "dat"))
+        .expect("a recording");
+    let recording = Recording::read(&path);
+    let sizes: Vec<u32> = recording
+        .events
+        .iter()
+        .filter(|(_, r)| Kind::from_u8(r.kind).is_some_and(|kind| kind.is_alloc() || kind.is_realloc_to()))
+        .map(|(_, r)| r.size)
+        .collect();
+    for size in [101, 102, 103, 104, 2345] {
+        assert_eq!(sizes.iter().filter(|&&s| s == size).count(), 1, "{size} in {sizes:?}");
+    }
+    assert_eq!(recording.heap().unmatched, 0);
+}
+
+#[test]
 fn a_program_is_recorded_from_its_start_only_when_told() {
     let program = compile("five");
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -1,4 +1,5 @@
 // Allocates and replaces itself by /bin/echo in the way that the argument says; "fails": by nothing, and goes on.
+#define _GNU_SOURCE 1
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
