@@ -15,6 +15,8 @@ use tracehound_collector::shared::{log, session, sys};
 use tracehound_format::options::{self, Options};
 use tracehound_format::record::Kind;
 
+#[cfg(target_arch = "x86_64")]
+use crate::statics;
 use crate::{api, arena, environment, next, process};
 
 static ANCHOR: u8 = 0;
@@ -85,6 +87,8 @@ pub fn begin(heritage: Option<&Heritage>) {
             let signal = options.toggle_signal;
             let given = given();
             lifecycle::start(options, given, heritage);
+            #[cfg(target_arch = "x86_64")]
+            statics::install();
             if let Some(signal) = signal {
                 api::install_toggle(signal);
             }
