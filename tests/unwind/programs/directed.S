@@ -75,19 +75,15 @@ end inner_saves_rbp
 
 # Realigned by hand: CFA = *(rbp - 8), rbp = *(rbp). realigned_with(_, room, inner, place): rbp points `place` bytes
 # above the frame's end, so that rbp can differ where pc, sp and CFA are the same.
-begin realigned_with
- lea 8(%rsp), %r10
- .cfi_def_cfa r10, 0
- sub $520, %rsp
- lea (%rsp, %rcx), %rax
- mov -8(%r10), %r11
- mov %rbp, (%rax)
- mov %r10, -8(%rax)
- mov %rax, %rbp
+.macro realigned place
+ mov %rbp, (\place)
+ mov %r10, -8(\place)
+ mov \place, %rbp
  # DW_CFA_expression rbp { breg6 0 }; DW_CFA_def_cfa_expression { breg6 -8; deref }
  .cfi_escape 0x10, 0x06, 0x02, 0x76, 0x00
  .cfi_escape 0x0f, 0x03, 0x76, 0x78, 0x06
- call *%rdx
+.endm
+.macro leave_realigned
  mov -8(%rbp), %r10
  mov (%rbp), %rbp
  .cfi_restore rbp
@@ -95,7 +91,69 @@ begin realigned_with
  lea -8(%r10), %rsp
  .cfi_def_cfa rsp, 8
  ret
+.endm
+
+begin realigned_with
+ lea 8(%rsp), %r10
+ .cfi_def_cfa r10, 0
+ sub %rsi, %rsp
+ lea (%rsp, %rcx), %rax
+ realigned %rax
+ call *%rdx
+ leave_realigned
 end realigned_with
+
+# One more fixed frame of 32 bytes around it.
+begin fixed_then_realigned
+ sub $24, %rsp
+ .cfi_def_cfa_offset 32
+ call realigned_with
+ add $24, %rsp
+ .cfi_def_cfa_offset 8
+ ret
+end fixed_then_realigned
+
+# call_realigned(target, room, inner, place): the one call site.
+begin call_realigned
+ sub $8, %rsp
+ .cfi_def_cfa_offset 16
+ call *%rdi
+ add $8, %rsp
+ .cfi_def_cfa_offset 8
+ ret
+end call_realigned
+
+# A realigned frame between the probe and a frame that needs rbp.
+begin inner_realigned
+ lea 8(%rsp), %r10
+ .cfi_def_cfa r10, 0
+ sub $136, %rsp
+ lea 64(%rsp), %rax
+ realigned %rax
+ call *directed_probe(%rip)
+ leave_realigned
+end inner_realigned
+
+# Two outermost functions of coroutines, alike but for their addresses.
+begin first_of_stack
+ sub $8, %rsp
+ .cfi_def_cfa_offset 16
+ call inner_keeps_rbp
+ mov %rax, stack_result(%rip)
+ add $8, %rsp
+ .cfi_def_cfa_offset 8
+ ret
+end first_of_stack
+
+begin other_of_stack
+ sub $8, %rsp
+ .cfi_def_cfa_offset 16
+ call inner_keeps_rbp
+ mov %rax, stack_result(%rip)
+ add $8, %rsp
+ .cfi_def_cfa_offset 8
+ ret
+end other_of_stack
 
 # The information lies: CFA = rsp + 0x80000, far above the caller's frame, perhaps above the stack.
 begin lying_frame

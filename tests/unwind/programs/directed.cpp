@@ -17,7 +17,9 @@ typedef uint64_t (*Probe)(void);
 Probe directed_probe = probe;
 uint64_t call_either(void *target, long room, void *inner);
 void fixed_then_room(), frame_with_room(), inner_keeps_rbp(), inner_saves_rbp();
-uint64_t realigned_with(void *, long, void *inner, long place);
+uint64_t call_realigned(void *target, long room, void *inner, long place);
+void realigned_with(), fixed_then_realigned(), inner_realigned(), first_of_stack(), other_of_stack();
+uint64_t stack_result;
 uint64_t lying_frame(Probe), shrinking_frame(Probe), standing_frame(Probe), lying_save(Probe);
 uint64_t with_rbp(Probe, uint64_t rbp), without_information_with_rbp(Probe, uint64_t rbp);
 uint64_t cfa_behind_rbx(Probe, const uint64_t *rbx);
@@ -68,24 +70,42 @@ void case_rbp_without_join() {
     }
 }
 
-// A realigned frame whose rbp is not given by anything else.
+void case_rbp_through_a_realigned_frame() { paths_differ_by_rbp((void *)inner_realigned); }
+
+// A realigned frame may have another rbp and another CFA where pc and sp are the same; what it left behind at its old
+// place still looks right.
 void case_realigned_rbp() {
-    size_t depth = 0;
-    for (volatile int i = 0; i < 24; i++) {
-        long place = 64 + 32 * (i % 5);
-        for (void *inner : {(void *)probe, (void *)inner_keeps_rbp, (void *)inner_saves_rbp}) {
-            Backtrace trace(realigned_with(nullptr, 0, inner, place));
-            EXPECT(trace.flags == 0);
-            if (inner == (void *)probe) {
-                depth = depth ? depth : trace.depth();
-                EXPECT(trace.depth() == depth);
-            } else
-                EXPECT(trace.depth() == depth + 1);
+    void *target[2] = {(void *)realigned_with, (void *)fixed_then_realigned};
+    const long room[2] = {552, 520}, places[] = {64, 128, 192, 256};
+    for (void *inner : {(void *)probe, (void *)inner_keeps_rbp, (void *)inner_saves_rbp}) {
+        size_t depth = Backtrace(call_realigned(target[0], room[0], inner, 64)).depth();
+        Walk walk{};
+        walk.random = 77;
+        for (int i = 0; i < 2000; i++) {
+            uint32_t which = next_random(&walk) % 2;
+            Backtrace trace(call_realigned(target[which], room[which], inner, places[next_random(&walk) % 4]));
+            EXPECT(trace.flags == 0 && trace.depth() == depth + which);
         }
-        // Garbage where the last place was: a chain that looks there must notice.
-        volatile char below[2048];
-        memset((char *)below, i, sizeof below);
     }
+}
+
+// Many callers with the same stack pointer: each has its own node.
+#define FOUR(x) x x x x
+__attribute__((noinline)) void probe_everywhere(std::vector<uint32_t> &nodes) {
+    size_t at = 0;
+#define ONE nodes[at++] = (uint32_t)probe();
+    FOUR(FOUR(FOUR(FOUR(FOUR(ONE)))))
+}
+void case_many_callers() {
+    std::vector<uint32_t> first, nodes(1024);
+    for (volatile int i = 0; i < 4; i++) {
+        probe_everywhere(nodes);
+        if (i == 0)
+            first = nodes;
+        EXPECT(first == nodes);
+    }
+    std::sort(first.begin(), first.end());
+    EXPECT(std::unique(first.begin(), first.end()) == first.end());
 }
 
 // --- information that lies: cut, marked, and no load that faults
@@ -110,6 +130,23 @@ void on_small_stack(void (*body)(), size_t bytes = 64 << 10) {
     makecontext(&on.own, body, 0);
     swapcontext(&on.back, &on.own);
     munmap(map, bytes + 8192);
+}
+
+// The outermost function of a stack is another one, all else is the same.
+void case_outermost_frames() {
+    for (volatile int i = 0; i < 8; i++) {
+        auto entry = i % 2 ? other_of_stack : first_of_stack;
+        static char *stack = (char *)mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        OnStack on{};
+        getcontext(&on.own);
+        on.own.uc_stack.ss_sp = stack;
+        on.own.uc_stack.ss_size = 65536;
+        on.own.uc_link = &on.back;
+        makecontext(&on.own, entry, 0);
+        swapcontext(&on.back, &on.own);
+        Backtrace trace(stack_result);
+        EXPECT(trace.flags == 0 && trace.depth() == 3 && trace.has((void *)entry, 32));
+    }
 }
 
 void lies() {
@@ -564,7 +601,10 @@ struct Case {
     {"rbp-kept-inside", case_rbp_kept_inside},
     {"rbp-saved-inside", case_rbp_saved_inside},
     {"rbp-without-join", case_rbp_without_join},
+    {"rbp-through-a-realigned-frame", case_rbp_through_a_realigned_frame},
     {"realigned-rbp", case_realigned_rbp},
+    {"many-callers", case_many_callers},
+    {"outermost-frames", case_outermost_frames},
     {"lying-frames", case_lying_frames},
     {"bad-rbp", case_bad_rbp},
     {"cut-frames", case_cut_frames},

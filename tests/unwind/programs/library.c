@@ -21,3 +21,8 @@ __asm__(".text\n"
         " ret\n"
         " .cfi_endproc\n"
         ".size call_back, .-call_back\n");
+
+#ifdef TWIN
+// Changes the build id and nothing else that matters.
+const char twin[] = "twin";
+#endif

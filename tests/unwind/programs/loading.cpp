@@ -135,6 +135,22 @@ void case_other_library_in_its_place() {
     EXPECT(probe_generation(nodes[0].first, 1) == 0 && probe_generation(nodes[1].first, 1) > 0);
 }
 
+// The same code in another object takes the place: the backtraces look the same, but the nodes are others.
+void case_twin_library_in_its_place() {
+    uint32_t last = 0;
+    for (int i = 0; i < 10; i++) {
+        Library library(i % 2 ? "twin88.so" : "frame88.so");
+        uint32_t node = 0;
+        for (int again = 0; again < 4; again++) {
+            Backtrace trace = through(library.call_back);
+            EXPECT(again == 0 ? trace.node != last : trace.node == node);
+            node = trace.node;
+        }
+        last = node;
+        library.close();
+    }
+}
+
 // The same file name at the same place, without build ids to tell what is in it.
 void case_unnamed_library_in_its_place() {
     std::string path = directory + "/current" + std::to_string(getpid()) + ".so";
@@ -329,6 +345,7 @@ struct Case {
 } const cases[] = {
     {"same-library-again", case_same_library_again},
     {"other-library-in-its-place", case_other_library_in_its_place},
+    {"twin-library-in-its-place", case_twin_library_in_its_place},
     {"unnamed-library-in-its-place", case_unnamed_library_in_its_place},
     {"libraries-of-the-c-library", case_libraries_of_the_c_library},
     {"loading-beside-other-threads", case_loading_beside_other_threads},

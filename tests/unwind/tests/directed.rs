@@ -18,7 +18,10 @@ cases! { "directed":
     rbp_kept_inside = "rbp-kept-inside",
     rbp_saved_inside = "rbp-saved-inside",
     rbp_without_join = "rbp-without-join",
+    rbp_through_a_realigned_frame = "rbp-through-a-realigned-frame",
     realigned_rbp = "realigned-rbp",
+    many_callers = "many-callers",
+    outermost_frames = "outermost-frames",
     lying_frames = "lying-frames",
     bad_rbp = "bad-rbp",
     cut_frames = "cut-frames",
@@ -40,6 +43,7 @@ cases! { "directed":
 cases! { "loading":
     same_library_again = "same-library-again",
     other_library_in_its_place = "other-library-in-its-place",
+    twin_library_in_its_place = "twin-library-in-its-place",
     unnamed_library_in_its_place = "unnamed-library-in-its-place",
     libraries_of_the_c_library = "libraries-of-the-c-library",
     loading_beside_other_threads = "loading-beside-other-threads",

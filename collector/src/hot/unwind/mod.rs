@@ -18,13 +18,13 @@ mod debug_frame;
 mod forest;
 mod general;
 mod libunwind;
-pub mod lookup;
+mod lookup;
 mod memory;
 mod nested;
 mod paths;
 mod registered;
 pub mod rule;
-pub mod rule_cache;
+mod rule_cache;
 mod stack;
 mod walk;
 

@@ -58,17 +58,10 @@ impl Registered {
 
 static SECTIONS: [Registered; MAX_SECTIONS] = [const { Registered::free() }; MAX_SECTIONS];
 static USED: AtomicU32 = AtomicU32::new(0);
-/// Sections that found no room.
-static LOST: AtomicU32 = AtomicU32::new(0);
 static CHANGING: AtomicBool = AtomicBool::new(false);
 static COPIES: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 /// One bit for each block in use. Changed under `CHANGING` only.
 static TAKEN: [AtomicU64; BLOCKS / 64] = [const { AtomicU64::new(0) }; BLOCKS / 64];
-
-/// Sections that could not be registered; their code has no unwind information.
-pub fn lost() -> u32 {
-    LOST.load(Ordering::Relaxed)
-}
 
 /// Finds the entry that covers `inside` among registered ones.
 pub fn locate(inside: u64) -> Option<Located> {
@@ -100,9 +93,8 @@ pub unsafe fn register(begin: *const u8) {
     with_lock(|| {
         let Some(outline) = Outline::of(key) else { return };
         changed = Some(outline.range.clone());
-        if store(key, &outline).is_none() {
-            LOST.fetch_add(1, Ordering::Relaxed);
-        }
+        // Without room its code is code without unwind information: guessed about, and marked.
+        let _ = store(key, &outline);
     });
     if let Some(range) = changed {
         code::announce(&range, &mut rule_cache::forget);

@@ -17,6 +17,7 @@
 //! is `General`: the fast kinds are a list of what is allowed, not of what is forbidden.
 
 /// What a [`Rule`] computes, see the table above. `Missing` is the empty slot of the cache.
+#[allow(missing_docs, reason = "the table above says it once")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Kind {
@@ -36,10 +37,13 @@ pub enum Kind {
 pub struct Rule(pub u32);
 
 impl Rule {
-    pub const MISSING: Rule = Rule(Kind::Missing as u32);
+    /// See [`Kind::Signal`].
     pub const SIGNAL: Rule = Rule(Kind::Signal as u32);
+    /// See [`Kind::End`].
     pub const END: Rule = Rule(Kind::End as u32);
+    /// See [`Kind::General`].
     pub const GENERAL: Rule = Rule(Kind::General as u32);
+    /// See [`Kind::Unknown`].
     pub const UNKNOWN: Rule = Rule(Kind::Unknown as u32);
     /// The convention of frame pointers: what is assumed of code without unwind information.
     pub const FRAME_POINTER: Rule = Rule(Kind::Frame as u32 | 16 | (16 >> 3) << 20);
@@ -53,6 +57,7 @@ impl Rule {
         Rule(kind as u32 | n as u32 | (m as u32 >> 3) << 20)
     }
 
+    /// Which line of the table it is.
     #[inline(always)]
     pub fn kind(self) -> Kind {
         match self.0 & 7 {

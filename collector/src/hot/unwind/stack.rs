@@ -85,10 +85,6 @@ impl OwnStack {
         self.range.start = page;
         true
     }
-
-    pub fn range(&self) -> Range<u64> {
-        self.range.clone()
-    }
 }
 
 impl Readable {
@@ -243,7 +239,7 @@ mod tests {
             let mut own = OwnStack::of_this_thread(sp);
             assert!(own.contains(sp));
             assert!(own.contains(sp + 64));
-            assert!(!own.contains(own.range().end));
+            assert!(!own.contains(own.range.end));
             let heap = Box::new(0u64);
             assert!(!own.contains(&raw const *heap as u64));
         };

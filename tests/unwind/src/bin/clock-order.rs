@@ -180,7 +180,7 @@ fn work<A: Allocator, S: Stamps>(allocator: &A, thread: u32, pairs: usize, start
         let stamp = S::after_alloc();
         // SAFETY: the block is this thread's until it gives it up, and larger than the counter's place.
         let counter = unsafe { block.add(COUNTER_AT).cast::<u64>() };
-        let mut count = || {
+        let count = || {
             // SAFETY: as above.
             unsafe {
                 *counter += 1;

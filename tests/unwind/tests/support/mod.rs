@@ -55,12 +55,11 @@ fn sources() -> PathBuf {
 }
 
 fn build() -> PathBuf {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unwind");
-    let stamp = stamp();
-    if fs::read_to_string(out.join("stamp")).is_ok_and(|built| built == stamp) {
+    // Each state of the sources has a folder of its own, so that runs side by side do not disturb each other.
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("unwind-{}", stamp()));
+    if out.join("complete").exists() {
         return out;
     }
-    let _ = fs::remove_dir_all(&out);
     fs::create_dir_all(&out).expect("a folder for the programs");
     let mut jobs = Vec::new();
     let mut tree = |name: &str, flags: &[&str], more: &str| -> String {
@@ -86,6 +85,7 @@ fn build() -> PathBuf {
     for frame in ["88", "b8", "128"] {
         jobs.push(format!("gcc -shared -fPIC -O2 -DFRAME=0x{frame} {{src}}/library.c -o frame{frame}.so"));
     }
+    jobs.push("gcc -shared -fPIC -O2 -DFRAME=0x88 -DTWIN {src}/library.c -o twin88.so".into());
     for frame in ["88", "b8"] {
         jobs.push(format!(
             "gcc -shared -fPIC -O2 -DFRAME=0x{frame} -Wl,--build-id=none {{src}}/library.c -o unnamed{frame}.so"
@@ -104,14 +104,14 @@ fn build() -> PathBuf {
             format!("g++ -o loading loading.o {link}"),
         ],
     );
-    fs::write(out.join("stamp"), stamp).expect("the stamp is written");
+    fs::write(out.join("complete"), "").expect("a file can be written");
     out
 }
 
 /// Changes whenever a source or a flag does.
 fn stamp() -> String {
     let mut hasher = DefaultHasher::new();
-    (TREE_FLAGS, FRAME_POINTER_FLAGS, include_str!("mod.rs"), probe_folder()).hash(&mut hasher);
+    (include_str!("mod.rs"), probe_folder()).hash(&mut hasher);
     let mut files: Vec<PathBuf> =
         fs::read_dir(sources()).expect("the sources").map(|entry| entry.expect("an entry").path()).collect();
     files.sort();

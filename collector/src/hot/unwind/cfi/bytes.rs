@@ -29,14 +29,12 @@ impl Bytes {
         self.at
     }
 
+    /// Address after the last byte.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    pub fn delta(&self) -> u64 {
-        self.delta
-    }
-
+    /// Whether no byte is left.
     pub fn is_empty(&self) -> bool {
         self.at >= self.end
     }
@@ -61,18 +59,22 @@ impl Bytes {
         Some(bytes)
     }
 
+    /// The next byte.
     pub fn u8(&mut self) -> Option<u8> {
         self.array::<1>().map(|bytes| bytes[0])
     }
 
+    /// The next two bytes.
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
+    /// The next four bytes.
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
+    /// The next eight bytes.
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }

@@ -10,7 +10,12 @@ pub enum Section {
     EhFrame,
     /// `.debug_frame`, mapped from the file: CIEs are named by offset from `start`, and `load_bias` is added
     /// to addresses.
-    DebugFrame { start: u64, load_bias: u64 },
+    DebugFrame {
+        /// Where the section was read to.
+        start: u64,
+        /// Run-time address minus address in the file.
+        load_bias: u64,
+    },
 }
 
 /// A parsed FDE.
@@ -20,20 +25,27 @@ pub struct Entry {
     pub begin: u64,
     /// Bytes covered.
     pub length: u64,
+    /// Unit of the distances between locations.
     pub code_alignment: u64,
+    /// Unit of most offsets.
     pub data_alignment: i64,
+    /// Number of the column that holds the return address.
     pub return_register: u64,
     /// The frame of a signal handler's return: its caller was interrupted, it did not call.
     pub signal: bool,
     /// Encoding of the operand of `DW_CFA_set_loc`.
     pub address_encoding: u8,
+    /// Where it was found.
     pub section: Section,
+    /// Instructions of the common entry.
     pub initial_instructions: Bytes,
+    /// Its own instructions.
     pub instructions: Bytes,
 }
 
 /// What stands at a place in a frame section.
 pub enum Parsed {
+    /// An FDE.
     Entry(Entry),
     /// A CIE: no code of its own.
     Common,

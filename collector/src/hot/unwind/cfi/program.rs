@@ -4,6 +4,7 @@ use super::bytes::Bytes;
 use super::entry::Entry;
 
 /// DWARF numbers of the x86-64 registers (System V ABI, figure 3.36).
+#[allow(missing_docs, reason = "the registers' names say it")]
 pub mod register {
     pub const RBX: u64 = 3;
     pub const RBP: u64 = 6;
@@ -15,7 +16,14 @@ pub mod register {
 /// How to compute the canonical frame address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cfa {
-    Register { register: u64, offset: i64 },
+    /// A register plus an offset.
+    Register {
+        /// DWARF number.
+        register: u64,
+        /// In bytes.
+        offset: i64,
+    },
+    /// The value of an expression.
     Expression(Expression),
 }
 
@@ -24,7 +32,9 @@ pub enum Cfa {
 pub enum Recovery {
     /// No instruction named it.
     Unset,
+    /// It cannot be recovered; for the return address: there is no caller.
     Undefined,
+    /// It still has the caller's value.
     Same,
     /// Saved at CFA + offset.
     Offset(i64),
@@ -41,6 +51,7 @@ pub enum Recovery {
 /// Address of an expression's length, a ULEB128 that the expression follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expression {
+    /// Address of the length.
     pub at: u64,
 }
 
@@ -56,7 +67,9 @@ impl Expression {
 
 /// A row of the unwind table; implementations keep as many registers as their reader needs.
 pub trait Row: Copy {
+    /// Nothing known yet.
     fn new() -> Self;
+    /// The slot of the CFA.
     fn cfa(&mut self) -> &mut Cfa;
     /// The slot of a register, if this kind of row keeps it.
     fn recovery(&mut self, register: u64) -> Option<&mut Recovery>;
@@ -65,8 +78,11 @@ pub trait Row: Copy {
 /// What the fast rules need: CFA, rbp and the return address.
 #[derive(Clone, Copy, Debug)]
 pub struct ShortRow {
+    /// The canonical frame address.
     pub cfa: Cfa,
+    /// The caller's rbp.
     pub rbp: Recovery,
+    /// The return address.
     pub return_address: Recovery,
 }
 
@@ -91,7 +107,9 @@ impl Row for ShortRow {
 /// All general registers and the return address.
 #[derive(Clone, Copy, Debug)]
 pub struct FullRow {
+    /// The canonical frame address.
     pub cfa: Cfa,
+    /// By DWARF number.
     pub registers: [Recovery; register::COUNT],
 }
 
@@ -125,7 +143,7 @@ pub fn row_at<R: Row, const DEPTH: usize>(entry: &Entry, pc: u64) -> Option<R> {
         while !code.is_empty() {
             let opcode = code.u8()?;
             let low = u64::from(opcode & 0x3f);
-            let mut set = |row: &mut R, register: u64, rule: Recovery| {
+            let set = |row: &mut R, register: u64, rule: Recovery| {
                 if let Some(slot) = row.recovery(register) {
                     *slot = rule;
                 }
