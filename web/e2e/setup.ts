@@ -14,6 +14,8 @@ declare module "vitest" {
     url: string;
     given: string;
     mock: boolean;
+    /** The running program, to be ended by the test that is about its end; 0 with the mock API. */
+    steady: number;
   }
 }
 
@@ -26,11 +28,13 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide("url", server.url);
   project.provide("given", process.env["HEAPTRACE_URL"]?.replace(/\/$/, "") ?? server.url);
   project.provide("mock", mock);
+  project.provide("steady", server.steady);
   return server.end;
 }
 
 interface Running {
   url: string;
+  steady: number;
   end: () => Promise<void>;
 }
 
@@ -39,7 +43,7 @@ async function serveMock(): Promise<Running> {
   const server = await preview({ root: resolve(HERE, ".."), preview: { port: 0, strictPort: false } });
   const address = server.resolvedUrls?.local[0];
   if (!address) throw new Error("the preview has no address");
-  return { url: address.replace(/\/$/, ""), end: () => server.close() };
+  return { url: address.replace(/\/$/, ""), steady: 0, end: () => server.close() };
 }
 
 async function recordAndServe(): Promise<Running> {
@@ -62,7 +66,8 @@ async function recordAndServe(): Promise<Running> {
     const recorded = (program: string) => ({ ...process.env, LD_PRELOAD: preloaded, TRACEHOUND_OUTPUT: file(program) });
     compile(folder);
     for (const program of ["shop", "empty"]) run(join(folder, program), [], recorded(program));
-    children.push(spawn(join(folder, "steady"), { env: recorded("steady"), stdio: "ignore" }));
+    const steady = spawn(join(folder, "steady"), { env: recorded("steady"), stdio: "ignore" });
+    children.push(steady);
     await waitFor(() => existsSync(file("steady")), "the running program's recording");
     const files = ["shop", "empty", "steady"].map(file);
     const server = spawn(heaptrace, ["server", ...files, "--port", "0"], { stdio: ["ignore", "pipe", "pipe"] });
@@ -73,7 +78,7 @@ async function recordAndServe(): Promise<Running> {
     await waitFor(() => address() !== undefined || server.exitCode !== null, "the server's address");
     const url = address();
     if (!url) throw new Error(`the server printed no address:\n${said}`);
-    return { url, end };
+    return { url, steady: steady.pid ?? 0, end };
   } catch (error) {
     await end();
     throw error;

@@ -230,6 +230,20 @@ test("a filter is added by hand, and a wrong one says what is wrong", async () =
     .toContain("focus");
 });
 
+test("filters are kept as a preset, and used again", async () => {
+  const page = await open(`/r/${shop}/functions?metric=allocated&min_size=1k&focus=main`);
+  await settled(page);
+  await page.getByRole("button", { name: "Presets" }).click();
+  await page.getByRole("menuitem", { name: /^Keep/ }).click();
+  await page.getByRole("button", { name: "Remove all" }).click();
+  await settled(page);
+  await page.reload();
+  await settled(page);
+  await page.getByRole("button", { name: "Presets" }).click();
+  await page.getByRole("menuitem", { name: "focus main, min_size 1k" }).first().click();
+  await expect.poll(() => readSearch(new URL(page.url()).search).filters).toEqual({ focus: "main", min_size: "1k" });
+});
+
 test("a running recording grows before the eye, is held, and followed again", async () => {
   const running = await recordingOf("steady");
   const page = await open(`/r/${running.id}/overview`);
@@ -247,6 +261,21 @@ test("a running recording grows before the eye, is held, and followed again", as
   expect(await value()).toBe(held);
   await page.getByRole("button", { name: "Follow" }).click();
   await expect.poll(value, { timeout: 8000 }).not.toBe(held);
+});
+
+test("when the program ends, the page shows the end", async () => {
+  if (inject("mock")) return;
+  const running = await recordingOf("steady");
+  const page = await open(`/r/${running.id}/overview`);
+  await settled(page);
+  expect(await page.locator(".pill").first().textContent()).toContain("live");
+  process.kill(inject("steady"), "SIGTERM");
+  await expect.poll(() => page.locator(".pill").first().textContent(), { timeout: 15_000 }).not.toContain("live");
+  const info = await api<Info>(`recordings/${running.id}`);
+  await expect
+    .poll(() => page.locator("[data-fact=allocations] .fact-value").getAttribute("title"), { timeout: 10_000 })
+    .toContain(info.allocations.count.toLocaleString("en-US"));
+  expect(await page.locator("[data-fact=leaked] .term").textContent()).toBe("Leaked");
 });
 
 test("an empty recording says what to check", async () => {

@@ -3,7 +3,10 @@ import { type FormEvent, useEffect, useRef, useState } from "react";
 import { readPattern } from "../lib/pattern.ts";
 import { FILTERS, type FilterName, METRICS, type MetricName } from "../lib/search-params.ts";
 import { Button, Segmented, Select } from "../ui/controls.tsx";
+import { below, useMenu } from "../ui/menu.tsx";
+import { useNotice } from "../ui/notice.tsx";
 import { usePage } from "../ui/page.ts";
+import { type Preset, presetName, readPresets, writePresets } from "./presets.ts";
 import { VIEW_TEXT } from "./views.tsx";
 
 const METRIC_TEXT: Record<MetricName, { label: string; title: string }> = {
@@ -64,6 +67,7 @@ export function FilterBar() {
       {text.search && <SearchField />}
       <Chips />
       <AddFilter />
+      <Presets />
     </div>
   );
 }
@@ -199,5 +203,55 @@ function AddFilter() {
         Cancel
       </Button>
     </form>
+  );
+}
+
+/** Sets of filters that are kept in this browser; a link shares them with others. */
+function Presets() {
+  const { search, go } = usePage();
+  const openMenu = useMenu();
+  const notice = useNotice();
+  const [presets, setPresets] = useState<Preset[]>(readPresets);
+  const keep = (next: Preset[]) => {
+    setPresets(next);
+    if (!writePresets(next))
+      notice("The browser does not keep anything for this page; presets last until it is closed.");
+  };
+  const { filters } = search;
+  if (!filters && presets.length === 0) return null;
+  return (
+    <Button
+      quiet
+      aria-haspopup="menu"
+      onClick={(event) =>
+        openMenu(below(event.currentTarget), [
+          ...(presets.length > 0 ? [{ heading: "Use" }] : []),
+          ...presets.map((preset) => ({
+            label: preset.name,
+            run: () => go({ filters: preset.filters, root: undefined }),
+          })),
+          ...(filters
+            ? [
+                "separator" as const,
+                {
+                  label: `Keep “${presetName(filters)}”`,
+                  run: () =>
+                    keep([
+                      ...presets.filter((one) => one.name !== presetName(filters)),
+                      { name: presetName(filters), filters },
+                    ]),
+                },
+              ]
+            : []),
+          ...(presets.length > 0 ? ["separator" as const, { heading: "Forget" }] : []),
+          ...presets.map((preset) => ({
+            label: preset.name,
+            run: () => keep(presets.filter((one) => one !== preset)),
+          })),
+        ])
+      }
+    >
+      Presets
+    </Button>
   );
 }

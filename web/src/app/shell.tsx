@@ -44,10 +44,14 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
   const search = viewRoute.useSearch();
   const live = useLive(recording);
   const [frozen, setFrozen] = useState<{ revision: number; endNs: number } | null>(null);
-  const running = (live?.state ?? recording.state) === "running";
-  const indexing = (live?.state ?? recording.state) === "indexing";
+  // The list knows of the end even if the stream of events broke before it could tell.
+  const over = recording.state === "ready" || recording.state === "failed";
+  const state = over ? recording.state : (live?.state ?? recording.state);
+  const running = state === "running";
+  const indexing = state === "indexing";
 
-  const revision = frozen?.revision ?? live?.revision ?? 0;
+  // The end is a change of the data as well: a revision of its own after the last that was seen.
+  const revision = frozen?.revision ?? (live ? live.revision + (over ? 0.5 : 0) : 0);
   const subject = useMemo(() => ({ recording: recording.id, revision }), [recording.id, revision]);
   const info = useQuery({ ...documentQuery(subject, ""), enabled: !indexing && recording.state !== "failed" });
   const duration = info.data?.process.duration_ns ?? 0;

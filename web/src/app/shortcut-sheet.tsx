@@ -13,6 +13,7 @@ const SHEET: readonly { heading: string; keys: readonly (readonly [string, strin
       ["e", "end of the window"],
       ["b", "bytes or blocks"],
       ["m", "next metric"],
+      ["[ ]", "mark before, mark after"],
       ["t", "light or dark"],
       ["Space", "pause or follow a running recording"],
       ["?", "this sheet"],

@@ -81,9 +81,10 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
           {title}
         </h1>
       )}
-      {running ? (
+      {running || paused ? (
         <span className="pill" data-kind={paused ? "paused" : "live"}>
           {paused ? "paused" : "live"} · {formatDuration(page.endNs)}
+          {!running && " · the program has ended"}
         </span>
       ) : (
         info && (
@@ -93,7 +94,7 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
           </span>
         )
       )}
-      {running && (
+      {(running || paused) && (
         <Button
           onClick={() => page.setPaused(!paused)}
           on={paused}

@@ -64,11 +64,14 @@ function press(key: string, page: Page, toggleSheet: () => void): boolean {
     case "i":
       go({ inverted: search.inverted ? undefined : true, root: undefined });
       return true;
+    case "[":
+    case "]":
+      return goToMark(page, key === "]");
     case "t":
       toggleTheme();
       return true;
     case " ":
-      if (!page.running) return false;
+      if (!page.running && !page.paused) return false;
       page.setPaused(!page.paused);
       return true;
     case "Escape":
@@ -78,4 +81,14 @@ function press(key: string, page: Page, toggleSheet: () => void): boolean {
     default:
       return false;
   }
+}
+
+/** The next mark after the chosen instant, or the one before. */
+function goToMark(page: Page, forward: boolean): boolean {
+  const at = page.search.at ?? (forward ? -1 : page.endNs + 1);
+  const marks = [...(page.info?.marks ?? [])].sort((a, b) => a.t_ns - b.t_ns);
+  const next = forward ? marks.find((mark) => mark.t_ns > at) : marks.findLast((mark) => mark.t_ns < at);
+  if (!next) return false;
+  page.go({ at: next.t_ns, window: undefined, metric: undefined });
+  return true;
 }

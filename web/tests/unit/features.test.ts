@@ -1,5 +1,6 @@
 // Pure parts of the views, on documents of a synthetic recording.
 import { expect, test } from "vitest";
+import { parsePresets, presetName } from "../../src/app/presets.ts";
 import { heaviestPath, keyOf, visibleLines } from "../../src/features/calltree/rows.ts";
 import { changeRows } from "../../src/features/compare/change.ts";
 import { escapeXml, pictureOf } from "../../src/features/flamegraph/picture.ts";
@@ -167,5 +168,23 @@ test("editor links are made of templates that cannot run code", () => {
   expect(editorLink("vscode://file/%f:%l", "/a b/c.rs", 7)).toBe("vscode://file//a%20b/c.rs:7");
   for (const template of ["", "no scheme", "javascript:alert(1)//%f", " JavaScript:alert(1)", "data:text/html,%f"]) {
     expect(editorLink(template, "/a.c", 1), template).toBeUndefined();
+  }
+});
+
+test("presets survive their text, and nothing else does", () => {
+  const filters = { focus: "a|b", min_size: "64k" };
+  expect(parsePresets(JSON.stringify([{ name: "x", filters }]))).toEqual([
+    { name: "focus a|b, min_size 64k", filters },
+  ]);
+  expect(presetName({ focus: "y".repeat(200) }).length).toBe(80);
+  for (const text of [
+    null,
+    "",
+    "{",
+    "7",
+    '{"a":1}',
+    '[1,null,{"filters":7},{"filters":{"focus":7,"__proto__":"x"}}]',
+  ]) {
+    expect(parsePresets(text), String(text)).toEqual([]);
   }
 });
