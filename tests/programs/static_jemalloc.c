@@ -51,6 +51,19 @@ static void *worker(void *argument) {
     return NULL;
 }
 
+// Mappings that can be both written and executed.
+static int writable_code(void) {
+    static char maps[1 << 16];
+    FILE *file = fopen("/proc/self/maps", "r");
+    setvbuf(file, NULL, _IONBF, 0);
+    size_t len = fread(maps, 1, sizeof maps - 1, file);
+    fclose(file);
+    maps[len] = 0;
+    int count = 0;
+    for (char *at = maps; (at = strstr(at, " rwx")); at++) count++;
+    return count;
+}
+
 int main(void) {
     void *block = by_mallocx(41001);
     MUST((uintptr_t)block % 64 == 0);
@@ -90,6 +103,7 @@ int main(void) {
     pthread_t threads[4];
     for (uintptr_t i = 0; i < 4; i++) MUST(pthread_create(&threads[i], NULL, worker, (void *)i) == 0);
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    say("writable code: %d", writable_code());
     say("truth stack 41001 by_mallocx main");
     say("truth size 5005 1");
     say("truth size 41002 1");
