@@ -1,28 +1,31 @@
 #!/usr/bin/env bash
-# Numbers and ratios, side by side: what recording costs, what a stack costs, how fast recordings are read.
-#   tests/bench.sh [--quick] [--json] [overhead] [unwind] [reading]      (no names: all of them)
-# Nothing is asserted: goals stand beside the results.
+# Numbers and ratios, side by side: what recording costs, and how fast recordings are read.
+#   tests/bench.sh [--quick] [--json] [overhead] [reading]      (no names: both)
+# Other options, and --json, go to the overhead bench alone. Nothing is asserted: goals stand beside the results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 options=()
 parts=()
+sizes=1m,10m
 for word in "$@"; do
     case $word in
-        overhead | unwind | reading) parts+=("$word") ;;
-        -*) options+=("$word") ;;
+        overhead | reading) parts+=("$word") ;;
+        -*)
+            options+=("$word")
+            [ "$word" != --quick ] || sizes=1m
+            ;;
         *)
-            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [unwind] [reading]" >&2
+            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [reading]" >&2
             exit 2
             ;;
     esac
 done
-[ "${#parts[@]}" -gt 0 ] || parts=(overhead unwind reading)
+[ "${#parts[@]}" -gt 0 ] || parts=(overhead reading)
 
 for part in "${parts[@]}"; do
     case $part in
         overhead) cargo run --quiet --release -p tracehound-overhead -- "${options[@]}" ;;
-        unwind) [ ! -x tests/unwind/bench.sh ] || tests/unwind/bench.sh "${options[@]}" ;;
-        reading) [ ! -x tests/bench/bench.sh ] || tests/bench/bench.sh "${options[@]}" ;;
+        reading) cargo run --quiet --release -p tracehound-bench -- scale --sizes "$sizes" ;;
     esac
 done
