@@ -49,7 +49,7 @@ unsafe extern "C-unwind" fn calloc_body(count: usize, size: usize, stack: u64, f
         if let Some(context) = record::ready() {
             return record::birth(context, caller, Kind::Calloc, bytes, real);
         }
-        let arena_bytes = count.checked_mul(size).unwrap_or(usize::MAX);
+        let arena_bytes = count.saturating_mul(size);
         if arena_bytes == usize::MAX {
             slow_birth(caller, Kind::Calloc, arena_bytes, 16, real)
         } else {

@@ -111,7 +111,6 @@ macro_rules! body {
             unsafe { $work::<AT>(slot, caller(stack, frame), [a, b, c, 0, 0, 0]) }
         }
 
-        #[expect(clippy::too_many_arguments, reason = "six of the program's and three of the entry's")]
         unsafe extern "C-unwind" fn $wide<const AT: usize>(
             a: usize,
             b: usize,

@@ -229,6 +229,6 @@ fn is_single_threaded() -> bool {
     let Ok(status) = sys::read_file(libc::AT_FDCWD, c"/proc/self/stat") else { return false };
     let Some(at) = status.iter().rposition(|&byte| byte == b')') else { return false };
     // Field 20: the number of threads; the name in parentheses is field 2.
-    let fields = status.get(at + 2..).unwrap_or_default().split(|&byte| byte == b' ');
-    fields.skip(17).next() == Some(b"1")
+    let mut fields = status.get(at + 2..).unwrap_or_default().split(|&byte| byte == b' ');
+    fields.nth(17) == Some(b"1")
 }

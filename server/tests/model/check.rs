@@ -59,9 +59,18 @@ fn keep() -> impl Strategy<Value = Keep> {
         prop_oneof![5 => Just(None), 1 => Just(Some("leaked")), 1 => Just(Some("freed")), 1 => Just(Some("temporary"))],
     )
         .prop_map(
-            |((focus, ignore, module), (hide, show, show_from), thread, (min_size, max_size, min_lifetime, max_lifetime), lifetime)| Keep {
+            |(
+                (focus, ignore, module),
+                (hide, show, show_from),
+                thread,
+                (min_size, max_size, min_lifetime, max_lifetime),
+                lifetime,
+            )| Keep {
                 focus,
                 ignore,
+                hide,
+                show,
+                show_from,
                 module,
                 thread,
                 min_size: min_size.unwrap_or(0),
@@ -73,8 +82,11 @@ fn keep() -> impl Strategy<Value = Keep> {
         )
 }
 
-/// Parts of a thousand of the recording's length, and a filter.
-pub fn asks() -> impl Strategy<Value = Vec<((u16, u16, Option<u16>), Keep, usize)>> {
+/// A window and an instant in parts of a thousand of the recording's length, a filter, and a number of points.
+pub type Asked = ((u16, u16, Option<u16>), Keep, usize);
+
+/// A few questions.
+pub fn asks() -> impl Strategy<Value = Vec<Asked>> {
     let window = prop_oneof![
         1 => Just((0, 1000, None)),
         4 => (0_u16..1001, 0_u16..1001, prop_oneof![2 => Just(None), 1 => (0_u16..1001).prop_map(Some)])

@@ -10,7 +10,7 @@ pub const FUNCTIONS: u32 = 6;
 /// Levels of a pc, innermost first: function numbers.
 pub fn levels(pc: u64) -> Vec<u32> {
     let first = (pc / 16 % u64::from(FUNCTIONS)) as u32;
-    if pc / 16 % 3 == 0 { vec![(first + 1) % FUNCTIONS, first] } else { vec![first] }
+    if (pc / 16).is_multiple_of(3) { vec![(first + 1) % FUNCTIONS, first] } else { vec![first] }
 }
 
 pub fn name(function: u32) -> String {

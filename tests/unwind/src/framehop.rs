@@ -84,10 +84,13 @@ impl Oracle {
 pub unsafe fn backtrace(pc: u64, sp: u64, fp: u64, mut each: impl FnMut(u64)) {
     ORACLE.with_borrow_mut(|oracle| {
         let oracle = oracle.get_or_insert_with(Oracle::new);
-        // SAFETY: framehop asks for words of the stack that its rules lead to; the tests that ask it have sound
-        // information only.
         let mut read = |address: u64| {
-            if address % 8 == 0 && address >= sp { Ok(unsafe { *(address as *const u64) }) } else { Err(()) }
+            if !address.is_multiple_of(8) || address < sp {
+                return Err(());
+            }
+            // SAFETY: framehop asks for words of the stack that its rules lead to; the tests that ask it have sound
+            // information only.
+            Ok(unsafe { *(address as *const u64) })
         };
         let registers = UnwindRegsX86_64::new(pc, sp, fp);
         let mut frames = oracle.unwinder.iter_frames(pc, registers, &mut oracle.cache, &mut read);

@@ -26,6 +26,7 @@ pub unsafe fn capture(tree: &CallTree, caller: Caller) -> Captured {
     let mut found = unsafe { pass(how, caller, usize::MAX, &mut window) };
     if found.is_none() {
         how = How::Generally;
+        // SAFETY: as above.
         found = unsafe { pass(how, caller, usize::MAX, &mut window) };
     }
     let Some((depth, mut flags)) = found else { return Captured::FAILED };

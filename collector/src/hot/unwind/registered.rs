@@ -86,7 +86,7 @@ pub fn locate(inside: u64) -> Option<Located> {
 /// `begin` must be what the program gave to `__register_frame`.
 pub unsafe fn register(begin: *const u8) {
     let key = begin as u64;
-    if key == 0 || key % 4 != 0 {
+    if key == 0 || !key.is_multiple_of(4) {
         return;
     }
     let mut changed = None;
@@ -150,7 +150,7 @@ impl Outline {
         let mut readable = Growing { start: begin & !(PAGE - 1), end: begin & !(PAGE - 1) };
         let mut at = begin;
         let mut memory = begin..begin;
-        let mut range = u64::MAX..0;
+        let (mut first, mut last) = (u64::MAX, 0);
         loop {
             let length = readable.u32(at)?;
             if length == 0 || length == 0xffff_ffff {
@@ -169,13 +169,14 @@ impl Outline {
                     memory.start = common;
                 }
                 if let Some(Parsed::Entry(entry)) = parse(readable.bytes(), at, Section::EhFrame) {
-                    range = range.start.min(entry.begin)..range.end.max(entry.begin.saturating_add(entry.length));
+                    first = first.min(entry.begin);
+                    last = last.max(entry.begin.saturating_add(entry.length));
                 }
             }
             memory.end = end;
             at = end;
         }
-        (range.start < range.end).then_some(Outline { memory, first: begin, range })
+        (first < last).then_some(Outline { memory, first: begin, range: first..last })
     }
 }
 
@@ -292,7 +293,7 @@ fn give_back(copy: u64, bytes: u64) {
     mark(first..first + (bytes as usize).div_ceil(BLOCK), false);
 }
 
-const _: () = assert!(BLOCKS % 64 == 0);
+const _: () = assert!(BLOCKS.is_multiple_of(64));
 
 #[cfg(test)]
 mod tests {

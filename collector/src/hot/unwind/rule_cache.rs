@@ -8,7 +8,7 @@
 //! [`forget`] drop the rules of a range of code.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::cfi::compile;
 use super::lookup::{Located, is_made_up, is_sigreturn, locate};
@@ -21,18 +21,12 @@ const MASK: u64 = SIZE as u64 - 1;
 
 static RULES: [AtomicU64; SIZE] = [const { AtomicU64::new(0) }; SIZE];
 static FILLED: Regions = Regions::new();
-static FILLS: AtomicU32 = AtomicU32::new(0);
 
 /// The rule for a frame whose `pc` is a return address (or an interrupted address plus one).
 #[inline(always)]
 pub fn rule_of(pc: u64) -> Rule {
     let word = RULES[slot_of(pc)].load(Ordering::Relaxed);
     if word >> 32 == pc >> BITS { Rule(word as u32) } else { fill(pc) }
-}
-
-/// Rules computed so far.
-pub fn fills() -> u32 {
-    FILLS.load(Ordering::Relaxed)
 }
 
 /// Drops the rules of the code in `range`. The epoch must have moved before.
@@ -64,7 +58,6 @@ fn pc_of(slot: usize, word: u64) -> u64 {
 fn fill(pc: u64) -> Rule {
     let epoch = code::epoch();
     let rule = compute(pc);
-    FILLS.fetch_add(1, Ordering::Relaxed);
     if pc != 0 && pc >> 47 == 0 && rule.kind() != Kind::Missing {
         let word = (pc >> BITS) << 32 | u64::from(rule.0);
         let slot = &RULES[slot_of(pc)];

@@ -76,7 +76,7 @@ impl Image {
     /// # Safety
     /// The page at `map_start` must be readable while the image is in use.
     pub unsafe fn at(map_start: u64) -> Option<Image> {
-        if map_start == 0 || map_start % PAGE != 0 {
+        if map_start == 0 || !map_start.is_multiple_of(PAGE) {
             return None;
         }
         // SAFETY: the header fits the page that the caller vouches for; any bytes make a valid value.

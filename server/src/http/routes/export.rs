@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 
 use super::shared::{Filters, Measure, Window, window};
@@ -61,7 +61,9 @@ pub async fn export(asked: Asked) -> Result<Response> {
         });
         let _ = work.await;
     });
-    let chunks = stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+    // Fused: compression asks once more after the end, which an unfold answers with a panic.
+    let chunks =
+        stream::unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) }).fuse();
     let mut response = Body::from_stream(chunks).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(format.media_type()));

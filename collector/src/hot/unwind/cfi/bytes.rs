@@ -168,7 +168,7 @@ mod tests {
     fn nothing_is_read_past_the_end() {
         let mut bytes = over(&[1, 2, 3]);
         assert_eq!(bytes.u32(), None);
-        assert_eq!(bytes.split(4).is_some(), false);
+        assert!(bytes.split(4).is_none());
         assert_eq!(bytes.u16(), Some(0x0201));
         assert_eq!(bytes.split(1).and_then(|mut part| part.u8()), Some(3));
         assert_eq!(bytes.u8(), None);
