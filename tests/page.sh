@@ -2,7 +2,7 @@
 # The page in a real Chromium against the real server: records, serves, runs web/e2e.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-release=$PWD/${CARGO_TARGET_DIR:-target}/release
+release=$(realpath "${CARGO_TARGET_DIR:-target}")/release
 out=$(mktemp -d)
 log=$out/server.log
 server=0

@@ -3,9 +3,10 @@
 //! Files below `assets/` have a hash of their content in the name and are kept by browsers for good; everything else
 //! is asked for again and answered 304 while it is the same. Paths that are no file are views of the page.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use rust_embed::{EmbeddedFile, RustEmbed};
@@ -26,18 +27,18 @@ pub async fn page(uri: Uri, headers: HeaderMap) -> Response {
         return Problem::not_found(format!("there is nothing at /{path}; see /api/v1/openapi.json")).into_response();
     }
     if let Some(file) = Dist::get(path) {
-        return send(path, &file, &headers);
+        return send(path, file, &headers);
     }
     // Views are paths without an extension; a missing file is an error, or a broken build would look like a page.
     let is_file = path.rsplit('/').next().is_some_and(|name| name.contains('.'));
     match Dist::get(INDEX) {
         _ if is_file => Problem::not_found(format!("there is no file /{path}")).into_response(),
-        Some(index) => send(INDEX, &index, &headers),
+        Some(index) => send(INDEX, index, &headers),
         None => (StatusCode::OK, Html(NOT_BUILT)).into_response(),
     }
 }
 
-fn send(path: &str, file: &EmbeddedFile, headers: &HeaderMap) -> Response {
+fn send(path: &str, file: EmbeddedFile, headers: &HeaderMap) -> Response {
     let hash = file.metadata.sha256_hash();
     let mut tag = String::from("\"");
     for byte in &hash[..16] {
@@ -51,7 +52,11 @@ fn send(path: &str, file: &EmbeddedFile, headers: &HeaderMap) -> Response {
     let mut response = if known {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        let mut response = Body::from(file.data.clone().into_owned()).into_response();
+        let body = match file.data {
+            Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+            Cow::Owned(bytes) => bytes.into(),
+        };
+        let mut response = Body::from(body).into_response();
         if let Ok(kind) = HeaderValue::from_str(file.metadata.mimetype()) {
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
         }

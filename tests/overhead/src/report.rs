@@ -87,7 +87,7 @@ impl Outcome {
     }
 
     fn ratio(&self, tool: Tool) -> Option<Spread> {
-        self.paired(tool, |run| Some(run.cost.cpu_ns()), |with, without| with / without)
+        self.paired(tool, |run| Some(run.each_ns()), |with, without| with / without)
     }
 
     fn throughput(&self, tool: Tool) -> Option<Spread> {

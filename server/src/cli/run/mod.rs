@@ -117,9 +117,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 
     let library = library::find()?;
     let program = check::check(&args.command[0])?;
-    // Absolute, so that a program that changes its directory makes no difference to where the recording is.
-    let template = PathBuf::from(OsString::from_vec(options.output.clone()));
-    let template = std::path::absolute(&template).context("cannot tell the current directory")?;
+    let current = std::env::current_dir().context("cannot tell the current directory")?;
+    let template = absolute_template(&current, &options.output);
     variables.retain(|(name, _)| *name != "TRACEHOUND_OUTPUT");
     variables.push(("TRACEHOUND_OUTPUT", template.clone().into_os_string()));
     if program.shell_script && !options.children {
@@ -133,6 +132,20 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let (pid, status) = start_and_wait(&program.path, &args.command, &library, &variables)?;
     report(&template, started, pid);
     Ok(end_like(status))
+}
+
+/// Absolute, so that a program that changes its directory makes no difference to where the recording is.
+fn absolute_template(current: &Path, template: &[u8]) -> PathBuf {
+    let template = PathBuf::from(OsString::from_vec(template.to_vec()));
+    if template.is_absolute() {
+        return template;
+    }
+    // Only what the user wrote has placeholders.
+    let mut path = Vec::new();
+    for &byte in current.as_os_str().as_encoded_bytes() {
+        path.extend(if byte == b'%' { &b"%%"[..] } else { std::slice::from_ref(&byte) });
+    }
+    PathBuf::from(OsString::from_vec(path)).join(template)
 }
 
 fn start_and_wait(
@@ -217,6 +230,13 @@ fn unix_ns() -> i128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_users_part_of_a_template_has_placeholders() {
+        let absolute = |template: &str| absolute_template(Path::new("/tmp/100%e"), template.as_bytes());
+        assert_eq!(absolute("m-%p.dat"), Path::new("/tmp/100%%e/m-%p.dat"));
+        assert_eq!(absolute("/x/m-%p.dat"), Path::new("/x/m-%p.dat"));
+    }
 
     #[test]
     fn words_survive_the_shell() {
