@@ -42,7 +42,7 @@ fn missing_empty_foreign_and_corrupted_files_are_refused() {
 
 #[test]
 fn a_recording_cut_anywhere_opens_and_says_what_is_missing() {
-    let run = trace(compile("churn.c", &["-O1"]), &["400"], &[]);
+    let run = trace(compile("churn.c", &["-O1"]), &["40"], &[]);
     assert!(run.output.status.success(), "{}", run.stderr());
     let whole = std::fs::read(run.recording()).unwrap();
     let all = number(&run.info(), "/allocations/count");

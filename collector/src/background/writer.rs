@@ -185,9 +185,7 @@ impl Writer {
         self.take_full_chunks();
         self.seize_chunks();
         let due = asked || now.saturating_sub(self.times.flush) >= LATENCY_NS;
-        if due || self.modules.changed() {
-            self.modules.scan((self.facts.now)(), &mut self.metas);
-        }
+        self.modules.scan(&mut self.metas);
         self.sample_memory(now);
         if due {
             self.flush_everything(false)?;
@@ -223,9 +221,7 @@ impl Writer {
 
     fn try_finish(&mut self, reason: EndReason) -> sys::Result<()> {
         self.take_full_chunks();
-        if self.modules.changed() {
-            self.modules.scan((self.facts.now)(), &mut self.metas);
-        }
+        self.modules.scan(&mut self.metas);
         self.times.sample = 0;
         self.sample_memory(SECOND_NS);
         self.flush_everything(true)?;

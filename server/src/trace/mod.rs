@@ -201,7 +201,11 @@ impl Trace {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let f = &self.facts;
-        f.end.is_some() && f.lost == 0 && f.damaged_blocks == 0 && !f.cut
+        // After a full disk events are missing for certain; how many is not known.
+        f.end.is_some_and(|end| end != tracehound_format::meta::EndReason::DiskFull)
+            && f.lost == 0
+            && f.damaged_blocks == 0
+            && !f.cut
     }
 
     /// Why it ended.
