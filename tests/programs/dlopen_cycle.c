@@ -34,6 +34,6 @@ int main(int argc, char **argv) {
     say("truth stack 3000 plugin_block_one plugin_block");
     say("truth stack 4000 plugin_block_two plugin_block");
     say("truth frees plugin_free 160");
-    say("truth leaked main 0 0");
+    say("truth leaked plugin_block 0 0");
     return 0;
 }

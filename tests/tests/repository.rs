@@ -33,7 +33,8 @@ fn read(path: &Path) -> String {
 
 /// The part of a Rust file before its unit tests.
 fn without_tests(text: &str) -> &str {
-    text.find("#[cfg(test)]").map_or(text, |at| &text[..at])
+    let at = ["#[cfg(test)]", "#[cfg(all(test,"].iter().filter_map(|mark| text.find(mark)).min();
+    at.map_or(text, |at| &text[..at])
 }
 
 fn relative(path: &Path) -> String {

@@ -311,8 +311,9 @@ fn has_own_table(known: &[i32]) -> bool {
     let in_first =
         |fd: i32| std::ffi::CString::new(format!("/proc/self/fd/{fd}")).is_ok_and(|path| read_link(&path).is_ok());
     let Some(&shared) = known.iter().find(|&&fd| in_first(fd)) else { return false };
-    // SAFETY: numbers only.
-    let Ok(probe) = (unsafe { call!(libc::SYS_fcntl, shared, libc::F_DUPFD_CLOEXEC, 256) }) else { return false };
+    // SAFETY: numbers only. The limit on descriptors may not reach to high ones.
+    let duplicate = |least: i32| unsafe { call!(libc::SYS_fcntl, shared, libc::F_DUPFD_CLOEXEC, least) };
+    let Ok(probe) = duplicate(256).or_else(|_| duplicate(0)) else { return false };
     let own = !in_first(probe as i32);
     close(probe as i32);
     own
