@@ -1,6 +1,7 @@
 //! Control flow that leaves functions other than by return: the program does what it would, and stacks stay right.
 
 use tracehound_tests::ground_truth::{Case, agrees};
+use tracehound_tests::number;
 
 #[test]
 fn exceptions_destroy_every_object() {
@@ -43,6 +44,13 @@ fn coroutines_of_cpp20() {
 #[test]
 fn handlers_on_an_alternate_stack() {
     agrees("altstack.c", &[]);
+}
+
+/// The interrupted stack pointer lies in no mapped memory then: the stack ends at the signal frame, and is counted.
+#[test]
+fn a_handler_of_a_stack_overflow_has_a_stack_that_is_counted_as_cut() {
+    let run = Case::new("altstack.c").args(&["overflow"]).cut_stacks().agrees();
+    assert_eq!(number(&run.info, "/recorder/truncated_stacks"), 6);
 }
 
 #[test]
