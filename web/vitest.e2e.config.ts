@@ -8,5 +8,8 @@ export default defineConfig({
     fileParallelism: false,
     testTimeout: 60_000,
     hookTimeout: 120_000,
+    // A busy machine may starve a browser once; what is broken fails again. When little works, it is the set-up.
+    retry: 1,
+    bail: 5,
   },
 });
