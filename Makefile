@@ -33,7 +33,7 @@ test: test-rust test-web test-page ## every test of every part
 
 test-rust: build
 	tests/needs.sh
-	cargo test --workspace
+	cargo test --workspace --no-fail-fast
 
 test-web: web
 	cd web && npm test --silent

@@ -248,6 +248,10 @@ impl Case {
             }
         };
         command.args(&self.args).current_dir(folder).env_remove("LD_PRELOAD").stdin(Stdio::null());
+        // The suite may itself be run by make, whose flags and job server are not meant for the programs under test.
+        for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "GNUMAKEFLAGS"] {
+            command.env_remove(name);
+        }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         if traced {
             command.envs(self.options.iter().map(|(name, value)| (name, value)));
