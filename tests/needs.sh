@@ -11,7 +11,12 @@ needs=(
     libgoogle-perftools-dev:/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so gcc-multilib:/usr/lib32/crt1.o
     redis-server:/usr/bin/redis-server redis-tools:/usr/bin/redis-benchmark git:/usr/bin/git nodejs:/usr/bin/node
     default-jdk-headless:/usr/bin/javac gdb:/usr/bin/gdb perl:/usr/bin/perl xz-utils:/usr/bin/xz make:/usr/bin/make
+    # programs that open our exports; more of them come from npm and PyPI, see clients.sh
+    heaptrack:/usr/bin/heaptrack_print libxml2-utils:/usr/bin/xmllint
 )
+/usr/bin/python3 -c 'import ensurepip' 2>/dev/null || needs+=(python3-venv:/nowhere)
+# Any Go will do, wherever it was installed.
+command -v go >/dev/null || needs+=(golang-go:/usr/bin/go)
 missing=()
 for need in "${needs[@]}"; do
     [ -e "${need#*:}" ] || missing+=("${need%%:*}")

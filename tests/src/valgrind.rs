@@ -1,6 +1,7 @@
 //! Valgrind as an oracle: what it counts of a program's heap, independently of us.
 
 use std::ffi::OsStr;
+use std::path::Path;
 
 use crate::plain;
 
@@ -29,4 +30,12 @@ pub fn usage(program: impl AsRef<OsStr>, args: &[&str], variables: &[(&str, &str
     let mut numbers = line.split_whitespace().filter_map(|word| word.replace(',', "").parse::<u64>().ok());
     let mut next = || numbers.next().unwrap_or_else(|| panic!("{line}"));
     Usage { allocs: next(), frees: next(), bytes: next() }
+}
+
+/// Runs a program under valgrind's DHAT, which writes its profile to `out`.
+pub fn dhat(program: &Path, out: &Path) {
+    let out = format!("--dhat-out-file={}", out.display());
+    let program = program.to_str().expect("a plain path");
+    let output = plain("valgrind", &["--tool=dhat", "--run-libc-freeres=no", &out, program], &[]);
+    assert!(output.status.code().is_some(), "{}", String::from_utf8_lossy(&output.stderr));
 }

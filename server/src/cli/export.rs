@@ -1,6 +1,6 @@
 //! `heaptrace export`: a recording in another tool's format.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -15,6 +15,8 @@ use crate::export::{self, Format, Scope, Source, folded};
   heaptrace export --format pprof memory-app-1.dat -o app.pb.gz && go tool pprof -http : app.pb.gz
   heaptrace export --format speedscope memory-app-1.dat -o app.speedscope.json
   heaptrace export --format folded --metric leaked memory-app-1.dat -o - | flamegraph.pl > leaked.svg
+  heaptrace export --format parquet memory-app-1.dat -o app/ && duckdb -c \"from 'app/sites.parquet'\"
+  heaptrace export --format massif memory-app-1.dat -o app.massif && ms_print app.massif
   heaptrace export --format json memory-app-1.dat -o everything.json.gz")]
 pub struct ExportArgs {
     /// A recording: finished, running, cut off or damaged
@@ -37,12 +39,16 @@ pub fn run(args: &ExportArgs) -> Result<()> {
     let scope = Scope { window: args.measure.window()?, filter: args.filters.filter().map_err(misuse)? };
     let of = folded::Of { metric: args.measure.metric, unit: args.measure.unit() };
     let opened = open::open(&args.file)?;
-    // pprof files are compressed by definition.
+    let source = Source { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
+    let one_file = args.output == Path::new("-") || args.output.extension().is_some_and(|end| end == "parquet");
+    if args.format == Format::Parquet && !one_file {
+        return export::parquet::write_folder(source, &scope, &args.output).map_err(export_error);
+    }
+    // These are compressed by definition.
     let mut out = match args.format {
-        Format::Pprof => Output::create(&args.output)?,
+        Format::Pprof | Format::Parquet => Output::create(&args.output)?,
         _ => Output::create_compressing(&args.output)?,
     };
-    let source = Source { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
     export::write(args.format, source, &scope, of, &mut out).map_err(export_error)?;
     out.finish()
 }

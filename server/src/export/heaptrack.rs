@@ -1,5 +1,5 @@
 //! heaptrack's own text format, version 3, as `heaptrack_interpret` writes it: `heaptrack_print` and the heaptrack GUI
-//! read it. Numbers are hexadecimal, tables count from 1, allocations from 0.
+//! read it. Numbers are hexadecimal, all tables count from 1.
 //!
 //! ```text
 //! v 10400 3                  versions             i IP MODULE [FUNCTION FILE LINE]…   a place in the code, inlined first
@@ -14,14 +14,12 @@ use std::io::Write;
 
 use tracehound_server::api::timeline::SeriesName;
 use tracehound_server::query::timeline;
-use tracehound_server::trace::What;
 use tracehound_server::trace::symbols::SymbolFrame;
 
+use super::events::{Step, each, one_line};
 use super::samples::resolve_all;
 use super::{Result, Scope, Source};
 
-/// Events between two looks at the cancel flag.
-const CHECK: u64 = 1 << 14;
 /// Columns of the resident set's curve that is carried over.
 const SAMPLES: usize = 2000;
 
@@ -35,43 +33,29 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     let window = scope.window.resolve(trace)?;
     let process = trace.facts().process.as_ref();
     let command = process.map_or_else(Vec::new, |process| process.arguments.join(&b' '));
-    writeln!(out, "v 10400 3\nX {}", String::from_utf8_lossy(&command).replace(['\n', '\r'], " "))?;
+    writeln!(out, "v 10400 3\nX {}", one_line(&String::from_utf8_lossy(&command)))?;
     let page = u64::from(process.map_or(4096, |process| process.page_bytes)).max(1);
     writeln!(out, "I {page:x} 0")?;
+    // Readers take index 0 for "none": a kind that nothing refers to stands there.
+    writeln!(out, "a 0 0")?;
 
     let mut resident = resident(source, scope)?.into_iter().peekable();
     let mut tables = Tables::new(source);
     let mut now = u64::MAX;
     let start = window.from_ns;
-    for (i, event) in (0_u64..).zip(trace.events(window.span)) {
-        if i.is_multiple_of(CHECK) {
-            source.cancel.check()?;
-        }
-        let (dead, born) = match event.what {
-            What::Alloc { row, .. } => (None, Some(row)),
-            What::Free { row, .. } => (row, None),
-            What::Realloc { row, old_row, .. } => (old_row, Some(row)),
-            What::Overwritten { row, .. } => (Some(row), None),
-            _ => continue,
-        };
-        let dead = dead.filter(|&row| row >= window.span.from.births);
-        while let Some((_, bytes)) = resident.next_if(|&(t_ns, _)| t_ns <= event.t_ns) {
+    each(source, scope, |step| {
+        while let Some((_, bytes)) = resident.next_if(|&(t_ns, _)| t_ns <= step.t_ns) {
             writeln!(out, "R {:x}", bytes / page)?;
         }
-        let ms = event.t_ns.saturating_sub(start) / 1_000_000;
+        let ms = step.t_ns.saturating_sub(start) / 1_000_000;
         if ms != now {
             now = ms;
             writeln!(out, "c {ms:x}")?;
         }
-        if let Some(row) = dead {
-            let kind = tables.kind(row, out)?;
-            writeln!(out, "- {kind:x}")?;
-        }
-        if let Some(row) = born {
-            let kind = tables.kind(row, out)?;
-            writeln!(out, "+ {kind:x}")?;
-        }
-    }
+        let kind = tables.kind(&step, out)?;
+        writeln!(out, "{} {kind:x}", if step.born { '+' } else { '-' })?;
+        Ok(())
+    })?;
     writeln!(out, "c {:x}", window.to_ns.saturating_sub(start) / 1_000_000)?;
     Ok(())
 }
@@ -106,15 +90,14 @@ impl<'a> Tables<'a> {
         Self { source, strings, places, traces, written: 0, kinds }
     }
 
-    fn kind(&mut self, row: u64, out: &mut dyn Write) -> Result<usize> {
-        let birth = self.source.trace.birth(row);
-        if let Some(&known) = self.kinds.get(&(birth.size, birth.node)) {
+    fn kind(&mut self, block: &Step, out: &mut dyn Write) -> Result<usize> {
+        if let Some(&known) = self.kinds.get(&(block.size, block.node)) {
             return Ok(known);
         }
-        let trace = self.backtrace(birth.node, out)?;
-        writeln!(out, "a {:x} {trace:x}", birth.size)?;
-        let kind = self.kinds.len();
-        self.kinds.insert((birth.size, birth.node), kind);
+        let trace = self.backtrace(block.node, out)?;
+        writeln!(out, "a {:x} {trace:x}", block.size)?;
+        let kind = self.kinds.len() + 1;
+        self.kinds.insert((block.size, block.node), kind);
         Ok(kind)
     }
 
@@ -171,7 +154,7 @@ impl<'a> Tables<'a> {
             return Ok(known);
         }
         // Lines are what the format is made of.
-        let shown = text.replace(['\n', '\r'], " ");
+        let shown = one_line(text);
         writeln!(out, "s {:x} {shown}", shown.len())?;
         let number = self.strings.len() + 1;
         self.strings.insert(text.to_owned(), number);

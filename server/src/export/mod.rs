@@ -2,10 +2,15 @@
 //!
 //! Every exporter writes as it goes; none holds a recording's events in memory.
 
+pub mod dhat;
 pub mod dump;
+pub mod events;
+pub mod firefox;
 pub mod folded;
 pub mod heaptrack;
 pub mod json;
+pub mod massif;
+pub mod parquet;
 pub mod pprof;
 pub mod samples;
 pub mod speedscope;
@@ -70,11 +75,29 @@ pub enum Format {
     Pprof,
     /// heaptrack's text format: for heaptrack_print and the heaptrack GUI
     Heaptrack,
+    /// DHAT's JSON: for valgrind's dh_view.html
+    Dhat,
+    /// massif's text format: for ms_print and massif-visualizer
+    Massif,
+    /// Firefox Profiler's processed format: for profiler.firefox.com
+    Firefox,
+    /// Parquet tables: a folder of them, or the allocations alone if OUT ends in .parquet or is -
+    Parquet,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Json, Self::Folded, Self::Speedscope, Self::Pprof, Self::Heaptrack];
+    pub const ALL: [Self; 9] = [
+        Self::Json,
+        Self::Folded,
+        Self::Speedscope,
+        Self::Pprof,
+        Self::Heaptrack,
+        Self::Dhat,
+        Self::Massif,
+        Self::Firefox,
+        Self::Parquet,
+    ];
 
     /// Its name, as in `--format`.
     pub const fn name(self) -> &'static str {
@@ -84,6 +107,10 @@ impl Format {
             Self::Speedscope => "speedscope",
             Self::Pprof => "pprof",
             Self::Heaptrack => "heaptrack",
+            Self::Dhat => "dhat",
+            Self::Massif => "massif",
+            Self::Firefox => "firefox",
+            Self::Parquet => "parquet",
         }
     }
 
@@ -95,15 +122,20 @@ impl Format {
             Self::Speedscope => "speedscope.json",
             Self::Pprof => "pb.gz",
             Self::Heaptrack => "heaptrack",
+            Self::Dhat => "dhat.json",
+            Self::Massif => "massif.out",
+            Self::Firefox => "firefox.json",
+            Self::Parquet => "parquet",
         }
     }
 
     /// Its media type.
     pub const fn media_type(self) -> &'static str {
         match self {
-            Self::Json | Self::Speedscope => "application/json",
-            Self::Folded | Self::Heaptrack => "text/plain; charset=utf-8",
+            Self::Json | Self::Speedscope | Self::Dhat | Self::Firefox => "application/json",
+            Self::Folded | Self::Heaptrack | Self::Massif => "text/plain; charset=utf-8",
             Self::Pprof => "application/octet-stream",
+            Self::Parquet => "application/vnd.apache.parquet",
         }
     }
 }
@@ -113,11 +145,21 @@ impl Format {
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
 pub fn write(format: Format, source: Source<'_>, scope: &Scope, of: folded::Of, out: &mut dyn io::Write) -> Result<()> {
+    if format == Format::Json && !scope.filter.is_empty() {
+        // Blocks name one another by their number among all.
+        return Err(
+            QueryError::bad("format", "json has every block of the window; filters are for other formats").into()
+        );
+    }
     match format {
         Format::Json => json::write(source, scope, out),
         Format::Folded => folded::write(source, scope, of, out),
         Format::Speedscope => speedscope::write(source, scope, out),
         Format::Pprof => pprof::write(source, scope, out),
         Format::Heaptrack => heaptrack::write(source, scope, out),
+        Format::Dhat => dhat::write(source, scope, out),
+        Format::Massif => massif::write(source, scope, out),
+        Format::Firefox => firefox::write(source, scope, out),
+        Format::Parquet => parquet::write(source, scope, out),
     }
 }

@@ -1,4 +1,5 @@
-//! pprof's `profile.proto`, gzipped, with the four values that heap profiles of Go have and two more.
+//! pprof's `profile.proto`, gzipped, with the four values that heap profiles of Go have and four more: at the peak, and
+//! temporary. Samples have labels: the bearing thread (`thread`, `thread_id`) and the size of the blocks (`bytes`).
 //! <https://github.com/google/pprof/blob/main/proto/profile.proto>
 //!
 //! Protocol buffers allow the fields of a message in any order, so samples are written as they come and tables behind
@@ -10,21 +11,23 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use tracehound_format::varint::put;
-use tracehound_server::api::{Metric, Unit};
+use tracehound_server::query::classes::{self, Class};
+use tracehound_server::trace::facts::{Module, Thread};
 use tracehound_server::trace::symbols::{FunctionId, LocationId, SymbolFrame};
 
-use super::samples::{resolve_all, samples};
+use super::samples::resolve_all;
 use super::{Result, Scope, Source};
 
-const VALUES: [(Metric, Unit, &str, &str); 8] = [
-    (Metric::Allocated, Unit::Count, "alloc_objects", "count"),
-    (Metric::Allocated, Unit::Bytes, "alloc_space", "bytes"),
-    (Metric::Live, Unit::Count, "inuse_objects", "count"),
-    (Metric::Live, Unit::Bytes, "inuse_space", "bytes"),
-    (Metric::Peak, Unit::Count, "peak_objects", "count"),
-    (Metric::Peak, Unit::Bytes, "peak_space", "bytes"),
-    (Metric::Temporary, Unit::Count, "temporary_objects", "count"),
-    (Metric::Temporary, Unit::Bytes, "temporary_space", "bytes"),
+/// Names and units of a sample's values, in the order of [`values`].
+const VALUES: [(&str, &str); 8] = [
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+    ("peak_objects", "count"),
+    ("peak_space", "bytes"),
+    ("temporary_objects", "count"),
+    ("temporary_space", "bytes"),
 ];
 const DEFAULT: &str = "inuse_space";
 
@@ -104,7 +107,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     strings.id("");
 
     let mut head = Message::default();
-    for (_, _, name, unit) in VALUES {
+    for (name, unit) in VALUES {
         let (name, unit) = (strings.id(name), strings.id(unit));
         head.message(profile::SAMPLE_TYPE, |value_type| {
             value_type.number(1, name);
@@ -127,17 +130,35 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     }
     out.write_all(&head.0)?;
 
-    let columns = VALUES.map(|(metric, unit, ..)| (metric, unit));
+    let thread_names: Vec<String> = trace.threads().iter().map(thread_name).collect();
+    let (thread_key, thread_id_key) = (strings.id("thread"), strings.id("thread_id"));
+    let (bytes_key, bytes_unit) = (strings.id("bytes"), strings.id("bytes"));
+    let classes = classes::run(trace, source.symbols, &scope.window, &scope.filter, source.cancel)?;
     let mut known: Vec<bool> = vec![false; trace.location_count() as usize];
     let mut functions: HashMap<FunctionId, u64> = HashMap::new();
-    for sample in samples(source, scope, &columns)? {
+    for class in classes {
         source.cancel.check()?;
         let mut message = Message::default();
-        let locations: Vec<LocationId> =
-            trace.stack(sample.node).filter_map(|node| trace.node_location(node)).collect();
+        let locations: Vec<LocationId> = trace.stack(class.node).filter_map(|node| trace.node_location(node)).collect();
         message.message(profile::SAMPLE, |out| {
             out.packed(1, locations.iter().map(|&location| u64::from(location) + 1));
-            out.packed(2, sample.values.iter().map(|value| value.cast_unsigned()));
+            out.packed(2, values(&class).into_iter());
+            let name = thread_names.get(class.thread as usize).map_or("", String::as_str);
+            let name = strings.id(name);
+            out.message(3, |label| {
+                label.number(1, thread_key);
+                label.number(2, name);
+            });
+            out.message(3, |label| {
+                label.number(1, thread_id_key);
+                label.number(3, u64::from(trace.thread_id(class.thread)));
+            });
+            // As in heap profiles of Go: `-tagfocus=bytes=1kb:` works.
+            out.message(3, |label| {
+                label.number(1, bytes_key);
+                label.number(3, class.size);
+                label.number(4, bytes_unit);
+            });
         });
         for id in locations {
             if let Some(known) = known.get_mut(id as usize)
@@ -154,12 +175,17 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     Ok(())
 }
 
-fn mapping(
-    position: usize,
-    module: &tracehound_server::trace::facts::Module,
-    strings: &mut Strings,
-    out: &mut Message,
-) {
+fn values(class: &Class) -> [u64; 8] {
+    let Class { allocated, live, peak, temporary, .. } = class;
+    [allocated.count, allocated.bytes, live.count, live.bytes, peak.count, peak.bytes, temporary.count, temporary.bytes]
+}
+
+/// A thread's name; without one its id.
+fn thread_name(thread: &Thread) -> String {
+    if thread.name.is_empty() { format!("thread {}", thread.id) } else { thread.name.clone() }
+}
+
+fn mapping(position: usize, module: &Module, strings: &mut Strings, out: &mut Message) {
     let code = module.segments.iter().find(|segment| segment.flags & 1 != 0).or(module.segments.first());
     let file = strings.id(&String::from_utf8_lossy(&module.path));
     let build_id: String = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();

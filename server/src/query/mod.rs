@@ -10,6 +10,7 @@
 
 pub mod allocations;
 pub mod amounts;
+pub mod classes;
 pub mod diff;
 pub mod filter;
 pub mod flamegraph;

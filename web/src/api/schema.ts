@@ -1980,7 +1980,7 @@ export interface operations {
                  */
                 id: string;
                 /**
-                 * @description `json`, `folded`, `speedscope`, `pprof`, `heaptrack`.
+                 * @description `json`, `folded`, `speedscope`, `pprof`, `heaptrack`, `dhat`, `massif`, `firefox`, `parquet`.
                  * @example pprof
                  */
                 format: string;

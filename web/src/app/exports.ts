@@ -16,5 +16,9 @@ export const EXPORTS: readonly ExportFormat[] = [
   { id: "speedscope", label: "speedscope", hint: ".json", parameters: chosen },
   { id: "pprof", label: "pprof", hint: ".pb.gz", parameters: chosen },
   { id: "heaptrack", label: "heaptrack", hint: ".heaptrack", parameters: everything },
+  { id: "dhat", label: "DHAT", hint: ".json", parameters: everything },
+  { id: "massif", label: "massif", hint: ".massif", parameters: everything },
+  { id: "firefox", label: "Firefox Profiler", hint: ".json", parameters: everything },
+  { id: "parquet", label: "Parquet, every block", hint: ".parquet", parameters: everything },
   { id: "json", label: "JSON, every event", hint: ".json", parameters: everything },
 ];

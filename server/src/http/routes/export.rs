@@ -19,7 +19,7 @@ use crate::http::problem::Problem;
 #[into_params(parameter_in = Path)]
 #[allow(dead_code, reason = "only its derived description is used")]
 pub struct FormatName {
-    /// `json`, `folded`, `speedscope`, `pprof`, `heaptrack`.
+    /// `json`, `folded`, `speedscope`, `pprof`, `heaptrack`, `dhat`, `massif`, `firefox`, `parquet`.
     #[param(example = "pprof")]
     format: String,
 }

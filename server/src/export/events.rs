@@ -1,0 +1,91 @@
+//! Births and deaths of a scope, one after the other: what formats are made from that tell a story.
+
+use tracehound_server::query::filter::Selection;
+use tracehound_server::trace::{Cancel, What};
+
+use super::{Result, Scope, Source};
+
+/// Events between two looks at the cancel flag.
+const CHECK: u64 = 1 << 14;
+
+/// One block's birth or death.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// When.
+    pub t_ns: u64,
+    /// The block.
+    pub row: u64,
+    /// It was born; else it died.
+    pub born: bool,
+    /// Requested bytes.
+    pub size: u64,
+    /// Call-tree node that allocated it.
+    pub node: u32,
+}
+
+/// Tells every birth in the scope's window of a block that passes its filter, and every death of such a block. The two
+/// halves of a realloc come one after the other, the death first.
+///
+/// # Errors
+/// When the scope does not fit the recording, what `each` fails with, or cancelled.
+pub fn each(source: Source<'_>, scope: &Scope, mut each: impl FnMut(Step) -> Result<()>) -> Result<()> {
+    let trace = source.trace;
+    let window = scope.window.resolve(trace)?;
+    let selection = select(source, scope, source.cancel)?;
+    let test = selection.rows(trace);
+    let first = window.span.from.births;
+    for (i, event) in (0_u64..).zip(trace.events(window.span)) {
+        if i.is_multiple_of(CHECK) {
+            source.cancel.check()?;
+        }
+        let (dead, born) = match event.what {
+            What::Alloc { row, .. } => (None, Some(row)),
+            What::Free { row, .. } => (row, None),
+            What::Realloc { row, old_row, .. } => (old_row, Some(row)),
+            What::Overwritten { row, .. } => (Some(row), None),
+            _ => continue,
+        };
+        let passes = |row: &u64| *row >= first && test.passes(*row);
+        let step = |row: u64, born: bool| {
+            let site = trace.site_amount(row).0;
+            Step { t_ns: event.t_ns, row, born, size: trace.size_of(row), node: trace.site_node(site).unwrap_or(0) }
+        };
+        if let Some(row) = dead.filter(passes) {
+            each(step(row, false))?;
+        }
+        if let Some(row) = born.filter(passes) {
+            each(step(row, true))?;
+        }
+    }
+    Ok(())
+}
+
+/// What the scope's filter selects.
+///
+/// # Errors
+/// When the filter does not fit the recording, or cancelled.
+pub fn select(source: Source<'_>, scope: &Scope, cancel: &Cancel) -> Result<Selection> {
+    Ok(scope.filter.select(source.trace, source.symbols, cancel)?)
+}
+
+/// `text` on one line: readers of line-based formats end a name at a newline. Backslashes stay as they are, so that
+/// this is for eyes; control characters become `\n`, `\t`, `\u{1b}`.
+pub fn one_line(text: &str) -> std::borrow::Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn lines_stay_lines() {
+        assert_eq!(super::one_line("operator\n\"new\"; \\x"), "operator\\n\"new\"; \\x");
+        assert_eq!(super::one_line("größe"), "größe");
+    }
+}

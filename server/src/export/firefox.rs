@@ -1,0 +1,311 @@
+//! Firefox Profiler's processed format: <https://profiler.firefox.com> opens it.
+//!
+//! ```text
+//! threads   one for each way of adding up: what was allocated (over time), what lived at the peak, what lived at the end;
+//!           a "sample" is a backtrace whose weight is bytes
+//! counter   live bytes over time
+//! markers   the recording's marks
+//! ```
+//! The format wants whole arrays, one after the other, so what is allocated over time is added up in columns; there are
+//! as many as keep the arrays small whatever the recording's length.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io::{self, Write};
+
+use serde_json::json;
+use tracehound_server::api::Metric;
+use tracehound_server::api::timeline::SeriesName;
+use tracehound_server::query::amounts::{Key, Question};
+use tracehound_server::query::window::Resolved;
+use tracehound_server::query::{Window, timeline};
+use tracehound_server::trace::Span;
+use tracehound_server::trace::symbols::{FunctionId, SymbolFrame};
+
+use super::events::select;
+use super::samples::{display_name, frames, resolve_all};
+use super::{Result, Scope, Source};
+
+/// Version of the format: the profiler brings older ones up to date.
+const VERSION: u32 = 55;
+/// Most pairs of column and backtrace.
+const MOST_SAMPLES: usize = 1 << 21;
+/// Points of the curve.
+const POINTS: usize = 1000;
+
+/// A weight, a moment, a backtrace.
+struct Sample {
+    t_ns: u64,
+    node: u32,
+    bytes: i64,
+}
+
+/// Writes the profile.
+///
+/// # Errors
+/// When the scope does not fit the recording, the output refuses, or cancelled.
+pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
+    resolve_all(source)?;
+    let trace = source.trace;
+    let window = scope.window.resolve(trace)?;
+    let process = trace.facts().process.as_ref();
+    let name = process.map_or_else(String::new, |process| String::from_utf8_lossy(&process.executable).into_owned());
+    let pid = process.map_or(0, |process| process.pid);
+    let started_ms = process.map_or(0.0, |process| process.started_unix_ns as f64 / 1e6);
+    let length_ms = ms(window.to_ns);
+    let meta = json!({
+        "version": 24, "preprocessedProfileVersion": VERSION, "processType": 0, "product": name,
+        "startTime": started_ms, "interval": (length_ms / POINTS as f64).max(0.001), "debug": false,
+        "symbolicated": true, "sourceCodeIsNotOnSearchfox": true, "usesOnlyOneStackType": true, "pausedRanges": [],
+        "importedFrom": concat!("heaptrace ", env!("CARGO_PKG_VERSION")),
+        "extensions": {"baseURL": [], "id": [], "length": 0, "name": []},
+        "categories": [{"name": "Other", "color": "grey", "subcategories": ["Other"]},
+                       {"name": "Inlined", "color": "lightblue", "subcategories": ["Other"]}],
+        "sampleUnits": {"eventDelay": "ms", "threadCPUDelta": "µs", "time": "ms"},
+        "markerSchema": [{"name": "heaptrace-mark", "display": ["marker-chart", "marker-table", "timeline-overview"],
+                          "chartLabel": "{marker.data.label}", "tableLabel": "{marker.data.label}",
+                          "fields": [{"key": "label", "label": "Label", "format": "string"}]}],
+    });
+    write!(out, r#"{{"meta":{meta},"libs":[],"pages":[],"profilerOverhead":[],"threads":["#)?;
+    for (i, (title, samples)) in views(source, scope, &window)?.into_iter().enumerate() {
+        if i > 0 {
+            out.write_all(b",\n")?;
+        }
+        thread(source, (title, i, pid, &name), &samples, out)?;
+    }
+    out.write_all(b"],\"counters\":[")?;
+    let params = timeline::Params {
+        series: vec![SeriesName::LiveBytes],
+        window: scope.window.clone(),
+        filter: scope.filter.clone(),
+        points: POINTS,
+    };
+    let curve = timeline::run(trace, source.symbols, &params, source.cancel)?;
+    let values = curve.series.first().map(|series| series.max.as_slice()).unwrap_or_default();
+    // A counter is a list of changes.
+    let mut last = 0;
+    let mut changes = Vec::with_capacity(values.len());
+    for value in values {
+        let value = value.unwrap_or(0.0) as i64;
+        changes.push(value - last);
+        last = value;
+    }
+    let times: Vec<f64> = curve.t_ns.iter().map(|&t_ns| ms(t_ns)).collect();
+    let counter = json!({
+        "name": "malloc", "category": "Memory", "description": "Live bytes", "pid": pid.to_string(),
+        "mainThreadIndex": 0,
+        "samples": {"length": changes.len(), "time": times, "count": changes},
+    });
+    writeln!(out, "{counter}]}}")?;
+    Ok(())
+}
+
+/// The ways of adding up: titles and samples.
+fn views(source: Source<'_>, scope: &Scope, window: &Resolved) -> Result<Vec<(&'static str, Vec<Sample>)>> {
+    let trace = source.trace;
+    let selection = select(source, scope, source.cancel)?;
+    let question = Question { trace, selection: &selection, key: Key::Site, cancel: source.cancel };
+    let add = |sums: Vec<tracehound_server::query::amounts::Signed>, t_ns: u64, to: &mut Vec<Sample>| {
+        let some = (0_u32..).zip(sums).filter(|(_, sum)| sum.bytes > 0);
+        to.extend(some.map(|(site, sum)| Sample { t_ns, node: trace.site_node(site).unwrap_or(0), bytes: sum.bytes }));
+    };
+    // Conditions on single blocks are looked up block by block, for every column.
+    let most = if selection.is_about_origins() { 256 } else { 32 };
+    let columns = (MOST_SAMPLES / (trace.site_count() as usize).max(1)).clamp(1, most) as u64;
+    let length = window.to_ns - window.from_ns;
+    let mut allocated = Vec::new();
+    let mut from = window.span.from;
+    for i in 1..=columns {
+        let t_ns = window.from_ns + (u128::from(length) * u128::from(i) / u128::from(columns)) as u64;
+        let to = if i == columns { window.span.to } else { trace.position_before(t_ns) };
+        let span = Span { from, to };
+        add(question.metric(Metric::Allocated, &Resolved { span, ..*window })?, t_ns, &mut allocated);
+        from = to;
+    }
+    let (mut at_peak, mut at_end) = (Vec::new(), Vec::new());
+    let peak = Window { at: None, ..scope.window.clone() }.resolve(trace)?;
+    let peak_ns = trace.peak_in(peak.span, peak.from_ns).at_ns;
+    add(question.metric(Metric::Peak, &peak)?, peak_ns, &mut at_peak);
+    add(question.metric(Metric::Live, window)?, window.to_ns, &mut at_end);
+    Ok(vec![("allocated", allocated), ("live at the peak", at_peak), ("live at the end", at_end)])
+}
+
+/// Tables of a thread being put together.
+#[derive(Default)]
+struct Tables {
+    strings: Vec<String>,
+    string_ids: HashMap<String, usize>,
+    functions: Vec<(usize, Option<usize>)>,
+    function_ids: HashMap<FunctionId, usize>,
+    /// Function, line, inlined.
+    frames: Vec<(usize, Option<u32>, bool)>,
+    frame_ids: HashMap<SymbolFrame, usize>,
+    /// Caller and frame.
+    stacks: Vec<(Option<usize>, usize)>,
+    stack_ids: HashMap<(Option<usize>, usize), usize>,
+}
+
+impl Tables {
+    fn string(&mut self, text: &str) -> usize {
+        if let Some(&id) = self.string_ids.get(text) {
+            return id;
+        }
+        self.strings.push(text.to_owned());
+        self.string_ids.insert(text.to_owned(), self.strings.len() - 1);
+        self.strings.len() - 1
+    }
+
+    fn frame(&mut self, source: Source<'_>, frame: SymbolFrame) -> usize {
+        if let Some(&id) = self.frame_ids.get(&frame) {
+            return id;
+        }
+        let function = match self.function_ids.get(&frame.function) {
+            Some(&id) => id,
+            None => {
+                let name = self.string(&display_name(source, frame.function));
+                let file = frame.file.map(|file| self.string(&source.symbols.file(file)));
+                self.functions.push((name, file));
+                self.function_ids.insert(frame.function, self.functions.len() - 1);
+                self.functions.len() - 1
+            }
+        };
+        self.frames.push((function, frame.line, frame.inlined));
+        self.frame_ids.insert(frame, self.frames.len() - 1);
+        self.frames.len() - 1
+    }
+
+    /// The entry of a backtrace, whose frames come leaf first; `None` for an empty one.
+    fn stack(&mut self, source: Source<'_>, frames: &[SymbolFrame]) -> Option<usize> {
+        let mut above = None;
+        for &frame in frames.iter().rev() {
+            let key = (above, self.frame(source, frame));
+            let next = self.stacks.len();
+            let id = *self.stack_ids.entry(key).or_insert(next);
+            if id == next {
+                self.stacks.push(key);
+            }
+            above = Some(id);
+        }
+        above
+    }
+}
+
+fn thread(
+    source: Source<'_>,
+    (title, number, pid, process): (&str, usize, u32, &str),
+    samples: &[Sample],
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut tables = Tables::default();
+    let mut of_node: HashMap<u32, Option<usize>> = HashMap::new();
+    let mut stack = Vec::new();
+    for sample in samples {
+        let Entry::Vacant(entry) = of_node.entry(sample.node) else { continue };
+        source.cancel.check()?;
+        frames(source, sample.node, &mut stack);
+        if stack.is_empty() {
+            // The profiler leaves samples without a backtrace out of its sums.
+            let name = tables.string("(no backtrace)");
+            tables.functions.push((name, None));
+            tables.frames.push((tables.functions.len() - 1, None, false));
+            tables.stacks.push((None, tables.frames.len() - 1));
+            entry.insert(Some(tables.stacks.len() - 1));
+        } else {
+            entry.insert(tables.stack(source, &stack));
+        }
+    }
+    let marks: Vec<_> = if number == 0 { source.trace.marks().iter().collect() } else { Vec::new() };
+    let mark = tables.string("mark");
+    let head = json!({
+        "name": title, "isMainThread": number == 0, "pid": pid.to_string(), "tid": format!("{pid}.{number}"),
+        "processName": process, "processType": "default", "processStartupTime": 0, "processShutdownTime": null,
+        "registerTime": 0, "unregisterTime": null, "pausedRanges": [], "showMarkersInTimeline": true,
+        "nativeSymbols": {"length": 0, "address": [], "functionSize": [], "libIndex": [], "name": []},
+        "resourceTable": {"length": 0, "lib": [], "name": [], "host": [], "type": []},
+        "markers": {
+            "length": marks.len(), "name": vec![mark; marks.len()], "category": vec![0; marks.len()],
+            "phase": vec![0; marks.len()], "endTime": vec![json!(null); marks.len()],
+            "startTime": marks.iter().map(|mark| ms(mark.t_ns)).collect::<Vec<_>>(),
+            "data": marks.iter().map(|mark| json!({"type": "heaptrace-mark", "label": mark.label}))
+                .collect::<Vec<_>>(),
+        },
+    })
+    .to_string();
+    // One object, in parts.
+    out.write_all(head.strip_suffix('}').unwrap_or(&head).as_bytes())?;
+    let t = &tables;
+    write!(out, r#","stringArray":"#)?;
+    serde_json::to_writer(&mut *out, &t.strings).map_err(io::Error::from)?;
+    let functions = t.functions.len();
+    write!(out, r#","funcTable":{{"length":{functions},"name":"#)?;
+    array(out, t.functions.iter().map(|function| function.0))?;
+    out.write_all(br#","fileName":"#)?;
+    array(out, t.functions.iter().map(|function| OrNull(function.1)))?;
+    for (field, value) in [
+        ("isJS", "false"),
+        ("relevantForJS", "false"),
+        ("resource", "-1"),
+        ("lineNumber", "null"),
+        ("columnNumber", "null"),
+    ] {
+        write!(out, r#","{field}":"#)?;
+        array(out, std::iter::repeat_n(value, functions))?;
+    }
+    let frames = t.frames.len();
+    write!(out, r#"}},"frameTable":{{"length":{frames},"func":"#)?;
+    array(out, t.frames.iter().map(|frame| frame.0))?;
+    out.write_all(br#","line":"#)?;
+    array(out, t.frames.iter().map(|frame| OrNull(frame.1)))?;
+    out.write_all(br#","category":"#)?;
+    array(out, t.frames.iter().map(|frame| u8::from(frame.2)))?;
+    for (field, value) in [
+        ("address", "-1"),
+        ("inlineDepth", "0"),
+        ("subcategory", "0"),
+        ("nativeSymbol", "null"),
+        ("innerWindowID", "0"),
+        ("column", "null"),
+    ] {
+        write!(out, r#","{field}":"#)?;
+        array(out, std::iter::repeat_n(value, frames))?;
+    }
+    write!(out, r#"}},"stackTable":{{"length":{},"prefix":"#, t.stacks.len())?;
+    array(out, t.stacks.iter().map(|stack| OrNull(stack.0)))?;
+    out.write_all(br#","frame":"#)?;
+    array(out, t.stacks.iter().map(|stack| stack.1))?;
+    write!(out, r#"}},"samples":{{"length":{},"weightType":"bytes","stack":"#, samples.len())?;
+    array(out, samples.iter().map(|sample| OrNull(of_node.get(&sample.node).copied().flatten())))?;
+    out.write_all(br#","time":"#)?;
+    array(out, samples.iter().map(|sample| ms(sample.t_ns)))?;
+    out.write_all(br#","weight":"#)?;
+    array(out, samples.iter().map(|sample| sample.bytes))?;
+    out.write_all(b"}}")?;
+    Ok(())
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// `null` for nothing.
+struct OrNull<T>(Option<T>);
+
+impl<T: std::fmt::Display> std::fmt::Display for OrNull<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Some(value) => value.fmt(f),
+            None => f.write_str("null"),
+        }
+    }
+}
+
+fn array(out: &mut dyn Write, items: impl Iterator<Item = impl std::fmt::Display>) -> io::Result<()> {
+    out.write_all(b"[")?;
+    for (i, item) in items.enumerate() {
+        if i > 0 {
+            out.write_all(b",")?;
+        }
+        write!(out, "{item}")?;
+    }
+    out.write_all(b"]")
+}

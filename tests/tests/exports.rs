@@ -1,0 +1,450 @@
+//! Every export, opened by the program that it is made for: it must be accepted, and its totals be those of `info`.
+//!
+//! `tests/needs.sh` and `tests/clients.sh` install the programs.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::Value;
+use tracehound_tests::{Traced, compile, heaptrace, json, number, root, trace, traced_command, valgrind, wait_for};
+
+/// Target folder of what `tests/clients.sh` installs, which it does if need be.
+fn clients() -> &'static Path {
+    static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
+    CLIENTS.get_or_init(|| {
+        let output = Command::new(root().join("tests/clients.sh")).output().expect("tests/clients.sh can be started");
+        assert!(output.status.success(), "tests/clients.sh: {}", String::from_utf8_lossy(&output.stderr));
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+        target.join("clients")
+    })
+}
+
+/// The recording that most tests export: made once.
+fn sample() -> &'static Traced {
+    static SAMPLE: OnceLock<Traced> = OnceLock::new();
+    SAMPLE.get_or_init(|| {
+        let traced = trace(compile("exported.cpp", &["-O2"]), &[], &[]);
+        assert!(traced.output.status.success(), "{}", traced.stderr());
+        traced
+    })
+}
+
+/// Exports a recording into its folder.
+fn export_of(recording: &Path, format: &str, name: &str) -> PathBuf {
+    let out = recording.with_file_name(name);
+    let output = Command::new(heaptrace())
+        .args(["export", "--format", format])
+        .arg(recording)
+        .arg("-o")
+        .arg(&out)
+        .output()
+        .expect("heaptrace can be started");
+    assert!(output.status.success(), "export {format}: {}", String::from_utf8_lossy(&output.stderr));
+    out
+}
+
+fn export(format: &str, name: &str) -> PathBuf {
+    export_of(&sample().recording(), format, name)
+}
+
+fn run(program: impl AsRef<std::ffi::OsStr>, args: &[&dyn AsRef<std::ffi::OsStr>]) -> String {
+    let mut command = Command::new(program);
+    args.iter().for_each(|arg| {
+        command.arg(arg);
+    });
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; tests/needs.sh installs it"));
+    said(&command, &output)
+}
+
+fn said(command: &Command, output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {out}{err}");
+    out.into_owned()
+}
+
+fn read_json(path: &Path) -> Value {
+    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn sum(items: &Value, field: &str) -> u64 {
+    items.as_array().expect("a list").iter().map(|item| number(item, field)).sum()
+}
+
+#[test]
+fn pprof_reads_all_sample_types_labels_and_inlined_frames() {
+    let file = export("pprof", "app.pb.gz");
+    let info = sample().info();
+    let go = |args: &[&str]| {
+        let mut command = Command::new("go");
+        command.args(["tool", "pprof"]).args(args).arg(&file);
+        let output = command.output().expect("go is installed by tests/needs.sh");
+        said(&command, &output)
+    };
+    let raw = go(&["-raw"]);
+    // `alloc_objects/count alloc_space/bytes … inuse_space/bytes[dflt] …`, then `1 2 3 …: 4 5 6` a sample.
+    let types: Vec<&str> = raw
+        .lines()
+        .find(|line| line.starts_with("alloc_objects/count"))
+        .expect("sample types")
+        .split_whitespace()
+        .map(|word| word.split('/').next().expect("a word"))
+        .collect();
+    let samples = raw.split("Samples:\n").nth(1).expect("samples").split("Locations").next().expect("samples");
+    let mut totals = vec![0_u64; types.len()];
+    for line in samples.lines() {
+        let Some((values, stack)) = line.split_once(": ") else { continue };
+        let values: Option<Vec<u64>> = values.split_whitespace().map(|value| value.parse().ok()).collect();
+        let (Some(values), true) = (values, stack.split_whitespace().all(|id| id.parse::<u64>().is_ok())) else {
+            continue;
+        };
+        assert_eq!(values.len(), types.len(), "{line}");
+        totals.iter_mut().zip(values).for_each(|(total, value)| *total += value);
+    }
+    let total = |name: &str| totals[types.iter().position(|known| *known == name).expect(name)];
+    assert_eq!(total("alloc_objects"), number(&info, "/allocations/count"));
+    assert_eq!(total("alloc_space"), number(&info, "/allocations/bytes"));
+    assert_eq!(total("inuse_objects"), number(&info, "/leaked/count"));
+    assert_eq!(total("inuse_space"), number(&info, "/leaked/bytes"));
+    assert_eq!(total("peak_space"), number(&info, "/peak/bytes"));
+    assert_eq!(total("temporary_objects"), number(&info, "/temporary/count"));
+
+    let top = go(&["-top", "-sample_index=alloc_space", "-nodefraction=0"]);
+    assert!(top.contains("Build ID: "), "{top}");
+    assert!(top.lines().any(|line| line.contains("128000B") || line.ends_with("grows()")), "{top}");
+    let traces = go(&["-traces", "-sample_index=inuse_space"]);
+    let leak = traces.split("-----------+").find(|part| part.contains("leaks(int)")).expect("the leak");
+    assert!(leak.contains("thread:") && leak.contains("bytes:") && leak.contains("inlined_alloc (inline)"), "{leak}");
+    // Only what is live, by label: of three sizes the smallest and the largest.
+    let tags = go(&["-tags", "-sample_index=inuse_objects"]);
+    assert!(tags.contains("thread_id: Total") && tags.contains("bytes: Total"), "{tags}");
+    let same = go(&["-top", "-sample_index=alloc_space", &format!("-diff_base={}", file.display())]);
+    assert!(same.contains("Showing nodes accounting for 0, 0%"), "{same}");
+    let focused = go(&["-top", "-sample_index=alloc_objects", "-tagfocus=thread_id=2", "-nodefraction=0"]);
+    assert!(focused.contains("grows()") && !focused.contains("leaks(int)"), "{focused}");
+}
+
+#[test]
+fn heaptrack_prints_the_same_totals() {
+    let file = export("heaptrack", "app.heaptrack");
+    let info = sample().info();
+    let report = run("heaptrack_print", &[&"-l", &"1", &file]);
+    let calls = format!("calls to allocation functions: {} ", number(&info, "/allocations/count"));
+    assert!(report.contains(&calls), "{report}");
+    // Rounded to two digits, decimal units.
+    let figure = |label: &str| {
+        let line =
+            report.lines().find_map(|line| line.strip_prefix(label)).unwrap_or_else(|| panic!("{label}: {report}"));
+        let text = line.trim();
+        let (number, unit) = text.split_at(text.len() - 1);
+        number.parse::<f64>().expect("a figure") * if unit == "K" { 1e3 } else { 1e6 }
+    };
+    for (label, path) in [("peak heap memory consumption:", "/peak/bytes"), ("total memory leaked:", "/leaked/bytes")] {
+        let (theirs, ours) = (figure(label), number(&info, path) as f64);
+        assert!((theirs - ours).abs() <= 10.0, "{label} {theirs} {ours}");
+    }
+    assert!(report.contains("leaks(int)") && report.contains("inlined_alloc"), "{report}");
+}
+
+#[test]
+fn folded_stacks_add_up() {
+    let info = sample().info();
+    for (args, path) in [
+        (&["--metric", "allocated"][..], "/allocations/bytes"),
+        (&["--metric", "allocated", "--count"], "/allocations/count"),
+        (&["--metric", "leaked"], "/leaked/bytes"),
+        (&["--metric", "peak"], "/peak/bytes"),
+    ] {
+        let output = Command::new(heaptrace())
+            .args(["export", "--format", "folded", "-o", "-"])
+            .args(args)
+            .arg(sample().recording())
+            .output()
+            .expect("heaptrace can be started");
+        let lines = String::from_utf8(output.stdout).expect("folded stacks are UTF-8");
+        let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok()).expect("a value");
+        assert_eq!(lines.lines().map(value).sum::<u64>(), number(&info, path), "{args:?}");
+    }
+}
+
+#[test]
+fn speedscope_accepts_its_file() {
+    let file = export("speedscope", "app.speedscope.json");
+    let info = sample().info();
+    // Its schema is of draft 4 in name, and says nothing that later drafts would read otherwise.
+    let check = "const [clients, file] = process.argv.slice(1);
+        const require = (await import('node:module')).createRequire(clients + '/package.json');
+        const Ajv = require('ajv').default, { readFileSync } = await import('node:fs');
+        const read = (path) => JSON.parse(readFileSync(path, 'utf8'));
+        const schema = read(clients + '/node_modules/speedscope/dist/release/file-format-schema.json');
+        delete schema.$schema;
+        const ajv = new Ajv({ strict: false });
+        if (!ajv.validate(schema, read(file))) { console.error(ajv.errorsText()); process.exit(1); }";
+    run("node", &[&"--input-type=module", &"-e", &check, &clients(), &file]);
+    let document = read_json(&file);
+    let total = |name: &str| {
+        let profiles = document["profiles"].as_array().expect("profiles");
+        let profile = profiles.iter().find(|profile| profile["name"] == name).unwrap_or_else(|| panic!("{name}"));
+        profile["weights"].as_array().expect("weights").iter().filter_map(Value::as_u64).sum::<u64>()
+    };
+    assert_eq!(total("allocated"), number(&info, "/allocations/bytes"));
+    assert_eq!(total("allocations"), number(&info, "/allocations/count"));
+    assert_eq!(total("leaked"), number(&info, "/leaked/bytes"));
+    assert_eq!(total("live at the peak"), number(&info, "/peak/bytes"));
+    assert_eq!(total("temporary allocations"), number(&info, "/temporary/count"));
+    let script = root().join("tests/clients/open.mjs");
+    let shown = run("node", &[&script, &clients(), &"speedscope", &file]);
+    assert!(shown.contains("live at the peak") && shown.contains("(1/5)"), "{shown}");
+}
+
+#[test]
+fn dhat_is_opened_by_its_viewer_and_agrees_with_valgrind() {
+    let file = export("dhat", "app.dhat.json");
+    let info = sample().info();
+    let document = read_json(&file);
+    let points = &document["pps"];
+    for (field, path) in [
+        ("/tb", "/allocations/bytes"),
+        ("/tbk", "/allocations/count"),
+        ("/gb", "/peak/bytes"),
+        ("/gbk", "/peak/count"),
+        ("/eb", "/leaked/bytes"),
+        ("/ebk", "/leaked/count"),
+    ] {
+        assert_eq!(sum(points, field), number(&info, path), "{field}");
+    }
+    let script = root().join("tests/clients/open.mjs");
+    let shown = run("node", &[&script, &clients(), &"dh_view", &file]);
+    let grouped = |number: u64| {
+        let digits = number.to_string();
+        let mut out = String::new();
+        for (i, digit) in digits.chars().enumerate() {
+            if i > 0 && (digits.len() - i).is_multiple_of(3) {
+                out.push(',');
+            }
+            out.push(digit);
+        }
+        out
+    };
+    let total = format!("Total:     {} bytes (100%, ", grouped(number(&info, "/allocations/bytes")));
+    assert!(shown.contains(&total), "{total} is not in {shown}");
+    assert!(shown.contains("leaks(int)") && shown.contains("inlined_alloc"), "{shown}");
+
+    // A C program, whose allocations are all its own.
+    let program = compile("five.c", &["-O1"]);
+    let traced = trace(&program, &[], &[]);
+    let ours = read_json(&export_of(&traced.recording(), "dhat", "five.json"));
+    let theirs = traced.folder.path().join("valgrind.json");
+    valgrind::dhat(&program, &theirs);
+    let theirs = read_json(&theirs);
+    for field in ["/tb", "/tbk", "/gb", "/gbk", "/eb", "/ebk"] {
+        assert_eq!(sum(&ours["pps"], field), sum(&theirs["pps"], field), "{field}");
+    }
+}
+
+#[test]
+fn ms_print_draws_the_massif_export() {
+    let file = export("massif", "app.massif");
+    let info = sample().info();
+    let shown = run("ms_print", &[&file]);
+    let grouped = shown.replace(',', "");
+    let mut trees = grouped.lines().filter(|line| line.contains("(heap allocation functions)"));
+    assert!(trees.any(|tree| tree.starts_with("100.00%")), "{shown}");
+    assert!(shown.contains("(peak)"), "{shown}");
+    assert!(shown.contains("leaks(int) (") && shown.contains("exported.cpp:"), "{shown}");
+    // Snapshot number, time, total, useful, extra, stacks: the largest is the peak, the last what leaked.
+    let totals: Vec<u64> = grouped
+        .lines()
+        .filter_map(|line| {
+            let columns: Option<Vec<u64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();
+            columns.filter(|columns| columns.len() == 6).map(|columns| columns[2])
+        })
+        .collect();
+    assert_eq!(totals.iter().max(), Some(&number(&info, "/peak/bytes")));
+    assert_eq!(totals.last(), Some(&number(&info, "/leaked/bytes")));
+}
+
+#[test]
+fn the_firefox_profiler_opens_its_file() {
+    let file = export("firefox", "app.firefox.json");
+    let info = sample().info();
+    let client = clients().join("node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js");
+    let sessions = tempfile::tempdir().expect("a temporary folder can be made");
+    let ask = |args: &[&str]| {
+        let mut command = Command::new("node");
+        command.arg(&client).args(args).env("PROFILER_CLI_SESSION_DIR", sessions.path());
+        let output = command.output().expect("node is installed");
+        (output.status.success(), said_or_not(&output))
+    };
+    // On a busy machine its daemon takes longer than it waits; it says itself that trying again helps.
+    let path = file.to_str().expect("a plain path");
+    let mut loaded = (false, String::new());
+    for attempt in 0..5 {
+        loaded = ask(&["load", path, "--session", &format!("s{attempt}")]);
+        if loaded.0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_secs(2));
+    }
+    let trees = ["t-0", "t-1", "t-2"].map(|thread| ask(&["thread", "samples-top-down", "--thread", thread, "--json"]));
+    let summary = ask(&["profile", "info"]);
+    let stopped = ask(&["stop", "--all"]);
+    assert!(loaded.0 && summary.0 && stopped.0, "{loaded:?} {summary:?} {stopped:?}");
+    assert!(summary.1.contains("3 threads across 1 process"), "{}", summary.1);
+    for ((_, text), path) in trees.iter().zip(["/allocations/bytes", "/peak/bytes", "/leaked/bytes"]) {
+        let tree: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert_eq!(tree["weightType"], "bytes");
+        assert_eq!(number(&tree, "/regularCallTree/totalSamples"), number(&info, path), "{path}");
+    }
+    assert!(trees[2].1.contains("leaks(int)") && trees[2].1.contains("inlined_alloc"), "{}", trees[2].1);
+}
+
+fn said_or_not(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn parquet_tables_join_in_duckdb_and_pyarrow() {
+    let folder = export("parquet", "tables");
+    let single = export("parquet", "app.parquet");
+    let info = sample().info();
+    let python = clients().join("python/bin/python");
+    let answer = run(python, &[&root().join("tests/clients/tables.py"), &folder, &single]);
+    let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    for (name, path) in [
+        ("count", "/allocations/count"),
+        ("bytes", "/allocations/bytes"),
+        ("leaked_bytes", "/leaked/bytes"),
+        ("leaked_count", "/leaked/count"),
+        ("temporary", "/temporary/count"),
+        ("site_bytes", "/allocations/bytes"),
+        ("site_leaked", "/leaked/bytes"),
+        ("site_peak", "/peak/bytes"),
+        ("curve_peak", "/peak/bytes"),
+        ("single_bytes", "/allocations/bytes"),
+        ("threads", "/threads"),
+        ("info_peak", "/peak/bytes"),
+    ] {
+        assert_eq!(answer[name].as_u64(), Some(number(&info, path)), "{name}: {answer}");
+    }
+    assert_eq!(answer["unnamed_stacks"], 0, "every stack of a block has its frames");
+    assert_eq!(answer["leaf"], "inlined_alloc");
+    assert_eq!(answer["tables"], 8);
+
+    // The same program again, elsewhere in memory: the same stacks by name.
+    let again = trace(compile("exported.cpp", &["-O2"]), &[], &[]);
+    let other = export_of(&again.recording(), "parquet", "tables");
+    let python = clients().join("python/bin/python");
+    let joined = run(python, &[&root().join("tests/clients/join.py"), &folder, &other]);
+    let sites = number(&json(&["info"], &again.recording()), "/sites");
+    assert_eq!(joined.trim(), format!("{sites} {sites}"), "stacks in both, stacks in all");
+}
+
+/// Replaces a name in the file of a program by one of the same length.
+fn rename(program: &mut [u8], from: &[u8], to: &[u8]) {
+    assert_eq!(from.len(), to.len());
+    let places: Vec<usize> =
+        program.windows(from.len()).enumerate().filter(|(_, window)| *window == from).map(|(at, _)| at).collect();
+    assert!(!places.is_empty(), "{from:?} is not in the program");
+    places.iter().for_each(|&at| program[at..at + to.len()].copy_from_slice(to));
+}
+
+#[test]
+fn hostile_names_survive_every_format() {
+    let plain = compile("hostile_names.c", &["-O1", "-g0"]);
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let program = folder.path().join("hostile");
+    let mut bytes = std::fs::read(&plain).expect("the program was compiled");
+    rename(&mut bytes, b"renamed_function_1", b"semi;colon new\nlin");
+    rename(&mut bytes, b"renamed_function_2", b"quo\"te back\\slash#");
+    rename(&mut bytes, b"renamed_function_3", b"no utf-8 \xff\xfe <b>&xy");
+    std::fs::copy(&plain, &program).expect("the folder can be written");
+    std::fs::write(&program, bytes).expect("the folder can be written");
+    let traced = trace(&program, &[], &[]);
+    assert!(traced.output.status.success(), "{}", traced.stderr());
+    let recording = traced.recording();
+    let info = traced.info();
+    assert_eq!(number(&info, "/leaked/bytes"), 66);
+
+    let folded = std::fs::read_to_string(export_of(&recording, "folded", "h.folded")).expect("UTF-8");
+    assert_eq!(folded.lines().count(), 3, "{folded}");
+    assert!(folded.lines().all(|line| line.starts_with("_start;")), "{folded}");
+    let names = |text: &str| {
+        for part in ["semi", "quo", "no utf-8"] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+    };
+    names(&folded);
+    for (format, file) in [("json", "h.json"), ("speedscope", "h.ss"), ("dhat", "h.dhat"), ("firefox", "h.ff")] {
+        let text = serde_json::to_string(&read_json(&export_of(&recording, format, file))).expect("a document");
+        names(&text);
+        // In JSON nothing need be changed.
+        assert!(text.contains(r"semi;colon new\nlin") && text.contains(r#"quo\"te back\\slash#"#), "{format}: {text}");
+    }
+    names(&run("heaptrack_print", &[&export_of(&recording, "heaptrack", "h.heaptrack")]));
+    names(&run("ms_print", &[&export_of(&recording, "massif", "h.massif")]));
+    names(&run("go", &[&"tool", &"pprof", &"-traces", &export_of(&recording, "pprof", "h.pb.gz")]));
+    let tables = export_of(&recording, "parquet", "h");
+    let functions = run(
+        clients().join("python/bin/python"),
+        &[
+            &"-c",
+            &"import sys, pyarrow.parquet as p; print(p.read_table(sys.argv[1])['function'].to_pylist())",
+            &tables.join("frames.parquet"),
+        ],
+    );
+    names(&functions);
+}
+
+#[test]
+fn damaged_cut_running_and_empty_recordings_are_exported() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let bytes = std::fs::read(sample().recording()).expect("the recording can be read");
+    let mut damaged = bytes.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 16].fill(0x55);
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("the folder can be written");
+        path
+    };
+    let empty = trace(compile("nothing.c", &["-O1"]), &[], &[]);
+    let (mut running, running_folder) = traced_command(compile("nothing.c", &["-O1"]), &["wait"]);
+    let mut running = running.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program can be started");
+    let mut line = String::new();
+    let mut said = BufReader::new(running.stdout.take().expect("it is a pipe"));
+    said.read_line(&mut line).expect("the program says something");
+    let live = std::fs::read_dir(running_folder.path())
+        .expect("the folder can be read")
+        .map(|entry| entry.expect("the folder can be read").path())
+        .find(|path| path.extension().is_some_and(|end| end == "dat"))
+        .expect("a recording");
+    wait_for("the first events", Duration::from_secs(20), || number(&json(&["info"], &live), "/leaked/bytes") == 100);
+    assert_eq!(json(&["info"], &live)["end"], "running");
+    let recordings = [
+        live,
+        write("damaged.dat", &damaged),
+        write("cut.dat", &bytes[..bytes.len() * 2 / 3]),
+        write("start.dat", &bytes[..bytes.len() / 4]),
+        empty.recording(),
+    ];
+    for recording in &recordings {
+        for format in ["json", "folded", "speedscope", "pprof", "heaptrack", "dhat", "massif", "firefox", "parquet"] {
+            let out = export_of(recording, format, &format!("x.{format}"));
+            let size = std::fs::metadata(&out).expect("the export is there").len();
+            assert!(size > 0 || format == "folded", "{format} of {}", recording.display());
+            match format {
+                "massif" => assert!(run("ms_print", &[&out]).contains("Command:")),
+                "heaptrack" => assert!(run("heaptrack_print", &[&out]).contains("calls to allocation functions")),
+                "pprof" => assert!(run("go", &[&"tool", &"pprof", &"-raw", &out]).contains("Samples:")),
+                "json" | "speedscope" | "dhat" | "firefox" => assert!(read_json(&out).is_object()),
+                _ => {}
+            }
+        }
+    }
+    drop(running.stdin.take());
+    assert!(running.wait().expect("the program ends").success());
+}
