@@ -45,6 +45,8 @@ pub struct Sample {
 pub struct Chunk {
     /// Births before the chunk.
     pub first_birth: u64,
+    /// Deaths before the chunk.
+    pub first_death: u64,
     /// Births: nanoseconds since their page's time.
     pub birth_time: Vec<u32>,
     /// Births: sizes, [`crate::trace::layout::LARGE_SIZE`] where they do not fit.
@@ -65,7 +67,9 @@ pub struct Chunk {
     pub death_birth_origin: Vec<u32>,
     /// Deaths: size of the block (for the sums only).
     pub death_size: Vec<u64>,
-    /// One bit an event, 1 = death; the first word of the chunk may repeat bits of the one before.
+    /// Deaths: class of the lifetime and whether the block was temporary, for the ledger of births.
+    pub death_fate: Vec<u8>,
+    /// Full words of one bit an event, 1 = death.
     pub order: Vec<u64>,
     /// Index of the first word.
     pub order_first: u64,
@@ -96,6 +100,55 @@ impl Chunk {
     #[must_use]
     pub fn events(&self) -> u64 {
         (self.birth_time.len() + self.death_time.len()) as u64
+    }
+
+    /// Takes everything out and keeps the memory.
+    pub fn clear(&mut self) {
+        let Self {
+            first_birth: _,
+            first_death: _,
+            birth_time,
+            birth_size,
+            birth_origin,
+            birth_address,
+            birth_address_high,
+            death_time,
+            death_row,
+            death_origin,
+            death_birth_origin,
+            death_size,
+            death_fate,
+            order,
+            order_first: _,
+            pages,
+            origins,
+            sites,
+            large,
+            odd,
+            orphans,
+            temporary,
+            late,
+            others,
+            ends_bucket,
+        } = self;
+        for column in [birth_time, birth_size, birth_origin, birth_address, death_time, death_row, death_origin] {
+            column.clear();
+        }
+        death_birth_origin.clear();
+        birth_address_high.clear();
+        death_size.clear();
+        death_fate.clear();
+        order.clear();
+        pages.clear();
+        origins.clear();
+        sites.clear();
+        large.clear();
+        odd.clear();
+        orphans.clear();
+        temporary.clear();
+        late.clear();
+        others.clear();
+        *ends_bucket = false;
     }
 
     /// Whether there is nothing to store.

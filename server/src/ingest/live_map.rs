@@ -9,6 +9,8 @@ use std::path::PathBuf;
 
 use memmap2::{Advice, MmapMut};
 
+use crate::trace::column::{allocate, fetch};
+
 /// A live block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
@@ -97,13 +99,7 @@ impl LiveMap {
     pub fn prefetch(&self, key: u64) {
         let home = self.home(key.wrapping_add(1));
         if let Some(slot) = self.table().get(home) {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: a prefetch has no effect on memory, and the address is that of a live reference.
-            unsafe {
-                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(slot).cast());
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            let _ = slot;
+            fetch(slot);
         }
     }
 
@@ -193,6 +189,7 @@ impl LiveMap {
         let map = if bytes as u64 > self.budget_bytes {
             let file = tempfile::tempfile_in(&self.folder)?;
             file.set_len(bytes as u64)?;
+            allocate(&file, 0, bytes as u64)?;
             // SAFETY: the file is unlinked and ours alone; nobody can cut it.
             unsafe { MmapMut::map_mut(&file)? }
         } else {

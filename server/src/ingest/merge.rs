@@ -122,6 +122,7 @@ impl Merger {
         let (permit, permits) = bounded::<Run>(AHEAD);
         let (decoded, runs) = unbounded();
         let (chunks, chunk_queue) = bounded::<Chunk>(3);
+        let (used, empty) = unbounded::<Chunk>();
         let outcome = std::thread::scope(|scope| {
             for _ in 0..decoders.min(blocks.len()) {
                 let (permits, decoded, next, blocks) = (permits.clone(), decoded.clone(), &next, &blocks);
@@ -141,8 +142,10 @@ impl Merger {
                 });
             }
             let seal = scope.spawn(move || -> io::Result<()> {
-                for chunk in chunk_queue {
+                for mut chunk in chunk_queue {
                     sealer.take(&chunk)?;
+                    chunk.clear();
+                    let _ = used.send(chunk);
                 }
                 Ok(())
             });
@@ -161,8 +164,10 @@ impl Merger {
                     Err(_) => return None::<Run>,
                 }
             };
-            let mut hand_over =
-                |chunk: Chunk| chunks.send(chunk).map_err(|_| io::Error::other("the index cannot be written"));
+            let mut hand_over = |chunk: Chunk| {
+                chunks.send(chunk).map_err(|_| io::Error::other("the index cannot be written"))?;
+                Ok(empty.try_recv().unwrap_or_default())
+            };
             let mut merge = || -> io::Result<usize> {
                 let taken = self.merge(limit, &blocks, &mut fetch, &permit, engine, &mut hand_over, control)?;
                 engine.flush(&mut hand_over)?;
@@ -187,7 +192,7 @@ impl Merger {
         fetch: &mut dyn FnMut(usize) -> Option<Run>,
         permit: &crossbeam_channel::Sender<Run>,
         engine: &mut Engine,
-        hand_over: &mut impl FnMut(Chunk) -> io::Result<()>,
+        hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
         control: &mut Control,
     ) -> io::Result<usize> {
         let mut heap: BinaryHeap<Reverse<(u64, u32, usize)>> = BinaryHeap::new();

@@ -16,7 +16,7 @@ use super::live_map::LiveMap;
 use super::merge::{Merger, Pending, Source};
 use super::resume::{self, Resume};
 use super::scan::Scan;
-use super::seal::{Sealer, append_pages};
+use super::seal::{Dying, Sealer, append_pages};
 use super::side_file::SideFile;
 use super::snapshot::{Ending, NodeStore, facts, store_samples};
 use super::{Control, OnProgress, decode};
@@ -379,10 +379,12 @@ impl Ingest {
     fn make_parts(&mut self) -> io::Result<(Engine, Sealer)> {
         let folder = &self.folder.path;
         let live = LiveMap::new(folder.clone(), self.budget_bytes)?;
-        let death = Ledger::create(&path(folder, "birth_death"))?;
-        let fate = Ledger::create(&path(folder, "birth_fate"))?;
-        let engine = Engine::new(live, death, fate, self.intake.clock_map(), self.fine);
-        Ok((engine, Sealer::new(Writers::create(folder)?)))
+        let ledgers = Dying {
+            death: Ledger::create(&path(folder, "birth_death"))?,
+            fate: Ledger::create(&path(folder, "birth_fate"))?,
+        };
+        let engine = Engine::new(live, self.intake.clock_map(), self.fine);
+        Ok((engine, Sealer::new(Writers::create(folder)?, ledgers)))
     }
 
     fn facts(&self, engine: &Engine, sealer: &Sealer, ending: Ending) -> crate::trace::facts::Facts {
@@ -401,7 +403,7 @@ impl Ingest {
 
     fn snapshot(&self, ending: Ending) -> io::Result<Trace> {
         let Some((engine, sealer)) = &self.parts else { return Err(io::Error::other("nothing was taken in")) };
-        let (death, fate) = engine.ledgers();
+        let Dying { death, fate } = &sealer.ledgers;
         let births = sealer.writers.birth_time.len();
         let totals = &engine.totals;
         Ok(Trace::assemble(Parts {
@@ -432,7 +434,7 @@ impl Ingest {
         let facts = self.facts(&engine, &sealer, ending);
         let births = totals.births;
         sealer.writers.finish()?;
-        let (death, fate) = engine.into_ledgers();
+        let Dying { death, fate } = sealer.ledgers;
         death.finish(births)?;
         fate.finish(births)?;
         let manifest = Manifest {

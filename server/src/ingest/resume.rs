@@ -13,7 +13,7 @@ use super::clock::ClockMap;
 use super::engine::{Engine, ThreadState, Totals};
 use super::folder::RESUME;
 use super::live_map::{Live, LiveMap};
-use super::seal::Sealer;
+use super::seal::{Dying, Sealer};
 use crate::trace::column::Ledger;
 use crate::trace::facts::Facts;
 use crate::trace::files::{Columns, Ledgers, Manifest, Writers, path, read_manifest};
@@ -56,8 +56,10 @@ pub fn find(folder: &Path, recording_id: [u8; 16], file_bytes: u64) -> Option<(M
 pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64) -> io::Result<(Engine, Sealer)> {
     let lengths = &facts.lengths;
     let (births, deaths) = (lengths.births, lengths.deaths);
-    let death = Ledger::<u32>::reopen(&path(folder, "birth_death"), births)?;
-    let fate = Ledger::<u8>::reopen(&path(folder, "birth_fate"), births)?;
+    let mut death = Ledger::<u32>::reopen(&path(folder, "birth_death"), births)?;
+    let mut fate = Ledger::<u8>::reopen(&path(folder, "birth_fate"), births)?;
+    death.reserve(births)?;
+    fate.reserve(births)?;
     for row in 0..births {
         if u64::from(death.load(row)) > deaths {
             death.store(row, 0);
@@ -76,7 +78,7 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
     });
     let origins: Vec<Origin> = (0..trace.origin_count()).map(|id| trace.origin(id)).collect();
     let live = LiveMap::new(folder.to_path_buf(), budget_bytes)?;
-    let mut engine = Engine::new(live, death, fate, resume.clock.clone(), resume.fine);
+    let mut engine = Engine::new(live, resume.clock.clone(), resume.fine);
     for &origin in &origins {
         engine.origins.restore(origin);
     }
@@ -94,6 +96,7 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
     let pairs: Vec<_> = columns.pair_bearer.iter().copied().zip(columns.pair_freer.iter().copied()).collect();
     let mut sealer = Sealer::resume(
         writers,
+        Dying { death, fate },
         facts.site_sums.clone(),
         facts.thread_sums.clone(),
         facts.pair_sums.clone(),

@@ -5,6 +5,7 @@ use std::io;
 
 use super::chunk::Chunk;
 use crate::trace::facts::{Bucket, Lengths};
+use crate::trace::column::Ledger;
 use crate::trace::files::Writers;
 use crate::trace::layout::{LARGE_SIZE, Origin, Page, field};
 use crate::trace::sums::{Amount, Builder, Dense, Directory, Extent, put_row};
@@ -14,6 +15,8 @@ use crate::trace::sums::{Amount, Builder, Dense, Directory, Extent, put_row};
 pub struct Sealer {
     /// The columns.
     pub writers: Writers,
+    /// The columns that are filled in as blocks die.
+    pub ledgers: Dying,
     /// Sums by site.
     pub sites: Builder<3>,
     /// Sums by thread: allocated, temporary.
@@ -28,6 +31,36 @@ pub struct Sealer {
     by_thread: Dense<2>,
     by_pair: Dense<1>,
     pair_numbers: PairNumbers,
+}
+
+/// What becomes of births: filled in when they die, which may be long after they were stored.
+#[derive(Debug)]
+pub struct Dying {
+    /// 1 + ordinal of the death.
+    pub death: Ledger<u32>,
+    /// Class of the lifetime and whether the block was temporary.
+    pub fate: Ledger<u8>,
+}
+
+/// Deaths between the fetch of a ledger's cells and the stores to them.
+const AHEAD: usize = 24;
+
+impl Dying {
+    fn take(&mut self, chunk: &Chunk) -> io::Result<()> {
+        let births = chunk.first_birth + chunk.birth_time.len() as u64;
+        self.death.reserve(births)?;
+        self.fate.reserve(births)?;
+        let rows = &chunk.death_row;
+        for (at, ((&row, &fate), ordinal)) in rows.iter().zip(&chunk.death_fate).zip(chunk.first_death..).enumerate() {
+            if let Some(&next) = rows.get(at + AHEAD) {
+                self.death.prefetch(u64::from(next));
+                self.fate.prefetch(u64::from(next));
+            }
+            self.death.store(u64::from(row), ordinal as u32 + 1);
+            self.fate.store(u64::from(row), fate);
+        }
+        Ok(())
+    }
 }
 
 /// Numbers for pairs of threads. Few threads: a table; many: a map.
@@ -73,15 +106,18 @@ impl PairNumbers {
 impl Sealer {
     /// A sealer that starts with empty columns.
     #[must_use]
-    pub fn new(writers: Writers) -> Self {
-        Self::resume(writers, Directory::default(), Directory::default(), Directory::default(), Vec::new(), &[], &[])
+    pub fn new(writers: Writers, ledgers: Dying) -> Self {
+        let (sites, threads, pairs) = Default::default();
+        Self::resume(writers, ledgers, sites, threads, pairs, Vec::new(), &[], &[])
     }
 
     /// A sealer that goes on with columns that an earlier run left; the open bucket is still to be put back with
     /// [`Self::reopen_bucket`].
     #[must_use]
+    #[allow(clippy::too_many_arguments)] // What an earlier run left, part by part.
     pub fn resume(
         writers: Writers,
+        ledgers: Dying,
         sites: Directory,
         threads: Directory,
         pairs: Directory,
@@ -96,6 +132,7 @@ impl Sealer {
         pair_numbers.new.clear();
         Self {
             writers,
+            ledgers,
             sites: Builder::resume(sites),
             threads: Builder::resume(threads),
             pairs: Builder::resume(pairs),
@@ -169,12 +206,11 @@ impl Sealer {
         append_pairs(&chunk.large, &mut w.large_row, &mut w.large_size)?;
         append_pairs(&chunk.odd, &mut w.odd_row, &mut w.odd_address)?;
         append_pairs(&chunk.orphans, &mut w.orphan_row, &mut w.orphan_address)?;
-        for &(row, origin, size) in &chunk.late {
-            w.late_row.append(&[row])?;
-            w.late_origin.append(&[origin])?;
-            w.late_size.append(&[size])?;
-        }
+        w.late_row.append(&column(&chunk.late, |l| l.0))?;
+        w.late_origin.append(&column(&chunk.late, |l| l.1))?;
+        w.late_size.append(&column(&chunk.late, |l| l.2))?;
         append_others(w, chunk)?;
+        self.ledgers.take(chunk)?;
         self.add_up(chunk);
         self.append_new_pairs()?;
         if chunk.ends_bucket {
@@ -205,11 +241,9 @@ impl Sealer {
     /// # Errors
     /// When the disk refuses.
     pub fn append_new_pairs(&mut self) -> io::Result<()> {
-        for (bearer, freer) in self.pair_numbers.new.drain(..) {
-            self.writers.pair_bearer.append(&[bearer])?;
-            self.writers.pair_freer.append(&[freer])?;
-        }
-        Ok(())
+        let new = std::mem::take(&mut self.pair_numbers.new);
+        self.writers.pair_bearer.append(&column(&new, |p| p.0))?;
+        self.writers.pair_freer.append(&column(&new, |p| p.1))
     }
 
     fn close_bucket(&mut self) -> io::Result<()> {
@@ -269,18 +303,20 @@ fn append_pairs(
     first: &mut crate::trace::column::Writer<u64>,
     second: &mut crate::trace::column::Writer<u64>,
 ) -> io::Result<()> {
-    for &(a, b) in pairs {
-        first.append(&[a])?;
-        second.append(&[b])?;
-    }
-    Ok(())
+    first.append(&column(pairs, |p| p.0))?;
+    second.append(&column(pairs, |p| p.1))
+}
+
+/// One field of all rows.
+fn column<T, V>(rows: &[T], field: fn(&T) -> V) -> Vec<V> {
+    rows.iter().map(field).collect()
 }
 
 fn append_origins(w: &mut Writers, origins: &[Origin]) -> io::Result<()> {
-    w.origin_node.append(&origins.iter().map(|o| o.node).collect::<Vec<_>>())?;
-    w.origin_thread.append(&origins.iter().map(|o| o.thread).collect::<Vec<_>>())?;
-    w.origin_kind.append(&origins.iter().map(|o| o.kind).collect::<Vec<_>>())?;
-    w.origin_site.append(&origins.iter().map(|o| o.site).collect::<Vec<_>>())
+    w.origin_node.append(&column(origins, |o| o.node))?;
+    w.origin_thread.append(&column(origins, |o| o.thread))?;
+    w.origin_kind.append(&column(origins, |o| o.kind))?;
+    w.origin_site.append(&column(origins, |o| o.site))
 }
 
 /// Stores closed pages.
@@ -288,15 +324,15 @@ fn append_origins(w: &mut Writers, origins: &[Origin]) -> io::Result<()> {
 /// # Errors
 /// When the disk refuses.
 pub fn append_pages(w: &mut Writers, pages: &[Page]) -> io::Result<()> {
-    w.page_time.append(&pages.iter().map(|p| p.time_ns).collect::<Vec<_>>())?;
-    w.page_births.append(&pages.iter().map(|p| p.births).collect::<Vec<_>>())?;
-    w.page_deaths.append(&pages.iter().map(|p| p.deaths).collect::<Vec<_>>())?;
-    w.page_allocated.append(&pages.iter().map(|p| p.allocated).collect::<Vec<_>>())?;
-    w.page_live.append(&pages.iter().map(|p| p.live).collect::<Vec<_>>())?;
-    w.page_min_bytes.append(&pages.iter().map(|p| p.min_bytes).collect::<Vec<_>>())?;
-    w.page_max_bytes.append(&pages.iter().map(|p| p.max_bytes).collect::<Vec<_>>())?;
-    w.page_min_count.append(&pages.iter().map(|p| p.min_count).collect::<Vec<_>>())?;
-    w.page_max_count.append(&pages.iter().map(|p| p.max_count).collect::<Vec<_>>())
+    w.page_time.append(&column(pages, |p| p.time_ns))?;
+    w.page_births.append(&column(pages, |p| p.births))?;
+    w.page_deaths.append(&column(pages, |p| p.deaths))?;
+    w.page_allocated.append(&column(pages, |p| p.allocated))?;
+    w.page_live.append(&column(pages, |p| p.live))?;
+    w.page_min_bytes.append(&column(pages, |p| p.min_bytes))?;
+    w.page_max_bytes.append(&column(pages, |p| p.max_bytes))?;
+    w.page_min_count.append(&column(pages, |p| p.min_count))?;
+    w.page_max_count.append(&column(pages, |p| p.max_count))
 }
 
 fn append_others(w: &mut Writers, chunk: &Chunk) -> io::Result<()> {
@@ -304,13 +340,13 @@ fn append_others(w: &mut Writers, chunk: &Chunk) -> io::Result<()> {
     if others.is_empty() {
         return Ok(());
     }
-    w.other_position.append(&others.iter().map(|o| o.position).collect::<Vec<_>>())?;
-    w.other_time.append(&others.iter().map(|o| o.t_ns).collect::<Vec<_>>())?;
-    w.other_thread.append(&others.iter().map(|o| o.thread).collect::<Vec<_>>())?;
-    w.other_kind.append(&others.iter().map(|o| o.kind).collect::<Vec<_>>())?;
-    w.other_node.append(&others.iter().map(|o| o.node).collect::<Vec<_>>())?;
-    w.other_a.append(&others.iter().map(|o| o.a).collect::<Vec<_>>())?;
-    w.other_b.append(&others.iter().map(|o| o.b).collect::<Vec<_>>())?;
-    w.other_c.append(&others.iter().map(|o| o.c).collect::<Vec<_>>())?;
-    w.other_d.append(&others.iter().map(|o| o.d).collect::<Vec<_>>())
+    w.other_position.append(&column(others, |o| o.position))?;
+    w.other_time.append(&column(others, |o| o.t_ns))?;
+    w.other_thread.append(&column(others, |o| o.thread))?;
+    w.other_kind.append(&column(others, |o| o.kind))?;
+    w.other_node.append(&column(others, |o| o.node))?;
+    w.other_a.append(&column(others, |o| o.a))?;
+    w.other_b.append(&column(others, |o| o.b))?;
+    w.other_c.append(&column(others, |o| o.c))?;
+    w.other_d.append(&column(others, |o| o.d))
 }

@@ -4,7 +4,8 @@ use rayon::prelude::*;
 use tracehound_format::record::Kind;
 
 use super::amounts::stretches;
-use super::filter::{Filter, RowTest};
+use super::filter::Filter;
+use super::scan::RowTest;
 use super::window::Window;
 use super::{QueryError, Result, site_handle, stacks};
 use crate::api::allocations::{Allocation, Allocations};

@@ -5,8 +5,9 @@
 use rayon::prelude::*;
 
 use super::filter::Selection;
+use super::scan::{Also, BLOCK, Picker};
 use super::window::Resolved;
-use super::{QueryError, Result};
+use super::Result;
 use crate::api::Metric;
 use crate::trace::layout::{FATE_TEMPORARY, field};
 use crate::trace::sums::{Amount, Directory, walk};
@@ -119,8 +120,7 @@ impl Question<'_> {
     /// When cancelled.
     pub fn live_at(&self, place: Position) -> Result<Sums> {
         if !self.sums_do() {
-            let alive = |row: u64| self.trace.death_of(row).is_none_or(|d| d >= place.deaths);
-            return self.scan(0, place.births, alive);
+            return self.scan(0, place.births, &Also::LiveAt(place.deaths));
         }
         let before = Span { from: Position::default(), to: place };
         let mut sums = self.part(Part::Born, before)?;
@@ -136,7 +136,7 @@ impl Question<'_> {
     /// # Errors
     /// When cancelled.
     pub fn live_since(&self, first: Position, last: Position) -> Result<Sums> {
-        self.scan(0, first.births, |row| self.trace.death_of(row).is_none_or(|d| d >= last.deaths))
+        self.scan(0, first.births, &Also::LiveAt(last.deaths))
     }
 
     /// Whether the sums of buckets answer for the selection.
@@ -275,73 +275,84 @@ impl Question<'_> {
     }
 
     fn part_by_rows(&self, part: Part, span: Span) -> Result<Sums> {
-        let trace = self.trace;
         let (from, to) = (span.from.births, span.to.births);
         match part {
-            Part::Born => self.scan(from, to, |_| true),
-            Part::Temporary => self.scan(from, to, |row| trace.is_temporary(row)),
-            Part::Leaked => self.scan(from, to, |row| trace.death_of(row).is_none()),
+            Part::Born => self.scan(from, to, &Also::Nothing),
+            Part::Temporary => self.scan(from, to, &Also::Temporary),
+            Part::Leaked => self.scan(from, to, &Also::LiveAt(self.trace.death_count())),
             Part::Died => {
                 let deaths = span.from.deaths..span.to.deaths;
                 // A long stretch: read all births in order. A short one: look up the births of its deaths.
                 if (deaths.end - deaths.start).saturating_mul(6) > to {
-                    self.scan(0, to, |row| trace.death_of(row).is_some_and(|d| deaths.contains(&d)))
+                    self.scan(0, to, &Also::Died(deaths))
                 } else {
-                    self.scan_with(deaths.start, deaths.end, |d| trace.row_of_death(d), |_| true)
+                    self.scan_deaths(deaths.start, deaths.end)
                 }
             }
         }
     }
 
-    fn scan(&self, from: u64, to: u64, keep: impl Fn(u64) -> bool + Sync) -> Result<Sums> {
-        self.scan_with(from, to, |row| row, keep)
+    /// Sums over the births `from..to` that pass the selection and fulfil `also`.
+    fn scan(&self, from: u64, to: u64, also: &Also) -> Result<Sums> {
+        let test = self.selection.rows(self.trace);
+        self.add_up(from, to, |start, end, sums, picker: &mut Picker<'_>| {
+            for &offset in picker.pick(start, end) {
+                self.add_row(start + u64::from(offset), sums);
+            }
+        }, || Picker::new(&test, also.clone()))
     }
 
-    /// Sums over the rows that `row_of` gives for `from..to`, that pass the selection and that `keep` keeps.
-    fn scan_with(
+    /// Sums over the births that the deaths `from..to` ended and that pass the selection.
+    fn scan_deaths(&self, from: u64, to: u64) -> Result<Sums> {
+        let test = self.selection.rows(self.trace);
+        let rows = &self.trace.columns().death_row;
+        self.add_up(from, to, |start, end, sums, picker: &mut Picker<'_>| {
+            let rows = rows.get(start as usize..end as usize).unwrap_or_default();
+            for &offset in picker.pick_rows(rows) {
+                self.add_row(u64::from(rows[offset as usize]), sums);
+            }
+        }, || Picker::new(&test, Also::Nothing))
+    }
+
+    #[inline]
+    fn add_row(&self, row: u64, sums: &mut Sums) {
+        if let Some(sum) = sums.get_mut(self.key_of(row)) {
+            sum.add(Amount { count: 1, bytes: self.trace.size_of(row) }, 1);
+        }
+    }
+
+    /// Goes through `from..to` in blocks, on all threads of the pool.
+    fn add_up<S>(
         &self,
         from: u64,
         to: u64,
-        row_of: impl Fn(u64) -> u64 + Sync,
-        keep: impl Fn(u64) -> bool + Sync,
+        block: impl Fn(u64, u64, &mut Sums, &mut S) + Sync,
+        state: impl Fn() -> S + Sync,
     ) -> Result<Sums> {
-        let test = self.selection.rows(self.trace);
         let len = self.len();
-        let add_up = |stretch: std::ops::Range<u64>| -> Result<Sums> {
-            let mut sums = vec![Signed::default(); len];
-            for start in stretch.clone().step_by(CHECK as usize) {
-                self.cancel.check()?;
-                for index in start..(start + CHECK).min(stretch.end) {
-                    let row = row_of(index);
-                    if test.passes(row)
-                        && keep(row)
-                        && let Some(sum) = sums.get_mut(self.key_of(row))
-                    {
-                        sum.add(Amount { count: 1, bytes: self.trace.size_of(row) }, 1);
-                    }
+        let one = |stretch: std::ops::Range<u64>| -> Result<Sums> {
+            let (mut sums, mut state) = (vec![Signed::default(); len], state());
+            for (at, start) in stretch.clone().step_by(BLOCK).enumerate() {
+                if at.is_multiple_of(CHECK) {
+                    self.cancel.check()?;
                 }
+                block(start, (start + BLOCK as u64).min(stretch.end), &mut sums, &mut state);
             }
             Ok(sums)
         };
-        stretches(from, to)
-            .into_par_iter()
-            .map(add_up)
-            .try_reduce(
-                || vec![Signed::default(); len],
-                |mut a, b| {
-                    for (a, b) in a.iter_mut().zip(b) {
-                        a.count += b.count;
-                        a.bytes += b.bytes;
-                    }
-                    Ok(a)
-                },
-            )
-            .map_err(|_: QueryError| QueryError::Cancelled)
+        let merge = |mut a: Sums, b: Sums| {
+            for (a, b) in a.iter_mut().zip(b) {
+                a.count += b.count;
+                a.bytes += b.bytes;
+            }
+            Ok(a)
+        };
+        stretches(from, to).into_par_iter().map(one).try_reduce(|| vec![Signed::default(); len], merge)
     }
 }
 
-/// Rows between two looks at the cancel flag.
-const CHECK: u64 = 1 << 18;
+/// Blocks between two looks at the cancel flag.
+const CHECK: usize = 256;
 
 /// Cuts a range of rows into stretches for the threads of the pool; short ones stay whole.
 #[must_use]

@@ -16,7 +16,6 @@ use regex::Regex;
 
 use super::{QueryError, Result};
 use crate::trace::frame_tree::{FrameTree, NO_FUNCTION};
-use crate::trace::layout::{FATE_CLASS, FATE_TEMPORARY, LARGE_SIZE, class_floor};
 use crate::trace::symbols::{FunctionId, Symbols};
 use crate::trace::{Cancel, Trace};
 
@@ -300,6 +299,13 @@ impl Selection {
         self.sites.as_ref().is_none_or(|s| s.get(site as usize) == Some(&true))
     }
 
+    /// Whether the thread at a position passes.
+    #[inline]
+    #[must_use]
+    pub fn has_thread(&self, position: u32) -> bool {
+        self.threads.as_ref().is_none_or(|t| t.get(position as usize) == Some(&true))
+    }
+
     /// Whether all rows of a site and thread that pass do pass.
     #[must_use]
     pub fn is_about_origins(&self) -> bool {
@@ -314,97 +320,5 @@ impl Selection {
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.sites.is_none() && self.threads.is_none() && self.is_about_origins()
-    }
-
-    /// A test for rows of `trace`.
-    #[must_use]
-    pub fn rows<'a>(&'a self, trace: &'a Trace) -> RowTest<'a> {
-        let origins = if self.sites.is_none() && self.threads.is_none() {
-            None
-        } else {
-            let thread_passes =
-                |thread: u32| self.threads.as_ref().is_none_or(|t| t.get(thread as usize) == Some(&true));
-            let passes = |id: u32| {
-                let origin = trace.origin(id);
-                self.has_site(origin.site) && thread_passes(origin.thread)
-            };
-            Some((0..trace.origin_count()).map(passes).collect())
-        };
-        RowTest {
-            trace,
-            selection: self,
-            origins,
-            checks_size: self.min_size > 0 || self.max_size < u64::MAX,
-            checks_life: self.min_lifetime > 0 || self.max_lifetime < u64::MAX || self.lifetime.is_some(),
-        }
-    }
-}
-
-/// Tells which births pass.
-#[derive(Debug)]
-pub struct RowTest<'a> {
-    trace: &'a Trace,
-    selection: &'a Selection,
-    origins: Option<Vec<bool>>,
-    checks_size: bool,
-    checks_life: bool,
-}
-
-impl RowTest<'_> {
-    /// Whether birth `row` passes.
-    #[inline]
-    #[must_use]
-    pub fn passes(&self, row: u64) -> bool {
-        let c = self.trace.columns();
-        let at = row as usize;
-        if let Some(origins) = &self.origins {
-            let origin = c.birth_origin.get(at).copied().unwrap_or(u32::MAX);
-            if origins.get(origin as usize) != Some(&true) {
-                return false;
-            }
-        }
-        if self.checks_size {
-            let size = match c.birth_size.get(at) {
-                Some(&LARGE_SIZE) => self.trace.large_size(row),
-                size => size.map_or(0, |&s| u64::from(s)),
-            };
-            if size < self.selection.min_size || size > self.selection.max_size {
-                return false;
-            }
-        }
-        !self.checks_life || self.life_passes(row)
-    }
-
-    fn life_passes(&self, row: u64) -> bool {
-        let s = self.selection;
-        let death = self.trace.death_of(row);
-        let fate = self.trace.ledgers().fate.get(row as usize);
-        let kind_passes = match s.lifetime {
-            None => true,
-            Some(LifetimeKind::Leaked) => death.is_none(),
-            Some(LifetimeKind::Freed) => death.is_some(),
-            Some(LifetimeKind::Temporary) => death.is_some() && fate & FATE_TEMPORARY != 0,
-        };
-        if !kind_passes || s.min_lifetime == 0 && s.max_lifetime == u64::MAX {
-            return kind_passes;
-        }
-        if death.is_some() {
-            // The class decides nearly always; the exact times only where a bound cuts through it.
-            let class = (fate & FATE_CLASS).max(1) - 1;
-            let (least, below) = (class_floor(class), class_floor(class + 1));
-            if least >= s.min_lifetime && below - 1 <= s.max_lifetime && class < 126 {
-                return true;
-            }
-            if below - 1 < s.min_lifetime && class < 126 || least > s.max_lifetime {
-                return false;
-            }
-        }
-        let lifetime = self.lifetime(row, death);
-        (s.min_lifetime..=s.max_lifetime).contains(&lifetime)
-    }
-
-    fn lifetime(&self, row: u64, death: Option<u64>) -> u64 {
-        let end = death.map_or(self.trace.duration_ns(), |d| self.trace.died_ns(d));
-        end.saturating_sub(self.trace.born_ns(row))
     }
 }

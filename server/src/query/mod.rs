@@ -22,6 +22,7 @@ pub mod lifetimes;
 pub mod modules;
 pub mod node_sums;
 pub mod pruned;
+pub mod scan;
 pub mod sites;
 pub mod sizes;
 pub mod source;

@@ -154,6 +154,18 @@ fn finish(file: &File, path: &Path, data_type: &DataType, len: u64, width: usize
     file.write_all_at(&frame.front, 0)
 }
 
+/// Takes room on the disk. A file system that cannot do so ahead of time takes it as it comes.
+///
+/// # Errors
+/// When the disk is full.
+pub fn allocate(file: &File, from: u64, len: u64) -> io::Result<()> {
+    use rustix::io::Errno;
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), from, len) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Values of a column that do not change any more.
 #[derive(Debug)]
 pub struct Column<T> {
@@ -229,6 +241,18 @@ macro_rules! cells {
 }
 cells!(u8 => AtomicU8, u32 => AtomicU32);
 
+/// Fetches what a reference points to into the cache.
+#[inline]
+pub fn fetch<T>(target: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect on memory, and the address is that of a live reference.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(target).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = target;
+}
+
 /// A column whose values are zero until they are stored, in any order.
 #[derive(Debug)]
 pub struct Ledger<T> {
@@ -236,6 +260,8 @@ pub struct Ledger<T> {
     path: PathBuf,
     map: MmapMut,
     capacity: u64,
+    /// Values that have room on the disk: a store into a hole of a full disk would end the process.
+    backed: u64,
     kind: PhantomData<T>,
 }
 
@@ -268,7 +294,7 @@ impl<T: Cell> Ledger<T> {
 
     fn with(file: File, path: &Path, capacity: u64) -> io::Result<Self> {
         let map = Self::map(&file, capacity)?;
-        Ok(Self { file, path: path.to_path_buf(), map, capacity, kind: PhantomData })
+        Ok(Self { file, path: path.to_path_buf(), map, capacity, backed: 0, kind: PhantomData })
     }
 
     fn map(file: &File, capacity: u64) -> io::Result<MmapMut> {
@@ -282,13 +308,23 @@ impl<T: Cell> Ledger<T> {
     ///
     /// # Errors
     /// When the disk or the address space refuses.
+    #[inline]
     pub fn reserve(&mut self, len: u64) -> io::Result<()> {
+        if len > self.backed { self.back(len) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn back(&mut self, len: u64) -> io::Result<()> {
         if len > self.capacity {
             // An eighth more each time: few mappings, and the file stays sparse.
             let capacity = (len + len / 8).next_multiple_of(STEP);
             self.map = Self::map(&self.file, capacity)?;
             self.capacity = capacity;
         }
+        let backed = (len + len / 8 + (64 << 10)).min(self.capacity);
+        let (from, to) = (self.backed * size_of::<T>() as u64, backed * size_of::<T>() as u64);
+        allocate(&self.file, BODY as u64 + from, to - from)?;
+        self.backed = backed;
         Ok(())
     }
 
@@ -303,6 +339,14 @@ impl<T: Cell> Ledger<T> {
     pub fn store(&self, index: u64, value: T) {
         if let Some(cell) = self.cells().get(index as usize) {
             T::store(cell, value);
+        }
+    }
+
+    /// Fetches the cell at `index` into the cache.
+    #[inline]
+    pub fn prefetch(&self, index: u64) {
+        if let Some(cell) = self.cells().get(index as usize) {
+            fetch(cell);
         }
     }
 

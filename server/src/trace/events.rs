@@ -144,6 +144,11 @@ impl Trace {
         extra
     }
 
+    /// Events that are neither births nor deaths of seen blocks, in order.
+    pub fn other_events(&self) -> impl Iterator<Item = Event> + '_ {
+        (0..self.columns().other_kind.len()).filter_map(|index| self.other_event(index))
+    }
+
     fn other_event(&self, index: usize) -> Option<Event> {
         let c = self.columns();
         let at = |column: &[u64]| column.get(index).copied().unwrap_or(0);

@@ -17,6 +17,7 @@ pub mod files;
 pub mod frame_tree;
 pub mod layout;
 pub mod leaked;
+pub mod mappings;
 pub mod nodes;
 pub mod rows;
 pub mod sums;

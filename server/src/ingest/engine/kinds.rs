@@ -1,0 +1,63 @@
+//! What the kinds of records mean to the pairing, and by which key a block is found.
+
+use tracehound_format::record::Kind;
+
+/// Kind of an event that was taken already.
+pub const DONE: u8 = 0;
+
+/// What a kind means here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Skip,
+    Alloc,
+    Free,
+    ReallocFrom,
+    ReallocTo,
+    Other,
+}
+
+const CLASSES: [Class; 64] = {
+    let mut classes = [Class::Other; 64];
+    let mut number = 1;
+    while number < 64 {
+        if let Some(kind) = Kind::from_u8(number) {
+            classes[number as usize] = if kind.is_alloc() {
+                Class::Alloc
+            } else if kind.is_free() {
+                Class::Free
+            } else if kind.is_realloc_from() {
+                Class::ReallocFrom
+            } else if kind.is_realloc_to() {
+                Class::ReallocTo
+            } else {
+                Class::Other
+            };
+        }
+        number += 1;
+    }
+    classes[DONE as usize] = Class::Skip;
+    classes
+};
+
+impl Class {
+    #[inline]
+    pub(super) const fn of(kind: u8) -> Self {
+        CLASSES[(kind & 63) as usize]
+    }
+
+    /// Whether events of the class bear a block.
+    #[inline]
+    pub(super) const fn bears(self) -> bool {
+        matches!(self, Self::Alloc | Self::ReallocTo)
+    }
+}
+
+/// Blocks of a pool lie inside blocks of the allocator, often at the very same address: they are told apart.
+const POOL: u64 = 1 << 63;
+
+/// Key of a block in the live map.
+#[inline]
+#[must_use]
+pub fn key_of(address: u64, kind: u8) -> u64 {
+    if kind == Kind::PoolAlloc as u8 || kind == Kind::PoolFree as u8 { address ^ POOL } else { address }
+}

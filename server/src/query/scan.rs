@@ -1,0 +1,318 @@
+//! Which births pass a selection: one by one, or many at a time, column after column without branches.
+//!
+//! ```text
+//! sizes     compared with the bounds
+//! origins   looked up in a table: site and thread
+//! fates     looked up in a table by class of lifetime; exact times only where a bound cuts through a class
+//! ```
+
+use std::ops::Range;
+
+use super::filter::{LifetimeKind, Selection};
+use crate::trace::Trace;
+use crate::trace::column::Cell;
+use crate::trace::layout::{FATE_CLASS, FATE_TEMPORARY, LARGE_SIZE, class_floor};
+
+/// Most rows that are looked at in one go.
+pub const BLOCK: usize = 1024;
+
+/// A condition on births beside a selection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Also {
+    /// None.
+    Nothing,
+    /// Not dead when this many deaths have happened.
+    LiveAt(u64),
+    /// Temporary.
+    Temporary,
+    /// Its death is one of these.
+    Died(Range<u64>),
+}
+
+/// Lifetimes that pass.
+#[derive(Debug)]
+struct Life {
+    /// By fate of a dead block: [`NO`], [`YES`] or [`ASK`].
+    by_fate: [u8; 256],
+    /// Rows that pass if they live.
+    live: Range<u64>,
+    bounds: (u64, u64),
+}
+
+const NO: u8 = 0;
+const YES: u8 = 1;
+/// A bound cuts through the class.
+const ASK: u8 = 2;
+
+impl Life {
+    fn new(trace: &Trace, s: &Selection) -> Self {
+        let mut by_fate = [NO; 256];
+        for (fate, verdict) in (0_u8..).zip(&mut by_fate) {
+            let kind_passes = match s.lifetime {
+                None | Some(LifetimeKind::Freed) => true,
+                Some(LifetimeKind::Temporary) => fate & FATE_TEMPORARY != 0,
+                Some(LifetimeKind::Leaked) => false,
+            };
+            let class = (fate & FATE_CLASS).max(1) - 1;
+            let (least, most) = (class_floor(class), class_floor(class + 1) - 1);
+            *verdict = if !kind_passes {
+                NO
+            } else if s.min_lifetime == 0 && s.max_lifetime == u64::MAX {
+                YES
+            } else if class >= 126 {
+                ASK
+            } else if least >= s.min_lifetime && most <= s.max_lifetime {
+                YES
+            } else if most < s.min_lifetime || least > s.max_lifetime {
+                NO
+            } else {
+                ASK
+            };
+        }
+        // Blocks that live are the older the earlier their row.
+        let live = if matches!(s.lifetime, Some(LifetimeKind::Freed | LifetimeKind::Temporary)) {
+            0..0
+        } else {
+            let end = trace.duration_ns();
+            let born_by = |age: u64| end.checked_sub(age).map_or(0, |t| trace.position_before(t.saturating_add(1)).births);
+            let from = if s.max_lifetime < end { trace.position_before(end - s.max_lifetime).births } else { 0 };
+            from..born_by(s.min_lifetime)
+        };
+        Self { by_fate, live, bounds: (s.min_lifetime, s.max_lifetime) }
+    }
+
+    #[inline]
+    fn passes(&self, trace: &Trace, row: u64, death: u32, fate: u8) -> bool {
+        // Deaths behind the snapshot may be in the ledger already.
+        let ordinal = u64::from(death.wrapping_sub(1));
+        if ordinal >= trace.death_count() {
+            return self.live.contains(&row);
+        }
+        match self.by_fate[fate as usize] {
+            ASK => self.asks(trace, row, ordinal),
+            verdict => verdict == YES,
+        }
+    }
+
+    fn asks(&self, trace: &Trace, row: u64, ordinal: u64) -> bool {
+        let lifetime = trace.died_ns(ordinal).saturating_sub(trace.born_ns(row));
+        (self.bounds.0..=self.bounds.1).contains(&lifetime)
+    }
+}
+
+/// Tells which births pass.
+#[derive(Debug)]
+pub struct RowTest<'a> {
+    trace: &'a Trace,
+    /// By origin: 1 = passes.
+    origins: Option<Vec<u8>>,
+    sizes: Option<(u64, u64)>,
+    life: Option<Life>,
+}
+
+impl Selection {
+    /// A test for rows of `trace`.
+    #[must_use]
+    pub fn rows<'a>(&self, trace: &'a Trace) -> RowTest<'a> {
+        let origins = (self.sites.is_some() || self.threads.is_some()).then(|| {
+            let passes = |id: u32| {
+                let origin = trace.origin(id);
+                u8::from(self.has_site(origin.site) && self.has_thread(origin.thread))
+            };
+            (0..trace.origin_count()).map(passes).collect()
+        });
+        let has_sizes = self.min_size > 0 || self.max_size < u64::MAX;
+        let has_life = self.min_lifetime > 0 || self.max_lifetime < u64::MAX || self.lifetime.is_some();
+        RowTest {
+            trace,
+            origins,
+            sizes: has_sizes.then_some((self.min_size, self.max_size)),
+            life: has_life.then(|| Life::new(trace, self)),
+        }
+    }
+}
+
+impl RowTest<'_> {
+    /// Whether every birth passes.
+    #[must_use]
+    pub const fn passes_all(&self) -> bool {
+        self.origins.is_none() && self.sizes.is_none() && self.life.is_none()
+    }
+
+    /// Whether birth `row` passes.
+    #[inline]
+    #[must_use]
+    pub fn passes(&self, row: u64) -> bool {
+        let c = self.trace.columns();
+        let at = row as usize;
+        if let Some(origins) = &self.origins {
+            let origin = c.birth_origin.get(at).copied().unwrap_or(u32::MAX);
+            if origins.get(origin as usize) != Some(&1) {
+                return false;
+            }
+        }
+        if let Some((min, max)) = self.sizes
+            && !(min..=max).contains(&self.trace.size_of(row))
+        {
+            return false;
+        }
+        let ledgers = self.trace.ledgers();
+        self.life.as_ref().is_none_or(|l| l.passes(self.trace, row, ledgers.death.get(at), ledgers.fate.get(at)))
+    }
+
+    /// For births from row `from` on: 1 where one passes, else 0.
+    pub fn range(&self, from: u64, keep: &mut [u8]) {
+        keep.fill(1);
+        let c = self.trace.columns();
+        let rows = from as usize..from as usize + keep.len();
+        if let Some(bounds) = self.sizes {
+            let sizes = c.birth_size.get(rows.clone()).unwrap_or_default();
+            if test_sizes(bounds, sizes.iter().copied(), keep) {
+                self.test_large(bounds, from.., sizes.iter().copied(), keep);
+            }
+        }
+        if let Some(table) = &self.origins {
+            let origins = c.birth_origin.get(rows.clone()).unwrap_or_default();
+            for (keep, &origin) in keep.iter_mut().zip(origins) {
+                *keep &= table.get(origin as usize).copied().unwrap_or(0);
+            }
+        }
+        if let Some(life) = &self.life {
+            let ledgers = self.trace.ledgers();
+            let deaths = ledgers.death.cells().get(rows.clone()).unwrap_or_default();
+            let fates = ledgers.fate.cells().get(rows).unwrap_or_default();
+            for (((keep, death), fate), row) in keep.iter_mut().zip(deaths).zip(fates).zip(from..) {
+                if *keep != 0 {
+                    *keep = u8::from(life.passes(self.trace, row, u32::load(death), u8::load(fate)));
+                }
+            }
+        }
+    }
+
+    /// For births in any order: 1 where one passes, else 0.
+    pub fn rows(&self, rows: &[u32], keep: &mut [u8]) {
+        keep.fill(1);
+        let c = self.trace.columns();
+        if let Some(bounds) = self.sizes {
+            let sizes = rows.iter().map(|&row| c.birth_size.get(row as usize).copied().unwrap_or(0));
+            if test_sizes(bounds, sizes.clone(), keep) {
+                self.test_large(bounds, rows.iter().map(|&row| u64::from(row)), sizes, keep);
+            }
+        }
+        if let Some(table) = &self.origins {
+            for (keep, &row) in keep.iter_mut().zip(rows) {
+                let origin = c.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
+                *keep &= table.get(origin as usize).copied().unwrap_or(0);
+            }
+        }
+        if let Some(life) = &self.life {
+            let ledgers = self.trace.ledgers();
+            for (keep, &row) in keep.iter_mut().zip(rows) {
+                let at = row as usize;
+                if *keep != 0 {
+                    let (death, fate) = (ledgers.death.get(at), ledgers.fate.get(at));
+                    *keep = u8::from(life.passes(self.trace, u64::from(row), death, fate));
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn test_large(
+        &self,
+        (min, max): (u64, u64),
+        rows: impl IntoIterator<Item = u64>,
+        sizes: impl Iterator<Item = u32>,
+        keep: &mut [u8],
+    ) {
+        for ((keep, size), row) in keep.iter_mut().zip(sizes).zip(rows) {
+            if size == LARGE_SIZE {
+                *keep = u8::from((min..=max).contains(&self.trace.large_size(row)));
+            }
+        }
+    }
+}
+
+/// Compares sizes with bounds, those that stand elsewhere left out; whether there are such.
+#[inline]
+fn test_sizes((min, max): (u64, u64), sizes: impl Iterator<Item = u32>, keep: &mut [u8]) -> bool {
+    let low = u32::try_from(min).unwrap_or(LARGE_SIZE);
+    let high = u32::try_from(max).unwrap_or(LARGE_SIZE).min(LARGE_SIZE - 1);
+    let mut any_large = false;
+    for (keep, size) in keep.iter_mut().zip(sizes) {
+        *keep = u8::from(size >= low) & u8::from(size <= high);
+        any_large |= size == LARGE_SIZE;
+    }
+    any_large
+}
+
+impl Also {
+    /// Takes out of `keep`, which is about births from row `from` on, what does not fulfil the condition.
+    pub fn range(&self, trace: &Trace, from: u64, keep: &mut [u8]) {
+        let rows = from as usize..from as usize + keep.len();
+        let cells = trace.ledgers().death.cells().get(rows.clone()).unwrap_or_default();
+        let seen = trace.death_count() as u32;
+        // The ordinal of a death; the largest number for what lives.
+        let deaths = cells.iter().map(|cell| u32::load(cell).wrapping_sub(1));
+        match self {
+            Self::Nothing => {}
+            Self::LiveAt(place) => {
+                let place = (*place).min(u64::from(seen)) as u32;
+                keep.iter_mut().zip(deaths).for_each(|(keep, death)| *keep &= u8::from(death >= place));
+            }
+            Self::Temporary => {
+                let fates = trace.ledgers().fate.cells().get(rows).unwrap_or_default();
+                for ((keep, death), fate) in keep.iter_mut().zip(deaths).zip(fates) {
+                    *keep &= u8::from(death < seen) & u8::from(u8::load(fate) & FATE_TEMPORARY != 0);
+                }
+            }
+            Self::Died(ordinals) => {
+                let from = ordinals.start.min(u64::from(seen)) as u32;
+                let len = ordinals.end.min(u64::from(seen)) as u32 - from;
+                keep.iter_mut().zip(deaths).for_each(|(keep, death)| *keep &= u8::from(death.wrapping_sub(from) < len));
+            }
+        }
+    }
+}
+
+/// Births that pass, block by block.
+#[derive(Debug)]
+pub struct Picker<'a> {
+    test: &'a RowTest<'a>,
+    also: Also,
+    keep: [u8; BLOCK],
+    picked: [u16; BLOCK],
+}
+
+impl<'a> Picker<'a> {
+    /// Picks what passes `test` and fulfils `also`.
+    #[must_use]
+    pub const fn new(test: &'a RowTest<'a>, also: Also) -> Self {
+        Self { test, also, keep: [0; BLOCK], picked: [0; BLOCK] }
+    }
+
+    /// Offsets of those of the births `from..to` (at most [`BLOCK`]) that pass, ascending.
+    pub fn pick(&mut self, from: u64, to: u64) -> &[u16] {
+        let keep = &mut self.keep[..(to - from) as usize];
+        self.test.range(from, keep);
+        self.also.range(self.test.trace, from, keep);
+        compact(keep, &mut self.picked)
+    }
+
+    /// Offsets of those of `rows` (at most [`BLOCK`]) that pass the test alone, ascending.
+    pub fn pick_rows(&mut self, rows: &[u32]) -> &[u16] {
+        let keep = &mut self.keep[..rows.len()];
+        self.test.rows(rows, keep);
+        compact(keep, &mut self.picked)
+    }
+}
+
+/// Positions of the ones.
+fn compact<'p>(keep: &[u8], picked: &'p mut [u16; BLOCK]) -> &'p [u16] {
+    let mut len = 0;
+    for (at, &keep) in (0_u16..).zip(keep) {
+        picked[len % BLOCK] = at;
+        len += usize::from(keep);
+    }
+    &picked[..len]
+}

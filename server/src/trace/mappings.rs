@@ -1,0 +1,181 @@
+//! The address space as the program mapped it: intervals that mmap, mremap, munmap and brk make, move and take away,
+//! in part or whole.
+
+use std::collections::BTreeMap;
+
+use super::Trace;
+use super::events::{Event, What};
+
+/// A stretch of address space with one history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+    /// When it was mapped; a move does not change it.
+    pub mapped_ns: u64,
+    /// Call-tree node that mapped it; 0 = it was there before, or unknown.
+    pub node: u32,
+    /// Recording-wide id of the thread that mapped it.
+    pub thread: u32,
+}
+
+/// What is mapped at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Space {
+    /// By first address; no two overlap.
+    mappings: BTreeMap<u64, Mapping>,
+    bytes: u64,
+}
+
+impl Space {
+    /// Bytes that are mapped.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Mappings by address.
+    pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
+        self.mappings.values()
+    }
+
+    /// Maps a stretch; what was there is replaced, as `MAP_FIXED` does.
+    pub fn map(&mut self, mapping: Mapping) {
+        let len = mapping.len.min(u64::MAX - mapping.start);
+        if len > 0 {
+            self.unmap(mapping.start, len);
+            self.mappings.insert(mapping.start, Mapping { len, ..mapping });
+            self.bytes += len;
+        }
+    }
+
+    /// Takes a stretch away; mappings that reach beyond it keep the rest.
+    pub fn unmap(&mut self, start: u64, len: u64) {
+        let end = start.saturating_add(len);
+        let before = self.mappings.range(..start).next_back().map(|(&at, _)| at);
+        let inside: Vec<u64> = self.mappings.range(start..end).map(|(&at, _)| at).collect();
+        for at in before.into_iter().chain(inside) {
+            let Some(old) = self.mappings.remove(&at) else { continue };
+            self.bytes -= old.len;
+            let old_end = old.start + old.len;
+            let rests = [(old.start, start.min(old_end)), (end.max(old.start), old_end)];
+            for (from, to) in rests.into_iter().filter(|(from, to)| from < to) {
+                self.mappings.insert(from, Mapping { start: from, len: to - from, ..old });
+                self.bytes += to - from;
+            }
+        }
+    }
+
+    /// Takes in one event of a recording.
+    pub fn apply(&mut self, event: &Event) {
+        let made = |start, len| Mapping { start, len, mapped_ns: event.t_ns, node: event.node, thread: event.thread };
+        match event.what {
+            What::Map { address, len, .. } | What::Existing { address, len } => self.map(made(address, len)),
+            What::Unmap { address, len } => self.unmap(address, len),
+            What::Remap { old_address, old_len, address, len } => {
+                let first = self.mappings.range(..=old_address).next_back().map(|(_, m)| *m);
+                let moved = first.filter(|m| old_address - m.start < m.len);
+                self.unmap(old_address, old_len);
+                let origin = moved.unwrap_or_else(|| made(address, len));
+                self.map(Mapping { start: address, len, ..origin });
+            }
+            What::Brk { address, delta } if delta >= 0 => {
+                self.map(made(address.saturating_sub(delta as u64), delta as u64));
+            }
+            What::Brk { address, delta } => self.unmap(address, delta.unsigned_abs()),
+            _ => {}
+        }
+    }
+}
+
+impl Trace {
+    /// What was mapped when everything up to `t_ns` had happened.
+    #[must_use]
+    pub fn mapped_at(&self, t_ns: u64) -> Space {
+        let mut space = Space::default();
+        for event in self.other_events().take_while(|e| e.t_ns <= t_ns) {
+            space.apply(&event);
+        }
+        space
+    }
+
+    /// Bytes that were mapped behind each event that changed them: time and bytes.
+    #[must_use]
+    pub fn mapped_curve(&self) -> Vec<(u64, u64)> {
+        let mut space = Space::default();
+        let mut curve: Vec<(u64, u64)> = Vec::new();
+        for event in self.other_events() {
+            space.apply(&event);
+            if curve.last().map_or(0, |c| c.1) != space.bytes() {
+                curve.push((event.t_ns, space.bytes()));
+            }
+        }
+        curve
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn mapping(start: u64, len: u64, node: u32) -> Mapping {
+        Mapping { start, len, mapped_ns: 0, node, thread: 1 }
+    }
+
+    proptest! {
+        /// Against one owner for every address.
+        #[test]
+        fn behaves_as_an_array_of_owners(steps in prop::collection::vec((0_u8..3, 0_u64..60, 0_u64..30, 0_u64..60), 0..80)) {
+            let mut space = Space::default();
+            let mut owners = [0_u32; 128];
+            for (number, (kind, start, len, to)) in (1..).zip(steps) {
+                let range = |start: u64, len: u64| start as usize..(start + len) as usize;
+                match kind {
+                    0 => {
+                        space.map(mapping(start, len, number));
+                        owners[range(start, len)].fill(number);
+                    }
+                    1 => {
+                        space.unmap(start, len);
+                        owners[range(start, len)].fill(0);
+                    }
+                    _ => {
+                        let what = What::Remap { old_address: start, old_len: len, address: to, len };
+                        let first = owners[start as usize];
+                        space.apply(&Event { t_ns: 0, thread: 1, node: number, what });
+                        owners[range(start, len)].fill(0);
+                        owners[range(to, len)].fill(if first == 0 { number } else { first });
+                    }
+                }
+                let mut found = [0_u32; 128];
+                for m in space.mappings() {
+                    let owned = &mut found[range(m.start, m.len)];
+                    prop_assert!(owned.iter().all(|&o| o == 0), "overlap");
+                    owned.fill(m.node);
+                }
+                prop_assert_eq!(&found[..], &owners[..]);
+                prop_assert_eq!(space.bytes(), owners.iter().filter(|&&o| o != 0).count() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn the_break_moves_both_ways() {
+        let mut space = Space::default();
+        let brk = |address, delta| Event { t_ns: 5, thread: 1, node: 2, what: What::Brk { address, delta } };
+        space.apply(&brk(0x3000, 0x2000));
+        space.apply(&brk(0x2000, -0x1000));
+        assert_eq!(space.mappings().map(|m| (m.start, m.len)).collect::<Vec<_>>(), [(0x1000, 0x1000)]);
+    }
+
+    #[test]
+    fn hostile_lengths_stay_inside() {
+        let mut space = Space::default();
+        space.map(mapping(u64::MAX - 5, u64::MAX, 1));
+        space.unmap(u64::MAX - 3, u64::MAX);
+        assert_eq!(space.bytes(), 2);
+    }
+}
