@@ -35,6 +35,23 @@ impl Decoder {
     /// When the layout is unknown, a column is cut off or has bytes left over, or a value does not fit its field.
     pub fn decode(&mut self, payload: &[u8], count: u32, first_tick: u64, columns: &mut Columns) -> Result<()> {
         columns.clear();
+        // A lying count cannot make us reserve more than the payload: every record has a byte in the nodes column.
+        columns.reserve((count as usize).min(payload.len()));
+        self.decode_each(payload, count, first_tick, |record| columns.push(record))
+    }
+
+    /// As [`Self::decode`], record by record. Records that were told before an error count for nothing.
+    ///
+    /// # Errors
+    /// Those of [`Self::decode`].
+    #[inline]
+    pub fn decode_each(
+        &mut self,
+        payload: &[u8],
+        count: u32,
+        first_tick: u64,
+        mut each: impl FnMut(Record),
+    ) -> Result<()> {
         self.guesses.restart();
         let mut reader = Reader::new(payload);
         let layout = reader.next_u8().ok_or_else(short)?;
@@ -52,11 +69,9 @@ impl Decoder {
         let mut column = |len: usize| reader.take(len).map(Reader::new).ok_or_else(short);
         let (mut nodes, mut kinds) = (column(lens[0])?, column(lens[1])?);
         let (mut ticks, mut sizes, mut addresses) = (column(lens[2])?, column(lens[3])?, column(lens[4])?);
-        // Every record has a byte in the nodes column: a lying count cannot make us reserve more than the payload.
         if count as usize > lens[0] {
             return Err(FormatError::malformed(WHAT, format!("{count} records do not fit")));
         }
-        columns.reserve(count as usize);
         let mut tick = first_tick;
         for _ in 0..count {
             let (node, kind) = self.node_and_kind(&mut nodes, &mut kinds)?;
@@ -64,7 +79,7 @@ impl Decoder {
             let role = role(kind);
             let size = if role == Role::Death { 0 } else { self.size(node, &mut sizes)? };
             let address = self.address(role, size, shift, &mut addresses)?;
-            columns.push(Record { kind, tick, address, node, size });
+            each(Record { kind, tick, address, node, size });
         }
         let rest = [nodes, kinds, ticks, sizes, addresses, reader];
         if rest.iter().all(Reader::is_empty) {

@@ -1,5 +1,6 @@
 //! What the pairing hands to the sealer: a stretch of consecutive events as columns.
 
+use super::checkpoint::Checkpoint;
 use crate::trace::layout::{Origin, Page};
 
 /// An event that is neither a birth nor the death of a seen block.
@@ -93,6 +94,8 @@ pub struct Chunk {
     pub others: Vec<Other>,
     /// The open bucket ends with this chunk.
     pub ends_bucket: bool,
+    /// What a later run needs to go on behind this chunk.
+    pub checkpoint: Option<Box<Checkpoint>>,
 }
 
 impl Chunk {
@@ -130,6 +133,7 @@ impl Chunk {
             late,
             others,
             ends_bucket,
+            checkpoint,
         } = self;
         for column in [birth_time, birth_size, birth_origin, birth_address, death_time, death_row, death_origin] {
             column.clear();
@@ -149,6 +153,7 @@ impl Chunk {
         late.clear();
         others.clear();
         *ends_bucket = false;
+        *checkpoint = None;
     }
 
     /// Whether there is nothing to store.

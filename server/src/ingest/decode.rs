@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use tracehound_format::FormatError;
 use tracehound_format::columns::{Columns, Decoder};
+use tracehound_format::record::Record;
 
 use super::scan::{BlockRef, unzstd};
 
@@ -50,14 +51,13 @@ pub struct Run {
 }
 
 /// Slots of the table that finds pairs again.
-const RECENT: usize = 1 << 11;
+const RECENT: usize = 1 << 12;
 
 /// Turns blocks into runs; reuse one for many blocks.
 #[derive(Debug, Default)]
 pub struct BlockDecoder {
     stored: Vec<u8>,
     raw: Vec<u8>,
-    columns: Columns,
     decoder: Decoder,
     numbering: Numbering,
 }
@@ -69,14 +69,24 @@ struct Numbering {
 }
 
 impl Numbering {
-    fn start(&mut self) {
+    fn start(&mut self, run: &mut Run) {
+        run.items.clear();
+        run.origins.clear();
         self.recent.clear();
         self.recent.resize(RECENT, (0, 0, 0));
     }
 
     #[inline]
+    fn take(&mut self, record: Record, run: &mut Run) {
+        let Record { tick, address, size, node, .. } = record;
+        let kind = record.kind & 63;
+        let origin = self.number(node, kind, &mut run.origins);
+        run.items.push(Item { tick, address, size, origin_kind: origin << 6 | u32::from(kind) });
+    }
+
+    #[inline]
     fn number(&mut self, node: u32, kind: u8, origins: &mut Vec<(u32, u8)>) -> u32 {
-        let slot = (node ^ u32::from(kind) << 24).wrapping_mul(0x9E37_79B1) as usize >> 21;
+        let slot = (node ^ u32::from(kind) << 24).wrapping_mul(0x9E37_79B1) as usize >> 20;
         let recent = &mut self.recent[slot & (RECENT - 1)];
         if recent.2 == 0 || recent.0 != node || recent.1 != kind {
             origins.push((node, kind));
@@ -100,28 +110,15 @@ impl BlockDecoder {
             have: 0,
         })?;
         header.open_payload(&self.stored, &mut self.raw, unzstd)?;
-        self.decoder.decode(&self.raw, header.count, header.first_tick, &mut self.columns)?;
-        self.number(run);
-        Ok(())
+        let Self { raw, decoder, numbering, .. } = self;
+        numbering.start(run);
+        run.items.reserve((header.count as usize).min(raw.len()));
+        decoder.decode_each(raw, header.count, header.first_tick, |record| numbering.take(record, run))
     }
 
     /// Numbers records that are columns already.
-    pub fn from_columns(&mut self, columns: Columns, run: &mut Run) {
-        self.columns = columns;
-        self.number(run);
-    }
-
-    fn number(&mut self, run: &mut Run) {
-        run.items.clear();
-        run.origins.clear();
-        self.numbering.start();
-        let c = &self.columns;
-        run.items.reserve(c.kinds.len());
-        let rows = c.kinds.iter().zip(&c.ticks).zip(&c.nodes).zip(&c.addresses).zip(&c.sizes);
-        for ((((&kind, &tick), &node), &address), &size) in rows {
-            let kind = kind & 63;
-            let origin = self.numbering.number(node, kind, &mut run.origins);
-            run.items.push(Item { tick, address, size, origin_kind: origin << 6 | u32::from(kind) });
-        }
+    pub fn from_columns(&mut self, columns: &Columns, run: &mut Run) {
+        self.numbering.start(run);
+        (0..columns.len()).filter_map(|at| columns.get(at)).for_each(|record| self.numbering.take(record, run));
     }
 }

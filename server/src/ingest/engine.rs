@@ -134,6 +134,12 @@ impl Engine {
         self.origins.intern(node, thread, kind, &mut self.chunk)
     }
 
+    /// Events to be paired in one go, at most `most`: no more than go into a chunk.
+    #[must_use]
+    pub fn batch_events(&self, most: usize) -> usize {
+        usize::try_from(self.fine.chunk_events).unwrap_or(most).clamp(1, most)
+    }
+
     /// Bytes of the table of live blocks.
     #[must_use]
     pub fn table_bytes(&self) -> u64 {
@@ -257,7 +263,7 @@ impl Engine {
     #[inline]
     fn death(&mut self, ns: u64, live: Live, origin: u32, settled: bool) {
         let since = self.page_time(ns, false);
-        let bearer = self.origins.list().get(live.origin as usize).map_or(0, |o| o.thread);
+        let bearer = self.origins.thread(live.origin);
         let is_temporary = self.threads.get(bearer as usize).is_some_and(|t| t.last_births.contains(&live.row));
         let mut fate = 1 + lifetime_class(ns.saturating_sub(live.born_ns));
         let chunk = &mut self.chunk;

@@ -10,11 +10,13 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, unbounded};
 use tracehound_format::record::Kind;
 
 use super::Control;
+use super::checkpoint::{Checkpoint, Keeper};
 use super::chunk::Chunk;
 use super::decode::{BlockDecoder, Run};
 use super::engine::{Engine, Event};
@@ -94,11 +96,22 @@ impl Merger {
         self.pending.push(pending);
     }
 
-    /// Records of each thread that were activated and not merged yet.
+    /// The state behind what `engine` has taken; `batch` has left the runs and was not taken yet.
     #[must_use]
-    pub fn remaining(&self) -> HashMap<u32, u64> {
-        let left = |c: &Cursor| c.runs.iter().map(|a| (a.run.items.len() - a.at) as u64).sum();
-        self.cursors.iter().map(|c| (c.id, left(c))).collect()
+    pub fn checkpoint(&self, engine: &Engine, batch: &[Event]) -> Checkpoint {
+        let mut threads = engine.threads.clone();
+        for (cursor, state) in self.cursors.iter().zip(&mut threads) {
+            let left: usize = cursor.runs.iter().map(|a| a.run.items.len() - a.at).sum();
+            state.next_record -= (left as u64).min(state.next_record);
+            state.last_tick = state.last_tick.max(cursor.floor);
+        }
+        for event in batch {
+            if let Some(state) = threads.get_mut(event.thread as usize) {
+                state.next_record -= state.next_record.min(1);
+            }
+        }
+        let (totals, clock, damaged) = (engine.totals.clone(), engine.clock.clone(), self.damaged.clone());
+        Checkpoint { totals, threads, clock, damaged }
     }
 
     /// Merges everything before `limit` (`None`: everything) into `engine`, whose chunks go to `sealer`.
@@ -111,6 +124,7 @@ impl Merger {
         file: &File,
         engine: &mut Engine,
         sealer: &mut Sealer,
+        keeper: &Keeper<'_>,
         control: &mut Control,
     ) -> io::Result<()> {
         let limit = limit.unwrap_or(u64::MAX);
@@ -144,6 +158,9 @@ impl Merger {
             let seal = scope.spawn(move || -> io::Result<()> {
                 for mut chunk in chunk_queue {
                     sealer.take(&chunk)?;
+                    if let Some(checkpoint) = chunk.checkpoint.take() {
+                        keeper.save(*checkpoint, sealer)?;
+                    }
                     chunk.clear();
                     let _ = used.send(chunk);
                 }
@@ -169,7 +186,8 @@ impl Merger {
                 Ok(empty.try_recv().unwrap_or_default())
             };
             let mut merge = || -> io::Result<usize> {
-                let taken = self.merge(limit, &blocks, &mut fetch, &permit, engine, &mut hand_over, control)?;
+                let taken =
+                    self.merge(limit, &blocks, &mut fetch, &permit, engine, &mut hand_over, keeper.every, control)?;
                 engine.flush(&mut hand_over)?;
                 Ok(taken)
             };
@@ -193,8 +211,11 @@ impl Merger {
         permit: &crossbeam_channel::Sender<Run>,
         engine: &mut Engine,
         hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
+        save_every: Duration,
         control: &mut Control,
     ) -> io::Result<usize> {
+        let full = engine.batch_events(BATCH);
+        let mut saved = Instant::now();
         let mut heap: BinaryHeap<Reverse<(u64, u32, usize)>> = BinaryHeap::new();
         for (index, cursor) in self.cursors.iter().enumerate() {
             if let Some(tick) = cursor.head() {
@@ -227,7 +248,7 @@ impl Merger {
             if let Some(head) = emit(cursor, id, index as u32, bound, &mut batch, &mut self.spare) {
                 heap.push(Reverse((head, id, index)));
             }
-            if batch.len() >= BATCH {
+            if batch.len() >= full {
                 let last = batch.last().map_or(0, |e| e.tick);
                 let cut = batch.iter().rposition(|e| e.tick != last).map_or(0, |at| at + 1);
                 let cut = if cut == 0 && batch.len() > MAX_BATCH { batch.len() } else { cut };
@@ -235,6 +256,11 @@ impl Merger {
                     engine.totals.counts.total += cut as u64;
                     engine.take(&mut batch[..cut], hand_over)?;
                     batch.drain(..cut);
+                    // A gap is told by an event of its own, which is no record: its batch is not cut by a checkpoint.
+                    if saved.elapsed() >= save_every && batch.iter().all(|event| event.kind != Kind::Lost as u8) {
+                        engine.flush_with(|engine| self.checkpoint(engine, &batch), hand_over)?;
+                        saved = Instant::now();
+                    }
                 }
             }
         }

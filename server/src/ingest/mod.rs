@@ -4,11 +4,13 @@
 //! scan (headers, metadata, nodes) → merge (decode ahead, k-way by time) → engine (pairs births and deaths) → seal
 //! ```
 
+pub mod checkpoint;
 pub mod chunk;
 pub mod clock;
 pub mod decode;
 pub mod engine;
 pub mod folder;
+mod growth;
 pub mod intake;
 pub mod live_map;
 pub mod merge;

@@ -45,8 +45,10 @@ pub fn find(folder: &Path, recording_id: [u8; 16], file_bytes: u64) -> Option<(M
     if !same || manifest.is_final {
         return None;
     }
-    let resume = serde_json::from_slice(&std::fs::read(folder.join(RESUME)).ok()?).ok()?;
-    Some((manifest, resume))
+    let resume: Resume = serde_json::from_slice(&std::fs::read(folder.join(RESUME)).ok()?).ok()?;
+    // Both are replaced one after the other: a run that was killed in between leaves two that do not belong together.
+    let (totals, lengths) = (&resume.totals, &manifest.facts.lengths);
+    ((totals.births, totals.deaths) == (lengths.births, lengths.deaths)).then_some((manifest, resume))
 }
 
 /// Takes up the index in `folder`.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io;
 
 use super::chunk::Chunk;
-use crate::trace::facts::{Bucket, Lengths};
 use crate::trace::column::Ledger;
+use crate::trace::facts::{Bucket, Lengths};
 use crate::trace::files::Writers;
 use crate::trace::layout::{LARGE_SIZE, Origin, Page, field};
 use crate::trace::sums::{Amount, Builder, Dense, Directory, Extent, put_row};

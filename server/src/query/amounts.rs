@@ -4,13 +4,13 @@
 
 use rayon::prelude::*;
 
+use super::Result;
 use super::filter::Selection;
 use super::scan::{Also, BLOCK, Picker};
 use super::window::Resolved;
-use super::Result;
 use crate::api::Metric;
-use crate::trace::layout::{FATE_TEMPORARY, field};
-use crate::trace::sums::{Amount, Directory, walk};
+use crate::trace::layout::field;
+use crate::trace::sums::Amount;
 use crate::trace::{Cancel, Position, Span, Trace};
 
 /// What sums are kept for.
@@ -295,23 +295,33 @@ impl Question<'_> {
     /// Sums over the births `from..to` that pass the selection and fulfil `also`.
     fn scan(&self, from: u64, to: u64, also: &Also) -> Result<Sums> {
         let test = self.selection.rows(self.trace);
-        self.add_up(from, to, |start, end, sums, picker: &mut Picker<'_>| {
-            for &offset in picker.pick(start, end) {
-                self.add_row(start + u64::from(offset), sums);
-            }
-        }, || Picker::new(&test, also.clone()))
+        self.add_up(
+            from,
+            to,
+            |start, end, sums, picker: &mut Picker<'_>| {
+                for &offset in picker.pick(start, end) {
+                    self.add_row(start + u64::from(offset), sums);
+                }
+            },
+            || Picker::new(&test, also.clone()),
+        )
     }
 
     /// Sums over the births that the deaths `from..to` ended and that pass the selection.
     fn scan_deaths(&self, from: u64, to: u64) -> Result<Sums> {
         let test = self.selection.rows(self.trace);
         let rows = &self.trace.columns().death_row;
-        self.add_up(from, to, |start, end, sums, picker: &mut Picker<'_>| {
-            let rows = rows.get(start as usize..end as usize).unwrap_or_default();
-            for &offset in picker.pick_rows(rows) {
-                self.add_row(u64::from(rows[offset as usize]), sums);
-            }
-        }, || Picker::new(&test, Also::Nothing))
+        self.add_up(
+            from,
+            to,
+            |start, end, sums, picker: &mut Picker<'_>| {
+                let rows = rows.get(start as usize..end as usize).unwrap_or_default();
+                for &offset in picker.pick_rows(rows) {
+                    self.add_row(u64::from(rows[offset as usize]), sums);
+                }
+            },
+            || Picker::new(&test, Also::Nothing),
+        )
     }
 
     #[inline]
@@ -361,48 +371,4 @@ pub fn stretches(from: u64, to: u64) -> Vec<std::ops::Range<u64>> {
     let len = to.saturating_sub(from);
     let parts = (len / SHORT).clamp(1, 4 * rayon::current_num_threads() as u64);
     (0..parts).map(|i| from + len * i / parts..from + len * (i + 1) / parts).collect()
-}
-
-impl Trace {
-    /// Whether a block was temporary.
-    #[inline]
-    #[must_use]
-    pub fn is_temporary(&self, row: u64) -> bool {
-        self.ledgers().fate.get(row as usize) & FATE_TEMPORARY != 0 && self.death_of(row).is_some()
-    }
-
-    /// Closed buckets that lie wholly in a span: the first, and the one behind the last.
-    #[must_use]
-    pub fn whole_buckets(&self, span: Span) -> (usize, usize) {
-        // Bucket `i` goes from `starts[i]` to `starts[i + 1]`, the last one to the open bucket.
-        let buckets = &self.facts().buckets;
-        let first = buckets.partition_point(|b| b.births + b.deaths < span.from.events());
-        let last = if span.to.events() >= self.open_bucket().events() {
-            buckets.len()
-        } else {
-            buckets.partition_point(|b| b.births + b.deaths <= span.to.events()).saturating_sub(1)
-        };
-        (first, last.max(first))
-    }
-
-    /// Where a bucket begins; behind the closed ones, the open one.
-    #[must_use]
-    pub fn bucket_start(&self, index: usize) -> Position {
-        let closed = self.facts().buckets.get(index);
-        closed.map_or_else(|| self.open_bucket(), |b| Position { births: b.births, deaths: b.deaths })
-    }
-
-    /// Walks the fewest lists that cover buckets `first..last` of a tree of sums.
-    pub fn walk_lists<const N: usize>(
-        &self,
-        directory: &Directory,
-        first: usize,
-        last: usize,
-        mut each: impl FnMut(u32, usize, Amount),
-    ) {
-        for extent in directory.cover(first, last) {
-            let list = self.columns().sums.get(extent.offset as usize..(extent.offset + extent.len) as usize);
-            walk::<N>(list.unwrap_or_default(), &mut each);
-        }
-    }
 }

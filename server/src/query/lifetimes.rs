@@ -1,15 +1,19 @@
 //! Lifetimes of the blocks born in a window, alone and against size. A block that still lives counts as living until
 //! the end of the recording.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::Result;
 use super::amounts::stretches;
 use super::filter::{Filter, Selection};
 use super::histogram::{Cell, Scale, document};
+use super::scan::{Also, BLOCK, Picker, RowTest};
 use super::window::Window;
 use crate::api::histograms::{Histogram, Lifetimes};
 use crate::api::sites::Quantiles;
+use crate::trace::layout::{FATE_CLASS, class_floor};
 use crate::trace::symbols::Symbols;
 use crate::trace::{Cancel, Span, Trace};
 
@@ -35,18 +39,15 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     let window = params.window.resolve(trace)?;
     let selection = params.filter.select(trace, symbols, cancel)?;
     let classes = MAP.classes();
+    let test = selection.rows(trace);
     let parts: Vec<(Vec<Cell>, Vec<Cell>)> = stretches(window.span.from.births, window.span.to.births)
         .into_par_iter()
         .map(|stretch| {
             let mut cells = vec![Cell::default(); SCALE.classes()];
             let mut map = vec![Cell::default(); classes * classes];
-            let span = Span {
-                from: crate::trace::Position { births: stretch.start, deaths: 0 },
-                to: crate::trace::Position { births: stretch.end, deaths: 0 },
-            };
-            each(trace, &selection, span, cancel, |size, lifetime, lives| {
-                cells[SCALE.class(lifetime)].add(size, lives);
-                map[MAP.class(size) * classes + MAP.class(lifetime)].add(size, lives);
+            each(&test, trace, stretch, cancel, |_, size, class, lives| {
+                cells[class].add(size, lives);
+                map[MAP.class(size) * classes + map_class(class)].add(size, lives);
             })?;
             Ok((cells, map))
         })
@@ -81,32 +82,29 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     })
 }
 
-/// Tells size, lifetime, and whether it lives, of every block born in a span that passes.
+/// Goes through the blocks born in a span that pass, and tells row, size, and class of the lifetime on [`SCALE`], and
+/// whether it lives. The class stands in the ledger, but for the shortest and the longest lives.
 fn each(
+    test: &RowTest<'_>,
     trace: &Trace,
-    selection: &Selection,
-    span: Span,
+    rows: Range<u64>,
     cancel: &Cancel,
-    mut tell: impl FnMut(u64, u64, bool),
+    mut tell: impl FnMut(u64, u64, usize, bool),
 ) -> Result<()> {
-    let test = selection.rows(trace);
-    let mut row = span.from.births;
-    let Some(mut page) = trace.page_of_birth(row) else { return Ok(()) };
-    while row < span.to.births {
-        cancel.check()?;
-        let base = trace.page(page).time_ns;
-        page += 1;
-        let end = trace.page_start(page).births.min(span.to.births);
-        for row in row..end {
-            if !test.passes(row) {
-                continue;
-            }
-            let born = base + u64::from(trace.columns().birth_time.get(row as usize).copied().unwrap_or(0));
-            let death = trace.death_of(row);
-            let until = death.map_or(trace.duration_ns(), |d| trace.died_ns(d));
-            tell(trace.size_of(row), until.saturating_sub(born), death.is_none());
+    let mut picker = Picker::new(test, Also::Nothing);
+    let ledgers = trace.ledgers();
+    for (at, start) in rows.clone().step_by(BLOCK).enumerate() {
+        if at.is_multiple_of(256) {
+            cancel.check()?;
         }
-        row = end.max(row);
+        for &offset in picker.pick(start, (start + BLOCK as u64).min(rows.end)) {
+            let row = start + u64::from(offset);
+            let size = trace.size_of(row);
+            let lives = trace.death_of(row).is_none();
+            let known = usize::from((ledgers.fate.get(row as usize) & FATE_CLASS).max(1) - 1);
+            let class = if lives || !EXACT.contains(&known) { SCALE.class(lifetime(trace, row)) } else { known };
+            tell(row, size, class, lives);
+        }
     }
     Ok(())
 }
@@ -116,26 +114,75 @@ fn each(
 /// # Errors
 /// When cancelled.
 pub fn summary(trace: &Trace, selection: &Selection, span: Span, cancel: &Cancel) -> Result<(Histogram, Quantiles)> {
+    let test = selection.rows(trace);
+    let stretches = stretches(span.from.births, span.to.births);
+    let count = |rows: &Range<u64>| -> Result<Vec<Cell>> {
+        let mut cells = vec![Cell::default(); SCALE.classes()];
+        each(&test, trace, rows.clone(), cancel, |_, size, class, lives| cells[class].add(size, lives))?;
+        Ok(cells)
+    };
     let mut cells = vec![Cell::default(); SCALE.classes()];
-    let (mut lifetimes, mut censored) = (Vec::new(), 0);
-    each(trace, selection, span, cancel, |size, lifetime, lives| {
-        cells[SCALE.class(lifetime)].add(size, lives);
-        lifetimes.push(lifetime);
-        censored += u64::from(lives);
-    })?;
-    lifetimes.sort_unstable();
-    let at = |part: f64| {
-        // The smallest value that at least this part of the blocks does not exceed.
-        let rank = (part * lifetimes.len() as f64).ceil() as usize;
-        lifetimes.get(rank.max(1) - 1).copied().unwrap_or(0)
+    for part in stretches.par_iter().map(count).collect::<Result<Vec<_>>>()? {
+        cells.iter_mut().zip(&part).for_each(|(a, b)| a.merge(b));
+    }
+    let total: u64 = cells.iter().map(|c| c.count).sum();
+    // The smallest value that at least this part of the blocks does not exceed.
+    let rank = |part: f64| ((part * total as f64).ceil() as u64).max(1) - 1;
+    let ranks = [0, rank(0.1), rank(0.5), rank(0.9), total.max(1) - 1];
+    // The class that holds a rank, and the blocks before it: exact values are needed of these classes alone.
+    let place = |rank: u64| {
+        let mut before = 0;
+        let class = cells.iter().position(|cell| {
+            before += cell.count;
+            before > rank
+        });
+        class.map(|class| (class, rank - (before - cells[class].count)))
     };
-    let quantiles = Quantiles {
-        min_ns: at(0.0),
-        p10_ns: at(0.1),
-        p50_ns: at(0.5),
-        p90_ns: at(0.9),
-        max_ns: lifetimes.last().copied().unwrap_or(0),
-        censored,
+    let places = ranks.map(place);
+    let wanted = |class: usize| places.iter().position(|p| p.is_some_and(|(c, _)| c == class));
+    let slots: Vec<Option<usize>> = (0..SCALE.classes()).map(wanted).collect();
+    let collect = |rows: &Range<u64>| -> Result<[Vec<u64>; 5]> {
+        let mut found: [Vec<u64>; 5] = Default::default();
+        each(&test, trace, rows.clone(), cancel, |row, _, class, _| {
+            if let Some(slot) = slots[class] {
+                found[slot].push(lifetime(trace, row));
+            }
+        })?;
+        Ok(found)
     };
-    Ok((document(SCALE, &cells), quantiles))
+    let mut found: [Vec<u64>; 5] = Default::default();
+    for part in stretches.par_iter().map(collect).collect::<Result<Vec<_>>>()? {
+        found.iter_mut().zip(part).for_each(|(all, part)| all.extend(part));
+    }
+    let mut value = |place: Option<(usize, u64)>| {
+        let (class, rank) = place?;
+        let values = &mut found[slots[class]?];
+        let rank = usize::try_from(rank).ok().filter(|&rank| rank < values.len())?;
+        Some(*values.select_nth_unstable(rank).1)
+    };
+    let [min_ns, p10_ns, p50_ns, p90_ns, max_ns] = places.map(|place| value(place).unwrap_or(0));
+    let censored = cells.iter().map(|c| c.live).sum();
+    Ok((document(SCALE, &cells), Quantiles { min_ns, p10_ns, p50_ns, p90_ns, max_ns, censored }))
 }
+
+/// A class of [`MAP`], from one of [`SCALE`], which splits each in two.
+const fn map_class(class: usize) -> usize {
+    if class == 0 { 0 } else { class / 2 + 1 }
+}
+
+fn lifetime(trace: &Trace, row: u64) -> u64 {
+    let end = trace.death_of(row).map_or(trace.duration_ns(), |d| trace.died_ns(d));
+    end.saturating_sub(trace.born_ns(row))
+}
+
+/// Classes of the ledger that are the same on [`SCALE`].
+const EXACT: Range<usize> = 2..126;
+
+const _: () = {
+    let mut class = EXACT.start;
+    while class < EXACT.end {
+        assert!(SCALE.floor(class) == class_floor(class as u8));
+        assert!(MAP.class(SCALE.floor(class)) == map_class(class));
+        class += 1;
+    }
+};

@@ -47,7 +47,7 @@ const ASK: u8 = 2;
 impl Life {
     fn new(trace: &Trace, s: &Selection) -> Self {
         let mut by_fate = [NO; 256];
-        for (fate, verdict) in (0_u8..).zip(&mut by_fate) {
+        for (fate, verdict) in (0..=u8::MAX).zip(&mut by_fate) {
             let kind_passes = match s.lifetime {
                 None | Some(LifetimeKind::Freed) => true,
                 Some(LifetimeKind::Temporary) => fate & FATE_TEMPORARY != 0,
@@ -74,7 +74,8 @@ impl Life {
             0..0
         } else {
             let end = trace.duration_ns();
-            let born_by = |age: u64| end.checked_sub(age).map_or(0, |t| trace.position_before(t.saturating_add(1)).births);
+            let born_by =
+                |age: u64| end.checked_sub(age).map_or(0, |t| trace.position_before(t.saturating_add(1)).births);
             let from = if s.max_lifetime < end { trace.position_before(end - s.max_lifetime).births } else { 0 };
             from..born_by(s.min_lifetime)
         };

@@ -8,6 +8,7 @@ use super::Result;
 use super::amounts::stretches;
 use super::filter::{Filter, Selection};
 use super::histogram::{Cell, Scale, document};
+use super::scan::{Also, BLOCK, Picker};
 use super::window::Window;
 use crate::api::histograms::{ExactSize, Histogram, Sizes};
 use crate::trace::symbols::Symbols;
@@ -66,11 +67,13 @@ fn count(trace: &Trace, selection: &Selection, span: Span, cancel: &Cancel) -> R
         .into_par_iter()
         .map(|stretch| {
             let mut counted = empty();
-            for row in stretch {
-                if row % (1 << 18) == 0 {
+            let mut picker = Picker::new(&test, Also::Nothing);
+            for (at, start) in stretch.clone().step_by(BLOCK).enumerate() {
+                if at.is_multiple_of(256) {
                     cancel.check()?;
                 }
-                if test.passes(row) {
+                for &offset in picker.pick(start, (start + BLOCK as u64).min(stretch.end)) {
+                    let row = start + u64::from(offset);
                     let size = trace.size_of(row);
                     counted.cells[SCALE.class(size)].add(size, trace.death_of(row).is_none());
                     match counted.table.get_mut(size as usize) {

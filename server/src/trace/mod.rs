@@ -9,6 +9,7 @@
 //! ```
 
 pub mod arrow_file;
+mod buckets;
 pub mod cancel;
 pub mod column;
 pub mod events;
@@ -19,6 +20,7 @@ pub mod layout;
 pub mod leaked;
 pub mod mappings;
 pub mod nodes;
+mod page_finder;
 pub mod rows;
 pub mod sums;
 pub mod symbols;
@@ -62,6 +64,7 @@ pub struct Trace {
     module_ranges: ModuleRanges,
     revision: u64,
     pub(crate) leaked: OnceLock<leaked::LeakIndex>,
+    page_finder: OnceLock<page_finder::PageFinder>,
     frame_trees: Mutex<Vec<(u64, Arc<FrameTree>)>>,
     /// Keeps the index folder's lock, or a temporary folder, alive.
     _keep: Option<Arc<dyn std::any::Any + Send + Sync>>,
@@ -143,6 +146,7 @@ impl Trace {
             module_ranges,
             revision: parts.revision,
             leaked: OnceLock::new(),
+            page_finder: OnceLock::new(),
             frame_trees: Mutex::new(Vec::new()),
             _keep: parts.keep,
         }

@@ -137,34 +137,32 @@ impl Trace {
     }
 
     /// The last page for which `is_before` holds, given that it holds for a front of the pages.
-    fn last_page(&self, closed: usize, open: impl FnOnce(&Page) -> bool) -> Option<usize> {
+    fn last_page(&self, closed: Option<usize>, open: impl FnOnce(&Page) -> bool) -> Option<usize> {
         if let Some(page) = &self.tail().page
             && open(page)
         {
             return Some(self.columns().page_time.len());
         }
-        closed.checked_sub(1)
+        closed
     }
 
     /// The last page that begins before `t_ns`.
     #[must_use]
     pub fn page_before(&self, t_ns: u64) -> Option<usize> {
         let closed = self.columns().page_time.partition_point(|&t| t < t_ns);
-        self.last_page(closed, |p| p.time_ns < t_ns)
+        self.last_page(closed.checked_sub(1), |p| p.time_ns < t_ns)
     }
 
     /// The page that holds birth `row`.
     #[must_use]
     pub fn page_of_birth(&self, row: u64) -> Option<usize> {
-        let closed = self.columns().page_births.partition_point(|&b| u64::from(b) <= row);
-        self.last_page(closed, |p| u64::from(p.births) <= row)
+        self.last_page(self.closed_page_of_birth(row), |p| u64::from(p.births) <= row)
     }
 
     /// The page that holds death `ordinal`.
     #[must_use]
     pub fn page_of_death(&self, ordinal: u64) -> Option<usize> {
-        let closed = self.columns().page_deaths.partition_point(|&d| u64::from(d) <= ordinal);
-        self.last_page(closed, |p| u64::from(p.deaths) <= ordinal)
+        self.last_page(self.closed_page_of_death(ordinal), |p| u64::from(p.deaths) <= ordinal)
     }
 
     /// The page that holds the event behind `events` others.
@@ -180,7 +178,7 @@ impl Trace {
                 high = middle;
             }
         }
-        self.last_page(low, |p| u64::from(p.births) + u64::from(p.deaths) <= events)
+        self.last_page(low.checked_sub(1), |p| u64::from(p.births) + u64::from(p.deaths) <= events)
     }
 
     /// The place behind all events before `t_ns`, exact to the nanosecond.

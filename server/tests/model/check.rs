@@ -203,7 +203,7 @@ pub fn facts_agree(trace: &Trace, truth: &Reference) {
     assert_eq!(info.peak_rss.map_or(0, |p| p.bytes), truth.samples.iter().map(|s| s.1).max().unwrap_or(0));
 }
 
-fn events_agree(trace: &Trace, truth: &Reference) {
+pub fn events_agree(trace: &Trace, truth: &Reference) {
     let rows = truth.by_row();
     let mut row_of = vec![0_u64; rows.len()];
     rows.iter().enumerate().for_each(|(row, &i)| row_of[i] = row as u64);
@@ -236,7 +236,7 @@ fn events_agree(trace: &Trace, truth: &Reference) {
     }
 }
 
-fn blocks_agree(trace: &Trace, truth: &Reference) {
+pub fn blocks_agree(trace: &Trace, truth: &Reference) {
     let rows = truth.by_row();
     let mut row_of = vec![0_u64; rows.len()];
     rows.iter().enumerate().for_each(|(row, &i)| row_of[i] = row as u64);

@@ -2,6 +2,10 @@
 
 use std::fs::OpenOptions as FileOptions;
 use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tracehound_format::meta::{Meta, Watermark};
@@ -10,12 +14,13 @@ use tracehound_format::record::{Kind, Record};
 use tracehound_recordings::{LiveChunk, Writer, side_file};
 use tracehound_server::api::Metric;
 use tracehound_server::api::info::End;
-use tracehound_server::ingest::Recording;
+use tracehound_server::ingest::checkpoint::OnSaved;
 use tracehound_server::ingest::side_file::{path_of, start_time};
+use tracehound_server::ingest::{OnProgress, OpenOptions, Recording};
 use tracehound_server::query::{Window, info, node_sums};
 use tracehound_server::trace::{Cancel, Trace};
 
-use crate::check::{asks, facts_agree, fine, options, queries_agree};
+use crate::check::{asks, blocks_agree, events_agree, facts_agree, fine, options, queries_agree};
 use crate::reference::{Keep, Reference};
 use crate::script;
 use crate::symbols::Names;
@@ -97,6 +102,58 @@ proptest! {
         std::fs::remove_file(path_of(&path)).unwrap();
         let trace = recording.trace();
         facts_agree(&trace, &written.truth);
+        for raw in &asked {
+            if let Some(ask) = crate::check::Ask::new(&written.truth, raw) {
+                queries_agree(&trace, &written.truth, &ask);
+            }
+        }
+    }
+}
+
+/// Copies the files of an index that `which` names.
+fn copy_index(from: &Path, to: &Path, which: impl Fn(&str) -> bool) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let name = entry.unwrap().file_name();
+        if which(name.to_str().unwrap()) {
+            std::fs::copy(from.join(&name), to.join(&name)).unwrap();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// A run that is killed leaves its last checkpoint and columns that reach beyond it.
+    #[test]
+    fn a_killed_ingest_is_gone_on_with(
+        script in script::script(220), asked in asks(), fine in fine(), nth in 0_usize..9,
+    ) {
+        let (killed, next) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let written = script::run(&script);
+        let path = script::store(killed.path(), &written.bytes);
+        let index = next.path().join("memory-program-1.dat.idx");
+        let (saves, left) = (AtomicUsize::new(0), index.clone());
+        let saved = OnSaved(Arc::new(move |folder: &Path| {
+            if saves.fetch_add(1, Ordering::Relaxed) == nth {
+                copy_index(folder, &left, |name| name.ends_with(".json"));
+            }
+        }));
+        let often = OpenOptions { save_every: Duration::ZERO, saved: Some(saved), ..options(fine) };
+        drop(Recording::open(&path, often).unwrap());
+        prop_assume!(index.exists());
+        copy_index(&killed.path().join("memory-program-1.dat.idx"), &index, |name| name.ends_with(".arrow"));
+        let resume: serde_json::Value = serde_json::from_slice(&std::fs::read(index.join("resume.json")).unwrap()).unwrap();
+        let before = resume["totals"]["counts"]["total"].as_u64();
+        let first = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&first);
+        let progress: OnProgress = Arc::new(move |p| { told.lock().unwrap().get_or_insert(p.events); });
+        let path = script::store(next.path(), &written.bytes);
+        let trace = Recording::open(&path, OpenOptions { progress: Some(progress), ..options(fine) }).unwrap().trace();
+        prop_assert_eq!(*first.lock().unwrap(), before, "it began anew");
+        facts_agree(&trace, &written.truth);
+        events_agree(&trace, &written.truth);
+        blocks_agree(&trace, &written.truth);
         for raw in &asked {
             if let Some(ask) = crate::check::Ask::new(&written.truth, raw) {
                 queries_agree(&trace, &written.truth, &ask);

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::Engine;
+use crate::ingest::checkpoint::Checkpoint;
 use crate::ingest::chunk::Chunk;
 use crate::trace::layout::Page;
 
@@ -15,13 +16,32 @@ impl Engine {
         if self.chunk.is_empty() { Ok(()) } else { self.hand_over(hand_over) }
     }
 
-    pub(super) fn hand_over(&mut self, hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>) -> io::Result<()> {
+    /// Hands over what there is, with a checkpoint behind it that `complete` finishes.
+    ///
+    /// # Errors
+    /// Those of `hand_over`.
+    pub fn flush_with(
+        &mut self,
+        complete: impl FnOnce(&Self) -> Checkpoint,
+        hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
+    ) -> io::Result<()> {
+        self.end_bucket();
+        self.chunk.checkpoint = Some(Box::new(complete(self)));
+        self.hand_over(hand_over)
+    }
+
+    /// Ends the bucket where it is long enough and a page has just ended.
+    fn end_bucket(&mut self) {
         let events = self.totals.births + self.totals.deaths;
         let bucket_events = events - self.totals.bucket_start.0 - self.totals.bucket_start.1;
         if bucket_events >= self.fine.bucket_events && self.totals.page.is_none() {
             self.chunk.ends_bucket = true;
             self.totals.bucket_start = (self.totals.births, self.totals.deaths);
         }
+    }
+
+    pub(super) fn hand_over(&mut self, hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>) -> io::Result<()> {
+        self.end_bucket();
         self.chunk = hand_over(std::mem::take(&mut self.chunk))?;
         self.start_chunk();
         Ok(())

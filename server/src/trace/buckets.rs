@@ -1,0 +1,49 @@
+//! Buckets of events: where they begin, which of them lie in a span, and their sums.
+
+use super::layout::FATE_TEMPORARY;
+use super::sums::{Amount, Directory, walk};
+use super::{Position, Span, Trace};
+
+impl Trace {
+    /// Whether a block was temporary.
+    #[inline]
+    #[must_use]
+    pub fn is_temporary(&self, row: u64) -> bool {
+        self.ledgers().fate.get(row as usize) & FATE_TEMPORARY != 0 && self.death_of(row).is_some()
+    }
+
+    /// Closed buckets that lie wholly in a span: the first, and the one behind the last.
+    #[must_use]
+    pub fn whole_buckets(&self, span: Span) -> (usize, usize) {
+        // Bucket `i` goes from `starts[i]` to `starts[i + 1]`, the last one to the open bucket.
+        let buckets = &self.facts().buckets;
+        let first = buckets.partition_point(|b| b.births + b.deaths < span.from.events());
+        let last = if span.to.events() >= self.open_bucket().events() {
+            buckets.len()
+        } else {
+            buckets.partition_point(|b| b.births + b.deaths <= span.to.events()).saturating_sub(1)
+        };
+        (first, last.max(first))
+    }
+
+    /// Where a bucket begins; behind the closed ones, the open one.
+    #[must_use]
+    pub fn bucket_start(&self, index: usize) -> Position {
+        let closed = self.facts().buckets.get(index);
+        closed.map_or_else(|| self.open_bucket(), |b| Position { births: b.births, deaths: b.deaths })
+    }
+
+    /// Walks the fewest lists that cover buckets `first..last` of a tree of sums.
+    pub fn walk_lists<const N: usize>(
+        &self,
+        directory: &Directory,
+        first: usize,
+        last: usize,
+        mut each: impl FnMut(u32, usize, Amount),
+    ) {
+        for extent in directory.cover(first, last) {
+            let list = self.columns().sums.get(extent.offset as usize..(extent.offset + extent.len) as usize);
+            walk::<N>(list.unwrap_or_default(), &mut each);
+        }
+    }
+}
