@@ -1,9 +1,10 @@
 //! What `heaptrace ctl` and a running recorder say to each other: one request and one reply, each a message of its own
-//! on a sequenced-packet Unix socket with an abstract address.
+//! on a sequenced-packet Unix socket that is its owner's alone, in a folder that is its owner's alone.
 //!
 //! ```text
 //! message   "thct"  version u8  body (bincode, as for metadata records)
-//! address   NUL "tracehound." <inode of the pid namespace> "." <process id in it>
+//! folder    /run/user/<user>/tracehound, else /tmp/tracehound-<user>
+//! name      <number of the pid namespace>-<process id in it>
 //! ```
 //! Each side checks by the kernel's word who the other one is; nothing in a message is trusted.
 
@@ -85,10 +86,23 @@ pub enum Reply {
     Refused(String),
 }
 
-/// Address of the recorder of a process, without the leading zero byte that makes it abstract.
+/// Folders for the sockets of a user's processes, the better one first.
 #[must_use]
-pub fn address(pid_namespace: u64, pid: u32) -> String {
-    format!("tracehound.{pid_namespace}.{pid}")
+pub fn folders(user: u32) -> [String; 2] {
+    [format!("/run/user/{user}/tracehound"), format!("/tmp/tracehound-{user}")]
+}
+
+/// Name of the socket of a process, by its id in its pid namespace.
+#[must_use]
+pub fn socket_name(pid_namespace: u64, pid: u32) -> String {
+    format!("{pid_namespace}-{pid}")
+}
+
+/// The number in a link such as `/proc/self/ns/pid`, `pid:[4026531836]`; 0 when there is none.
+#[must_use]
+pub fn namespace_number(link: &[u8]) -> u64 {
+    let digits = link.iter().skip_while(|byte| !byte.is_ascii_digit()).take_while(|byte| byte.is_ascii_digit());
+    digits.fold(0, |number: u64, byte| number.wrapping_mul(10).wrapping_add(u64::from(byte - b'0')))
 }
 
 /// Bytes of a message.
@@ -169,6 +183,14 @@ mod tests {
         assert!(decode::<Request>(b"thct").is_err());
         assert!(encode(&Request::Mark(vec![0; MAX_MESSAGE])).is_err());
         assert!(decode::<Request>(&vec![0; MAX_MESSAGE + 1]).is_err());
+    }
+
+    #[test]
+    fn sockets_have_their_places() {
+        assert_eq!(namespace_number(b"pid:[4026531836]"), 4_026_531_836);
+        assert_eq!(namespace_number(b""), 0);
+        assert_eq!(socket_name(7, 8), "7-8");
+        assert_eq!(folders(1000), ["/run/user/1000/tracehound", "/tmp/tracehound-1000"]);
     }
 
     proptest! {

@@ -87,7 +87,7 @@ unsafe extern "C-unwind" fn toggle_body(_: c_int, stack: u64, frame: u64) {
     // SAFETY: the kernel calls the handler like a function; its return address leads to the signal frame.
     unsafe {
         let caller: Caller = caller(stack, frame);
-        if gate::state() == gate::RECORDING { lifecycle::stop(caller) } else { lifecycle::resume_recording(caller) }
+        lifecycle::toggle(caller);
     }
     start::set_errno(errno);
 }

@@ -2,6 +2,7 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use std::ffi::CString;
+use std::sync::OnceLock;
 
 use tracehound_collector::shared::lock::Lock;
 use tracehound_collector::shared::sys;
@@ -106,7 +107,8 @@ struct Own {
     variables: Vec<CString>,
 }
 
-static OWN: Lock<Option<Own>> = Lock::new(None);
+/// Set once: a forked child, whose other threads are gone, must find no lock here.
+static OWN: OnceLock<Own> = OnceLock::new();
 
 /// Environments made for vfork children, which share our memory until they have become another program; with the time at
 /// which they were made.
@@ -134,7 +136,7 @@ pub fn remember() {
         let value = get(name)?;
         CString::new([name.as_bytes(), b"=", value].concat()).ok()
     });
-    *OWN.lock() = Some(Own { path: absolute, variables: variables.collect() });
+    let _ = OWN.set(Own { path: absolute, variables: variables.collect() });
 }
 
 /// An environment for exec: the list, and the strings in it that are ours.
@@ -156,9 +158,14 @@ impl Environment {
     pub fn lend(self) -> *const *const c_char {
         let list = self.list();
         let now = sys::clock(libc::CLOCK_MONOTONIC);
-        let mut lent = LENT.lock();
-        lent.retain(|(since, _)| now.saturating_sub(*since) < LENT_NS);
-        lent.push((now, self));
+        match LENT.try_lock() {
+            Some(mut lent) => {
+                lent.retain(|(since, _)| now.saturating_sub(*since) < LENT_NS);
+                lent.push((now, self));
+            }
+            // Another thread's child is at it; or it was killed or forked in the middle of it, and will never be done.
+            None => core::mem::forget(self),
+        }
         list
     }
 }
@@ -168,8 +175,7 @@ impl Environment {
 /// # Safety
 /// `given` must be null or a list of terminated strings that ends with a null pointer.
 pub unsafe fn with_us(given: *const *const c_char) -> Option<Environment> {
-    let own = OWN.lock();
-    let own = own.as_ref()?;
+    let own = OWN.get()?;
     let (mut list, mut strings) = (Vec::new(), Vec::new());
     let (mut missing, mut has_preload) = (own.variables.iter().map(Some).collect::<Vec<_>>(), false);
     let mut changed = false;

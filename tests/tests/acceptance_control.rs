@@ -1,6 +1,16 @@
-//! Control: start and stop act at once, marks have their labels, pools are allocators.
+//! Control: start and stop act at once, from inside and outside; marks have their labels, pools are allocators.
 
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tracehound_tests::ground_truth::Case;
+use tracehound_tests::{ask, dump, heaptrace, json, number, wait_for};
 
 #[test]
 fn start_and_stop_by_the_api() {
@@ -25,4 +35,179 @@ fn toggled_by_a_signal() {
 #[test]
 fn pools_are_recorded_block_by_block() {
     Case::new("pools.c").agrees();
+}
+
+/// Every event of the recording lies inside one of its captures.
+fn all_inside(recording: &Path, info: &Value) {
+    let captures: Vec<(u64, u64)> = info["captures"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|capture| (number(capture, "/from_ns"), number(capture, "/to_ns")))
+        .collect();
+    let mut events = 0;
+    for event in dump(recording) {
+        if matches!(event["kind"].as_str(), Some("alloc" | "free" | "realloc")) {
+            let t_ns = number(&event, "/t_ns");
+            assert!(
+                captures.iter().any(|&(from, to)| (from..to).contains(&t_ns)),
+                "{event} is outside of {captures:?}"
+            );
+            events += 1;
+        }
+    }
+    assert!(events > 100, "{events} events");
+}
+
+#[test]
+fn busy_threads_leave_nothing_of_a_stop() {
+    for how in ["api", "signal"] {
+        // Blocks that are freed or born while recording is stopped leave halves of their lives in the recording.
+        let case = Case::new("phases.c").args(&[how]).option("TOGGLE_SIGNAL", "USR1").with_pauses();
+        let run = case.run_and(true, |_, _| {});
+        assert!(run.status.success(), "{how}: {}", run.stderr);
+        let recording = run.recordings_of(run.pid).pop().expect("there is a recording");
+        let info = case.sound(&recording, "exit");
+        assert_eq!(info["captures"].as_array().map_or(0, Vec::len), 11, "{how}: {:#}", info["captures"]);
+        all_inside(&recording, &info);
+        let sizes: Vec<u64> = dump(&recording).iter().filter_map(|event| event["size"].as_u64()).collect();
+        for round in 0..10 {
+            let size = 1000 + round * 4;
+            assert!(sizes.contains(&(size + 1)) && sizes.contains(&(size + 4)), "{how}: {round}");
+            assert!(
+                !sizes.contains(&(size + 2)),
+                "{how}: a block of size {} was born while recording was stopped",
+                size + 2
+            );
+        }
+    }
+}
+
+/// `heaptrace ctl PID ARGS…`: whether it succeeded, and what it printed.
+fn ctl(pid: u32, args: &[&str]) -> (bool, String) {
+    let output = Command::new(heaptrace()).arg("ctl").arg(pid.to_string()).args(args).output().expect("heaptrace runs");
+    let both = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&both).into_owned())
+}
+
+/// The same, which must succeed, as JSON.
+fn ctl_json(pid: u32, args: &[&str]) -> Value {
+    let (done, text) = ctl(pid, &[args, &["--json"]].concat());
+    assert!(done, "{args:?}: {text}");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error} in {text}"))
+}
+
+#[test]
+fn switched_and_marked_from_outside() {
+    let mut words = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    words.write_all(&[0; 4096]).expect("a temporary file can be written");
+    let path = words.path().to_str().expect("a plain path").to_owned();
+    let file = words.reopen().expect("a temporary file can be opened");
+    let phase = |phase: u64| {
+        file.write_all_at(&phase.to_le_bytes(), 0).expect("the phase can be written");
+        wait_for("the phase", Duration::from_secs(20), || {
+            let mut seen = [0; 24];
+            file.read_exact_at(&mut seen, 8).expect("the answers can be read");
+            seen.chunks_exact(8).all(|word| word == phase.to_le_bytes())
+        });
+        std::thread::sleep(Duration::from_millis(30));
+    };
+    let case = Case::new("phases.c").with_pauses().args(&["file", &path]);
+    let run = case.run_and(true, |pid, _| {
+        phase(1);
+        let status = ctl_json(pid, &["status"]);
+        assert_eq!((&status["schema"], &status["state"]), (&"heaptrace.ctl/1".into(), &"recording".into()));
+        assert_eq!(number(&status, "/pid"), u64::from(pid));
+        assert!(status["recording"].as_str().is_some_and(|path| path.ends_with(&format!("-{pid}.dat"))), "{status}");
+        let flushed = number(&ctl_json(pid, &["flush"]), "/records");
+        assert!(flushed > number(&status, "/records"), "{flushed} records, before {status}");
+        assert_eq!(ctl_json(pid, &["stop"])["state"], "stopped");
+        phase(2);
+        let still = number(&ctl_json(pid, &["status"]), "/records");
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(number(&ctl_json(pid, &["flush"]), "/records"), still);
+        let (done, text) = ctl(pid, &["mark", "too early"]);
+        assert!(!done && text.contains("stopped"), "{text}");
+        phase(3);
+        assert_eq!(ctl_json(pid, &["start"])["state"], "recording");
+        phase(4);
+        let (done, text) = ctl(pid, &["mark", "in the fourth"]);
+        assert!(done && text.contains("in the fourth"), "{text}");
+        // What is so already is no mistake.
+        assert!(ctl(pid, &["start"]).0);
+        phase(5);
+        assert!(ctl(pid, &["stop"]).0);
+        file.write_all_at(&99_u64.to_le_bytes(), 0).expect("the phase can be written");
+    });
+    assert!(run.status.success(), "{}", run.stderr);
+    let recording = run.recordings_of(run.pid).pop().expect("there is a recording");
+    let info = case.sound(&recording, "exit");
+    let sizes =
+        |size: u64| dump(&recording).iter().filter(|event| event["kind"] == "alloc" && event["size"] == size).count();
+    assert_eq!([sizes(1002), sizes(1006)], [0, 0]);
+    assert!(sizes(1001) > 10 && sizes(1004) > 10);
+    assert_eq!(info["captures"].as_array().map_or(0, Vec::len), 2, "{:#}", info["captures"]);
+    all_inside(&recording, &info);
+    // The main thread and three busy ones; whoever asks from outside is none.
+    assert!(number(&info, "/threads") <= 4, "{info}");
+    let mark = &info["marks"][0];
+    assert_eq!((mark["label"].as_str(), mark["thread"].as_u64()), (Some("in the fourth"), Some(0)));
+    // Each capture is a window.
+    let allocated = |window: &[&str]| {
+        let table = ask(&[&["top", "--metric", "allocated", "--count"], window].concat(), &recording);
+        assert!(table.status.success(), "{window:?}: {}", String::from_utf8_lossy(&table.stderr));
+        String::from_utf8_lossy(&table.stdout).into_owned()
+    };
+    assert_ne!(allocated(&["--capture", "1"]), allocated(&["--capture", "2"]));
+    assert_eq!(allocated(&["--capture", "2"]), allocated(&["--from", "capture:2", "--to", "capture:2"]));
+    let refused = ask(&["top", "--capture", "3"], &recording);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("there are 2"), "{refused:?}");
+    // The socket went with the process.
+    let (done, text) = ctl(run.pid, &["status"]);
+    assert!(!done && text.contains("there is no process"), "{text}");
+}
+
+#[test]
+fn the_socket_is_private_and_invisible() {
+    let mut words = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    words.write_all(&[0; 4096]).expect("a temporary file can be written");
+    let path = words.path().to_str().expect("a plain path").to_owned();
+    let case = Case::new("phases.c").with_pauses().args(&["file", &path]).option("START", "off");
+    let run = case.run_and(true, |pid, _| {
+        assert_eq!(ctl_json(pid, &["status"])["state"], "stopped");
+        let user = rustix::process::geteuid().as_raw();
+        let found: Vec<PathBuf> = tracehound_format::control::folders(user)
+            .iter()
+            .flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten())
+            .map(|entry| entry.path())
+            .filter(|path| path.to_string_lossy().ends_with(&format!("-{pid}")))
+            .collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        let mode = |path: &Path| path.symlink_metadata().expect("it is there").permissions().mode() & 0o777;
+        assert_eq!((mode(&found[0]), mode(found[0].parent().expect("a folder"))), (0o600, 0o700));
+        // No socket among the program's own descriptors.
+        for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs").flatten() {
+            let target = entry.path().read_link().unwrap_or_default();
+            assert!(!target.to_string_lossy().starts_with("socket:"), "{target:?}");
+        }
+        // A client that says nothing, and one that talks nonsense, hold nobody up.
+        let silent = connect(&found[0]);
+        let nonsense = connect(&found[0]);
+        rustix::net::send(&nonsense, &[7; 100], rustix::net::SendFlags::NOSIGNAL).expect("a message can be sent");
+        assert_eq!(ctl_json(pid, &["start"])["state"], "recording");
+        assert_eq!(ctl_json(pid, &["stop"])["state"], "stopped");
+        drop((silent, nonsense));
+        kill_process(Pid::from_raw(pid.cast_signed()).expect("a process id"), Signal::KILL).expect("it runs");
+    });
+    assert_eq!(run.status.signal(), Some(9));
+    let recording = run.recordings_of(run.pid).pop().expect("there is a recording");
+    let info = json(&["info"], &recording);
+    assert_eq!(info["captures"].as_array().map_or(0, Vec::len), 1, "{:#}", info["captures"]);
+}
+
+fn connect(path: &Path) -> std::os::fd::OwnedFd {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket");
+    connect(&socket, &SocketAddrUnix::new(path).expect("a short path")).expect("the recorder listens");
+    socket
 }

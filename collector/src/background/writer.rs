@@ -25,7 +25,7 @@ use super::memory::MemoryCounters;
 use super::modules::Modules;
 use crate::shared::chunk::{CHUNK_BYTES, Chunk, RECORDS};
 use crate::shared::heap;
-use crate::shared::session::Session;
+use crate::shared::session::{Notes, Session};
 use crate::shared::sys::{self, Errno};
 use crate::shared::thread::{IN_REAL, MODE, NO_CHUNK, RECORDING, STAMPED, ThreadContext, life};
 
@@ -34,6 +34,8 @@ const BLOCK_RECORDS: usize = 64 << 10;
 /// What was recorded is in the file after this time.
 const LATENCY_NS: u64 = 200_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Thread of the records that no thread of the program has made.
+const OUTSIDE: u32 = 0;
 
 /// Facts about the process that are gathered where they can be, before the writer starts.
 pub struct Facts {
@@ -65,6 +67,8 @@ pub struct Writer {
     metas: Vec<Meta>,
     times: Times,
     records: u64,
+    /// Records from outside that are written.
+    outside: u64,
     last_look: u64,
     peak_bytes: u64,
     recorder_bytes: u64,
@@ -125,6 +129,7 @@ impl Writer {
             metas: Vec::new(),
             times: Times { clock_step: 50_000_000, ..Times::default() },
             records: 0,
+            outside: 0,
             last_look: session.started_tick,
             peak_bytes: 0,
             recorder_bytes: 0,
@@ -290,7 +295,7 @@ impl Writer {
 
     /// Stops recording for good: the file keeps what it has.
     fn stop(&mut self, error: Errno) {
-        crate::shared::gate::change(crate::shared::gate::RECORDING, crate::shared::gate::PASS);
+        self.session.end_recording();
         let path = self.blocks.file().path();
         crate::shared::log::error(&format!("{path}: {error}; recording stops here, the program goes on"));
         self.columns.clear();
@@ -482,7 +487,7 @@ impl Writer {
             .collect();
         self.announce_threads();
         self.take_full_chunks();
-        self.notes();
+        self.notes()?;
         let ids: Vec<u32> = self.threads.keys().copied().collect();
         for id in ids {
             self.write_thread(id, true)?;
@@ -724,12 +729,20 @@ impl Writer {
         }
     }
 
-    /// Marks and remarks that threads have left.
-    fn notes(&mut self) {
-        let (marks, remarks) = {
+    /// Marks and remarks that threads have left, and what was asked for from outside.
+    fn notes(&mut self) -> sys::Result<()> {
+        let (marks, remarks, outside) = {
             let mut notes = self.session.notes.lock();
-            (core::mem::take(&mut notes.marks), core::mem::take(&mut notes.remarks))
+            let Notes { marks, remarks, outside } = &mut *notes;
+            (core::mem::take(marks), core::mem::take(remarks), core::mem::take(outside))
         };
+        if !outside.is_empty() {
+            self.columns.clear();
+            outside.into_iter().for_each(|record| self.columns.push(record));
+            let mut first = self.outside;
+            self.put_events(OUTSIDE, &mut first)?;
+            self.outside = first;
+        }
         for (ordinal, thread, tick, label) in marks {
             self.blocks.meta(tick, &Meta::Mark(Mark { ordinal, thread, tick, label }));
         }
@@ -737,6 +750,7 @@ impl Writer {
             self.blocks.meta(tick, &Meta::Remark(Remark { tick, topic: topic.into(), text }));
         }
         self.put_metas();
+        Ok(())
     }
 
     fn sample_memory(&mut self, now: u64) {
@@ -775,7 +789,19 @@ impl Writer {
         }
     }
 
-    fn statistics(&mut self, tick: u64) -> Statistics {
+    /// Bytes of the file so far.
+    pub fn file_bytes(&self) -> u64 {
+        self.blocks.position()
+    }
+
+    /// A round that writes everything recorded so far.
+    pub fn flush_now(&mut self) {
+        self.times.flush = 0;
+        self.round();
+    }
+
+    /// Figures up to now.
+    pub fn statistics(&mut self, tick: u64) -> Statistics {
         let session = self.session;
         let retired = &session.retired;
         let mut stacks = [0_u64; 3];

@@ -41,6 +41,17 @@ pub unsafe fn enter_event(caller: Caller, mode: u64) -> Option<Entry> {
             _ => return None,
         }
     }
+    // SAFETY: passed on.
+    unsafe { enter_at_any_gate(caller, mode) }
+}
+
+/// [`enter_event`] wherever the gate stands: for records of its moving.
+///
+/// # Safety
+/// As for [`enter_event`].
+#[cold]
+pub unsafe fn enter_at_any_gate(caller: Caller, mode: u64) -> Option<Entry> {
+    let slot = gate::slot();
     if slot.internal.get() != 0 {
         return None;
     }

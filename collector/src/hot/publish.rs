@@ -105,6 +105,11 @@ pub fn refill(context: &ThreadContext, count: u64, nested: bool) -> bool {
     let id = context.id.load(Ordering::Relaxed);
     // A child that was cloned behind fork's back finds its context zeroed and writes nowhere.
     let Some(session) = session::current().filter(|_| id != 0) else { return false };
+    let is_paused = || session.paused.load(Ordering::SeqCst) && gate::slot().exempt.get() == 0;
+    if is_paused() {
+        // Recording was switched off while this event was under way: it comes after the switch.
+        return false;
+    }
     let mut started_ns = 0_u64;
     let done = loop {
         let signals = sys::SignalsBlocked::new();
@@ -130,7 +135,7 @@ pub fn refill(context: &ThreadContext, count: u64, nested: bool) -> bool {
         context.waits.fetch_add(1, Ordering::Relaxed);
         context.wait_ns.fetch_add(waited, Ordering::Relaxed);
     }
-    if !done {
+    if !done && !is_paused() {
         context.lost.fetch_add(count, Ordering::Relaxed);
         context.lost_unreported.fetch_add(count, Ordering::Relaxed);
     }

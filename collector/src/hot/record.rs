@@ -324,8 +324,13 @@ fn here() -> Caller {
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
 pub unsafe fn single(caller: Caller, kind: Kind, address: u64, size: usize) -> Option<u32> {
-    // SAFETY: passed on.
-    let entry = unsafe { nested::enter_event(caller, RECORDING) }?;
+    let entry = if matches!(kind, Kind::CaptureStart | Kind::CaptureStop) {
+        // SAFETY: passed on.
+        unsafe { nested::enter_at_any_gate(caller, RECORDING) }?
+    } else {
+        // SAFETY: passed on.
+        unsafe { nested::enter_event(caller, RECORDING) }?
+    };
     let tick = if kind.is_free() { clock::now_before_free() } else { clock::now_after_alloc() };
     // SAFETY: passed on.
     if let Some(node) = unsafe { entry.node(caller) } {

@@ -4,6 +4,7 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use tracehound_format::options::Options;
+use tracehound_format::record::{Kind, Record};
 
 use super::call_tree::CallTree;
 use super::lock::Lock;
@@ -54,6 +55,10 @@ pub struct Session {
     pub names_changed: AtomicBool,
     /// Marks made so far.
     pub marks: AtomicU64,
+    /// Recording is switched off, and can be switched on again.
+    pub paused: AtomicBool,
+    /// The program has installed a seccomp filter: our threads keep to the system calls that they cannot do without.
+    pub filtered: AtomicBool,
     /// The main thread has called pthread_exit.
     pub main_gone: AtomicBool,
     /// Figures of unwinders that are gone.
@@ -69,6 +74,8 @@ pub struct Session {
 pub struct Notes {
     /// Marks: ordinal, thread, tick, label.
     pub marks: Vec<(u64, u32, u64, Vec<u8>)>,
+    /// Records of nobody's thread: marks, starts and stops from outside.
+    pub outside: Vec<Record>,
     /// Remarks: tick, topic, text.
     pub remarks: Vec<(u64, &'static str, String)>,
 }
@@ -136,6 +143,19 @@ impl Session {
         ] {
             total.fetch_add(figure.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
+    }
+
+    /// Recording has ended for good, while the process goes on.
+    #[cold]
+    pub fn end_recording(&self) {
+        self.paused.store(false, Ordering::SeqCst);
+        super::gate::change(super::gate::RECORDING, super::gate::PASS);
+    }
+
+    /// Adds a record that belongs to no thread of the program.
+    #[cold]
+    pub fn note_from_outside(&self, kind: Kind, tick: u64, address: u64) {
+        self.notes.lock().outside.push(Record::new(kind, tick, address, 0, 0));
     }
 
     /// Adds a remark to the recording, once for each topic and text.

@@ -25,7 +25,7 @@ pub struct Files {
 
 /// A window of time.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Time (1.5s, 200ms, start, peak, end, 50%, or a mark's label)")]
+#[command(next_help_heading = "Time (1.5s, 200ms, start, peak, end, 50%, capture:N, or a mark's label)")]
 pub struct Window {
     /// Only what happened from here on
     #[arg(long, value_name = "TIME")]
@@ -33,6 +33,21 @@ pub struct Window {
     /// Only what happened before this
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
+    /// Only the N-th period between a start and a stop of recording, from 1
+    #[arg(long, value_name = "N", conflicts_with_all = ["from", "to"])]
+    pub capture: Option<u32>,
+}
+
+impl Window {
+    /// The start, as a time.
+    pub fn from(&self) -> Option<String> {
+        self.capture.map(|n| format!("capture:{n}")).or_else(|| self.from.clone())
+    }
+
+    /// The end, as a time.
+    pub fn to(&self) -> Option<String> {
+        self.capture.map(|n| format!("capture:{n}")).or_else(|| self.to.clone())
+    }
 }
 
 /// What is measured, in which unit, when.
@@ -48,7 +63,7 @@ pub struct Measure {
     #[arg(long)]
     pub count: bool,
     /// What is live at one instant
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["from", "to"])]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["from", "to", "capture"])]
     pub at: Option<String>,
     #[command(flatten)]
     pub window: Window,
@@ -63,7 +78,7 @@ impl Measure {
     /// The window, or the instant.
     pub fn window(&self) -> Result<query::Window> {
         let window = &self.window;
-        question::window(window.from.as_deref(), window.to.as_deref(), self.at.as_deref()).map_err(misuse)
+        question::window(window.from().as_deref(), window.to().as_deref(), self.at.as_deref()).map_err(misuse)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use tracehound_server::api::info::{End, Info};
+use tracehound_server::api::info::{Capture, End, Info};
 use tracehound_server::query::info;
 
 use super::args::Files;
@@ -124,6 +124,16 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     line("recorder", parts.join(", "))?;
     if !recorder.options.is_empty() {
         line("options", clean(&recorder.options.join(" ")).into_owned())?;
+    }
+    // One that spans everything needs no line.
+    let whole = |c: &Capture| c.from_ns == 0 && c.to_ns >= process.duration_ns;
+    if !matches!(info.captures.as_slice(), [one] if whole(one)) {
+        for (i, capture) in info.captures.iter().enumerate() {
+            line("capture", format!("{}: {} to {}", i + 1, duration(capture.from_ns), duration(capture.to_ns)))?;
+        }
+        if info.captures.is_empty() {
+            line("capture", style.paint(Role::Hot, "none: recording was never switched on").to_string())?;
+        }
     }
     for mark in &info.marks {
         line("mark", format!("{} {}", duration(mark.t_ns), clean(&mark.label)))?;

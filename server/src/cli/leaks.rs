@@ -48,7 +48,7 @@ pub struct LeaksArgs {
 /// Prints the reports.
 pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
     let style = Style::of_stdout(color);
-    let window = question::window(args.window.from.as_deref(), args.window.to.as_deref(), None).map_err(misuse)?;
+    let window = question::window(args.window.from().as_deref(), args.window.to().as_deref(), None).map_err(misuse)?;
     let filter = args.filters.filter().map_err(misuse)?;
     let mut suppress = Vec::new();
     for pattern in &args.suppress {

@@ -3,6 +3,7 @@
 //! Exit codes: 0 fine, 1 something failed, 2 misuse. `run` exits as its program does.
 
 mod args;
+mod ctl;
 mod diff;
 mod dump;
 mod export;
@@ -66,6 +67,7 @@ enum Command {
     Flamegraph(flamegraph::FlamegraphArgs),
     Export(export::ExportArgs),
     Dump(dump::DumpArgs),
+    Ctl(ctl::CtlArgs),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
     Openapi,
     /// Print a completion script for a shell
@@ -128,6 +130,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Flamegraph(args) => flamegraph::run(&args)?,
         Command::Export(args) => export::run(&args)?,
         Command::Dump(args) => dump::run(&args)?,
+        Command::Ctl(args) => ctl::run(&args, color)?,
         Command::Openapi => {
             let mut out = terminal::stdout();
             writeln!(out, "{}", crate::http::openapi().to_pretty_json()?)?;

@@ -295,7 +295,8 @@ impl Merger {
         }
         state.next_record = pending.first_record.saturating_add(run.items.len() as u64);
         state.known_records = state.known_records.max(state.next_record);
-        state.active = true;
+        // Thread 0 is nobody's: marks, starts and stops from outside.
+        state.active |= pending.thread != 0;
         let floor = state.last_tick.max(pending.key);
         let gap = pending.first_record.saturating_sub(expected);
         if gap > 0 {

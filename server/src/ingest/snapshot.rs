@@ -223,6 +223,16 @@ fn remarks(scan: &Scan, intake: &Intake, engine: &Engine) -> Vec<Remark> {
         let count = engine.totals.counts.overwritten;
         add("overwritten", format!("{count} blocks were replaced at their address without a free that was seen."));
     }
+    let stops = engine.totals.switches.iter().filter(|(_, on)| !on).count();
+    if stops > 0 {
+        let times = if stops == 1 { "once".into() } else { format!("{stops} times") };
+        add(
+            "stopped",
+            format!(
+                "Recording was stopped {times}: blocks that were freed meanwhile count as live, and frees of blocks that were born meanwhile as unmatched."
+            ),
+        );
+    }
     if let Some((code, message)) = intake.end.as_ref().and_then(|e| e.error.clone()) {
         add("write-error", format!("Writing the recording failed: {message} (error {code})."));
     }

@@ -20,6 +20,8 @@ pub enum TimeExpr {
     Peak,
     /// When a mark of this label was set first.
     Mark(String),
+    /// A capture by number, from 1: its start where a window starts, else its end.
+    Capture(u32),
 }
 
 impl FromStr for TimeExpr {
@@ -36,6 +38,11 @@ impl FromStr for TimeExpr {
         }
         if let Some(label) = text.strip_prefix("mark:") {
             return Ok(Self::Mark(label.into()));
+        }
+        if let Some(number) = text.strip_prefix("capture:")
+            && let Ok(number) = number.parse()
+        {
+            return Ok(Self::Capture(number));
         }
         if let Some(number) = text.strip_suffix('%')
             && let Ok(percent) = number.trim().parse::<f64>()
@@ -152,6 +159,19 @@ fn moment(trace: &Trace, parameter: &str, time: &TimeExpr) -> Result<Moment> {
             let place = trace.peak_position();
             return Ok(Moment { ns: trace.facts().peak.at_ns, before: place, after: place });
         }
+        TimeExpr::Capture(number) => {
+            let captures = &trace.facts().captures;
+            let capture = number.checked_sub(1).and_then(|at| captures.get(at as usize));
+            let &(from, to) = capture.ok_or_else(|| {
+                let there = match captures.len() {
+                    0 => "there are none".into(),
+                    1 => "there is one".into(),
+                    many => format!("there are {many}"),
+                };
+                QueryError::bad(parameter, format!("there is no capture {number}: {there}"))
+            })?;
+            if parameter == "from" { from } else { to }
+        }
         TimeExpr::Mark(label) => {
             let mark = trace.marks().iter().find(|m| &m.label == label);
             mark.map(|m| m.t_ns).ok_or_else(|| {
@@ -206,6 +226,8 @@ mod tests {
         assert_eq!(ns("peak"), Ok(TimeExpr::Peak));
         assert_eq!(ns("warm"), Ok(TimeExpr::Mark("warm".into())));
         assert_eq!(ns("mark:peak"), Ok(TimeExpr::Mark("peak".into())));
+        assert_eq!(ns("capture:2"), Ok(TimeExpr::Capture(2)));
+        assert_eq!(ns("capture:x"), Ok(TimeExpr::Mark("capture:x".into())));
         for bad in ["", "1.5q", "101%", "-1s", "1..2s", "99999999999999999999"] {
             assert!(ns(bad).is_err(), "{bad}");
         }

@@ -1,0 +1,318 @@
+//! The writer's thread: how it is made, what it is told to do, and who does its work when it does not exist.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tracehound_format::meta::EndReason;
+
+use super::{control, switch};
+use crate::background::file::RecordingFile;
+use crate::background::live_blocks::LiveBlock;
+use crate::background::output::Output;
+use crate::background::writer::{Facts, Writer};
+use crate::hot::clock;
+use crate::shared::gate::{self, Internal};
+use crate::shared::lock::Lock;
+use crate::shared::log;
+use crate::shared::session::{self, Session};
+use crate::shared::sys::{self, Errno};
+
+enum WriterState {
+    None,
+    /// The files are there; the first round starts the recording in them.
+    Pending(Option<Box<(Output, Facts)>>),
+    Running(Box<Writer>),
+}
+
+static WRITER: Lock<WriterState> = Lock::new(WriterState::None);
+/// What the writer shall do next, besides writing.
+static COMMAND: AtomicU32 = AtomicU32::new(NO_COMMAND);
+/// Counts the commands that the writer has carried out.
+static CARRIED_OUT: AtomicU32 = AtomicU32::new(0);
+
+const NO_COMMAND: u32 = 0;
+pub(super) const FINISH_EXIT: u32 = 1;
+pub(super) const FINISH_EXEC: u32 = 2;
+pub(super) const RESUME: u32 = 3;
+const SUSPEND: u32 = 4;
+/// 1 once the writer's thread has left the program's descriptor table, or cannot.
+static WRITER_APART: AtomicU32 = AtomicU32::new(0);
+
+/// The files of a recording are there: the writer's first round starts it in them.
+pub(super) fn set_pending(output: Output, facts: Facts) {
+    *WRITER.lock() = WriterState::Pending(Some(Box::new((output, facts))));
+}
+
+/// Keeps the writer where it is, across a fork.
+pub(super) fn hold_writer() {
+    WRITER.hold();
+}
+
+/// Lets the writer go on.
+///
+/// # Safety
+/// The caller must be the thread that has called [`hold_writer`].
+pub(super) unsafe fn release_writer() {
+    // SAFETY: passed on.
+    unsafe { WRITER.release() }
+}
+
+/// In a forked child: what the parent's writer knew to be alive, if it was `held` across the fork; then forgets it.
+///
+/// # Safety
+/// The calling thread must be the child's only one, and the one that has called [`hold_writer`] if it was held.
+pub(super) unsafe fn forget_writer(held: bool) -> Vec<LiveBlock> {
+    let mut blocks = Vec::new();
+    // SAFETY: as the caller promises.
+    if held && let WriterState::Running(writer) = unsafe { WRITER.held() } {
+        blocks = writer.live_blocks();
+    }
+    // SAFETY: as the caller promises.
+    unsafe { WRITER.abandon(WriterState::None) };
+    COMMAND.store(NO_COMMAND, Ordering::SeqCst);
+    control::forget();
+    switch::forget();
+    blocks
+}
+
+/// The stack of the writer's thread; 0 before the first one.
+static WRITER_STACK: AtomicUsize = AtomicUsize::new(0);
+const STACK_BYTES: usize = 1 << 20;
+
+/// Starts the writer's thread. libc must be ready for threads, and no earlier writer's thread may be left.
+pub fn start_writer() {
+    let Some(session) = session::current() else { return };
+    if session.writer_alive.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let _internal = Internal::enter();
+    if WRITER_STACK.load(Ordering::Relaxed) == 0 {
+        let stack = sys::map_memory(STACK_BYTES).map_or(0, |stack| stack as usize);
+        WRITER_STACK.store(stack, Ordering::Relaxed);
+    }
+    let stack = WRITER_STACK.load(Ordering::Relaxed);
+    WRITER_APART.store(0, Ordering::Release);
+    if stack == 0 || !create_thread(session, stack) {
+        // The threads of the program will write when they run out of chunks, and at the end.
+        session.writer_alive.store(false, Ordering::Release);
+        let text = "no thread for the writer: the program's own threads write";
+        session.remark(clock::now_after_alloc(), "no-writer-thread", text.into());
+        return;
+    }
+    // When the program's code begins, its descriptor table is its own again: nothing it puts in the place of our
+    // descriptors can be written to. The wait is short and bounded: should the thread not get to run, checks of what our
+    // descriptors stand for must do.
+    for _ in 0..20 {
+        if WRITER_APART.load(Ordering::Acquire) != 0 {
+            break;
+        }
+        sys::futex_wait(&WRITER_APART, 0, 10_000_000);
+    }
+    session.close_leftovers();
+}
+
+fn create_thread(session: &'static Session, stack: usize) -> bool {
+    // SAFETY: plain calls with valid arguments. The lowest page becomes a guard. pthread_sigmask, unlike the system call,
+    // leaves the two signals alone that libc needs for setuid and cancellation.
+    unsafe {
+        libc::mprotect(stack as *mut c_void, 4096, libc::PROT_NONE);
+        let mut attributes = core::mem::zeroed::<libc::pthread_attr_t>();
+        let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        let mut thread = core::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setstack(&raw mut attributes, stack as *mut c_void, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let argument = core::ptr::from_ref(session).cast_mut().cast();
+        let result = libc::pthread_create(&raw mut thread, &raw const attributes, writer_main, argument);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        libc::pthread_attr_destroy(&raw mut attributes);
+        result == 0
+    }
+}
+
+/// Makes a call that the kernel refuses a process with several threads, or whose working directory another thread
+/// shares, such as entering another user namespace: the writer's thread ends before and begins anew after it.
+pub fn without_writer<T>(call: impl FnOnce() -> T) -> T {
+    let session = session::current().filter(|session| session.pid == sys::process_id());
+    let Some(session) = session.filter(|session| session.writer_alive.load(Ordering::Acquire)) else { return call() };
+    {
+        let _internal = Internal::enter();
+        command(session, SUSPEND);
+        let writer = session.writer_thread.load(Ordering::Acquire);
+        for _ in 0..2000 {
+            if !sys::thread_exists(session.pid, writer) {
+                break;
+            }
+            sys::sleep(500_000);
+        }
+    }
+    let result = call();
+    if !sys::thread_exists(session.pid, session.writer_thread.load(Ordering::Acquire)) {
+        // SAFETY: libc's own place for the calling thread.
+        let errno = unsafe { *libc::__errno_location() };
+        start_writer();
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+    }
+    result
+}
+
+extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
+    gate::slot().internal.set(1);
+    sys::set_thread_name(c"tracehound-wr");
+    // SAFETY: `start_writer` passes a session, which is never freed.
+    let session = unsafe { &*argument.cast::<Session>() };
+    session.writer_thread.store(sys::thread_id(), Ordering::Release);
+    guarded(session, || leave_descriptor_table(session));
+    WRITER_APART.store(1, Ordering::Release);
+    sys::futex_wake(&WRITER_APART, 1);
+    loop {
+        let mut rest = 100_000_000;
+        let ended = guarded(session, || {
+            let mut state = WRITER.lock();
+            let Some(writer) = running(&mut state, session) else { return true };
+            serve(writer);
+            control::attend(writer, session);
+            rest = if control::has_clients() { 1_000_000 } else { writer.rest_ns() };
+            writer.has_ended_for_good() || writer.is_suspended()
+        });
+        if ended || (session.main_gone.load(Ordering::Acquire) && alone()) {
+            break;
+        }
+        session.pool.sleep(if session.main_gone.load(Ordering::Relaxed) { 2_000_000 } else { rest });
+    }
+    control::close();
+    session.writer_alive.store(false, Ordering::Release);
+    core::ptr::null_mut()
+}
+
+/// Runs a piece of the writer; should it panic, recording stops and the program goes on.
+fn guarded<T: Default + From<bool>>(session: &'static Session, work: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        session.end_recording();
+        session.writer_alive.store(false, Ordering::Release);
+        log::error("the writer failed; recording stops here, the program goes on");
+        CARRIED_OUT.fetch_add(1, Ordering::SeqCst);
+        T::from(true)
+    })
+}
+
+/// The writer, started if it was pending.
+fn running<'a>(state: &'a mut WriterState, session: &'static Session) -> Option<&'a mut Writer> {
+    if let WriterState::Pending(files) = state {
+        let (output, facts) = *files.take()?;
+        let path = output.path.clone();
+        let writer = RecordingFile::new(output).and_then(|file| Writer::new(session, facts, file));
+        match writer {
+            Ok(writer) => *state = WriterState::Running(Box::new(writer)),
+            Err(error) => {
+                *state = WriterState::None;
+                failed(session, &path, error);
+            }
+        }
+    }
+    match state {
+        WriterState::Running(writer) => Some(writer),
+        _ => None,
+    }
+}
+
+#[cold]
+fn failed(session: &Session, path: &std::ffi::CStr, error: Errno) {
+    session.end_recording();
+    log::error(&format!("{}: {error}; the program runs unrecorded", path.to_string_lossy()));
+}
+
+/// What is wanted of the writer: a command, or a round.
+fn serve(writer: &mut Writer) {
+    match COMMAND.swap(NO_COMMAND, Ordering::AcqRel) {
+        NO_COMMAND => return writer.round(),
+        FINISH_EXIT => {
+            control::close();
+            writer.finish(EndReason::Exit);
+        }
+        FINISH_EXEC => {
+            control::close();
+            writer.finish(EndReason::Exec);
+        }
+        SUSPEND => {
+            control::close();
+            writer.suspend();
+        }
+        _ => writer.resume(),
+    }
+    CARRIED_OUT.fetch_add(1, Ordering::SeqCst);
+    sys::futex_wake(&CARRIED_OUT, i32::MAX);
+}
+
+/// Has the writer carry out a command, and waits for it.
+pub(super) fn command(session: &'static Session, command: u32) {
+    let before = CARRIED_OUT.load(Ordering::SeqCst);
+    COMMAND.store(command, Ordering::SeqCst);
+    loop {
+        if !session.writer_alive.load(Ordering::Acquire) {
+            drive(session);
+            // Without a writer there is nothing to finish: recording never began, or it failed.
+            COMMAND.store(NO_COMMAND, Ordering::SeqCst);
+            return;
+        }
+        session.pool.ring();
+        sys::futex_wait(&CARRIED_OUT, before, 50_000_000);
+        if CARRIED_OUT.load(Ordering::SeqCst) != before {
+            return;
+        }
+        check_writer(session);
+    }
+}
+
+/// Notices when the writer's thread is gone.
+fn check_writer(session: &Session) {
+    let writer = session.writer_thread.load(Ordering::Relaxed);
+    if writer != 0 && !sys::thread_exists(session.pid, writer) {
+        session.writer_alive.store(false, Ordering::Release);
+    }
+}
+
+/// Gives the writer's thread a descriptor table of its own: the program cannot close ours, nor are its descriptors kept
+/// open by us. What remains in the program's table is closed by its threads, later.
+fn leave_descriptor_table(session: &'static Session) -> bool {
+    let mut state = WRITER.lock();
+    let Some(writer) = running(&mut state, session) else { return true };
+    writer.go_on();
+    sys::own_directory();
+    let descriptors = writer.descriptors();
+    let mut numbers: Vec<i32> = descriptors.iter().map(|(fd, _)| *fd).collect();
+    // Messages still need stderr.
+    numbers.push(2);
+    if sys::own_descriptor_table(&mut numbers) {
+        writer.file().table_is_private();
+        control::open(session);
+        *session.leftovers.lock() = descriptors;
+        session.has_leftovers.store(true, Ordering::Release);
+    }
+    true
+}
+
+/// Whether no other thread of the process lives: the main thread has gone by pthread_exit and waits for the rest.
+fn alone() -> bool {
+    let own = sys::thread_id();
+    let Ok(status) = sys::read_file(libc::AT_FDCWD, c"/proc/self/stat") else { return false };
+    let Some(at) = status.iter().rposition(|&byte| byte == b')') else { return false };
+    let fields = status.get(at + 2..).unwrap_or_default().split(|&byte| byte == b' ');
+    // Field 20: threads, the gone main thread included.
+    let threads = fields.clone().nth(17).and_then(|text| std::str::from_utf8(text).ok()?.parse::<u32>().ok());
+    let _ = own;
+    threads.is_some_and(|threads| threads <= 2)
+}
+
+/// A round of the writer on the calling thread, if nobody else has it.
+pub(super) fn drive(session: &'static Session) {
+    if let Some(mut state) = WRITER.try_lock()
+        && let Some(writer) = running(&mut state, session)
+    {
+        serve(writer);
+    }
+}

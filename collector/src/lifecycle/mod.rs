@@ -1,0 +1,238 @@
+//! Start, fork, exec, stop and end of a recording: puts the hot path, the shared state and the writer together.
+//!
+//! ```text
+//! mod       the start of a recording            switch    recording on and off, marks, flush
+//! driver    the writer's thread, its commands   control   the same, asked for from outside
+//! ends      exit, exec and fork
+//! ```
+//! Lock order: the switch's lock, the writer's lock, then a thread's chunk lock, then the pool's or the notes'. Threads
+//! of the program take the writer's lock only when the writer's own thread does not exist.
+
+mod control;
+mod driver;
+mod ends;
+mod switch;
+
+pub use driver::{start_writer, without_writer};
+pub use ends::{
+    Finish, Heritage, after_followed_fork, before_followed_fork, finish, forget_in_child, record_heritage, resume,
+    thread_ends,
+};
+pub use switch::{flush, mark, resume_recording, stop, toggle};
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+use tracehound_format::meta::{ClockSample, ClockSource, Process};
+use tracehound_format::options::Options;
+use tracehound_format::record::Kind;
+
+use crate::background::output::{self, Output};
+use crate::background::writer::Facts;
+use crate::hot::unwind;
+use crate::hot::{attach, clock};
+use crate::shared::call_tree::CallTree;
+use crate::shared::gate;
+use crate::shared::lock::Lock;
+use crate::shared::pool::Pool;
+use crate::shared::session::{self, Notes, Retired, Session};
+use crate::shared::side_file::{Owner, SideMemory};
+use crate::shared::sys;
+use crate::shared::threads::Threads;
+use crate::shared::{chunk, log};
+
+/// Call-tree nodes that the recorder has room for; their memory is committed as they are made.
+/// Call-tree nodes that the recorder has room for; their memory is committed as they are made.
+const MAX_NODES: u32 = 1 << 24;
+/// Starts recording in this process: creates the files and opens the gate. Without success the gate lets everything
+/// pass, and one line on stderr says why. Only memory and files: needs nothing of libc that constructors set up.
+///
+/// `given` are the options as the user wrote them, `NAME=value`, those that differ from their defaults.
+pub fn start(options: Options, given: Vec<String>, heritage: Option<&Heritage>) {
+    log::init(options.log);
+    match prepare(options, given, heritage) {
+        Ok(recording) => gate::set(if recording { gate::RECORDING } else { gate::PASS }),
+        Err(text) => {
+            log::error(&format!("{text}; the program runs unrecorded"));
+            gate::set(gate::PASS);
+        }
+    }
+}
+
+fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) -> Result<bool, String> {
+    let forked_from = heritage.map(|heritage| heritage.recording_id);
+    let signals = sys::SignalsBlocked::new();
+    unwind::init();
+    let source = clock::init();
+    let pid = sys::process_id();
+    let executable = sys::read_link(c"/proc/self/exe").unwrap_or_default();
+    let file_name = executable.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+    let sample = clock::sample();
+    let unix_seconds = sample.realtime_ns / 1_000_000_000;
+    let output = output::create(&options.output, &file_name, pid, unix_seconds)
+        .map_err(|failure| format!("{}: {}", String::from_utf8_lossy(&failure.path), failure.error))?;
+    let mut recording_id = [0; 16];
+    if sys::random(&mut recording_id).is_err() {
+        // Too early in the machine's life for random numbers: time and process id must do.
+        let (head, tail) = recording_id.split_at_mut(8);
+        head.copy_from_slice(&sample.realtime_ns.to_ne_bytes());
+        tail.copy_from_slice(&(u64::from(pid) << 32 | sample.ticks & 0xffff_ffff).to_ne_bytes());
+    }
+    let discard = |output: &Output| {
+        let _ = sys::unlink_at(output.directory, &output.side_name);
+        let _ = sys::unlink_at(output.directory, &output.name);
+        for fd in [output.file, output.side_file, output.directory] {
+            sys::close(fd);
+        }
+    };
+    let max_nodes = nodes_within_limits();
+    let chunks = u32::try_from(options.buffer_bytes / chunk::CHUNK_BYTES as u64).unwrap_or(u32::MAX).max(2);
+    let owner = Owner { pid, recording_id, process_start: output::process_start(pid) };
+    let mut remark = None;
+    let side = SideMemory::in_file(output.side_file, chunks, u64::from(max_nodes), &owner).or_else(|error| {
+        signals.forget_size_signal();
+        let text = format!("no side file ({error}): a kill loses what is not in the recording yet");
+        remark = Some(text);
+        SideMemory::in_private_memory(chunks)
+    });
+    let side = match side {
+        Ok(side) => side,
+        Err(error) => {
+            discard(&output);
+            return Err(format!("no memory for chunks: {error}"));
+        }
+    };
+    let tree = match heritage {
+        Some(heritage) => heritage.tree,
+        None => match CallTree::create(max_nodes) {
+            Some(mut tree) => {
+                tree.set_mirror(mirror);
+                Box::leak(Box::new(tree))
+            }
+            None => {
+                discard(&output);
+                return Err("no memory for the call tree".into());
+            }
+        },
+    };
+    // SAFETY: the chunks lie at this address, zeroed and mapped for ever; the header is theirs.
+    let pool = unsafe { Pool::new(side.first_chunk(), side.header(), side.is_shared(), side.chunks()) };
+    let facts = Facts {
+        process: process_record(given, pid, executable, &sample, forked_from),
+        source: clock_source(source),
+        shift: clock::SHIFT as u8,
+        clock_note: clock_note(source).into(),
+        clock: clock_sample,
+        now: clock::now_after_alloc,
+    };
+    // A forked child goes on as its parent was: recording or not.
+    let (given_start, start) = (options.start, heritage.map_or(options.start, |heritage| heritage.recording));
+    let session = session::install(Session {
+        number: session::new_number(),
+        pid,
+        options,
+        recording_id,
+        forked_from,
+        started_tick: sample.ticks,
+        started_unix_ns: sample.realtime_ns,
+        tree,
+        pool,
+        threads: Threads::default(),
+        side,
+        notes: Lock::new(Notes::default()),
+        writer_alive: AtomicBool::new(false),
+        writer_thread: AtomicU32::new(0),
+        leftovers: Lock::new(Vec::new()),
+        has_leftovers: AtomicBool::new(false),
+        flush_wanted: AtomicU32::new(0),
+        flush_done: AtomicU32::new(0),
+        names_changed: AtomicBool::new(false),
+        marks: AtomicU64::new(0),
+        main_gone: AtomicBool::new(false),
+        paused: AtomicBool::new(!start),
+        filtered: AtomicBool::new(false),
+        retired: Retired::default(),
+        drive: driver::drive,
+        unwinder_figures: attach::unwinder_figures,
+    });
+    if let Some(text) = remark {
+        session.remark(sample.ticks, "no-side-file", text);
+    }
+    if !sys::barrier_register() {
+        session.remark(
+            sample.ticks,
+            "no-membarrier",
+            "the kernel has no membarrier: watermarks rely on a pause".into(),
+        );
+    }
+    if start != given_start {
+        let kind = if start { Kind::CaptureStart } else { Kind::CaptureStop };
+        session.note_from_outside(kind, sample.ticks, 0);
+    }
+    driver::set_pending(output, facts);
+    Ok(start)
+}
+
+/// Nodes for which address space is taken: fewer under a limit of the address space, which is the program's.
+fn nodes_within_limits() -> u32 {
+    let limit = sys::resource_limit(libc::RLIMIT_AS);
+    let nodes = limit / 16 / (CallTree::NODE_BYTES as u64 + 16);
+    u32::try_from(nodes).unwrap_or(u32::MAX).clamp(1 << 16, MAX_NODES)
+}
+
+fn mirror(id: u32, node: crate::shared::call_tree::Node) {
+    if let Some(session) = session::current() {
+        let node = tracehound_format::nodes::Node { parent: node.parent, pc: node.pc, generation: node.generation };
+        session.side.mirror(id, node);
+    }
+}
+
+fn process_record(
+    given: Vec<String>,
+    pid: u32,
+    executable: Vec<u8>,
+    sample: &clock::Sample,
+    forked_from: Option<[u8; 16]>,
+) -> Process {
+    let line = sys::read_file(libc::AT_FDCWD, c"/proc/self/cmdline").unwrap_or_default();
+    let mut arguments: Vec<Vec<u8>> = line.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect();
+    if line.last() == Some(&0) {
+        arguments.pop();
+    }
+    // SAFETY: getauxval reads the process's own auxiliary vector.
+    let page_bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) } as u32;
+    Process {
+        pid,
+        parent_pid: sys::parent_id(),
+        executable,
+        arguments,
+        directory: sys::working_directory().unwrap_or_default(),
+        started_unix_ns: sample.realtime_ns,
+        started_tick: sample.ticks,
+        page_bytes,
+        recorder: env!("CARGO_PKG_VERSION").into(),
+        options: given,
+        forked_from,
+    }
+}
+
+fn clock_source(source: clock::Source) -> ClockSource {
+    match source {
+        clock::Source::Monotonic => ClockSource::Monotonic,
+        clock::Source::Counter if cfg!(target_arch = "aarch64") => ClockSource::Cntvct,
+        clock::Source::Counter => ClockSource::Tsc,
+    }
+}
+
+fn clock_note(source: clock::Source) -> &'static str {
+    match source {
+        clock::Source::Counter => "the processor's counter, invariant",
+        clock::Source::Monotonic => {
+            "CLOCK_MONOTONIC: the processor's counter is missing, not invariant or not trusted by the kernel"
+        }
+    }
+}
+
+fn clock_sample() -> ClockSample {
+    let sample = clock::sample();
+    ClockSample { tick: sample.ticks, monotonic_ns: sample.monotonic_ns, realtime_ns: sample.realtime_ns }
+}
