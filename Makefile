@@ -47,7 +47,7 @@ lint: web/node_modules/.package-lock.json ## formatting, clippy, types, Biome
 	cargo clippy --workspace --all-targets -- -D warnings
 	cd web && npm run lint --silent
 
-bench: build ## numbers and ratios: the recorder's cost, ingest, queries
+bench: build ## numbers and ratios: the recorder's cost, ingest, queries, verdicts
 	tests/bench.sh
 
 fuzz: ## every decoder against hostile input, FUZZ_CASES (default 200000) cases each

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Numbers and ratios, side by side: what recording costs, and how fast recordings are read.
-#   tests/bench.sh [--quick] [--json] [overhead] [reading]      (no names: both)
-# Other options, and --json, go to the overhead bench alone. Nothing is asserted: goals stand beside the results.
+# Numbers and ratios, side by side: what recording costs, how fast recordings are read, how well leaks are judged.
+#   tests/bench.sh [--quick] [--json] [overhead] [reading] [verdicts]      (no names: all)
+# Other options, and --json, go to the overhead bench alone. Nothing is asserted but the verdicts: goals stand beside
+# the results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,22 +11,26 @@ parts=()
 sizes=1m,10m
 for word in "$@"; do
     case $word in
-        overhead | reading) parts+=("$word") ;;
+        overhead | reading | verdicts) parts+=("$word") ;;
         -*)
             options+=("$word")
             [ "$word" != --quick ] || sizes=1m
             ;;
         *)
-            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [reading]" >&2
+            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [reading] [verdicts]" >&2
             exit 2
             ;;
     esac
 done
-[ "${#parts[@]}" -gt 0 ] || parts=(overhead reading)
+[ "${#parts[@]}" -gt 0 ] || parts=(overhead reading verdicts)
 
 for part in "${parts[@]}"; do
     case $part in
         overhead) cargo run --quiet --release -p tracehound-overhead -- "${options[@]}" ;;
         reading) cargo run --quiet --release -p tracehound-bench -- scale --sizes "$sizes" ;;
+        verdicts)
+            echo "verdicts: the program's label, and the shape that heaptrace saw in three runs each"
+            cargo test --quiet -p tracehound-tests --test verdicts -- --nocapture
+            ;;
     esac
 done

@@ -4,6 +4,7 @@ mod cli;
 mod export;
 mod http;
 mod question;
+mod suppressions;
 mod symbolize;
 
 fn main() -> std::process::ExitCode {

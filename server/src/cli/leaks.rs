@@ -4,16 +4,17 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use regex::Regex;
 use tracehound_server::api::Frame;
-use tracehound_server::api::leaks::{LeakSite, Leaks, Verdict, VerdictKind};
+use tracehound_server::api::leaks::{LeakSite, Leaks, Shape, Verdict, VerdictKind};
+use tracehound_server::query::suppress::{self, Origin, Suppression};
 use tracehound_server::query::{Filter, leaks};
 
 use super::args::{Files, Filters, Window};
+use super::open::Opened;
 use super::terminal::{ColorChoice, Role, Style, clean, truncate, width};
 use super::units::{bytes, count, percent, signed_bytes};
 use super::{for_each, interrupt, misuse, terminal};
-use crate::question;
+use crate::{question, suppressions};
 
 /// Show what was never freed, by the backtrace that allocated it.
 #[derive(Debug, clap::Args)]
@@ -36,13 +37,55 @@ pub struct LeaksArgs {
     /// Add sites up apart that have a function, file or module that matches; may be repeated
     #[arg(long, value_name = "RE")]
     suppress: Vec<String>,
-    /// A file of suppressions in LeakSanitizer's format: one `leak:PATTERN` a line
-    #[arg(long, value_name = "FILE")]
-    suppressions: Option<PathBuf>,
+    #[command(flatten)]
+    suppressions: SuppressionFiles,
+    /// List what was suppressed, too
+    #[arg(long)]
+    show_suppressed: bool,
+    /// Leave out what libc and ld.so keep by design
+    #[arg(long)]
+    builtin_suppressions: bool,
     #[command(flatten)]
     window: Window,
     #[command(flatten)]
     filters: Filters,
+}
+
+/// Suppressions in LeakSanitizer's format.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct SuppressionFiles {
+    /// A file of suppressions in LeakSanitizer's format: one `leak:PATTERN` a line; may be repeated
+    #[arg(long, value_name = "FILE")]
+    suppressions: Vec<PathBuf>,
+    /// Do not read the suppressions that the program itself brings along (__lsan_default_suppressions)
+    #[arg(long)]
+    no_program_suppressions: bool,
+}
+
+impl SuppressionFiles {
+    /// Reads the files.
+    pub fn read(&self) -> Result<Vec<Suppression>> {
+        let mut all = Vec::new();
+        for path in &self.suppressions {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+            let list = suppress::parse(&text, &Origin::File(name.clone()));
+            all.extend(list.map_err(|why| anyhow::anyhow!("{name}, {why}"))?);
+        }
+        Ok(all)
+    }
+
+    /// The program's own; what cannot be read is said on standard error.
+    pub fn of_program(&self, opened: &Opened) -> Vec<Suppression> {
+        if self.no_program_suppressions {
+            return Vec::new();
+        }
+        let (list, problems) = suppressions::of_program(&opened.trace);
+        for problem in problems {
+            eprintln!("heaptrace: {}", clean(&problem));
+        }
+        list
+    }
 }
 
 /// Prints the reports.
@@ -52,45 +95,28 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
     let filter = args.filters.filter().map_err(misuse)?;
     let mut suppress = Vec::new();
     for pattern in &args.suppress {
-        suppress.push(Filter::regex("suppress", pattern).map_err(misuse)?);
+        suppress.push(Suppression::new(Filter::regex("suppress", pattern).map_err(misuse)?, Origin::Option));
     }
-    if let Some(path) = &args.suppressions {
-        suppress.extend(suppressions(path)?);
+    suppress.extend(args.suppressions.read()?);
+    if args.builtin_suppressions {
+        suppress.extend(suppress::built_in());
     }
     let limit = match (args.sites, args.files.json) {
         (None, false) => Some(10),
         (None, true) | (Some(0), _) => None,
         (Some(sites), _) => Some(sites),
     };
-    let params = leaks::Params { window, filter, suppress, limit };
+    let params = leaks::Params { window, filter, suppress, show_suppressed: args.show_suppressed, limit };
     for_each(
         &args.files,
         &mut terminal::stdout(),
-        |opened| leaks::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
+        |opened| {
+            let mut params = params.clone();
+            params.suppress.extend(args.suppressions.of_program(opened));
+            leaks::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
+        },
         |leaks, _, out| print(leaks, args.full, style, out),
     )
-}
-
-/// Reads `leak:PATTERN` lines; `*` stands for anything, `^` and `$` for the ends, everything else for itself.
-fn suppressions(path: &std::path::Path) -> Result<Vec<Regex>> {
-    let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    let mut patterns = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let Some(pattern) = line.strip_prefix("leak:") else {
-            anyhow::bail!("{name}, line {number}: {line:?} is no suppression; write `leak:PATTERN`");
-        };
-        let (start, rest) = pattern.strip_prefix('^').map_or(("", pattern), |rest| ("^", rest));
-        let (end, rest) = rest.strip_suffix('$').map_or(("", rest), |rest| ("$", rest));
-        let middle: Vec<_> = rest.split('*').map(regex::escape).collect();
-        let regex = Regex::new(&format!("{start}{}{end}", middle.join(".*")));
-        patterns.push(regex.with_context(|| format!("{name}, line {number}"))?);
-    }
-    Ok(patterns)
 }
 
 /// Names are aligned up to this width.
@@ -100,7 +126,8 @@ const NAME_COLUMN: usize = 48;
 pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let amount = &leaks.leaked;
     if amount.count == 0 && leaks.suppressed.count == 0 {
-        return writeln!(out, "{}", style.paint(Role::Good, "Nothing leaked: every block was freed."));
+        writeln!(out, "{}", style.paint(Role::Good, "Nothing leaked: every block was freed."))?;
+        return print_freed_at_exit(leaks, all_frames, style, out);
     }
     let head = format!(
         "{} leaked in {}, from {}",
@@ -116,6 +143,16 @@ pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write)
             bytes(leaks.suppressed.bytes),
             plural(leaks.suppressed.count, "more block")
         )?;
+        for used in &leaks.suppressions {
+            let text = format!(
+                "  {} in {} by {} ({})",
+                bytes(used.bytes),
+                plural(used.count, "block"),
+                clean(&used.pattern),
+                clean(&used.origin)
+            );
+            writeln!(out, "{}", style.paint(Role::Faint, text))?;
+        }
     }
     for site in &leaks.sites {
         writeln!(out)?;
@@ -126,6 +163,31 @@ pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write)
     if hidden > 0 {
         let rest = amount.bytes.saturating_sub(shown);
         writeln!(out, "\n… and {} with {} (--sites 0 shows all)", plural(hidden, "more site"), bytes(rest))?;
+    }
+    for site in &leaks.suppressed_sites {
+        let head = format!("{} in {}", bytes(site.bytes), plural(site.count, "block"));
+        let rest = format!("({})  suppressed by {}", site.id, clean(&site.pattern));
+        writeln!(out, "\n{head} {}", style.paint(Role::Faint, rest))?;
+        print_stack(&site.stack, all_frames, style, out)?;
+    }
+    print_freed_at_exit(leaks, all_frames, style, out)
+}
+
+/// What grew and was tidied up at the end, which no count of what is left shows.
+fn print_freed_at_exit(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    if leaks.freed_at_exit.is_empty() {
+        return Ok(());
+    }
+    let total = leaks.freed_at_exit.iter().map(|site| site.bytes).sum();
+    let head = format!(
+        "Not leaked, but kept until the program ended, and growing: {} from {}",
+        bytes(total),
+        plural(leaks.freed_at_exit.len() as u64, "site")
+    );
+    writeln!(out, "\n{}", style.paint(Role::Strong, head))?;
+    for site in &leaks.freed_at_exit {
+        writeln!(out)?;
+        print_site(site, total, all_frames, style, out)?;
     }
     Ok(())
 }
@@ -142,9 +204,13 @@ fn print_site(site: &LeakSite, whole: u64, all_frames: bool, style: Style, out: 
         style.paint(role, word),
         style.paint(Role::Faint, format!(": {}", clean(&site.verdict.why)))
     )?;
-    let lines = if all_frames { (0..site.stack.len()).map(Line::Frame).collect() } else { fold(&site.stack) };
+    print_stack(&site.stack, all_frames, style, out)
+}
+
+fn print_stack(stack: &[Frame], all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let lines = if all_frames { (0..stack.len()).map(Line::Frame).collect() } else { fold(stack) };
     // Names are aligned as far as they are of reasonable length; places follow.
-    let names: Vec<String> = site.stack.iter().map(name).collect();
+    let names: Vec<String> = stack.iter().map(name).collect();
     let shown = |line: &Line| match line {
         Line::Frame(i) => Some(width(&names[*i])),
         Line::Folded(_) => None,
@@ -160,7 +226,7 @@ fn print_site(site: &LeakSite, whole: u64, all_frames: bool, style: Style, out: 
                 continue;
             }
         };
-        let (frame, name) = (&site.stack[i], &names[i]);
+        let (frame, name) = (&stack[i], &names[i]);
         let name = truncate(name, room.max(20));
         let pad = " ".repeat(column.saturating_sub(width(&name)));
         let place = place(frame);
@@ -260,8 +326,12 @@ fn short(file: &str) -> &str {
     rest.map_or(file, |(_, rest)| rest)
 }
 
-fn verdict(verdict: &Verdict) -> (String, Role) {
+/// The judgement in a word or two, and how it looks.
+pub fn verdict(verdict: &Verdict) -> (String, Role) {
     match verdict.kind {
+        VerdictKind::Growing if verdict.shape == Shape::Stepwise => ("growing in steps".into(), Role::Bad),
+        VerdictKind::Bounded if verdict.shape == Shape::Stepwise => ("stepwise".into(), Role::Plain),
+        VerdictKind::Bounded if verdict.shape == Shape::Constant => ("constant".into(), Role::Good),
         VerdictKind::Growing => (format!("growing {}/s", signed_bytes(verdict.bytes_per_second as i64)), Role::Bad),
         VerdictKind::Bounded => ("bounded".into(), Role::Good),
         VerdictKind::OneTime => ("one-time".into(), Role::Plain),

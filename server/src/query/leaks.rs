@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-use regex::Regex;
-
-use super::amounts::{Key, Question};
+use super::amounts::{Key, Question, Signed};
 use super::filter::{Filter, Selection};
-use super::verdict::{History, judge};
+use super::suppress::Suppression;
+use super::verdict::{AGES, History, judge};
 use super::window::Window;
 use super::{Result, site_handle, stacks, trend};
-use crate::api::leaks::{LeakSite, Leaks, Verdict};
-use crate::api::{Amount, Frame, Metric};
+use crate::api::info::End;
+use crate::api::leaks::{LeakSite, Leaks, SuppressedSite, UsedSuppression, Verdict, VerdictKind};
+use crate::api::{Amount, Metric};
 use crate::trace::symbols::Symbols;
 use crate::trace::{Cancel, Trace};
 
@@ -22,13 +22,19 @@ pub struct Params {
     /// Of what.
     pub filter: Filter,
     /// Sites with a function, source file or module that matches one of these are added up apart.
-    pub suppress: Vec<Regex>,
+    pub suppress: Vec<Suppression>,
+    /// List the sites that were suppressed.
+    pub show_suppressed: bool,
     /// Most sites in the answer; `None`: all.
     pub limit: Option<usize>,
 }
 
 /// Moments at which live bytes are looked at for a verdict.
-pub const MOMENTS: usize = 64;
+const MOMENTS: usize = 256;
+/// The same for very many sites.
+const FEWER_MOMENTS: usize = 64;
+/// Sites that are very many.
+const MANY_SITES: usize = 1 << 14;
 
 /// Lists leaks, largest first.
 ///
@@ -43,15 +49,33 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         (0..).zip(sums).filter(|(_, sum)| sum.count > 0).map(|(site, sum)| (site, sum.amount())).collect();
     sites.sort_by_key(|&(site, amount)| (std::cmp::Reverse((amount.bytes, amount.count)), site));
     let (mut leaked, mut suppressed) = (Amount::default(), Amount::default());
+    let mut used: Vec<Option<UsedSuppression>> = vec![None; params.suppress.len()];
+    let mut suppressed_sites = Vec::new();
     if !params.suppress.is_empty() {
         sites.retain(|&(site, amount)| {
-            let frames = stacks::frames(trace, symbols, trace.site_node(site).unwrap_or(0));
-            let hit = frames.iter().any(|frame| matches(&params.suppress, frame));
-            if hit {
-                suppressed.bytes += amount.bytes;
-                suppressed.count += amount.count;
+            let stack = stacks::frames(trace, symbols, trace.site_node(site).unwrap_or(0));
+            let Some(hit) = params.suppress.iter().position(|suppression| suppression.matches(&stack)) else {
+                return true;
+            };
+            suppressed.bytes += amount.bytes;
+            suppressed.count += amount.count;
+            let by = &params.suppress[hit];
+            let entry = used[hit].get_or_insert_with(|| UsedSuppression {
+                pattern: by.pattern.clone(),
+                origin: by.origin.to_string(),
+                bytes: 0,
+                count: 0,
+                sites: 0,
+            });
+            entry.bytes += amount.bytes;
+            entry.count += amount.count;
+            entry.sites += 1;
+            if params.show_suppressed {
+                let (id, pattern) = (site_handle(site), by.pattern.clone());
+                let (bytes, count) = (amount.bytes, amount.count);
+                suppressed_sites.push(SuppressedSite { id, bytes, count, pattern, stack });
             }
-            !hit
+            false
         });
     }
     for (_, amount) in &sites {
@@ -75,16 +99,22 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         })
         .collect();
     let schema = "heaptrace.leaks/1".into();
-    Ok(Leaks { schema, leaked, suppressed, total_sites, sites, exactness: trace.exactness() })
-}
-
-fn matches(suppress: &[Regex], frame: &Frame) -> bool {
-    let texts = [&frame.function, &frame.file, &frame.module];
-    suppress.iter().any(|re| texts.iter().any(|t| t.as_ref().is_some_and(|t| re.is_match(t))))
+    let freed_at_exit = freed_at_exit(trace, symbols, params, &selection, cancel)?;
+    Ok(Leaks {
+        schema,
+        leaked,
+        suppressed,
+        suppressions: used.into_iter().flatten().collect(),
+        suppressed_sites,
+        total_sites,
+        sites,
+        freed_at_exit,
+        exactness: trace.exactness(),
+    })
 }
 
 /// Blocks of a site that are left.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Left {
     /// Birth of the first.
     pub first_ns: u64,
@@ -92,22 +122,38 @@ pub struct Left {
     pub last_ns: u64,
     /// How many.
     pub count: u64,
+    /// Their bytes, by the stretch of the recording in which they were born.
+    pub ages: [u64; AGES],
 }
 
 /// When the blocks that are left of each site were born, among births `from..to`.
 fn born_range(trace: &Trace, selection: &Selection, sites: &[(u32, Amount)], from: u64, to: u64) -> HashMap<u32, Left> {
-    let mut rows: HashMap<u32, Option<(u64, u64, u64)>> = sites.iter().map(|s| (s.0, None)).collect();
+    let mut found: HashMap<u32, Option<Left>> = sites.iter().map(|s| (s.0, None)).collect();
     let test = selection.rows(trace);
+    // Rows are in the order of birth: the stretch is known without looking up the time of each.
+    let border = |i: usize| (u128::from(trace.duration_ns()) * i as u128 / AGES as u128) as u64;
+    let mut stretch = 0;
+    let mut next = trace.position_before(border(1)).births;
     for &row in trace.leaked().rows_among(from, to) {
         let row = u64::from(row);
-        if let Some(range) = rows.get_mut(&trace.site_amount(row).0)
+        while row >= next && stretch + 1 < AGES {
+            stretch += 1;
+            next = trace.position_before(border(stretch + 1)).births;
+        }
+        let (site, amount) = trace.site_amount(row);
+        if let Some(left) = found.get_mut(&site)
             && test.passes(row)
         {
-            *range = Some(range.map_or((row, row, 1), |(first, _, count)| (first, row, count + 1)));
+            // Rows first; their times are looked up at the end.
+            let left = left.get_or_insert(Left { first_ns: row, ..Left::default() });
+            left.last_ns = row;
+            left.count += 1;
+            left.ages[stretch] += amount.bytes;
         }
     }
-    let left = |(first, last, count)| Left { first_ns: trace.born_ns(first), last_ns: trace.born_ns(last), count };
-    rows.into_iter().filter_map(|(site, range)| Some((site, left(range?)))).collect()
+    let timed =
+        |left: Left| Left { first_ns: trace.born_ns(left.first_ns), last_ns: trace.born_ns(left.last_ns), ..left };
+    found.into_iter().filter_map(|(site, left)| Some((site, timed(left?)))).collect()
 }
 
 /// Verdicts on sites over the whole recording.
@@ -122,21 +168,79 @@ pub fn verdicts(
     cancel: &Cancel,
 ) -> Result<Vec<Verdict>> {
     let everything = Window::default().resolve(trace)?;
-    let moments = trend::moments(trace, &everything, MOMENTS);
+    let count = if sites.len() > MANY_SITES { FEWER_MOMENTS } else { MOMENTS };
+    let moments = trend::moments(trace, &everything, count);
     let places: Vec<_> = moments.iter().map(|m| m.1).collect();
     let curves = trend::live_at(trace, selection, sites, &places, cancel)?;
-    let judged = sites.iter().zip(curves).map(|(site, curve)| {
+    let question = Question { trace, selection, key: Key::Site, cancel };
+    let born = question.metric(Metric::Allocated, &everything)?;
+    let freed = question.metric(Metric::Freed, &everything)?;
+    let marks: Vec<(u64, &str)> = trace.marks().iter().map(|mark| (mark.t_ns, mark.label.as_str())).collect();
+    let blocks = |sums: &[Signed], site: u32| sums.get(site as usize).map_or(0, |sum| sum.amount().count);
+    let judged = sites.iter().zip(curves).map(|(&site, curve)| {
         let curve: Vec<(u64, i64)> = moments.iter().zip(curve).map(|(m, live)| (m.0, live.bytes)).collect();
-        let left = left.get(site);
+        let left = left.get(&site);
         judge(&History {
             duration_ns: trace.duration_ns(),
             curve: &curve,
+            born_freed: (blocks(&born, site), blocks(&freed, site)),
             left_born_ns: left.map(|l| (l.first_ns, l.last_ns)),
             left_count: left.map_or(0, |l| l.count),
+            left_ages: left.map_or([0; AGES], |l| l.ages),
+            marks: &marks,
+            ended: matches!(trace.end(), End::Exit),
         })
     });
     Ok(judged.collect())
 }
+
+/// Sites that grew until the program ended and were freed then, largest first: they look clean at the end.
+fn freed_at_exit(
+    trace: &Trace,
+    symbols: &dyn Symbols,
+    params: &Params,
+    selection: &Selection,
+    cancel: &Cancel,
+) -> Result<Vec<LeakSite>> {
+    const MOST: usize = 50;
+    if trace.end() != End::Exit || params.window != Window::default() {
+        return Ok(Vec::new());
+    }
+    // What was there shortly before the end and is not there at the end.
+    let duration = trace.duration_ns();
+    let before = trace.position_before((duration as f64 * BEFORE_EXIT) as u64);
+    let question = Question { trace, selection, key: Key::Site, cancel };
+    let held = question.live_at(before)?;
+    let at_end = question.live_at(trace.end_position())?;
+    let mut sites: Vec<(u32, Amount)> = (0..)
+        .zip(held.iter().zip(at_end))
+        .filter(|(_, (held, end))| held.bytes > 0 && end.count == 0)
+        .map(|(site, (held, _))| (site, held.amount()))
+        .collect();
+    sites.sort_by_key(|&(site, amount)| (std::cmp::Reverse((amount.bytes, amount.count)), site));
+    sites.truncate(MOST);
+    let ids: Vec<u32> = sites.iter().map(|s| s.0).collect();
+    let verdicts = verdicts(trace, selection, &ids, &HashMap::new(), cancel)?;
+    let mut found = Vec::new();
+    for ((site, amount), verdict) in sites.into_iter().zip(verdicts) {
+        let stack = stacks::frames(trace, symbols, trace.site_node(site).unwrap_or(0));
+        let hidden = params.suppress.iter().any(|suppression| suppression.matches(&stack));
+        if verdict.kind == VerdictKind::Growing && verdict.freed_at_exit && !hidden {
+            let (bytes, count) = (amount.bytes, amount.count);
+            let id = site_handle(site);
+            let of_site = |row: &u64| trace.site_amount(*row).0 == site;
+            let mut rows = 0..trace.birth_count();
+            let (first, last) = (rows.clone().find(of_site), rows.rfind(of_site));
+            let (first_ns, last_ns) =
+                (first.map_or(0, |row| trace.born_ns(row)), last.map_or(0, |row| trace.born_ns(row)));
+            found.push(LeakSite { id, bytes, count, first_ns, last_ns, verdict, stack });
+        }
+    }
+    Ok(found)
+}
+
+/// Part of the recording that is over when the program has not begun to end.
+const BEFORE_EXIT: f64 = 0.97;
 
 /// What is left of one site at the end of the recording.
 #[must_use]

@@ -27,6 +27,7 @@ pub mod sites;
 pub mod sizes;
 pub mod source;
 pub mod stacks;
+pub mod suppress;
 pub mod threads;
 pub mod timeline;
 pub mod trend;

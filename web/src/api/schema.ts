@@ -595,6 +595,19 @@ export interface components {
             /** @description What is added up. */
             unit: components["schemas"]["Unit"];
         };
+        /** @description Live bytes of a site at a later time. */
+        Forecast: {
+            /**
+             * Format: int64
+             * @description How long after the end of the recording.
+             */
+            after_ns: number;
+            /**
+             * Format: int64
+             * @description Live bytes then.
+             */
+            bytes: number;
+        };
         /** @description One frame of a stack. */
         Frame: {
             /** @description Return address, `0x…`; inlined frames repeat their caller's. */
@@ -794,6 +807,11 @@ export interface components {
         Leaks: {
             /** @description How far the figures can be trusted. */
             exactness: components["schemas"]["Exactness"];
+            /**
+             * @description Sites that kept growing, but whose blocks were freed when the program ended: not leaked, and not in the sums.
+             *     Bytes and blocks are those before the end.
+             */
+            freed_at_exit?: components["schemas"]["LeakSite"][];
             /** @description Sum over all sites, suppressed ones not included. */
             leaked: components["schemas"]["Amount"];
             /** @description `heaptrace.leaks/1`. */
@@ -802,6 +820,10 @@ export interface components {
             sites: components["schemas"]["LeakSite"][];
             /** @description Sum over suppressed sites. */
             suppressed: components["schemas"]["Amount"];
+            /** @description The suppressed sites, largest first, if they were asked for; without verdicts. */
+            suppressed_sites?: components["schemas"]["SuppressedSite"][];
+            /** @description Suppressions that hit something, and what. */
+            suppressions?: components["schemas"]["UsedSuppression"][];
             /**
              * Format: int64
              * @description Sites that exist, of which `sites` is a part.
@@ -1192,6 +1214,11 @@ export interface components {
          * @enum {string}
          */
         SeriesName: "live_bytes" | "live_count" | "alloc_rate" | "free_rate" | "alloc_bytes_rate" | "rss" | "rss_anonymous" | "virtual_size" | "thread_rate";
+        /**
+         * @description What a site's history looks like.
+         * @enum {string}
+         */
+        Shape: "constant" | "one_time" | "bounded" | "growing" | "stepwise" | "unclear";
         /** @description Everything about one site, for a window. */
         Site: {
             /** @description How far the figures can be trusted. */
@@ -1332,6 +1359,25 @@ export interface components {
          * @enum {string}
          */
         State: "indexing" | "ready" | "running" | "failed";
+        /** @description A site that was suppressed. */
+        SuppressedSite: {
+            /**
+             * Format: int64
+             * @description Leaked bytes.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description Leaked blocks.
+             */
+            count: number;
+            /** @description Handle, `s12`. */
+            id: string;
+            /** @description The suppression. */
+            pattern: string;
+            /** @description Leaf first, from the caller of the allocating function on. */
+            stack: components["schemas"]["Frame"][];
+        };
         /**
          * @description Where a module's names come from.
          * @enum {string}
@@ -1455,6 +1501,28 @@ export interface components {
          * @enum {string}
          */
         Unit: "bytes" | "count";
+        /** @description A suppression that hit something. */
+        UsedSuppression: {
+            /**
+             * Format: int64
+             * @description Bytes that it hid; a site counts for the first suppression that fits.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description Blocks.
+             */
+            count: number;
+            /** @description Where it comes from: a path, `--suppress`, `built in`. */
+            origin: string;
+            /** @description As it was written. */
+            pattern: string;
+            /**
+             * Format: int64
+             * @description Sites.
+             */
+            sites: number;
+        };
         /** @description A judgement on a site, with its reason. */
         Verdict: {
             /**
@@ -1464,11 +1532,26 @@ export interface components {
             bytes_per_second: number;
             /**
              * Format: double
+             * @description Its upper end.
+             */
+            bytes_per_second_high?: number | null;
+            /**
+             * Format: double
+             * @description Lower end of the interval that holds the rate with 95 % confidence, for `growing`.
+             */
+            bytes_per_second_low?: number | null;
+            /**
+             * Format: double
              * @description 0 to 1.
              */
             confidence: number;
+            forecast?: components["schemas"]["Forecast"] | null;
+            /** @description Most of it was freed when the program ended, and not before; the judgement is on the time until then. */
+            freed_at_exit?: boolean;
             /** @description The judgement. */
             kind: components["schemas"]["VerdictKind"];
+            /** @description What the history looks like, which is more than the judgement. */
+            shape?: components["schemas"]["Shape"];
             /** @description The reason in words, with its numbers. */
             why: string;
         };

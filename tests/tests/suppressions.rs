@@ -1,0 +1,61 @@
+//! Suppressions in LeakSanitizer's syntax: from the program itself, from a file, built in; what they hide is counted.
+
+use serde_json::{Value, json};
+use tracehound_tests::{Traced, ask, compile, functions, json, number, trace};
+
+fn leaks(traced: &Traced, args: &[&str]) -> Value {
+    json(&[&["leaks"], args].concat(), &traced.recording())
+}
+
+#[test]
+fn a_program_brings_its_own() {
+    for flags in [&["-O0"][..], &["-O2"], &["-O2", "-no-pie", "-fno-pie"]] {
+        let traced = trace(compile("suppressed.c", flags), &[], &[]);
+        let found = leaks(&traced, &["--show-suppressed"]);
+        assert_eq!(found["leaked"], json!({"bytes": 30, "count": 1}), "{flags:?}");
+        assert_eq!(found["suppressed"], json!({"bytes": 1000, "count": 1}));
+        let used = &found["suppressions"][0];
+        assert_eq!((&used["pattern"], &used["count"], &used["sites"]), (&json!("^known_leak$"), &json!(1), &json!(1)));
+        assert!(used["origin"].as_str().expect("a path").contains("suppressed"), "{used}");
+        assert_eq!(functions(&found["suppressed_sites"][0]["stack"])[0], "known_leak");
+        let all = leaks(&traced, &["--no-program-suppressions"]);
+        assert_eq!(all["leaked"], traced.info()["leaked"]);
+        assert_eq!(all["suppressed"]["count"], 0);
+    }
+}
+
+#[test]
+fn files_are_read_and_mistakes_named() {
+    let traced = trace(compile("suppressed.c", &["-O0"]), &[], &[]);
+    let path = traced.folder.path().join("list.supp");
+    let file = path.to_str().expect("a plain path");
+    std::fs::write(&path, "# ours\nleak:real_l*k\n").expect("the folder can be written");
+    let found = leaks(&traced, &["--suppressions", file, "--no-program-suppressions"]);
+    assert_eq!((number(&found, "/leaked/bytes"), number(&found, "/suppressed/bytes")), (1000, 30));
+    assert_eq!(found["suppressions"][0]["origin"], file);
+    let both = leaks(&traced, &["--suppressions", file]);
+    assert_eq!((number(&both, "/leaked/bytes"), number(&both, "/suppressed/bytes")), (0, 1030));
+    let text = String::from_utf8(ask(&["leaks", "--suppressions", file], &traced.recording()).stdout).expect("UTF-8");
+    assert!(
+        text.contains("30 B in 1 block by real_l*k") && text.contains("1000 B in 1 block by ^known_leak$"),
+        "{text}"
+    );
+
+    std::fs::write(&path, "leak:x\nrace:y\n").expect("the folder can be written");
+    let refused = ask(&["leaks", "--suppressions", file], &traced.recording());
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("line 2"), "{refused:?}");
+}
+
+#[test]
+fn what_libc_keeps_can_be_left_out() {
+    let traced = trace(compile("threads_short.c", &["-O1"]), &[], &[]);
+    let (all, less) = (leaks(&traced, &[]), leaks(&traced, &["--builtin-suppressions"]));
+    let sum = |document: &Value| number(document, "/leaked/bytes") + number(document, "/suppressed/bytes");
+    assert_eq!(sum(&all), sum(&less));
+    for used in less["suppressions"].as_array().expect("a list") {
+        assert_eq!(used["origin"], "built in");
+    }
+    // The dynamic thread vectors of threads whose stacks the C library keeps for the next ones.
+    assert!(number(&less, "/suppressed/count") > 0, "{less}");
+}

@@ -1,0 +1,128 @@
+//! Verdicts on a labelled corpus: what each program does with its memory is known, and heaptrace has to see it. Prints
+//! the confusion matrix (`make bench`, or `cargo test --test verdicts -- --nocapture`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tracehound_tests::{Traced, compile, functions, number, root, trace};
+
+/// What a program does, and which verdicts are right.
+struct Label {
+    program: &'static str,
+    /// The allowed `kind`s; `none` if no site needs to be named.
+    kinds: &'static [&'static str],
+    /// The allowed `shape`s; empty: any.
+    shapes: &'static [&'static str],
+}
+
+const fn label(program: &'static str, kinds: &'static [&'static str], shapes: &'static [&'static str]) -> Label {
+    Label { program, kinds, shapes }
+}
+
+const CORPUS: [Label; 13] = [
+    label("linear_leak", &["growing"], &["growing"]),
+    label("slow_leak_in_noise", &["growing"], &["growing"]),
+    label("per_request_leak", &["growing"], &["growing"]),
+    label("leak_freed_at_exit", &["growing"], &["growing"]),
+    label("lru_cache", &["bounded"], &["bounded"]),
+    label("warm_up_then_flat", &["bounded"], &["bounded"]),
+    label("sawtooth_queue", &["bounded", "none"], &[]),
+    label("arena", &["bounded", "none"], &[]),
+    label("thread_local_caches", &["bounded", "one_time"], &[]),
+    label("phase_change", &["bounded", "unclear"], &["stepwise"]),
+    label("grown_vector", &["growing", "bounded", "unclear"], &["stepwise"]),
+    label("one_time", &["one_time"], &["one_time"]),
+    label("constant_churn", &["bounded", "one_time"], &["constant"]),
+];
+
+fn corpus() -> PathBuf {
+    let include = format!("-I{}", root().join("preload/include").display());
+    compile("verdicts/corpus.cpp", &["-O1", &include])
+}
+
+/// Runs a program; again if the machine was so busy that the run took several times as long as it should, because then
+/// its history is another one.
+fn undisturbed(program: &Path, args: &[&str]) -> Traced {
+    const LIMIT_NS: u64 = 2_000_000_000;
+    let mut traced = trace(program, args, &[]);
+    for _ in 0..5 {
+        if number(&traced.info(), "/process/duration_ns") < LIMIT_NS {
+            break;
+        }
+        traced = trace(program, args, &[]);
+    }
+    traced
+}
+
+/// The verdict on the largest site that allocates in `subject`.
+fn verdict_on(traced: &Traced) -> Option<Value> {
+    assert!(traced.output.status.success(), "{}", traced.stderr());
+    let leaks = traced.leaks();
+    let lists = ["sites", "freed_at_exit"].map(|name| leaks[name].as_array().cloned().unwrap_or_default());
+    let subject = |site: &&Value| functions(&site["stack"]).iter().any(|name| name.starts_with("subject"));
+    let sites = lists.iter().flatten().filter(subject);
+    sites.max_by_key(|site| site["bytes"].as_u64()).map(|site| site["verdict"].clone())
+}
+
+#[test]
+fn the_corpus_is_judged_as_labelled() {
+    const SEEDS: [&str; 3] = ["1", "2", "3"];
+    let program = corpus();
+    // They sleep most of the time, and are few at once so that a small machine keeps up.
+    let mut judged: BTreeMap<(usize, &str), Option<Value>> = BTreeMap::new();
+    for seed in SEEDS {
+        for part in CORPUS.chunks(5) {
+            let runs: Vec<_> = std::thread::scope(|scope| {
+                let run = |label: &'static Label| undisturbed(&program, &[label.program, seed]);
+                let threads: Vec<_> = part.iter().map(|label| scope.spawn(move || run(label))).collect();
+                threads.into_iter().map(|thread| thread.join().expect("a run")).collect()
+            });
+            for (label, traced) in part.iter().zip(runs) {
+                let at = CORPUS.iter().position(|known| known.program == label.program).expect("a label");
+                judged.insert((at, seed), verdict_on(&traced));
+            }
+        }
+    }
+
+    const SHAPES: [&str; 7] = ["growing", "stepwise", "bounded", "constant", "one_time", "unclear", "none"];
+    let text = |verdict: &Option<Value>, field: &str| -> String {
+        verdict.as_ref().map_or("none".into(), |verdict| verdict[field].as_str().unwrap_or("?").to_owned())
+    };
+    println!("{:20} {}", "", SHAPES.map(|shape| format!("{shape:>9}")).join(" "));
+    for (at, label) in CORPUS.iter().enumerate() {
+        let counts = SHAPES.map(|shape| {
+            let of = |seed: &&&str| text(&judged[&(at, **seed)], "shape") == shape;
+            SEEDS.iter().filter(|seed| of(seed)).count()
+        });
+        let cells = counts.map(|count| if count == 0 { format!("{:>9}", "·") } else { format!("{count:>9}") });
+        println!("{:20} {}", label.program, cells.join(" "));
+    }
+    println!();
+    let mut wrong = Vec::new();
+    for (at, label) in CORPUS.iter().enumerate() {
+        for seed in SEEDS {
+            let verdict = &judged[&(at, seed)];
+            let (kind, shape) = (text(verdict, "kind"), text(verdict, "shape"));
+            if seed == SEEDS[0] {
+                println!("{:20} {kind}, {shape}: {}", label.program, text(verdict, "why"));
+            }
+            let right = label.kinds.contains(&kind.as_str())
+                && (label.shapes.is_empty() || label.shapes.contains(&shape.as_str()));
+            if !right {
+                wrong.push(format!("{} (seed {seed}): {kind}, {shape}: {}", label.program, text(verdict, "why")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+
+    // Numbers in the words and beside them: 100 bytes a millisecond.
+    let linear = judged[&(0, SEEDS[0])].as_ref().expect("a verdict");
+    let rate = linear["bytes_per_second"].as_f64().expect("a rate");
+    assert!((50_000.0..150_000.0).contains(&rate), "{linear}");
+    assert!(linear["bytes_per_second_low"].as_f64() <= Some(rate) && linear["forecast"]["bytes"].is_u64(), "{linear}");
+    assert!(linear["why"].as_str().expect("words").contains("with 95 % confidence"), "{linear}");
+    assert_eq!(judged[&(3, SEEDS[0])].as_ref().expect("a verdict")["freed_at_exit"], true);
+    let phases = judged[&(9, SEEDS[0])].as_ref().expect("a verdict");
+    assert!(phases["why"].as_str().expect("words").contains("“serve”"), "{phases}");
+}
