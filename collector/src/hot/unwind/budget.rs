@@ -1,31 +1,56 @@
-//! How much memory all forests of the process may take together.
+//! How much memory the unwinders of the process may take together.
 //!
-//! Every thread may have [`PER_THREAD`] bytes without asking. What goes beyond is taken from one account:
-//! [`SHARED`] bytes plus [`PER_NODE`] bytes for each node of the call tree. A thread that gets nothing forgets
-//! its records and begins again; its stacks stay exact.
+//! The forest and the paths of every thread may have [`FREE`] bytes each without asking. What goes beyond is taken from
+//! one account: [`SHARED`] bytes plus [`PER_NODE`] bytes for each node of the call tree. Who gets nothing forgets what it
+//! has and begins again; stacks stay exact. Paths answer events and forests only help to learn them, so that forests
+//! may not use the account up.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::shared::call_tree::CallTree;
 
-const PER_THREAD: usize = 768 << 10;
+const FREE: usize = 384 << 10;
 const SHARED: usize = 12 << 20;
 const PER_NODE: usize = 24;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Changes a forest's size: `held` is what the account gave it so far, `bytes` what it wants to occupy.
-/// Answers what it holds then; `None` if there is not enough.
-pub fn resize(held: usize, bytes: usize, tree: &CallTree) -> Option<usize> {
-    let wanted = bytes.saturating_sub(PER_THREAD);
-    let more = wanted.saturating_sub(held);
-    let limit = SHARED + PER_NODE * tree.len() as usize;
-    let enough = |taken: usize| taken.checked_add(more).filter(|taken| more == 0 || *taken <= limit);
-    TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).ok()?;
-    Some(held + more)
+/// What one forest, or the paths of one thread, have taken from the account.
+pub struct Account {
+    held: usize,
 }
 
-/// Returns what [`resize`] gave.
-pub fn give_back(held: usize) {
-    TAKEN.fetch_sub(held, Ordering::Relaxed);
+impl Account {
+    /// Which part of the account forests may fill, in percent.
+    pub const FOREST: usize = 60;
+    /// Which part paths may fill.
+    pub const PATHS: usize = 100;
+
+    /// Nothing taken.
+    pub const fn new() -> Account {
+        Account { held: 0 }
+    }
+
+    /// Asks for as much as it takes to occupy `bytes`, while the account is less than `percent` used; `None` if that is
+    /// not to be had.
+    pub fn resize(&mut self, bytes: usize, percent: usize, tree: &CallTree) -> Option<()> {
+        let more = bytes.saturating_sub(FREE).saturating_sub(self.held);
+        let limit = (SHARED + PER_NODE * tree.len() as usize) / 100 * percent;
+        let enough = |taken: usize| taken.checked_add(more).filter(|taken| more == 0 || *taken <= limit);
+        TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).ok()?;
+        self.held += more;
+        Some(())
+    }
+
+    /// Gives back what is not needed to occupy `bytes`.
+    pub fn settle(&mut self, bytes: usize) {
+        let spare = self.held.saturating_sub(bytes.saturating_sub(FREE));
+        TAKEN.fetch_sub(spare, Ordering::Relaxed);
+        self.held -= spare;
+    }
+
+    /// Gives everything back.
+    pub fn close(&mut self) {
+        self.settle(0);
+    }
 }

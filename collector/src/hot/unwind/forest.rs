@@ -1,12 +1,10 @@
-//! A forest of verified chains: what one thread remembers of the stacks it has seen.
+//! A forest of verified chains: the frames that one thread has seen, and who called whom.
 //!
 //! ```text
-//! top table   (pc, sp, rbp) ──▶ record            the state of a caller seen before
 //! record      check, check, check, ──▶ record     this frame's read and those of the two frames outside
 //!             node, flags, number of checks       the answer, if all checks up to the root hold
 //! origin      pc, sp, rbp, rule, ──▶ outer record the state the record stands for (cold)
 //! children    (outer record, pc, sp) ──▶ record   finds the record of a frame again (cold)
-//! path        all checks of a chain in one piece  for states that keep coming back, see [`super::paths`]
 //! ```
 //!
 //! A backtrace is a function of the state at its top and of the words that unwinding reads from the stack. A
@@ -17,14 +15,15 @@
 //!
 //! Frames that need more than one word (a saved rbp that matters, a realigned frame, a signal frame) have one
 //! record for each, the outer ones marked as *parts* of the frame.
+//!
+//! The forest is where walks join what is known; common events are answered by [`super::paths`].
 
 use core::ops::Range;
 
+use super::Captured;
+use super::budget::Account;
 use super::memory::{Array, SignalsBlocked, bytes_of};
-use super::paths::{self, Paths, Refusal};
 use super::rule::{Kind, Rule};
-use super::walk::State;
-use super::{Captured, budget};
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code::{self, Regions};
 
@@ -47,7 +46,6 @@ pub struct Record {
 
 const _: () = assert!(size_of::<Record>() == 64);
 const _: () = assert!(size_of::<Origin>() == 32);
-const _: () = assert!(size_of::<Top>() == 32);
 const _: () = assert!(size_of::<Child>() == 16);
 
 /// `node: 32 | flags: 8 | checks up to the root: 24`
@@ -106,65 +104,6 @@ impl Origin {
     }
 }
 
-/// A caller's state and the record that begins with it.
-#[repr(C, align(32))]
-#[derive(Clone, Copy)]
-struct Top {
-    pc: u64,
-    sp: u64,
-    rbp: u64,
-    link: Link,
-    /// Number of the state's path; 0: none.
-    path: u32,
-}
-
-/// `rbp matters: 1 | times seen, while there is no path: 13 | record: 18`
-#[derive(Clone, Copy)]
-struct Link(i32);
-
-impl Link {
-    const SEEN: i32 = 1 << INDEX_BITS;
-    const MAX_SEEN: u32 = (1 << (31 - INDEX_BITS)) - 1;
-
-    fn new(record: usize, rbp_matters: bool) -> Link {
-        Link((record as u32 & INDEX_MASK as u32 | u32::from(rbp_matters) << 31) as i32)
-    }
-
-    #[inline(always)]
-    fn record(self) -> usize {
-        (self.0 as u64 & INDEX_MASK) as usize
-    }
-
-    /// All ones where rbp must be equal, zero where it does not matter.
-    #[inline(always)]
-    fn rbp_mask(self) -> u64 {
-        i64::from(self.0 >> 31) as u64
-    }
-
-    fn seen(self) -> u32 {
-        (self.0 as u32 & i32::MAX as u32) >> INDEX_BITS
-    }
-
-    fn see(&mut self) {
-        if self.seen() < Self::MAX_SEEN {
-            self.0 += Self::SEEN;
-        }
-    }
-
-    fn forget_seen(&mut self) {
-        self.0 &= i32::MIN | INDEX_MASK as i32;
-    }
-}
-
-impl Top {
-    const EMPTY: Top = Top { pc: 0, sp: 0, rbp: 0, link: Link(0), path: 0 };
-
-    #[inline(always)]
-    fn is_for(&self, pc: u64, sp: u64, rbp: u64) -> bool {
-        (self.pc ^ pc) | (self.sp ^ sp) | ((self.rbp ^ rbp) & self.link.rbp_mask()) == 0
-    }
-}
-
 /// `key` is exact: pc in 47 bits, sp / 8 in 44, the outer record in 18; the record fills the other 18.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -188,14 +127,7 @@ pub struct Frame {
 const INDEX_BITS: u32 = 18;
 const MAX_RECORDS: usize = 1 << INDEX_BITS;
 const FIRST_RECORDS: usize = 512;
-const FIRST_SETS: usize = 256;
 const FIRST_CHILDREN: usize = 1024;
-const MAX_SETS: usize = 1 << 14;
-const WAYS: usize = 2;
-const FIRST_PATH_BYTES: usize = 64 << 10;
-const MAX_PATH_BYTES: usize = 1 << 20;
-const PATH_BYTES_A_RECORD: usize = 32;
-const SET_BYTES: usize = WAYS * size_of::<Top>();
 /// Records one frame may need.
 const MAX_PARTS: usize = 3;
 
@@ -210,24 +142,31 @@ pub mod ucontext {
 
 static ZERO: u64 = 0;
 
+/// What became of the wish for room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// There is room; records may have moved.
+    Made,
+    /// There is room, because all records are gone.
+    Cleared,
+    /// There is none, and all records are gone.
+    None,
+}
+
 /// The records of one thread.
 pub struct Forest {
-    /// The epoch the records were made in; zero: none are of use.
-    epoch: u32,
-    top_mask: usize,
-    top: Array<[Top; WAYS]>,
     records: Array<Record>,
     /// The record of the last event, where the next one most likely joins.
-    previous: *mut Record,
+    previous: u32,
     origins: Array<Origin>,
     count: usize,
     children: Array<Child>,
     child_mask: usize,
-    paths: Paths,
-    /// Where the code lies that the records are about.
+    /// Where the code lies that records have been about since all was forgotten.
     regions: Regions,
-    /// Bytes taken from the process-wide budget.
-    budgeted: usize,
+    /// Some of those records are gone.
+    incomplete: bool,
+    account: Account,
     /// Times the forest was full and forgotten.
     pub forgotten: u64,
 }
@@ -242,18 +181,15 @@ unsafe fn load(address: u64) -> u64 {
 impl Forest {
     pub fn new() -> Option<Forest> {
         let mut forest = Forest {
-            epoch: 0,
-            top_mask: (FIRST_SETS - 1) * SET_BYTES,
-            top: Array::new(FIRST_SETS)?,
             records: Array::new(FIRST_RECORDS)?,
-            previous: core::ptr::null_mut(),
+            previous: 0,
             origins: Array::new(FIRST_RECORDS)?,
             count: 0,
             children: Array::new(FIRST_CHILDREN)?,
             child_mask: FIRST_CHILDREN - 1,
-            paths: Paths::new(FIRST_PATH_BYTES)?,
             regions: Regions::new(),
-            budgeted: 0,
+            incomplete: false,
+            account: Account::new(),
             forgotten: 0,
         };
         forest.plant_root();
@@ -271,161 +207,31 @@ impl Forest {
             self.origins.as_ptr().write(origin);
         }
         self.count = 1;
-        self.previous = root;
+        self.previous = 0;
     }
 
-    /// The answer for a caller's state, if its stack was the last one seen in that state and still stands.
-    ///
-    /// # Safety
-    /// The state must be that of the running thread, in a function that has not returned.
-    #[inline(always)]
-    pub unsafe fn recall(&mut self, pc: u64, sp: u64, rbp: u64) -> Option<Captured> {
-        if self.epoch != code::epoch() {
-            return None;
-        }
-        let entry = self.set_of(pc, sp);
-        // SAFETY: the entry lies in the table; its path was laid for its state, which is the caller's.
-        unsafe {
-            if !(*entry).is_for(pc, sp, rbp) || (*entry).path == 0 {
-                return self.recall_uncommon(entry, pc, sp, rbp);
-            }
-            self.recall_path((*entry).path, sp)
-        }
-    }
-
-    /// As [`recall`](Self::recall), for states without a path and for those in the second place of their set.
-    #[inline(never)]
-    unsafe fn recall_uncommon(&mut self, set: *mut Top, pc: u64, sp: u64, rbp: u64) -> Option<Captured> {
-        // SAFETY: as the caller promises; a set has two entries.
-        unsafe {
-            let entry = if (*set).is_for(pc, sp, rbp) { set } else { set.add(1) };
-            self.recall_entry(entry, pc, sp, rbp)
-        }
-    }
-
-    /// The answer for a caller's state that [`recall`](Self::recall) did not have, if its stack was the one before
-    /// the last and still stands.
-    ///
-    /// # Safety
-    /// As for [`recall`](Self::recall).
-    pub unsafe fn recall_older(&mut self, pc: u64, sp: u64, rbp: u64) -> Option<Captured> {
-        if self.epoch != code::epoch() {
-            return None;
-        }
-        let set = self.set_of(pc, sp);
-        // SAFETY: a set has two entries; the state is as the caller promises.
-        unsafe {
-            let captured = self.recall_entry(set.add(1), pc, sp, rbp)?;
-            core::ptr::swap(set, set.add(1));
-            Some(captured)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn recall_entry(&mut self, entry: *mut Top, pc: u64, sp: u64, rbp: u64) -> Option<Captured> {
-        // SAFETY: as the caller promises.
-        unsafe {
-            if !(*entry).is_for(pc, sp, rbp) {
-                return None;
-            }
-            if (*entry).path != 0 {
-                return self.recall_path((*entry).path, sp);
-            }
-            // Entries name records that exist; an empty one has pc 0, which no caller has.
-            let record = self.records.as_ptr().add((*entry).link.record());
-            let summary = verify(record)?;
-            self.previous = record;
-            (*entry).link.see();
-            if (*entry).link.seen() == self.paths.patience {
-                self.lay_path(entry, record, summary);
-            }
-            Some(summary.captured())
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn recall_path(&mut self, path: u32, sp: u64) -> Option<Captured> {
-        // SAFETY: as the caller promises.
-        let (summary, record) = unsafe { paths::verify(self.paths.at(path), sp) }?;
-        self.previous = record;
-        Some(summary.captured())
-    }
-
-    /// Gives the state of `entry` a path.
-    #[cold]
-    #[inline(never)]
-    unsafe fn lay_path(&mut self, entry: *mut Top, record: *mut Record, summary: Summary) {
-        let (records, origins) = (self.records.as_ptr(), self.origins.as_ptr());
-        let mut at = record;
-        let outwards = || {
-            // SAFETY: links name records that exist, and origins run in step with records.
-            unsafe {
-                let check = (*at).checks[0];
-                at = records.add((*origins.offset(at.offset_from(records))).outer());
-                check
-            }
-        };
-        // SAFETY: the entry lies in the table.
-        match self.paths.lay(record, summary, unsafe { (*entry).sp }, outwards) {
-            // SAFETY: as above.
-            Ok(number) => unsafe { (*entry).path = number },
-            Err(Refusal::Full) => {
-                self.drop_paths();
-                self.paths.start_again();
-            }
-            Err(Refusal::Unfit) => {}
-        }
-    }
-
-    /// Takes the paths of all states away.
-    fn drop_paths(&mut self) {
-        for index in 0..self.top.len() * WAYS {
-            // SAFETY: the index is below the number of entries.
-            let entry = unsafe { &mut *self.top.as_ptr().cast::<Top>().add(index) };
-            entry.path = 0;
-            entry.link.forget_seen();
-        }
-        self.paths.clear();
-    }
-
-    #[inline(always)]
-    fn set_of(&self, pc: u64, sp: u64) -> *mut Top {
-        // SAFETY: the mask keeps the offset inside the table, a multiple of a set's size.
-        unsafe { self.top.as_ptr().cast::<Top>().byte_add(top_hash(pc, sp) & self.top_mask) }
-    }
-
-    /// Drops all records if code changed that some of them are about.
-    #[cold]
-    pub fn catch_up(&mut self) {
-        if self.epoch == code::epoch() {
-            return;
-        }
-        let mut stale = self.epoch == 0;
-        let heard = code::changes_after(self.epoch, |range| stale |= self.knows(&range));
-        if stale || heard.is_none() {
-            self.forget();
-        }
-        self.epoch = heard.unwrap_or_else(code::epoch);
-    }
-
-    /// Whether some record is about code in `range`.
-    fn knows(&self, range: &Range<u64>) -> bool {
+    /// Whether some record is or was about code in `range`, since everything was forgotten last.
+    pub fn knows(&self, range: &Range<u64>) -> bool {
         self.regions.may_hold(range)
-            // SAFETY: origins below `count` are initialised.
-            && (1..self.count).any(|index| unsafe {
-                range.contains(&(*self.origins.as_ptr().add(index)).pc.wrapping_sub(1))
-            })
+            && (self.incomplete
+                // SAFETY: origins below `count` are initialised.
+                || (1..self.count).any(|index| unsafe {
+                    range.contains(&(*self.origins.as_ptr().add(index)).pc.wrapping_sub(1))
+                }))
     }
 
-    /// Drops all records. Node ids stay what they are: they live in the call tree.
+    /// Drops all records, and what code they were about. Node ids stay what they are: they live in the call tree.
     pub fn forget(&mut self) {
-        // SAFETY: the tables are zeroed over their whole length; zero is an empty entry in both.
-        unsafe {
-            self.top.as_ptr().write_bytes(0, self.top.len());
-            self.children.as_ptr().write_bytes(0, self.children.len());
-        }
-        self.paths.clear();
+        self.forget_records();
         self.regions.clear();
+        self.incomplete = false;
+    }
+
+    /// Drops all records, to have room for others.
+    fn forget_records(&mut self) {
+        // SAFETY: the table is zeroed over its whole length; zero is an empty entry.
+        unsafe { self.children.as_ptr().write_bytes(0, self.children.len()) };
+        self.incomplete = true;
         self.plant_root();
     }
 
@@ -434,21 +240,36 @@ impl Forest {
         self.records.as_ptr()
     }
 
+    /// Where walks try to join first.
     #[inline(always)]
     pub fn previous(&self) -> *mut Record {
-        self.previous
+        self.record(self.previous)
     }
 
+    /// Makes `record` the place where walks try to join first.
     #[inline(always)]
-    fn index(&self, record: *mut Record) -> usize {
+    pub fn set_previous(&mut self, record: u32) {
+        self.previous = record;
+    }
+
+    /// The record with an index that [`index`](Self::index) gave since the records were forgotten last.
+    #[inline(always)]
+    pub fn record(&self, index: u32) -> *mut Record {
+        // SAFETY: indices are those of records that exist.
+        unsafe { self.records.as_ptr().add(index as usize) }
+    }
+
+    /// The number of a record.
+    #[inline(always)]
+    pub fn index(&self, record: *mut Record) -> u32 {
         // SAFETY: `record` points into the array, as all record pointers do.
-        unsafe { record.offset_from(self.records.as_ptr()) as usize }
+        unsafe { record.offset_from(self.records.as_ptr()) as u32 }
     }
 
     #[inline(always)]
     pub fn origin(&self, record: *mut Record) -> &Origin {
         // SAFETY: origins run in step with records.
-        unsafe { &*self.origins.as_ptr().add(self.index(record)) }
+        unsafe { &*self.origins.as_ptr().add(self.index(record) as usize) }
     }
 
     #[inline(always)]
@@ -480,84 +301,81 @@ impl Forest {
         }
     }
 
+    /// A record's own check.
+    pub fn check(&self, record: *mut Record) -> Check {
+        // SAFETY: as for `captured`.
+        unsafe { (*record).checks[0] }
+    }
+
     pub fn captured(&self, record: *mut Record) -> Captured {
         // SAFETY: record pointers are valid while the forest lives and is not forgotten.
         unsafe { (*record).summary.captured() }
     }
 
-    /// Makes sure that the next `frames` frames can be planted without moving anything. False: it is full,
-    /// and has been forgotten if that can help.
+    /// Makes sure that the next `frames` frames can be planted without moving anything.
     #[cold]
-    pub fn make_room(&mut self, frames: usize, tree: &CallTree) -> bool {
-        let wanted = frames.saturating_mul(MAX_PARTS).saturating_add(self.count);
-        if wanted <= self.records.len() {
-            return true;
-        }
-        if wanted.checked_next_power_of_two().is_some_and(|size| self.enlarge(size, tree).is_some()) {
-            return true;
+    pub fn make_room(&mut self, frames: usize, tree: &CallTree) -> Room {
+        if self.has_room_for(frames, tree) {
+            return Room::Made;
         }
         self.forgotten += 1;
-        self.forget();
-        let wanted = frames.saturating_mul(MAX_PARTS).saturating_add(1);
+        self.forget_records();
+        if self.has_room_for(frames, tree) { Room::Cleared } else { Room::None }
+    }
+
+    fn has_room_for(&mut self, frames: usize, tree: &CallTree) -> bool {
+        let wanted = frames.saturating_mul(MAX_PARTS).saturating_add(self.count);
         wanted <= self.records.len()
             || wanted.checked_next_power_of_two().is_some_and(|size| self.enlarge(size, tree).is_some())
     }
 
+    /// Frames that can be planted for certain.
     pub fn room(&self) -> usize {
         (self.records.len() - self.count) / MAX_PARTS
     }
 
+    /// Makes room for `records` records in all; `None` where that much may not or cannot be had, and then nothing has
+    /// changed.
     fn enlarge(&mut self, records: usize, tree: &CallTree) -> Option<()> {
         let _undisturbed = SignalsBlocked::new();
         if records > MAX_RECORDS {
             return None;
         }
-        let sets = (records / 4).clamp(FIRST_SETS, MAX_SETS);
-        let children = records * 2;
-        let path_bytes = (records * PATH_BYTES_A_RECORD).clamp(FIRST_PATH_BYTES, MAX_PATH_BYTES);
-        let bytes = bytes_of::<Record>(records)?
-            + bytes_of::<Origin>(records)?
-            + bytes_of::<[Top; WAYS]>(sets)?
-            + bytes_of::<Child>(children)?
-            + path_bytes;
-        self.budgeted = budget::resize(self.budgeted, bytes, tree)?;
-        // Paths point to records, which move.
-        self.drop_paths();
-        let mut old_paths = core::mem::replace(&mut self.paths, Paths::new(path_bytes)?);
-        // SAFETY: the pointers into the records are rebased below; nothing points into the origins.
+        let bytes = bytes_of::<Record>(records)? + bytes_of::<Origin>(records)? + bytes_of::<Child>(records * 2)?;
+        self.account.resize(bytes, Account::FOREST, tree)?;
+        let grown = self.grow(records);
+        self.account.settle(self.bytes());
+        grown
+    }
+
+    /// What has grown when the kernel has no memory for the rest stays larger than it need be; room is what the records,
+    /// which grow last, have.
+    fn grow(&mut self, records: usize) -> Option<()> {
+        // SAFETY: nothing points into the origins.
+        unsafe { self.origins.grow(records)? };
+        let mut other_children = Array::<Child>::new(records * 2)?;
+        let before = self.records.as_ptr();
+        // SAFETY: the pointers into the records are rebased below; nobody has seen the new children yet.
         unsafe {
-            old_paths.release();
-            let before = self.records.as_ptr();
-            self.records.grow(records)?;
-            self.rebase(before);
-            self.origins.grow(records)?;
+            if self.records.grow(records).is_none() {
+                other_children.release();
+                return None;
+            }
         }
-        let old_children = core::mem::replace(&mut self.children, Array::new(children)?);
-        self.child_mask = children - 1;
-        for index in 0..old_children.len() {
+        self.rebase(before);
+        core::mem::swap(&mut self.children, &mut other_children);
+        self.child_mask = records * 2 - 1;
+        for index in 0..other_children.len() {
             // SAFETY: `index` is below the length.
-            let child = unsafe { *old_children.as_ptr().add(index) };
+            let child = unsafe { *other_children.as_ptr().add(index) };
             if child.high & INDEX_MASK != 0 {
                 let place = self.free_place(child);
                 // SAFETY: `free_place` answers with an index in the table.
                 unsafe { *self.children.as_ptr().add(place) = child };
             }
         }
-        let old_top = core::mem::replace(&mut self.top, Array::new(sets)?);
-        self.top_mask = (sets - 1) * SET_BYTES;
-        for index in 0..old_top.len() {
-            // SAFETY: `index` is below the length.
-            for entry in unsafe { *old_top.as_ptr().add(index) }.iter().rev() {
-                if entry.pc != 0 {
-                    self.remember(*entry);
-                }
-            }
-        }
-        // SAFETY: the old tables were replaced above.
-        unsafe {
-            { old_children }.release();
-            { old_top }.release();
-        }
+        // SAFETY: these are the old ones, of which nobody knows any more.
+        unsafe { other_children.release() };
         Some(())
     }
 
@@ -567,13 +385,11 @@ impl Forest {
         if before == after {
             return;
         }
-        let moved = |record: *mut Record| after.wrapping_byte_add((record as usize).wrapping_sub(before as usize));
         for index in 0..self.count {
             // SAFETY: records below `count` are initialised.
             let record = unsafe { &mut *after.add(index) };
-            record.outer3 = moved(record.outer3);
+            record.outer3 = after.wrapping_byte_add((record.outer3 as usize).wrapping_sub(before as usize));
         }
-        self.previous = moved(self.previous);
     }
 
     /// The record of frame `frame` called from the frame of record `outer`; made if it is new. There must be
@@ -582,7 +398,7 @@ impl Forest {
     /// # Safety
     /// `outer` must be a record of this forest, first of its frame, and `frame` a frame that its state calls.
     pub unsafe fn plant(&mut self, outer: *mut Record, frame: &Frame, tree: &CallTree) -> *mut Record {
-        let outer_index = self.index(outer);
+        let outer_index = self.index(outer) as usize;
         let key = key(frame.pc, frame.sp, outer_index);
         // Where rbp is not given by (outer, pc, sp) it must be compared as well.
         let picky = outer_index == 0 || frame.rule.kind() == Kind::Drap;
@@ -689,52 +505,16 @@ impl Forest {
                     pc: frame.pc,
                     sp: frame.sp,
                     rbp: frame.rbp,
-                    link: self.index(one) as u32 | u32::from(marks) << 24,
+                    link: self.index(one) | u32::from(marks) << 24,
                     rule: frame.rule,
                 });
                 inner = record;
             }
         }
-        let child = Child { low: key.low, high: key.high | self.index(inner) as u64 };
+        let child = Child { low: key.low, high: key.high | u64::from(self.index(inner)) };
         // SAFETY: `place` is a free place of the table.
         unsafe { *self.children.as_ptr().add(place) = child };
         inner
-    }
-
-    /// Makes `record` the answer for its frame's state, and the place where the next walk joins.
-    pub fn crown(&mut self, record: *mut Record, state: State) {
-        let link = Link::new(self.index(record), self.needs_rbp(record));
-        let entry = Top { pc: state.pc, sp: state.sp, rbp: state.rbp, link, path: 0 };
-        self.remember(entry);
-        self.previous = record;
-    }
-
-    /// Forgets the answer for a state.
-    pub fn disown(&mut self, pc: u64, sp: u64) {
-        let set = self.set_of(pc, sp);
-        // SAFETY: a set has WAYS entries.
-        unsafe {
-            for way in 0..WAYS {
-                let entry = &mut *set.add(way);
-                if entry.pc == pc && entry.sp == sp {
-                    *entry = Top::EMPTY;
-                }
-            }
-        }
-    }
-
-    fn remember(&mut self, entry: Top) {
-        let set = self.set_of(entry.pc, entry.sp);
-        // SAFETY: a set has WAYS entries.
-        unsafe {
-            let first = &mut *set;
-            if first.link.record() == entry.link.record() && first.sp == entry.sp {
-                first.rbp = entry.rbp;
-                return;
-            }
-            *set.add(1) = *set;
-            *set = entry;
-        }
     }
 
     fn free_place(&self, child: Child) -> usize {
@@ -753,17 +533,15 @@ impl Forest {
     }
 
     pub fn bytes(&self) -> usize {
-        self.top.bytes() + self.paths.bytes() + self.records.bytes() + self.origins.bytes() + self.children.bytes()
+        self.records.bytes() + self.origins.bytes() + self.children.bytes()
     }
 
     /// # Safety
     /// The forest must not be used afterwards.
     pub unsafe fn release(&mut self) {
-        budget::give_back(self.budgeted);
+        self.account.close();
         // SAFETY: by the contract above.
         unsafe {
-            self.top.release();
-            self.paths.release();
             self.records.release();
             self.origins.release();
             self.children.release();
@@ -778,33 +556,26 @@ impl Forest {
 /// frame, and each following one is too, because the comparisons before it held.
 #[inline(always)]
 pub unsafe fn verify_chain(record: *mut Record) -> bool {
-    // SAFETY: as the caller promises.
-    unsafe { verify(record).is_some() }
-}
-
-#[inline(always)]
-unsafe fn verify(record: *mut Record) -> Option<Summary> {
     // SAFETY: links lead to records; slots are readable by the induction described above. Past the root the
     // checks are dummies that always hold.
     unsafe {
-        let summary = (*record).summary;
-        let mut left = summary.checks();
+        let mut left = (*record).summary.checks();
         let mut at = record;
         while left > 0 {
             let checks = &(*at).checks;
             if load(checks[0].slot) != checks[0].value {
-                return None;
+                return false;
             }
             if load(checks[1].slot) != checks[1].value {
-                return None;
+                return false;
             }
             if load(checks[2].slot) != checks[2].value {
-                return None;
+                return false;
             }
             at = (*at).outer3;
             left -= 3;
         }
-        Some(summary)
+        true
     }
 }
 
@@ -839,9 +610,4 @@ fn key(pc: u64, sp: u64, outer: usize) -> Child {
 fn child_hash(key: Child) -> usize {
     let outer = key.high >> INDEX_BITS;
     ((key.low.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize).wrapping_add((outer as usize).wrapping_mul(5))
-}
-
-#[inline(always)]
-fn top_hash(pc: u64, sp: u64) -> usize {
-    ((pc ^ sp.rotate_left(20)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 26) as usize
 }

@@ -1,10 +1,10 @@
 //! Backtraces: from a caller's registers to a node of the call tree, exact and for a few nanoseconds a frame.
 //!
 //! ```text
-//! capture ─▶ forest: seen before and still standing?  ─▶ node            (every event)
+//! capture ─▶ paths: seen before and still standing?  ─▶ node             (every event)
 //!               │ no
 //!               ▼
-//!            walk: rule by rule, join what is known, plant the rest      (new stacks)
+//!            walk: rule by rule, join the forest, plant the rest there   (new stacks)
 //!               │ rule not in the cache           │ rule too complicated
 //!               ▼                                 ▼
 //!            cfi: parse, compile                general unwinder         (new code; odd code)
@@ -17,6 +17,7 @@ pub mod cfi;
 mod debug_frame;
 mod forest;
 mod general;
+mod known;
 mod libunwind;
 mod lookup;
 mod memory;
@@ -34,10 +35,11 @@ use core::ptr::NonNull;
 use crate::hot::clock;
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;
-use forest::{Forest, Frame};
+use forest::Frame;
+use known::Known;
 use memory::Array;
 use stack::OwnStack;
-use walk::Rules;
+use walk::{Rules, State};
 
 /// The backtrace ends before the outermost frame.
 pub const TRUNCATED: u8 = 1;
@@ -103,7 +105,7 @@ pub struct UnwindStats {
 
 /// The unwinder of one thread.
 pub struct Unwinder {
-    forest: Forest,
+    known: Known,
     own_stack: OwnStack,
     scratch: Array<Frame>,
     /// What libunwind fills; made when it is used first.
@@ -124,12 +126,12 @@ impl Unwinder {
         init();
         let parts = || {
             let place = Array::<Unwinder>::new(1)?;
-            Some((place, Forest::new()?, Array::new(FIRST_FRAMES)?))
+            Some((place, Known::new()?, Array::new(FIRST_FRAMES)?))
         };
-        let Some((place, forest, scratch)) = parts() else { return core::ptr::null_mut() };
+        let Some((place, known, scratch)) = parts() else { return core::ptr::null_mut() };
         let own_stack = OwnStack::of_this_thread(caller.sp);
         let unwinder =
-            Unwinder { forest, own_stack, scratch, addresses: None, tree, engine, stats: UnwindStats::default() };
+            Unwinder { known, own_stack, scratch, addresses: None, tree, engine, stats: UnwindStats::default() };
         let this = place.as_ptr();
         // SAFETY: the array has room for one unwinder.
         unsafe { this.write(unwinder) };
@@ -141,7 +143,7 @@ impl Unwinder {
     /// # Safety
     /// As for [`create`](Self::create); the thread that it was made for must not use it any more.
     pub unsafe fn adopt(&mut self, caller: Caller) {
-        self.forest.forget();
+        self.known.forget();
         self.own_stack = OwnStack::of_this_thread(caller.sp);
         self.stats = UnwindStats::default();
     }
@@ -154,7 +156,7 @@ impl Unwinder {
         let Some(place) = NonNull::new(this) else { return };
         // SAFETY: by the contract above; the arrays are released once, then the place they are named in.
         unsafe {
-            (*this).forest.release();
+            (*this).known.release();
             (*this).scratch.release();
             if let Some(addresses) = &mut (*this).addresses {
                 addresses.release();
@@ -172,7 +174,7 @@ impl Unwinder {
     pub unsafe fn capture(&mut self, caller: Caller) -> Captured {
         // SAFETY: as the caller promises.
         let captured = unsafe {
-            match self.forest.recall(caller.pc, caller.sp, caller.fp) {
+            match self.known.recall(State::from(caller)) {
                 Some(captured) => captured,
                 None => self.learn(caller),
             }
@@ -193,10 +195,6 @@ impl Unwinder {
     #[cold]
     #[inline(never)]
     unsafe fn learn(&mut self, caller: Caller) -> Captured {
-        // SAFETY: as the caller of `capture` promises.
-        if let Some(captured) = unsafe { self.forest.recall_older(caller.pc, caller.sp, caller.fp) } {
-            return captured;
-        }
         self.stats.learned += 1;
         // SAFETY: as the caller of `capture` promises.
         unsafe {
@@ -212,9 +210,9 @@ impl Unwinder {
     }
 
     unsafe fn walk(&mut self, caller: Caller, rules: Rules) -> Captured {
-        let Unwinder { forest, own_stack, scratch, tree, .. } = self;
+        let Unwinder { known, own_stack, scratch, tree, .. } = self;
         // SAFETY: as the caller of `capture` promises.
-        unsafe { walk::learn(forest, own_stack, scratch, tree, caller, rules) }
+        unsafe { walk::learn(known, own_stack, scratch, tree, caller, rules) }
     }
 
     unsafe fn learn_by_rules(&mut self, caller: Caller) -> Captured {
@@ -240,7 +238,7 @@ impl Unwinder {
         match unsafe { self.ask_libunwind(caller) } {
             Some((captured, found)) if found > depth => {
                 // The chain must not answer for this state: it ends too early.
-                self.forest.disown(caller.pc, caller.sp);
+                self.known.paths.disown(caller.pc, caller.sp);
                 Captured { flags: captured.flags | SLOW | GUESSED, ..captured }
             }
             _ => {
@@ -260,15 +258,15 @@ impl Unwinder {
 
     /// After a capture that was left by a jump out of a signal handler: makes the unwinder whole again.
     pub fn reset(&mut self) {
-        self.forest.forget();
+        self.known.forget();
     }
 
     /// What has been counted so far.
     pub fn stats(&self) -> UnwindStats {
         UnwindStats {
-            forgotten: self.forest.forgotten,
-            records: self.forest.records() as u64,
-            bytes: (self.forest.bytes() + self.scratch.bytes()) as u64,
+            forgotten: self.known.forest.forgotten + self.known.paths.forgotten,
+            records: self.known.forest.records() as u64,
+            bytes: (self.known.bytes() + self.scratch.bytes()) as u64,
             ..self.stats
         }
     }

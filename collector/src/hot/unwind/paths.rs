@@ -1,142 +1,321 @@
-//! Chains that come again and again, each laid out in one piece.
-//!
-//! A chain of records shares its outer part with others, so it is followed link by link, and each link is a load that
-//! waits for the one before. A path is a copy of one chain for one state, without links: the processor has all its
-//! loads under way at once. Only states that keep coming back get one.
+//! What stacks look like from a caller's frame outwards: a trie of the words that tell them apart.
 //!
 //! ```text
-//! path   summary, record, word, word, word …   a word for each check; the last is repeated up to a multiple of four
-//! word   value << 17 | (slot - sp) / 8         sp: that of the state that the chain begins with
+//! place    (pc, sp) ──▶ path            a caller's state
+//!          (value, fork) ──▶ path       what follows a word that had this value there
+//! path     word, word, word …           words that must be right, one after the other; then
+//!            answer: node, flags        … the stack is this one
+//!            fork: number, slot         … the word in this slot tells which path follows; or rbp does
+//!            chain: record              … the chain of this record must hold, which cannot be written as words
+//! word     value << 17 | (slot - sp) / 8          sp: the caller's
 //! ```
+//!
+//! The words of a stack come in the order in which unwinding reads them, and each is read where it is needed first: so
+//! those before decide where the next one lies, and stacks with the same beginning differ first in a word that both
+//! have. On the way to an answer all reads of its stack are compared, in order, each loaded only after those before it
+//! were right: that proves the stack, and that no load can fault.
+//!
+//! A path has no links inside, so the processor has many of its loads under way at once. Paths outlive the records of
+//! the forest; they end with the code epoch, or when their memory is used up, all together.
 
-use super::forest::{Check, Record, Summary};
+mod lay;
+
+use super::Captured;
+use super::budget::Account;
+use super::forest::{self, Forest};
 use super::memory::Array;
+use super::walk::State;
+use crate::shared::call_tree::NodeId;
+use lay::{Read, Used};
 
-const HEADER: usize = 2;
-const STEP: usize = 4;
+/// What a key stands for.
+#[repr(C, align(32))]
+#[derive(Clone, Copy)]
+struct Place {
+    key: Key,
+    path: Path,
+}
+
+/// Of a state: pc, sp. Behind a fork: the value, and the fork's number with [`BEHIND`]. Both zero: nothing.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Key {
+    first: u64,
+    second: u64,
+}
+
+/// Marks keys behind forks; no sp has this bit.
+const BEHIND: u64 = 1 << 63;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Path {
+    /// Where its words begin.
+    run: u32,
+    /// How many there are.
+    len: u16,
+    end: End,
+    /// Of an answer.
+    flags: u8,
+    /// Of an answer the node, of a fork its number, of a chain the record's.
+    what: u32,
+    /// Of an answer the record, 0 if it is forgotten; of a fork the slot.
+    next: u32,
+}
+
+const _: () = assert!(size_of::<Place>() == 32);
+
+/// How a path ends. Places are zeroed memory at first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum End {
+    /// It leads nowhere any more.
+    Lost = 0,
+    Answer = 1,
+    Fork = 2,
+    Chain = 3,
+}
+
+/// The slot of a fork that rbp decides.
+const RBP: u32 = u32::MAX;
 const OFFSET_BITS: u32 = 17;
 const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
-const FIRST_PATIENCE: u32 = 2;
-const MAX_PATIENCE: u32 = 32;
+/// Words are compared so many at a time; runs are padded with their last word.
+const STEP: usize = 4;
+const VALUE_BITS: u32 = 64 - OFFSET_BITS;
+const FIRST_PLACES: usize = 1024;
+const FIRST_WORDS: usize = 8 << 10;
 
 /// The paths of one thread.
 pub struct Paths {
+    table: Array<Place>,
+    /// Of the byte offset of a place.
+    mask: usize,
     words: Array<u64>,
-    used: usize,
-    /// How often a state must have come before it gets a path.
-    pub patience: u32,
+    used: Used,
+    /// Reads of the longest stack so far.
+    longest: usize,
+    /// Runs met lately, by their hash: many paths end in the same words.
+    shelf: Array<u32>,
+    reads: Array<Read>,
+    account: Account,
+    /// Times that all were dropped because memory for them was used up.
+    pub forgotten: u64,
 }
 
-/// Why there is no path.
-pub enum Refusal {
-    /// The memory for paths is used up: all of them must be dropped first.
-    Full,
-    /// The chain cannot be written as a path: it is too long, or a slot or a value is out of range.
-    Unfit,
+/// A caller's answer: the backtrace, and its record or 0.
+pub struct Answer {
+    /// The backtrace.
+    pub captured: Captured,
+    /// Index of its record, 0 if the forest has forgotten it.
+    pub record: u32,
+}
+
+#[inline(always)]
+unsafe fn load(sp: u64, offset: u64) -> u64 {
+    // SAFETY: by the caller. Volatile: the program's other frames may write here at any time between two events, and
+    // the order of loads and comparisons must stay as written.
+    unsafe { (sp.wrapping_add(offset << 3) as *const u64).read_volatile() }
 }
 
 impl Paths {
-    /// Room for paths of `bytes` together; `None` when the kernel has no memory.
-    pub fn new(bytes: usize) -> Option<Paths> {
-        Some(Paths { words: Array::new(bytes / size_of::<u64>())?, used: STEP, patience: FIRST_PATIENCE })
+    /// No paths; `None` when the kernel has no memory.
+    pub fn new() -> Option<Paths> {
+        Some(Paths {
+            table: Array::new(FIRST_PLACES)?,
+            mask: (FIRST_PLACES - 1) * size_of::<Place>(),
+            words: Array::new(FIRST_WORDS)?,
+            used: Used::NOTHING,
+            longest: 0,
+            shelf: Array::new(lay::SHELF)?,
+            reads: Array::new(lay::FIRST_READS)?,
+            account: Account::new(),
+            forgotten: 0,
+        })
     }
 
-    /// The path with a number that [`lay`](Self::lay) gave since the last [`clear`](Self::clear).
+    /// The answer for a caller's state, if that is the one in its first place and has a single stack, which still
+    /// stands. Otherwise `further` has it, if it is known.
+    ///
+    /// # Safety
+    /// The state must be that of the running thread, in a function that has not returned.
     #[inline(always)]
-    pub fn at(&self, number: u32) -> *const u64 {
-        self.words.as_ptr().wrapping_add(number as usize)
+    pub unsafe fn recall(&self, state: State, further: impl FnOnce() -> Option<Answer>) -> Option<Answer> {
+        let key = Key::of(state.pc, state.sp);
+        // SAFETY: the mask keeps the offset inside the table; a place's path was laid for its key.
+        unsafe {
+            let place = self.table.as_ptr().byte_add(hash(key) & self.mask);
+            let path = &(*place).path;
+            if !(*place).key.is(key) || path.end != End::Answer {
+                return further();
+            }
+            self.holds(path, state.sp).then(|| path.answer())
+        }
+    }
+
+    /// The answer for a caller's state, if its stack has been seen in that state before.
+    ///
+    /// # Safety
+    /// As for [`recall`](Self::recall).
+    #[inline(never)]
+    pub unsafe fn recall_any(&self, state: State, forest: &Forest) -> Option<Answer> {
+        let mut key = Key::of(state.pc, state.sp);
+        loop {
+            // SAFETY: `find` gives a place of the table. The words on the way to a path, and where the fork's slot
+            // lies, are those of stacks that begin with what has been compared so far: so this stack has frames there.
+            unsafe {
+                let path = &(*self.find(key)).path;
+                match path.end {
+                    End::Answer => return self.holds(path, state.sp).then(|| path.answer()),
+                    End::Fork => {
+                        if !self.holds(path, state.sp) {
+                            return None;
+                        }
+                        let value = if path.next == RBP { state.rbp } else { load(state.sp, u64::from(path.next)) };
+                        key = Key::behind(path.what, value);
+                    }
+                    End::Chain => return recall_chain(forest, path.what, state),
+                    End::Lost => return None,
+                }
+            }
+        }
+    }
+
+    /// Compares the words of a path, inside out.
+    ///
+    /// # Safety
+    /// The running thread must be in a state that leads to this path.
+    #[inline(always)]
+    unsafe fn holds(&self, path: &Path, sp: u64) -> bool {
+        // SAFETY: runs lie in the array, padded to whole steps; slots are readable by the induction that the module's
+        // description tells.
+        unsafe {
+            let holds = |word: u64| load(sp, word & OFFSET_MASK) == word >> OFFSET_BITS;
+            let mut at = self.words.as_ptr().add(path.run as usize).cast_const();
+            let mut left = i32::from(path.len);
+            while left > 0 {
+                if !(holds(at.read()) && holds(at.add(1).read()) && holds(at.add(2).read()) && holds(at.add(3).read()))
+                {
+                    return false;
+                }
+                at = at.add(STEP);
+                left -= STEP as i32;
+            }
+            true
+        }
+    }
+
+    /// The place of a key, or the empty one where it belongs.
+    #[inline(always)]
+    fn find(&self, key: Key) -> *mut Place {
+        let mut offset = hash(key) & self.mask;
+        loop {
+            // SAFETY: the mask keeps the offset inside the table, which is never full.
+            unsafe {
+                let place = self.table.as_ptr().byte_add(offset);
+                if (*place).key.is(key) || (*place).is_empty() {
+                    return place;
+                }
+            }
+            offset = (offset + size_of::<Place>()) & self.mask;
+        }
     }
 
     /// Drops all paths.
-    pub fn clear(&mut self) {
-        self.used = STEP;
-    }
-
-    /// Drops all paths because they do not fit, and asks more of those that come.
-    pub fn start_again(&mut self) {
-        self.clear();
-        self.patience = (self.patience * 2).min(MAX_PATIENCE);
-    }
-
-    /// Lays out the chain of `record`, whose checks `next` gives from the inside out, for a state with this sp.
-    /// Gives the path's number, never zero.
-    pub fn lay(
-        &mut self,
-        record: *mut Record,
-        summary: Summary,
-        sp: u64,
-        mut next: impl FnMut() -> Check,
-    ) -> Result<u32, Refusal> {
-        let checks = summary.checks() as usize;
-        let len = HEADER + checks.next_multiple_of(STEP);
-        if len > self.words.len() / 8 {
-            return Err(Refusal::Unfit);
-        }
-        // All paths begin at a multiple of four words, half a cache line.
-        let end = (self.used + len).next_multiple_of(STEP);
-        if end > self.words.len() {
-            return Err(Refusal::Full);
-        }
-        let path = self.words.as_ptr().wrapping_add(self.used);
-        let mut word = 0;
-        for index in 0..len - HEADER {
-            if index < checks {
-                let check = next();
-                let offset = check.slot.wrapping_sub(sp);
-                if offset & 7 != 0 || offset >> 3 > OFFSET_MASK || check.value >> (64 - OFFSET_BITS) != 0 {
-                    return Err(Refusal::Unfit);
-                }
-                word = check.value << OFFSET_BITS | offset >> 3;
-            }
-            // SAFETY: the path ends before `end`, which lies in the array.
-            unsafe { path.add(HEADER + index).write(word) };
-        }
-        // SAFETY: as above.
+    pub fn forget(&mut self) {
+        // SAFETY: both are zeroed over their whole length; zero means that there is nothing.
         unsafe {
-            path.write(summary.0);
-            path.add(1).write(record as u64);
+            self.table.as_ptr().write_bytes(0, self.table.len());
+            self.shelf.as_ptr().write_bytes(0, self.shelf.len());
         }
-        let number = self.used as u32;
-        self.used = end;
-        Ok(number)
+        self.used = Used::NOTHING;
+    }
+
+    /// The forest's records are gone: no path may name one any more.
+    pub fn forget_records(&mut self) {
+        for index in 0..self.table.len() {
+            // SAFETY: `index` is below the length.
+            let path = unsafe { &mut (*self.table.as_ptr().add(index)).path };
+            match path.end {
+                End::Answer => path.next = 0,
+                End::Chain => path.end = End::Lost,
+                End::Fork | End::Lost => {}
+            }
+        }
+    }
+
+    /// Forgets the stacks of a caller's state.
+    pub fn disown(&mut self, pc: u64, sp: u64) {
+        // SAFETY: `find` gives a place of the table; in an empty one this changes nothing.
+        unsafe { (*self.find(Key::of(pc, sp))).path.end = End::Lost };
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.words.bytes()
+        self.table.bytes() + self.words.bytes() + self.shelf.bytes() + self.reads.bytes()
     }
 
     /// # Safety
     /// The paths must not be used afterwards.
     pub unsafe fn release(&mut self) {
+        self.account.close();
         // SAFETY: by the contract above.
-        unsafe { self.words.release() };
+        unsafe {
+            self.table.release();
+            self.words.release();
+            self.shelf.release();
+            self.reads.release();
+        }
     }
 }
 
-/// Compares the path's words, inside out; gives the summary and the record of its chain if all are right.
+/// The answer of a chain that is not written as words.
 ///
 /// # Safety
-/// The running thread must be in the state that the path was laid for, with this sp. Each word is then loaded only
-/// after all before it were right, as in a chain.
-#[inline(always)]
-pub unsafe fn verify(path: *const u64, sp: u64) -> Option<(Summary, *mut Record)> {
-    // SAFETY: paths are as `lay` wrote them; slots are readable by the induction that chains stand on.
-    unsafe {
-        let holds = |word: u64| {
-            let slot = sp.wrapping_add((word & OFFSET_MASK) << 3) as *const u64;
-            slot.read_volatile() == word >> OFFSET_BITS
-        };
-        let summary = Summary(path.read());
-        let mut at = path.add(HEADER);
-        let mut left = summary.checks();
-        while left > 0 {
-            if !(holds(at.read()) && holds(at.add(1).read()) && holds(at.add(2).read()) && holds(at.add(3).read())) {
-                return None;
-            }
-            at = at.add(STEP);
-            left -= STEP as i32;
-        }
-        Some((summary, path.add(1).read() as *mut Record))
+/// `record` must be one of the forest, made for a state with this pc and sp, and the state as for [`Paths::recall`].
+#[cold]
+unsafe fn recall_chain(forest: &Forest, record: u32, state: State) -> Option<Answer> {
+    let first = forest.record(record);
+    if forest.needs_rbp(first) && forest.origin(first).rbp != state.rbp {
+        return None;
     }
+    // SAFETY: the running thread is in the state that the chain begins with.
+    unsafe { forest::verify_chain(first) }.then(|| Answer { captured: forest.captured(first), record })
+}
+
+impl Place {
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.key.second == 0
+    }
+}
+
+impl Key {
+    #[inline(always)]
+    fn of(pc: u64, sp: u64) -> Key {
+        Key { first: pc, second: sp }
+    }
+
+    /// Of what follows `value` at a fork.
+    #[inline(always)]
+    fn behind(fork: u32, value: u64) -> Key {
+        Key { first: value, second: u64::from(fork) | BEHIND }
+    }
+
+    #[inline(always)]
+    fn is(self, other: Key) -> bool {
+        (self.first ^ other.first) | (self.second ^ other.second) == 0
+    }
+}
+
+impl Path {
+    #[inline(always)]
+    fn answer(&self) -> Answer {
+        Answer { captured: Captured { node: NodeId(self.what), flags: self.flags }, record: self.next }
+    }
+}
+
+#[inline(always)]
+fn hash(key: Key) -> usize {
+    ((key.first ^ key.second.rotate_left(20)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 35) as usize
 }

@@ -2,6 +2,7 @@
 
 use super::forest::{self, Forest, Frame, Record, ucontext};
 use super::general::{self, GeneralFrame};
+use super::known::Known;
 use super::memory::{Array, SignalsBlocked};
 use super::rule::{Kind, Rule};
 use super::rule_cache::rule_of;
@@ -192,7 +193,7 @@ enum End {
 /// # Safety
 /// As for [`Unwinder::capture`](super::Unwinder::capture).
 pub unsafe fn learn(
-    forest: &mut Forest,
+    known: &mut Known,
     own: &mut OwnStack,
     scratch: &mut Array<Frame>,
     tree: &CallTree,
@@ -203,14 +204,15 @@ pub unsafe fn learn(
     if loader {
         super::code_changed();
     }
-    forest.catch_up();
+    known.catch_up();
     // SAFETY: as the caller promises.
-    let mut found = unsafe { walk(forest, own, scratch, caller, rules) };
-    if found.pure && found.frames > forest.room() && forest.make_room(found.frames, tree) {
+    let mut found = unsafe { walk(&known.forest, own, scratch, caller, rules) };
+    if found.pure && found.frames > known.forest.room() && known.make_room(found.frames, tree) {
         // Records have moved or are gone: what was joined is stale.
         // SAFETY: as the caller promises.
-        found = unsafe { walk(forest, own, scratch, caller, rules) };
+        found = unsafe { walk(&known.forest, own, scratch, caller, rules) };
     }
+    let forest = &mut known.forest;
     let outer = match found.end {
         End::Joined(record) => record,
         End::Outermost => forest.root(),
@@ -225,11 +227,12 @@ pub unsafe fn learn(
         // SAFETY: the walk filled this many frames; each was called from the one of `at`.
         unsafe { at = forest.plant(at, &*scratch.as_ptr().add(index), tree) };
     }
+    let captured = forest.captured(at);
     // The loader's calls must come here each time, to see whether it loaded something.
     if !loader {
-        forest.crown(at, State::from(caller));
+        known.keep(at, State::from(caller), tree);
     }
-    forest.captured(at)
+    captured
 }
 
 /// The backtrace by the general unwinder; its first `frames` frames, which the rules found, stand in if it fails.

@@ -1,0 +1,91 @@
+//! What one thread knows of the stacks it has seen: paths that answer, and the forest that new stacks join. Both hold
+//! for the code epoch that they were made in.
+
+use super::Captured;
+use super::forest::{Forest, Record, Room};
+use super::paths::{Answer, Paths};
+use super::walk::State;
+use crate::shared::call_tree::CallTree;
+use crate::shared::code;
+
+/// See the module's description.
+pub struct Known {
+    /// Zero: nothing is known.
+    epoch: u32,
+    pub paths: Paths,
+    pub forest: Forest,
+}
+
+impl Known {
+    /// Nothing; `None` when the kernel has no memory.
+    pub fn new() -> Option<Known> {
+        Some(Known { epoch: 0, paths: Paths::new()?, forest: Forest::new()? })
+    }
+
+    /// The backtrace of a caller, if its stack has been seen in this state before.
+    ///
+    /// # Safety
+    /// The state must be that of the running thread, in a function that has not returned.
+    #[inline(always)]
+    pub unsafe fn recall(&mut self, state: State) -> Option<Captured> {
+        if self.epoch != code::epoch() {
+            return None;
+        }
+        let Known { paths, forest, .. } = self;
+        // SAFETY: as the caller promises.
+        let Answer { captured, record } = unsafe { paths.recall(state, || paths.recall_any(state, forest)) }?;
+        forest.set_previous(record);
+        Some(captured)
+    }
+
+    /// Makes `record` the answer for `state`, and the place where the next walk joins.
+    pub fn keep(&mut self, record: *mut Record, state: State, tree: &CallTree) {
+        self.paths.lay(&self.forest, record, state, tree);
+        self.forest.set_previous(self.forest.index(record));
+    }
+
+    /// Makes sure that `frames` more frames can be planted. True: records may have moved or may be gone.
+    #[cold]
+    pub fn make_room(&mut self, frames: usize, tree: &CallTree) -> bool {
+        let room = self.forest.make_room(frames, tree);
+        if room != Room::Made {
+            self.paths.forget_records();
+        }
+        room != Room::None
+    }
+
+    /// Drops everything if code changed that some of it is about.
+    #[cold]
+    pub fn catch_up(&mut self) {
+        if self.epoch == code::epoch() {
+            return;
+        }
+        let mut stale = self.epoch == 0;
+        let heard = code::changes_after(self.epoch, |range| stale |= self.forest.knows(&range));
+        if stale || heard.is_none() {
+            self.forget();
+        }
+        self.epoch = heard.unwrap_or_else(code::epoch);
+    }
+
+    /// Drops everything.
+    pub fn forget(&mut self) {
+        self.paths.forget();
+        self.forest.forget();
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.paths.bytes() + self.forest.bytes()
+    }
+
+    /// # Safety
+    /// It must not be used afterwards.
+    pub unsafe fn release(&mut self) {
+        // SAFETY: by the contract above.
+        unsafe {
+            self.paths.release();
+            self.forest.release();
+        }
+    }
+}
