@@ -3,11 +3,12 @@
 //! Blocks gather in a buffer until [`BlockWriter::commit`]; what a block holds may be forgotten only after that.
 
 use tracehound_format::block::{BlockHeader, BlockKind, Codec, compress_lz4};
-use tracehound_format::columns::{Columns, Encoder};
+use tracehound_format::columns::Encoder;
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{self, Meta};
 use tracehound_format::nodes::{self, Node};
 
+use super::batch::Batch;
 use super::file::RecordingFile;
 use super::zstd::Zstd;
 use crate::shared::sys;
@@ -102,21 +103,16 @@ impl BlockWriter {
     }
 
     /// Makes a block of records of `thread`, the first of which has the number `first_record`.
-    pub fn events(&mut self, thread: u32, first_record: u64, columns: &Columns) {
-        let (mut first, mut last) = (u64::MAX, 0);
-        for &tick in &columns.ticks {
-            (first, last) = (first.min(tick), last.max(tick));
-        }
+    pub fn events(&mut self, thread: u32, first_record: u64, batch: &Batch) {
         self.raw.clear();
-        self.encoder.encode(columns, first, &mut self.raw);
-        let place = Place {
-            thread,
-            first_record,
-            ticks: (first, last),
-            count: columns.len() as u32,
-            ..Place::of(BlockKind::Events)
-        };
-        self.put(place);
+        self.encoder.begin(batch.address_bits, batch.ticks.0);
+        for records in batch.spans() {
+            self.encoder.add(records);
+        }
+        self.encoder.add(batch.loose());
+        self.encoder.finish(&mut self.raw);
+        let (ticks, count) = (batch.ticks, batch.count);
+        self.put(Place { thread, first_record, ticks, count, ..Place::of(BlockKind::Events) });
     }
 
     /// Whether so much has gathered that it should be committed.

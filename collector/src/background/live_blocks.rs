@@ -6,8 +6,7 @@
 
 use std::collections::HashMap;
 
-use tracehound_format::columns::Columns;
-use tracehound_format::record::Kind;
+use tracehound_format::record::{Kind, Record};
 
 /// A block that is alive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,10 +36,9 @@ struct Last {
 
 impl LiveBlocks {
     /// Takes the events of one block of one thread in.
-    pub fn add(&mut self, columns: &Columns) {
+    pub fn add(&mut self, records: impl Iterator<Item = Record>) {
         let mut high = 0_u64;
-        for i in 0..columns.len() {
-            let Some(record) = columns.get(i) else { return };
+        for record in records {
             let Some(kind) = Kind::from_u8(record.kind) else { continue };
             if kind == Kind::SizeHigh {
                 high = record.address << 32;
@@ -95,23 +93,18 @@ impl LiveBlocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tracehound_format::record::Record;
 
-    fn columns(records: &[(Kind, u64, u64, u32)]) -> Columns {
-        let mut columns = Columns::default();
-        for &(kind, tick, address, size) in records {
-            columns.push(Record::new(kind, tick, address, 9, size));
-        }
-        columns
+    fn records(list: &[(Kind, u64, u64, u32)]) -> Vec<Record> {
+        list.iter().map(|&(kind, tick, address, size)| Record::new(kind, tick, address, 9, size)).collect()
     }
 
     #[test]
     fn threads_may_come_in_any_order() {
-        let one = columns(&[(Kind::Malloc, 10, 0x100, 8), (Kind::Malloc, 30, 0x100, 16), (Kind::Malloc, 40, 0x200, 4)]);
-        let two = columns(&[(Kind::Free, 20, 0x100, 0), (Kind::Free, 50, 0x200, 0)]);
+        let one = records(&[(Kind::Malloc, 10, 0x100, 8), (Kind::Malloc, 30, 0x100, 16), (Kind::Malloc, 40, 0x200, 4)]);
+        let two = records(&[(Kind::Free, 20, 0x100, 0), (Kind::Free, 50, 0x200, 0)]);
         for order in [[&one, &two], [&two, &one]] {
             let mut live = LiveBlocks::default();
-            order.into_iter().for_each(|columns| live.add(columns));
+            order.into_iter().for_each(|records| live.add(records.iter().copied()));
             assert_eq!(live.list(), [LiveBlock { tick: 30, address: 0x100, size: 16, node: 9 }]);
         }
     }
@@ -119,22 +112,23 @@ mod tests {
     #[test]
     fn large_sizes_and_reallocs() {
         let mut live = LiveBlocks::default();
-        live.add(&columns(&[
+        let list = [
             (Kind::SizeHigh, 1, 2, 0),
             (Kind::Malloc, 1, 0x100, 7),
             (Kind::ReallocFrom, 2, 0x100, 0),
             (Kind::ReallocTo, 3, 0x300, 5),
-        ]));
+        ];
+        live.add(records(&list).into_iter());
         assert_eq!(live.list(), [LiveBlock { tick: 3, address: 0x300, size: 5, node: 9 }]);
-        live.add(&columns(&[(Kind::SizeHigh, 4, 2, 0), (Kind::Malloc, 4, 0x400, 7)]));
+        live.add(records(&[(Kind::SizeHigh, 4, 2, 0), (Kind::Malloc, 4, 0x400, 7)]).into_iter());
         assert_eq!(live.list()[1].size, (2 << 32) + 7);
     }
 
     #[test]
     fn deaths_are_forgotten_behind_the_watermark() {
         let mut live = LiveBlocks::default();
-        let records: Vec<_> = (0..10_000_u64).map(|i| (Kind::Free, i, i * 16, 0)).collect();
-        live.add(&columns(&records));
+        let list: Vec<_> = (0..10_000_u64).map(|i| (Kind::Free, i, i * 16, 0)).collect();
+        live.add(records(&list).into_iter());
         live.prune(9_000);
         assert_eq!(live.last.len(), 999);
         assert_eq!(live.dead, 999);

@@ -1,5 +1,6 @@
 //! What runs on the recorder's own thread: the writer and what it looks at. All signals are blocked there.
 
+mod batch;
 pub mod blocks;
 pub mod file;
 pub mod live_blocks;

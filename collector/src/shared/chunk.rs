@@ -106,6 +106,17 @@ impl Chunk {
         self.first_address() + u64::from(RECORDS) * RECORD_BYTES as u64
     }
 
+    /// Publishes a record in a chunk that nobody else fills.
+    pub fn put(&self, index: u32, record: Record) {
+        if index < RECORDS {
+            let at = CHUNK_HEADER_BYTES + index as usize * RECORD_BYTES;
+            let [first, second, third] = record.to_words();
+            self.long(at + 8).store(second, Ordering::Relaxed);
+            self.long(at + 16).store(third, Ordering::Relaxed);
+            self.long(at).store(first, Ordering::Release);
+        }
+    }
+
     /// Record `index`, if it is published.
     #[inline]
     pub fn record(&self, index: u32) -> Option<Record> {
