@@ -3,6 +3,7 @@
 mod cli;
 mod export;
 mod http;
+mod page_files;
 mod question;
 mod suppressions;
 mod symbolize;

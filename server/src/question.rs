@@ -77,6 +77,25 @@ macro_rules! filter_texts {
                     .as_deref()
                 })
             }
+
+            /// The texts that are there, by their names in URLs.
+            pub fn texts(&self) -> Vec<(&'static str, String)> {
+                let all = [
+                    ("focus", &self.focus),
+                    ("ignore", &self.ignore),
+                    ("hide", &self.hide),
+                    ("show", &self.show),
+                    ("show_from", &self.show_from),
+                    ("module", &self.module),
+                    ("thread", &self.thread),
+                    ("min_size", &self.min_size),
+                    ("max_size", &self.max_size),
+                    ("min_lifetime", &self.min_lifetime),
+                    ("max_lifetime", &self.max_lifetime),
+                    ("lifetime", &self.lifetime),
+                ];
+                all.into_iter().filter_map(|(name, text)| Some((name, text.clone()?))).collect()
+            }
         }
     };
 }

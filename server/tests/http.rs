@@ -42,7 +42,8 @@ fn every_route_answers_knows_its_parameters_and_no_others() {
     for (path, names) in routes {
         let nonsense = server.get(&format!("{path}?nonsense=1"));
         assert_eq!(nonsense.status, 400, "{path}: {}", nonsense.text());
-        if path.ends_with("/live") {
+        // A stream, and a file.
+        if path.ends_with("/live") || path.ends_with("/report") {
             continue;
         }
         if !path.ends_with("/source") {
@@ -247,6 +248,62 @@ fn two_recordings_can_be_compared() {
     assert_eq!(others["total_after"]["count"], 11);
     assert_eq!(server.get(&format!("{ID}/diff?other=r2&from=0")).status, 400);
     assert_eq!(server.get(&format!("{ID}/diff?other=r7")).status, 404);
+}
+
+#[test]
+fn a_difference_is_a_flame_graph_as_well() {
+    let folder = folder_with_sample();
+    std::fs::copy(folder.path().join("app.dat"), folder.path().join("b.dat")).unwrap();
+    let server = Server::start(folder.path(), &["app.dat", "b.dat"]);
+    let column = |graph: &Value, name: &str| -> Vec<u64> {
+        graph["rows"][name].as_array().unwrap().iter().map(|value| value.as_u64().unwrap()).collect()
+    };
+    let diff = server.json(&format!("{ID}/diff?other=r2&at=3us"));
+    for widths in ["larger", "change"] {
+        let graph = server.json(&format!("{ID}/diff/flamegraph?other=r2&at=3us&width_of={widths}"));
+        assert_eq!(graph["total_before"], diff["total_before"]["bytes"]);
+        assert_eq!(graph["total_after"], diff["total_after"]["bytes"]);
+        let (parent, width) = (column(&graph, "parent"), column(&graph, "width"));
+        let (before, after) = (column(&graph, "before"), column(&graph, "after"));
+        assert!(parent.len() > 2, "{graph}");
+        if widths == "larger" {
+            for (side, own) in [(&before, "own_before"), (&after, "own_after")] {
+                let mut sums = column(&graph, own);
+                for row in (1..parent.len()).rev() {
+                    sums[parent[row] as usize] += sums[row];
+                }
+                assert_eq!(&sums, side);
+            }
+            assert!(width.iter().zip(before.iter().zip(&after)).all(|(w, (b, a))| w >= b.max(a)));
+        }
+        // Every row can be zoomed to, and is the same there.
+        for (row, id) in column(&graph, "id").into_iter().enumerate() {
+            let zoomed = server.json(&format!("{ID}/diff/flamegraph?other=r2&at=3us&width_of={widths}&root={id}"));
+            assert_eq!((column(&zoomed, "before")[0], column(&zoomed, "after")[0]), (before[row], after[row]));
+            assert_eq!(zoomed["ancestors"].as_array().unwrap().is_empty(), row == 0);
+        }
+    }
+    assert_eq!(server.get(&format!("{ID}/diff/flamegraph?root=5")).status, 400);
+    assert_eq!(server.get(&format!("{ID}/diff/flamegraph?other=r2&metric=grown")).status, 400);
+}
+
+#[test]
+fn a_report_is_a_file_that_asks_for_nothing() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let answer = server.get(&format!("{ID}/report?strip_paths=true"));
+    if answer.status == 409 {
+        assert!(answer.json()["detail"].as_str().unwrap().contains("make build"));
+        return;
+    }
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert!(answer.header("content-disposition").unwrap().contains("app.html"), "{answer:?}");
+    let html = answer.text();
+    assert!(html.contains("default-src 'none'") && !html.contains("connect-src"));
+    let written = heaptrace(folder.path(), &["report", "app.dat", "-o", "out.html"]);
+    assert!(written.status.success());
+    assert!(String::from_utf8_lossy(&written.stderr).contains("paths of this machine"));
+    assert_eq!(server.get(&format!("{ID}/report?max_file_size=1k")).status, 400);
 }
 
 #[test]

@@ -1,4 +1,6 @@
 // One browser for a file of tests; every page is watched for errors, for other hosts, and for what the policy forbids.
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, expect, inject } from "vitest";
 import type { RecordingSummary } from "../src/api/types.ts";
@@ -71,6 +73,29 @@ export async function open(
   return page;
 }
 
+/** Opens a file of this machine in a browser that has no network. */
+export async function openFile(path: string, theme: "light" | "dark" = "light"): Promise<Page> {
+  const context = await browser.newContext({
+    viewport: { width: 1280, height: 800 },
+    colorScheme: theme,
+    reducedMotion: "reduce",
+    offline: true,
+  });
+  contexts.push(context);
+  const page = await context.newPage();
+  const complaints: string[] = [];
+  page.on("pageerror", (error) => complaints.push(`error: ${error.message}`));
+  page.on("console", (message) => {
+    if (message.type() === "error") complaints.push(`console: ${message.text()}`);
+  });
+  page.on("request", (request) => {
+    if (!/^(file|data|blob):/.test(request.url())) complaints.push(`asked: ${request.url()}`);
+  });
+  watched.push({ page, complaints });
+  await page.goto(`file://${path}`);
+  return page;
+}
+
 /** Forgives what a test provokes on purpose. */
 export function forgive(page: Page, pattern: RegExp): void {
   const one = watched.find((known) => known.page === page);
@@ -109,4 +134,31 @@ export async function settled(page: Page): Promise<void> {
       !document.querySelector(".skeleton") &&
       !document.querySelector(".timeline-blank"),
   );
+}
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+interface Violation {
+  id: string;
+  impact: string;
+  nodes: { html: string; failureSummary: string }[];
+}
+
+/** What axe finds that keeps people out. */
+export async function seriousFaults(page: Page): Promise<string[]> {
+  // Evaluated by the debugger, which no content policy hinders.
+  await page.evaluate(AXE);
+  const violations = await page.evaluate(async () => {
+    const { axe } = window as unknown as { axe: { run: () => Promise<{ violations: unknown[] }> } };
+    return (await axe.run()).violations;
+  });
+  return (violations as Violation[])
+    .filter((violation) => ["serious", "critical"].includes(violation.impact))
+    .map(
+      (violation) =>
+        `${violation.id}: ${violation.nodes
+          .slice(0, 3)
+          .map((node) => `${node.html.slice(0, 160)} ${node.failureSummary}`)
+          .join(" | ")}`,
+    );
 }

@@ -1,10 +1,11 @@
 // Makes the pictures of docs/guide from a real recording of `programs/shop.c`.
+import { spawnSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
-import { resolve } from "node:path";
+import { join, resolve } from "node:path";
 import type { Page } from "playwright-core";
-import { test } from "vitest";
+import { inject, test } from "vitest";
 import type { Sites } from "../src/api/types.ts";
-import { api, open, recordingOf, settled, useBrowser } from "./browser.ts";
+import { api, open, openFile, recordingOf, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
 
@@ -36,18 +37,29 @@ const PICTURES: Picture[] = [
   { name: "allocations", view: "allocations", query: "min_size=1000" },
   { name: "threads", view: "threads" },
   { name: "compare", view: "compare", query: "a=0.3s&b=0.5s" },
+  { name: "difference", view: "compare", query: "other=OTHER&graph=1", before: hoverFrame },
   { name: "recording", view: "recording" },
 ];
 
 test("pictures", async () => {
   mkdirSync(IMAGES, { recursive: true });
   const shop = (await recordingOf("shop")).id;
+  const bazaar = (await recordingOf("bazaar")).id;
   const site = (await api<Sites>(`recordings/${shop}/sites?sort=leaked&limit=1`)).sites[0]?.id ?? "s0";
   for (const { name, view, query = "", before } of PICTURES) {
-    const page = await open(`/r/${shop}/${view}?${query.replace("SITE", site)}`, { width: 1280, height: 760 });
+    const page = await open(`/r/${shop}/${view}?${query.replace("SITE", site).replace("OTHER", bazaar)}`, {
+      width: 1280,
+      height: 760,
+    });
     await settled(page);
     await page.waitForTimeout(400);
     await before?.(page);
     await page.screenshot({ path: resolve(IMAGES, `page-${name}.png`) });
   }
+  const report = join(inject("folder"), "shop.html");
+  const made = spawnSync(inject("heaptrace"), ["report", "memory-shop.dat", "-o", report], { cwd: inject("folder") });
+  if (made.status !== 0) throw new Error(made.stderr.toString());
+  const page = await openFile(report);
+  await settled(page);
+  await page.screenshot({ path: resolve(IMAGES, "page-report.png") });
 });

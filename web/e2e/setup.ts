@@ -16,6 +16,9 @@ declare module "vitest" {
     mock: boolean;
     /** The running program, to be ended by the test that is about its end; 0 with the mock API. */
     steady: number;
+    /** Where the recordings lie, and the program that reads them; empty with the mock API. */
+    folder: string;
+    heaptrace: string;
   }
 }
 
@@ -24,7 +27,9 @@ const TARGET = resolve(HERE, "../../target/release");
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const mock = process.env["HEAPTRACE_MOCK"] === "1";
-  const server = await (mock ? serveMock() : recordAndServe());
+  project.provide("folder", "");
+  project.provide("heaptrace", "");
+  const server = await (mock ? serveMock() : recordAndServe(project));
   project.provide("url", server.url);
   project.provide("given", process.env["HEAPTRACE_URL"]?.replace(/\/$/, "") ?? server.url);
   project.provide("mock", mock);
@@ -46,7 +51,7 @@ async function serveMock(): Promise<Running> {
   return { url: address.replace(/\/$/, ""), steady: 0, end: () => server.close() };
 }
 
-async function recordAndServe(): Promise<Running> {
+async function recordAndServe(project: TestProject): Promise<Running> {
   const heaptrace = process.env["HEAPTRACE"] ?? join(TARGET, "heaptrace");
   const library = process.env["TRACEHOUND_LIBRARY"] ?? join(TARGET, "libtracehound.so");
   for (const file of [heaptrace, library]) {
@@ -58,6 +63,8 @@ async function recordAndServe(): Promise<Running> {
     for (const child of children) child.kill("SIGKILL");
     rmSync(folder, { recursive: true, force: true });
   };
+  project.provide("folder", folder);
+  project.provide("heaptrace", heaptrace);
   try {
     // A copy: the next build may replace the library under a running program.
     const preloaded = join(folder, "libtracehound.so");
@@ -66,10 +73,12 @@ async function recordAndServe(): Promise<Running> {
     const recorded = (program: string) => ({ ...process.env, LD_PRELOAD: preloaded, TRACEHOUND_OUTPUT: file(program) });
     compile(folder);
     for (const program of ["shop", "empty"]) run(join(folder, program), [], recorded(program));
+    // The shop after a change, to be compared with.
+    run(join(folder, "shop"), ["after"], recorded("bazaar"));
     const steady = spawn(join(folder, "steady"), { env: recorded("steady"), stdio: "ignore" });
     children.push(steady);
     await waitFor(() => existsSync(file("steady")), "the running program's recording");
-    const files = ["shop", "empty", "steady"].map(file);
+    const files = ["shop", "empty", "steady", "bazaar"].map(file);
     const server = spawn(heaptrace, ["server", ...files, "--port", "0"], { stdio: ["ignore", "pipe", "pipe"] });
     children.push(server);
     let said = "";

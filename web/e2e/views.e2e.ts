@@ -1,41 +1,13 @@
 // Every view: it shows what the server says, axe finds nothing serious in either theme, the keyboard reaches it.
 import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import type { Page } from "playwright-core";
 import { beforeAll, expect, inject, test } from "vitest";
 import { apiUrl } from "../src/api/client.ts";
 import type { Info, Leaks, RecordingSummary, Sites } from "../src/api/types.ts";
 import { EXPORTS } from "../src/app/exports.ts";
 import { readSearch, VIEWS } from "../src/lib/search-params.ts";
-import { api, base, forgive, open, recordingOf, settled, useBrowser } from "./browser.ts";
+import { api, base, forgive, open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
-
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-
-interface Violation {
-  id: string;
-  impact: string;
-  nodes: { html: string; failureSummary: string }[];
-}
-
-async function seriousFaults(page: Page): Promise<string[]> {
-  // Evaluated by the debugger, which no content policy hinders.
-  await page.evaluate(AXE);
-  const violations = await page.evaluate(async () => {
-    const { axe } = window as unknown as { axe: { run: () => Promise<{ violations: unknown[] }> } };
-    return (await axe.run()).violations;
-  });
-  return (violations as Violation[])
-    .filter((violation) => ["serious", "critical"].includes(violation.impact))
-    .map(
-      (violation) =>
-        `${violation.id}: ${violation.nodes
-          .slice(0, 3)
-          .map((node) => `${node.html.slice(0, 160)} ${node.failureSummary}`)
-          .join(" | ")}`,
-    );
-}
 
 let shop = "";
 beforeAll(async () => {

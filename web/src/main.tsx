@@ -3,13 +3,19 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import "./ui/tokens.css";
 import "./ui/base.css";
+import { openReport } from "./api/report.ts";
 import { App } from "./app/app.tsx";
 
 const root = document.getElementById("root");
 if (root) {
-  createRoot(root).render(
-    <StrictMode>
-      <App />
-    </StrictMode>,
-  );
+  try {
+    await openReport();
+    createRoot(root).render(
+      <StrictMode>
+        <App />
+      </StrictMode>,
+    );
+  } catch (error) {
+    root.textContent = `This report is damaged: ${error instanceof Error ? error.message : String(error)}`;
+  }
 }

@@ -5,6 +5,7 @@
 
 pub mod allocations;
 pub mod diff;
+pub mod diff_flamegraph;
 pub mod flamegraph;
 pub mod functions;
 pub mod histograms;

@@ -13,6 +13,7 @@ mod interrupt;
 mod leaks;
 mod open;
 mod output;
+mod report;
 mod run;
 mod server;
 mod table;
@@ -66,6 +67,7 @@ enum Command {
     Diff(diff::DiffArgs),
     Flamegraph(flamegraph::FlamegraphArgs),
     Export(export::ExportArgs),
+    Report(report::ReportArgs),
     Dump(dump::DumpArgs),
     Ctl(ctl::CtlArgs),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
@@ -129,6 +131,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Diff(args) => diff::run(&args, color)?,
         Command::Flamegraph(args) => flamegraph::run(&args)?,
         Command::Export(args) => export::run(&args)?,
+        Command::Report(args) => report::run(&args)?,
         Command::Dump(args) => dump::run(&args)?,
         Command::Ctl(args) => ctl::run(&args, color)?,
         Command::Openapi => {

@@ -12,6 +12,7 @@ pub mod json;
 pub mod massif;
 pub mod parquet;
 pub mod pprof;
+pub mod report;
 pub mod samples;
 pub mod speedscope;
 pub mod svg;

@@ -9,14 +9,10 @@ use std::fmt::Write as _;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
-use rust_embed::{EmbeddedFile, RustEmbed};
+use rust_embed::EmbeddedFile;
 
 use super::problem::Problem;
-
-#[derive(RustEmbed)]
-#[folder = "../web/dist"]
-#[allow_missing = true]
-struct Dist;
+use crate::page_files::Dist;
 
 const INDEX: &str = "index.html";
 

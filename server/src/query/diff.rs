@@ -90,7 +90,8 @@ pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
     })
 }
 
-fn both(a: Exactness, b: Exactness, same: bool) -> Exactness {
+/// What can be said of an answer that stands on two recordings, or on one twice.
+pub(super) fn both(a: Exactness, b: Exactness, same: bool) -> Exactness {
     if same {
         return b;
     }

@@ -12,6 +12,7 @@ pub mod allocations;
 pub mod amounts;
 pub mod classes;
 pub mod diff;
+pub mod diff_flamegraph;
 pub mod filter;
 pub mod flamegraph;
 pub mod functions;

@@ -1,5 +1,6 @@
 /* Two seconds of a small server: sessions that come and go, a cache that leaks, an import that makes the peak,
- * two thousand frames of recursion, and functions whose names are changed to hostile ones after compilation. */
+ * two thousand frames of recursion, and functions whose names are changed to hostile ones after compilation.
+ * With an argument: the shop after a change. Its cache grew, its import shrank, coupons are new, recursion is gone. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,8 @@ void cache_insert(size_t size) {
   kept_count += 1;
 }
 
+void *coupons(size_t size) { return touch(malloc(size), size); }
+
 void format_line(void) {
   char *line = touch(malloc(120), 120);
   free(line);
@@ -37,13 +40,12 @@ void *recurse(int depth) {
   return block;
 }
 
-void *session(void *unused) {
-  (void)unused;
+void *session(void *after) {
   for (int i = 0; i < 150; i += 1) {
     void *buffer = touch(malloc(4096 + 17 * (size_t)i), 64);
     void *markup = hostile_markup(3000);
     for (int j = 0; j < 20; j += 1) format_line();
-    cache_insert(2048);
+    cache_insert(after ? 3072 : 2048);
     nap(10);
     free(markup);
     free(buffer);
@@ -51,24 +53,27 @@ void *session(void *unused) {
   return NULL;
 }
 
-void import_batch(void) {
+void import_batch(int count) {
   void *rows[200];
-  for (int i = 0; i < 200; i += 1) {
+  for (int i = 0; i < count; i += 1) {
     rows[i] = touch(malloc(40000), 40000);
     nap(1);
   }
-  for (int i = 0; i < 200; i += 1) free(rows[i]);
+  for (int i = 0; i < count; i += 1) free(rows[i]);
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+  void *after = count > 1 ? arguments[1] : NULL;
   pthread_t threads[2];
-  for (int i = 0; i < 2; i += 1) pthread_create(&threads[i], NULL, session, NULL);
+  for (int i = 0; i < 2; i += 1) pthread_create(&threads[i], NULL, session, after);
   nap(300);
-  free(recurse(2000));
+  if (!after) free(recurse(2000));
   void *named = long_name(9000);
-  import_batch();
+  import_batch(after ? 100 : 200);
+  void *coupon = after ? coupons(70000) : NULL;
   nap(400);
   free(named);
+  if (coupon) kept[0] = coupon;
   for (int i = 0; i < 2; i += 1) pthread_join(threads[i], NULL);
   return 0;
 }

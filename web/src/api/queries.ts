@@ -4,6 +4,7 @@ import { getJson, LostServerError, type Parameters, ProblemError } from "./clien
 import type {
   Allocations,
   Diff,
+  DiffFlamegraph,
   Flamegraph,
   Functions,
   Info,
@@ -39,6 +40,7 @@ interface Documents {
   modules: Modules;
   source: Source;
   diff: Diff;
+  "diff/flamegraph": DiffFlamegraph;
 }
 
 /** The list of what the server serves. */

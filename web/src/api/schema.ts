@@ -72,6 +72,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/recordings/{id}/diff/flamegraph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What changed, as a flame graph with both sides at every function. */
+        get: operations["diff_flamegraph"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/recordings/{id}/export/{format}": {
         parameters: {
             query?: never;
@@ -183,6 +200,23 @@ export interface paths {
         };
         /** All modules that were ever loaded, with the quality of their symbols on this machine. */
         get: operations["modules"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/recordings/{id}/report": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One HTML file that shows this window and filter offline. */
+        get: operations["report"];
         put?: never;
         post?: never;
         delete?: never;
@@ -444,6 +478,62 @@ export interface components {
             /** @description What `bytes` and ordering are about. */
             unit: components["schemas"]["Unit"];
         };
+        /** @description A row above the asked root. */
+        DiffAncestor: {
+            /**
+             * Format: int64
+             * @description Sum of the second side.
+             */
+            after: number;
+            /**
+             * Format: int64
+             * @description Sum of the first side.
+             */
+            before: number;
+            /**
+             * Format: int32
+             * @description Index into `frames`; `null` for the tree's root.
+             */
+            frame?: number | null;
+            /**
+             * Format: int64
+             * @description Id to ask for.
+             */
+            id: number;
+        };
+        /** @description A flame graph of a difference. */
+        DiffFlamegraph: {
+            /** @description The second side, in words. */
+            after: string;
+            /** @description From the tree's root down to the parent of row 0; empty when row 0 is the tree's root. */
+            ancestors: components["schemas"]["DiffAncestor"][];
+            /** @description The first side, in words. */
+            before: string;
+            /** @description How far the figures can be trusted. */
+            exactness: components["schemas"]["Exactness"];
+            /** @description Frames that rows refer to. */
+            frames: components["schemas"]["FlameFrame"][];
+            /** @description What is measured on both sides. */
+            metric: components["schemas"]["Metric"];
+            /** @description The rows. */
+            rows: components["schemas"]["DiffRows"];
+            /** @description `heaptrace.diff_flamegraph/1`. */
+            schema: string;
+            /**
+             * Format: int64
+             * @description Sum of the second side.
+             */
+            total_after: number;
+            /**
+             * Format: int64
+             * @description Sum of the first side, before zooming and folding.
+             */
+            total_before: number;
+            /** @description What is added up. */
+            unit: components["schemas"]["Unit"];
+            /** @description What rows are as wide as. */
+            width_of: components["schemas"]["DiffWidth"];
+        };
         /** @description One backtrace on both sides. */
         DiffRow: {
             /** @description Live on the second side. */
@@ -454,6 +544,32 @@ export interface components {
             stack: components["schemas"]["Frame"][];
             survived?: components["schemas"]["Amount"] | null;
         };
+        /** @description One array per field; index `i` is one row. */
+        DiffRows: {
+            /** @description Own and descendants' sum of the second side. */
+            after: number[];
+            /** @description Own and descendants' sum of the first side. */
+            before: number[];
+            /** @description Functions folded into this row; 0 for ordinary rows. */
+            folded: number[];
+            /** @description Index into `frames`; `null` for the tree's root and for synthetic rows. */
+            frame: (number | null)[];
+            /** @description Stable id, to be given as `root=`, below 2^53; for a synthetic row the id of its parent. */
+            id: number[];
+            /** @description Own sum of the second side. */
+            own_after: number[];
+            /** @description Own sum of the first side. */
+            own_before: number[];
+            /** @description Index of the parent row; row 0 points at itself. */
+            parent: number[];
+            /** @description Own and descendants' width. */
+            width: number[];
+        };
+        /**
+         * @description What a row of a difference is as wide as.
+         * @enum {string}
+         */
+        DiffWidth: "larger" | "change";
         /**
          * @description Why a recording ended.
          * @enum {string}
@@ -1996,6 +2112,146 @@ export interface operations {
             };
         };
     };
+    diff_flamegraph: {
+        parameters: {
+            query?: {
+                /** @description The first instant [default: start]. */
+                from?: string;
+                /** @description The second instant [default: end]. */
+                to?: string;
+                /** @description Id of another recording, which is then the second side. */
+                other?: string;
+                /** @description The instant of this recording, with `other` [default: end]. */
+                at?: string;
+                /** @description The instant of the other one [default: end]. */
+                other_at?: string;
+                /** @description What is compared; anything but `live` needs `other`. */
+                metric?: "live" | "peak" | "leaked" | "allocated" | "freed" | "grown" | "temporary";
+                /** @description What the order is about. */
+                unit?: "bytes" | "count";
+                /** @description `larger`: the larger side; `change`: the change alone. */
+                width_of?: "larger" | "change";
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                focus?: string;
+                /** @description Only blocks whose stack has none that matches. */
+                ignore?: string;
+                /** @description Matching functions disappear from the stacks. */
+                hide?: string;
+                /** @description Only matching functions stay in the stacks. */
+                show?: string;
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
+                show_from?: string;
+                /** @description Only blocks whose stack has a frame in a module that matches. */
+                module?: string;
+                /** @description Only blocks allocated by the thread with this id or name. */
+                thread?: string;
+                /**
+                 * @description Only blocks of at least this size.
+                 * @example 64k
+                 */
+                min_size?: string;
+                /**
+                 * @description Only blocks of at most this size.
+                 * @example 1MiB
+                 */
+                max_size?: string;
+                /**
+                 * @description Only blocks that lived at least this long.
+                 * @example 10ms
+                 */
+                min_lifetime?: string;
+                /**
+                 * @description Only blocks that lived at most this long.
+                 * @example 1s
+                 */
+                max_lifetime?: string;
+                /** @description `leaked`, `temporary` or `freed`. */
+                lifetime?: string;
+                /** @description From this row down: an `id` of an earlier answer to the same question. */
+                root?: number;
+                /** @description Pixels that the root takes. */
+                width?: number;
+                /** @description Narrower rows are folded into one that says so. */
+                min_px?: number;
+                /** @description Rows at most. */
+                max_nodes?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a recording in the list, `r1`.
+                 * @example r1
+                 */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DiffFlamegraph"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     export: {
         parameters: {
             query?: {
@@ -2787,6 +3043,140 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Modules"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    report: {
+        parameters: {
+            query: {
+                /**
+                 * @description The file is at most this large.
+                 * @example 16MiB
+                 */
+                max_file_size?: string;
+                /** @description Keep only the last part of every path, and of the command line only the program. */
+                strip_paths: boolean;
+                /**
+                 * @description Start of the window: `1.5s`, `200ms`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
+                 * @example 1.5s
+                 */
+                from?: string;
+                /**
+                 * @description End of the window.
+                 * @example end
+                 */
+                to?: string;
+                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                focus?: string;
+                /** @description Only blocks whose stack has none that matches. */
+                ignore?: string;
+                /** @description Matching functions disappear from the stacks. */
+                hide?: string;
+                /** @description Only matching functions stay in the stacks. */
+                show?: string;
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
+                show_from?: string;
+                /** @description Only blocks whose stack has a frame in a module that matches. */
+                module?: string;
+                /** @description Only blocks allocated by the thread with this id or name. */
+                thread?: string;
+                /**
+                 * @description Only blocks of at least this size.
+                 * @example 64k
+                 */
+                min_size?: string;
+                /**
+                 * @description Only blocks of at most this size.
+                 * @example 1MiB
+                 */
+                max_size?: string;
+                /**
+                 * @description Only blocks that lived at least this long.
+                 * @example 10ms
+                 */
+                min_lifetime?: string;
+                /**
+                 * @description Only blocks that lived at most this long.
+                 * @example 1s
+                 */
+                max_lifetime?: string;
+                /** @description `leaked`, `temporary` or `freed`. */
+                lifetime?: string;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a recording in the list, `r1`.
+                 * @example r1
+                 */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": unknown;
                 };
             };
             /** @description A parameter is unknown, repeated, or cannot be understood. */

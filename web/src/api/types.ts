@@ -7,6 +7,7 @@ export type Allocation = Schemas["Allocation"];
 export type Allocations = Schemas["Allocations"];
 export type Amount = Schemas["Amount"];
 export type Diff = Schemas["Diff"];
+export type DiffFlamegraph = Schemas["DiffFlamegraph"];
 export type DiffRow = Schemas["DiffRow"];
 export type Exactness = Schemas["Exactness"];
 export type FlameFrame = Schemas["FlameFrame"];

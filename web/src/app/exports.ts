@@ -22,3 +22,11 @@ export const EXPORTS: readonly ExportFormat[] = [
   { id: "parquet", label: "Parquet, every block", hint: ".parquet", parameters: everything },
   { id: "json", label: "JSON, every event", hint: ".json", parameters: everything },
 ];
+
+/** Lets the browser save what an address answers with. */
+export function download(url: string): void {
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = "";
+  link.click();
+}

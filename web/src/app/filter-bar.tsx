@@ -37,8 +37,11 @@ const FILTER_TEXT: Record<FilterName, { label: string; hint: string }> = {
   lifetime: { label: "fate", hint: "leaked, temporary or freed" },
 };
 
+/** What a report holds; the others need a server. */
+const IN_REPORTS: ReadonlySet<MetricName> = new Set(["live", "peak", "leaked", "allocated", "temporary"]);
+
 export function FilterBar() {
-  const { view, search, go } = usePage();
+  const { view, search, go, report } = usePage();
   const text = VIEW_TEXT[view];
   const metric = search.metric ?? "live";
   return (
@@ -48,7 +51,10 @@ export function FilterBar() {
           <Segmented
             label="Metric"
             value={metric}
-            choices={METRICS.map((value) => ({ value, ...METRIC_TEXT[value] }))}
+            choices={METRICS.filter((known) => !report || IN_REPORTS.has(known)).map((value) => ({
+              value,
+              ...METRIC_TEXT[value],
+            }))}
             onChange={(value) =>
               go({ metric: value === "live" ? undefined : value, at: value === "live" ? search.at : undefined })
             }
@@ -66,8 +72,8 @@ export function FilterBar() {
       )}
       {text.search && <SearchField />}
       <Chips />
-      <AddFilter />
-      <Presets />
+      {!report && <AddFilter />}
+      {!report && <Presets />}
     </div>
   );
 }

@@ -30,22 +30,55 @@ export function Lobby() {
               </Empty>
             );
           }
+          const usable = recordings.filter((recording) => recording.state === "ready" || recording.state === "running");
+          const [before, after] = usable;
           return (
-            <ul className="recordings">
-              {recordings.map((recording) => (
-                <li key={recording.id}>
-                  <Link to="/r/$recording/$view" params={{ recording: recording.id, view: "overview" }} search={{}}>
-                    {recording.title || recording.name}
-                  </Link>
-                  <span className="mono muted">{recording.name}</span>
-                  <StateText recording={recording} />
-                </li>
-              ))}
-            </ul>
+            <>
+              {before && after && usable.length === 2 && (
+                <p>
+                  <Comparison before={before} after={after} />
+                </p>
+              )}
+              <ul className="recordings">
+                {recordings.map((recording) => (
+                  <li key={recording.id}>
+                    <Link to="/r/$recording/$view" params={{ recording: recording.id, view: "overview" }} search={{}}>
+                      {recording.title || recording.name}
+                    </Link>
+                    <span className="mono muted">{recording.name}</span>
+                    <StateText recording={recording} />
+                  </li>
+                ))}
+              </ul>
+              {before && usable.length > 2 && (
+                <p className="muted">
+                  Compare {before.name} with{" "}
+                  {usable.slice(1).map((other, i) => (
+                    <span key={other.id}>
+                      {i > 0 && ", "}
+                      <Comparison before={before} after={other} short />
+                    </span>
+                  ))}
+                </p>
+              )}
+            </>
           );
         }}
       </Answer>
     </main>
+  );
+}
+
+function Comparison({ before, after, short }: { before: RecordingSummary; after: RecordingSummary; short?: true }) {
+  return (
+    <Link
+      to="/r/$recording/$view"
+      params={{ recording: before.id, view: "compare" }}
+      search={{ other: after.id, graph: true }}
+      aria-label={`Compare ${before.name} with ${after.name}`}
+    >
+      {short ? after.name : `Compare ${before.name} with ${after.name}`}
+    </Link>
   );
 }
 

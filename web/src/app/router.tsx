@@ -1,5 +1,6 @@
 // Addresses: `/` lists recordings, `/r/{recording}/{view}?…` is a view. The query string is `lib/search-params.ts`.
-import { createRootRoute, createRoute, createRouter, redirect } from "@tanstack/react-router";
+import { createHashHistory, createRootRoute, createRoute, createRouter, redirect } from "@tanstack/react-router";
+import { IS_REPORT } from "../api/report.ts";
 import { type PageSearch, readSearch, VIEWS, type View, writeSearch } from "../lib/search-params.ts";
 import { Lobby } from "./lobby.tsx";
 import { NotFound, Root } from "./root.tsx";
@@ -38,6 +39,8 @@ export const viewRoute = createRoute({
 });
 
 export const router = createRouter({
+  // A file has one address: its views stand behind the #.
+  ...(IS_REPORT ? { history: createHashHistory() } : {}),
   routeTree: rootRoute.addChildren([lobbyRoute, recordingRoute, viewRoute]),
   parseSearch: (query) => readSearch(query) as Record<string, unknown>,
   stringifySearch: (search) => {

@@ -3,20 +3,23 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useRouter } from "@tanstack/react-router";
 import { useCallback, useEffect, useMemo, useState } from "react";
 import { documentQuery, recordingsQuery } from "../api/queries.ts";
+import { currentReport } from "../api/report.ts";
 import type { RecordingSummary } from "../api/types.ts";
 import { Timeline } from "../features/timeline/timeline.tsx";
 import { formatBytes, formatCount, formatPercent } from "../lib/format.ts";
-import type { PageSearch } from "../lib/search-params.ts";
+import type { PageSearch, View } from "../lib/search-params.ts";
+import { useNotice } from "../ui/notice.tsx";
 import { type GoOptions, type Page, PageContext } from "../ui/page.ts";
 import { Answer, Empty, Failure, Loading } from "../ui/states.tsx";
 import { FilterBar } from "./filter-bar.tsx";
+import { ReportBar } from "./report-bar.tsx";
 import { viewRoute } from "./router.tsx";
 import { ShortcutSheet } from "./shortcut-sheet.tsx";
 import { TopBar } from "./top-bar.tsx";
 import { useLive } from "./use-live.ts";
 import { useShortcuts } from "./use-shortcuts.ts";
 import { ViewTabs } from "./view-tabs.tsx";
-import { VIEW_OF } from "./views.tsx";
+import { NOT_IN_REPORTS, VIEW_OF } from "./views.tsx";
 
 export function Shell() {
   const { recording: id } = viewRoute.useParams();
@@ -59,27 +62,34 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
 
   const navigate = useNavigate();
   const router = useRouter();
+  const notice = useNotice();
+  const report = currentReport();
   const go = useCallback(
     (patch: Partial<PageSearch>, options: GoOptions = {}) => {
       const to = options.view ?? view;
+      if (report && asksTooMuch(patch, to)) {
+        notice("A report has one window and one filter. “heaptrace server” on the recording answers for any.");
+        return;
+      }
       void navigate({
         to: "/r/$recording/$view",
         params: { recording: options.recording ?? recording.id, view: to },
-        search: (previous: PageSearch) => patched(previous, patch, to !== view),
+        search: (previous: PageSearch) => patched(previous, patch, view, to),
         replace: options.replace ?? false,
         resetScroll: false,
       });
     },
-    [navigate, recording.id, view],
+    [navigate, recording.id, view, report, notice],
   );
   const href = useCallback(
     (patch: Partial<PageSearch>, options: GoOptions = {}) => {
       const to = options.view ?? view;
-      return router.buildLocation({
+      const { href: address } = router.buildLocation({
         to: "/r/$recording/$view",
         params: { recording: options.recording ?? recording.id, view: to },
-        search: patched(search, patch, to !== view),
-      }).href;
+        search: patched(search, patch, view, to),
+      });
+      return router.history.createHref(address);
     },
     [router, recording.id, view, search],
   );
@@ -99,6 +109,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
       running,
       paused: frozen !== null,
       setPaused,
+      report,
       brushing,
       setBrushing,
       go,
@@ -116,6 +127,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
       running,
       frozen,
       setPaused,
+      report,
       brushing,
       go,
       href,
@@ -133,6 +145,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
     <PageContext.Provider value={page}>
       <div className="shell">
         <TopBar openSheet={() => setSheet(true)} />
+        {report && <ReportBar report={report} />}
         {recording.state === "failed" ? (
           <main>
             <Empty title="This recording cannot be opened">
@@ -168,11 +181,18 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
   );
 }
 
+/** What only a server can answer. */
+function asksTooMuch(patch: Partial<PageSearch>, view: View): boolean {
+  const { window, zoom, at, a, b, filters, sandwich } = patch;
+  return [window, zoom, at, a, b, filters, sandwich].some((part) => part !== undefined) || NOT_IN_REPORTS.has(view);
+}
+
 /** A view's own order of rows, open site or sandwich means nothing in another view. */
-function patched(previous: PageSearch, patch: Partial<PageSearch>, otherView: boolean): PageSearch {
-  const base: PageSearch = otherView
-    ? { ...previous, sort: undefined, site: undefined, sandwich: undefined }
-    : previous;
+function patched(previous: PageSearch, patch: Partial<PageSearch>, from: View, to: View): PageSearch {
+  if (from === to) return { ...previous, ...patch };
+  const base: PageSearch = { ...previous, sort: undefined, site: undefined, sandwich: undefined };
+  // Two sides have a tree of their own.
+  if (from === "compare" || to === "compare") base.root = undefined;
   return { ...base, ...patch };
 }
 

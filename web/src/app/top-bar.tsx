@@ -1,5 +1,5 @@
 // Name and state of the recording; switches of the page.
-
+import { useState } from "react";
 import { apiUrl } from "../api/client.ts";
 import { formatDuration } from "../lib/format.ts";
 import { fileName } from "../lib/names.ts";
@@ -8,7 +8,8 @@ import { below, type MenuItem, useMenu } from "../ui/menu.tsx";
 import { useCopy } from "../ui/notice.tsx";
 import { usePage, useRequest } from "../ui/page.ts";
 import { toggleTheme, useTheme } from "../ui/theme.ts";
-import { EXPORTS } from "./exports.ts";
+import { download, EXPORTS } from "./exports.ts";
+import { ReportDialog } from "./report-dialog.tsx";
 
 const END_TEXT: Record<string, string> = {
   running: "running",
@@ -25,11 +26,13 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
   const theme = useTheme();
   const copy = useCopy();
   const openMenu = useMenu();
+  const [dialog, setDialog] = useState(false);
   const request = useRequest();
-  const { recording, recordings, info, running, paused } = page;
+  const { recording, recordings, info, running, paused, report } = page;
   const title = info ? `${fileName(info.process.executable)} ${info.process.pid}` : recording.title || recording.name;
 
   const exportItems: MenuItem[] = [
+    { label: "Report, one HTML file…", hint: ".html", run: () => setDialog(true) },
     { heading: "This window, metric and filter" },
     ...EXPORTS.map(
       (format): MenuItem => ({
@@ -45,9 +48,13 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
 
   return (
     <header className="top-bar">
-      <a className="brand" href="/" title="All recordings of this server">
-        heaptrace
-      </a>
+      {report ? (
+        <span className="brand">heaptrace</span>
+      ) : (
+        <a className="brand" href="/" title="All recordings of this server">
+          heaptrace
+        </a>
+      )}
       {recordings.length > 1 ? (
         <label className="select">
           <span className="visually-hidden">Recording</span>
@@ -109,16 +116,21 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
         </a>
       )}
       <span className="spring" />
-      <Button quiet onClick={(event) => openMenu(below(event.currentTarget), exportItems)} aria-haspopup="menu">
-        Export
-      </Button>
-      <Button
-        quiet
-        onClick={() => copy(window.location.href, "the link to this view")}
-        title="A link to exactly this view, for this machine"
-      >
-        Copy link
-      </Button>
+      {!report && (
+        <>
+          <Button quiet onClick={(event) => openMenu(below(event.currentTarget), exportItems)} aria-haspopup="menu">
+            Export
+          </Button>
+          <Button
+            quiet
+            onClick={() => copy(window.location.href, "the link to this view")}
+            title="A link to exactly this view, for this machine"
+          >
+            Copy link
+          </Button>
+        </>
+      )}
+      {dialog && <ReportDialog close={() => setDialog(false)} />}
       <Button
         quiet
         onClick={toggleTheme}
@@ -132,11 +144,4 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
       </Button>
     </header>
   );
-}
-
-function download(url: string): void {
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = "";
-  link.click();
 }

@@ -2,11 +2,14 @@
 import type { MouseEvent } from "react";
 import { VIEWS } from "../lib/search-params.ts";
 import { usePage } from "../ui/page.ts";
-import { VIEW_TEXT } from "./views.tsx";
+import { NOT_IN_REPORTS, VIEW_TEXT } from "./views.tsx";
 
 export function ViewTabs() {
-  const { view, search, go, href } = usePage();
-  const shown = VIEWS.filter((name) => name !== "source" || view === "source" || search.file !== undefined);
+  const { view, search, go, href, report } = usePage();
+  const shown = VIEWS.filter(
+    (name) =>
+      (name !== "source" || view === "source" || search.file !== undefined) && !(report && NOT_IN_REPORTS.has(name)),
+  );
   const follow = (event: MouseEvent, to: (typeof VIEWS)[number]) => {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
     event.preventDefault();

@@ -29,6 +29,9 @@ export const VIEW_OF: Record<View, ComponentType> = {
   source: SourceView,
 };
 
+/** Views that ask about single blocks, other instants or files: only a server can answer. */
+export const NOT_IN_REPORTS: ReadonlySet<View> = new Set(["allocations", "compare", "source"]);
+
 interface ViewText {
   label: string;
   hint: string;
@@ -53,7 +56,7 @@ export const VIEW_TEXT: Record<View, ViewText> = {
   lifetimes: { label: "Lifetimes", hint: "How long blocks live, against their size" },
   allocations: { label: "Allocations", hint: "Every block, with birth and death" },
   threads: { label: "Threads", hint: "Who allocates, who frees whose" },
-  compare: { label: "Compare", hint: "What changed between two instants or two recordings" },
+  compare: { label: "Compare", hint: "What changed between two instants or two recordings", search: true },
   recording: { label: "Recording", hint: "Process, modules, and the recorder about itself" },
   source: { label: "Source", hint: "A source file with bytes or blocks for each line", metric: true },
 };

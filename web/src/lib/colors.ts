@@ -34,6 +34,11 @@ function grey(lightness: number): string {
   return `oklch(${lightness.toFixed(3)} 0 0)`;
 }
 
+/** What was folded away, and the root. */
+export function restColor(theme: Theme): string {
+  return theme === "light" ? "oklch(0.93 0.003 260)" : "oklch(0.32 0.005 260)";
+}
+
 /** Red grew, blue shrank; the stronger, the larger its part of the largest change. */
 export function changeColor(change: number, largest: number, theme: Theme): string {
   if (change === 0 || largest <= 0) return grey(theme === "light" ? 0.9 : 0.35);

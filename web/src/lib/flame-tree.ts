@@ -1,5 +1,5 @@
 // From the columns of a flame graph document to a tree, and what can be asked of the tree. No drawing here.
-import type { FlameFrame, Flamegraph, Frame } from "../api/types.ts";
+import type { DiffFlamegraph, FlameFrame, Flamegraph, Frame } from "../api/types.ts";
 
 export interface FlameNode {
   /** Row of the document; what drawing and focus refer to. */
@@ -15,9 +15,51 @@ export interface FlameNode {
   /** Functions that were folded into this node; 0 for ordinary nodes, infinite where nobody counted. */
   folded: number;
   depth: number;
+  /** Both sides, in a graph of a difference; `value` is then the change. */
+  sides?: Sides;
   parent: FlameNode | undefined;
   /** Widest first, the folded rest last. */
   children: FlameNode[];
+}
+
+/** Sums of a frame before and after. */
+export interface Sides {
+  before: number;
+  after: number;
+  ownBefore: number;
+  ownAfter: number;
+}
+
+/** The tree of a difference: widths are the server's, values are changes. */
+export function buildDiffTree({ rows, frames }: DiffFlamegraph): FlameNode | undefined {
+  const nodes: FlameNode[] = [];
+  for (let row = 0; row < rows.id.length; row += 1) {
+    const frameIndex = rows.frame[row];
+    const parent = row === 0 ? undefined : nodes[rows.parent[row] ?? 0];
+    const sides: Sides = {
+      before: rows.before[row] ?? 0,
+      after: rows.after[row] ?? 0,
+      ownBefore: rows.own_before[row] ?? 0,
+      ownAfter: rows.own_after[row] ?? 0,
+    };
+    const node: FlameNode = {
+      row,
+      id: rows.id[row] ?? 0,
+      frame: frameIndex === null || frameIndex === undefined ? undefined : frames[frameIndex],
+      value: sides.after - sides.before,
+      own: sides.ownAfter - sides.ownBefore,
+      weight: rows.width[row] ?? 0,
+      folded: rows.folded[row] ?? 0,
+      depth: parent ? parent.depth + 1 : 0,
+      sides,
+      parent,
+      children: [],
+    };
+    parent?.children.push(node);
+    nodes.push(node);
+  }
+  for (const node of nodes) sortChildren(node);
+  return nodes[0];
 }
 
 /** The tree of a document. Rows come in pre-order, so every parent is there before its children. */
@@ -53,6 +95,10 @@ export function buildTree(document: Flamegraph): FlameNode | undefined {
 function finish(node: FlameNode): void {
   node.weight = Math.abs(node.own);
   for (const child of node.children) node.weight += child.weight;
+  sortChildren(node);
+}
+
+function sortChildren(node: FlameNode): void {
   node.children.sort((a, b) => Number(a.folded > 0) - Number(b.folded > 0) || b.weight - a.weight || a.row - b.row);
 }
 

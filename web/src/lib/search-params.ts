@@ -21,11 +21,13 @@ export type View = (typeof VIEWS)[number];
 export const METRICS = ["live", "peak", "leaked", "allocated", "freed", "grown", "temporary"] as const;
 export const GROUPS = ["function", "file", "module", "thread", "site"] as const;
 export const TRACKS = ["count", "threads"] as const;
+export const CHANGE_KINDS = ["grew", "shrank", "new", "gone"] as const;
 const LIFETIME_CLASSES = ["leaked", "temporary", "freed"] as const;
 
 export type MetricName = (typeof METRICS)[number];
 export type GroupName = (typeof GROUPS)[number];
 export type TrackName = (typeof TRACKS)[number];
+export type ChangeKind = (typeof CHANGE_KINDS)[number];
 
 /** Filters, with the names that the server gives them. Values are as the user typed them. */
 export const FILTERS = [
@@ -77,6 +79,12 @@ export interface PageSearch {
   site?: string;
   /** Another recording to compare with. */
   other?: string;
+  /** The comparison as a flame graph. */
+  graph?: true;
+  /** Of a comparison: only what changed has a width. */
+  changes?: true;
+  /** Of a comparison: only rows of this kind. */
+  kind?: ChangeKind;
   tracks?: TrackName[];
   /** The function whose callers and callees are drawn. */
   sandwich?: string;
@@ -111,11 +119,17 @@ function nested(windows: Window[] | undefined): Window[] | undefined {
     : undefined;
 }
 
+/** The server's ids of rows stay below 2^53, so that they are numbers here. */
+function readRow(text: string): number | undefined {
+  const row = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+  return Number.isSafeInteger(row) ? row : undefined;
+}
+
 /** The state that a query string stands for. */
 export function readSearch(query: string): PageSearch {
   const raw: Raw = {};
   for (const [key, value] of new URLSearchParams(query)) raw[key] ??= value;
-  const root = /^\d{1,10}$/.test(raw["root"] ?? "") ? Number(raw["root"]) : undefined;
+  const root = readRow(raw["root"] ?? "");
   const filters: Filters = {};
   for (const name of FILTERS) {
     const value = raw[name];
@@ -141,6 +155,9 @@ export function readSearch(query: string): PageSearch {
     selected: raw["selected"] || undefined,
     site: /^s\d{1,10}$/.test(raw["site"] ?? "") ? raw["site"] : undefined,
     other: /^r\d{1,6}$/.test(raw["other"] ?? "") ? raw["other"] : undefined,
+    graph: raw["graph"] === "1" || undefined,
+    changes: raw["changes"] === "1" || undefined,
+    kind: oneOf(CHANGE_KINDS, raw["kind"]),
     tracks: readMany(raw["tracks"], ",", (name) => oneOf(TRACKS, name)),
     sandwich: raw["sandwich"] || undefined,
     file: raw["file"] || undefined,
@@ -174,6 +191,9 @@ export function writeSearch(search: PageSearch): string {
   put("selected", search.selected);
   put("site", search.site);
   put("other", search.other);
+  put("graph", search.graph && "1");
+  put("changes", search.changes && "1");
+  put("kind", search.kind);
   put("tracks", search.tracks?.join(","));
   put("sandwich", search.sandwich);
   put("file", search.file);

@@ -20,7 +20,7 @@ interface Subject {
 
 /** Items for a context menu on a function. */
 export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
-  const { go, search, view } = usePage();
+  const { go, search, view, report } = usePage();
   const copy = useCopy();
   return useMemo(() => {
     const filter = (name: FilterName, value: string) => () =>
@@ -49,11 +49,15 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
                 run: () => go({ q: pattern, selected: name }, { view: "functions" }),
               } satisfies MenuItem,
             ]),
-        {
-          label: "Callers and callees (sandwich)",
-          run: () => go({ sandwich: name, root: undefined, selected: name }, { view: "flamegraph" }),
-        },
-        ...(file
+        ...(report
+          ? []
+          : [
+              {
+                label: "Callers and callees (sandwich)",
+                run: () => go({ sandwich: name, root: undefined, selected: name }, { view: "flamegraph" }),
+              } satisfies MenuItem,
+            ]),
+        ...(file && !report
           ? [
               {
                 label: "Source",
@@ -62,13 +66,17 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
               } satisfies MenuItem,
             ]
           : []),
-        "separator",
-        { label: "Focus: only stacks with it", run: filter("focus", pattern) },
-        { label: "Ignore: only stacks without it", run: filter("ignore", pattern) },
-        { label: "Hide it in stacks", run: filter("hide", pattern) },
-        { label: "Show from it on", run: filter("show_from", pattern) },
       ];
-      if (module) {
+      if (!report) {
+        items.push(
+          "separator",
+          { label: "Focus: only stacks with it", run: filter("focus", pattern) },
+          { label: "Ignore: only stacks without it", run: filter("ignore", pattern) },
+          { label: "Hide it in stacks", run: filter("hide", pattern) },
+          { label: "Show from it on", run: filter("show_from", pattern) },
+        );
+      }
+      if (module && !report) {
         items.push("separator");
         items.push({ label: `Only stacks through ${module}`, run: filter("module", moduleNamed(module)) });
       }
@@ -80,5 +88,5 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
       }
       return items;
     };
-  }, [go, search.filters, search.selected, view, copy]);
+  }, [go, search.filters, search.selected, view, copy, report]);
 }

@@ -2,6 +2,7 @@
 import { createContext, useContext } from "react";
 import type { Parameters } from "../api/client.ts";
 import type { Subject } from "../api/queries.ts";
+import type { Report } from "../api/report.ts";
 import type { Info, Live, RecordingSummary } from "../api/types.ts";
 import { filterParameters, metricParameters, windowParameters } from "../lib/request.ts";
 import type { PageSearch, View } from "../lib/search-params.ts";
@@ -27,6 +28,8 @@ export interface Page {
   running: boolean;
   paused: boolean;
   setPaused: (paused: boolean) => void;
+  /** The report that this page is: its window and filter cannot be changed. */
+  report: Report | undefined;
   /** The window is being dragged: a coarse answer now is worth more than a fine one later. */
   brushing: boolean;
   setBrushing: (brushing: boolean) => void;

@@ -2,9 +2,9 @@
 // The traps of d3-flame-graph that the renderer is there for.
 import "./setup.ts";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { makeD3Renderer, ROW_HEIGHT } from "../../src/features/flamegraph/d3-renderer.ts";
-import type { FlameHandlers, FlameLook, FlameMarks, FlameRenderer } from "../../src/features/flamegraph/renderer.ts";
 import { buildTree, type FlameNode, nodeName } from "../../src/lib/flame-tree.ts";
+import { makeD3Renderer, ROW_HEIGHT } from "../../src/ui/flame/d3-renderer.ts";
+import type { FlameHandlers, FlameLook, FlameMarks, FlameRenderer } from "../../src/ui/flame/renderer.ts";
 import { flamegraph } from "../mock-api/documents.ts";
 import { HOSTILE_NAME, tinyRecording, typicalRecording } from "../mock-api/recording.ts";
 

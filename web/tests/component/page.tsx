@@ -35,6 +35,7 @@ export function renderInPage(children: ReactNode, search: PageSearch = {}) {
     setPaused: () => undefined,
     brushing: false,
     setBrushing: () => undefined,
+    report: undefined,
     go: (patch, options) => went.push({ patch, options }),
     href: () => "#",
   };

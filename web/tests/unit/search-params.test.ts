@@ -73,3 +73,10 @@ test("orders", () => {
   expect(readSort("-cum", columns, otherwise)).toEqual({ column: "cum", reversed: true });
   expect(writeSort({ column: "cum", reversed: true })).toBe("-cum");
 });
+
+test("rows of every graph are read: ids of inverted and compared trees are long", () => {
+  for (const root of [0, 7, 5 * 2 ** 32 + 3, Number.MAX_SAFE_INTEGER]) {
+    expect(readSearch(writeSearch({ root })).root).toBe(root);
+  }
+  for (const text of ["9007199254740993", "-1", "1e3", "x"]) expect(readSearch(`root=${text}`).root).toBeUndefined();
+});

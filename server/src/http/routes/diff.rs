@@ -4,14 +4,15 @@ use axum::response::Response;
 use tracehound_server::api::diff::Diff;
 use tracehound_server::api::{Metric, Unit};
 use tracehound_server::query::diff::{self, Params, Side};
-use tracehound_server::query::{TimeExpr, Window};
+use tracehound_server::query::{self, TimeExpr, Window};
 use tracehound_server::trace::Trace;
 
 use super::shared::Filters;
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{Ask, Asked, Result};
 use crate::http::params::{Within, parameters};
 use crate::http::problem::Problem;
+use crate::http::served::Snapshot;
 use crate::question;
 
 parameters! {
@@ -33,6 +34,12 @@ parameters! {
         /// What the order is about.
         #[param(inline, value_type = Option<Unit>)]
         unit: Unit = Unit::Bytes,
+    }
+}
+
+parameters! {
+    /// Which rows.
+    Rows {
         /// Rows at most.
         #[param(value_type = Option<u32>, minimum = 1, maximum = 10000)]
         limit: Within<1, 10_000> = Within(200),
@@ -47,11 +54,29 @@ parameters! {
     get,
     path = "/api/v1/recordings/{id}/diff",
     tag = "functions",
-    params(RecordingId, Sides, Filters),
+    params(RecordingId, Sides, Rows, Filters),
     responses((status = 200, body = Diff), Problems)
 )]
 pub async fn diff(asked: Asked) -> Result<Response> {
-    let (sides, _): (Sides, Filters) = asked.query()?;
+    let (sides, _, _): (Sides, Rows, Filters) = asked.query()?;
+    let other = other_side(&asked, &sides).await?;
+    let revision = other.as_ref().map_or(0, |other| other.revision);
+    asked
+        .answer_with(revision, move |ask, (sides, rows, filters): (Sides, Rows, Filters)| {
+            let params = Params {
+                metric: sides.metric,
+                unit: sides.unit,
+                filter: filters.filter()?,
+                offset: rows.offset.0 as usize,
+                limit: Some(rows.limit.0 as usize),
+            };
+            sides.compare(ask, other.as_ref(), |before, after| diff::run(before, after, &params, ask.cancel))
+        })
+        .await
+}
+
+/// Checks the sides against one another, and opens the other recording, if there is one.
+pub async fn other_side(asked: &Asked, sides: &Sides) -> Result<Option<Snapshot>> {
     for (name, wrong) in [
         ("from", sides.other.is_some() && sides.from.is_some()),
         ("to", sides.other.is_some() && sides.to.is_some()),
@@ -69,45 +94,44 @@ pub async fn diff(asked: Asked) -> Result<Response> {
     if sides.metric != Metric::Live && of_instants {
         return Err(Problem::parameter("metric", "two instants are compared by what is live"));
     }
-    let other = match &sides.other {
-        Some(id) => Some(asked.other(id)?.ready().await?),
-        None => None,
-    };
-    let revision = other.as_ref().map_or(0, |other| other.revision);
-    asked
-        .answer_with(revision, move |ask, (sides, filters): (Sides, Filters)| {
-            let instant = |name: &str, text: &Option<String>, default| {
-                if sides.metric != Metric::Live {
-                    return Ok(Window::default());
-                }
-                let at = text.as_deref().map(|text| question::parse(name, text)).transpose()?;
-                Ok::<_, Problem>(Window { at: Some(at.unwrap_or(default)), ..Window::default() })
-            };
-            let params = Params {
-                metric: sides.metric,
-                unit: sides.unit,
-                filter: filters.filter()?,
-                offset: sides.offset.0 as usize,
-                limit: Some(sides.limit.0 as usize),
-            };
-            let words = |text: &Option<String>, default: &str| text.clone().unwrap_or_else(|| default.to_owned());
-            let here = |window, label| Side { trace: ask.trace, symbols: ask.symbols, window, label };
-            let Some(other) = &other else {
-                let before = instant("from", &sides.from, TimeExpr::Start)?;
-                let after = instant("to", &sides.to, TimeExpr::End)?;
-                let labels = (words(&sides.from, "start"), words(&sides.to, "end"));
-                return Ok(diff::run(here(&before, &labels.0), here(&after, &labels.1), &params, ask.cancel)?);
-            };
-            let (trace, symbols) = other.parts()?;
-            let before = instant("at", &sides.at, TimeExpr::End)?;
-            let after = instant("other_at", &sides.other_at, TimeExpr::End)?;
-            let label = |trace: &Trace, at| {
-                let name = trace.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-                format!("{name} at {at}")
-            };
-            let labels = (label(ask.trace, words(&sides.at, "end")), label(trace, words(&sides.other_at, "end")));
-            let there = Side { trace, symbols, window: &after, label: &labels.1 };
-            Ok(diff::run(here(&before, &labels.0), there, &params, ask.cancel)?)
-        })
-        .await
+    match &sides.other {
+        Some(id) => Ok(Some(asked.other(id)?.ready().await?)),
+        None => Ok(None),
+    }
+}
+
+impl Sides {
+    /// Asks a question about both sides.
+    pub fn compare<T>(
+        &self,
+        ask: &Ask<'_>,
+        other: Option<&Snapshot>,
+        run: impl FnOnce(Side<'_>, Side<'_>) -> query::Result<T>,
+    ) -> Result<T> {
+        let instant = |name: &str, text: &Option<String>, default| {
+            if self.metric != Metric::Live {
+                return Ok(Window::default());
+            }
+            let at = text.as_deref().map(|text| question::parse(name, text)).transpose()?;
+            Ok::<_, Problem>(Window { at: Some(at.unwrap_or(default)), ..Window::default() })
+        };
+        let words = |text: &Option<String>, default: &str| text.clone().unwrap_or_else(|| default.to_owned());
+        let here = |window, label| Side { trace: ask.trace, symbols: ask.symbols, window, label };
+        let Some(other) = other else {
+            let before = instant("from", &self.from, TimeExpr::Start)?;
+            let after = instant("to", &self.to, TimeExpr::End)?;
+            let labels = (words(&self.from, "start"), words(&self.to, "end"));
+            return Ok(run(here(&before, &labels.0), here(&after, &labels.1))?);
+        };
+        let (trace, symbols) = other.parts()?;
+        let before = instant("at", &self.at, TimeExpr::End)?;
+        let after = instant("other_at", &self.other_at, TimeExpr::End)?;
+        let label = |trace: &Trace, at: String| {
+            let name = trace.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if self.metric == Metric::Live { format!("{name} at {at}") } else { name }
+        };
+        let labels = (label(ask.trace, words(&self.at, "end")), label(trace, words(&self.other_at, "end")));
+        let there = Side { trace, symbols, window: &after, label: &labels.1 };
+        Ok(run(here(&before, &labels.0), there)?)
+    }
 }

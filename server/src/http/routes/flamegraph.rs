@@ -3,6 +3,7 @@
 use axum::response::Response;
 use tracehound_server::api::flamegraph::Flamegraph;
 use tracehound_server::query::flamegraph::{self, Params};
+use tracehound_server::query::pruned::Limits;
 
 use super::shared::{Filters, Measure, Window, window};
 use super::{Problems, RecordingId};
@@ -21,10 +22,16 @@ impl FromText for Pixels {
 }
 
 parameters! {
-    /// Which part of the tree, how fine.
-    Drawing {
+    /// Which way up.
+    Direction {
         /// Allocating functions at the root, callers below them.
         inverted: bool = false,
+    }
+}
+
+parameters! {
+    /// Which part of the tree, how fine.
+    Shape {
         /// From this row down: an `id` of an earlier answer to the same question.
         #[param(value_type = Option<u64>)]
         root: Option<Within<0, { u64::MAX }>> = None,
@@ -40,27 +47,36 @@ parameters! {
     }
 }
 
+impl Shape {
+    /// What may be seen.
+    pub const fn limits(&self) -> Limits {
+        Limits { width: self.width.0 as u32, min_px: self.min_px.0, max_nodes: self.max_nodes.0 as usize }
+    }
+}
+
+type Question = (Measure, Window, Filters, Direction, Shape);
+
 /// A flame graph, folded to what can be seen.
 #[utoipa::path(
     get,
     path = "/api/v1/recordings/{id}/flamegraph",
     tag = "functions",
-    params(RecordingId, Measure, Window, Filters, Drawing),
+    params(RecordingId, Measure, Window, Filters, Direction, Shape),
     responses((status = 200, body = Flamegraph), Problems)
 )]
 pub async fn flamegraph(asked: Asked) -> Result<Response> {
     asked
-        .answer(|ask, (measure, times, filters, drawing): (Measure, Window, Filters, Drawing)| {
+        .answer(|ask, (measure, times, filters, direction, shape): Question| {
             let params = Params {
                 metric: measure.metric,
                 unit: measure.unit,
                 window: window(&times, &measure)?,
                 filter: filters.filter()?,
-                root: drawing.root.map(|root| root.0),
-                width: drawing.width.0 as u32,
-                min_px: drawing.min_px.0,
-                max_nodes: drawing.max_nodes.0 as usize,
-                inverted: drawing.inverted,
+                root: shape.root.map(|root| root.0),
+                width: shape.limits().width,
+                min_px: shape.limits().min_px,
+                max_nodes: shape.limits().max_nodes,
+                inverted: direction.inverted,
             };
             Ok(flamegraph::run(ask.trace, ask.symbols, &params, ask.cancel)?)
         })

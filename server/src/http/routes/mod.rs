@@ -2,6 +2,7 @@
 
 mod allocations;
 mod diff;
+mod diff_flamegraph;
 mod export;
 mod flamegraph;
 mod functions;
@@ -10,6 +11,7 @@ mod leaks;
 mod live;
 mod modules;
 mod recordings;
+mod report;
 mod shared;
 mod sites;
 mod source;
@@ -91,7 +93,9 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(modules::modules))
         .routes(routes!(source::source))
         .routes(routes!(diff::diff))
+        .routes(routes!(diff_flamegraph::diff_flamegraph))
         .routes(routes!(export::export))
+        .routes(routes!(report::report))
         .routes(routes!(live::live))
 }
 

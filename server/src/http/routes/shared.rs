@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
+use tracehound_server::api::diff_flamegraph::DiffWidth;
 use tracehound_server::api::functions::GroupBy;
 use tracehound_server::api::{Metric, Unit};
 
@@ -104,7 +105,7 @@ macro_rules! on_the_wire {
         }
     )+};
 }
-on_the_wire!(Metric, Unit, GroupBy);
+on_the_wire!(Metric, Unit, GroupBy, DiffWidth);
 
 #[cfg(test)]
 mod tests {

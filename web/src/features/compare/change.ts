@@ -1,5 +1,6 @@
-// Rows of a comparison with what follows from them: blocks that are new, blocks that are gone.
+// Rows and frames of a comparison with what follows from them: blocks that are new, blocks that are gone, and words.
 import type { Amount, Diff, DiffRow } from "../../api/types.ts";
+import type { ChangeKind } from "../../lib/search-params.ts";
 
 export interface ChangeRow extends DiffRow {
   key: number;
@@ -20,4 +21,39 @@ export function changeRows(diff: Diff): ChangeRow[] {
 
 function minus(whole: Amount, part: Amount): Amount {
   return { bytes: whole.bytes - part.bytes, count: whole.count - part.count };
+}
+
+/** What happened between two sums; `undefined`: nothing. */
+export function kindOf(before: number, after: number): ChangeKind | undefined {
+  if (before === after) return undefined;
+  if (before === 0) return "new";
+  if (after === 0) return "gone";
+  return after > before ? "grew" : "shrank";
+}
+
+/** Growth holds what is new, shrinking what is gone. */
+export function isOfKind(wanted: ChangeKind | undefined, before: number, after: number): boolean {
+  const kind = kindOf(before, after);
+  if (wanted === undefined) return true;
+  if (wanted === "grew") return kind === "grew" || kind === "new";
+  if (wanted === "shrank") return kind === "shrank" || kind === "gone";
+  return kind === wanted;
+}
+
+export const KIND_TEXT: Record<ChangeKind, { label: string; sign: string; title: string }> = {
+  grew: { label: "Grew", sign: "▲", title: "More after than before, new ones included" },
+  shrank: { label: "Shrank", sign: "▼", title: "Less after than before, gone ones included" },
+  new: { label: "New", sign: "▲", title: "Nothing before" },
+  gone: { label: "Gone", sign: "▼", title: "Nothing after" },
+};
+
+/** The change in words and per cent of what was there before. */
+export function changeText(before: number, after: number): string {
+  const kind = kindOf(before, after);
+  if (kind === undefined) return "unchanged";
+  if (kind === "new") return "new";
+  if (kind === "gone") return "gone";
+  const part = (after - before) / before;
+  const percent = Math.abs(part) >= 9.995 ? `× ${(after / before).toFixed(1)}` : `${(100 * part).toFixed(1)} %`;
+  return part > 0 && !percent.startsWith("×") ? `+${percent}` : percent.replace("-", "−");
 }

@@ -1,11 +1,13 @@
 // What changed between two instants of this recording, or between this recording and another.
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
+import type { Parameters } from "../../api/client.ts";
 import { documentQuery } from "../../api/queries.ts";
 import type { Diff, DiffRow } from "../../api/types.ts";
 import { formatBytes, formatCount, formatExact, formatInstant, formatSigned, formatValue } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
-import { effectiveWindow } from "../../lib/search-params.ts";
+import { readPattern } from "../../lib/pattern.ts";
+import { CHANGE_KINDS, effectiveWindow } from "../../lib/search-params.ts";
 import { frameName, stackText } from "../../lib/stack.ts";
 import { Button, Segmented, Select } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
@@ -15,7 +17,8 @@ import { usePage, useRequest } from "../../ui/page.ts";
 import { Stack } from "../../ui/stack.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
-import { type ChangeRow, changeRows } from "./change.ts";
+import { type ChangeRow, changeRows, changeText, isOfKind, KIND_TEXT } from "./change.ts";
+import { DiffGraph } from "./diff-graph.tsx";
 
 const LIMIT = 2000;
 /** Pixels of the bar beside a change: growth to the right of its middle, shrinking to the left. */
@@ -32,15 +35,12 @@ export function CompareView() {
   const [from, to] = a <= b ? [a, b] : [b, a];
   const others = recordings.filter((known) => known.id !== recording.id && known.state !== "failed");
   const other = others.find((known) => known.id === search.other);
-  const query = useQuery(
-    documentQuery(
-      subject,
-      "diff",
-      other
-        ? { other: other.id, at: search.at, unit, ...request.filters, limit: LIMIT }
-        : { from, to, unit, ...request.filters, limit: LIMIT },
-    ),
-  );
+  const sides: Parameters = other ? { other: other.id, at: search.at, unit } : { from, to, unit };
+  const query = useQuery({
+    ...documentQuery(subject, "diff", { ...sides, ...request.filters, limit: LIMIT }),
+    enabled: !search.graph,
+  });
+  const names = other ? undefined : { before: `A, ${formatInstant(from)}`, after: `B, ${formatInstant(to)}` };
   return (
     <div className="compare-view">
       <div className="view-bar">
@@ -73,28 +73,23 @@ export function CompareView() {
           ]}
           onChange={(value) => go({ unit: value === "count" ? "count" : undefined })}
         />
-        {!other && (
-          <Button
-            title="The same change as a flame graph: red grew, blue shrank"
-            onClick={() =>
-              go(
-                { window: { from, to: Math.max(from + 1, to) }, metric: "grown", at: undefined, root: undefined },
-                { view: "flamegraph" },
-              )
-            }
-          >
-            As flame graph
-          </Button>
-        )}
+        <Segmented
+          label="Shown as"
+          value={search.graph ? "graph" : "table"}
+          choices={[
+            { value: "table", label: "Table", title: "Backtraces, the largest change first" },
+            { value: "graph", label: "Flame graph", title: "Both sides in one tree: red grew, blue shrank" },
+          ]}
+          onChange={(value) => go({ graph: value === "graph" ? true : undefined, root: undefined })}
+        />
       </div>
-      <Answer query={query} what="the comparison">
-        {(diff) => (
-          <Loaded
-            diff={other ? diff : { ...diff, before: `A, ${formatInstant(from)}`, after: `B, ${formatInstant(to)}` }}
-            unit={unit}
-          />
-        )}
-      </Answer>
+      {search.graph ? (
+        <DiffGraph sides={sides} filters={request.filters} before={names?.before} after={names?.after} />
+      ) : (
+        <Answer query={query} what="the comparison">
+          {(diff) => <Loaded diff={names ? { ...diff, ...names } : diff} unit={unit} />}
+        </Answer>
+      )}
     </div>
   );
 }
@@ -103,7 +98,17 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
   const { search, go } = usePage();
   const copy = useCopy();
   const functionMenu = useFunctionMenu();
-  const rows = useMemo(() => changeRows(diff), [diff]);
+  const all = useMemo(() => changeRows(diff), [diff]);
+  const pattern = useMemo(() => readPattern(search.q ?? ""), [search.q]);
+  const rows = useMemo(
+    () =>
+      all.filter(
+        (row) =>
+          isOfKind(search.kind, row.before[unit], row.after[unit]) &&
+          (pattern.kind !== "valid" || row.stack.some((frame) => pattern.test(frameName(frame)))),
+      ),
+    [all, search.kind, unit, pattern],
+  );
   const largest = useMemo(
     () => rows.reduce((most, row) => Math.max(most, Math.abs(change(row, unit))), 0),
     [rows, unit],
@@ -121,7 +126,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
   const selected = rows.find((row) => row.key === chosen) ?? rows[0];
   const sort = search.sort ?? "change";
   const delta = diff.total_after[unit] - diff.total_before[unit];
-  if (rows.length === 0) {
+  if (all.length === 0) {
     return (
       <Empty title="Nothing changed">
         <p>
@@ -147,6 +152,15 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
             </span>
           )}
           <span className="spring" />
+          <Segmented
+            label="Only"
+            value={search.kind ?? "all"}
+            choices={[
+              { value: "all", label: "All", title: "Every backtrace" },
+              ...CHANGE_KINDS.map((kind) => ({ value: kind, ...KIND_TEXT[kind] })),
+            ]}
+            onChange={(value) => go({ kind: value === "all" ? undefined : value }, { replace: true })}
+          />
           <Button quiet onClick={() => copy(toTsv(columns, rows), `${rows.length} rows`)}>
             Copy table
           </Button>
@@ -254,6 +268,15 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
           </span>
         );
       },
+    },
+    {
+      id: "part",
+      header: "Of it",
+      definition: "The change as a part of what was there before",
+      width: "76px",
+      numeric: true,
+      value: (row) => (row.before[unit] === 0 ? Number.MAX_VALUE : change(row, unit) / row.before[unit]),
+      cell: (row) => changeText(row.before[unit], row.after[unit]),
     },
     amount("before", "Before", "Live on the first side", (row) => row.before[unit]),
     amount("after", "After", "Live on the second side", (row) => row.after[unit]),

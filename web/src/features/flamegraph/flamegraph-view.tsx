@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { type KeyboardEvent, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Flamegraph } from "../../api/types.ts";
+import type { Theme } from "../../lib/colors.ts";
 import {
   buildTree,
   collapseRecursion,
@@ -16,6 +17,8 @@ import { formatPercent, formatValue } from "../../lib/format.ts";
 import { readPattern, serverPattern } from "../../lib/pattern.ts";
 import { stackText } from "../../lib/stack.ts";
 import { Button } from "../../ui/controls.tsx";
+import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
+import { colorOf, descriptionOf } from "../../ui/flame/coloring.ts";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
 import { useCopy } from "../../ui/notice.tsx";
@@ -24,12 +27,11 @@ import { Answer, Empty } from "../../ui/states.tsx";
 import { useTheme } from "../../ui/theme.ts";
 import { useWidth } from "../../ui/use-size.ts";
 import { Ancestors } from "./ancestors.tsx";
-import { Chart, type ChartHandle } from "./chart.tsx";
 import { Details } from "./details.tsx";
 import { FrameTip } from "./frame-tip.tsx";
 import { pictureOf, saveFile, savePng } from "./picture.ts";
 import { Sandwich } from "./sandwich.tsx";
-import "./flamegraph.css";
+import "../../ui/flame/flame.css";
 
 /** What the server is asked for at most; d3-flame-graph stays quick up to here. */
 const MAX_NODES = 2000;
@@ -106,6 +108,9 @@ function Loaded({ document, width, askFiner }: LoadedProps) {
     if (tree) setActiveRow(0);
     setHover(null);
   }, [tree]);
+
+  const paint = useMemo(() => (theme: Theme) => (tree ? colorOf(tree, document, theme) : () => ""), [tree, document]);
+  const describe = useMemo(() => descriptionOf(document), [document]);
 
   const active = byRow.get(activeRow) ?? tree;
   if (!tree || document.rows.id.length === 0 || tree.weight === 0) {
@@ -216,7 +221,8 @@ function Loaded({ document, width, askFiner }: LoadedProps) {
         label={`Flame graph of ${document.metric} ${document.unit}`}
         downwards={!search.upwards}
         tree={tree}
-        document={document}
+        paint={paint}
+        describe={describe}
         width={width}
         matches={matches?.rows}
         activeRow={activeRow}
@@ -243,10 +249,10 @@ interface SearchResultProps {
 
 /** How much matches: exact for the whole tree, by asking the server for stacks with a match. */
 function SearchResult({ document, shown, shownValue }: SearchResultProps) {
-  const { search, subject } = usePage();
+  const { search, subject, report } = usePage();
   const request = useRequest();
   const pattern = readPattern(search.q ?? "");
-  const canAsk = pattern.kind === "valid" && search.filters?.focus === undefined;
+  const canAsk = pattern.kind === "valid" && search.filters?.focus === undefined && !report;
   const query = useQuery({
     ...documentQuery(subject, "flamegraph", {
       ...request.metric,

@@ -1,10 +1,9 @@
-// What is under the pointer. Beside the frame, never over it; text only.
-import { useLayoutEffect, useRef } from "react";
-import { createPortal } from "react-dom";
+// The frame under the pointer, with its numbers.
 import type { Flamegraph } from "../../api/types.ts";
 import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatExact, formatPercent } from "../../lib/format.ts";
 import { location } from "../../lib/names.ts";
+import { Tip } from "../../ui/flame/tip.tsx";
 
 interface FrameTipProps {
   node: FlameNode;
@@ -15,19 +14,9 @@ interface FrameTipProps {
 }
 
 export function FrameTip({ node, x, y, document, root }: FrameTipProps) {
-  const box = useRef<HTMLDivElement>(null);
-  useLayoutEffect(() => {
-    const element = box.current;
-    if (!element) return;
-    const { width, height } = element.getBoundingClientRect();
-    const left = x + 16 + width > window.innerWidth ? x - width - 12 : x + 16;
-    const top = y + 22 + height > window.innerHeight ? y - height - 14 : y + 22;
-    element.style.left = `${Math.max(4, left)}px`;
-    element.style.top = `${Math.max(4, top)}px`;
-  });
   const { frame } = node;
-  return createPortal(
-    <div ref={box} className="frame-tip" role="presentation">
+  return (
+    <Tip x={x} y={y}>
       <div className="frame-tip-name mono">{nodeName(node)}</div>
       {frame && (
         <div className="muted">
@@ -65,7 +54,6 @@ export function FrameTip({ node, x, y, document, root }: FrameTipProps) {
       <div className="muted">
         {node.folded > 0 ? "Too narrow to draw: click to look closer" : "Click to zoom, right click for more"}
       </div>
-    </div>,
-    globalThis.document.body,
+    </Tip>
   );
 }

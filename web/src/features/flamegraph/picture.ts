@@ -4,7 +4,7 @@ import type { Theme } from "../../lib/colors.ts";
 import { everyNode, type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
-import { colorOf } from "./coloring.ts";
+import { colorOf } from "../../ui/flame/coloring.ts";
 
 const ROW = 18;
 const TITLE = 26;

@@ -3,17 +3,19 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Flamegraph } from "../../api/types.ts";
+import type { Theme } from "../../lib/colors.ts";
 import { buildTree, callersOf, everyNode, type FlameNode, neighbour } from "../../lib/flame-tree.ts";
 import { formatPercent, formatValue } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
 import { exactly } from "../../lib/pattern.ts";
 import { Button } from "../../ui/controls.tsx";
+import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
+import { colorOf, descriptionOf } from "../../ui/flame/coloring.ts";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { useWidth } from "../../ui/use-size.ts";
-import { Chart, type ChartHandle } from "./chart.tsx";
 import { Details } from "./details.tsx";
 import { FrameTip } from "./frame-tip.tsx";
 
@@ -88,6 +90,8 @@ function Half({ document, name, side, width }: HalfProps) {
     return whole.children.length === 1 && only ? asRoot(only) : whole;
   }, [document, name, side]);
   const byRow = useMemo(() => new Map(tree ? [...everyNode(tree)].map((node) => [node.row, node]) : []), [tree]);
+  const paint = useMemo(() => (theme: Theme) => (tree ? colorOf(tree, document, theme) : () => ""), [tree, document]);
+  const describe = useMemo(() => descriptionOf(document), [document]);
   if (!tree || tree.weight === 0) {
     return (
       <Empty title={`No ${side} in this window`}>
@@ -108,7 +112,8 @@ function Half({ document, name, side, width }: HalfProps) {
         label={side === "callers" ? `Callers of ${shortName(name, 120)}` : `What ${shortName(name, 120)} calls`}
         downwards={side === "callees"}
         tree={tree}
-        document={document}
+        paint={paint}
+        describe={describe}
         width={width}
         matches={undefined}
         activeRow={activeRow}

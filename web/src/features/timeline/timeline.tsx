@@ -33,7 +33,14 @@ export function Timeline() {
   const [brush, setBrush] = useState<Window | null>(null);
 
   const committed = search.zoom?.at(-1);
-  const whole: Window = useMemo(() => ({ from: 0, to: Math.max(1, endNs) }), [endNs]);
+  const { report } = page;
+  const whole: Window = useMemo(
+    () =>
+      report
+        ? { from: report.from_ns, to: Math.max(report.from_ns + 1, report.to_ns) }
+        : { from: 0, to: Math.max(1, endNs) },
+    [endNs, report],
+  );
   const shown = search.shown ?? committed ?? whole;
   const scale: Scale = { shown, left: AXIS_WIDTH, width: Math.max(1, width - AXIS_WIDTH - EDGE) };
   const followsEnd = search.shown === undefined && committed === undefined;
@@ -80,7 +87,7 @@ export function Timeline() {
     if (grip === "from" && window) drag.current = { kind: "from", other: window.to };
     else if (grip === "to" && window) drag.current = { kind: "to", other: window.from };
     else if (grip === "a" || grip === "b") drag.current = { kind: grip };
-    else if (event.shiftKey) drag.current = { kind: "pan", startX: event.clientX, shown };
+    else if (event.shiftKey || report) drag.current = { kind: "pan", startX: event.clientX, shown };
     else drag.current = { kind: "brush", anchor: t, moved: false, startX: event.clientX };
     event.currentTarget.setPointerCapture(event.pointerId);
   };

@@ -1,12 +1,9 @@
 // Puts a renderer into the page: one renderer a mount, new trees and marks as they come.
 import { type KeyboardEvent, type Ref, useEffect, useImperativeHandle, useLayoutEffect, useRef } from "react";
-import type { Flamegraph } from "../../api/types.ts";
+import type { Theme } from "../../lib/colors.ts";
 import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
-import { formatPercent, formatValue } from "../../lib/format.ts";
-import { shortName } from "../../lib/names.ts";
-import { usePage } from "../../ui/page.ts";
-import { useTheme } from "../../ui/theme.ts";
-import { colorOf } from "./coloring.ts";
+import { usePage } from "../page.ts";
+import { useTheme } from "../theme.ts";
 import { makeD3Renderer } from "./d3-renderer.ts";
 import { type FlameHandlers, type FlameRenderer, rowElementId } from "./renderer.ts";
 
@@ -21,7 +18,12 @@ interface ChartProps extends FlameHandlers {
   downwards: boolean;
   ref: Ref<ChartHandle>;
   tree: FlameNode;
-  document: Flamegraph;
+  /** Colours for a theme. Keep it the same while the tree is. */
+  paint: (theme: Theme) => (node: FlameNode) => string;
+  /** Spoken name of a frame. Keep it the same while the tree is. */
+  describe: (node: FlameNode) => string;
+  /** What is written on a frame; else its name. */
+  write?: (node: FlameNode) => string;
   width: number;
   matches: ReadonlySet<number> | undefined;
   activeRow: number;
@@ -29,7 +31,7 @@ interface ChartProps extends FlameHandlers {
 }
 
 export function Chart(props: ChartProps) {
-  const { name, tree, document, width, downwards, matches, activeRow } = props;
+  const { name, tree, paint, describe, write = nodeName, width, downwards, matches, activeRow } = props;
   const { search } = usePage();
   const theme = useTheme();
   const host = useRef<HTMLDivElement>(null);
@@ -65,14 +67,13 @@ export function Chart(props: ChartProps) {
       tree,
       {
         downwards,
-        color: colorOf(tree, document, theme),
-        label: nodeName,
-        description: (node) =>
-          `${shortName(nodeName(node), 200)}, ${formatValue(node.value, document.unit)}, ${formatPercent(node.value / document.total)}`,
+        color: paint(theme),
+        label: write,
+        description: describe,
       },
       latestMarks.current,
     );
-  }, [tree, document, downwards, theme]);
+  }, [tree, paint, describe, write, downwards, theme]);
 
   useEffect(() => {
     renderer.current?.mark({ matches, selectedName: search.selected, activeRow });

@@ -1,0 +1,315 @@
+//! Two sides as one flame graph: their trees of functions laid over one another by name and module, so that what grew
+//! and what shrank stand where they are called from. Addresses and lines do not matter, so that two runs, or two
+//! builds, can be compared.
+
+use std::collections::HashMap;
+
+use super::diff::{Side, both};
+use super::filter::Filter;
+use super::node_sums;
+use super::pruned::{Lazy, Limits, prune};
+use super::value_tree::ValueTree;
+use super::{QueryError, Result};
+use crate::api::diff_flamegraph::{DiffAncestor, DiffFlamegraph, DiffRows, DiffWidth};
+use crate::api::flamegraph::FlameFrame;
+use crate::api::{Metric, Unit};
+use crate::trace::Cancel;
+use crate::trace::symbols::FunctionId;
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct Params {
+    /// What is measured on both sides.
+    pub metric: Metric,
+    /// What is added up.
+    pub unit: Unit,
+    /// Of what.
+    pub filter: Filter,
+    /// What rows are as wide as.
+    pub width_of: DiffWidth,
+    /// From this row down; `None`: everything.
+    pub root: Option<u64>,
+    /// What may be seen.
+    pub limits: Limits,
+}
+
+/// Index of a row of the laid-over tree; 0 is the root.
+type RowId = u32;
+
+/// Both sides of a row.
+type Sides = [u64; 2];
+
+/// The laid-over tree: parents stand before their children.
+struct Overlay {
+    parent: Vec<RowId>,
+    /// Index into `functions`; the root's means nothing.
+    function: Vec<u32>,
+    own: Vec<Sides>,
+    functions: Vec<FlameFrame>,
+    /// By (parent, function).
+    children: HashMap<(RowId, u32), RowId>,
+    /// By name and module.
+    named: HashMap<(String, Option<String>), u32>,
+}
+
+impl Overlay {
+    fn new() -> Self {
+        Self {
+            parent: vec![0],
+            function: vec![u32::MAX],
+            own: vec![[0; 2]],
+            functions: Vec::new(),
+            children: HashMap::new(),
+            named: HashMap::new(),
+        }
+    }
+
+    /// Lays one side over what is there. Returns its sum.
+    fn add(&mut self, side: Side<'_>, which: usize, params: &Params, cancel: &Cancel) -> Result<u64> {
+        let asked =
+            node_sums::Params { metric: params.metric, window: side.window.clone(), filter: params.filter.clone() };
+        let sums = node_sums::run(side.trace, side.symbols, &asked, cancel)?;
+        let tree = side.trace.frame_tree(side.symbols, cancel)?;
+        let values = ValueTree::new(&tree, side.symbols, &params.filter, &sums);
+        cancel.check()?;
+        let amount = |row: usize| values.own[row].of(params.unit).max(0) as u64;
+        // Rows that hold nothing on this side, and have nothing below that does, are no part of it.
+        let mut holds: Vec<bool> = (0..values.parent.len()).map(|row| amount(row) > 0).collect();
+        for row in (1..holds.len()).rev() {
+            if holds[row] {
+                holds[values.parent[row] as usize] = true;
+            }
+        }
+        let mut shown_as: Vec<RowId> = vec![0; holds.len()];
+        let mut known: HashMap<FunctionId, u32> = HashMap::new();
+        for row in 0..holds.len() {
+            if row > 0 && holds[row] {
+                let frame = values.frame[row];
+                let function = *known.entry(frame.function).or_insert_with(|| self.function(side, &frame));
+                shown_as[row] = self.child(shown_as[values.parent[row] as usize], function);
+            }
+            self.own[shown_as[row] as usize][which] += amount(row);
+        }
+        Ok(self.own.iter().map(|own| own[which]).sum())
+    }
+
+    fn function(&mut self, side: Side<'_>, frame: &crate::trace::symbols::SymbolFrame) -> u32 {
+        let function = side.symbols.function(frame.function);
+        let name = function.display().as_ref().to_owned();
+        let module = function.module.and_then(|m| side.trace.modules().get(m as usize)).map(|m| m.name());
+        let functions = &mut self.functions;
+        *self.named.entry((name.clone(), module.clone())).or_insert_with(|| {
+            let file = function.file.or(frame.file).map(|f| side.symbols.file(f).as_ref().to_owned());
+            functions.push(FlameFrame { name, module, file, line: frame.line, inlined: frame.inlined });
+            functions.len() as u32 - 1
+        })
+    }
+
+    fn child(&mut self, parent: RowId, function: u32) -> RowId {
+        let next = self.parent.len() as RowId;
+        let row = *self.children.entry((parent, function)).or_insert(next);
+        if row == next {
+            self.parent.push(parent);
+            self.function.push(function);
+            self.own.push([0; 2]);
+        }
+        row
+    }
+
+    /// A row and its callers, without the root.
+    fn path(&self, row: RowId) -> impl Iterator<Item = RowId> + '_ {
+        std::iter::successors(Some(row), |&r| self.parent.get(r as usize).copied()).take_while(|&r| r != 0)
+    }
+
+    /// Ids that depend on nothing but the names on the way: the same in every answer, whatever else is in the tree.
+    fn ids(&self) -> Vec<u64> {
+        let named: Vec<u64> = self.functions.iter().map(|f| hash(&f.name) ^ hash_module(f.module.as_deref())).collect();
+        let mut ids = vec![0_u64; self.parent.len()];
+        for row in 1..ids.len() {
+            let above = ids[self.parent[row] as usize];
+            let mixed = mix(above ^ named[self.function[row] as usize].rotate_left(17));
+            ids[row] = (mixed & ((1 << 53) - 1)).max(1);
+        }
+        ids
+    }
+}
+
+/// FNV-1a, 64 bits.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn hash_module(module: Option<&str>) -> u64 {
+    module.map_or(0x9e37_79b9, |module| hash(module).rotate_left(31))
+}
+
+/// The finalizer of splitmix64: every bit of the input changes half of the output.
+const fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// The tree with its sums, as pruning wants it. Its value is the width; both sides' sums are looked up afterwards.
+struct Summed {
+    sums: Vec<Sides>,
+    width: Vec<u64>,
+    size: Vec<u32>,
+    /// Children of row `i`: `child[first[i]..first[i + 1]]`.
+    first: Vec<u32>,
+    child: Vec<RowId>,
+}
+
+impl Summed {
+    fn new(overlay: &Overlay, width_of: DiffWidth) -> Self {
+        let len = overlay.parent.len();
+        let own_width = |&[before, after]: &Sides| match width_of {
+            DiffWidth::Larger => before.max(after),
+            DiffWidth::Change => before.abs_diff(after),
+        };
+        let mut sums = overlay.own.clone();
+        let mut width: Vec<u64> = overlay.own.iter().map(own_width).collect();
+        let mut size = vec![0_u32; len];
+        let mut first = vec![0_u32; len + 1];
+        for row in (1..len).rev() {
+            let parent = overlay.parent[row] as usize;
+            for side in 0..2 {
+                sums[parent][side] += sums[row][side];
+            }
+            if width[row] == 0 {
+                continue;
+            }
+            size[row] += 1;
+            width[parent] += width[row];
+            size[parent] = size[parent].saturating_add(size[row]);
+            first[parent + 1] += 1;
+        }
+        for row in 0..len {
+            first[row + 1] += first[row];
+        }
+        let mut next = first.clone();
+        let mut child = vec![0; first[len] as usize];
+        for row in (1..len).filter(|&row| width[row] > 0) {
+            let at = &mut next[overlay.parent[row] as usize];
+            child[*at as usize] = row as RowId;
+            *at += 1;
+        }
+        Self { sums, width, size, first, child }
+    }
+}
+
+impl Lazy for Summed {
+    type Row = RowId;
+
+    fn children(&mut self, row: &RowId) -> Vec<RowId> {
+        let at = *row as usize;
+        self.child[self.first[at] as usize..self.first[at + 1] as usize].to_vec()
+    }
+
+    fn weight(&self, row: &RowId) -> u64 {
+        self.width[*row as usize]
+    }
+
+    fn value(&self, row: &RowId) -> i64 {
+        i64::try_from(self.width[*row as usize]).unwrap_or(i64::MAX)
+    }
+
+    fn size(&self, row: &RowId) -> u32 {
+        self.size[*row as usize]
+    }
+}
+
+/// Makes the flame graph.
+///
+/// # Errors
+/// When a parameter does not fit a recording, or cancelled.
+pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) -> Result<DiffFlamegraph> {
+    if params.metric == Metric::Grown {
+        return Err(QueryError::bad("metric", "`grown` is a difference already; compare `live` instead"));
+    }
+    let mut overlay = Overlay::new();
+    let total_before = overlay.add(before, 0, params, cancel)?;
+    let total_after = overlay.add(after, 1, params, cancel)?;
+    let mut tree = Summed::new(&overlay, params.width_of);
+    cancel.check()?;
+    let ids = overlay.ids();
+    let root = match params.root {
+        None | Some(0) => 0,
+        Some(id) => {
+            let found = ids.iter().position(|&known| known == id).map(|row| row as RowId);
+            found.ok_or_else(|| QueryError::bad("root", format!("there is no row {id} in this flame graph")))?
+        }
+    };
+    let mut frames: Vec<FlameFrame> = Vec::new();
+    let mut numbers: HashMap<u32, u32> = HashMap::new();
+    let mut number = |row: RowId| {
+        let function = overlay.function[row as usize];
+        (row != 0).then(|| {
+            *numbers.entry(function).or_insert_with(|| {
+                frames.push(overlay.functions[function as usize].clone());
+                frames.len() as u32 - 1
+            })
+        })
+    };
+    let chosen = prune(&mut tree, root, &params.limits);
+    let mut rows = DiffRows::default();
+    // What the chosen children of each row hold: the rest is the row's own or was folded.
+    let mut held: Vec<Sides> = vec![[0; 2]; chosen.len()];
+    for row in &chosen {
+        let parent = row.parent as usize;
+        let (sums, own, id, frame) = match row.row {
+            Some(at) => {
+                let sums = tree.sums[at as usize];
+                if !rows.id.is_empty() {
+                    for side in 0..2 {
+                        held[parent][side] += sums[side];
+                    }
+                }
+                (sums, overlay.own[at as usize], ids[at as usize], number(at))
+            }
+            // Comes after its siblings, so what they hold is known.
+            None => {
+                let rest = [0, 1].map(|side| {
+                    let (all, own) = if side == 0 {
+                        (rows.before[parent], rows.own_before[parent])
+                    } else {
+                        (rows.after[parent], rows.own_after[parent])
+                    };
+                    all - own - held[parent][side]
+                });
+                (rest, rest, rows.id[parent], None)
+            }
+        };
+        rows.id.push(id);
+        rows.parent.push(row.parent);
+        rows.frame.push(frame);
+        rows.before.push(sums[0]);
+        rows.after.push(sums[1]);
+        rows.own_before.push(own[0]);
+        rows.own_after.push(own[1]);
+        rows.width.push(row.value as u64);
+        rows.folded.push(row.folded);
+    }
+    let mut above: Vec<RowId> = overlay.path(root).skip(1).collect();
+    above.extend((root != 0).then_some(0));
+    let ancestors = above.iter().rev().map(|&row| {
+        let [before, after] = tree.sums[row as usize];
+        DiffAncestor { id: ids[row as usize], frame: number(row), before, after }
+    });
+    let ancestors = ancestors.collect();
+    let same = std::ptr::eq(before.trace, after.trace);
+    Ok(DiffFlamegraph {
+        schema: "heaptrace.diff_flamegraph/1".into(),
+        metric: params.metric,
+        unit: params.unit,
+        width_of: params.width_of,
+        before: before.label.to_owned(),
+        after: after.label.to_owned(),
+        total_before,
+        total_after,
+        ancestors,
+        rows,
+        frames,
+        exactness: both(before.trace.exactness(), after.trace.exactness(), same),
+    })
+}

@@ -1,0 +1,95 @@
+// Two recordings side by side: the table with both numbers, and the flame graph of the difference.
+import { beforeAll, expect, inject, test } from "vitest";
+import type { Diff, DiffFlamegraph } from "../src/api/types.ts";
+import { readSearch } from "../src/lib/search-params.ts";
+import { api, open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
+
+useBrowser();
+
+const real = !inject("mock");
+let shop = "";
+let bazaar = "";
+beforeAll(async () => {
+  if (!real) return;
+  shop = (await recordingOf("shop")).id;
+  bazaar = (await recordingOf("bazaar")).id;
+});
+
+test.runIf(real)("the list of recordings leads to a comparison", async () => {
+  const page = await open("/");
+  await page
+    .getByRole("link", { name: /^Compare/ })
+    .first()
+    .click();
+  await settled(page);
+  expect(new URL(page.url()).pathname).toContain("/compare");
+  expect(readSearch(new URL(page.url()).search).other).toBeDefined();
+});
+
+test.runIf(real)("the table has both numbers, and what happened to them", async () => {
+  const diff = await api<Diff>(`recordings/${shop}/diff?other=${bazaar}`);
+  const page = await open(`/r/${shop}/compare?other=${bazaar}`);
+  await settled(page);
+  const rows = page.locator(".table-body [role=row]");
+  const cells = async (name: string) =>
+    (await rows.evaluateAll((all) => all.map((row) => [...row.children].map((cell) => cell.textContent ?? "")))).find(
+      (row) => row.some((cell) => cell.startsWith(name)),
+    );
+  const cache = diff.rows.find((row) => row.stack[0]?.function === "cache_insert");
+  expect(cache?.after.bytes).toBeGreaterThan(cache?.before.bytes ?? 0);
+  const shown = await cells("cache_insert");
+  expect(shown?.join(" ")).toContain("600 KiB");
+  expect(shown?.join(" ")).toContain("900 KiB");
+  expect(shown?.join(" ")).toContain("+50.0 %");
+  expect((await cells("coupons"))?.join(" ")).toContain("new");
+  await page.getByText("New", { exact: true }).click();
+  await expect.poll(() => readSearch(new URL(page.url()).search).kind).toBe("new");
+  await expect
+    .poll(async () => (await cells("coupons")) !== undefined && (await cells("cache_insert")) === undefined)
+    .toBe(true);
+});
+
+test.runIf(real)("the flame graph: red grew, blue shrank, signs and words say it as well", async () => {
+  const page = await open(`/r/${shop}/compare?other=${bazaar}`);
+  await settled(page);
+  await page.getByText("Flame graph", { exact: true }).last().click();
+  await settled(page);
+  const frame = (name: string) => page.locator("g.frame", { hasText: name }).first();
+  await expect.poll(() => page.locator("g.frame").count()).toBeGreaterThan(5);
+  const hue = (name: string) =>
+    frame(name)
+      .locator("rect")
+      .evaluate((rect) => Number(/oklch\([\d.]+ [\d.]+ (\d+)\)/.exec(rect.getAttribute("fill") ?? "")?.[1]));
+  expect(await frame("cache_insert").textContent()).toContain("▲");
+  expect(await hue("cache_insert")).toBeLessThan(60);
+  await expect.poll(() => frame("coupons").getAttribute("aria-label")).toContain("new");
+  await page.locator(".flame-chart").focus();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  await expect.poll(() => readSearch(new URL(page.url()).search).root).toBeDefined();
+  await settled(page);
+  await page.goBack();
+  await settled(page);
+  await frame("coupons").hover();
+  await expect.poll(() => page.locator(".frame-tip").textContent()).toContain("70,000 bytes");
+  await page.getByText("Changes", { exact: true }).click();
+  await settled(page);
+  expect(await seriousFaults(page)).toEqual([]);
+});
+
+test.runIf(real)("peaks shrank: the other way round, everything is blue", async () => {
+  const document = await api<DiffFlamegraph>(`recordings/${bazaar}/diff/flamegraph?other=${shop}&metric=peak`);
+  expect(document.total_after).toBeGreaterThan(document.total_before);
+  const back = await api<DiffFlamegraph>(`recordings/${shop}/diff/flamegraph?other=${bazaar}&metric=peak`);
+  expect([back.total_before, back.total_after]).toEqual([document.total_after, document.total_before]);
+});
+
+test.runIf(real)("two instants of one recording, as a graph", async () => {
+  const page = await open(`/r/${shop}/compare?a=0.4s&b=0.55s&graph=1`);
+  await settled(page);
+  await expect.poll(() => page.locator("g.frame").count()).toBeGreaterThan(3);
+  expect(await page.locator(".flame-bar").textContent()).toContain("A, 400 ms");
+  await page.keyboard.press("1");
+  await settled(page);
+  expect(readSearch(new URL(page.url()).search).root).toBeUndefined();
+});

@@ -1,0 +1,279 @@
+// Two sides as one flame graph: red grew, blue shrank, and a sign says it without colours.
+import { type QueryKey, useQuery } from "@tanstack/react-query";
+import { type KeyboardEvent, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
+import { type Parameters, ProblemError } from "../../api/client.ts";
+import { documentQuery } from "../../api/queries.ts";
+import type { DiffFlamegraph } from "../../api/types.ts";
+import { changeColor, restColor, type Theme } from "../../lib/colors.ts";
+import { buildDiffTree, everyNode, type FlameNode, findMatches, neighbour, nodeName } from "../../lib/flame-tree.ts";
+import { formatExact, formatSigned, formatValue } from "../../lib/format.ts";
+import { location, shortName } from "../../lib/names.ts";
+import { readPattern } from "../../lib/pattern.ts";
+import { Button, Segmented } from "../../ui/controls.tsx";
+import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
+import { Tip } from "../../ui/flame/tip.tsx";
+import { useFunctionMenu } from "../../ui/function-menu.ts";
+import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
+import { usePage } from "../../ui/page.ts";
+import { Answer, Empty } from "../../ui/states.tsx";
+import { useWidth } from "../../ui/use-size.ts";
+import { changeText, KIND_TEXT, kindOf } from "./change.ts";
+import "../../ui/flame/flame.css";
+
+interface DiffGraphProps {
+  /** The two sides, as the server wants them. */
+  sides: Parameters;
+  filters: Parameters;
+  /** Names of the sides. */
+  before: string | undefined;
+  after: string | undefined;
+}
+
+export function DiffGraph({ sides, filters, before, after }: DiffGraphProps) {
+  const { search, subject, go } = usePage();
+  const host = useRef<HTMLDivElement>(null);
+  const width = useWidth(host);
+  const query = useQuery<DiffFlamegraph, Error, DiffFlamegraph, QueryKey>({
+    ...documentQuery(subject, "diff/flamegraph", {
+      ...sides,
+      ...filters,
+      width_of: search.changes ? "change" : "larger",
+      root: search.root,
+      width: Math.max(200, Math.round(width / 100) * 100),
+      min_px: 1,
+      max_nodes: 2000,
+    }),
+    enabled: width > 0,
+  });
+  const lostRoot = query.error instanceof ProblemError && query.error.problem.parameter === "root";
+  return (
+    <div ref={host} className="flame-view">
+      {lostRoot ? (
+        <Empty title="The function that the graph started from is on neither side">
+          <Button onClick={() => go({ root: undefined })}>Back to the whole tree</Button>
+        </Empty>
+      ) : (
+        <Answer query={query} what="the difference">
+          {(document) => (
+            <Loaded
+              document={{ ...document, before: before ?? document.before, after: after ?? document.after }}
+              width={width}
+            />
+          )}
+        </Answer>
+      )}
+    </div>
+  );
+}
+
+/** Red and blue by how much of the larger side has changed. */
+const paint = (theme: Theme) => (node: FlameNode) =>
+  node.sides && node.folded === 0
+    ? changeColor(node.value, Math.max(node.sides.before, node.sides.after), theme)
+    : restColor(theme);
+
+/** A name with the sign of its change. */
+const write = (node: FlameNode): string => {
+  const kind = node.sides && kindOf(node.sides.before, node.sides.after);
+  return kind === undefined ? nodeName(node) : `${KIND_TEXT[kind].sign} ${nodeName(node)}`;
+};
+
+function Loaded({ document, width }: { document: DiffFlamegraph; width: number }) {
+  const { search, go } = usePage();
+  const openMenu = useMenu();
+  const functionMenu = useFunctionMenu();
+  const chart = useRef<ChartHandle>(null);
+  const [hover, setHover] = useState<{ node: FlameNode; x: number; y: number } | null>(null);
+  const [activeRow, setActiveRow] = useState(0);
+  const { unit } = document;
+
+  const tree = useMemo(() => buildDiffTree(document), [document]);
+  const byRow = useMemo(() => new Map(tree ? [...everyNode(tree)].map((node) => [node.row, node]) : []), [tree]);
+  const pattern = useDeferredValue(search.q ?? "");
+  const matches = useMemo(() => {
+    const read = readPattern(pattern);
+    return tree && read.kind === "valid" ? findMatches(tree, read.test) : undefined;
+  }, [tree, pattern]);
+  useEffect(() => {
+    if (tree) setActiveRow(0);
+    setHover(null);
+  }, [tree]);
+  const describe = useMemo(
+    () => (node: FlameNode) =>
+      node.sides
+        ? `${shortName(nodeName(node), 200)}, ${formatValue(node.sides.before, unit)} before, ${formatValue(node.sides.after, unit)} after, ${changeText(node.sides.before, node.sides.after)}`
+        : nodeName(node),
+    [unit],
+  );
+
+  const active = byRow.get(activeRow) ?? tree;
+  const bar = (
+    <div className="flame-bar">
+      {document.ancestors.length > 0 && (
+        <Button onClick={() => go({ root: undefined })} title="The whole tree">
+          ‹ all
+        </Button>
+      )}
+      <span>
+        <span className="muted">{document.before}</span> <b>{formatValue(document.total_before, unit)}</b>
+      </span>
+      <span>
+        <span className="muted">{document.after}</span> <b>{formatValue(document.total_after, unit)}</b>
+      </span>
+      <b className={document.total_after > document.total_before ? "grew" : "shrank"}>
+        {formatSigned(document.total_after - document.total_before, unit)}
+      </b>
+      <span className="spring" />
+      <span className="diff-legend" aria-hidden="true">
+        <i data-kind="gone" /> ▼ gone <i data-kind="shrank" /> shrank <i /> same <i data-kind="grew" /> ▲ grew{" "}
+        <i data-kind="new" /> new
+      </span>
+      <Segmented
+        label="Frames are as wide as"
+        value={search.changes ? "change" : "larger"}
+        choices={[
+          { value: "larger", label: "All", title: "Frames are as wide as their larger side" },
+          { value: "change", label: "Changes", title: "Frames are as wide as what changed in them" },
+        ]}
+        onChange={(value) => go({ changes: value === "change" ? true : undefined }, { replace: true })}
+      />
+    </div>
+  );
+  if (!tree || !active || tree.weight === 0) {
+    return (
+      <>
+        {bar}
+        <Empty title="Nothing to draw">
+          <p>
+            {search.changes
+              ? "Both sides are the same, as far as the filters let blocks through."
+              : "Neither side holds a block that passes the filters."}
+          </p>
+        </Empty>
+      </>
+    );
+  }
+
+  const zoomOut = () => {
+    const above = document.ancestors.at(-1);
+    if (above) go({ root: document.ancestors.length === 1 ? undefined : above.id });
+  };
+  const zoomTo = (node: FlameNode) => {
+    setHover(null);
+    if (!node.parent) zoomOut();
+    else if (node.folded === 0) go({ root: node.id });
+    else if (node.parent.parent) go({ root: node.parent.id });
+  };
+  const menuOf = (node: FlameNode): MenuItem[] => [
+    { label: "Zoom in", hint: "Enter", run: () => zoomTo(node), disabled: !node.parent },
+    { label: "Zoom out", hint: "Backspace", run: zoomOut, disabled: document.ancestors.length === 0 },
+    ...(node.frame ? (["separator", ...functionMenu({ ...node.frame })] satisfies MenuItem[]) : []),
+  ];
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const move = (to: FlameNode | undefined) => {
+      if (!to) return;
+      setActiveRow(to.row);
+      chart.current?.element(to.row)?.scrollIntoView({ block: "nearest" });
+    };
+    if (isMenuKey(event)) {
+      const element = chart.current?.element(active.row);
+      if (element) openMenu(below(element), menuOf(active));
+    } else if (event.key === "ArrowDown") move(neighbour(active, "callee"));
+    else if (event.key === "ArrowUp") move(neighbour(active, "caller"));
+    else if (event.key === "ArrowLeft") move(neighbour(active, "previous"));
+    else if (event.key === "ArrowRight") move(neighbour(active, "next"));
+    else if (event.key === "Home") move(tree);
+    else if (event.key === "Enter") zoomTo(active);
+    else if (event.key === "Backspace") zoomOut();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  return (
+    <>
+      {bar}
+      <Chart
+        ref={chart}
+        name="diff"
+        label={`Change of ${document.metric} ${unit} from ${document.before} to ${document.after}`}
+        downwards
+        tree={tree}
+        paint={paint}
+        describe={describe}
+        write={write}
+        width={width}
+        matches={matches?.rows}
+        activeRow={activeRow}
+        onKeyDown={onKeyDown}
+        onZoom={zoomTo}
+        onHover={(node, at) => setHover(node ? { node, ...at } : null)}
+        onMenu={(node, at) => {
+          setHover(null);
+          setActiveRow(node.row);
+          openMenu(at, menuOf(node));
+        }}
+      />
+      <Both node={hover?.node ?? active} document={document} />
+      {hover && (
+        <Tip x={hover.x} y={hover.y}>
+          <div className="frame-tip-name mono">{nodeName(hover.node)}</div>
+          <Numbers node={hover.node} document={document} />
+        </Tip>
+      )}
+    </>
+  );
+}
+
+function Numbers({ node, document }: { node: FlameNode; document: DiffFlamegraph }) {
+  if (!node.sides) return null;
+  const { before, after, ownBefore, ownAfter } = node.sides;
+  const row = (label: string, from: number, to: number) => (
+    <div>
+      <dt>{label}</dt>
+      <dd>{formatExact(from, document.unit)}</dd>
+      <dd>{formatExact(to, document.unit)}</dd>
+      <dd className={to > from ? "grew" : to < from ? "shrank" : "muted"}>{formatSigned(to - from, document.unit)}</dd>
+      <dd>{changeText(from, to)}</dd>
+    </div>
+  );
+  return (
+    <dl>
+      <div>
+        <dt />
+        <dd className="muted">before</dd>
+        <dd className="muted">after</dd>
+        <dd className="muted">change</dd>
+        <dd />
+      </div>
+      {row("total", before, after)}
+      {row("self", ownBefore, ownAfter)}
+    </dl>
+  );
+}
+
+/** The bar under the graph. */
+function Both({ node, document }: { node: FlameNode; document: DiffFlamegraph }) {
+  const { frame, sides } = node;
+  return (
+    <footer className="details">
+      <span className="details-name mono">{shortName(nodeName(node), 300)}</span>
+      <span className="muted">{[frame?.module, location(frame?.file, frame?.line)].filter(Boolean).join(" · ")}</span>
+      <span className="spring" />
+      {sides && (
+        <>
+          <span>
+            <span className="muted">before</span> {formatValue(sides.before, document.unit)}
+          </span>
+          <span>
+            <span className="muted">after</span> {formatValue(sides.after, document.unit)}
+          </span>
+          <b className={node.value > 0 ? "grew" : node.value < 0 ? "shrank" : "muted"}>
+            {formatSigned(node.value, document.unit)}
+          </b>
+          <span>{changeText(sides.before, sides.after)}</span>
+        </>
+      )}
+    </footer>
+  );
+}
