@@ -173,9 +173,9 @@ impl Summed {
         let mut first = vec![0_u32; len + 1];
         for row in (1..len).rev() {
             let parent = overlay.parent[row] as usize;
-            for side in 0..2 {
-                sums[parent][side] += sums[row][side];
-            }
+            let [before, after] = sums[row];
+            sums[parent][0] += before;
+            sums[parent][1] += after;
             if width[row] == 0 {
                 continue;
             }
@@ -261,9 +261,8 @@ pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
             Some(at) => {
                 let sums = tree.sums[at as usize];
                 if !rows.id.is_empty() {
-                    for side in 0..2 {
-                        held[parent][side] += sums[side];
-                    }
+                    held[parent][0] += sums[0];
+                    held[parent][1] += sums[1];
                 }
                 (sums, overlay.own[at as usize], ids[at as usize], number(at))
             }
