@@ -53,10 +53,11 @@ bench: build ## numbers and ratios: the recorder's cost, ingest, queries, verdic
 fuzz: ## every decoder against hostile input, FUZZ_CASES (default 200000) cases each
 	tests/fuzz.sh
 
-install: build ## into PREFIX (default /usr/local)
+install: build ## into PREFIX (default /usr/local), without line tables
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" "$(DESTDIR)$(PREFIX)/include"
-	install -m 755 $(RELEASE)/heaptrace "$(DESTDIR)$(PREFIX)/bin/"
-	install -m 755 $(RELEASE)/libtracehound.so "$(DESTDIR)$(PREFIX)/lib/"
+	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/bin/heaptrace" $(RELEASE)/heaptrace
+	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/lib/libtracehound.so" $(RELEASE)/libtracehound.so
+	chmod 755 "$(DESTDIR)$(PREFIX)/bin/heaptrace" "$(DESTDIR)$(PREFIX)/lib/libtracehound.so"
 	install -m 644 preload/include/tracehound.h "$(DESTDIR)$(PREFIX)/include/"
 
 clean:
