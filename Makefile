@@ -10,7 +10,7 @@ RELEASE := target/release
 
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -type f -print 2>/dev/null)
 
-.PHONY: build web demo test test-rust test-web test-page lint bench fuzz install clean help
+.PHONY: build web demo test test-rust test-web test-page lint bench soak fuzz install clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -49,6 +49,10 @@ lint: web/node_modules/.package-lock.json ## formatting, clippy, types, Biome
 
 bench: build ## numbers and ratios: the recorder's cost, ingest, queries, verdicts
 	tests/bench.sh
+
+soak: build ## redis under load for SOAK_MINUTES (default 10): the recorder's memory must stay flat
+	tests/needs.sh
+	cargo test -p tracehound-tests --test soak -- --ignored --nocapture
 
 fuzz: ## every decoder against hostile input, FUZZ_CASES (default 200000) cases each
 	tests/fuzz.sh

@@ -304,6 +304,26 @@ pub struct Found {
     pub end: u64,
 }
 
+/// The family that offers this function to other objects beside the C library's names, if one does: a preloaded library
+/// does not stand before it.
+#[must_use]
+pub fn beside_standard(name: &[u8]) -> Option<Family> {
+    let any = |rows: &[&'static [Row]], name| rows.iter().any(|rows| find(rows, name).is_some());
+    if let Some(rest) = name.strip_prefix(b"mi_") {
+        return mimalloc(rest).map(|_| Family::Mimalloc);
+    }
+    if let Some(rest) = name.strip_prefix(b"tc_") {
+        return any(&[STANDARD, TCMALLOC], rest).then_some(Family::Tcmalloc);
+    }
+    let prefixed = JEMALLOC_PREFIXES.iter().filter(|prefix| !prefix.is_empty());
+    let rest = prefixed.filter_map(|prefix| name.strip_prefix(*prefix)).next();
+    let is_jemalloc = match rest {
+        Some(rest) => any(&[STANDARD, JEMALLOC], rest),
+        None => any(&[JEMALLOC], name),
+    };
+    is_jemalloc.then_some(Family::Jemalloc)
+}
+
 /// What [`Finder::finish`] makes of the symbols.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Allocators {
@@ -516,6 +536,22 @@ mod tests {
         finder.symbol(b"malloc", 0, 8, false);
         finder.symbol(b"mallocx", 16, 24, false);
         assert_eq!(finder.finish().functions.len(), 2);
+    }
+
+    #[test]
+    fn what_is_offered_beside_the_standard_names() {
+        for (name, family) in [
+            ("mallocx", Family::Jemalloc),
+            ("je_malloc", Family::Jemalloc),
+            ("_rjem_sdallocx", Family::Jemalloc),
+            ("mi_heap_malloc", Family::Mimalloc),
+            ("tc_newarray", Family::Tcmalloc),
+        ] {
+            assert_eq!(beside_standard(name.as_bytes()), Some(family), "{name}");
+        }
+        for name in ["malloc", "free", "mi_version", "je_tsd_get", "_Znwm", "mallctl"] {
+            assert_eq!(beside_standard(name.as_bytes()), None, "{name}");
+        }
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub struct Status {
     pub records: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
-    /// Records dropped.
+    /// Events dropped.
     pub lost: u64,
     /// Nanoseconds that threads of the program have waited for the writer.
     pub wait_ns: u64,

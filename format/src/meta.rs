@@ -190,7 +190,7 @@ pub struct Statistics {
     pub tick: u64,
     /// Records that threads published.
     pub records: u64,
-    /// Records dropped (`TRACEHOUND_ON_FULL=drop`, or after a write error).
+    /// Events dropped (`TRACEHOUND_ON_FULL=drop`, or after a write error).
     pub lost: u64,
     /// Nanoseconds that threads waited for a free chunk, summed over threads.
     pub wait_ns: u64,

@@ -12,6 +12,7 @@ use tracehound_format::record::Kind;
 
 use crate::entry::{caller, hook};
 use crate::next;
+use crate::seccomp;
 use crate::start;
 
 hook!(tracehound_start, 0, start_body);
@@ -109,6 +110,8 @@ pub unsafe extern "C-unwind" fn pthread_setname_np(thread: libc::pthread_t, name
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     start::ensure();
+    // SAFETY: the program's arguments.
+    unsafe { seccomp::before_prctl(option, a, b) };
     // SAFETY: the program's arguments; those that it did not pass are ignored by the kernel, as with libc's variadic
     // function.
     let result = unsafe { next::prctl().map_or(-1, |function| function(option, a, b, c, d)) };

@@ -25,7 +25,7 @@ unsafe fn around(may_succeed: bool, environment: List, exec: impl FnOnce(List) -
         return exec(environment);
     }
     let recorded = start::recorded_pid();
-    let is_recorded = recorded == sys::process_id();
+    let is_recorded = recorded != 0 && recorded == sys::process_id();
     let finished = is_recorded && lifecycle::finish(Finish::Exec);
     let own = {
         let _internal = Internal::enter();

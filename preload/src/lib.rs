@@ -12,6 +12,7 @@ mod hooks;
 mod maps;
 mod next;
 mod process;
+mod seccomp;
 mod start;
 #[cfg(target_arch = "x86_64")]
 mod statics;

@@ -64,6 +64,7 @@ functions! {
     setns: c"setns", fn(c_int, c_int) -> c_int;
     pthread_setname_np: c"pthread_setname_np", fn(libc::pthread_t, *const c_char) -> c_int;
     prctl: c"prctl", fn(c_int, usize, usize, usize, usize) -> c_int;
+    syscall: c"syscall", fn(libc::c_long) -> libc::c_long;
     dlopen: c"dlopen", fn(*const c_char, c_int) -> Ptr;
     dlmopen: c"dlmopen", fn(libc::c_long, *const c_char, c_int) -> Ptr;
     register_frame: c"__register_frame", fn(Ptr) -> ();
@@ -78,6 +79,15 @@ fn find(name: &CStr) -> usize {
 /// Address of the next `dlmopen`, to be jumped to.
 pub fn dlmopen_address() -> usize {
     dlmopen().map_or(0, |function| function as *const () as usize)
+}
+
+/// Address of the next `syscall`, to be jumped to.
+pub fn syscall_address() -> usize {
+    match syscall() {
+        Some(function) => function as *const () as usize,
+        // Before the first look-up.
+        None => find(c"syscall"),
+    }
 }
 
 /// Address of the next `dlopen`, to be jumped to.

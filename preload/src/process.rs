@@ -71,7 +71,8 @@ unsafe extern "C" fn in_child() {
 
 /// Ends the process at once, all threads, without exit handlers.
 fn exit_now(status: c_int) -> ! {
-    if start::is_loaded() && start::recorded_pid() == sys::process_id() {
+    // Without a recording no system call of ours: the program may have forbidden it.
+    if start::is_loaded() && start::recorded_pid() != 0 && start::recorded_pid() == sys::process_id() {
         start::finish();
     }
     loop {

@@ -1,5 +1,6 @@
 //! The binary `heaptrace`: the command line, the HTTP server, symbols and exports around the engine.
 
+mod audit;
 mod cli;
 mod export;
 mod http;

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::ledger::Ledger;
+use crate::running::Running;
 use crate::{compile, json, library, number, truth};
 
 /// Longest time a run may take; a program that hangs is killed with its process group, and the test fails.
@@ -284,7 +285,7 @@ impl Case {
     pub fn run_and(&self, traced: bool, meanwhile: impl FnOnce(u32, &Path)) -> Outcome {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let output = tempfile::tempdir().expect("a temporary folder can be made");
-        let mut child = self.start(traced, folder.path(), output.path());
+        let mut child = Running(self.start(traced, folder.path(), output.path()));
         let pid = child.id();
         meanwhile(pid, folder.path());
         let read = |name: &str| {

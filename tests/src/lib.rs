@@ -5,6 +5,8 @@
 
 pub mod ground_truth;
 pub mod ledger;
+pub mod redis;
+pub mod running;
 mod truth;
 pub mod valgrind;
 

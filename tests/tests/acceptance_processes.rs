@@ -280,3 +280,28 @@ fn a_sandbox_of_few_system_calls() {
     assert_eq!(info["complete"], false, "{info:#}");
     assert!(whole || traced.stderr.contains("tracehound"), "silent loss: {info:#}");
 }
+
+#[test]
+fn a_sandbox_that_kills_ends_the_recording_and_not_the_program() {
+    for how in ["kill", "strict"] {
+        let (_, traced) = Case::new("seccomp.c").args(&[how]).warns("seccomp").unharmed();
+        let info = json(&["info"], &traced.recordings()[0]);
+        assert_eq!(info["end"], "stopped", "{how}: {info:#}");
+        let before = if how == "kill" { 500 } else { 1 };
+        assert_eq!(number(&info, "/allocations/count"), before, "{how}: {info:#}");
+        assert_eq!(number(&info, "/events/lost"), 0, "{how}: {info:#}");
+        assert!(info["remarks"].to_string().contains("seccomp"), "{how}: {info:#}");
+    }
+}
+
+#[test]
+fn namespaces_are_left_and_entered() {
+    Case::new("namespaces.c").agrees();
+}
+
+#[test]
+fn served_by_the_bundled_allocator() {
+    for program in ["family.c", "edges.c", "realloc_chain.c", "threads_short.c"] {
+        Case::new(program).option("ALLOCATOR", "jemalloc").agrees();
+    }
+}

@@ -1,11 +1,12 @@
 //! Real programs, which nobody wrote for us: unchanged output and exit code, sound recordings.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use tracehound_tests::ground_truth::{Case, Outcome};
-use tracehound_tests::{json, library, number, wait_for};
+use tracehound_tests::redis::Redis;
+use tracehound_tests::{json, number, wait_for};
 
 /// Runs the program plain and traced in folders of their own; all recordings must be sound.
 fn unchanged(case: &Case) -> Outcome {
@@ -184,58 +185,16 @@ fn find(program: &str) -> PathBuf {
 
 #[test]
 fn redis_under_its_benchmark() {
-    let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let socket = folder.path().join("redis.sock");
-    let socket = socket.to_str().expect("a plain path");
-    let mut server = Command::new("/usr/bin/redis-server")
-        .args(["--port", "0", "--unixsocket", socket, "--save", "", "--daemonize", "no"])
-        .current_dir(folder.path())
-        .env("LD_PRELOAD", library())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .expect("redis-server is installed");
-    let ask = |args: &[&str]| {
-        let output = Command::new("/usr/bin/redis-cli")
-            .args(["-s", socket])
-            .args(args)
-            .output()
-            .expect("redis-cli is installed");
-        String::from_utf8_lossy(&output.stdout).trim().to_owned()
-    };
-    wait_for("the answer of redis", Duration::from_secs(30), || ask(&["ping"]) == "PONG");
-    let load = Command::new("/usr/bin/timeout")
-        .args([
-            "60",
-            "/usr/bin/redis-benchmark",
-            "-s",
-            socket,
-            "-n",
-            "3000",
-            "-c",
-            "20",
-            "-q",
-            "-t",
-            "set,get,lpush,lpop,hset",
-        ])
-        .output()
-        .expect("redis-benchmark is installed");
-    assert!(load.status.success(), "{}", String::from_utf8_lossy(&load.stderr));
-    assert_eq!(ask(&["set", "key", "value"]), "OK");
-    assert_eq!(ask(&["get", "key"]), "value");
+    let mut redis = Redis::start(&[]);
+    redis.load(3000);
+    assert_eq!(redis.ask(&["set", "key", "value"]), "OK");
+    assert_eq!(redis.ask(&["get", "key"]), "value");
     // A child by fork writes the file while the server goes on.
-    assert_eq!(ask(&["bgsave"]), "Background saving started");
-    wait_for("the saving", Duration::from_secs(30), || {
-        ask(&["info", "persistence"]).contains("rdb_last_bgsave_status:ok\r\nrdb_last_bgsave_time_sec:0")
-            || Path::new(&folder.path().join("dump.rdb")).exists()
-    });
-    ask(&["shutdown", "nosave"]);
-    let status = server.wait().expect("the server can be waited for");
-    assert!(status.success(), "{status}");
-    let recording = std::fs::read_dir(folder.path())
-        .expect("the folder can be read")
-        .map(|entry| entry.expect("the folder can be read").path())
-        .find(|path| path.extension().is_some_and(|e| e == "dat"))
-        .expect("there is a recording");
+    assert_eq!(redis.ask(&["bgsave"]), "Background saving started");
+    wait_for("the saving", Duration::from_secs(30), || redis.folder.path().join("dump.rdb").exists());
+    let recording = redis.stop();
+    let name = recording.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    assert!(name.starts_with("memory-redis-server-"), "{name}: a link's name is what was started");
     let info = json(&["info"], &recording);
     assert_eq!(info["end"], "exit", "{info:#}");
     assert_eq!(info["complete"], true, "{info:#}");

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
 use tracehound_format::meta::{ClockSample, ClockSource, End, EndReason, Meta, Process, Remark, Statistics};
+use tracehound_format::record::Kind;
 
 use super::batch::{Batch, Settlement};
 use super::blocks::BlockWriter;
@@ -226,10 +227,23 @@ impl Writer {
         self.modules.scan(&mut self.metas);
         self.times.sample = 0;
         self.sample_memory(SECOND_NS);
+        self.report_losses();
         self.flush_everything(true)?;
         let sample = (self.facts.clock)();
         self.blocks.meta(sample.tick, &Meta::ClockSample(sample));
         self.end(reason, None)
+    }
+
+    /// Losses that their threads will not report any more, by a record in the next chunk.
+    fn report_losses(&self) {
+        let threads = &self.session.threads;
+        let unreported = threads.iter().map(|context| context.lost_unreported.swap(0, Ordering::Relaxed));
+        let homeless = threads.homeless.swap(0, Ordering::Relaxed);
+        self.session.retired.lost.fetch_add(homeless, Ordering::Relaxed);
+        let lost = unreported.sum::<u64>() + homeless;
+        if lost > 0 {
+            self.session.note_from_outside(Kind::Lost, (self.facts.now)(), lost);
+        }
     }
 
     fn end(&mut self, reason: EndReason, error: Option<Errno>) -> sys::Result<()> {

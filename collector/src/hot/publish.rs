@@ -136,8 +136,9 @@ pub fn refill(context: &ThreadContext, count: u64, nested: bool) -> bool {
         context.wait_ns.fetch_add(waited, Ordering::Relaxed);
     }
     if !done && !is_paused() {
-        context.lost.fetch_add(count, Ordering::Relaxed);
-        context.lost_unreported.fetch_add(count, Ordering::Relaxed);
+        // Records that belong together are one event.
+        context.lost.fetch_add(1, Ordering::Relaxed);
+        context.lost_unreported.fetch_add(1, Ordering::Relaxed);
     }
     done
 }

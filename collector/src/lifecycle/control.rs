@@ -4,6 +4,7 @@
 //! user and root. Its descriptor is in the writer thread's own table: the program can neither see nor close it. A forked
 //! child has none of its parent's, and an orderly end removes the name.
 
+use core::sync::atomic::Ordering;
 use std::ffi::CString;
 
 use tracehound_format::control::{self, MAX_MESSAGE, Reply, Request, State, Status};
@@ -11,9 +12,9 @@ use tracehound_format::control::{self, MAX_MESSAGE, Reply, Request, State, Statu
 use super::switch;
 use crate::background::writer::Writer;
 use crate::hot::clock;
-use crate::shared::gate;
+use crate::shared::gate::{self, Internal};
 use crate::shared::lock::Lock;
-use crate::shared::session::Session;
+use crate::shared::session::{self, Session};
 use crate::shared::sys::{self, Errno};
 
 /// Clients that are served at a time; others wait in the kernel's queue.
@@ -65,6 +66,20 @@ fn create() -> sys::Result<Socket> {
     Err(last)
 }
 
+/// Has the socket closed, from a thread of the program: nobody is to be served any more.
+pub fn close_from_program() {
+    let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) else { return };
+    session.filtered.store(true, Ordering::SeqCst);
+    let _internal = Internal::enter();
+    for _ in 0..200 {
+        if SOCKET.try_lock().is_some_and(|socket| socket.is_none()) {
+            return;
+        }
+        session.pool.ring();
+        sys::sleep(500_000);
+    }
+}
+
 /// Closes the socket and removes its name.
 pub(super) fn close() {
     if let Some(socket) = SOCKET.lock().take() {
@@ -82,8 +97,8 @@ pub(super) fn forget() {
 
 /// Serves who has asked, if anybody has.
 pub(super) fn attend(writer: &mut Writer, session: &'static Session) {
-    if session.filtered.load(core::sync::atomic::Ordering::Relaxed) {
-        return;
+    if session.filtered.load(Ordering::Relaxed) {
+        return close();
     }
     let mut guard = SOCKET.lock();
     let Some(socket) = guard.as_mut() else { return };
@@ -179,7 +194,7 @@ fn carry_out(request: &Request, writer: &mut Writer, session: &'static Session) 
 
 fn state(session: &Session) -> State {
     match gate::state() {
-        gate::PASS if session.paused.load(core::sync::atomic::Ordering::SeqCst) => State::Paused,
+        gate::PASS if session.paused.load(Ordering::SeqCst) => State::Paused,
         gate::PASS => State::Ended,
         _ => State::Recording,
     }
@@ -199,7 +214,7 @@ fn status(writer: &mut Writer, session: &Session) -> Status {
         file_bytes: writer.file_bytes(),
         lost: statistics.lost,
         wait_ns: statistics.wait_ns,
-        marks: session.marks.load(core::sync::atomic::Ordering::Relaxed),
+        marks: session.marks.load(Ordering::Relaxed),
         chunk_bytes: statistics.chunk_bytes,
     }
 }

@@ -36,6 +36,7 @@ pub(super) const FINISH_EXIT: u32 = 1;
 pub(super) const FINISH_EXEC: u32 = 2;
 pub(super) const RESUME: u32 = 3;
 const SUSPEND: u32 = 4;
+pub(super) const FINISH_STOPPED: u32 = 5;
 /// 1 once the writer's thread has left the program's descriptor table, or cannot.
 static WRITER_APART: AtomicU32 = AtomicU32::new(0);
 
@@ -141,13 +142,7 @@ pub fn without_writer<T>(call: impl FnOnce() -> T) -> T {
     {
         let _internal = Internal::enter();
         command(session, SUSPEND);
-        let writer = session.writer_thread.load(Ordering::Acquire);
-        for _ in 0..2000 {
-            if !sys::thread_exists(session.pid, writer) {
-                break;
-            }
-            sys::sleep(500_000);
-        }
+        wait_for_end(session);
     }
     let result = call();
     if !sys::thread_exists(session.pid, session.writer_thread.load(Ordering::Acquire)) {
@@ -158,6 +153,17 @@ pub fn without_writer<T>(call: impl FnOnce() -> T) -> T {
         unsafe { *libc::__errno_location() = errno };
     }
     result
+}
+
+/// Waits for the end of the writer's thread, at most a second.
+pub(super) fn wait_for_end(session: &Session) {
+    let writer = session.writer_thread.load(Ordering::Acquire);
+    for _ in 0..2000 {
+        if !sys::thread_exists(session.pid, writer) {
+            break;
+        }
+        sys::sleep(500_000);
+    }
 }
 
 extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
@@ -237,6 +243,10 @@ fn serve(writer: &mut Writer) {
         FINISH_EXEC => {
             control::close();
             writer.finish(EndReason::Exec);
+        }
+        FINISH_STOPPED => {
+            control::close();
+            writer.finish(EndReason::Stopped);
         }
         SUSPEND => {
             control::close();

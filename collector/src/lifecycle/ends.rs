@@ -5,9 +5,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use super::driver::{self, command};
 use super::flush;
 use crate::background::live_blocks::LiveBlock;
-use crate::hot::{attach, record};
+use crate::hot::{attach, clock, record};
 use crate::shared::call_tree::CallTree;
 use crate::shared::gate::{self, Internal};
+use crate::shared::log;
 use crate::shared::session::{self, Session};
 use crate::shared::sys;
 use crate::shared::thread::RECORDING;
@@ -78,6 +79,25 @@ pub fn resume() {
     gate::slot().exempt.set(0);
     gate::change(gate::FROZEN, gate::RECORDING);
     session.pool.ring();
+}
+
+/// Ends the recording while the process goes on: soon the program's threads may make none of the recorder's system calls.
+/// From here on they do not.
+pub fn end_early(why: &str) {
+    let Some(session) = session::current() else { return };
+    if session.pid != sys::process_id() || !matches!(gate::state(), gate::RECORDING | gate::PASS) {
+        return;
+    }
+    let _internal = Internal::enter();
+    log::error(&format!("{why}; recording stops here, the program goes on"));
+    session.remark(clock::now_after_alloc(), "stopped", format!("{why}: recording ended before the program did"));
+    freeze(session);
+    command(session, driver::FINISH_STOPPED);
+    driver::wait_for_end(session);
+    session.paused.store(false, Ordering::SeqCst);
+    session::forget();
+    gate::set(gate::PASS);
+    gate::slot().exempt.set(0);
 }
 
 /// What a followed child takes over from its parent.

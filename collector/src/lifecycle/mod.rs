@@ -13,10 +13,11 @@ mod driver;
 mod ends;
 mod switch;
 
+pub use control::close_from_program as close_control;
 pub use driver::{start_writer, without_writer};
 pub use ends::{
-    Finish, Heritage, after_followed_fork, before_followed_fork, finish, forget_in_child, record_heritage, resume,
-    thread_ends,
+    Finish, Heritage, after_followed_fork, before_followed_fork, end_early, finish, forget_in_child, record_heritage,
+    resume, thread_ends,
 };
 pub use switch::{flush, mark, resume_recording, stop, toggle};
 
@@ -41,8 +42,8 @@ use crate::shared::threads::Threads;
 use crate::shared::{chunk, log};
 
 /// Call-tree nodes that the recorder has room for; their memory is committed as they are made.
-/// Call-tree nodes that the recorder has room for; their memory is committed as they are made.
 const MAX_NODES: u32 = 1 << 24;
+
 /// Starts recording in this process: creates the files and opens the gate. Without success the gate lets everything
 /// pass, and one line on stderr says why. Only memory and files: needs nothing of libc that constructors set up.
 ///
@@ -65,7 +66,7 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
     let source = clock::init();
     let pid = sys::process_id();
     let executable = sys::read_link(c"/proc/self/exe").unwrap_or_default();
-    let file_name = executable.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec();
+    let file_name = program_name(&executable);
     let sample = clock::sample();
     let unix_seconds = sample.realtime_ns / 1_000_000_000;
     let output = output::create(&options.output, &file_name, pid, unix_seconds)
@@ -213,6 +214,25 @@ fn process_record(
         options: given,
         forked_from,
     }
+}
+
+/// The program's name: that of the link by which it was started, if it was, else that of its file.
+fn program_name(executable: &[u8]) -> Vec<u8> {
+    // SAFETY: getauxval reads the process's own auxiliary vector; the kernel's entry is a terminated string on the stack.
+    let started = unsafe {
+        let at = libc::getauxval(libc::AT_EXECFN) as *const core::ffi::c_char;
+        if at.is_null() { c"" } else { core::ffi::CStr::from_ptr(at) }
+    };
+    let identity = |path| {
+        let fd = sys::open_at(libc::AT_FDCWD, path, libc::O_PATH, 0).ok()?;
+        let identity = sys::identity(fd).ok();
+        sys::close(fd);
+        identity
+    };
+    // A script's name is there, too, but the program is its interpreter.
+    let is_same = identity(started).is_some_and(|found| identity(c"/proc/self/exe") == Some(found));
+    let path = if is_same { started.to_bytes() } else { executable };
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec()
 }
 
 fn clock_source(source: clock::Source) -> ClockSource {

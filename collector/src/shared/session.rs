@@ -85,7 +85,7 @@ pub struct Notes {
 pub struct Retired {
     /// Truncated, guessed and slow stacks.
     pub stacks: [AtomicU64; 3],
-    /// Records dropped.
+    /// Events dropped.
     pub lost: AtomicU64,
     /// Waits.
     pub waits: AtomicU64,

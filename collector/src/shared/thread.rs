@@ -90,9 +90,9 @@ pub struct ThreadContext {
     pub pinned: [AtomicU32; PINNED],
     /// Number of the next chunk's first record.
     pub next_record: AtomicU64,
-    /// Records dropped since the last `Lost` record.
+    /// Events dropped since the last `Lost` record.
     pub lost_unreported: AtomicU64,
-    /// Records dropped.
+    /// Events dropped.
     pub lost: AtomicU64,
     /// Times that it waited for a chunk.
     pub waits: AtomicU64,

@@ -8,6 +8,7 @@
 mod bodies;
 mod entry;
 mod prologue;
+mod stripped;
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -18,7 +19,8 @@ use detour::{RawDetour, Threads, Transaction};
 use tracehound_collector::hot::clock;
 use tracehound_collector::shared::code::{self, Module};
 use tracehound_collector::shared::elf_file::ElfFile;
-use tracehound_collector::shared::{log, session, symbols, sys};
+use tracehound_collector::shared::symbols::{self, Table};
+use tracehound_collector::shared::{log, session, sys};
 use tracehound_format::allocators::{self, Allocators, Family, Finder, Found, Shape};
 
 use entry::FreeSlots;
@@ -36,8 +38,13 @@ pub fn install() {
         // Neither the detour nor the disassembler is ours: should one of them panic, the program goes on.
         let outcome = catch_unwind(|| {
             let module = executable()?;
-            let found = look_for(module).filter(|found| !found.functions.is_empty())?;
-            Some(hook(module, found))
+            let file = ElfFile::of_module(module)?;
+            let (found, table) = look_for(&file);
+            if !found.functions.is_empty() {
+                return Some(hook(module, found));
+            }
+            let unnamed = (table != Table::Full).then(|| stripped::remark(&file)).flatten();
+            unnamed.map(Outcome::Unnamed)
         });
         match outcome {
             Ok(outcome) => outcome.map(Outcome::log),
@@ -54,12 +61,15 @@ enum Outcome {
     Hooked(String),
     /// It is not, or not all of it.
     Not(String),
+    /// There seems to be one, without names.
+    Unnamed(String),
 }
 
 impl Outcome {
     fn log(self) -> String {
         match self {
-            Self::Hooked(text) => {
+            // `heaptrace run` has said it before the start.
+            Self::Hooked(text) | Self::Unnamed(text) => {
                 log::info(&text);
                 text
             }
@@ -84,14 +94,13 @@ fn executable() -> Option<&'static Module> {
     code::modules()?.around(headers)
 }
 
-/// The allocators in `module`; `None` if its file cannot be read.
-fn look_for(module: &Module) -> Option<Allocators> {
-    let file = ElfFile::of_module(module)?;
+/// The allocators in the program's file, and how much its table of symbols says.
+fn look_for(file: &ElfFile) -> (Allocators, Table) {
     let mut finder = Finder::default();
-    symbols::functions(&file, &allocators::is_interesting, &mut |name, symbol| {
+    let table = symbols::functions(file, &allocators::is_interesting, &mut |name, symbol| {
         finder.symbol(name, symbol.start, symbol.end, symbol.global);
     });
-    Some(finder.finish())
+    (finder.finish(), table)
 }
 
 fn hook(module: &Module, found: Allocators) -> Outcome {

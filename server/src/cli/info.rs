@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use tracehound_server::api::info::{Capture, End, Info};
-use tracehound_server::query::info;
 
 use super::args::Files;
 use super::terminal::{ColorChoice, Role, Style, clean};
 use super::units::{bytes, count, duration};
 use super::{for_each, terminal};
+use crate::audit;
 
 /// Show what was recorded: program, counts, peak, leaks, and how far the recording can be trusted.
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ pub fn run(args: &InfoArgs, color: ColorChoice) -> Result<()> {
     for_each(
         &args.files,
         &mut terminal::stdout(),
-        |opened| Ok(info::run(&opened.trace)),
+        |opened| Ok(audit::info(&opened.trace)),
         |info, opened, out| print(info, &opened.path, style, out),
     )
 }

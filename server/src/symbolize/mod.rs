@@ -23,6 +23,7 @@ use tracehound_server::trace::cancel::{Cancel, Cancelled};
 use tracehound_server::trace::facts::Module;
 use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
 
+pub use locate::map;
 use locate::{Located, Source};
 use resolve::Functions;
 

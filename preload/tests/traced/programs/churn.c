@@ -7,18 +7,18 @@
 #include <unistd.h>
 
 static long steps;
-static unsigned long births, bytes, deaths;
+static unsigned long births, bytes, deaths, reallocs;
 
 static void *work(void *seed_of) {
     unsigned seed = (unsigned)(long)seed_of * 77 + 1;
     void *blocks[64] = {0};
-    unsigned long my_births = 0, my_bytes = 0, my_deaths = 0;
+    unsigned long my_births = 0, my_bytes = 0, my_deaths = 0, my_reallocs = 0;
     for (long i = 0; i < steps; i++) {
         seed = seed * 1103515245 + 12345;
         unsigned at = seed >> 16 & 63, size = 1 + (seed >> 20 & 511);
         if (blocks[at] && (seed & 64)) {
             blocks[at] = realloc(blocks[at], size);
-            my_births++, my_bytes += size, my_deaths++;
+            my_births++, my_bytes += size, my_deaths++, my_reallocs++;
             continue;
         }
         if (blocks[at]) free(blocks[at]), my_deaths++;
@@ -30,6 +30,7 @@ static void *work(void *seed_of) {
     __atomic_fetch_add(&births, my_births, __ATOMIC_RELAXED);
     __atomic_fetch_add(&bytes, my_bytes, __ATOMIC_RELAXED);
     __atomic_fetch_add(&deaths, my_deaths, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&reallocs, my_reallocs, __ATOMIC_RELAXED);
     return NULL;
 }
 
@@ -44,6 +45,6 @@ int main(int argc, char **argv) {
             if (pthread_create(&all[i], NULL, work, (void *)(round * threads + i))) abort();
         for (long i = 0; i < threads; i++) pthread_join(all[i], NULL);
     }
-    printf("births %lu\nbytes %lu\ndeaths %lu\n", births, bytes, deaths);
+    printf("births %lu\nbytes %lu\ndeaths %lu\nreallocs %lu\n", births, bytes, deaths, reallocs);
     return 0;
 }

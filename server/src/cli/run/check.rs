@@ -10,6 +10,11 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ObjectSymbol};
+use tracehound_format::allocators::Finder;
+
+use crate::audit;
 
 /// A program that can be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +23,8 @@ pub struct Program {
     pub path: PathBuf,
     /// It is a script for this shell: the work is probably done by what it starts.
     pub shell_script: bool,
+    /// What will not be seen of it, in sentences.
+    pub unseen: Vec<String>,
 }
 
 /// How many `#!` lines lead to one another before the kernel gives up.
@@ -28,7 +35,36 @@ pub fn check(command: &OsStr) -> Result<Program> {
     let path = find(command)?;
     let mut shell_script = false;
     check_file(&path, 0, &mut shell_script)?;
-    Ok(Program { path, shell_script })
+    let unseen = if shell_script { Vec::new() } else { unseen(&path) };
+    Ok(Program { path, shell_script, unseen })
+}
+
+/// What the recorder will not see of a program that it can be preloaded into.
+fn unseen(path: &Path) -> Vec<String> {
+    let Ok(Some((bytes, _))) = crate::symbolize::map(path) else { return Vec::new() };
+    let Ok(elf) = ElfFile64::<Endianness>::parse(&bytes[..]) else { return Vec::new() };
+    let mut finder = Finder::default();
+    for symbol in elf.symbols().chain(elf.dynamic_symbols()).filter(|symbol| !symbol.is_undefined()) {
+        if let Ok(name) = symbol.name_bytes() {
+            finder.symbol(name, symbol.address(), symbol.address() + symbol.size(), symbol.is_global());
+        }
+    }
+    let name = path.display();
+    let mut list = Vec::new();
+    if finder.finish().functions.is_empty() && elf.symbols().next().is_none() {
+        let families: Vec<_> = audit::texts_inside(&elf).iter().map(|family| family.name()).collect();
+        if !families.is_empty() {
+            list.push(format!(
+                "{name} seems to have {} inside, and its symbols were stripped: blocks from it will not be recorded; a build \
+                 with symbols is recorded whole",
+                families.join(" and ")
+            ));
+        }
+    }
+    if elf.section_by_name(".go.buildinfo").is_some() {
+        list.push(format!("{name} is a Go program: of its memory only what C code allocates will be recorded"));
+    }
+    list
 }
 
 /// The file behind a command: itself if it has a slash, else the first executable of that name in PATH.

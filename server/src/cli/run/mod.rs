@@ -128,6 +128,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         ));
     }
 
+    for sentence in &program.unseen {
+        say(&terminal::clean(sentence));
+    }
+
     let started = unix_ns();
     let (pid, status) = start_and_wait(&program.path, &args.command, &library, &variables)?;
     report(&template, started, pid);

@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use tracehound_server::api::info::{Info, Recordings};
-use tracehound_server::query::info;
 
 use super::{Problems, RecordingId};
+use crate::audit;
 use crate::http::answer::{Asked, Result};
 use crate::http::params;
 use crate::http::served::App;
@@ -31,5 +31,5 @@ pub async fn recordings(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
     responses((status = 200, body = Info), Problems)
 )]
 pub async fn recording(asked: Asked) -> Result<Response> {
-    asked.answer(|ask, (): ()| Ok(info::run(ask.trace))).await
+    asked.answer(|ask, (): ()| Ok(audit::info(ask.trace))).await
 }

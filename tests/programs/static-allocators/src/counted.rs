@@ -1,4 +1,4 @@
-//! Counts what the program asks its allocator for, and prints it at the end; see tests/src/ground_truth.rs.
+//! Counts what the program asks its allocator for, and prints it at the end; see tests/src/truth.rs.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -15,8 +15,8 @@ pub struct Books {
 
 impl Books {
     pub const fn new() -> Self {
-        const ZERO: AtomicUsize = AtomicUsize::new(0);
-        Self { allocs: ZERO, bytes: ZERO, frees: ZERO, reallocs: ZERO, live: ZERO, live_bytes: ZERO }
+        let [allocs, bytes, frees, reallocs, live, live_bytes] = [const { AtomicUsize::new(0) }; 6];
+        Self { allocs, bytes, frees, reallocs, live, live_bytes }
     }
 
     /// A block of `size` bytes came to be; a null block did not.

@@ -35,7 +35,7 @@ unsafe fn by_malloc(size: usize) -> *mut c_void {
 unsafe fn api() -> (Option<i32>, i32, u32) {
     unsafe {
         let block = by_mallocx(41_001);
-        assert!(block as usize % 64 == 0 && *block.cast::<u8>() == 0);
+        assert!((block as usize).is_multiple_of(64) && *block.cast::<u8>() == 0);
         let block = DIRECT.resized(je::rallocx(block, 41_002, align(6)), 41_001, 41_002);
         // In place: large classes can shrink where they are.
         let large = DIRECT.born(je::mallocx(4 << 20, 0), 4 << 20);
@@ -43,21 +43,21 @@ unsafe fn api() -> (Option<i32>, i32, u32) {
         assert!(real >= 2 << 20);
         DIRECT.resized(large, 4 << 20, 2 << 20);
         // A small block cannot become a large one where it is.
-        let small = by_malloc(32);
+        let small = by_malloc(7168);
         assert!(je::xallocx(small, 1 << 20, 0, 0) < 1 << 20);
-        assert!(je::nallocx(100, 0) >= 100 && je::sallocx(small, 0) == 32);
+        assert!(je::nallocx(100, 0) >= 100 && je::sallocx(small, 0) == 7168);
         DIRECT.dies(2 << 20);
         je::sdallocx(large, 2 << 20, 0);
         DIRECT.dies(41_002);
         je::dallocx(block, 0);
-        DIRECT.dies(32);
+        DIRECT.dies(7168);
         je::free(small);
 
         let block = DIRECT.born(je::calloc(7, 1001), 7 * 1001);
         let block = DIRECT.resized(je::realloc(block, 50_003), 7 * 1001, 50_003);
         let mut aligned = null_mut();
         assert_eq!(je::posix_memalign(&mut aligned, 4096, 5005), 0);
-        assert!(DIRECT.born(aligned, 5005) as usize % 4096 == 0);
+        assert!((DIRECT.born(aligned, 5005) as usize).is_multiple_of(4096));
         let again = DIRECT.born(je::aligned_alloc(128, 1280), 1280);
         DIRECT.dies(50_003);
         je::free(block);
@@ -85,7 +85,7 @@ fn main() {
     println!("truth leaked api 0 0");
     println!("truth frees api {}", DIRECT.deaths());
     println!("truth stack 41001 by_mallocx api");
-    println!("truth stack 32 by_malloc api");
+    println!("truth stack 7168 by_malloc api");
     println!("truth size 41002 1");
     println!("truth size 5005 1");
     work::work();

@@ -1,14 +1,14 @@
 //! mimalloc, linked statically: as Rust's global allocator, and by its own functions.
 
-mod truth;
+mod counted;
 mod work;
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
 
+use counted::{Books, Counted};
 use libmimalloc_sys as mi;
-use truth::{Counted, born, dies, resized};
 
 struct Mimalloc;
 
@@ -29,6 +29,9 @@ unsafe impl GlobalAlloc for Mimalloc {
 
 #[global_allocator]
 static ALLOCATOR: Counted<Mimalloc> = Counted(Mimalloc);
+
+/// Blocks by mimalloc's own functions.
+static DIRECT: Books = Books::new();
 
 type Ptr = *mut c_void;
 
@@ -57,71 +60,76 @@ unsafe extern "C" {
 
 #[inline(never)]
 unsafe fn by_heap(heap: Ptr, size: usize) -> Ptr {
-    born(std::hint::black_box(unsafe { mi_heap_malloc(heap, size) }), size)
+    DIRECT.born(std::hint::black_box(unsafe { mi_heap_malloc(heap, size) }), size)
 }
 
-unsafe fn api() {
+#[inline(never)]
+unsafe fn api() -> bool {
     unsafe {
         let heap = mi_heap_new();
         let block = by_heap(heap, 41_001);
-        let block = resized(mi_heap_realloc_aligned(heap, block, 41_002, 64), 41_001, 41_002);
-        let zeroed = born(mi_heap_calloc(heap, 3, 333), 999);
-        dies(41_002);
+        let block = DIRECT.resized(mi_heap_realloc_aligned(heap, block, 41_002, 64), 41_001, 41_002);
+        let zeroed = DIRECT.born(mi_heap_calloc(heap, 3, 333), 999);
+        DIRECT.dies(41_002);
         mi::mi_free(block);
-        dies(999);
+        DIRECT.dies(999);
         mi_free_size(zeroed, 999);
         mi_heap_delete(heap);
 
-        let block = born(mi_malloc(60_000), 60_000);
+        let block = DIRECT.born(mi_malloc(60_000), 60_000);
         let grown = mi_expand(block, 60_001);
         if !grown.is_null() {
-            resized(grown, 60_000, 60_001);
+            DIRECT.resized(grown, 60_000, 60_001);
         }
         let size = if grown.is_null() { 60_000 } else { 60_001 };
         assert!(mi_expand(block, 1 << 30).is_null());
-        let block = resized(mi_realloc(block, 123_457), size, 123_457);
+        let block = DIRECT.resized(mi_realloc(block, 123_457), size, 123_457);
         assert!(mi_reallocf(block, usize::MAX / 2).is_null());
         // reallocf has freed it.
-        dies(123_457);
+        DIRECT.dies(123_457);
 
-        let list = born(mi_calloc(10, 1000), 10_000);
-        let list = resized(mi_recalloc(list, 20, 1000), 10_000, 20_000);
+        let list = DIRECT.born(mi_calloc(10, 1000), 10_000);
+        let list = DIRECT.resized(mi_recalloc(list, 20, 1000), 10_000, 20_000);
         assert_eq!(*list.cast::<u8>().add(19_999), 0);
-        dies(20_000);
+        DIRECT.dies(20_000);
         mi::mi_free(list);
 
         let text = c"a text of some length, copied";
-        let copy = born(mi_strdup(text.as_ptr()), text.count_bytes() + 1);
-        let part = born(mi_strndup(text.as_ptr(), 6), 7);
-        println!("{:?} {:?}", CStr::from_ptr(copy), CStr::from_ptr(part));
-        dies(text.count_bytes() + 1);
+        let copy = DIRECT.born(mi_strdup(text.as_ptr()), text.count_bytes() + 1);
+        let part = DIRECT.born(mi_strndup(text.as_ptr(), 6), 7);
+        let same = CStr::from_ptr(copy) == text && CStr::from_ptr(part) == c"a text";
+        DIRECT.dies(text.count_bytes() + 1);
         mi::mi_free(copy.cast());
-        dies(7);
+        DIRECT.dies(7);
         mi::mi_free(part.cast());
 
         let mut aligned = null_mut();
         assert_eq!(mi_posix_memalign(&mut aligned, 4096, 5005), 0);
-        assert!(born(aligned, 5005) as usize % 4096 == 0);
-        let small = born(mi_zalloc_small(24), 24);
-        let offset = born(mi_calloc_aligned_at(4, 100, 64, 8), 400);
+        assert!((DIRECT.born(aligned, 5005) as usize).is_multiple_of(4096));
+        let small = DIRECT.born(mi_zalloc_small(24), 24);
+        let offset = DIRECT.born(mi_calloc_aligned_at(4, 100, 64, 8), 400);
         assert_eq!((offset as usize + 8) % 64, 0);
-        let again = born(mi_aligned_alloc(128, 1280), 1280);
-        let new = born(mi_new(77), 77);
+        let again = DIRECT.born(mi_aligned_alloc(128, 1280), 1280);
+        let new = DIRECT.born(mi_new(77), 77);
         for (block, size) in [(aligned, 5005), (small, 24), (offset, 400), (again, 1280), (new, 77)] {
-            dies(size);
+            DIRECT.dies(size);
             mi::mi_free(block);
         }
         mi::mi_free(null_mut());
-        println!("version 2 or later: {}", mi_version() >= 200);
+        same && mi_version() >= 200
     }
-    println!("truth stack 41001 by_heap api");
-    println!("truth size 41002 1");
-    println!("truth size 5005 1");
 }
 
 fn main() {
-    truth::say_own_at_exit();
-    unsafe { api() };
+    counted::say_counted_at_exit();
+    println!("as expected: {}", unsafe { api() });
+    let (births, bytes) = DIRECT.births();
+    println!("truth function api {births} {bytes}");
+    println!("truth leaked api 0 0");
+    println!("truth frees api {}", DIRECT.deaths());
+    println!("truth stack 41001 by_heap api");
+    println!("truth size 41002 1");
+    println!("truth size 5005 1");
     work::work();
     std::process::exit(24);
 }

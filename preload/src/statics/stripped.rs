@@ -1,0 +1,68 @@
+//! Allocators in a program that was stripped: their functions cannot be found, but their messages are still there.
+
+use memchr::memmem;
+use tracehound_collector::shared::elf_file::{ElfFile, Section};
+use tracehound_format::allocators::Family;
+
+const PIECE: usize = 256 << 10;
+/// Constants of a program that are searched; what lies behind is not worth the time at the start.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// What to say about the program in `file`, none of whose functions is an allocator's by name; `None`: nothing.
+pub fn remark(file: &ElfFile) -> Option<String> {
+    let section = file.section_named(b".rodata\0")?;
+    let found = texts_in(file, &section)?;
+    if found.is_empty() {
+        return None;
+    }
+    let names = super::named(&found);
+    Some(format!(
+        "{names} seems to be inside the program, whose symbols were stripped: its functions cannot be found, and blocks \
+         from it are not recorded; a build with symbols is recorded whole"
+    ))
+}
+
+/// The families whose messages are in the section.
+fn texts_in(file: &ElfFile, section: &Section) -> Option<Vec<Family>> {
+    let finders: Vec<(Family, memmem::Finder<'static>)> = Family::WITH_TEXT
+        .iter()
+        .filter_map(|family| Some((*family, memmem::Finder::new(family.text_inside()?))))
+        .collect();
+    let longest = finders.iter().map(|(_, finder)| finder.needle().len()).max()?;
+    let mut found = Vec::new();
+    let mut buffer = vec![0_u8; PIECE];
+    let (mut at, end) = (section.offset, section.offset.checked_add(section.bytes.min(MAX_BYTES))?);
+    while at < end {
+        let wanted = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
+        let read = file.read(buffer.get_mut(..wanted)?, at)?;
+        let piece = buffer.get(..read)?;
+        for (family, finder) in &finders {
+            if !found.contains(family) && finder.find(piece).is_some() {
+                found.push(*family);
+            }
+        }
+        if read < wanted || at + read as u64 >= end {
+            break;
+        }
+        // A text may lie across the border of two pieces.
+        at += (read - longest) as u64;
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_found_in_constants() {
+        // This test program holds the texts: it names them.
+        let file = ElfFile::open(c"/proc/self/exe").unwrap();
+        let section = file.section_named(b".rodata\0").unwrap();
+        let found = texts_in(&file, &section).unwrap();
+        assert!(found.contains(&Family::Mimalloc), "{found:?}");
+        let mut nothing = section;
+        nothing.bytes = 0;
+        assert_eq!(texts_in(&file, &nothing).unwrap(), []);
+    }
+}

@@ -1,0 +1,95 @@
+//! redis under load for a while: the recorder's own memory stays what it was, nothing is lost, and redis answers.
+//!
+//! The short run is part of the suite; `make soak` runs the long one, SOAK_MINUTES (default 10) of it, and prints what
+//! it saw.
+
+use std::time::{Duration, Instant};
+
+use tracehound_tests::redis::Redis;
+use tracehound_tests::{json, number};
+
+const KIB: u64 = 1 << 10;
+
+/// One look at a running server.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    seconds: u64,
+    /// Resident memory of the whole process.
+    resident: u64,
+    /// The recorder's own memory, by its own count, at most.
+    recorder: u64,
+    events: u64,
+    file: u64,
+}
+
+fn look(redis: &Redis, since: Instant) -> Look {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", redis.server.id())).expect("the server runs");
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel says it");
+    let resident: u64 = resident.trim_end_matches("kB").trim().parse().expect("a number");
+    let info = json(&["info"], &redis.recording());
+    let events = ["alloc", "free", "realloc"].map(|kind| number(&info, &format!("/events/{kind}")));
+    Look {
+        seconds: since.elapsed().as_secs(),
+        resident: resident * KIB,
+        recorder: number(&info, "/recorder/memory_bytes"),
+        events: events.iter().sum(),
+        file: number(&info, "/recorder/file_bytes"),
+    }
+}
+
+/// Load for `duration`, looked at `looks` times.
+fn soak(duration: Duration, looks: u32, requests: u32) -> Vec<Look> {
+    // Memory for events grows up to this when the machine is busy; it is a part of what must be flat.
+    let mut redis = Redis::start(&[("TRACEHOUND_BUFFER", "4M")]);
+    // Everything that grows with use, in redis and in the recorder, has grown.
+    let warm = Instant::now();
+    while warm.elapsed() < Duration::from_secs(3) {
+        redis.load(requests);
+    }
+    let start = Instant::now();
+    let mut seen = vec![look(&redis, start)];
+    for turn in 1..=looks {
+        while start.elapsed() < duration * turn / looks {
+            redis.load(requests);
+            let _ = redis.ask(&["flushall"]);
+        }
+        let now = look(&redis, start);
+        println!(
+            "{:>5} s  resident {:>7} KiB  recorder {:>7} KiB  {:>12} events  {:>8} KiB in the file",
+            now.seconds,
+            now.resident / KIB,
+            now.recorder / KIB,
+            now.events,
+            now.file / KIB
+        );
+        seen.push(now);
+    }
+    assert_eq!(redis.ask(&["ping"]), "PONG");
+    let recording = redis.stop();
+    let info = json(&["info"], &recording);
+    assert_eq!(info["end"], "exit", "{info:#}");
+    assert_eq!(info["complete"], true, "{info:#}");
+    assert_eq!(number(&info, "/events/lost"), 0, "{info:#}");
+    assert_eq!(number(&info, "/recorder/unmatched_frees"), 0, "{info:#}");
+    println!("waited {} ns for the writer", number(&info, "/recorder/wait_ns"));
+    seen
+}
+
+/// Between the first look and the last one the recorder may have grown by so much and no more.
+fn is_flat(seen: &[Look], slack: u64) {
+    let (first, last) = (seen.first().expect("one look"), seen.last().expect("one look"));
+    assert!(last.events > first.events, "{seen:?}");
+    assert!(last.recorder <= first.recorder + slack, "the recorder has grown: {seen:#?}");
+}
+
+#[test]
+fn a_while_of_redis() {
+    is_flat(&soak(Duration::from_secs(8), 2, 2000), 4096 * KIB);
+}
+
+#[test]
+#[ignore = "takes SOAK_MINUTES; `make soak` runs it"]
+fn redis_for_as_long_as_it_takes() {
+    let minutes = std::env::var("SOAK_MINUTES").ok().and_then(|text| text.parse::<f64>().ok()).unwrap_or(10.0);
+    is_flat(&soak(Duration::from_secs_f64(minutes * 60.0), 10, 50_000), 4096 * KIB);
+}
