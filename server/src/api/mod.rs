@@ -12,6 +12,7 @@ pub mod histograms;
 pub mod info;
 pub mod leaks;
 pub mod live;
+pub mod memory;
 pub mod modules;
 pub mod problem;
 pub mod sites;

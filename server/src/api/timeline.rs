@@ -64,6 +64,8 @@ pub enum SeriesName {
     RssAnonymous,
     /// Address space, sampled.
     VirtualSize,
+    /// Address space that the program has mapped: `mmap`, `mremap`, the program break, and what was there before.
+    MappedBytes,
     /// Births a second of each thread, one series a thread.
     ThreadRate,
 }

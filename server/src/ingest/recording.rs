@@ -203,7 +203,9 @@ fn open_finished(path: &Path, file: &File, folder: &Path, id: [u8; 16]) -> io::R
     if !manifest.is_final || manifest.facts.recording_id != id || manifest.file_bytes != len {
         return Ok(None);
     }
-    if manifest.modified_ns != modified_ns(file) && !super::scan::has_digest(file, len, manifest.digest)? {
+    // The digest is that of an undamaged recording: what damage did, or undid, it does not tell.
+    let is_touched = manifest.modified_ns != modified_ns(file);
+    if is_touched && (manifest.facts.damaged_blocks > 0 || !super::scan::has_digest(file, len, manifest.digest)?) {
         return Ok(None);
     }
     let facts = manifest.facts;

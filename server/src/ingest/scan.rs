@@ -206,7 +206,7 @@ fn crc32fast_of(state: u32, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Whether the blocks of `file` still have the headers that gave `digest`, and payloads that fit them.
+/// Whether the blocks of `file` still have the headers that gave `digest`, and all of them payloads that fit.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -224,7 +224,7 @@ pub fn has_digest(file: &File, len: u64, digest: u32) -> io::Result<bool> {
     let mut scan = Scan::default();
     let mut payloads = Payloads { blocks: Vec::new() };
     scan.run(file, len, true, &mut payloads)?;
-    if scan.digest != digest {
+    if scan.digest != digest || scan.damaged_blocks > 0 {
         return Ok(false);
     }
     use rayon::prelude::*;

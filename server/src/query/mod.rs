@@ -20,6 +20,7 @@ pub mod histogram;
 pub mod info;
 pub mod leaks;
 pub mod lifetimes;
+pub mod memory;
 pub mod modules;
 pub mod node_sums;
 pub mod pruned;

@@ -161,9 +161,8 @@ impl RowTest<'_> {
         self.life.as_ref().is_none_or(|l| l.passes(self.trace, row, ledgers.death.get(at), ledgers.fate.get(at)))
     }
 
-    /// For births from row `from` on: 1 where one passes, else 0.
+    /// Takes out of `keep`, which is about births from row `from` on, those that do not pass.
     pub fn range(&self, from: u64, keep: &mut [u8]) {
-        keep.fill(1);
         let c = self.trace.columns();
         let rows = from as usize..from as usize + keep.len();
         if let Some(bounds) = self.sizes {
@@ -190,9 +189,8 @@ impl RowTest<'_> {
         }
     }
 
-    /// For births in any order: 1 where one passes, else 0.
+    /// Takes out of `keep`, which is about births in any order, those that do not pass.
     pub fn rows(&self, rows: &[u32], keep: &mut [u8]) {
-        keep.fill(1);
         let c = self.trace.columns();
         if let Some(bounds) = self.sizes {
             let sizes = rows.iter().map(|&row| c.birth_size.get(row as usize).copied().unwrap_or(0));
@@ -228,21 +226,22 @@ impl RowTest<'_> {
     ) {
         for ((keep, size), row) in keep.iter_mut().zip(sizes).zip(rows) {
             if size == LARGE_SIZE {
-                *keep = u8::from((min..=max).contains(&self.trace.large_size(row)));
+                *keep &= u8::from((min..=max).contains(&self.trace.large_size(row)));
             }
         }
     }
 }
 
-/// Compares sizes with bounds, those that stand elsewhere left out; whether there are such.
+/// Compares sizes with bounds; those that stand elsewhere pass, and it is told whether there are such.
 #[inline]
 fn test_sizes((min, max): (u64, u64), sizes: impl Iterator<Item = u32>, keep: &mut [u8]) -> bool {
     let low = u32::try_from(min).unwrap_or(LARGE_SIZE);
     let high = u32::try_from(max).unwrap_or(LARGE_SIZE).min(LARGE_SIZE - 1);
     let mut any_large = false;
     for (keep, size) in keep.iter_mut().zip(sizes) {
-        *keep = u8::from(size >= low) & u8::from(size <= high);
-        any_large |= size == LARGE_SIZE;
+        let is_large = size == LARGE_SIZE;
+        *keep &= u8::from(size >= low) & u8::from(size <= high) | u8::from(is_large);
+        any_large |= is_large;
     }
     any_large
 }
@@ -295,14 +294,20 @@ impl<'a> Picker<'a> {
     /// Offsets of those of the births `from..to` (at most [`BLOCK`]) that pass, ascending.
     pub fn pick(&mut self, from: u64, to: u64) -> &[u16] {
         let keep = &mut self.keep[..(to - from) as usize];
-        self.test.range(from, keep);
+        keep.fill(1);
         self.also.range(self.test.trace, from, keep);
+        // Of old births few are left: most blocks end here.
+        if keep.iter().fold(0, |any, &keep| any | keep) == 0 {
+            return &[];
+        }
+        self.test.range(from, keep);
         compact(keep, &mut self.picked)
     }
 
     /// Offsets of those of `rows` (at most [`BLOCK`]) that pass the test alone, ascending.
     pub fn pick_rows(&mut self, rows: &[u32]) -> &[u16] {
         let keep = &mut self.keep[..rows.len()];
+        keep.fill(1);
         self.test.rows(rows, keep);
         compact(keep, &mut self.picked)
     }

@@ -69,8 +69,10 @@ pub fn draw(
     cancel: &Cancel,
 ) -> Result<Timeline> {
     let grid = Grid::new(trace, window, points);
-    let needs_columns =
-        series.iter().any(|s| !matches!(s, SeriesName::Rss | SeriesName::RssAnonymous | SeriesName::VirtualSize));
+    let needs_columns = series.iter().any(|s| {
+        let others = [SeriesName::Rss, SeriesName::RssAnonymous, SeriesName::VirtualSize, SeriesName::MappedBytes];
+        !others.contains(s)
+    });
     let columns = if !needs_columns {
         Vec::new()
     } else if selection.is_everything() {
@@ -85,6 +87,7 @@ pub fn draw(
             SeriesName::Rss => drawn.push(sampled(trace, name, &trace.columns().sample_rss, &grid)),
             SeriesName::RssAnonymous => drawn.push(sampled(trace, name, &trace.columns().sample_anonymous, &grid)),
             SeriesName::VirtualSize => drawn.push(sampled(trace, name, &trace.columns().sample_virtual, &grid)),
+            SeriesName::MappedBytes => drawn.push(mapped(trace, &grid)),
             _ => drawn.push(curve(name, &columns, &grid)),
         }
     }
@@ -145,6 +148,23 @@ fn sampled(trace: &Trace, name: SeriesName, values: &[u64], grid: &Grid) -> Seri
         series.min.push(number(samples.iter().min()));
         series.max.push(number(samples.iter().max()));
         series.last.push(number(samples.last()));
+    }
+    series
+}
+
+/// Mapped bytes hold from one event to the next.
+fn mapped(trace: &Trace, grid: &Grid) -> Series {
+    let steps = trace.mapped_curve();
+    let mut series =
+        Series { name: SeriesName::MappedBytes, thread: None, min: Vec::new(), max: Vec::new(), last: Vec::new() };
+    for i in 0..grid.len() {
+        let from = steps.partition_point(|s| s.0 < grid.times[i]);
+        let to = steps.partition_point(|s| s.0 < grid.times[i + 1]);
+        let before = from.checked_sub(1).map_or(0, |at| steps[at].1);
+        let inside = steps[from..to].iter().map(|s| s.1);
+        series.min.push(Some(inside.clone().fold(before, u64::min) as f64));
+        series.max.push(Some(inside.clone().fold(before, u64::max) as f64));
+        series.last.push(Some(inside.last().unwrap_or(before) as f64));
     }
     series
 }

@@ -41,6 +41,12 @@ impl Space {
         self.mappings.values()
     }
 
+    /// The last mapping that starts at or before an address.
+    #[must_use]
+    pub fn before(&self, address: u64) -> Option<&Mapping> {
+        self.mappings.range(..=address).next_back().map(|(_, m)| m)
+    }
+
     /// Maps a stretch; what was there is replaced, as `MAP_FIXED` does.
     pub fn map(&mut self, mapping: Mapping) {
         let len = mapping.len.min(u64::MAX - mapping.start);
@@ -75,8 +81,7 @@ impl Space {
             What::Map { address, len, .. } | What::Existing { address, len } => self.map(made(address, len)),
             What::Unmap { address, len } => self.unmap(address, len),
             What::Remap { old_address, old_len, address, len } => {
-                let first = self.mappings.range(..=old_address).next_back().map(|(_, m)| *m);
-                let moved = first.filter(|m| old_address - m.start < m.len);
+                let moved = self.before(old_address).copied().filter(|m| old_address - m.start < m.len);
                 self.unmap(old_address, old_len);
                 let origin = moved.unwrap_or_else(|| made(address, len));
                 self.map(Mapping { start: address, len, ..origin });
@@ -101,18 +106,20 @@ impl Trace {
         space
     }
 
-    /// Bytes that were mapped behind each event that changed them: time and bytes.
+    /// Bytes that were mapped behind each event that changed them, time and bytes; put together once for each snapshot.
     #[must_use]
-    pub fn mapped_curve(&self) -> Vec<(u64, u64)> {
-        let mut space = Space::default();
-        let mut curve: Vec<(u64, u64)> = Vec::new();
-        for event in self.other_events() {
-            space.apply(&event);
-            if curve.last().map_or(0, |c| c.1) != space.bytes() {
-                curve.push((event.t_ns, space.bytes()));
+    pub fn mapped_curve(&self) -> &[(u64, u64)] {
+        self.mapped.get_or_init(|| {
+            let mut space = Space::default();
+            let mut curve: Vec<(u64, u64)> = Vec::new();
+            for event in self.other_events() {
+                space.apply(&event);
+                if curve.last().map_or(0, |c| c.1) != space.bytes() {
+                    curve.push((event.t_ns, space.bytes()));
+                }
             }
-        }
-        curve
+            curve
+        })
     }
 }
 

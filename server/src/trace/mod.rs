@@ -65,6 +65,7 @@ pub struct Trace {
     revision: u64,
     pub(crate) leaked: OnceLock<leaked::LeakIndex>,
     page_finder: OnceLock<page_finder::PageFinder>,
+    mapped: OnceLock<Vec<(u64, u64)>>,
     frame_trees: Mutex<Vec<(u64, Arc<FrameTree>)>>,
     /// Keeps the index folder's lock, or a temporary folder, alive.
     _keep: Option<Arc<dyn std::any::Any + Send + Sync>>,
@@ -147,6 +148,7 @@ impl Trace {
             revision: parts.revision,
             leaked: OnceLock::new(),
             page_finder: OnceLock::new(),
+            mapped: OnceLock::new(),
             frame_trees: Mutex::new(Vec::new()),
             _keep: parts.keep,
         }

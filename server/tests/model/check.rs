@@ -9,20 +9,22 @@ use tracehound_server::api::timeline::SeriesName;
 use tracehound_server::api::{Amount, Metric, Unit};
 use tracehound_server::ingest::{IndexPlace, OpenOptions, Recording};
 use tracehound_server::query::{
-    Filter, LifetimeKind, TimeExpr, Window, allocations, diff, flamegraph, functions, info, leaks, lifetimes,
+    Filter, LifetimeKind, TimeExpr, Window, allocations, diff, flamegraph, functions, info, leaks, lifetimes, memory,
     node_sums, sites, sizes, threads, timeline,
 };
 use tracehound_server::trace::layout::Granularity;
 use tracehound_server::trace::{Cancel, Trace, What};
 
-use crate::reference::{Keep, Reference, Truth};
+use crate::reference::{Keep, Mapping, Reference, Truth};
 use crate::script;
 use crate::symbols::{self, Names};
 
 /// Small pages and buckets, so that short traces have many of both.
 pub fn options(fine: (u64, u64, u64)) -> OpenOptions {
     let fine = Granularity { page_events: fine.0, bucket_events: fine.1, chunk_events: fine.2 };
-    OpenOptions { index: IndexPlace::Auto, fine, ..OpenOptions::default() }
+    // Now and then the table of live blocks moves to disk at once.
+    let live_bytes = if fine.page_events.is_multiple_of(4) { 0 } else { OpenOptions::default().live_bytes };
+    OpenOptions { index: IndexPlace::Auto, fine, live_bytes, ..OpenOptions::default() }
 }
 
 pub fn fine() -> impl Strategy<Value = (u64, u64, u64)> {
@@ -182,6 +184,11 @@ pub fn facts_agree(trace: &Trace, truth: &Reference) {
     assert_eq!(info.events.free, truth.frees + pool_frees);
     assert_eq!(info.events.realloc, truth.reallocs);
     assert_eq!(info.events.map, truth.maps);
+    assert_eq!(info.events.brk, truth.breaks);
+    let of = |test: fn(&Mapping) -> bool| truth.mappings.iter().filter(|m| test(&m.1)).count() as u64;
+    let remapped = of(|m| matches!(m, Mapping::Remap { .. }));
+    assert_eq!(info.events.remap, remapped);
+    assert_eq!(info.events.map + info.events.unmap + info.events.remap + info.events.brk, truth.mappings.len() as u64);
     assert_eq!(info.events.lost, 0);
     assert!(info.complete);
     assert_eq!(info.recorder.unmatched_frees, truth.unmatched);
@@ -286,6 +293,7 @@ pub fn queries_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     histograms_agree(trace, truth, ask);
     sites_agree(trace, truth, ask);
     diff_agrees(trace, truth, ask);
+    memory_agrees(trace, truth, ask);
 }
 
 fn flamegraph_agrees(
@@ -486,7 +494,9 @@ fn timeline_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
         SeriesName::AllocRate,
         SeriesName::FreeRate,
         SeriesName::Rss,
+        SeriesName::MappedBytes,
     ];
+    let mapped = truth.mapped_pages();
     let params = timeline::Params { series, window: ask.window(), filter: ask.filter.clone(), points: ask.points };
     let got = timeline::run(trace, &Names, &params, &no()).unwrap();
     let peak = truth.peak(ask.from, ask.to);
@@ -541,6 +551,12 @@ fn timeline_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
         let samples: Vec<u64> = truth.samples.iter().filter(|s| s.0 >= from && s.0 < to).map(|s| s.1).collect();
         assert_eq!(got.series[4].max[i], samples.iter().max().map(|&s| s as f64));
         assert_eq!(got.series[4].last[i], samples.last().map(|&s| s as f64));
+        let start = mapped.iter().rfind(|m| m.0 < from).map_or(0, |m| m.1);
+        let levels = || [start].into_iter().chain(mapped.iter().filter(|m| m.0 >= from && m.0 < to).map(|m| m.1));
+        let bytes = |pages: Option<usize>| pages.map(|p| (p << 12) as f64);
+        assert_eq!(got.series[5].min[i], bytes(levels().min()), "mapped in column {i}");
+        assert_eq!(got.series[5].max[i], bytes(levels().max()));
+        assert_eq!(got.series[5].last[i], bytes(levels().last()));
     }
 }
 
@@ -739,4 +755,41 @@ fn diff_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     assert_eq!(got.total_after.bytes, sum(&|x| x.is_live_at_event(b)));
     let survived: u64 = got.rows.iter().map(|r| r.survived.unwrap().bytes).sum();
     assert_eq!(survived, sum(&|x| x.is_live_at_event(a) && x.is_live_at_event(b)));
+}
+
+fn memory_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
+    let at = ask.at.unwrap_or(ask.to);
+    let params = memory::Params { at: Some(TimeExpr::Ns(at)), limit: None };
+    let got = memory::run(trace, &Names, &params, &no()).unwrap();
+    let events = truth.events_before(at + 1);
+    let live: Vec<_> = truth.births.iter().filter(|b| b.is_live_at_event(events)).collect();
+    assert_eq!(got.live, Amount { bytes: live.iter().map(|b| b.size).sum(), count: live.len() as u64 });
+    assert_eq!(got.sample.map(|s| s.rss_bytes), truth.samples.iter().rfind(|s| s.0 <= at).map(|s| s.1));
+    // Blocks byte by byte would take too long: the sizes are up to 16 GiB. Borders cut the addresses into stretches.
+    let ranges: Vec<(u64, u64)> = live
+        .iter()
+        .filter(|b| b.kind != Kind::PoolAlloc)
+        .map(|b| (b.address, b.address.saturating_add(b.size.max(1))))
+        .collect();
+    let mut borders: Vec<u64> = ranges.iter().flat_map(|r| [r.0, r.1]).collect();
+    borders.sort_unstable();
+    borders.dedup();
+    let covered = borders.windows(2).filter(|w| ranges.iter().any(|r| r.0 <= w[0] && w[1] <= r.1));
+    assert_eq!(got.pages.used_bytes, covered.map(|w| w[1] - w[0]).sum::<u64>());
+    assert_eq!(got.pages.bytes, got.pages.count * 4096);
+    assert_eq!(got.pages.by_tenths.iter().sum::<u64>(), got.pages.count);
+    assert!(got.pages.used_bytes <= got.pages.bytes);
+    let owners = truth.mapped_at(at);
+    assert_eq!(got.mapped_bytes, (owners.iter().flatten().count() as u64) << 12);
+    let levels = truth.mapped_pages();
+    let peak = levels.iter().filter(|l| l.0 <= at).map(|l| l.1 as u64).max().unwrap_or(0);
+    assert_eq!(got.mapped_peak_bytes, peak << 12);
+    let mut by_node: BTreeMap<u32, u64> = BTreeMap::new();
+    owners.iter().flatten().for_each(|&node| *by_node.entry(node).or_default() += 1 << 12);
+    let mut expected: Vec<(u64, usize)> =
+        by_node.iter().map(|(&node, &bytes)| (bytes, truth.functions(node).len())).collect();
+    let mut found: Vec<(u64, usize)> = got.mappers.iter().map(|m| (m.mapped_bytes, m.stack.len())).collect();
+    expected.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, expected);
 }

@@ -1,14 +1,29 @@
 //! Cut and damaged recordings: they open, and say what is missing.
 
+use std::ops::Range;
+
 use proptest::prelude::*;
+use tracehound_format::block::{BlockHeader, BlockKind};
 use tracehound_format::header::FileHeader;
 use tracehound_server::ingest::{OpenError, Recording};
-use tracehound_server::query::{flamegraph, info};
-use tracehound_server::trace::Cancel;
+use tracehound_server::query::{flamegraph, info, timeline};
+use tracehound_server::trace::{Cancel, What};
 
 use crate::check::{fine, options};
 use crate::script;
 use crate::symbols::Names;
+
+/// Where the blocks of an undamaged recording lie.
+fn blocks(bytes: &[u8]) -> Vec<(Range<usize>, BlockHeader)> {
+    let mut at = FileHeader::LEN;
+    std::iter::from_fn(|| {
+        let header = BlockHeader::decode(bytes.get(at..at + BlockHeader::LEN)?).unwrap();
+        let start = at;
+        at += BlockHeader::LEN + header.stored_len as usize;
+        Some((start..at, header))
+    })
+    .collect()
+}
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
@@ -39,18 +54,36 @@ proptest! {
     fn destroyed_bytes_cost_their_blocks(script in script::script(200), at in 0.0..1.0, fill: u8, fine in fine()) {
         let folder = tempfile::tempdir().unwrap();
         let mut written = script::run(&script);
-        let start = FileHeader::LEN + ((written.bytes.len() - FileHeader::LEN) as f64 * at) as usize;
-        let end = (start + 200).min(written.bytes.len());
-        let before = written.bytes[start..end].to_vec();
+        let whole = written.bytes.clone();
+        let start = FileHeader::LEN + ((whole.len() - FileHeader::LEN) as f64 * at) as usize;
+        let end = (start + 200).min(whole.len());
         written.bytes[start..end].fill(fill);
-        prop_assume!(before != written.bytes[start..end]);
+        prop_assume!(whole != written.bytes);
         let path = script::store(folder.path(), &written.bytes);
         let trace = Recording::open(&path, options(fine)).unwrap().trace();
         let info = info::run(&trace);
         prop_assert!(!info.complete);
+        let blocks = blocks(&whole);
+        let hit: Vec<_> = blocks.iter().filter(|b| whole[b.0.clone()] != written.bytes[b.0.clone()]).collect();
         prop_assert!(info.exactness.damaged_blocks >= 1);
-        let total: usize = trace.events(trace.everything()).count();
-        prop_assert!(total <= written.truth.order.len() * 2 + 10);
+        prop_assert!(info.exactness.damaged_blocks <= hit.len() as u64, "{} of {}", info.exactness.damaged_blocks, hit.len());
+        let records = |kind| hit.iter().filter(|b| b.1.kind == kind).map(|b| u64::from(b.1.count)).sum::<u64>();
+        let gone = records(BlockKind::Events);
+        if records(BlockKind::End) == 0 {
+            prop_assert_eq!(info.exactness.lost_events, gone);
+        } else {
+            // The totals are gone, too: what was lost behind the last block of a thread cannot be known.
+            prop_assert!(info.exactness.lost_events <= gone);
+        }
+        // What was not hit is there.
+        let all: u64 = blocks.iter().filter(|b| b.1.kind == BlockKind::Events).map(|b| u64::from(b.1.count)).sum();
+        let gaps = trace.events(trace.everything()).filter(|e| matches!(e.what, What::Lost { .. })).count() as u64;
+        prop_assert_eq!(trace.facts().events.total, all - gone + gaps);
+        // Every answer says so.
+        let graph = flamegraph::run(&trace, &Names, &flamegraph::Params::default(), &Cancel::new()).unwrap();
+        prop_assert_eq!(&graph.exactness, &info.exactness);
+        let series = timeline::run(&trace, &Names, &timeline::Params::default(), &Cancel::new()).unwrap();
+        prop_assert_eq!(&series.exactness, &info.exactness);
     }
 
     #[test]

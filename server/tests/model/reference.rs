@@ -68,12 +68,22 @@ pub enum Truth {
     Other { t_ns: u64, thread: u32 },
 }
 
+/// What happened to the address space, in pages.
+#[derive(Debug, Clone, Copy)]
+pub enum Mapping {
+    Map { page: usize, pages: usize, node: u32 },
+    Unmap { page: usize, pages: usize },
+    Remap { from: usize, pages: usize, to: usize, to_pages: usize, node: u32 },
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Reference {
     pub nodes: Vec<Node>,
     pub births: Vec<Birth>,
     pub order: Vec<Truth>,
     pub maps: u64,
+    pub breaks: u64,
+    pub mappings: Vec<(u64, Mapping)>,
     pub frees: u64,
     pub reallocs: u64,
     pub unmatched: u64,
@@ -111,6 +121,18 @@ pub struct Keep {
 
 fn matches(function: u32, text: &str) -> bool {
     symbols::name(function).contains(text) || symbols::file(function).contains(text)
+}
+
+fn apply(mapping: &Mapping, owners: &mut [Option<u32>; 128]) {
+    match *mapping {
+        Mapping::Map { page, pages, node } => owners[page..page + pages].fill(Some(node)),
+        Mapping::Unmap { page, pages } => owners[page..page + pages].fill(None),
+        Mapping::Remap { from, pages, to, to_pages, node } => {
+            let owner = owners[from].unwrap_or(node);
+            owners[from..from + pages].fill(None);
+            owners[to..to + to_pages].fill(Some(owner));
+        }
+    }
 }
 
 pub type Sum = (i64, i64);
@@ -161,6 +183,25 @@ impl Reference {
         }
         self.order = order;
         self.states = states;
+    }
+
+    /// For each of the 128 pages who mapped it, behind every event up to a time.
+    pub fn mapped_at(&self, t_ns: u64) -> [Option<u32>; 128] {
+        let mut pages = [None; 128];
+        for (_, mapping) in self.mappings.iter().filter(|m| m.0 <= t_ns) {
+            apply(mapping, &mut pages);
+        }
+        pages
+    }
+
+    /// Mapped pages behind each event.
+    pub fn mapped_pages(&self) -> Vec<(u64, usize)> {
+        let mut pages = [None; 128];
+        let behind = |(t_ns, mapping): &(u64, Mapping)| {
+            apply(mapping, &mut pages);
+            (*t_ns, pages.iter().flatten().count())
+        };
+        self.mappings.iter().map(behind).collect()
     }
 
     /// Births in the order of time; the index's rows.

@@ -11,7 +11,7 @@ use tracehound_format::nodes::Node;
 use tracehound_format::record::{Kind, Record};
 use tracehound_recordings::Writer;
 
-use crate::reference::{Birth, Reference, Truth};
+use crate::reference::{Birth, Mapping, Reference, Truth};
 
 /// One step of a random program.
 #[derive(Debug, Clone)]
@@ -48,7 +48,25 @@ pub enum Step {
         pick: u8,
     },
     Map {
-        len: u16,
+        page: u8,
+        pages: u8,
+        node: u8,
+    },
+    Unmap {
+        page: u8,
+        pages: u8,
+    },
+    Remap {
+        page: u8,
+        pages: u8,
+        to: u8,
+        to_pages: u8,
+        node: u8,
+    },
+    /// Moves the program break by so many pages.
+    Brk {
+        pages: i8,
+        node: u8,
     },
     Mark,
     Sample {
@@ -80,7 +98,11 @@ pub fn script(max: usize) -> impl Strategy<Value = Script> {
         1 => (any::<u8>(), any::<u8>(), any::<bool>()).prop_map(|(slot, node, realloc)| Step::Unmatched { slot, node, realloc }),
         1 => (any::<u8>(), size, any::<u8>()).prop_map(|(slot, size, node)| Step::Pool { slot, size, node }),
         1 => any::<u8>().prop_map(|pick| Step::PoolFree { pick }),
-        1 => any::<u16>().prop_map(|len| Step::Map { len }),
+        2 => (0_u8..48, 0_u8..16, any::<u8>()).prop_map(|(page, pages, node)| Step::Map { page, pages, node }),
+        1 => (0_u8..48, 0_u8..16).prop_map(|(page, pages)| Step::Unmap { page, pages }),
+        1 => (0_u8..48, 0_u8..16, 0_u8..48, 0_u8..16, any::<u8>())
+            .prop_map(|(page, pages, to, to_pages, node)| Step::Remap { page, pages, to, to_pages, node }),
+        1 => (-9_i8..10, any::<u8>()).prop_map(|(pages, node)| Step::Brk { pages, node }),
         1 => Just(Step::Mark),
         1 => any::<u32>().prop_map(|rss| Step::Sample { rss }),
         1 => Just(Step::Flush),
@@ -126,6 +148,13 @@ struct Program {
     held: Vec<Held>,
     watermarks: Vec<(usize, u64)>,
     marks: u64,
+    /// Pages below the program break.
+    heap: usize,
+}
+
+/// Address of one of the 128 pages in which everything is mapped.
+pub fn page_at(page: u8) -> u64 {
+    0x7000_0000 + (u64::from(page) << 12)
 }
 
 fn address(slot: u8) -> u64 {
@@ -184,6 +213,7 @@ pub fn run(script: &Script) -> Written {
         held: Vec::new(),
         watermarks: Vec::new(),
         marks: 0,
+        heap: 0,
     };
     for (thread, pause, step) in &script.steps {
         program.step(u32::from(*thread) + 1, u64::from(*pause), step);
@@ -275,12 +305,41 @@ impl Program {
                 self.truth.death(index, tick - START, thread, 0, Kind::PoolFree);
                 self.truth.order.push(Truth::Free(index));
             }
-            Step::Map { len } => {
-                let tick = self.now(thread, pause);
+            Step::Map { page, pages, node } => {
+                let (tick, node) = (self.now(thread, pause), self.node(node));
                 self.push(thread, Record::new(Kind::MapDetail, tick, 3, 0, 9));
-                self.push(thread, Record::new(Kind::Mmap, tick, 0x7000_0000, 0, u32::from(len)));
-                self.truth.order.push(Truth::Other { t_ns: tick - START, thread });
+                self.push(thread, Record::new(Kind::Mmap, tick, page_at(page), node, u32::from(pages) << 12));
+                self.mapping(thread, tick, Mapping::Map { page: page.into(), pages: pages.into(), node });
                 self.truth.maps += 1;
+            }
+            Step::Unmap { page, pages } => {
+                let tick = self.now(thread, pause);
+                self.push(thread, Record::new(Kind::Munmap, tick, page_at(page), 0, u32::from(pages) << 12));
+                self.mapping(thread, tick, Mapping::Unmap { page: page.into(), pages: pages.into() });
+            }
+            Step::Remap { page, pages, to, to_pages, node } => {
+                let (tick, node) = (self.now(thread, pause), self.node(node));
+                self.push(thread, Record::new(Kind::MremapFrom, tick, page_at(page), node, u32::from(pages) << 12));
+                self.push(thread, Record::new(Kind::MremapTo, tick, page_at(to), node, u32::from(to_pages) << 12));
+                let (from, pages, to, to_pages) = (page.into(), pages.into(), to.into(), to_pages.into());
+                self.mapping(thread, tick, Mapping::Remap { from, pages, to, to_pages, node });
+            }
+            Step::Brk { pages, node } => {
+                let (tick, node) = (self.now(thread, pause), self.node(node));
+                let pages = i64::from(pages).max(-(self.heap as i64)).min(60 - self.heap as i64);
+                self.heap = (self.heap as i64 + pages) as usize;
+                let end = page_at(64) + ((self.heap as u64) << 12);
+                self.push(thread, Record::new(Kind::Brk, tick, end, node, (pages << 12) as i32 as u32));
+                let grown = self.heap.saturating_sub(pages.max(0) as usize);
+                self.mapping(
+                    thread,
+                    tick,
+                    match pages {
+                        0.. => Mapping::Map { page: 64 + grown, pages: pages as usize, node },
+                        _ => Mapping::Unmap { page: 64 + self.heap, pages: -pages as usize },
+                    },
+                );
+                self.truth.breaks += 1;
             }
             Step::Mark => {
                 let tick = self.now(thread, pause);
@@ -309,6 +368,11 @@ impl Program {
                 self.watermarks.push((self.writer.bytes() as usize, self.tick - START));
             }
         }
+    }
+
+    fn mapping(&mut self, thread: u32, tick: u64, mapping: Mapping) {
+        self.truth.order.push(Truth::Other { t_ns: tick - START, thread });
+        self.truth.mappings.push((tick - START, mapping));
     }
 
     /// Half-done reallocs must find a free address.

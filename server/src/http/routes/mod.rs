@@ -9,6 +9,7 @@ mod functions;
 mod histograms;
 mod leaks;
 mod live;
+mod memory;
 mod modules;
 mod recordings;
 mod report;
@@ -90,6 +91,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(histograms::lifetimes))
         .routes(routes!(histograms::sizes))
         .routes(routes!(threads::threads))
+        .routes(routes!(memory::memory))
         .routes(routes!(modules::modules))
         .routes(routes!(source::source))
         .routes(routes!(diff::diff))

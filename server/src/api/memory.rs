@@ -1,0 +1,75 @@
+//! `GET recordings/{id}/memory`.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Amount, Exactness, Frame};
+
+/// Where the process's memory was at one moment: what the program had asked for, what was mapped and by whom, and how
+/// well the pages with live blocks are filled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Memory {
+    /// `heaptrace.memory/1`.
+    pub schema: String,
+    /// The moment.
+    pub at_ns: u64,
+    /// The last memory sample up to then.
+    pub sample: Option<Sample>,
+    /// Live blocks: what the program had asked for.
+    pub live: Amount,
+    /// Pages that hold a part of a live block.
+    pub pages: Pages,
+    /// Address space that was mapped: `mmap`, `mremap` and the program break, what was there before included.
+    pub mapped_bytes: u64,
+    /// Largest mapped address space up to then.
+    pub mapped_peak_bytes: u64,
+    /// Who mapped it, most bytes first.
+    pub mappers: Vec<Mapper>,
+    /// How far the figures can be trusted.
+    pub exactness: Exactness,
+}
+
+/// Memory of the process as the kernel tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Sample {
+    /// When it was taken.
+    pub t_ns: u64,
+    /// Resident set.
+    pub rss_bytes: u64,
+    /// Of it anonymous: heap and stacks.
+    pub rss_anonymous_bytes: u64,
+    /// Of the resident set the recorder's own, an estimate from above.
+    pub recorder_bytes: u64,
+    /// Address space.
+    pub virtual_bytes: u64,
+}
+
+/// Pages with live blocks. What they hold beside the blocks can serve later requests, but cannot be given back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Pages {
+    /// Size of a page.
+    pub page_bytes: u64,
+    /// How many there are.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Of these the bytes of live blocks; blocks of pools inside other blocks count once.
+    pub used_bytes: u64,
+    /// Pages by how full they are: ten classes, the first up to a tenth.
+    pub by_tenths: Vec<u64>,
+}
+
+/// A backtrace that mapped address space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Mapper {
+    /// Address space that it mapped and that was still mapped.
+    pub mapped_bytes: u64,
+    /// In so many pieces.
+    pub mappings: u64,
+    /// Bytes of live blocks in there.
+    pub used_bytes: u64,
+    /// Bytes of pages with live blocks in there.
+    pub page_bytes: u64,
+    /// The backtrace, leaf first; empty for what was there before recording began, and where none was recorded.
+    pub stack: Vec<Frame>,
+}

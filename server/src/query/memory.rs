@@ -1,0 +1,271 @@
+//! Where memory was at one moment: live blocks against the pages that they lie in and the mappings around them.
+//!
+//! ```text
+//! resident memory = live blocks + the rest of their pages (fragmentation) + pages without live blocks
+//! ```
+//! The last part is what the allocator keeps for later, code, stacks and files.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rayon::prelude::*;
+use tracehound_format::record::Kind;
+
+use super::amounts::{moment, stretches};
+use super::filter::Selection;
+use super::scan::{Also, BLOCK, Picker};
+use super::window::{TimeExpr, Window};
+use super::{Result, stacks};
+use crate::api::memory::{Mapper, Memory, Pages, Sample};
+use crate::api::{Amount, Metric};
+use crate::trace::mappings::Space;
+use crate::trace::symbols::Symbols;
+use crate::trace::{Cancel, Position, Trace};
+
+/// What is asked.
+#[derive(Debug, Clone, Default)]
+pub struct Params {
+    /// The moment; the end, if none is given.
+    pub at: Option<TimeExpr>,
+    /// Most backtraces in the answer; what the others mapped is one entry without a stack.
+    pub limit: Option<usize>,
+}
+
+/// Tells where memory was.
+///
+/// # Errors
+/// When the moment does not fit the recording, or cancelled.
+pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Memory> {
+    let window = Window { at: params.at.clone().or(Some(TimeExpr::End)), ..Window::default() }.resolve(trace)?;
+    let (at_ns, place) = moment(trace, Metric::Live, &window).unwrap_or((window.to_ns, window.span.to));
+    let (live, blocks) = blocks(trace, place, cancel)?;
+    let page_bytes = trace.facts().process.as_ref().map_or(4096, |p| u64::from(p.page_bytes)).max(1);
+    let space = trace.mapped_at(at_ns);
+    let mut tenths = vec![0; 10];
+    let mut filled = Filled::default();
+    let mut by_node: HashMap<u32, (u64, u64, Filled)> = HashMap::new();
+    for mapping in space.mappings() {
+        let entry = by_node.entry(mapping.node).or_default();
+        entry.0 += mapping.len;
+        entry.1 += 1;
+    }
+    for page in PagesOf::new(&blocks, page_bytes) {
+        let full = (page.used * 10).div_ceil(page_bytes).clamp(1, 10);
+        tenths[full as usize - 1] += page.count;
+        filled.add(page, page_bytes);
+        if let Some(entry) = space.around(page.start).and_then(|m| by_node.get_mut(&m.node)) {
+            entry.2.add(page, page_bytes);
+        }
+    }
+    let mut sorted: Vec<_> = by_node.into_iter().collect();
+    sorted.sort_by_key(|&(node, (bytes, ..))| (std::cmp::Reverse(bytes), node));
+    let rest = sorted.split_off(params.limit.unwrap_or(usize::MAX).min(sorted.len()));
+    let mapper = |(node, (mapped_bytes, mappings, filled)): (u32, (u64, u64, Filled))| Mapper {
+        mapped_bytes,
+        mappings,
+        used_bytes: filled.used,
+        page_bytes: filled.bytes,
+        stack: stacks::frames(trace, symbols, node),
+    };
+    let mut mappers: Vec<Mapper> = sorted.into_iter().map(mapper).collect();
+    if !rest.is_empty() {
+        mappers.push(rest.into_iter().map(|(_, entry)| mapper((0, entry))).fold(
+            Mapper { mapped_bytes: 0, mappings: 0, used_bytes: 0, page_bytes: 0, stack: Vec::new() },
+            |a, b| Mapper {
+                mapped_bytes: a.mapped_bytes + b.mapped_bytes,
+                mappings: a.mappings + b.mappings,
+                used_bytes: a.used_bytes + b.used_bytes,
+                page_bytes: a.page_bytes + b.page_bytes,
+                stack: a.stack,
+            },
+        ));
+    }
+    let curve = trace.mapped_curve();
+    let until = curve.partition_point(|&(t_ns, _)| t_ns <= at_ns);
+    Ok(Memory {
+        schema: "heaptrace.memory/1".into(),
+        at_ns,
+        sample: sample(trace, at_ns),
+        live,
+        pages: Pages {
+            page_bytes,
+            count: filled.count,
+            bytes: filled.bytes,
+            used_bytes: filled.used,
+            by_tenths: tenths,
+        },
+        mapped_bytes: space.bytes(),
+        mapped_peak_bytes: curve[..until].iter().map(|c| c.1).max().unwrap_or(0),
+        mappers,
+        exactness: trace.exactness(),
+    })
+}
+
+fn sample(trace: &Trace, at_ns: u64) -> Option<Sample> {
+    let c = trace.columns();
+    let at = c.sample_time.partition_point(|&t| t <= at_ns).checked_sub(1)?;
+    let of = |column: &[u64]| column.get(at).copied().unwrap_or(0);
+    Some(Sample {
+        t_ns: of(&c.sample_time),
+        rss_bytes: of(&c.sample_rss),
+        rss_anonymous_bytes: of(&c.sample_anonymous),
+        recorder_bytes: of(&c.sample_recorder),
+        virtual_bytes: of(&c.sample_virtual),
+    })
+}
+
+/// Number and bytes of live blocks, and their stretches of addresses in order. Blocks of pools lie in other blocks.
+fn blocks(trace: &Trace, place: Position, cancel: &Cancel) -> Result<(Amount, Vec<Range<u64>>)> {
+    let test = Selection::all().rows(trace);
+    let is_pool: Vec<bool> =
+        (0..trace.origin_count()).map(|id| trace.origin(id).kind == Kind::PoolAlloc as u8).collect();
+    let origins = &trace.columns().birth_origin;
+    let parts: Vec<(Amount, Vec<Range<u64>>)> = stretches(0, place.births)
+        .into_par_iter()
+        .map(|stretch| {
+            let mut picker = Picker::new(&test, Also::LiveAt(place.deaths));
+            let (mut live, mut blocks) = (Amount::default(), Vec::new());
+            for (at, start) in stretch.clone().step_by(BLOCK).enumerate() {
+                if at.is_multiple_of(256) {
+                    cancel.check()?;
+                }
+                for &offset in picker.pick(start, (start + BLOCK as u64).min(stretch.end)) {
+                    let row = start + u64::from(offset);
+                    let (address, size) = (trace.address_of(row), trace.size_of(row));
+                    live.bytes += size;
+                    live.count += 1;
+                    let origin = origins.get(row as usize).copied().unwrap_or(u32::MAX);
+                    if is_pool.get(origin as usize) == Some(&false) {
+                        // A block of no bytes takes a place, too.
+                        blocks.push(address..address.saturating_add(size.max(1)));
+                    }
+                }
+            }
+            Ok((live, blocks))
+        })
+        .collect::<Result<_>>()?;
+    let (mut live, mut blocks) = (Amount::default(), Vec::new());
+    for (amount, part) in parts {
+        live.bytes += amount.bytes;
+        live.count += amount.count;
+        blocks.extend(part);
+    }
+    cancel.check()?;
+    blocks.par_sort_unstable_by_key(|b| (b.start, b.end));
+    Ok((live, blocks))
+}
+
+/// Pages and what is used of them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Filled {
+    count: u64,
+    bytes: u64,
+    used: u64,
+}
+
+impl Filled {
+    fn add(&mut self, page: Page, page_bytes: u64) {
+        self.count += page.count;
+        self.bytes += page.count * page_bytes;
+        self.used += page.count * page.used;
+    }
+}
+
+/// A page with a live block, or a run of full ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Page {
+    start: u64,
+    /// Bytes of blocks in each.
+    used: u64,
+    count: u64,
+}
+
+/// The pages under stretches of addresses that are sorted by their starts and may overlap.
+struct PagesOf<'a> {
+    stretches: std::slice::Iter<'a, Range<u64>>,
+    page_bytes: u64,
+    /// What is left of the stretch at hand.
+    rest: Range<u64>,
+    /// Everything before is counted.
+    counted: u64,
+    open: Option<Page>,
+}
+
+impl<'a> PagesOf<'a> {
+    fn new(stretches: &'a [Range<u64>], page_bytes: u64) -> Self {
+        Self { stretches: stretches.iter(), page_bytes, rest: 0..0, counted: 0, open: None }
+    }
+}
+
+impl Iterator for PagesOf<'_> {
+    type Item = Page;
+
+    fn next(&mut self) -> Option<Page> {
+        loop {
+            if self.rest.is_empty() {
+                let Some(next) = self.stretches.next() else { return self.open.take() };
+                self.rest = next.start.max(self.counted)..next.end;
+                continue;
+            }
+            let start = self.rest.start - self.rest.start % self.page_bytes;
+            let whole = (self.rest.end - self.rest.start) / self.page_bytes;
+            if start == self.rest.start && whole > 0 {
+                if let Some(done) = self.open.take() {
+                    return Some(done);
+                }
+                self.rest.start += whole * self.page_bytes;
+                self.counted = self.rest.start;
+                return Some(Page { start, used: self.page_bytes, count: whole });
+            }
+            let end = self.rest.end.min(start.saturating_add(self.page_bytes));
+            let used = end - self.rest.start;
+            self.rest.start = end;
+            self.counted = end;
+            match &mut self.open {
+                Some(page) if page.start == start => page.used += used,
+                open => {
+                    if let Some(done) = open.replace(Page { start, used, count: 1 }) {
+                        return Some(done);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Space {
+    /// The mapping around an address.
+    fn around(&self, address: u64) -> Option<&crate::trace::mappings::Mapping> {
+        self.before(address).filter(|m| address - m.start < m.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn pages_are_what_their_bytes_are(mut stretches in prop::collection::vec((0_u64..300, 1_u64..70), 0..40)) {
+            stretches.sort_unstable();
+            let ranges: Vec<Range<u64>> = stretches.iter().map(|&(start, len)| start..start + len).collect();
+            let mut pages: BTreeMap<u64, u64> = BTreeMap::new();
+            for byte in 0..400 {
+                if ranges.iter().any(|r| r.contains(&byte)) {
+                    *pages.entry(byte - byte % 16).or_default() += 1;
+                }
+            }
+            let each = |p: Page| (0..p.count).map(move |i| (p.start + i * 16, p.used));
+            let got: Vec<(u64, u64)> = PagesOf::new(&ranges, 16).flat_map(each).collect();
+            prop_assert_eq!(got, pages.into_iter().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn the_last_page_of_all_ends_the_walk() {
+        let ranges = [u64::MAX - 10..u64::MAX];
+        assert_eq!(PagesOf::new(&ranges, 4096).map(|p| p.used).collect::<Vec<_>>(), [10]);
+    }
+}
