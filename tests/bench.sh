@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 options=()
 parts=()
-sizes=1m,10m
+sizes=1m,10m,100m
 for word in "$@"; do
     case $word in
         overhead | reading | verdicts) parts+=("$word") ;;
@@ -27,7 +27,10 @@ done
 for part in "${parts[@]}"; do
     case $part in
         overhead) cargo run --quiet --release -p tracehound-overhead -- "${options[@]}" ;;
-        reading) cargo run --quiet --release -p tracehound-bench -- scale --sizes "$sizes" ;;
+        reading)
+            cargo run --quiet --release -p tracehound-bench -- scale --sizes "$sizes"
+            cargo run --quiet --release -p tracehound-bench -- rival
+            ;;
         verdicts)
             echo "verdicts: the program's label, and the shape that heaptrace saw in three runs each"
             cargo test --quiet -p tracehound-tests --test verdicts -- --nocapture

@@ -4,10 +4,12 @@
 //! tracehound-bench generate OUT [shape]       write a recording
 //! tracehound-bench scale [--events 1m,10m]    for each size: ingest rate, memory, index size, latencies of questions
 //! tracehound-bench ingest FILE                index one recording (run by `scale` as a process of its own, for its memory)
+//! tracehound-bench rival                      read recordings of the same program with heaptrace and with heaptrack
 //! ```
 
 mod measure;
 mod queries;
+mod rival;
 
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -53,6 +55,18 @@ enum Command {
         /// Bytes of memory for the table of live blocks
         #[arg(long)]
         live_bytes: Option<u64>,
+    },
+    /// Record a program with both and compare how fast the recordings are read
+    Rival {
+        /// The recorder
+        #[arg(long, default_value = "target/release/libtracehound.so")]
+        library: PathBuf,
+        /// Source of the program; its argument is a number of thousands of steps
+        #[arg(long, default_value = "tests/programs/churn.c")]
+        source: PathBuf,
+        /// Thousands of steps
+        #[arg(long, default_value_t = 1000)]
+        steps: u64,
     },
     /// Ask about one recording and print latencies, as JSON
     Ask {
@@ -142,6 +156,7 @@ fn main() -> Result<()> {
         }
         Command::Scale { sizes, windows, folder, shape } => measure::scale(&sizes, windows, folder, &shape.shape()?),
         Command::Ingest { file, live_bytes } => measure::ingest(&file, live_bytes),
+        Command::Rival { library, source, steps } => rival::run(&library, &source, steps),
         Command::Ask { file, windows } => queries::ask(&file, windows),
     }
 }

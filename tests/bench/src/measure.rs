@@ -3,7 +3,10 @@
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -17,9 +20,11 @@ use crate::number;
 pub fn ingest(file: &Path, live_bytes: Option<u64>) -> Result<()> {
     let mut options = OpenOptions { rebuild: true, ..OpenOptions::default() };
     options.live_bytes = live_bytes.unwrap_or(options.live_bytes);
+    let watch = Watch::start();
     let start = Instant::now();
     let trace = Recording::open(file, options)?.trace();
-    let seconds = start.elapsed().as_secs_f64();
+    let (seconds, cpu_seconds) = (start.elapsed().as_secs_f64(), usage_seconds()?);
+    let anonymous = watch.stop();
     let info = info::run(&trace);
     let events = info.exactness.events;
     let index = folder_bytes(&index_of(file))?;
@@ -30,7 +35,9 @@ pub fn ingest(file: &Path, live_bytes: Option<u64>) -> Result<()> {
             "births": info.allocations.count,
             "seconds": seconds,
             "events_per_second": events as f64 / seconds,
-            "anonymous_peak_bytes": peak_anonymous()?,
+            "cpu_seconds": cpu_seconds,
+            "cpu_ns_per_event": cpu_seconds * 1e9 / events as f64,
+            "anonymous_peak_bytes": anonymous,
             "resident_peak_bytes": status("VmHWM:")?,
             "index_bytes": index,
             "index_bytes_per_allocation": index as f64 / info.allocations.count.max(1) as f64,
@@ -57,6 +64,15 @@ fn folder_bytes(folder: &Path) -> Result<u64> {
     Ok(sum)
 }
 
+/// Processor time of this process, threads that ended included.
+fn usage_seconds() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let behind = stat.rsplit_once(')').context("an odd line of stat")?.1;
+    let ticks: u64 = behind.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<u64>().ok()).sum();
+    // USER_HZ is 100 on every Linux that we run on.
+    Ok(ticks as f64 / 100.0)
+}
+
 /// A figure of our own status, in bytes.
 fn status(name: &str) -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
@@ -65,10 +81,32 @@ fn status(name: &str) -> Result<u64> {
     Ok(kib * 1024)
 }
 
-/// Largest resident memory that is not a mapped file's, as far as a sample after the fact can tell: the largest
-/// resident set minus what is file-backed now, or what is anonymous now, whichever is larger.
-fn peak_anonymous() -> Result<u64> {
-    Ok(status("RssAnon:")?.max(status("VmHWM:")?.saturating_sub(status("RssFile:")? + status("RssShmem:")?)))
+/// Looks at our own memory a hundred times a second.
+struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Watch {
+    fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let watch = move || {
+            let mut most = 0;
+            while !told.load(Ordering::Relaxed) {
+                most = status("RssAnon:").unwrap_or(0).max(most);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            most
+        };
+        Self { stop, thread: std::thread::spawn(watch) }
+    }
+
+    /// Largest resident memory that was not a mapped file's.
+    fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or(0)
+    }
 }
 
 /// Generates, indexes and asks at each size, and prints one table.
@@ -98,17 +136,28 @@ pub fn scale(sizes: &[String], windows: usize, folder: Option<PathBuf>, shape: &
     Ok(())
 }
 
+/// Allocations a second that bytehound 0.11 read on a machine of this kind, at most.
+const BYTEHOUND: f64 = 0.8e6;
+
 fn print_table(rows: &[(String, Value, Value)]) {
     let number = |value: &Value, scale: f64| value.as_f64().map_or_else(String::new, |v| format!("{:.2}", v / scale));
-    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
-    let mut line = |name: &str, cells: Vec<String>| lines.push((name.to_owned(), cells));
+    let mut lines: Vec<(String, &str, Vec<String>)> = Vec::new();
+    let mut line = |name: &str, goal: &'static str, cells: Vec<String>| lines.push((name.to_owned(), goal, cells));
     let ingest = |key: &str, scale: f64| rows.iter().map(|r| number(&r.1[key], scale)).collect::<Vec<_>>();
-    line("ingest, million events a second", ingest("events_per_second", 1e6));
-    line("ingest, seconds", ingest("seconds", 1.0));
-    line("memory while ingesting without mapped files, MiB", ingest("anonymous_peak_bytes", 1048576.0));
-    line("recording, bytes an event", rows.iter().map(|r| per(&r.1, "file_bytes", "events")).collect());
-    line("index, bytes an allocation", ingest("index_bytes_per_allocation", 1.0));
-    line("second open to the first answer, ms", rows.iter().map(|r| number(&r.2["open_ms"], 1.0)).collect());
+    let against = |r: &(String, Value, Value)| {
+        let (births, seconds) = (r.1["births"].as_f64()?, r.1["seconds"].as_f64()?);
+        Some(format!("{:.1}x", births / seconds / BYTEHOUND))
+    };
+    line("ingest, million events a second", "8", ingest("events_per_second", 1e6));
+    line("ingest, seconds", "linear", ingest("seconds", 1.0));
+    line("ingest, processor nanoseconds an event", "250", ingest("cpu_ns_per_event", 1.0));
+    let ratios = rows.iter().map(|r| against(r).unwrap_or_default()).collect();
+    line("ingest against bytehound's 0.8 million allocations a second", "10x", ratios);
+    line("memory while ingesting without mapped files, MiB", "512", ingest("anonymous_peak_bytes", 1048576.0));
+    line("memory while ingesting with mapped files, MiB", "", ingest("resident_peak_bytes", 1048576.0));
+    line("recording, bytes an event", "", rows.iter().map(|r| per(&r.1, "file_bytes", "events")).collect());
+    line("index, bytes an allocation", "40", ingest("index_bytes_per_allocation", 1.0));
+    line("second open to the first answer, ms", "1000", rows.iter().map(|r| number(&r.2["open_ms"], 1.0)).collect());
     let names: Vec<String> =
         rows.first().and_then(|r| r.2["questions"].as_array()).map_or_else(Vec::new, |questions| {
             questions.iter().filter_map(|q| q["name"].as_str().map(str::to_owned)).collect()
@@ -116,18 +165,26 @@ fn print_table(rows: &[(String, Value, Value)]) {
     for (at, name) in names.iter().enumerate() {
         let cell = |r: &(String, Value, Value)| {
             let q = &r.2["questions"][at];
-            format!("{} / {}", number(&q["p50_ms"], 1.0), number(&q["p95_ms"], 1.0))
+            let of = |key: &str| number(&q[key], 1.0);
+            format!("{} / {} / {}", of("p50_ms"), of("p95_ms"), of("cpu_p95_ms"))
         };
-        line(&format!("{name}, p50 / p95 ms"), rows.iter().map(cell).collect());
+        let goal = match name {
+            name if name.starts_with("by ") => "500",
+            name if ["timeline", "flame graph", "functions"].iter().any(|start| name.starts_with(start)) => "100",
+            _ => "",
+        };
+        line(name, goal, rows.iter().map(cell).collect());
     }
-    print!("| |");
+    println!("Questions: p50 / p95 / p95 of processor time, milliseconds, over random windows; goals are for p95.\n");
+    print!("| | goal |");
     rows.iter().for_each(|r| print!(" {} |", r.0));
-    print!("\n|---|");
+    print!("\n|---|---|");
     rows.iter().for_each(|_| print!("---|"));
     println!();
-    for (name, cells) in lines {
-        println!("| {name} | {} |", cells.join(" | "));
+    for (name, goal, cells) in lines {
+        println!("| {name} | {goal} | {} |", cells.join(" | "));
     }
+    println!();
 }
 
 fn per(value: &Value, above: &str, below: &str) -> String {

@@ -9,7 +9,9 @@ use serde_json::json;
 use tracehound_server::api::Metric;
 use tracehound_server::api::timeline::SeriesName;
 use tracehound_server::ingest::{OpenOptions, Recording};
-use tracehound_server::query::{Filter, TimeExpr, Window, flamegraph, functions, sites, timeline};
+use tracehound_server::query::{
+    Filter, TimeExpr, Window, diff, flamegraph, functions, lifetimes, memory, sites, timeline,
+};
 use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
 use tracehound_server::trace::{Cancel, Cancelled, Trace};
 
@@ -58,6 +60,23 @@ fn windows(trace: &Trace, count: usize) -> Vec<Window> {
         .collect()
 }
 
+/// Seconds of processor time that this process has taken.
+pub fn cpu_seconds() -> Result<f64> {
+    // Fields 14 and 15 of `stat`, in ticks of a hundredth of a second, are too coarse; this is in nanoseconds.
+    let mut nanoseconds = 0.0;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        // A thread may have ended in between.
+        let Ok(text) = std::fs::read_to_string(task?.path().join("schedstat")) else { continue };
+        nanoseconds += text.split_whitespace().next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(0.0);
+    }
+    Ok(nanoseconds / 1e9)
+}
+
+fn quantiles(mut values: Vec<f64>) -> impl Fn(f64) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    move |part| values.get(((values.len() as f64 * part).ceil() as usize).max(1) - 1).copied()
+}
+
 /// Asks about a recording that has an index, and prints latencies.
 pub fn ask(file: &Path, count: usize) -> Result<()> {
     let cancel = Cancel::new();
@@ -69,15 +88,17 @@ pub fn ask(file: &Path, count: usize) -> Result<()> {
     let windows = windows(&trace, count);
     let mut questions = Vec::new();
     let mut measure = |name: &str, ask: &dyn Fn(&Window) -> Result<()>| -> Result<()> {
-        let mut times = Vec::new();
+        let (mut times, mut works) = (Vec::new(), Vec::new());
         for window in &windows {
-            let start = Instant::now();
+            let (start, work) = (Instant::now(), cpu_seconds()?);
             ask(window)?;
             times.push(start.elapsed().as_secs_f64() * 1e3);
+            works.push((cpu_seconds()? - work) * 1e3);
         }
-        times.sort_by(f64::total_cmp);
-        let at = |part: f64| times.get(((times.len() as f64 * part).ceil() as usize).max(1) - 1).copied();
-        questions.push(json!({"name": name, "p50_ms": at(0.5), "p95_ms": at(0.95), "max_ms": at(1.0)}));
+        let (at, work) = (quantiles(times), quantiles(works));
+        questions.push(json!({
+            "name": name, "p50_ms": at(0.5), "p95_ms": at(0.95), "max_ms": at(1.0), "cpu_p95_ms": work(0.95)
+        }));
         Ok(())
     };
     let flame = |metric: Metric, filter: &Filter, inverted: bool, window: &Window| -> Result<()> {
@@ -87,37 +108,66 @@ pub fn ask(file: &Path, count: usize) -> Result<()> {
         Ok(())
     };
     let all = Filter::default();
-    measure("timeline, 1000 columns", &|window| {
+    let curves = |filter: &Filter, window: &Window| -> Result<()> {
         let series = vec![SeriesName::LiveBytes, SeriesName::AllocRate, SeriesName::Rss];
-        let params = timeline::Params { series, window: window.clone(), ..Default::default() };
+        let params = timeline::Params { series, window: window.clone(), filter: filter.clone(), ..Default::default() };
         timeline::run(&trace, &Names, &params, &cancel)?;
         Ok(())
-    })?;
+    };
+    let table = |filter: &Filter, window: &Window| -> Result<()> {
+        let (window, filter) = (window.clone(), filter.clone());
+        let params = functions::Params { window, filter, limit: Some(200), ..Default::default() };
+        functions::run(&trace, &Names, &params, &cancel)?;
+        Ok(())
+    };
+    // Adding up what is left at the end happens once for each snapshot.
+    flame(Metric::Leaked, &all, false, &Window::default())?;
+    measure("timeline, 1000 columns", &|w| curves(&all, w))?;
     measure("flame graph, live", &|w| flame(Metric::Live, &all, false, w))?;
     measure("flame graph, peak of the window", &|w| flame(Metric::Peak, &all, false, w))?;
     measure("flame graph, allocated", &|w| flame(Metric::Allocated, &all, false, w))?;
     measure("flame graph, leaked", &|w| flame(Metric::Leaked, &all, false, w))?;
     measure("flame graph, temporary", &|w| flame(Metric::Temporary, &all, false, w))?;
     measure("flame graph, allocated, inverted", &|w| flame(Metric::Allocated, &all, true, w))?;
-    measure("functions, live", &|window| {
-        let params = functions::Params { window: window.clone(), limit: Some(200), ..Default::default() };
-        functions::run(&trace, &Names, &params, &cancel)?;
-        Ok(())
-    })?;
+    measure("functions, live", &|w| table(&all, w))?;
+    let thread = Filter { thread: Some("2".parse()?), ..Filter::default() };
+    let size = Filter { min_size: Some(100), max_size: Some(4000), ..Filter::default() };
+    let life = Filter { min_lifetime: Some(10_000), max_lifetime: Some(50_000_000), ..Filter::default() };
+    let focus = Filter { focus: Some(Filter::regex("focus", "_1[0-9]*7$")?), ..Filter::default() };
+    let filters = [("thread", &thread), ("size", &size), ("lifetime", &life), ("regular expression", &focus)];
+    for (by, filter) in filters {
+        measure(&format!("by {by}: timeline"), &|w| curves(filter, w))?;
+        measure(&format!("by {by}: flame graph, live"), &|w| flame(Metric::Live, filter, false, w))?;
+        measure(&format!("by {by}: flame graph, allocated"), &|w| flame(Metric::Allocated, filter, false, w))?;
+        measure(&format!("by {by}: functions, live"), &|w| table(filter, w))?;
+    }
     measure("sites with trends", &|window| {
         let params = sites::Params { window: window.clone(), limit: Some(100), ..Default::default() };
         sites::run(&trace, &Names, &params, &cancel)?;
         Ok(())
     })?;
-    let thread = Filter { thread: Some("2".parse()?), ..Filter::default() };
-    let size = Filter { min_size: Some(100), max_size: Some(4000), ..Filter::default() };
-    let life = Filter { min_lifetime: Some(10_000), max_lifetime: Some(50_000_000), ..Filter::default() };
-    let focus = Filter { focus: Some(Filter::regex("focus", "_1[0-9]*7$")?), ..Filter::default() };
-    measure("by thread, live", &|w| flame(Metric::Live, &thread, false, w))?;
-    measure("by size, live", &|w| flame(Metric::Live, &size, false, w))?;
-    measure("by lifetime, allocated", &|w| flame(Metric::Allocated, &life, false, w))?;
-    measure("by lifetime, live", &|w| flame(Metric::Live, &life, false, w))?;
-    measure("by regular expression, live", &|w| flame(Metric::Live, &focus, false, w))?;
+    measure("lifetimes", &|window| {
+        let params = lifetimes::Params { window: window.clone(), ..Default::default() };
+        lifetimes::run(&trace, &Names, &params, &cancel)?;
+        Ok(())
+    })?;
+    measure("one site", &|window| {
+        let params = sites::OneParams { site: 7, window: window.clone(), filter: Filter::default(), points: 600 };
+        sites::one(&trace, &Names, &params, &cancel)?;
+        Ok(())
+    })?;
+    measure("memory: pages and mappings", &|window| {
+        let params = memory::Params { at: window.to.clone(), limit: Some(100) };
+        memory::run(&trace, &Names, &params, &cancel)?;
+        Ok(())
+    })?;
+    measure("what changed and what stayed", &|window| {
+        let (a, b) = (window.from.clone(), window.to.clone());
+        let (a, b) = (Window { at: a, ..Window::default() }, Window { at: b, ..Window::default() });
+        let side = |window| diff::Side { trace: &trace, symbols: &Names, window, label: "" };
+        diff::run(side(&a), side(&b), &diff::Params { limit: Some(200), ..Default::default() }, &cancel)?;
+        Ok(())
+    })?;
     println!("{}", json!({"open_ms": open_ms, "questions": questions}));
     Ok(())
 }

@@ -191,6 +191,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/recordings/{id}/memory": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Where memory was at one moment: live blocks, the pages that they lie in, and who mapped what. */
+        get: operations["memory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/recordings/{id}/modules": {
         parameters: {
             query?: never;
@@ -997,6 +1014,31 @@ export interface components {
              */
             watermark_ns: number;
         };
+        /** @description A backtrace that mapped address space. */
+        Mapper: {
+            /**
+             * Format: int64
+             * @description Address space that it mapped and that was still mapped.
+             */
+            mapped_bytes: number;
+            /**
+             * Format: int64
+             * @description In so many pieces.
+             */
+            mappings: number;
+            /**
+             * Format: int64
+             * @description Bytes of pages with live blocks in there.
+             */
+            page_bytes: number;
+            /** @description The backtrace, leaf first; empty for what was there before recording began, and where none was recorded. */
+            stack: components["schemas"]["Frame"][];
+            /**
+             * Format: int64
+             * @description Bytes of live blocks in there.
+             */
+            used_bytes: number;
+        };
         /** @description A label on the timeline. */
         Mark: {
             /** @description Label. */
@@ -1011,6 +1053,38 @@ export interface components {
              * @description Thread that set it; 0 = from outside.
              */
             thread: number;
+        };
+        /**
+         * @description Where the process's memory was at one moment: what the program had asked for, what was mapped and by whom, and how
+         *     well the pages with live blocks are filled.
+         */
+        Memory: {
+            /**
+             * Format: int64
+             * @description The moment.
+             */
+            at_ns: number;
+            /** @description How far the figures can be trusted. */
+            exactness: components["schemas"]["Exactness"];
+            /** @description Live blocks: what the program had asked for. */
+            live: components["schemas"]["Amount"];
+            /**
+             * Format: int64
+             * @description Address space that was mapped: `mmap`, `mremap` and the program break, what was there before included.
+             */
+            mapped_bytes: number;
+            /**
+             * Format: int64
+             * @description Largest mapped address space up to then.
+             */
+            mapped_peak_bytes: number;
+            /** @description Who mapped it, most bytes first. */
+            mappers: components["schemas"]["Mapper"][];
+            /** @description Pages that hold a part of a live block. */
+            pages: components["schemas"]["Pages"];
+            sample?: components["schemas"]["Sample"] | null;
+            /** @description `heaptrace.memory/1`. */
+            schema: string;
         };
         /**
          * @description What is measured. Windows are `[from, to)`.
@@ -1068,6 +1142,31 @@ export interface components {
             modules: components["schemas"]["Module"][];
             /** @description `heaptrace.modules/1`. */
             schema: string;
+        };
+        /** @description Pages with live blocks. What they hold beside the blocks can serve later requests, but cannot be given back. */
+        Pages: {
+            /** @description Pages by how full they are: ten classes, the first up to a tenth. */
+            by_tenths: number[];
+            /**
+             * Format: int64
+             * @description Their bytes.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description How many there are.
+             */
+            count: number;
+            /**
+             * Format: int64
+             * @description Size of a page.
+             */
+            page_bytes: number;
+            /**
+             * Format: int64
+             * @description Of these the bytes of live blocks; blocks of pools inside other blocks count once.
+             */
+            used_bytes: number;
         };
         /** @description The peak. */
         Peak: {
@@ -1309,6 +1408,34 @@ export interface components {
             /** @description Own and descendants' sum. */
             value: number[];
         };
+        /** @description Memory of the process as the kernel tells it. */
+        Sample: {
+            /**
+             * Format: int64
+             * @description Of the resident set the recorder's own, an estimate from above.
+             */
+            recorder_bytes: number;
+            /**
+             * Format: int64
+             * @description Of it anonymous: heap and stacks.
+             */
+            rss_anonymous_bytes: number;
+            /**
+             * Format: int64
+             * @description Resident set.
+             */
+            rss_bytes: number;
+            /**
+             * Format: int64
+             * @description When it was taken.
+             */
+            t_ns: number;
+            /**
+             * Format: int64
+             * @description Address space.
+             */
+            virtual_bytes: number;
+        };
         /** @description One curve: smallest, largest and last value of each column. Columns without a sample hold `null`. */
         Series: {
             /** @description Value at the end of the column. */
@@ -1329,7 +1456,7 @@ export interface components {
          * @description Curves that can be asked for.
          * @enum {string}
          */
-        SeriesName: "live_bytes" | "live_count" | "alloc_rate" | "free_rate" | "alloc_bytes_rate" | "rss" | "rss_anonymous" | "virtual_size" | "thread_rate";
+        SeriesName: "live_bytes" | "live_count" | "alloc_rate" | "free_rate" | "alloc_bytes_rate" | "rss" | "rss_anonymous" | "virtual_size" | "mapped_bytes" | "thread_rate";
         /**
          * @description What a site's history looks like.
          * @enum {string}
@@ -2964,6 +3091,93 @@ export interface operations {
                 };
                 content: {
                     "text/event-stream": components["schemas"]["Live"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    memory: {
+        parameters: {
+            query?: {
+                /**
+                 * @description One instant: `1.5s`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
+                 * @example peak
+                 */
+                at?: string;
+                /** @description Most backtraces that mapped memory. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a recording in the list, `r1`.
+                 * @example r1
+                 */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Memory"];
                 };
             };
             /** @description A parameter is unknown, repeated, or cannot be understood. */
