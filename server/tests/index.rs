@@ -1,6 +1,5 @@
 //! Where an index lies, when it is taken as it is, and what happens when there is no room for it.
 
-#[allow(dead_code, unused_imports, reason = "this file uses a part of it")]
 mod support;
 
 use std::fs::{self, File};

@@ -161,10 +161,10 @@ fn mapped(trace: &Trace, grid: &Grid) -> Series {
         let from = steps.partition_point(|s| s.0 < grid.times[i]);
         let to = steps.partition_point(|s| s.0 < grid.times[i + 1]);
         let before = from.checked_sub(1).map_or(0, |at| steps[at].1);
-        let inside = steps[from..to].iter().map(|s| s.1);
+        let mut inside = steps[from..to].iter().map(|s| s.1);
         series.min.push(Some(inside.clone().fold(before, u64::min) as f64));
         series.max.push(Some(inside.clone().fold(before, u64::max) as f64));
-        series.last.push(Some(inside.last().unwrap_or(before) as f64));
+        series.last.push(Some(inside.next_back().unwrap_or(before) as f64));
     }
     series
 }

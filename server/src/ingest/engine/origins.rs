@@ -12,28 +12,54 @@ pub struct Origins {
     list: Vec<Origin>,
     /// By index: position of the thread.
     threads: Vec<u32>,
-    by_key: FxHashMap<Key, u32>,
-    /// What was looked up lately, by hash: a hit costs one memory access.
-    recent: Vec<(Key, u32)>,
+    table: Table,
     site_of_node: FxHashMap<u32, u32>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     node: u32,
     thread: u32,
     kind: u8,
 }
 
-/// No record has this key: there are fewer threads.
-const NO_KEY: Key = Key { node: u32::MAX, thread: u32::MAX, kind: u8::MAX };
-const RECENT: usize = 1 << 16;
+/// Key → index, with linear probing and at most half full: nearly always one memory access.
+#[derive(Debug)]
+struct Table {
+    /// Keys with 1 + index; 0 = empty.
+    slots: Vec<(Key, u32)>,
+    len: usize,
+}
 
-impl Key {
+const EMPTY: (Key, u32) = (Key { node: 0, thread: 0, kind: 0 }, 0);
+
+impl Table {
+    /// The slot that holds `key`, or the empty one where it belongs.
     #[inline]
-    const fn slot(self) -> usize {
-        let mixed = (self.node as u64 ^ (self.thread as u64) << 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (mixed.rotate_left(20) ^ self.kind as u64) as usize % RECENT
+    fn slot(&self, key: Key) -> usize {
+        let mask = self.slots.len() - 1;
+        let mixed = (u64::from(key.node) ^ u64::from(key.thread) << 32 ^ u64::from(key.kind) << 56)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut at = (mixed >> 24) as usize & mask;
+        while self.slots[at].1 != 0 && self.slots[at].0 != key {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    /// Puts a new key in.
+    fn insert(&mut self, key: Key, index: u32) {
+        if (self.len + 1) * 2 > self.slots.len() {
+            let old = std::mem::take(&mut self.slots);
+            self.slots = vec![EMPTY; old.len() * 2];
+            for slot in old.into_iter().filter(|slot| slot.1 != 0) {
+                let at = self.slot(slot.0);
+                self.slots[at] = slot;
+            }
+        }
+        let at = self.slot(key);
+        self.slots[at] = (key, index + 1);
+        self.len += 1;
     }
 }
 
@@ -42,8 +68,7 @@ impl Default for Origins {
         Self {
             list: Vec::new(),
             threads: Vec::new(),
-            by_key: FxHashMap::default(),
-            recent: vec![(NO_KEY, 0); RECENT],
+            table: Table { slots: vec![EMPTY; 1 << 10], len: 0 },
             site_of_node: FxHashMap::default(),
         }
     }
@@ -65,7 +90,7 @@ impl Origins {
     /// Takes one that is known already; for resuming.
     pub fn restore(&mut self, origin: Origin) {
         let index = self.list.len() as u32;
-        self.by_key.insert(Key { node: origin.node, thread: origin.thread, kind: origin.kind }, index);
+        self.table.insert(Key { node: origin.node, thread: origin.thread, kind: origin.kind }, index);
         if origin.site != NO_SITE {
             self.site_of_node.insert(origin.node, origin.site);
         }
@@ -77,32 +102,53 @@ impl Origins {
     #[inline]
     pub(super) fn intern(&mut self, node: u32, thread: u32, kind: u8, chunk: &mut Chunk) -> u32 {
         let key = Key { node, thread, kind };
-        let (known, index) = self.recent[key.slot()];
-        if known == key { index } else { self.look_up(key, chunk) }
+        match self.table.slots[self.table.slot(key)].1 {
+            0 => self.add(key, chunk),
+            number => number - 1,
+        }
     }
 
     #[cold]
-    fn look_up(&mut self, key: Key, chunk: &mut Chunk) -> u32 {
+    fn add(&mut self, key: Key, chunk: &mut Chunk) -> u32 {
         let Key { node, thread, kind } = key;
-        let next = self.list.len() as u32;
-        let index = *self.by_key.entry(key).or_insert(next);
-        self.recent[key.slot()] = (key, index);
-        if index == next {
-            let site = if Class::of(kind).bears() {
-                let next_site = self.site_of_node.len() as u32;
-                let site = *self.site_of_node.entry(node).or_insert(next_site);
-                if site == next_site {
-                    chunk.sites.push(node);
-                }
-                site
-            } else {
-                NO_SITE
-            };
-            let origin = Origin { node, thread, kind, site };
-            self.list.push(origin);
-            self.threads.push(thread);
-            chunk.origins.push(origin);
-        }
+        let index = self.list.len() as u32;
+        self.table.insert(key, index);
+        let site = if Class::of(kind).bears() {
+            let next_site = self.site_of_node.len() as u32;
+            let site = *self.site_of_node.entry(node).or_insert(next_site);
+            if site == next_site {
+                chunk.sites.push(node);
+            }
+            site
+        } else {
+            NO_SITE
+        };
+        let origin = Origin { node, thread, kind, site };
+        self.list.push(origin);
+        self.threads.push(thread);
+        chunk.origins.push(origin);
         index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        #[test]
+        fn an_origin_keeps_its_number(keys in prop::collection::vec((0_u32..300, 0_u32..9, 1_u8..40), 0..4000)) {
+            let (mut origins, mut chunk, mut model) = (Origins::default(), Chunk::default(), HashMap::new());
+            for key in keys {
+                let next = model.len() as u32;
+                let expected = *model.entry(key).or_insert(next);
+                prop_assert_eq!(origins.intern(key.0, key.1, key.2, &mut chunk), expected);
+                prop_assert_eq!(origins.thread(expected), key.1);
+            }
+            prop_assert_eq!(origins.list().len(), model.len());
+            prop_assert_eq!(&chunk.origins[..], origins.list());
+        }
     }
 }
