@@ -4,6 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 clients=${CARGO_TARGET_DIR:-target}/clients
 mkdir -p "$clients"
+# Test files run at the same time.
+exec 9>"$clients/lock"
+flock 9
 if ! cmp -s tests/clients/package.json "$clients/package.json"; then
     # package.json comes last: it says that the rest is there.
     rm -rf "$clients/node_modules" "$clients/npm"
@@ -19,4 +22,13 @@ if ! cmp -s tests/clients/requirements.txt "$clients/requirements.txt"; then
     /usr/bin/python3 -m venv "$clients/python"
     "$clients/python/bin/pip" install --quiet --disable-pip-version-check -r tests/clients/requirements.txt
     cp tests/clients/requirements.txt "$clients/"
+fi
+if [ ! -e "$clients/junit-10.xsd" ]; then
+    # The schema of JUnit reports that Jenkins has is among the tests of pytest.
+    rm -rf "$clients/pytest"
+    "$clients/python/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
+        -d "$clients/pytest" pytest==8.4.2
+    tar -xzf "$clients"/pytest/pytest-*.tar.gz -C "$clients/pytest" --strip-components=3 --wildcards '*/junit-10.xsd'
+    mv "$clients/pytest/junit-10.xsd" "$clients/"
+    rm -rf "$clients/pytest"
 fi

@@ -4,6 +4,7 @@ mod audit;
 mod cli;
 mod export;
 mod http;
+mod import;
 mod page_files;
 mod question;
 mod suppressions;

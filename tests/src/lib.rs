@@ -13,7 +13,7 @@ pub mod valgrind;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -45,6 +45,18 @@ pub fn library() -> PathBuf {
 #[must_use]
 pub fn heaptrace() -> PathBuf {
     artifact("heaptrace")
+}
+
+/// Where `tests/clients.sh` installs programs that open our exports, and what else tests need from npm and PyPI; it is
+/// run if need be.
+#[must_use]
+pub fn clients() -> &'static Path {
+    static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
+    CLIENTS.get_or_init(|| {
+        let output = Command::new(root().join("tests/clients.sh")).output().expect("tests/clients.sh can be started");
+        assert!(output.status.success(), "tests/clients.sh: {}", String::from_utf8_lossy(&output.stderr));
+        target().join("clients")
+    })
 }
 
 /// Compiles `tests/programs/<source>` with `flags`; the result is shared by all tests that ask for the same.

@@ -9,18 +9,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use tracehound_tests::{Traced, compile, heaptrace, json, number, root, trace, traced_command, valgrind, wait_for};
-
-/// Target folder of what `tests/clients.sh` installs, which it does if need be.
-fn clients() -> &'static Path {
-    static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
-    CLIENTS.get_or_init(|| {
-        let output = Command::new(root().join("tests/clients.sh")).output().expect("tests/clients.sh can be started");
-        assert!(output.status.success(), "tests/clients.sh: {}", String::from_utf8_lossy(&output.stderr));
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-        target.join("clients")
-    })
-}
+use tracehound_tests::{
+    Traced, clients, compile, heaptrace, json, number, root, trace, traced_command, valgrind, wait_for,
+};
 
 /// The recording that most tests export: made once.
 fn sample() -> &'static Traced {

@@ -6,12 +6,15 @@ use utoipa::ToSchema;
 use super::{Amount, Exactness, Frame, Unit};
 
 /// What changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Diff {
     /// `heaptrace.diff/1`.
     pub schema: String,
     /// What `bytes` and ordering are about.
     pub unit: Unit,
+    /// What the first side was multiplied with so that both have the same total, if that was asked for.
+    #[serde(default)]
+    pub scaled_by: Option<f64>,
     /// The first side, in words.
     pub before: String,
     /// The second side, in words.

@@ -4,8 +4,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Result;
-use tracehound_server::api::diff::{Diff, DiffRow};
+use tracehound_server::api::diff::Diff;
 use tracehound_server::api::{Amount, Frame, Metric, Unit};
+use tracehound_server::query::compare::{self, Comparison};
 use tracehound_server::query::diff::{self, Params, Side};
 use tracehound_server::query::{TimeExpr, Window};
 
@@ -23,11 +24,26 @@ use crate::question;
   heaptrace diff before.dat after.dat                     what lives at the ends
   heaptrace diff --metric peak before.dat after.dat       what lives at the peaks
   heaptrace diff --from 10s --to end memory-app-1.dat     what grew after 10 s
+  heaptrace diff --before 10s..20s --after 70s..80s --metric allocated memory-app-1.dat
+  heaptrace diff --normalize --metric allocated small-load.dat large-load.dat
+  heaptrace diff old-1.dat old-2.dat old-3.dat --vs new-1.dat new-2.dat new-3.dat
   heaptrace diff --json before.dat after.dat | jq '.rows[0]'")]
 pub struct DiffArgs {
-    /// One recording, or two to compare
-    #[arg(required = true, num_args = 1..=2, value_name = "FILE")]
+    /// One recording, or two to compare; with --vs any number
+    #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// The recordings of the second side: differences that may be chance are folded away
+    #[arg(long, num_args = 1.., value_name = "FILE", conflicts_with_all = ["from", "to", "before", "after", "normalize"])]
+    vs: Vec<PathBuf>,
+    /// A window of one recording to compare with --after
+    #[arg(long, value_name = "FROM..TO", requires = "after", conflicts_with_all = ["from", "to"])]
+    before: Option<String>,
+    /// The other window
+    #[arg(long, value_name = "FROM..TO", requires = "before")]
+    after: Option<String>,
+    /// Scale the first side so that both have the same total, as pprof's -normalize: what is left is a change of shares
+    #[arg(long)]
+    normalize: bool,
     /// The first instant, with one recording [default: start]
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
@@ -59,18 +75,35 @@ pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
     };
     let (metric, unit) = (args.metric, args.unit);
     let params = Params { metric, unit, filter: args.filters.filter().map_err(misuse)?, limit, ..Params::default() };
+    let params = Params { normalize: args.normalize, ..params };
+    if !args.vs.is_empty() {
+        return run_many(args, &params, color);
+    }
+    if args.files.len() > 2 {
+        return Err(Misuse("more than two recordings: put those of the second side behind --vs".into()).into());
+    }
     let two = args.files.len() == 2;
+    let windows = match (&args.before, &args.after) {
+        (Some(_), Some(_)) if two => {
+            return Err(Misuse("--before and --after are windows of one recording; two were given".into()).into());
+        }
+        (Some(before), Some(after)) => Some((window("before", before)?, window("after", after)?)),
+        _ => None,
+    };
     if two && (args.from.is_some() || args.to.is_some()) {
         return Err(Misuse("--from and --to are two instants of one recording; two were given".into()).into());
     }
-    if !two && metric != Metric::Live {
+    if !two && windows.is_none() && metric != Metric::Live {
         return Err(Misuse("--metric: two instants of one recording are compared by what is live".into()).into());
     }
     let instant = |name: &str, text: &Option<String>, default: TimeExpr| -> Result<Window> {
         let at = text.as_deref().map(|text| question::parse(name, text)).transpose().map_err(misuse)?;
         Ok(Window { at: Some(at.unwrap_or(default)), ..Window::default() })
     };
-    let (before, after) = if two {
+    let has_windows = windows.is_some();
+    let (before, after) = if let Some(windows) = windows {
+        windows
+    } else if two {
         (Window::default(), Window::default())
     } else {
         (instant("from", &args.from, TimeExpr::Start)?, instant("to", &args.to, TimeExpr::End)?)
@@ -81,6 +114,7 @@ pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
     let other = second.as_ref().unwrap_or(&first);
     let labels = match &second {
         Some(second) => (first.path.clone(), second.path.clone()),
+        None if has_windows => (args.before.clone().unwrap_or_default(), args.after.clone().unwrap_or_default()),
         None => (args.from.clone().unwrap_or("start".into()), args.to.clone().unwrap_or("end".into())),
     };
     let answer =
@@ -95,6 +129,96 @@ pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
     }
     out.flush()?;
     Ok(())
+}
+
+/// `10s..20s`; a missing end is that of the recording.
+fn window(name: &str, text: &str) -> Result<Window> {
+    let Some((from, to)) = text.split_once("..") else {
+        return Err(Misuse(format!("--{name}: `{text}` is no window; write for instance `10s..20s`")).into());
+    };
+    let end = |text: &str| -> Result<Option<TimeExpr>> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        question::parse(name, text).map(Some).map_err(misuse)
+    };
+    Ok(Window { from: end(from)?, to: end(to)?, at: None })
+}
+
+/// Several recordings a side.
+fn run_many(args: &DiffArgs, params: &Params, color: ColorChoice) -> Result<()> {
+    let open_all = |files: &[PathBuf]| files.iter().map(|file| open::open(file)).collect::<Result<Vec<_>>>();
+    let (before, after) = (open_all(&args.files)?, open_all(&args.vs)?);
+    let everything = Window::default();
+    let sides = |opened: &[Opened]| -> Vec<(usize, String)> {
+        opened.iter().enumerate().map(|(i, opened)| (i, opened.path.clone())).collect()
+    };
+    let (old, new) = (sides(&before), sides(&after));
+    let old: Vec<Side<'_>> = old.iter().map(|(i, label)| side(&before[*i], &everything, label)).collect();
+    let new: Vec<Side<'_>> = new.iter().map(|(i, label)| side(&after[*i], &everything, label)).collect();
+    let answer = compare::run(&old, &new, params, interrupt::flag()).map_err(misuse)?;
+    let mut out = terminal::stdout();
+    if args.json {
+        serde_json::to_writer_pretty(&mut out, &answer).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        print_many(&answer, params.metric, Style::of_stdout(color), &mut out)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes the significant rows, and in one line the others.
+fn print_many(answer: &Comparison, metric: Metric, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let text = |value: f64| match answer.unit {
+        Unit::Bytes => signed_bytes(value.round() as i64),
+        Unit::Count => signed_count(value.round() as i64),
+    };
+    let signed = |change: f64| format!("{}{}", if change > 0.0 { "+" } else { "" }, text(change));
+    let role = |change: f64| if change > 0.0 { Role::Bad } else { Role::Good };
+    let total = &answer.total;
+    let change = total.after_mean - total.before_mean;
+    writeln!(
+        out,
+        "{}: {} {} {}  {}  (means of {} and {} recordings, p {:.1e})",
+        style.paint(Role::Strong, format!("{} {}", top::unit_name(answer.unit), top::metric_name(metric))),
+        text(total.before_mean),
+        style.paint(Role::Faint, "→"),
+        text(total.after_mean),
+        style.paint(role(change), signed(change)),
+        answer.before.len(),
+        answer.after.len(),
+        total.p,
+    )?;
+    let mut table = Table::new(&[
+        ("change", Align::Right),
+        ("before", Align::Right),
+        ("after", Align::Right),
+        ("p", Align::Right),
+        ("backtrace", Align::Left),
+    ]);
+    for row in &answer.rows {
+        let change = row.change.after_mean - row.change.before_mean;
+        table.row(vec![
+            Cell::new(role(change), signed(change)),
+            text(row.change.before_mean).into(),
+            text(row.change.after_mean).into(),
+            Cell::new(Role::Faint, format!("{:.1e}", row.change.p)),
+            Cell::new(Role::Name, backtrace(&row.stack)),
+        ]);
+    }
+    if answer.rows.is_empty() {
+        writeln!(out, "{}", style.paint(Role::Good, "no backtrace differs by more than chance"))?;
+    } else {
+        table.print(style, out)?;
+    }
+    let noise = &answer.noise;
+    let text = format!(
+        "{} more backtraces differ by no more than chance, {} in all",
+        noise.rows,
+        signed(noise.after_mean - noise.before_mean)
+    );
+    writeln!(out, "{}", style.paint(Role::Faint, text))
 }
 
 fn side<'a>(opened: &'a Opened, window: &'a Window, label: &'a str) -> Side<'a> {
@@ -134,6 +258,10 @@ pub fn print(diff: &Diff, metric: Metric, style: Style, out: &mut dyn Write) -> 
         style.paint(Role::Strong, text(of(&diff.total_after, unit), unit)),
         style.paint(role(total), total_text),
     )?;
+    if let Some(factor) = diff.scaled_by {
+        let text = format!("the first side was multiplied by {factor:.4} so that both have the same total");
+        writeln!(out, "{}", style.paint(Role::Faint, text))?;
+    }
     let other = if unit == Unit::Bytes { Unit::Count } else { Unit::Bytes };
     let mut table = Table::new(&[
         ("change", Align::Right),
@@ -149,7 +277,7 @@ pub fn print(diff: &Diff, metric: Metric, style: Style, out: &mut dyn Write) -> 
             text(of(&row.before, unit), unit).into(),
             text(of(&row.after, unit), unit).into(),
             Cell::new(Role::Faint, change(&row.before, &row.after, other).1),
-            Cell::new(Role::Name, backtrace(row)),
+            Cell::new(Role::Name, backtrace(&row.stack)),
         ]);
     }
     table.print(style, out)?;
@@ -161,9 +289,9 @@ pub fn print(diff: &Diff, metric: Metric, style: Style, out: &mut dyn Write) -> 
 }
 
 /// The innermost functions of the program, callers behind them.
-fn backtrace(row: &DiffRow) -> String {
-    let own: Vec<&Frame> = row.stack.iter().filter(|frame| !leaks::is_library(frame)).collect();
-    let frames = if own.is_empty() { row.stack.iter().collect() } else { own };
+fn backtrace(stack: &[Frame]) -> String {
+    let own: Vec<&Frame> = stack.iter().filter(|frame| !leaks::is_library(frame)).collect();
+    let frames = if own.is_empty() { stack.iter().collect() } else { own };
     let names: Vec<String> = frames.iter().take(4).map(|frame| leaks::name(frame)).collect();
     let more = if frames.len() > names.len() { " ← …" } else { "" };
     if names.is_empty() { "(no backtrace)".into() } else { format!("{}{more}", names.join(" ← ")) }

@@ -3,23 +3,31 @@
 //! Exit codes: 0 fine, 1 something failed, 2 misuse. `run` exits as its program does.
 
 mod args;
+mod bundle;
+mod check;
+mod config;
 mod ctl;
 mod diff;
 mod dump;
 mod export;
 mod flamegraph;
+mod import;
 mod info;
 mod interrupt;
 mod leaks;
+mod lifetimes;
 mod open;
 mod output;
 mod report;
 mod run;
 mod server;
+mod sites;
+mod summary;
 mod table;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod top;
 mod units;
 
@@ -53,6 +61,8 @@ struct Cli {
     /// Colour: auto (on a terminal, unless NO_COLOR is set), always, never
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     color: terminal::ColorChoice,
+    #[command(flatten)]
+    symbols: crate::symbolize::elsewhere::Elsewhere,
     #[command(subcommand)]
     command: Command,
 }
@@ -64,10 +74,17 @@ enum Command {
     Info(info::InfoArgs),
     Leaks(leaks::LeaksArgs),
     Top(top::TopArgs),
+    Summary(summary::SummaryArgs),
+    Sites(sites::SitesArgs),
+    Threads(threads::ThreadsArgs),
+    Lifetimes(lifetimes::LifetimesArgs),
     Diff(diff::DiffArgs),
+    Check(check::CheckArgs),
     Flamegraph(flamegraph::FlamegraphArgs),
     Export(export::ExportArgs),
     Report(report::ReportArgs),
+    Import(import::ImportArgs),
+    Bundle(bundle::BundleArgs),
     Dump(dump::DumpArgs),
     Ctl(ctl::CtlArgs),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
@@ -99,6 +116,13 @@ struct Interrupted;
 
 /// Does what the command line says.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match config::with_defaults(Cli::command(), arguments.into_iter().collect()) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            eprintln!("heaptrace: {}", terminal::clean(&format!("{error:#}")));
+            return ExitCode::from(2);
+        }
+    };
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -122,16 +146,24 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<ExitCode> {
     let color = cli.color;
+    crate::symbolize::elsewhere::choose(cli.symbols);
     match cli.command {
         Command::Run(args) => return run::run(&args),
         Command::Server(args) => server::run(args)?,
         Command::Info(args) => info::run(&args, color)?,
         Command::Leaks(args) => leaks::run(&args, color)?,
         Command::Top(args) => top::run(&args, color)?,
+        Command::Summary(args) => summary::run(&args, color)?,
+        Command::Sites(args) => sites::run(&args, color)?,
+        Command::Threads(args) => threads::run(&args, color)?,
+        Command::Lifetimes(args) => lifetimes::run(&args, color)?,
         Command::Diff(args) => diff::run(&args, color)?,
+        Command::Check(args) => return check::run(&args, color),
         Command::Flamegraph(args) => flamegraph::run(&args)?,
         Command::Export(args) => export::run(&args)?,
         Command::Report(args) => report::run(&args)?,
+        Command::Import(args) => import::run(&args)?,
+        Command::Bundle(args) => bundle::run(&args)?,
         Command::Dump(args) => dump::run(&args)?,
         Command::Ctl(args) => ctl::run(&args, color)?,
         Command::Openapi => {

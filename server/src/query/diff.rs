@@ -38,10 +38,18 @@ pub struct Params {
     pub offset: usize,
     /// Most rows in the answer; `None`: all.
     pub limit: Option<usize>,
+    /// Scale the first side so that both sides have the same total: what is left is a change of shares.
+    pub normalize: bool,
 }
 
 /// What tells backtraces of two recordings apart: addresses and line numbers do not.
-type Path = Vec<(Option<String>, Option<String>, bool)>;
+pub type Path = Vec<(Option<String>, Option<String>, bool)>;
+
+/// What a backtrace is called across recordings.
+#[must_use]
+pub fn path_of(stack: &[Frame]) -> Path {
+    stack.iter().map(|frame| (named(frame), frame.module.clone(), frame.inlined)).collect()
+}
 
 #[derive(Debug, Default)]
 struct Pair {
@@ -59,6 +67,10 @@ pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
     let same = std::ptr::eq(before.trace, after.trace);
     let mut pairs =
         if same { by_site(before, after, params, cancel)? } else { by_path(before, after, params, cancel)? };
+    let mut scaled_by = None;
+    if params.normalize {
+        scaled_by = scale(&mut pairs, params.unit);
+    }
     let of = |amount: &Amount| match params.unit {
         Unit::Bytes => amount.bytes as i128,
         Unit::Count => i128::from(amount.count),
@@ -80,6 +92,7 @@ pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
     Ok(Diff {
         schema: "heaptrace.diff/1".into(),
         unit: params.unit,
+        scaled_by,
         before: before.label.to_owned(),
         after: after.label.to_owned(),
         total_before,
@@ -88,6 +101,25 @@ pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
         rows: pairs.into_iter().skip(params.offset).take(limit).map(row).collect(),
         exactness: both(before.trace.exactness(), after.trace.exactness(), same),
     })
+}
+
+/// Makes the totals of both sides the same by scaling the first; the factor, or nothing if a side is empty.
+fn scale(pairs: &mut [Pair], unit: Unit) -> Option<f64> {
+    let of = |amount: &Amount| match unit {
+        Unit::Bytes => amount.bytes as f64,
+        Unit::Count => amount.count as f64,
+    };
+    let before: f64 = pairs.iter().map(|pair| of(&pair.before)).sum();
+    let after: f64 = pairs.iter().map(|pair| of(&pair.after)).sum();
+    if before <= 0.0 || after <= 0.0 {
+        return None;
+    }
+    let factor = after / before;
+    for pair in pairs {
+        pair.before.bytes = (pair.before.bytes as f64 * factor).round() as u64;
+        pair.before.count = (pair.before.count as f64 * factor).round() as u64;
+    }
+    Some(factor)
 }
 
 /// What can be said of an answer that stands on two recordings, or on one twice.
@@ -104,7 +136,11 @@ pub(super) fn both(a: Exactness, b: Exactness, same: bool) -> Exactness {
     }
 }
 
-fn sums(side: Side<'_>, params: &Params, cancel: &Cancel) -> Result<(Vec<Signed>, Option<Position>)> {
+/// Sums of a side by its sites, and the place of the moment if the metric has one.
+///
+/// # Errors
+/// When a parameter does not fit the recording, or cancelled.
+pub fn site_sums(side: Side<'_>, params: &Params, cancel: &Cancel) -> Result<(Vec<Signed>, Option<Position>)> {
     if params.metric == Metric::Grown {
         return Err(QueryError::bad("metric", "`grown` is a difference already; compare `live` instead"));
     }
@@ -118,8 +154,8 @@ fn sums(side: Side<'_>, params: &Params, cancel: &Cancel) -> Result<(Vec<Signed>
 /// One recording: sites are the same on both sides, and the very same blocks can be told.
 fn by_site(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) -> Result<Vec<Pair>> {
     let trace = before.trace;
-    let (old, old_place) = sums(before, params, cancel)?;
-    let (new, new_place) = sums(after, params, cancel)?;
+    let (old, old_place) = site_sums(before, params, cancel)?;
+    let (new, new_place) = site_sums(after, params, cancel)?;
     let survived = match (old_place, new_place) {
         (Some(a), Some(b)) => {
             // Live at both places: born before the earlier one, not dead at the later one.
@@ -151,11 +187,10 @@ fn by_path(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
     let mut pairs: Vec<Pair> = Vec::new();
     let mut known: HashMap<Path, usize> = HashMap::new();
     for (side, is_after) in [(before, false), (after, true)] {
-        let (sums, _) = sums(side, params, cancel)?;
+        let (sums, _) = site_sums(side, params, cancel)?;
         for (site, sum) in (0_u32..).zip(sums).filter(|(_, sum)| !sum.is_zero()) {
             let stack = stacks::frames(side.trace, side.symbols, side.trace.site_node(site).unwrap_or(0));
-            let path = stack.iter().map(|f| (named(f), f.module.clone(), f.inlined)).collect();
-            let at = *known.entry(path).or_insert_with(|| {
+            let at = *known.entry(path_of(&stack)).or_insert_with(|| {
                 pairs.push(Pair { stack, ..Pair::default() });
                 pairs.len() - 1
             });

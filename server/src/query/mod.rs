@@ -11,6 +11,7 @@
 pub mod allocations;
 pub mod amounts;
 pub mod classes;
+pub mod compare;
 pub mod diff;
 pub mod diff_flamegraph;
 pub mod filter;

@@ -2,13 +2,14 @@
 //!
 //! A file counts only if it is the recorded one: same build id, or, without build ids, the same segments.
 //! Debug information may be in the file itself, behind its `.gnu_debuglink`, or in the folders that are keyed by
-//! build id; nothing is fetched from a network.
+//! build id. Nothing is fetched from a network unless the user asks for it.
 
 use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::elsewhere::chosen;
 use memmap2::Mmap;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbolTable};
@@ -57,10 +58,16 @@ pub fn locate(module: &Module) -> Located {
     if module.path == b"[vdso]" {
         return vdso(module);
     }
-    let path = PathBuf::from(std::ffi::OsString::from_vec(module.path.clone()));
+    let recorded = PathBuf::from(std::ffi::OsString::from_vec(module.path.clone()));
+    let path = chosen().local(&recorded);
     // Somebody else's folders are searched by build id before giving up: a debug package may be installed although
     // the program itself is not, or has been replaced since.
-    let give_up = |quality, note: String| match debug_file_by_build_id(&module.build_id) {
+    let elsewhere = || {
+        debug_file_by_build_id(&module.build_id)
+            .or_else(|| debug_file_by_path(&recorded, &module.build_id))
+            .or_else(|| fetched_debug_file(&module.build_id))
+    };
+    let give_up = |quality, note: String| match elsewhere() {
         Some(source) => Located { source: Some(source), quality: Quality::Debug, note: None },
         None => Located { source: None, quality, note: Some(note) },
     };
@@ -82,7 +89,7 @@ pub fn locate(module: &Module) -> Located {
     if elf.has_debug {
         return Located { source: Some(itself), quality: Quality::Debug, note: unchecked(module) };
     }
-    let separate = debug_file_by_build_id(&module.build_id).or_else(|| debug_file_by_link(&path, &elf));
+    let separate = debug_file_by_link(&path, &elf).or_else(elsewhere);
     if let Some(source) = separate {
         return Located { source: Some(source), quality: Quality::Debug, note: unchecked(module) };
     }
@@ -183,9 +190,10 @@ fn debug_file_by_build_id(build_id: &[u8]) -> Option<Source> {
         return None;
     }
     let (first, rest) = (hex(&build_id[..1]), hex(&build_id[1..]));
-    let mut candidates: Vec<PathBuf> = ["/usr/lib/debug", "/usr/local/lib/debug"]
+    let mut candidates: Vec<PathBuf> = chosen()
+        .debug_dirs()
         .iter()
-        .map(|dir| Path::new(dir).join(".build-id").join(&first).join(format!("{rest}.debug")))
+        .map(|dir| dir.join(".build-id").join(&first).join(format!("{rest}.debug")))
         .collect();
     let fetched = std::env::var_os("DEBUGINFOD_CACHE_PATH").map(PathBuf::from).or_else(|| {
         let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -200,6 +208,26 @@ fn debug_file_by_build_id(build_id: &[u8]) -> Option<Source> {
     })
 }
 
+/// A debug file of the same build id in the folders that the user named, by path or by name.
+fn debug_file_by_path(path: &Path, build_id: &[u8]) -> Option<Source> {
+    if build_id.is_empty() {
+        return None;
+    }
+    chosen().by_path(path).into_iter().find_map(|path| {
+        let (elf, identity) = open(&path).ok()??;
+        let good = (elf.has_debug || elf.has_symbols) && elf.build_id.as_deref() == Some(build_id);
+        good.then_some(Source::File { path, identity })
+    })
+}
+
+/// What debuginfod's client brings, if the user wants it to.
+fn fetched_debug_file(build_id: &[u8]) -> Option<Source> {
+    let path = chosen().fetched(&hex(build_id))?;
+    let (elf, identity) = open(&path).ok()??;
+    let good = elf.has_debug && elf.build_id.as_deref().is_none_or(|id| id == build_id);
+    good.then_some(Source::File { path, identity })
+}
+
 /// The file that `.gnu_debuglink` names: beside the program, in `.debug` beside it, or below `/usr/lib/debug`.
 fn debug_file_by_link(path: &Path, elf: &Elf) -> Option<Source> {
     let (name, crc) = elf.debug_link.as_ref()?;
@@ -207,8 +235,12 @@ fn debug_file_by_link(path: &Path, elf: &Elf) -> Option<Source> {
     let name = Path::new(name.file_name()?);
     let real = path.canonicalize().ok()?;
     let dir = real.parent()?;
-    let below = Path::new("/usr/lib/debug").join(dir.strip_prefix("/").ok()?);
-    [dir.join(name), dir.join(".debug").join(name), below.join(name)].into_iter().find_map(|candidate| {
+    let inside = dir.strip_prefix("/").ok()?;
+    let mut candidates = vec![dir.join(name), dir.join(".debug").join(name)];
+    for debug_dir in chosen().debug_dirs() {
+        candidates.extend([debug_dir.join(inside).join(name), debug_dir.join(name)]);
+    }
+    candidates.into_iter().find_map(|candidate| {
         let (map, identity) = map(&candidate).ok()??;
         let debug = inspect(&map)?;
         let same = match (&elf.build_id, &debug.build_id) {

@@ -4,14 +4,16 @@
 //! the index. Nothing is symbolised in the traced process, so a recording holds addresses, modules and build ids only.
 
 mod cache;
+pub mod elsewhere;
 mod locate;
+mod perf_map;
 mod resolve;
 #[cfg(test)]
 mod tests;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -25,6 +27,7 @@ use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId
 
 pub use locate::map;
 use locate::{Located, Source};
+use perf_map::PerfMap;
 use resolve::Functions;
 
 thread_local! {
@@ -45,7 +48,76 @@ pub fn install_panic_hook() {
 /// Names for a recording; those of earlier runs lie in the folder of its index.
 pub fn for_recording(trace: &Trace) -> Symbolizer {
     let folders = candidates(trace.path(), trace.recording_id());
-    Symbolizer::new(folders.into_iter().find(|folder| folder.is_dir()).map(|folder| folder.join("symbols.bin")))
+    let cache = folders.into_iter().find(|folder| folder.is_dir()).map(|folder| folder.join("symbols.bin"));
+    let symbolizer = Symbolizer::new(cache);
+    let process = trace.facts().process.as_ref();
+    let (pid, started) = process.map_or((0, 0), |process| (process.pid, process.started_unix_ns));
+    let mut state = symbolizer.write();
+    state.bundled = cache::load(&bundle_path(trace.path()));
+    state.jit = PerfMap::of_process(elsewhere::chosen().perf_map.as_deref(), pid, started);
+    drop(state);
+    symbolizer
+}
+
+/// Where the names lie that came with a recording from another machine: beside it.
+pub fn bundle_path(recording: &Path) -> PathBuf {
+    let mut path = recording.as_os_str().to_owned();
+    path.push(".symbols");
+    path.into()
+}
+
+/// What a bundle calls a module: what was recorded of it.
+fn bundle_key(build_id: &[u8], path: &[u8]) -> Vec<u8> {
+    [build_id, &[0], path].concat()
+}
+
+/// Code in no module stands under a name of its own in a bundle.
+const NO_MODULE: &[u8] = b"\0";
+
+/// Writes names for another machine, in the place where [`bundle_path`] looks for them.
+pub struct Bundle(cache::Modules);
+
+impl Bundle {
+    /// A bundle without names.
+    pub fn new() -> Self {
+        Self(cache::Modules::new())
+    }
+
+    /// Names for the call that returns to `address`, as in the file of the module; without a module as it was.
+    pub fn add(&mut self, module: Option<(&[u8], &[u8])>, address: u64, functions: Vec<Named>) {
+        let key = module.map_or_else(|| NO_MODULE.to_vec(), |(build_id, path)| bundle_key(build_id, path));
+        let functions = functions.into_iter().map(|named| resolve::Function {
+            name: named.name,
+            file: named.file,
+            line: named.line,
+            inlined: named.inlined,
+        });
+        self.0.entry(key).or_default().insert(address, functions.collect());
+    }
+
+    /// Places with a name, and all places.
+    pub fn counts(&self) -> (usize, usize) {
+        let functions = || self.0.values().flat_map(BTreeMap::values);
+        (functions().filter(|functions| !functions.is_empty()).count(), functions().count())
+    }
+
+    /// Writes the file.
+    pub fn write(&self, path: &Path) -> std::io::Result<()> {
+        cache::save(path, &self.0)
+    }
+}
+
+/// One function of a [`Bundle`].
+#[derive(Debug, Clone)]
+pub struct Named {
+    /// Its name.
+    pub name: Option<Arc<str>>,
+    /// Source file.
+    pub file: Option<Arc<str>>,
+    /// Line.
+    pub line: Option<u32>,
+    /// It was inlined into the next one.
+    pub inlined: bool,
 }
 
 /// Names for one recording.
@@ -72,12 +144,17 @@ struct State {
     files: Vec<Arc<str>>,
     file_ids: HashMap<Arc<str>, FileId>,
     names: cache::Modules,
+    /// Names that came with the recording, for what this machine does not have.
+    bundled: cache::Modules,
+    /// Names of code that the process made itself.
+    jit: PerfMap,
     /// Addresses in `names`, and how many of them the cache on disk has.
     known: usize,
     saved: usize,
 }
 
 struct Known {
+    bundle_key: Vec<u8>,
     first_position: u32,
     located: Arc<Located>,
     key: Arc<[u8]>,
@@ -147,6 +224,38 @@ impl Symbolizer {
     pub fn knows_file(&self, trace: &Trace, file: &str, cancel: &Cancel) -> Result<bool, Cancelled> {
         self.resolve_all(trace, cancel)?;
         Ok(self.read().file_ids.contains_key(file))
+    }
+
+    /// Everything that is known about a recording's places in the code.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn bundle(&self, trace: &Trace, cancel: &Cancel) -> Result<Bundle, Cancelled> {
+        self.resolve_all(trace, cancel)?;
+        let mut bundle = Bundle::new();
+        let mut levels = Vec::new();
+        for location in 0..trace.location_count() {
+            levels.clear();
+            self.frames(trace, location, &mut levels);
+            let named = levels.iter().map(|level| Named {
+                name: self.function(level.function).name,
+                file: level.file.map(|file| self.file(file)),
+                line: level.line,
+                inlined: level.inlined,
+            });
+            let mut named: Vec<Named> = named.collect();
+            if named.iter().all(|named| named.name.is_none() && named.file.is_none()) {
+                named.clear();
+            }
+            match place(trace, location) {
+                Place::Nowhere(address) => bundle.add(None, address, named),
+                Place::In(position, address) => {
+                    let Some(module) = trace.modules().get(position as usize) else { continue };
+                    bundle.add(Some((&module.build_id, &module.path)), address, named);
+                }
+            }
+        }
+        Ok(bundle)
     }
 
     fn resolve_all(&self, trace: &Trace, cancel: &Cancel) -> Result<(), Cancelled> {
@@ -322,18 +431,31 @@ impl State {
         let first = self.first_positions.entry((module.path.clone(), module.build_id.clone()));
         let first_position = *first.or_insert(position);
         let key = cache_key(module, &located);
+        let bundle_key = bundle_key(&module.build_id, &module.path);
         let located = Arc::new(located);
         let entry = self.modules.entry(position);
-        Arc::clone(&entry.or_insert(Known { first_position, located, key }).located)
+        Arc::clone(&entry.or_insert(Known { bundle_key, first_position, located, key }).located)
     }
 
     /// Turns what was looked up for a place into the frames of a location.
     fn settle(&mut self, location: LocationId, place: Place) {
         let (module, address, functions) = match place {
-            Place::Nowhere(pc) => (None, pc, None),
+            Place::Nowhere(pc) => {
+                let bundled = self.bundled.get(NO_MODULE).and_then(|names| names.get(&pc)).cloned();
+                let made = || {
+                    let name = Arc::clone(self.jit.find(pc)?);
+                    let function = resolve::Function { name: Some(name), file: None, line: None, inlined: false };
+                    Some(Functions::from([function]))
+                };
+                (None, pc, made().or(bundled))
+            }
             Place::In(id, address) => match self.modules.get(&id) {
                 Some(module) => {
-                    let functions = self.names.get(&*module.key).and_then(|names| names.get(&address)).cloned();
+                    let of = |names: &cache::Modules, key: &[u8]| {
+                        let functions = names.get(key).and_then(|names| names.get(&address)).cloned();
+                        functions.filter(|functions| !functions.is_empty())
+                    };
+                    let functions = of(&self.names, &module.key).or_else(|| of(&self.bundled, &module.bundle_key));
                     (Some(module.first_position), address, functions)
                 }
                 None => (Some(id), address, None),

@@ -481,6 +481,11 @@ export interface components {
             exactness: components["schemas"]["Exactness"];
             /** @description Largest change first. */
             rows: components["schemas"]["DiffRow"][];
+            /**
+             * Format: double
+             * @description What the first side was multiplied with so that both have the same total, if that was asked for.
+             */
+            scaled_by?: number | null;
             /** @description `heaptrace.diff/1`. */
             schema: string;
             /** @description Sum of the second side. */

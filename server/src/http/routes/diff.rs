@@ -69,6 +69,7 @@ pub async fn diff(asked: Asked) -> Result<Response> {
                 filter: filters.filter()?,
                 offset: rows.offset.0 as usize,
                 limit: Some(rows.limit.0 as usize),
+                normalize: false,
             };
             sides.compare(ask, other.as_ref(), |before, after| diff::run(before, after, &params, ask.cancel))
         })

@@ -1,0 +1,174 @@
+//! Reports of a check: for a terminal, as JUnit XML, as Markdown for a pull request.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use super::measure::{Check, Evidence, Report};
+use crate::cli::leaks;
+use crate::cli::terminal::{Role, Style, clean};
+
+/// Functions of a backtrace that are shown.
+const FRAMES: usize = 8;
+
+/// Writes the report for people.
+pub fn print(report: &Report, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let failed = report.checks.iter().filter(|check| !check.passed).count();
+    writeln!(out, "{}", style.paint(Role::Strong, clean(&report.file)))?;
+    for check in &report.checks {
+        let (word, role) = if check.passed { ("pass", Role::Good) } else { ("FAIL", Role::Bad) };
+        writeln!(
+            out,
+            "  {} {}  {} {}",
+            style.paint(role, word),
+            style.paint(Role::Strong, clean(&check.name)),
+            clean(&check.why),
+            style.paint(Role::Faint, format!("({})", clean(&check.source)))
+        )?;
+        for evidence in &check.evidence {
+            writeln!(out, "         {}", style.paint(Role::Hot, clean(&evidence.note)))?;
+            for line in stack(evidence) {
+                writeln!(out, "           {}", clean(&line))?;
+            }
+        }
+    }
+    if !report.complete {
+        let text = "the recording is not complete: the figures are lower bounds";
+        writeln!(out, "  {}", style.paint(Role::Hot, text))?;
+    }
+    let (text, role) = match failed {
+        0 => (format!("{} checks passed", report.checks.len()), Role::Good),
+        _ => (format!("{failed} of {} checks failed", report.checks.len()), Role::Bad),
+    };
+    writeln!(out, "  {}", style.paint(role, text))
+}
+
+/// The program's part of a backtrace: function and place.
+fn stack(evidence: &Evidence) -> Vec<String> {
+    let own: Vec<_> = evidence.stack.iter().filter(|frame| !leaks::is_library(frame)).collect();
+    let frames = if own.is_empty() { evidence.stack.iter().collect() } else { own };
+    let mut lines: Vec<String> = frames
+        .iter()
+        .take(FRAMES)
+        .map(|frame| match (&frame.file, frame.line) {
+            (Some(file), Some(line)) => format!("{} ({file}:{line})", leaks::name(frame)),
+            (Some(file), None) => format!("{} ({file})", leaks::name(frame)),
+            _ => leaks::name(frame),
+        })
+        .collect();
+    if frames.len() > FRAMES {
+        lines.push(format!("… {} more", frames.len() - FRAMES));
+    }
+    lines
+}
+
+/// JUnit XML, as the schema of Jenkins' xunit plugin has it: a suite for each recording, a case for each limit.
+pub fn junit(reports: &[Report]) -> String {
+    let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
+    for report in reports {
+        let failed = report.checks.iter().filter(|check| !check.passed).count();
+        let _ = writeln!(
+            out,
+            "  <testsuite name=\"heaptrace check {}\" tests=\"{}\" failures=\"{failed}\" errors=\"0\" skipped=\"0\">",
+            xml(&report.file),
+            report.checks.len()
+        );
+        for check in &report.checks {
+            let name = xml(&check.name);
+            let _ = write!(out, "    <testcase classname=\"heaptrace.check\" name=\"{name}\"");
+            if check.passed {
+                out.push_str("/>\n");
+                continue;
+            }
+            let (why, text) = (xml(&check.why), xml(&details(check)));
+            let _ =
+                writeln!(out, ">\n      <failure type=\"limit\" message=\"{why}\">{text}</failure>\n    </testcase>");
+        }
+        if !report.complete {
+            out.push_str("    <system-out>the recording is not complete: the figures are lower bounds</system-out>\n");
+        }
+        out.push_str("  </testsuite>\n");
+    }
+    out.push_str("</testsuites>\n");
+    out
+}
+
+fn details(check: &Check) -> String {
+    let mut text = format!("{} ({})\n", check.why, check.source);
+    for evidence in &check.evidence {
+        let _ = writeln!(text, "{}", evidence.note);
+        stack(evidence).iter().for_each(|line| {
+            let _ = writeln!(text, "    {line}");
+        });
+    }
+    text
+}
+
+/// `text` in XML 1.0, which has no way at all to write most control characters.
+fn xml(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Markdown for a comment on a pull request.
+pub fn markdown(reports: &[Report]) -> String {
+    let mut out = String::new();
+    for report in reports {
+        let failed = report.checks.iter().filter(|check| !check.passed).count();
+        let verdict = match failed {
+            0 => "all limits kept".to_owned(),
+            _ => format!("{failed} of {} limits exceeded", report.checks.len()),
+        };
+        let _ = writeln!(out, "### heaptrace: {verdict}\n\n{}\n", code(&report.file));
+        out.push_str("| | check | measured | limit | from |\n|---|---|--:|--:|---|\n");
+        for check in &report.checks {
+            let sign = if check.passed { "✅" } else { "❌" };
+            let (measured, limit) = (check.unit.text(check.measured), check.unit.text(check.limit));
+            let (name, source) = (cell(&check.name), cell(&check.source));
+            let _ = writeln!(out, "| {sign} | {name} | {measured} | {limit} | {source} |");
+        }
+        out.push('\n');
+        if !report.complete {
+            out.push_str("The recording is not complete: the figures are lower bounds.\n\n");
+        }
+        for check in report.checks.iter().filter(|check| !check.passed) {
+            let _ = writeln!(out, "<details><summary>{}: {}</summary>\n", xml(&check.name), xml(&check.why));
+            // Indented text is code whatever it holds, but for a blank line's sake each line is one.
+            for line in details(check).lines() {
+                let _ = writeln!(out, "    {}", clean(line));
+            }
+            out.push_str("\n</details>\n\n");
+        }
+    }
+    out
+}
+
+/// Text in backquotes that holds none of them.
+fn code(text: &str) -> String {
+    format!("`{}`", clean(text).replace('`', "'"))
+}
+
+fn cell(text: &str) -> String {
+    code(text).replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_breaks_out_of_markup() {
+        assert_eq!(xml("a<b>&\"c\u{1b}\n"), "a&lt;b&gt;&amp;&quot;c\u{fffd}\n");
+        assert_eq!(cell("a|b`c\n"), "`a\\|b'c\\n`");
+    }
+}

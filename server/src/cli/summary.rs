@@ -1,0 +1,146 @@
+//! `heaptrace summary`: the answers to the first questions, on one screen.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use serde::Serialize;
+use tracehound_server::api::Metric;
+use tracehound_server::api::functions::Functions;
+use tracehound_server::api::info::Info;
+use tracehound_server::api::leaks::{Leaks, VerdictKind};
+use tracehound_server::query::{functions, info, leaks as leak_query};
+
+use super::args::Files;
+use super::open::Opened;
+use super::terminal::{ColorChoice, Role, Style, clean};
+use super::units::{bytes, count, duration, percent};
+use super::{for_each, interrupt, leaks, misuse, terminal};
+
+/// Show the peak, who had it, what leaks and grows, and what is allocated in vain, on one screen.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heaptrace summary memory-app-1.dat
+  heaptrace summary --json memory-app-1.dat | jq .growing")]
+pub struct SummaryArgs {
+    #[command(flatten)]
+    files: Files,
+}
+
+/// `heaptrace.summary/1`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    schema: &'static str,
+    info: Info,
+    /// Functions with most bytes live at the peak.
+    at_peak: Functions,
+    /// Functions with most temporary blocks.
+    temporary: Functions,
+    /// The largest leaks.
+    leaks: Leaks,
+    /// Of all leaking sites those that grow: how many, and their rate in bytes a second.
+    growing: (u64, f64),
+}
+
+/// Rows of each part.
+const ROWS: usize = 5;
+
+/// Prints the summaries.
+pub fn run(args: &SummaryArgs, color: ColorChoice) -> Result<()> {
+    let style = Style::of_stdout(color);
+    for_each(&args.files, &mut terminal::stdout(), ask, |summary, opened, out| print(summary, &opened.path, style, out))
+}
+
+fn ask(opened: &Opened) -> Result<Summary> {
+    let (trace, symbols, cancel) = (&opened.trace, &opened.symbols, interrupt::flag());
+    let by = |metric, unit| {
+        let params = functions::Params { metric, unit, limit: Some(ROWS), ..functions::Params::default() };
+        functions::run(trace, symbols, &params, cancel).map_err(misuse)
+    };
+    let mut all = leak_query::run(trace, symbols, &leak_query::Params::default(), cancel).map_err(misuse)?;
+    let growing = all.sites.iter().filter(|site| site.verdict.kind == VerdictKind::Growing);
+    let growing = growing.fold((0, 0.0), |(n, rate), site| (n + 1, rate + site.verdict.bytes_per_second));
+    all.sites.truncate(ROWS);
+    all.freed_at_exit.truncate(ROWS);
+    Ok(Summary {
+        schema: "heaptrace.summary/1",
+        info: info::run(trace),
+        at_peak: by(Metric::Peak, tracehound_server::api::Unit::Bytes)?,
+        temporary: by(Metric::Temporary, tracehound_server::api::Unit::Count)?,
+        leaks: all,
+        growing,
+    })
+}
+
+fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let info = &summary.info;
+    writeln!(
+        out,
+        "{}  {}",
+        style.paint(Role::Strong, clean(path)),
+        style.paint(Role::Faint, format!("{} recorded", duration(info.process.duration_ns)))
+    )?;
+    let peak = format!(
+        "peak {} in {} blocks at {}",
+        bytes(info.peak.bytes),
+        count(info.peak.count),
+        duration(info.peak.at_ns)
+    );
+    writeln!(out, "\n{}", style.paint(Role::Strong, peak))?;
+    functions_of(&summary.at_peak, info.peak.bytes, &bytes, style, out)?;
+
+    let leaked = &summary.leaks.leaked;
+    let head = format!("leaked {} in {} blocks", bytes(leaked.bytes), count(leaked.count));
+    writeln!(out, "\n{}", style.paint(Role::Strong, head))?;
+    match summary.growing {
+        (0, _) => {}
+        (1, rate) => writeln!(out, "  {}", style.paint(Role::Bad, format!("1 site grows, {}/s", bytes(rate as u64))))?,
+        (n, rate) => {
+            writeln!(out, "  {}", style.paint(Role::Bad, format!("{n} sites grow, {}/s in all", bytes(rate as u64))))?;
+        }
+    }
+    let ended = &summary.leaks.freed_at_exit;
+    for site in summary.leaks.sites.iter().chain(ended) {
+        let (word, role) = leaks::verdict(&site.verdict);
+        let own = site.stack.iter().find(|frame| !leaks::is_library(frame)).or(site.stack.first());
+        let name = own.map_or_else(|| "(no backtrace)".to_owned(), leaks::name);
+        let late = if site.verdict.freed_at_exit { ", freed at exit" } else { "" };
+        writeln!(
+            out,
+            "  {:>10}  {}  {}{late}",
+            bytes(site.bytes),
+            style.paint(Role::Name, &name),
+            style.paint(role, word)
+        )?;
+    }
+
+    let temporary = &info.temporary;
+    let share = percent(temporary.count.cast_signed(), info.allocations.count.cast_signed());
+    let head = format!("temporary {} of {} blocks ({share})", count(temporary.count), count(info.allocations.count));
+    writeln!(out, "\n{}", style.paint(Role::Strong, head))?;
+    functions_of(&summary.temporary, temporary.count, &count, style, out)?;
+    if !info.complete {
+        let text = "the recording is not complete: the figures are lower bounds";
+        writeln!(out, "\n{}", style.paint(Role::Hot, text))?;
+    }
+    Ok(())
+}
+
+fn functions_of(
+    functions: &Functions,
+    whole: u64,
+    amount: &dyn Fn(u64) -> String,
+    style: Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for row in functions.rows.iter().filter(|row| row.flat > 0) {
+        let share = percent(row.flat, whole.cast_signed());
+        let flat = amount(row.flat.cast_unsigned());
+        writeln!(
+            out,
+            "  {flat:>10}  {}  {}",
+            style.paint(Role::Name, clean(&row.name)),
+            style.paint(Role::Faint, share)
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,459 @@
+//! heaptrack's recordings, versions 1 to 3 of its text format, as `heaptrack` leaves them (`.gz`, `.zst`, or plain).
+//!
+//! heaptrack keeps neither addresses of blocks nor threads, and times in milliseconds. A free names a kind of allocation
+//! (size and backtrace), not a block: the youngest block of that kind is taken, as heaptrack itself does to find
+//! temporary ones. Blocks get addresses of their own. Names are in the file, and become a bundle beside the recording.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+
+use flate2::read::MultiGzDecoder;
+use sha2::{Digest, Sha256};
+use tracehound_format::meta::{MemorySample, Meta, ModuleLoad, Remark, Segment};
+use tracehound_format::record::Kind;
+
+use super::writer::Writer;
+use super::{ImportError, Imported};
+use crate::symbolize::{Bundle, Named};
+
+/// Versions that are understood.
+const VERSIONS: std::ops::RangeInclusive<u64> = 1..=3;
+/// Longest line: names of templates are long, but not that long.
+const LONGEST_LINE: u64 = 16 << 20;
+/// Address space of each module, so that places in the code can be numbered.
+const MODULE_BYTES: u64 = 1 << 40;
+/// Modules that have a place there.
+const MODULES: u64 = 1 << 16;
+
+/// A kind of allocation, and its blocks that live.
+struct AllocationKind {
+    size: u64,
+    node: u32,
+    live: Vec<u64>,
+}
+
+/// What has been read.
+struct State<W: Write> {
+    writer: Writer<W>,
+    bundle: Bundle,
+    version: u64,
+    strings: Vec<Arc<str>>,
+    /// By the string of its path: its number among the modules.
+    modules: HashMap<u64, u64>,
+    /// Address of each place in the code.
+    places: Vec<u64>,
+    /// Node of each backtrace.
+    traces: Vec<u32>,
+    kinds: Vec<AllocationKind>,
+    next_address: u64,
+    free_addresses: Vec<u64>,
+    t_ns: u64,
+    page: u64,
+    command: Vec<u8>,
+    started: bool,
+    done: Imported,
+}
+
+/// Reads a recording from `input` and writes it to `out`; names go to the bundle.
+///
+/// # Errors
+/// When it is no heaptrack recording, one of an unknown version or of raw data, when a line makes no sense, or when
+/// reading or writing fails.
+pub fn import(input: impl Read, out: impl Write) -> Result<(Imported, Bundle), ImportError> {
+    let mut input = Lines { reader: plain(input)?, line: Vec::new(), number: 0, id: Sha256::new() };
+    let version = match input.next()? {
+        Some(line) if line.first() == Some(&b'v') => {
+            let mut fields = Fields(&line[1..]);
+            let heaptrack = fields.number().ok_or_else(no_recording)?;
+            // 1.2 forgot to write the version of its format.
+            fields.number().or((heaptrack == 0x01_02_00).then_some(1)).unwrap_or(0)
+        }
+        _ => return Err(no_recording()),
+    };
+    if !VERSIONS.contains(&version) {
+        let why = format!("version {version} of heaptrack's format is not understood; known are 1 to 3");
+        return Err(ImportError::Format(why));
+    }
+    // The recording's identity must be known before its first byte is written, so it is that of the first lines.
+    let mut id = [0; 16];
+    id.copy_from_slice(&input.id.clone().finalize()[..16]);
+    let mut state = State {
+        writer: Writer::new(out, id)?,
+        bundle: Bundle::new(),
+        version,
+        strings: Vec::new(),
+        modules: HashMap::new(),
+        places: Vec::new(),
+        traces: Vec::new(),
+        kinds: Vec::new(),
+        next_address: 0x10_0000,
+        free_addresses: Vec::new(),
+        t_ns: 0,
+        page: 4096,
+        command: Vec::new(),
+        started: false,
+        done: Imported::default(),
+    };
+    while let Some(mut line) = input.next()? {
+        // A sized string may hold newlines.
+        if state.version >= 3 && line.first() == Some(&b's') {
+            while let Some(missing) = missing_bytes(&line) {
+                let Some(more) = input.next()? else { break };
+                line.push(b'\n');
+                line.extend_from_slice(&more[..more.len().min(missing)]);
+            }
+        }
+        state.line(&line).map_err(|why| match why {
+            LineError::Means(why) => ImportError::Line { line: input.number, why },
+            LineError::Other(error) => error,
+        })?;
+    }
+    state.finish()
+}
+
+fn no_recording() -> ImportError {
+    ImportError::Format("this is no heaptrack recording: it does not begin with its version".into())
+}
+
+/// Decompresses what is compressed.
+fn plain<'a>(input: impl Read + 'a) -> std::io::Result<Box<dyn BufRead + 'a>> {
+    let mut input = BufReader::with_capacity(1 << 16, input);
+    let start = input.fill_buf()?;
+    Ok(if start.starts_with(&[0x1f, 0x8b]) {
+        Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input)))
+    } else if start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        Box::new(BufReader::with_capacity(1 << 16, zstd::stream::read::Decoder::with_buffer(input)?))
+    } else {
+        Box::new(input)
+    })
+}
+
+struct Lines<'a> {
+    reader: Box<dyn BufRead + 'a>,
+    line: Vec<u8>,
+    number: u64,
+    id: Sha256,
+}
+
+impl Lines<'_> {
+    /// The next line that is not empty and no comment.
+    fn next(&mut self) -> Result<Option<Vec<u8>>, ImportError> {
+        loop {
+            self.line.clear();
+            let read = (&mut self.reader).take(LONGEST_LINE).read_until(b'\n', &mut self.line)?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.number += 1;
+            if self.line.last() == Some(&b'\n') {
+                self.line.pop();
+            } else if read as u64 == LONGEST_LINE {
+                return Err(ImportError::Line { line: self.number, why: "it is far too long" });
+            }
+            if self.number <= 64 {
+                self.id.update(&self.line);
+            }
+            if !self.line.is_empty() && self.line[0] != b'#' {
+                return Ok(Some(std::mem::take(&mut self.line)));
+            }
+        }
+    }
+}
+
+/// Hexadecimal numbers between spaces.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn number(&mut self) -> Option<u64> {
+        let rest = self.0.trim_ascii_start();
+        let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
+        let text = std::str::from_utf8(&rest[..end]).ok()?;
+        self.0 = &rest[end..];
+        (!text.is_empty()).then(|| u64::from_str_radix(text, 16).ok()).flatten()
+    }
+}
+
+/// How many bytes a sized string's line lacks.
+fn missing_bytes(line: &[u8]) -> Option<usize> {
+    let mut fields = Fields(&line[1..]);
+    let len = usize::try_from(fields.number()?).ok().filter(|&len| len as u64 <= LONGEST_LINE)?;
+    let text = fields.0.strip_prefix(b" ").unwrap_or_default();
+    // The newline that ended the line is one of the bytes.
+    len.checked_sub(text.len()).filter(|&missing| missing > 0).map(|missing| missing - 1)
+}
+
+enum LineError {
+    Means(&'static str),
+    Other(ImportError),
+}
+
+impl From<std::io::Error> for LineError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+type LineResult = Result<(), LineError>;
+
+impl<W: Write> State<W> {
+    fn line(&mut self, line: &[u8]) -> LineResult {
+        let mut fields = Fields(&line[1..]);
+        match line[0] {
+            b's' => self.string(fields),
+            b'i' => self.place(&mut fields),
+            b't' => self.backtrace(&mut fields),
+            b'a' => self.kind(&mut fields),
+            b'+' => self.birth(&mut fields),
+            b'-' => self.death(&mut fields),
+            b'c' => {
+                let ms = fields.number().ok_or(LineError::Means("a time is missing"))?;
+                self.t_ns = self.t_ns.max(ms.saturating_mul(1_000_000));
+                Ok(())
+            }
+            b'R' => {
+                let pages = fields.number().ok_or(LineError::Means("a number of pages is missing"))?;
+                self.resident(pages);
+                Ok(())
+            }
+            b'X' => {
+                self.command = line[1..].trim_ascii().to_vec();
+                Ok(())
+            }
+            b'I' => {
+                self.page = fields.number().filter(|page| (1..=1 << 30).contains(page)).unwrap_or(4096);
+                Ok(())
+            }
+            b'x' | b'm' => {
+                let why =
+                    "this is raw data of heaptrack: run heaptrack_interpret on it first (heaptrack does so itself)";
+                Err(LineError::Other(ImportError::Format(why.into())))
+            }
+            // A is "attached to a running program", S a suppression.
+            _ => {
+                self.done.skipped += u64::from(!matches!(line[0], b'A' | b'S' | b'v'));
+                Ok(())
+            }
+        }
+    }
+
+    fn string(&mut self, mut fields: Fields<'_>) -> LineResult {
+        let mut text = fields.0;
+        if self.version >= 3 {
+            let len = fields.number().ok_or(LineError::Means("a string has no length"))?;
+            text = fields.0.strip_prefix(b" ").unwrap_or_default();
+            text = &text[..text.len().min(usize::try_from(len).unwrap_or(usize::MAX))];
+        } else {
+            text = text.strip_prefix(b" ").unwrap_or(text);
+        }
+        self.strings.push(String::from_utf8_lossy(text).into());
+        Ok(())
+    }
+
+    /// A string by its number, which counts from 1; 0 is none.
+    fn text(&self, number: u64) -> Result<Option<Arc<str>>, LineError> {
+        let Some(index) = number.checked_sub(1) else { return Ok(None) };
+        let text = usize::try_from(index).ok().and_then(|index| self.strings.get(index));
+        text.cloned().map(Some).ok_or(LineError::Means("it names a string that there is not"))
+    }
+
+    fn start(&mut self) {
+        if !std::mem::replace(&mut self.started, true) {
+            let words: Vec<Vec<u8>> =
+                self.command.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect();
+            let executable = words.first().cloned().unwrap_or_default();
+            let page = u32::try_from(self.page).unwrap_or(4096);
+            let tool = format!("heaptrack, format {}", self.version);
+            self.writer.start(&executable, words, page, &tool);
+            let tick = self.writer.tick(0);
+            let text = "imported from heaptrack: no threads, no addresses, times in milliseconds; of equal blocks it is not known which one was freed";
+            self.writer.meta(Meta::Remark(Remark { tick, topic: "imported".into(), text: text.into() }));
+        }
+    }
+
+    fn place(&mut self, fields: &mut Fields<'_>) -> LineResult {
+        self.start();
+        let address = fields.number().ok_or(LineError::Means("a place in the code has no address"))?;
+        let module = fields.number().unwrap_or(0);
+        let path = self.text(module)?.unwrap_or_else(|| "[unknown]".into());
+        let number = match self.modules.get(&module) {
+            Some(&number) => number,
+            None => self.module(module, &path)?,
+        };
+        let mut functions = Vec::new();
+        while let Some(name) = fields.number() {
+            let (file, line) = (fields.number().unwrap_or(0), fields.number().unwrap_or(0));
+            functions.push(Named {
+                name: self.text(name)?,
+                file: self.text(file)?,
+                line: u32::try_from(line).ok().filter(|&line| line > 0),
+                inlined: true,
+            });
+        }
+        // All but the last were inlined into it.
+        if let Some(last) = functions.last_mut() {
+            last.inlined = false;
+        } else {
+            let name = format!("{address:#x}");
+            functions.push(Named { name: Some(name.into()), file: None, line: None, inlined: false });
+        }
+        let offset = self.places.len() as u64 * 16;
+        if offset >= MODULE_BYTES {
+            return Err(LineError::Means("there are too many places in the code"));
+        }
+        self.bundle.add(Some((&[], path.as_bytes())), offset, functions);
+        self.places.push((number + 1) * MODULE_BYTES + offset + 1);
+        Ok(())
+    }
+
+    fn module(&mut self, string: u64, path: &str) -> Result<u64, LineError> {
+        let number = self.modules.len() as u64;
+        if number >= MODULES {
+            return Err(LineError::Means("there are too many modules"));
+        }
+        let start = (number + 1) * MODULE_BYTES;
+        let segment = Segment { start, len: MODULE_BYTES, vaddr: 0, file_offset: 0, flags: 5 };
+        let tick = self.writer.tick(0);
+        self.writer.meta(Meta::ModuleLoad(ModuleLoad {
+            id: number as u32,
+            tick,
+            path: path.as_bytes().to_vec(),
+            build_id: Vec::new(),
+            bias: start,
+            segments: vec![segment],
+            generation: 0,
+        }));
+        self.modules.insert(string, number);
+        Ok(number)
+    }
+
+    fn backtrace(&mut self, fields: &mut Fields<'_>) -> LineResult {
+        let (Some(place), Some(parent)) = (fields.number(), fields.number()) else {
+            return Err(LineError::Means("a backtrace has two numbers"));
+        };
+        let known = |list: &[u32], number: u64| match number.checked_sub(1) {
+            None => Some(0),
+            Some(index) => list.get(usize::try_from(index).ok()?).copied(),
+        };
+        let parent = known(&self.traces, parent).ok_or(LineError::Means("it names a backtrace that there is not"))?;
+        let place = match place.checked_sub(1) {
+            // Nowhere: the backtrace is its caller's.
+            None => None,
+            Some(index) => {
+                let place = usize::try_from(index).ok().and_then(|index| self.places.get(index));
+                Some(*place.ok_or(LineError::Means("it names a place in the code that there is not"))?)
+            }
+        };
+        self.start();
+        let node = place.map_or(parent, |pc| self.writer.node(parent, pc));
+        self.traces.push(node);
+        Ok(())
+    }
+
+    fn kind(&mut self, fields: &mut Fields<'_>) -> LineResult {
+        let (Some(size), Some(trace)) = (fields.number(), fields.number()) else {
+            return Err(LineError::Means("a kind of allocation has two numbers"));
+        };
+        let node = match trace.checked_sub(1) {
+            None => 0,
+            Some(index) => {
+                let node = usize::try_from(index).ok().and_then(|index| self.traces.get(index));
+                *node.ok_or(LineError::Means("it names a backtrace that there is not"))?
+            }
+        };
+        self.kinds.push(AllocationKind { size, node, live: Vec::new() });
+        Ok(())
+    }
+
+    fn birth(&mut self, fields: &mut Fields<'_>) -> LineResult {
+        self.start();
+        let index = fields.number().and_then(|index| usize::try_from(index).ok());
+        let kind = index.and_then(|index| self.kinds.get_mut(index));
+        let kind = kind.ok_or(LineError::Means("it names a kind of allocation that there is not"))?;
+        let address = self.free_addresses.pop().unwrap_or_else(|| {
+            self.next_address += 16;
+            self.next_address
+        });
+        kind.live.push(address);
+        self.done.births += 1;
+        self.writer.event(Kind::Malloc, self.t_ns, address, kind.node, kind.size)?;
+        Ok(())
+    }
+
+    fn death(&mut self, fields: &mut Fields<'_>) -> LineResult {
+        self.start();
+        let index = fields.number().and_then(|index| usize::try_from(index).ok());
+        let kind = index.and_then(|index| self.kinds.get_mut(index));
+        let kind = kind.ok_or(LineError::Means("it names a kind of allocation that there is not"))?;
+        let Some(address) = kind.live.pop() else {
+            self.done.unmatched += 1;
+            return Ok(());
+        };
+        self.done.deaths += 1;
+        self.free_addresses.push(address);
+        self.writer.event(Kind::Free, self.t_ns, address, 0, 0)?;
+        Ok(())
+    }
+
+    fn resident(&mut self, pages: u64) {
+        self.start();
+        let tick = self.writer.tick(self.t_ns);
+        let rss = pages.saturating_mul(self.page);
+        self.writer.meta(Meta::MemorySample(MemorySample {
+            tick,
+            rss,
+            rss_anonymous: rss,
+            rss_shared: 0,
+            virtual_size: 0,
+            recorder: 0,
+        }));
+    }
+
+    fn finish(mut self) -> Result<(Imported, Bundle), ImportError> {
+        self.start();
+        self.writer.finish(self.t_ns)?;
+        Ok((self.done, self.bundle))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn done(text: &str) -> Result<Imported, ImportError> {
+        import(text.as_bytes(), std::io::sink()).map(|(done, _)| done)
+    }
+
+    #[test]
+    fn versions_and_mistakes_are_told_apart() {
+        let body =
+            "X app\nI 1000 10\ns 4 main\ns 3 app\ni 1000 2 1 0 7\nt 1 0\na 0 0\na 10 1\nc 5\n+ 1\n+ 1\n- 1\nR 5\n";
+        let new = done(&format!("v 10400 3\n{body}")).unwrap();
+        assert_eq!(new, Imported { births: 2, deaths: 1, ..Imported::default() });
+        let old = done("v 10000 1\nX app\ns main\ns app\ni 1000 2 1 0 7\nt 1 0\na 10 1\n+ 0\n- 0\n- 0\n").unwrap();
+        assert_eq!(old, Imported { births: 1, deaths: 1, unmatched: 1, ..Imported::default() });
+        for (text, words) in [
+            ("", "no heaptrack"),
+            ("hello\n", "no heaptrack"),
+            ("v 10400 4\n", "version 4"),
+            ("v 10400 3\nx /bin/app\n", "raw data"),
+            ("v 10400 3\n+ 0\n", "line 2"),
+            ("v 10400 3\nt 1 0\n", "line 2"),
+            ("v 10400 3\ni 1 9\n", "a string that there is not"),
+        ] {
+            let error = done(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text:?}: {error}");
+        }
+        // A string with a newline.
+        assert!(done("v 10400 3\ns 5 a\nb c\ni 1 1\nt 1 0\na 1 1\n+ 0\n").is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_lines_are_refused_or_read(lines in prop::collection::vec("[vXIsitacR+\\-]? ?[0-9a-f]{0,17} ?[0-9a-f]{0,4} ?[a-z]{0,3}", 0..40)) {
+            let _ = done(&format!("v 10400 3\n{}\n", lines.join("\n")));
+        }
+    }
+}

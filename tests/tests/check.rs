@@ -1,0 +1,175 @@
+//! `heaptrace check` in a sample project: it passes, it fails, and it tells why; its reports are what others expect.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tracehound_tests::{Traced, clients, compile, functions, heaptrace, number, root, trace};
+
+fn server(args: &[&str]) -> Traced {
+    let include = format!("-I{}", root().join("preload/include").display());
+    trace(compile("checked.c", &["-O1", &include]), args, &[])
+}
+
+fn check(folder: &Path, args: &[&str]) -> Output {
+    Command::new(heaptrace()).arg("check").args(args).current_dir(folder).output().expect("heaptrace can be started")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn file_of(traced: &Traced) -> String {
+    traced.recording().display().to_string()
+}
+
+const BUDGET: &str = r#"
+peak = "200k"
+leaked = "1k"
+temporary = "100%"
+largest = "100k"
+allocations = 1000
+
+[[leaks]]
+match = "^forget_session$"
+max = 0
+
+[[modules]]
+module = "checked"
+leaked = 0
+peak = "150000"
+
+[[marks]]
+match = "^request"
+allocations = 20
+"#;
+
+#[test]
+fn a_good_run_passes_and_a_bad_one_says_why() {
+    let (good, bad) = (server(&["3"]), server(&["3", "3000", "25"]));
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("it can be written");
+    write("heap.toml", BUDGET);
+    let passed = check(folder.path(), &["--budget", "heap.toml", &file_of(&good)]);
+    assert_eq!(passed.status.code(), Some(0), "{}", text(&passed));
+    assert!(text(&passed).contains("9 checks passed"), "{}", text(&passed));
+
+    let reports = ["--junit", "heap.xml", "--markdown", "heap.md", "--evidence", "heap.json"];
+    let failed = check(folder.path(), &[&["--budget", "heap.toml", &file_of(&bad)][..], &reports].concat());
+    let said = text(&failed);
+    assert_eq!(failed.status.code(), Some(1), "{said}");
+    for words in [
+        "FAIL leaked",
+        "2.93 KiB were never freed, of 1.00 KiB allowed",
+        "FAIL leaks:^forget_session$",
+        "forget_session",
+        "FAIL module-leaked:checked",
+        "FAIL mark:^request",
+        "25 blocks were allocated after the mark “request”",
+        "the most of 3, of 20 allowed",
+        "pass peak",
+        "4 of 9 checks failed",
+    ] {
+        assert!(said.contains(words), "{words:?} is not in {said}");
+    }
+    let evidence: Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("heap.json")).expect("evidence")).expect("JSON");
+    assert_eq!((&evidence["schema"], &evidence["passed"]), (&"heaptrace.check/1".into(), &false.into()));
+    let checks = evidence["checks"].as_array().expect("checks");
+    let of_mark = checks.iter().find(|check| check["name"] == "mark:^request").expect("the mark");
+    assert_eq!((number(of_mark, "/measured"), number(of_mark, "/limit")), (25, 20));
+    assert_eq!(functions(&of_mark["evidence"][0]["stack"])[0], "parse_request");
+
+    let schema = clients().join("junit-10.xsd");
+    let valid = Command::new("xmllint")
+        .args(["--noout", "--schema"])
+        .arg(&schema)
+        .arg(folder.path().join("heap.xml"))
+        .output()
+        .expect("xmllint is installed by tests/needs.sh");
+    assert!(valid.status.success(), "{}", String::from_utf8_lossy(&valid.stderr));
+    let junit = std::fs::read_to_string(folder.path().join("heap.xml")).expect("a report");
+    assert!(junit.contains(r#"tests="9" failures="4""#) && junit.contains("forget_session"), "{junit}");
+    let markdown = std::fs::read_to_string(folder.path().join("heap.md")).expect("a report");
+    assert!(
+        markdown.contains("4 of 9 limits exceeded") && markdown.contains("| ❌ | `mark:^request` | 25 | 20 |"),
+        "{markdown}"
+    );
+}
+
+#[test]
+fn options_alone_are_limits() {
+    let traced = server(&["3", "3000"]);
+    let file = file_of(&traced);
+    let code = |args: &[&str]| check(traced.folder.path(), &[args, &[file.as_str()]].concat()).status.code();
+    assert_eq!(code(&["--max-leaked", "3000"]), Some(0));
+    assert_eq!(code(&["--max-leaked", "2999"]), Some(1));
+    assert_eq!(code(&["--max-peak", "1MiB"]), Some(0));
+    assert_eq!(code(&["--max-peak", "100000"]), Some(1), "the leak lives beside the buffer");
+    assert_eq!(code(&["--max-temporary", "99%"]), Some(0));
+    assert_eq!(code(&["--max-temporary", "10%"]), Some(1));
+    assert_eq!(code(&["--max-block", "99999"]), Some(1));
+    assert_eq!(code(&["--max-allocations", "32"]), Some(0));
+    assert_eq!(code(&["--max-leaked", "0", "--suppressions", "/nonexistent"]), Some(1));
+    assert_eq!(code(&[]), Some(2), "no limit");
+    assert_eq!(code(&["--max-leaked", "much"]), Some(2));
+    // Suppressed leaks do not count, and JSON says what was measured.
+    let list = traced.folder.path().join("known.supp");
+    std::fs::write(&list, "leak:forget_*\n").expect("it can be written");
+    let list = list.display().to_string();
+    let output = check(traced.folder.path(), &["--json", "--max-leaked", "0", "--suppressions", &list, &file]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((output.status.code(), number(&report, "/measured/suppressed_bytes")), (Some(0), 3000));
+}
+
+#[test]
+fn a_baseline_is_a_recording_or_what_was_measured() {
+    let (before, same, worse) = (server(&["5"]), server(&["5"]), server(&["5", "9000", "100"]));
+    let folder = before.folder.path();
+    let compare = |baseline: &str, traced: &Traced| check(folder, &["--baseline", baseline, &file_of(traced)]);
+    let recording = file_of(&before);
+    assert_eq!(compare(&recording, &same).status.code(), Some(0));
+    let failed = compare(&recording, &worse);
+    assert_eq!(failed.status.code(), Some(1));
+    for words in ["FAIL leaked", "FAIL allocations", "FAIL peak", "baseline "] {
+        assert!(text(&failed).contains(words), "{words:?} is not in {}", text(&failed));
+    }
+    let made = check(folder, &["--max-peak", "1g", "--evidence", "main.json", &recording]);
+    assert!(made.status.success());
+    assert_eq!(compare("main.json", &same).status.code(), Some(0));
+    assert_eq!(compare("main.json", &worse).status.code(), Some(1));
+    std::fs::write(folder.join("info.json"), before.info().to_string()).expect("it can be written");
+    assert_eq!(compare("info.json", &same).status.code(), Some(0));
+    std::fs::write(folder.join("other.json"), "{\"schema\":\"heaptrace.top/1\"}").expect("it can be written");
+    let refused = compare("other.json", &same);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no baseline"), "{refused:?}");
+}
+
+#[test]
+fn damaged_and_empty_recordings_are_checked_and_mistakes_named() {
+    let traced = server(&["3"]);
+    let folder = traced.folder.path();
+    let bytes = std::fs::read(traced.recording()).expect("the recording");
+    std::fs::write(folder.join("cut.bin"), &bytes[..bytes.len() * 2 / 3]).expect("it can be written");
+    let cut = check(folder, &["--max-leaked", "1g", "--json", "cut.bin"]);
+    let report: Value = serde_json::from_slice(&cut.stdout).expect("JSON");
+    assert_eq!((cut.status.code(), &report["complete"]), (Some(0), &false.into()));
+    let empty = trace(compile("nothing.c", &["-O1"]), &[], &[]);
+    let limits = ["--max-leaked", "0", "--max-peak", "0", "--max-temporary", "0", "--max-block", "0"];
+    assert_eq!(check(folder, &[&limits[..], &[&file_of(&empty)]].concat()).status.code(), Some(0));
+
+    let write = |text: &str| std::fs::write(folder.join("bad.toml"), text).expect("it can be written");
+    for (budget, words) in
+        [("peek = 1", "peek"), ("peak = \"big\"", "no size"), ("[[leaks]]\nmatch = \"(\"\nmax = 1", "regular")]
+    {
+        write(budget);
+        let refused = check(folder, &["--budget", "bad.toml", &file_of(&traced)]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(1) && said.contains("bad.toml") && said.contains(words), "{said}");
+    }
+    // A mark that is never set lets nothing pass.
+    write("[[marks]]\nmatch = \"nosuch\"\nallocations = 1000");
+    let refused = check(folder, &["--budget", "bad.toml", &file_of(&traced)]);
+    assert!(refused.status.code() == Some(1) && text(&refused).contains("no mark matches"), "{}", text(&refused));
+}

@@ -1,0 +1,145 @@
+//! Recordings of heaptrack, opened here: its own, ours exported to it and back, and old versions.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tracehound_tests::{compile, functions, heaptrace, json, number, trace};
+
+fn import(from: &Path, to: &Path) -> String {
+    let output =
+        Command::new(heaptrace()).arg("import").arg(from).arg("-o").arg(to).output().expect("it can be started");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}: {said}", from.display());
+    said
+}
+
+fn leaking(recording: &Path) -> Vec<(u64, Vec<String>)> {
+    let leaks = json(&["leaks"], recording);
+    let sites = leaks["sites"].as_array().expect("sites");
+    // Code without a name has its address for one in heaptrack's file.
+    let named = |name: String| if name.starts_with("0x") { "?".to_owned() } else { name };
+    let stack = |site: &Value| functions(&site["stack"]).into_iter().map(named).collect();
+    sites.iter().map(|site| (number(site, "/bytes"), stack(site))).collect()
+}
+
+#[test]
+fn what_heaptrack_recorded_itself_is_opened() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let program = compile("exported.cpp", &["-O2"]);
+    let recorded = Command::new("heaptrack")
+        .args(["-o", "theirs"])
+        .arg(&program)
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .output()
+        .expect("heaptrack is installed by tests/needs.sh");
+    assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let files = std::fs::read_dir(folder.path()).expect("the folder").map(|entry| entry.expect("an entry").path());
+    let theirs: PathBuf =
+        files.into_iter().find(|path| path.to_string_lossy().contains("theirs.")).expect("a recording of heaptrack");
+    let ours = folder.path().join("ours.dat");
+    import(&theirs, &ours);
+
+    let printed = Command::new("heaptrack_print").arg("-l").arg("1").arg(&theirs).output().expect("it is installed");
+    let report = String::from_utf8_lossy(&printed.stdout).into_owned();
+    let info = json(&["info"], &ours);
+    let calls = format!("calls to allocation functions: {} ", number(&info, "/allocations/count"));
+    assert!(report.contains(&calls), "{calls} {report}");
+    assert_eq!((&info["complete"], &info["end"]), (&true.into(), &"exit".into()));
+    assert!(info["process"]["executable"].as_str().expect("a path").contains("exported"), "{info}");
+    let figure = |label: &str| {
+        let line =
+            report.lines().find_map(|line| line.strip_prefix(label)).unwrap_or_else(|| panic!("{label}: {report}"));
+        let (number, unit) = line.trim().split_at(line.trim().len() - 1);
+        number.parse::<f64>().expect("a figure") * if unit == "K" { 1e3 } else { 1e6 }
+    };
+    assert!((figure("peak heap memory consumption:") - number(&info, "/peak/bytes") as f64).abs() <= 10.0, "{report}");
+    assert!((figure("total memory leaked:") - number(&info, "/leaked/bytes") as f64).abs() <= 10.0, "{report}");
+    let sites = leaking(&ours);
+    assert!(sites.iter().any(|(_, stack)| stack.iter().any(|name| name.starts_with("leaks("))), "{sites:?}");
+}
+
+#[test]
+fn our_own_export_comes_back_the_same() {
+    let traced = trace(compile("exported.cpp", &["-O2"]), &[], &[]);
+    let folder = traced.folder.path();
+    let exported = folder.join("x.heaptrack.gz");
+    let status = Command::new(heaptrace())
+        .args(["export", "--format", "heaptrack"])
+        .arg(traced.recording())
+        .arg("-o")
+        .arg(&exported)
+        .status()
+        .expect("it can be started");
+    assert!(status.success());
+    let back = folder.join("back.bin");
+    import(&exported, &back);
+    let (before, after) = (traced.info(), json(&["info"], &back));
+    for path in ["/allocations/bytes", "/allocations/count", "/leaked/bytes", "/leaked/count", "/peak/bytes", "/sites"]
+    {
+        assert_eq!(number(&before, path), number(&after, path), "{path}");
+    }
+    assert_eq!(leaking(&traced.recording()), leaking(&back));
+    // Lines and inlined functions come along, and everything else works on it.
+    let leaks = json(&["leaks"], &back).to_string();
+    assert!(leaks.contains("exported.cpp") && leaks.contains("\"inlined\":true"), "{leaks}");
+    assert_eq!(number(&json(&["top", "--metric", "leaked"], &back), "/total"), number(&before, "/leaked/bytes"));
+}
+
+const VERSION_1: &str = "v 10000 1\nX ./old --flag\ns main\ns old\ns /src/old.c\ni 401000 2 1 3 7\nt 1 0\na 40 1\na 20 1\n\
+                         c 5\n+ 0\n+ 1\nc a\n+ 0\n- 1\nc 14\n";
+
+#[test]
+fn version_1_compressed_or_piped_is_opened() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let plain = folder.path().join("heaptrack.old.1");
+    std::fs::write(&plain, VERSION_1).expect("it can be written");
+    for tool in ["gzip", "zstd"] {
+        let ending = if tool == "gzip" { "gz" } else { "zst" };
+        let compressed = folder.path().join(format!("heaptrack.old.1.{ending}"));
+        let made = Command::new(tool).arg("-c").arg(&plain).output();
+        let Ok(made) = made else { panic!("{tool} is installed by tests/needs.sh") };
+        std::fs::write(&compressed, made.stdout).expect("it can be written");
+        let recording = folder.path().join(format!("{tool}.bin"));
+        import(&compressed, &recording);
+        let info = json(&["info"], &recording);
+        let of = |path: &str| number(&info, path);
+        assert_eq!((of("/allocations/count"), of("/allocations/bytes"), of("/leaked/bytes")), (3, 160, 128));
+        assert_eq!((of("/peak/bytes"), of("/process/duration_ns") / 1_000_000), (160, 20));
+        let leaks = json(&["leaks"], &recording);
+        let frame: &Value = &leaks["sites"][0]["stack"][0];
+        assert_eq!(
+            (&frame["function"], &frame["file"], &frame["line"]),
+            (&"main".into(), &"/src/old.c".into(), &7.into())
+        );
+    }
+    let piped = folder.path().join("piped.bin");
+    let mut child = Command::new(heaptrace())
+        .args(["import", "-", "-o"])
+        .arg(&piped)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it can be started");
+    child.stdin.take().expect("a pipe").write_all(VERSION_1.as_bytes()).expect("it is read");
+    assert!(child.wait().expect("it ends").success());
+    assert_eq!(number(&json(&["info"], &piped), "/leaked/count"), 2);
+}
+
+#[test]
+fn what_is_no_recording_is_refused_in_a_sentence() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    for (name, text) in
+        [("letter", "Dear reader\n"), ("empty", ""), ("raw", "v 10400 3\nx /bin/true\n"), ("cut", "v 10400 3\n+ 1\n")]
+    {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("it can be written");
+        let out = folder.path().join("out.bin");
+        let refused = Command::new(heaptrace()).arg("import").arg(&path).arg("-o").arg(&out).output().expect("it runs");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(1) && said.lines().count() == 1 && said.contains(name), "{name}: {said}");
+        assert!(!out.exists(), "{name}: nothing is left behind");
+    }
+}
