@@ -314,7 +314,7 @@ impl<'a> Picker<'a> {
 }
 
 /// Positions of the ones.
-fn compact<'p>(keep: &[u8], picked: &'p mut [u16; BLOCK]) -> &'p [u16] {
+pub fn compact<'p>(keep: &[u8], picked: &'p mut [u16; BLOCK]) -> &'p [u16] {
     let mut len = 0;
     for (at, &keep) in (0_u16..).zip(keep) {
         picked[len % BLOCK] = at;

@@ -4,6 +4,7 @@ use rayon::prelude::*;
 
 use super::amounts::{Key, Question, Sums, stretches};
 use super::filter::{Filter, Selection};
+use super::scan::{Also, BLOCK, Picker};
 use super::window::{Resolved, Window};
 use super::{QueryError, Result, leaks, lifetimes, site_handle, sizes, stacks, timeline, trend};
 use crate::api::sites::{FreeSite, Site, SiteRow, Sites};
@@ -221,6 +222,7 @@ fn freed_by(
 ) -> Result<Vec<FreeSite>> {
     type Freed = std::collections::HashMap<u32, (Amount, Amount)>;
     let test = selection.rows(trace);
+    let c = trace.columns();
     let add = |to: &mut Amount, more: Amount| {
         to.bytes += more.bytes;
         to.count += more.count;
@@ -229,23 +231,24 @@ fn freed_by(
         .into_par_iter()
         .map(|stretch| {
             let mut freed = Freed::new();
-            for ordinal in stretch {
-                if ordinal % (1 << 18) == 0 {
+            let mut picker = Picker::new(&test, Also::Nothing);
+            for (at, start) in stretch.clone().step_by(BLOCK).enumerate() {
+                if at.is_multiple_of(256) {
                     cancel.check()?;
                 }
-                let row = trace.row_of_death(ordinal);
-                if !test.passes(row) {
-                    continue;
-                }
-                let c = trace.columns();
-                let origin =
-                    |origins: &[u32], at: u64| trace.origin(origins.get(at as usize).copied().unwrap_or(u32::MAX));
-                let (birth, death) = (origin(&c.birth_origin, row), origin(&c.death_origin, ordinal));
-                let amount = Amount { count: 1, bytes: trace.size_of(row) };
-                let entry = freed.entry(death.node).or_default();
-                add(&mut entry.0, amount);
-                if birth.thread == death.thread {
-                    add(&mut entry.1, amount);
+                let end = (start + BLOCK as u64).min(stretch.end);
+                let rows = c.death_row.get(start as usize..end as usize).unwrap_or_default();
+                for &offset in picker.pick_rows(rows) {
+                    let (row, ordinal) = (u64::from(rows[offset as usize]), start + u64::from(offset));
+                    let origin =
+                        |origins: &[u32], at: u64| trace.origin(origins.get(at as usize).copied().unwrap_or(u32::MAX));
+                    let (birth, death) = (origin(&c.birth_origin, row), origin(&c.death_origin, ordinal));
+                    let amount = Amount { count: 1, bytes: trace.size_of(row) };
+                    let entry = freed.entry(death.node).or_default();
+                    add(&mut entry.0, amount);
+                    if birth.thread == death.thread {
+                        add(&mut entry.1, amount);
+                    }
                 }
             }
             Ok(freed)

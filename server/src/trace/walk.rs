@@ -42,9 +42,18 @@ impl Trace {
         let Some(index) = self.page_of_event(place.events()) else {
             return State { settled: true, ..State::default() };
         };
-        let mut state = self.page_state(index);
-        self.walk_from(&mut state, place.events(), |_| {});
-        state
+        let start = self.page_start(index);
+        let page = self.page(index);
+        // Sums need no order: the look-ups of births overlap.
+        let born: u64 = (start.births..place.births).map(|row| self.size_of(row)).sum();
+        let died: u64 = (start.deaths..place.deaths).map(|d| self.size_of(self.row_of_death(d))).sum();
+        let last = place.events().checked_sub(1).filter(|&last| self.is_death(last));
+        State {
+            place,
+            live: (page.live + born).saturating_sub(died),
+            allocated: page.allocated + born,
+            settled: last.is_none() || !self.is_half(place.deaths - 1),
+        }
     }
 
     /// The state at the start of a page.

@@ -7,7 +7,7 @@ use crate::query::Result;
 use crate::query::amounts::{Key, Question};
 use crate::query::filter::Selection;
 use crate::query::window::Resolved;
-use crate::trace::{Cancel, Position, Span, State, Trace};
+use crate::trace::{Cancel, Position, Span, Trace};
 
 /// Borders of the columns: one more than there are columns.
 pub(super) struct Grid {
@@ -87,13 +87,15 @@ impl Grid {
     }
 
     pub(super) fn columns(&self, trace: &Trace, cancel: &Cancel) -> Result<Vec<Column>> {
+        let everything = Selection::all();
+        let filtered = Filtered::new(trace, &everything, trace.everything(), cancel);
         (0..self.len())
             .into_par_iter()
             .with_min_len(16)
-            .map(|i| {
-                cancel.check()?;
-                Ok(whole_column(trace, self.places[i], self.places[i + 1]))
-            })
+            .map_init(
+                || Steps::new(&filtered),
+                |steps, i| whole_column(trace, steps, self.places[i], self.places[i + 1]),
+            )
             .collect()
     }
 
@@ -104,20 +106,15 @@ impl Grid {
         selection: &Selection,
         cancel: &Cancel,
     ) -> Result<Vec<Column>> {
-        let filtered = Filtered::new(trace, selection);
+        let span = Span { from: self.places[0], to: self.places[self.len()] };
+        let filtered = Filtered::new(trace, selection, span, cancel);
         let mut columns: Vec<Column> = (0..self.len())
             .into_par_iter()
             .map_init(
                 || Steps::new(&filtered),
                 |steps, i| {
                     let mut column = Column::default();
-                    let (mut at, end) = (self.places[i], self.places[i + 1]);
-                    while at != end {
-                        cancel.check()?;
-                        let next = filtered.block_end(at, end);
-                        steps.walk(Span { from: at, to: next }, &mut column);
-                        at = next;
-                    }
+                    steps.walk(Span { from: self.places[i], to: self.places[i + 1] }, &mut column)?;
                     Ok(column)
                 },
             )
@@ -138,25 +135,18 @@ impl Grid {
     }
 }
 
-fn whole_column(trace: &Trace, from: Position, to: Position) -> Column {
+fn whole_column(trace: &Trace, steps: &mut Steps<'_>, from: Position, to: Position) -> Result<Column> {
     let start = trace.state_at(from);
     let count = |place: Position| (place.births - place.deaths) as i64;
     let mut column = Column::starting(start.live as i64, count(from));
     if from.events() >= to.events() {
-        return column;
+        return Ok(column);
     }
-    let walk = |column: &mut Column, mut state: State, events: u64| {
-        trace.walk_from(&mut state, events, |state| {
-            if state.settled {
-                column.see(state.live as i64, count(state.place));
-            }
-        });
-        state
-    };
     let first = trace.page_of_event(from.events()).unwrap_or(0);
     let last = trace.page_of_event(to.events()).unwrap_or(0);
-    let first_end = trace.page_start(first + 1).events().min(to.events());
-    let mut end = walk(&mut column, start, first_end);
+    let first_end = trace.page_start(first + 1);
+    let first_end = if first_end.events() < to.events() { first_end } else { to };
+    steps.walk(Span { from, to: first_end }, &mut column)?;
     if last > first {
         let c = trace.columns();
         let closed = last.min(c.page_time.len());
@@ -166,16 +156,15 @@ fn whole_column(trace: &Trace, from: Position, to: Position) -> Column {
             column.min_count = column.min_count.min(i64::from(c.page_min_count[page]));
             column.max_count = column.max_count.max(i64::from(c.page_max_count[page]));
         }
-        end = if to == trace.end_position() && trace.page_start(last) == to {
-            trace.state_at(to)
-        } else {
-            walk(&mut column, trace.page_state(last), to.events())
-        };
+        let begin = trace.page_state(last);
+        (column.last_bytes, column.last_count) = (begin.live as i64, count(begin.place));
+        steps.walk(Span { from: begin.place, to }, &mut column)?;
     }
+    let end = trace.state_at(to);
     column.last_bytes = end.live as i64;
     column.last_count = count(to);
     column.births = to.births - from.births;
     column.deaths = to.deaths - from.deaths;
     column.born_bytes = end.allocated - start.allocated;
-    column
+    Ok(column)
 }
