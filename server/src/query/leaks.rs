@@ -212,9 +212,16 @@ fn freed_at_exit(
     let question = Question { trace, selection, key: Key::Site, cancel };
     let held = question.live_at(before)?;
     let at_end = question.live_at(trace.end_position())?;
+    // What grows has more and more on the way there; a verdict on each site would look at all events again.
+    let part = |part: f64| question.live_at(trace.position_before((duration as f64 * part) as u64));
+    let (early, middle) = (part(0.3)?, part(0.6)?);
+    let rises = |site: usize, held: &Signed| {
+        let at = |sums: &[Signed]| sums.get(site).map_or(0, |sum| sum.bytes) as f64;
+        at(&middle) > at(&early) && held.bytes as f64 > at(&middle) * 1.1
+    };
     let mut sites: Vec<(u32, Amount)> = (0..)
         .zip(held.iter().zip(at_end))
-        .filter(|(_, (held, end))| held.bytes > 0 && end.count == 0)
+        .filter(|(site, (held, end))| held.bytes > 0 && end.count == 0 && rises(*site as usize, held))
         .map(|(site, (held, _))| (site, held.amount()))
         .collect();
     sites.sort_by_key(|&(site, amount)| (std::cmp::Reverse((amount.bytes, amount.count)), site));
