@@ -203,3 +203,58 @@ fn reports_are_for_people_and_for_programs() {
         assert!(String::from_utf8_lossy(&coloured.stdout).contains("\u{1b}["), "{command}");
     }
 }
+
+#[test]
+fn damaged_cut_and_empty_recordings_are_answered_by_every_report() {
+    let traced = trace(compile("exported.cpp", &["-O2"]), &[], &[]);
+    let folder = traced.folder.path();
+    let bytes = std::fs::read(traced.recording()).expect("the recording");
+    let mut damaged = bytes.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 16].fill(0x55);
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).expect("it can be written");
+    write("whole.bin", &bytes);
+    write("damaged.bin", &damaged);
+    write("cut.bin", &bytes[..bytes.len() * 2 / 3]);
+    write("start.bin", &bytes[..bytes.len() / 4]);
+    let nothing = trace(compile("nothing.c", &["-O1"]), &[], &[]);
+    std::fs::copy(nothing.recording(), folder.join("empty.bin")).expect("it can be copied");
+    for file in ["damaged.bin", "cut.bin", "start.bin", "empty.bin"] {
+        for args in [
+            &["summary", file][..],
+            &["sites", file],
+            &["threads", file],
+            &["lifetimes", file],
+            &["check", "--max-leaked", "1g", file],
+            &["diff", "--from", "start", "--to", "end", file],
+            &["diff", "--before", "..50%", "--after", "50%..", "--metric", "allocated", file],
+            &["diff", "--normalize", "whole.bin", file],
+            &["diff", "whole.bin", file, "--vs", "whole.bin", file],
+            &["bundle", file],
+        ] {
+            let output = ask(folder, args);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success() && !said.contains("panicked"), "{args:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn nodes_own_perf_map_names_javascript_functions() {
+    let which =
+        Command::new("node").args(["-p", "process.execPath"]).output().expect("node is installed by tests/needs.sh");
+    let node = PathBuf::from(String::from_utf8_lossy(&which.stdout).trim());
+    let script = "function keepsBuffers(n) { const all = []; for (let i = 0; i < n; i++) \
+                  all.push(Buffer.allocUnsafeSlow(5000 + i)); return all; } \
+                  const kept = []; for (let k = 0; k < 100; k++) kept.push(keepsBuffers(20));";
+    let traced = trace(&node, &["--perf-basic-prof", "-e", script], &[("TRACEHOUND_OUTPUT", "r.dat")]);
+    assert!(traced.output.status.success(), "{}", traced.stderr());
+    let folder = traced.folder.path();
+    let map = format!("/tmp/perf-{}.map", number(&json(folder, &["info", "--json", "r.dat"]), "/process/pid"));
+    let folded = ask(folder, &["export", "--format", "folded", "--metric", "allocated", "r.dat", "-o", "-"]);
+    let map_was_there = std::fs::remove_file(map).is_ok();
+    assert!(map_was_there && folded.status.success(), "{}", String::from_utf8_lossy(&folded.stderr));
+    let text = String::from_utf8_lossy(&folded.stdout).into_owned();
+    let named = text.lines().filter(|line| line.contains("keepsBuffers")).count();
+    assert!(named > 0, "none of {} stacks names the function", text.lines().count());
+}

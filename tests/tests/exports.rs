@@ -162,6 +162,19 @@ fn folded_stacks_add_up() {
 }
 
 #[test]
+fn json_has_every_block() {
+    let document = read_json(&export("json", "app.json"));
+    let info = sample().info();
+    let blocks = document["allocations"].as_array().expect("blocks");
+    let sum = |keep: fn(&Value) -> bool| -> u64 {
+        blocks.iter().filter(|block| keep(block)).map(|block| block[1].as_u64().expect("a size")).sum()
+    };
+    assert_eq!(blocks.len() as u64, number(&info, "/allocations/count"));
+    assert_eq!(sum(|_| true), number(&info, "/allocations/bytes"));
+    assert_eq!(sum(|block| block[3].is_null()), number(&info, "/leaked/bytes"));
+}
+
+#[test]
 fn speedscope_accepts_its_file() {
     let file = export("speedscope", "app.speedscope.json");
     let info = sample().info();
