@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Numbers and ratios, side by side: what recording costs, how fast recordings are read, how well leaks are judged.
-#   tests/bench.sh [--quick] [--json] [overhead] [reading] [verdicts]      (no names: all)
+# Numbers and ratios, side by side: what recording costs, how fast recordings are read, how well leaks are
+# judged, how fast the page is.
+#   tests/bench.sh [--quick] [--json] [overhead] [reading] [verdicts] [page]      (no names: all)
 # Other options, and --json, go to the overhead bench alone. Nothing is asserted but the verdicts: goals stand beside
 # the results.
 set -euo pipefail
@@ -11,18 +12,40 @@ parts=()
 sizes=1m,10m,100m
 for word in "$@"; do
     case $word in
-        overhead | reading | verdicts) parts+=("$word") ;;
+        overhead | reading | verdicts | page) parts+=("$word") ;;
         -*)
             options+=("$word")
             [ "$word" != --quick ] || sizes=1m
             ;;
         *)
-            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [reading] [verdicts]" >&2
+            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [reading] [verdicts] [page]" >&2
             exit 2
             ;;
     esac
 done
-[ "${#parts[@]}" -gt 0 ] || parts=(overhead reading verdicts)
+[ "${#parts[@]}" -gt 0 ] || parts=(overhead reading verdicts page)
+
+# The page in a browser on a recording with a million call-tree nodes, against the goals of its first lines.
+page() {
+    local out server url
+    out=$(mktemp -d)
+    # shellcheck disable=SC2064  # the folder is known now
+    trap "rm -rf '$out'" RETURN
+    cargo run --quiet --release -p tracehound-bench -- generate "$out/memory-big.dat" \
+        --events "${sizes##*,}" --nodes 1000000 --sites 250000 >/dev/null
+    target/release/heaptrace info "$out/memory-big.dat" >/dev/null
+    target/release/heaptrace server "$out/memory-big.dat" --port 0 >"$out/log" 2>&1 &
+    server=$!
+    for _ in $(seq 300); do
+        url=$(grep -oE 'http://[0-9.:]+' "$out/log" | head -1 || true)
+        [ -z "$url" ] || break
+        sleep 0.1
+    done
+    echo "page: ${sizes##*,} events, a million call-tree nodes"
+    (cd web && HEAPTRACE_URL=$url npm run --silent bench) || true
+    kill "$server"
+    wait "$server" || true
+}
 
 for part in "${parts[@]}"; do
     case $part in
@@ -35,5 +58,6 @@ for part in "${parts[@]}"; do
             echo "verdicts: the program's label, and the shape that heaptrace saw in three runs each"
             cargo test --quiet -p tracehound-tests --test verdicts -- --nocapture
             ;;
+        page) page ;;
     esac
 done

@@ -4,7 +4,7 @@ import { mkdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 import type { Page } from "playwright-core";
 import { inject, test } from "vitest";
-import type { Sites } from "../src/api/types.ts";
+import type { Functions, Sites } from "../src/api/types.ts";
 import { api, open, openFile, recordingOf, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
@@ -39,18 +39,24 @@ const PICTURES: Picture[] = [
   { name: "compare", view: "compare", query: "a=0.3s&b=0.5s" },
   { name: "difference", view: "compare", query: "other=OTHER&graph=1", before: hoverFrame },
   { name: "recording", view: "recording" },
+  { name: "source", view: "source", query: "metric=allocated&line=27&file=SOURCE" },
 ];
 
 test("pictures", async () => {
   mkdirSync(IMAGES, { recursive: true });
   const shop = (await recordingOf("shop")).id;
+  const functions = await api<Functions>(`recordings/${shop}/functions?metric=allocated&search=session`);
+  const source = functions.rows[0]?.file ?? "";
   const bazaar = (await recordingOf("bazaar")).id;
   const site = (await api<Sites>(`recordings/${shop}/sites?sort=leaked&limit=1`)).sites[0]?.id ?? "s0";
   for (const { name, view, query = "", before } of PICTURES) {
-    const page = await open(`/r/${shop}/${view}?${query.replace("SITE", site).replace("OTHER", bazaar)}`, {
-      width: 1280,
-      height: 760,
-    });
+    const page = await open(
+      `/r/${shop}/${view}?${query.replace("SITE", site).replace("OTHER", bazaar).replace("SOURCE", encodeURIComponent(source))}`,
+      {
+        width: 1280,
+        height: 760,
+      },
+    );
     await settled(page);
     await page.waitForTimeout(400);
     await before?.(page);

@@ -195,8 +195,8 @@ test("two instants are compared", async () => {
   expect(searchOf(page).b).toBe(b);
   await settled(page);
   expect(await page.locator(".table-body [role=row]").count()).toBeGreaterThan(0);
-  await page.getByRole("button", { name: "As flame graph" }).click();
+  await page.getByRole("group", { name: "Shown as" }).getByText("Flame graph").click();
   await settled(page);
-  expect(searchOf(page).metric).toBe("grown");
+  expect(searchOf(page).graph).toBe(true);
   expect(await page.locator("g.frame").count()).toBeGreaterThan(0);
 });

@@ -74,19 +74,19 @@ impl Overlay {
         cancel.check()?;
         let amount = |row: usize| values.own[row].of(params.unit).max(0) as u64;
         // Rows that hold nothing on this side, and have nothing below that does, are no part of it.
-        let mut holds: Vec<bool> = (0..values.parent.len()).map(|row| amount(row) > 0).collect();
+        let mut holds: Vec<bool> = (0..values.len()).map(|row| amount(row) > 0).collect();
         for row in (1..holds.len()).rev() {
             if holds[row] {
-                holds[values.parent[row] as usize] = true;
+                holds[values.shape.parent[row] as usize] = true;
             }
         }
         let mut shown_as: Vec<RowId> = vec![0; holds.len()];
         let mut known: HashMap<FunctionId, u32> = HashMap::new();
         for row in 0..holds.len() {
             if row > 0 && holds[row] {
-                let frame = values.frame[row];
+                let frame = values.shape.frame[row];
                 let function = *known.entry(frame.function).or_insert_with(|| self.function(side, &frame));
-                shown_as[row] = self.child(shown_as[values.parent[row] as usize], function);
+                shown_as[row] = self.child(shown_as[values.shape.parent[row] as usize], function);
             }
             self.own[shown_as[row] as usize][which] += amount(row);
         }

@@ -209,7 +209,7 @@ struct Functions {
 impl Functions {
     fn new(tree: &FrameTree, symbols: &dyn Symbols) -> Self {
         let mut texts = std::collections::HashMap::new();
-        for row in tree.rows().iter().filter(|r| r.frame.function != NO_FUNCTION) {
+        for row in tree.rows().filter(|r| r.frame.function != NO_FUNCTION) {
             texts.entry(row.frame.function).or_insert_with(|| {
                 let function = symbols.function(row.frame.function);
                 let file = function.file.or(row.frame.file).map(|f| symbols.file(f));
@@ -226,13 +226,13 @@ impl Functions {
             .iter()
             .map(|(&id, (name, file))| (id, regex.is_match(name) || file.as_ref().is_some_and(|f| regex.is_match(f))))
             .collect();
-        tree.rows().iter().map(|row| hits.get(&row.frame.function) == Some(&true)).collect()
+        tree.rows().map(|row| hits.get(&row.frame.function) == Some(&true)).collect()
     }
 
     /// By row: it or a caller matches.
     fn on_path(&self, tree: &FrameTree, regex: &Regex) -> Vec<bool> {
         let mut hits = self.matching(tree, regex);
-        for (row, entry) in tree.rows().iter().enumerate().skip(1) {
+        for (row, entry) in tree.rows().enumerate().skip(1) {
             hits[row] |= hits[entry.parent as usize];
         }
         hits

@@ -12,6 +12,7 @@ use super::window::Window;
 use super::{QueryError, Result};
 use crate::api::flamegraph::{Ancestor, FlameFrame, Flamegraph, Rows};
 use crate::api::{Metric, Unit};
+use crate::trace::frame_tree::Shape;
 use crate::trace::symbols::{FunctionId, SymbolFrame, Symbols};
 use crate::trace::{Cancel, Trace};
 
@@ -138,65 +139,58 @@ fn rows_of<R>(chosen: &[Chosen<R>], mut describe: impl FnMut(&R) -> (u64, Option
 }
 
 /// The tree from its root, with sums below every row.
-struct TopDown {
-    value: Vec<i64>,
-    weight: Vec<u64>,
-    size: Vec<u32>,
-    /// Children of row `i`: `child[first[i]..first[i + 1]]`.
-    first: Vec<u32>,
-    child: Vec<RowId>,
+struct TopDown<'a> {
+    shape: &'a Shape,
+    rows: Vec<Below>,
 }
 
-impl TopDown {
-    fn new(values: &ValueTree, unit: Unit) -> Self {
-        let len = values.parent.len();
-        let mut value: Vec<i64> = values.own.iter().map(|own| own.of(unit)).collect();
-        let mut weight: Vec<u64> = value.iter().map(|v| v.unsigned_abs()).collect();
-        let mut size = vec![0_u32; len];
-        let mut first = vec![0_u32; len + 1];
-        for row in (1..len).rev() {
-            let parent = values.parent[row] as usize;
-            if weight[row] == 0 {
+/// What lies at and below a row; side by side, because every row is added to its parent.
+#[derive(Clone, Copy)]
+struct Below {
+    value: i64,
+    weight: u64,
+    size: u32,
+}
+
+impl<'a> TopDown<'a> {
+    fn new(values: &'a ValueTree, unit: Unit) -> Self {
+        let shape = &*values.shape;
+        let own = values.own.iter().map(|own| own.of(unit));
+        let mut rows: Vec<Below> = own.map(|value| Below { value, weight: value.unsigned_abs(), size: 0 }).collect();
+        for row in (1..rows.len()).rev() {
+            let Below { value, weight, size } = rows[row];
+            if weight == 0 {
                 continue;
             }
-            size[row] += 1;
-            value[parent] += value[row];
-            weight[parent] += weight[row];
-            size[parent] = size[parent].saturating_add(size[row]);
-            first[parent + 1] += 1;
+            let size = size.saturating_add(1);
+            rows[row].size = size;
+            let above = &mut rows[shape.parent[row] as usize];
+            above.value += value;
+            above.weight += weight;
+            above.size = above.size.saturating_add(size);
         }
-        for row in 0..len {
-            first[row + 1] += first[row];
-        }
-        let mut next = first.clone();
-        let mut child = vec![0; first[len] as usize];
-        for row in (1..len).filter(|&row| weight[row] > 0) {
-            let at = &mut next[values.parent[row] as usize];
-            child[*at as usize] = row as RowId;
-            *at += 1;
-        }
-        Self { value, weight, size, first, child }
+        Self { shape, rows }
     }
 }
 
-impl Lazy for TopDown {
+impl Lazy for TopDown<'_> {
     type Row = RowId;
 
     fn children(&mut self, row: &RowId) -> Vec<RowId> {
-        let at = *row as usize;
-        self.child[self.first[at] as usize..self.first[at + 1] as usize].to_vec()
+        let all = self.shape.children(*row).iter().copied();
+        all.filter(|&child| self.rows[child as usize].weight > 0).collect()
     }
 
     fn weight(&self, row: &RowId) -> u64 {
-        self.weight[*row as usize]
+        self.rows[*row as usize].weight
     }
 
     fn value(&self, row: &RowId) -> i64 {
-        self.value[*row as usize]
+        self.rows[*row as usize].value
     }
 
     fn size(&self, row: &RowId) -> u32 {
-        self.size[*row as usize]
+        self.rows[*row as usize].size
     }
 }
 
@@ -210,8 +204,8 @@ fn top_down(values: &ValueTree, params: &Params, limits: &Limits, frames: &mut F
         }
     };
     let mut describe = |row: RowId| {
-        let frame = values.frame[row as usize];
-        (u64::from(values.id[row as usize]), (row != 0).then(|| frames.number(&frame)))
+        let frame = values.shape.frame[row as usize];
+        (u64::from(values.id(row)), (row != 0).then(|| frames.number(&frame)))
     };
     let chosen = prune(&mut tree, root, limits);
     let rows = rows_of(&chosen, |&row| describe(row));
@@ -219,9 +213,9 @@ fn top_down(values: &ValueTree, params: &Params, limits: &Limits, frames: &mut F
     above.extend((root != 0).then_some(0));
     let ancestors = above.iter().rev().map(|&row| {
         let (id, frame) = describe(row);
-        Ancestor { id, frame, value: tree.value[row as usize] }
+        Ancestor { id, frame, value: tree.rows[row as usize].value }
     });
-    Ok((tree.value[0], ancestors.collect(), rows))
+    Ok((tree.rows[0].value, ancestors.collect(), rows))
 }
 
 /// Rows of the inverted tree are made as they are needed: a row is the set of backtraces that end in its functions.
@@ -262,12 +256,12 @@ impl Lazy for Inverted<'_> {
         let mut groups: HashMap<FunctionId, usize> = HashMap::new();
         let mut children: Vec<(SymbolFrame, Vec<Item>)> = Vec::new();
         for item in row.items.iter().filter(|item| item.next != 0) {
-            let frame = self.values.frame[item.next as usize];
+            let frame = self.values.shape.frame[item.next as usize];
             let at = *groups.entry(frame.function).or_insert_with(|| {
                 children.push((frame, Vec::new()));
                 children.len() - 1
             });
-            children[at].1.push(Item { next: self.values.parent[item.next as usize], ..*item });
+            children[at].1.push(Item { next: self.values.shape.parent[item.next as usize], ..*item });
         }
         children.into_iter().map(|(frame, items)| InvertedRow::new(row.depth + 1, frame, items)).collect()
     }
@@ -292,7 +286,7 @@ const LEAF_BITS: u32 = 32;
 impl InvertedRow {
     /// A backtrace that ends in the row's functions, and their number: enough to find the row again.
     fn id(&self, values: &ValueTree) -> u64 {
-        let leaf = self.items.iter().map(|i| values.id[i.leaf as usize]).min().unwrap_or(0);
+        let leaf = self.items.iter().map(|i| values.id(i.leaf)).min().unwrap_or(0);
         if self.depth == 0 { 0 } else { u64::from(self.depth.min((1 << 20) - 1)) << LEAF_BITS | u64::from(leaf) }
     }
 }
@@ -304,7 +298,7 @@ fn inverted(values: &ValueTree, params: &Params, limits: &Limits, frames: &mut F
         .filter(|item| item.value != 0)
         .collect();
     let mut tree = Inverted { values };
-    let nobody = values.frame[0];
+    let nobody = values.shape.frame[0];
     let mut root = InvertedRow::new(0, nobody, items);
     let total = root.value;
     let mut ancestors = Vec::new();
@@ -315,7 +309,7 @@ fn inverted(values: &ValueTree, params: &Params, limits: &Limits, frames: &mut F
         let depth = id >> LEAF_BITS;
         let leaf = values.row_of(id as u32).filter(|&row| row != 0).ok_or_else(|| no_such_root(id))?;
         let functions: Vec<FunctionId> =
-            values.path(leaf).take(depth as usize).map(|row| values.frame[row as usize].function).collect();
+            values.path(leaf).take(depth as usize).map(|row| values.shape.frame[row as usize].function).collect();
         if depth == 0 || functions.len() as u64 != depth {
             return Err(no_such_root(id));
         }

@@ -128,7 +128,7 @@ fn group<K: Hash + Eq + Copy>(values: &ValueTree, key: impl Fn(usize) -> K) -> H
         let its = key(row);
         let group = groups.entry(its).or_insert(Group { example: row, ..Group::default() });
         add(&mut group.flat, &values.own[row]);
-        let mut above = values.path(values.parent[row]);
+        let mut above = values.path(values.shape.parent[row]);
         if !above.any(|r| key(r as usize) == its) {
             add(&mut group.cum, total);
         }
@@ -153,7 +153,7 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
         cum_other: group.cum.other(unit),
     };
     match by {
-        GroupBy::File => group(values, |row| values.frame[row].file)
+        GroupBy::File => group(values, |row| values.shape.frame[row].file)
             .into_iter()
             .map(|(file, group)| {
                 let name = file.map_or_else(|| "(no source file)".into(), |f| symbols.file(f).as_ref().to_owned());
@@ -162,6 +162,7 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
             .collect(),
         GroupBy::Module => {
             let modules: HashMap<u32, Option<u32>> = values
+                .shape
                 .frame
                 .iter()
                 .map(|f| (f.function, f))
@@ -169,7 +170,7 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
                 .into_iter()
                 .map(|(function, frame)| (function, module_of(frame)))
                 .collect();
-            group(values, |row| modules.get(&values.frame[row].function).copied().flatten())
+            group(values, |row| modules.get(&values.shape.frame[row].function).copied().flatten())
                 .into_iter()
                 .map(|(module, group)| {
                     let name = name_of(module).unwrap_or_else(|| "(no module)".into());
@@ -185,10 +186,10 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
                 if total.is_zero() && values.own[row].is_zero() {
                     continue;
                 }
-                let entry = groups.entry(values.frame[row].function);
+                let entry = groups.entry(values.shape.frame[row].function);
                 let group = entry.or_insert(Group { example: row, ..Group::default() });
                 add(&mut group.flat, &values.own[row]);
-                if !values.recursive[row] {
+                if !values.shape.recursive[row] {
                     add(&mut group.cum, total);
                 }
             }
@@ -196,13 +197,17 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
                 .into_iter()
                 .map(|(id, group)| {
                     let function = symbols.function(id);
-                    let frame = values.frame[group.example];
+                    let frame = values.shape.frame[group.example];
                     let file = function.file.or(frame.file);
                     FunctionRow {
                         module: name_of(function.module),
                         file: file.map(|f| symbols.file(f).as_ref().to_owned()),
                         line: frame.line,
-                        ..row(format!("f{}", values.id[group.example]), function.display().as_ref().to_owned(), &group)
+                        ..row(
+                            format!("f{}", values.id(group.example as u32)),
+                            function.display().as_ref().to_owned(),
+                            &group,
+                        )
                     }
                 })
                 .collect()

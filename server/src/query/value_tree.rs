@@ -1,11 +1,12 @@
 //! The tree of functions with values, as a filter's view has it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::amounts::Signed;
 use super::filter::Filter;
 use super::node_sums::NodeSums;
-use crate::trace::frame_tree::{FrameId, FrameTree, NO_FUNCTION};
+use crate::trace::frame_tree::{FrameId, FrameTree, NO_FUNCTION, Row, Shape};
 use crate::trace::symbols::{FunctionId, SymbolFrame, Symbols};
 
 /// Index of a row of a [`ValueTree`]; 0 is the root.
@@ -14,14 +15,10 @@ pub type RowId = u32;
 /// The tree: parents stand before their children.
 #[derive(Debug, Default)]
 pub struct ValueTree {
-    /// Caller; the root's is the root.
-    pub parent: Vec<RowId>,
-    /// Its function, with file and line of some call.
-    pub frame: Vec<SymbolFrame>,
-    /// A caller further up is the same function.
-    pub recursive: Vec<bool>,
-    /// Stable id: the first row of the frame tree that is shown as this one.
-    pub id: Vec<FrameId>,
+    /// The rows; without a filter's view they are the frame tree's, which is not copied.
+    pub shape: Arc<Shape>,
+    /// Of a filter's view, for each row: the first row of the frame tree that is shown as it.
+    first: Option<Vec<FrameId>>,
     /// What was allocated by the function itself.
     pub own: Vec<Signed>,
     /// By row of the frame tree: the row that shows it; `None` = dropped.
@@ -46,27 +43,18 @@ impl ValueTree {
     }
 
     fn plain(tree: &FrameTree) -> Self {
-        let rows = tree.rows();
-        Self {
-            parent: rows.iter().map(|r| r.parent).collect(),
-            frame: rows.iter().map(|r| r.frame).collect(),
-            recursive: rows.iter().map(|r| r.recursive).collect(),
-            id: (0..rows.len() as FrameId).collect(),
-            own: vec![Signed::default(); rows.len()],
-            shown_as: None,
-        }
+        let shape = Arc::clone(tree.shape());
+        Self { own: vec![Signed::default(); shape.len()], shape, first: None, shown_as: None }
     }
 
     fn viewed(tree: &FrameTree, taken_out: &[bool], starts: Option<&[bool]>) -> Self {
-        let rows = tree.rows();
-        let mut values = Self::default();
-        let nobody = rows
-            .first()
-            .map_or(SymbolFrame { function: NO_FUNCTION, file: None, line: None, inlined: false }, |root| root.frame);
-        values.push(0, nobody, false, 0);
+        let mut shape = Shape::default();
+        let mut first = vec![0];
+        let nobody = SymbolFrame { function: NO_FUNCTION, file: None, line: None, inlined: false };
+        shape.push(Row { parent: 0, frame: nobody, recursive: false });
         let mut shown_as: Vec<Option<RowId>> = vec![starts.is_none().then_some(0)];
         let mut children: HashMap<(RowId, FunctionId), RowId> = HashMap::new();
-        for (id, row) in (0..).zip(rows).skip(1) {
+        for (id, row) in (0..).zip(tree.rows()).skip(1) {
             let above = shown_as[row.parent as usize];
             let starts_here = starts.is_some_and(|s| s[id as usize]);
             let shown = match above {
@@ -74,42 +62,53 @@ impl ValueTree {
                 above if taken_out[id as usize] => Some(above.unwrap_or(0)),
                 above => {
                     let parent = above.unwrap_or(0);
-                    let next = values.parent.len() as RowId;
+                    let next = shape.len() as RowId;
                     let shown = *children.entry((parent, row.frame.function)).or_insert(next);
                     if shown == next {
                         let recursive =
-                            values.path(parent).any(|r| values.frame[r as usize].function == row.frame.function);
-                        values.push(parent, row.frame, recursive, id);
+                            shape.path(parent).any(|r| shape.frame[r as usize].function == row.frame.function);
+                        shape.push(Row { parent, frame: row.frame, recursive });
+                        first.push(id);
                     }
                     Some(shown)
                 }
             };
             shown_as.push(shown);
         }
-        values.shown_as = Some(shown_as);
-        values
+        let own = vec![Signed::default(); shape.len()];
+        Self { shape: Arc::new(shape), first: Some(first), own, shown_as: Some(shown_as) }
     }
 
-    fn push(&mut self, parent: RowId, frame: SymbolFrame, recursive: bool, id: FrameId) {
-        self.parent.push(parent);
-        self.frame.push(frame);
-        self.recursive.push(recursive);
-        self.id.push(id);
-        self.own.push(Signed::default());
+    /// Number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.own.len()
+    }
+
+    /// Without any row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty()
+    }
+
+    /// Stable id of a row: the first row of the frame tree that is shown as it.
+    #[must_use]
+    pub fn id(&self, row: RowId) -> FrameId {
+        self.first.as_ref().map_or(row, |first| first[row as usize])
     }
 
     /// The row that shows a row of the frame tree.
     #[must_use]
     pub fn row_of(&self, frame: FrameId) -> Option<RowId> {
         match &self.shown_as {
-            None => ((frame as usize) < self.parent.len()).then_some(frame),
+            None => ((frame as usize) < self.len()).then_some(frame),
             Some(shown) => shown.get(frame as usize).copied().flatten(),
         }
     }
 
     /// A row and its callers, without the root.
     pub fn path(&self, row: RowId) -> impl Iterator<Item = RowId> + '_ {
-        std::iter::successors(Some(row), |&r| self.parent.get(r as usize).copied()).take_while(|&r| r != 0)
+        self.shape.path(row)
     }
 
     /// Own and descendants' sums.
@@ -118,7 +117,7 @@ impl ValueTree {
         let mut totals = self.own.clone();
         for row in (1..totals.len()).rev() {
             let sum = totals[row];
-            let above = &mut totals[self.parent[row] as usize];
+            let above = &mut totals[self.shape.parent[row] as usize];
             above.count += sum.count;
             above.bytes += sum.bytes;
         }

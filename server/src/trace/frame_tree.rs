@@ -5,6 +5,7 @@
 //! has the same ids, and a grown recording keeps those that it had.
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use super::cancel::{Cancel, Cancelled};
 use super::symbols::{FunctionId, SymbolFrame, Symbols};
@@ -24,10 +25,81 @@ pub struct Row {
     pub recursive: bool,
 }
 
+/// Rows of a tree as columns; parents stand before their children.
+#[derive(Debug, Default)]
+pub struct Shape {
+    /// Caller; the root's is the root.
+    pub parent: Vec<FrameId>,
+    /// Its function, with file and line of some call.
+    pub frame: Vec<SymbolFrame>,
+    /// A caller further up is the same function.
+    pub recursive: Vec<bool>,
+    children: OnceLock<Children>,
+}
+
+/// Children of row `i`: `child[first[i]..first[i + 1]]`.
+#[derive(Debug)]
+struct Children {
+    first: Vec<u32>,
+    child: Vec<FrameId>,
+}
+
+impl Shape {
+    /// Appends a row. Asking for children is for finished trees.
+    pub fn push(&mut self, row: Row) -> FrameId {
+        self.parent.push(row.parent);
+        self.frame.push(row.frame);
+        self.recursive.push(row.recursive);
+        self.parent.len() as FrameId - 1
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parent.len()
+    }
+
+    /// Without any row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.parent.is_empty()
+    }
+
+    /// A row and its callers, without the root.
+    pub fn path(&self, row: FrameId) -> impl Iterator<Item = FrameId> + '_ {
+        std::iter::successors(Some(row), |&r| self.parent.get(r as usize).copied()).take_while(|&r| r != 0)
+    }
+
+    /// The rows right below a row. The first call lists them for all rows.
+    #[must_use]
+    pub fn children(&self, row: FrameId) -> &[FrameId] {
+        let lists = self.children.get_or_init(|| {
+            let mut first = vec![0_u32; self.len() + 1];
+            for &parent in self.parent.iter().skip(1) {
+                first[parent as usize + 1] += 1;
+            }
+            for row in 0..self.len() {
+                first[row + 1] += first[row];
+            }
+            let mut next = first.clone();
+            let mut child = vec![0; self.len().saturating_sub(1)];
+            for (row, &parent) in (0..).zip(&self.parent).skip(1) {
+                let at = &mut next[parent as usize];
+                child[*at as usize] = row;
+                *at += 1;
+            }
+            Children { first, child }
+        });
+        let at = row as usize;
+        &lists.child[lists.first[at] as usize..lists.first[at + 1] as usize]
+    }
+}
+
 /// See the module's text.
 #[derive(Debug, Default)]
 pub struct FrameTree {
-    rows: Vec<Row>,
+    /// Shared with the trees of values that show it as it is.
+    shape: Arc<Shape>,
     /// For each call-tree node: the row of its innermost function.
     of_node: Vec<FrameId>,
 }
@@ -51,11 +123,10 @@ impl FrameTree {
         }
         starts.push(frames.len());
         let nobody = SymbolFrame { function: NO_FUNCTION, file: None, line: None, inlined: false };
-        let mut tree = Self {
-            rows: vec![Row { parent: 0, frame: nobody, recursive: false }],
-            of_node: vec![FrameId::MAX; trace.node_count().max(1) as usize],
-        };
-        tree.of_node[0] = 0;
+        let mut shape = Shape::default();
+        shape.push(Row { parent: 0, frame: nobody, recursive: false });
+        let mut of_node = vec![FrameId::MAX; trace.node_count().max(1) as usize];
+        of_node[0] = 0;
         let mut children: HashMap<(FrameId, FunctionId), FrameId> = HashMap::new();
         let mut path = Vec::new();
         for node in 1..trace.node_count() {
@@ -63,43 +134,37 @@ impl FrameTree {
                 cancel.check()?;
             }
             let mut at = node;
-            while tree.of_node[at as usize] == FrameId::MAX {
+            while of_node[at as usize] == FrameId::MAX {
                 path.push(at);
                 at = trace.nodes().parent(at);
             }
             while let Some(node) = path.pop() {
-                let mut row = tree.of_node[trace.nodes().parent(node) as usize];
+                let mut row = of_node[trace.nodes().parent(node) as usize];
                 if let Some(location) = trace.node_location(node) {
                     let at = location as usize;
                     for frame in frames[starts[at]..starts[at + 1]].iter().rev() {
-                        row = tree.child(&mut children, row, *frame);
+                        row = child(&mut shape, &mut children, row, *frame);
                     }
                 }
-                tree.of_node[node as usize] = row;
+                of_node[node as usize] = row;
             }
         }
-        Ok(tree)
+        Ok(Self { shape: Arc::new(shape), of_node })
     }
 
-    fn child(
-        &mut self,
-        children: &mut HashMap<(FrameId, FunctionId), FrameId>,
-        parent: FrameId,
-        frame: SymbolFrame,
-    ) -> FrameId {
-        let next = self.rows.len() as FrameId;
-        let id = *children.entry((parent, frame.function)).or_insert(next);
-        if id == next {
-            let recursive = self.path(parent).any(|above| self.rows[above as usize].frame.function == frame.function);
-            self.rows.push(Row { parent, frame, recursive });
-        }
-        id
+    /// The rows, as columns.
+    #[must_use]
+    pub fn shape(&self) -> &Arc<Shape> {
+        &self.shape
     }
 
     /// All rows by id.
-    #[must_use]
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> + '_ {
+        (0..self.shape.len()).map(|row| Row {
+            parent: self.shape.parent[row],
+            frame: self.shape.frame[row],
+            recursive: self.shape.recursive[row],
+        })
     }
 
     /// The row of a node's innermost function; the root's for unknown nodes.
@@ -108,9 +173,19 @@ impl FrameTree {
     pub fn of_node(&self, node: u32) -> FrameId {
         self.of_node.get(node as usize).copied().unwrap_or(0)
     }
+}
 
-    /// A row and its callers, without the root.
-    pub fn path(&self, row: FrameId) -> impl Iterator<Item = FrameId> + '_ {
-        std::iter::successors(Some(row), |&r| self.rows.get(r as usize).map(|row| row.parent)).take_while(|&r| r != 0)
+fn child(
+    shape: &mut Shape,
+    children: &mut HashMap<(FrameId, FunctionId), FrameId>,
+    parent: FrameId,
+    frame: SymbolFrame,
+) -> FrameId {
+    let next = shape.len() as FrameId;
+    let id = *children.entry((parent, frame.function)).or_insert(next);
+    if id == next {
+        let recursive = shape.path(parent).any(|above| shape.frame[above as usize].function == frame.function);
+        shape.push(Row { parent, frame, recursive });
     }
+    id
 }

@@ -10,7 +10,8 @@ import {
   useTable,
 } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type KeyboardEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { type ComponentProps, type KeyboardEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { useLit } from "./lit.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "./menu.tsx";
 
 export interface Column<Row> {
@@ -45,6 +46,8 @@ interface DataTableProps<Row> {
   onSelect?: (row: Row) => void;
   isSelected?: (row: Row) => boolean;
   isDimmed?: (row: Row) => boolean;
+  /** Functions that the row is about, the foremost first: lit together with them elsewhere. */
+  functions?: (row: Row) => readonly string[];
   menu?: (row: Row) => MenuItem[];
   /** Called when the last rows come into view. */
   onNearEnd?: () => void;
@@ -73,6 +76,7 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
     isDimmed,
     menu,
     onNearEnd,
+    functions,
     rowHeight = 26,
   } = props;
   const openMenu = useMenu();
@@ -173,8 +177,9 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
           if (!row) return null;
           const selected = isSelected?.(row) ?? false;
           return (
-            <div
+            <LitRow
               key={rowKey(row)}
+              functions={functions?.(row) ?? NONE}
               role="row"
               className="table-row"
               data-index={item.index}
@@ -201,12 +206,19 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
                   {column.cell(row)}
                 </div>
               ))}
-            </div>
+            </LitRow>
           );
         })}
       </div>
     </div>
   );
+}
+
+const NONE: readonly string[] = [];
+
+/** A row that is lit together with its functions elsewhere. */
+export function LitRow({ functions, ...rest }: ComponentProps<"div"> & { functions: readonly string[] }) {
+  return <div {...rest} {...useLit(functions)} />;
 }
 
 interface HeaderCellProps<Row> {

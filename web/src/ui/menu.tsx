@@ -61,7 +61,8 @@ function Menu({ menu, close }: { menu: OpenMenu; close: () => void }) {
     const { width, height } = element.getBoundingClientRect();
     element.style.left = `${Math.max(4, Math.min(menu.x, window.innerWidth - width - 4))}px`;
     element.style.top = `${Math.max(4, Math.min(menu.y, window.innerHeight - height - 4))}px`;
-    element.querySelector<HTMLElement>("[role=menuitem]:not(:disabled)")?.focus();
+    // Where nothing can be chosen the menu itself has the focus, so that keys close it.
+    (element.querySelector<HTMLElement>("[role=menuitem]:not(:disabled)") ?? element).focus();
     const outside = (event: Event) => {
       if (event.target instanceof Node && !element.contains(event.target)) close();
     };

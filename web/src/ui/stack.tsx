@@ -1,9 +1,11 @@
 // A stack, leaf first. Every frame has the function menu.
+import { type ReactNode, useMemo } from "react";
 import type { Frame } from "../api/types.ts";
 import { location, shortName } from "../lib/names.ts";
 import { frameName, stackText } from "../lib/stack.ts";
 import { Button } from "./controls.tsx";
 import { useFunctionMenu } from "./function-menu.ts";
+import { useLit } from "./lit.ts";
 import { below, isMenuKey, useMenu } from "./menu.tsx";
 import { useCopy } from "./notice.tsx";
 import { usePage } from "./page.ts";
@@ -28,7 +30,7 @@ export function Stack({ stack, label }: { stack: readonly Frame[]; label: string
         {stack.map((frame, i) => {
           const name = frameName(frame);
           return (
-            <li key={i} data-selected={search.selected === name || undefined}>
+            <LitLine key={i} name={name} selected={search.selected === name}>
               <button
                 type="button"
                 className="frame-button"
@@ -51,10 +53,19 @@ export function Stack({ stack, label }: { stack: readonly Frame[]; label: string
                   {[location(frame.file, frame.line), frame.module].filter(Boolean).join(" · ")}
                 </span>
               </button>
-            </li>
+            </LitLine>
           );
         })}
       </ol>
     </div>
+  );
+}
+
+function LitLine({ name, selected, children }: { name: string; selected: boolean; children: ReactNode }) {
+  const lit = useLit(useMemo(() => [name], [name]));
+  return (
+    <li data-selected={selected || undefined} {...lit}>
+      {children}
+    </li>
   );
 }

@@ -92,6 +92,7 @@ export function AllocationsView() {
                   onSort: (column, back) => go({ sort: writeSort({ column, reversed: back }) }, { replace: true }),
                 }}
                 isSelected={(row) => row.index === selected?.index}
+                functions={(row) => row.stack.map(frameName)}
                 onSelect={(row) => setChosen(row.index)}
                 onOpen={(row) => go({ site: row.site }, { view: "sites" })}
                 menu={(row) => [

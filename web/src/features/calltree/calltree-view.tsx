@@ -10,6 +10,7 @@ import { location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { stackText } from "../../lib/stack.ts";
 import { Button, Segmented, Share } from "../../ui/controls.tsx";
+import { LitRow } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
 import { useCopy, useNotice } from "../../ui/notice.tsx";
@@ -203,8 +204,9 @@ function Loaded({ document }: { document: Flamegraph }) {
           const { node } = line;
           const name = nodeName(node);
           return (
-            <div
+            <LitRow
               key={line.key}
+              functions={functionsOf(node)}
               role="row"
               className="table-row"
               aria-level={line.depth + 1}
@@ -253,12 +255,24 @@ function Loaded({ document }: { document: Flamegraph }) {
                   <span className="muted">{location(node.frame?.file, node.frame?.line) ?? node.frame?.module}</span>
                 </span>
               </Cell>
-            </div>
+            </LitRow>
           );
         })}
       </div>
     </div>
   );
+}
+
+/** The same list for the same node, so that a row is drawn again only when it is lit. */
+const functionLists = new WeakMap<FlameNode, readonly string[]>();
+
+function functionsOf(node: FlameNode): readonly string[] {
+  let list = functionLists.get(node);
+  if (!list) {
+    list = node.frame ? [node.frame.name] : [];
+    functionLists.set(node, list);
+  }
+  return list;
 }
 
 const HEADERS = [

@@ -178,6 +178,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
             onSort: (column, reversed) => go({ sort: `${reversed ? "-" : ""}${column}` }, { replace: true }),
           }}
           isSelected={(row) => row.key === selected?.key}
+          functions={(row) => row.stack.map(frameName)}
           onSelect={(row) => setChosen(row.key)}
           menu={(row) => [
             { label: "Copy stack", run: () => copy(stackText(row.stack), "the stack") },

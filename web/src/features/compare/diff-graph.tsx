@@ -204,7 +204,7 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
         write={write}
         width={width}
         matches={matches?.rows}
-        activeRow={activeRow}
+        activeRow={active.row}
         onKeyDown={onKeyDown}
         onZoom={zoomTo}
         onHover={(node, at) => setHover(node ? { node, ...at } : null)}

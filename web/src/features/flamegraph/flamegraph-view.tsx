@@ -113,7 +113,7 @@ function Loaded({ document, width, askFiner }: LoadedProps) {
   const describe = useMemo(() => descriptionOf(document), [document]);
 
   const active = byRow.get(activeRow) ?? tree;
-  if (!tree || document.rows.id.length === 0 || tree.weight === 0) {
+  if (!tree || !active || document.rows.id.length === 0 || tree.weight === 0) {
     return (
       <Empty title="Nothing to draw">
         <p>No block in this window passes the filters under “{document.metric}”.</p>
@@ -225,7 +225,7 @@ function Loaded({ document, width, askFiner }: LoadedProps) {
         describe={describe}
         width={width}
         matches={matches?.rows}
-        activeRow={activeRow}
+        activeRow={active.row}
         onKeyDown={onKeyDown}
         onZoom={zoomTo}
         onHover={(node, at) => setHover(node ? { node, ...at } : null)}

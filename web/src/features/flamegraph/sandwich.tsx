@@ -116,7 +116,7 @@ function Half({ document, name, side, width }: HalfProps) {
         describe={describe}
         width={width}
         matches={undefined}
-        activeRow={activeRow}
+        activeRow={active.row}
         onKeyDown={(event) => {
           const away = side === "callees" ? "ArrowDown" : "ArrowUp";
           const back = side === "callees" ? "ArrowUp" : "ArrowDown";

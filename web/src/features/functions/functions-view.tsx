@@ -149,6 +149,7 @@ export function FunctionsView() {
               }}
               isSelected={(row) => row.name === search.selected}
               onSelect={(row) => go({ selected: row.name }, { replace: true })}
+              functions={nameOf}
               onOpen={open}
               menu={menu}
               onNearEnd={() => {
@@ -161,6 +162,8 @@ export function FunctionsView() {
     </div>
   );
 }
+
+const nameOf = (row: RankedRow) => [row.name];
 
 function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow>[] {
   const other = unit === "bytes" ? "count" : "bytes";

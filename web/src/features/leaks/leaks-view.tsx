@@ -1,8 +1,8 @@
 // What was never freed, by allocating backtrace, with a verdict and its reason.
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
-import { documentQuery } from "../../api/queries.ts";
-import type { LeakSite, Leaks, VerdictKind } from "../../api/types.ts";
+import { documentQuery, siteQuery } from "../../api/queries.ts";
+import type { LeakSite, Leaks, Verdict, VerdictKind } from "../../api/types.ts";
 import {
   formatBytes,
   formatCount,
@@ -21,6 +21,7 @@ import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { Sparkline } from "../../ui/sparkline.tsx";
 import { Stack } from "../../ui/stack.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
@@ -68,6 +69,7 @@ function Loaded({ leaks }: { leaks: Leaks }) {
   const columns = useMemo(() => columnsFor(leaks), [leaks]);
   const selected = sites.find((site) => site.id === search.site) ?? sites[0];
   const sort = search.sort ?? "bytes";
+  const atExit = leaks.freed_at_exit ?? [];
   return (
     <div className="split-view">
       <div className="table-view">
@@ -92,8 +94,34 @@ function Loaded({ leaks }: { leaks: Leaks }) {
           </span>
           {leaks.suppressed.count > 0 && (
             <span className="muted">
-              <Term definition="Leaks that a suppression names; they are not in the sum.">suppressed</Term>{" "}
+              <Term
+                definition={`Leaks that a suppression names; they are not in the sum.${(leaks.suppressions ?? [])
+                  .slice(0, 6)
+                  .map(
+                    (one) =>
+                      `\n${one.pattern} (${one.origin}): ${formatBytes(one.bytes)}, ${plural(one.sites, "site")}`,
+                  )
+                  .join("")}`}
+              >
+                suppressed
+              </Term>{" "}
               {formatBytes(leaks.suppressed.bytes)}
+            </span>
+          )}
+          {atExit.length > 0 && (
+            <span className="muted">
+              <Term
+                definition={`Not leaked, and in no sum: they kept growing, and were freed when the program ended. Largest: ${atExit
+                  .slice(0, 5)
+                  .map(
+                    (site) =>
+                      `${shortName(site.stack[0] ? frameName(site.stack[0]) : site.id, 60)} ${formatBytes(site.bytes)}`,
+                  )
+                  .join(", ")}.`}
+              >
+                freed only at exit
+              </Term>{" "}
+              {plural(atExit.length, "growing site")}
             </span>
           )}
           {leaks.total_sites > leaks.sites.length && (
@@ -136,6 +164,7 @@ function Loaded({ leaks }: { leaks: Leaks }) {
               onSort: (column, reversed) => go({ sort: `${reversed ? "-" : ""}${column}` }, { replace: true }),
             }}
             isSelected={(site) => site.id === selected?.id}
+            functions={(site) => site.stack.map(frameName)}
             isDimmed={(site) =>
               search.selected !== undefined && !site.stack.some((frame) => frameName(frame) === search.selected)
             }
@@ -180,10 +209,22 @@ function Loaded({ leaks }: { leaks: Leaks }) {
             {selected.verdict.bytes_per_second > 0 && (
               <div>
                 <dt>Grows by</dt>
-                <dd>{formatBytes(selected.verdict.bytes_per_second)}/s</dd>
+                <dd>{growthText(selected.verdict)}</dd>
+              </div>
+            )}
+            {selected.verdict.forecast && (
+              <div>
+                <dt>
+                  <Term definition="Where it leads if nothing changes.">Forecast</Term>
+                </dt>
+                <dd>
+                  {formatBytes(selected.verdict.forecast.bytes)} {formatDuration(selected.verdict.forecast.after_ns)}{" "}
+                  after the end
+                </dd>
               </div>
             )}
           </dl>
+          <GrowthCurve site={selected.id} />
           <p>
             <Button onClick={() => go({ site: selected.id }, { view: "sites" })}>Open the site</Button>
           </p>
@@ -191,6 +232,28 @@ function Loaded({ leaks }: { leaks: Leaks }) {
         </aside>
       )}
     </div>
+  );
+}
+
+/** The rate, with the interval that holds it with 95 % confidence where there is one. */
+function growthText(verdict: Verdict): string {
+  const rate = `${formatBytes(verdict.bytes_per_second)}/s`;
+  const { bytes_per_second_low: low, bytes_per_second_high: high } = verdict;
+  return low == null || high == null ? rate : `${rate} (${formatBytes(low)} to ${formatBytes(high)})`;
+}
+
+/** Live bytes of the site over the window. */
+function GrowthCurve({ site }: { site: string }) {
+  const { subject } = usePage();
+  const request = useRequest();
+  const query = useQuery(siteQuery(subject, site, { ...request.window, ...request.filters, points: 400 }));
+  const series = query.data?.timeline.series.find((one) => one.name === "live_bytes");
+  if (!series) return null;
+  return (
+    <figure className="growth">
+      <figcaption className="muted">Live bytes of this site</figcaption>
+      <Sparkline values={series.last.map((value) => value ?? 0)} width={330} height={64} />
+    </figure>
   );
 }
 

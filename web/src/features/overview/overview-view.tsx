@@ -8,6 +8,7 @@ import { location, shortName } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
 import { frameName } from "../../lib/stack.ts";
 import { Share } from "../../ui/controls.tsx";
+import { useLit } from "../../ui/lit.ts";
 import { type GoOptions, usePage, useRequest } from "../../ui/page.ts";
 import { Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
@@ -91,22 +92,24 @@ export function OverviewView() {
               </tr>
             </thead>
             <tbody>
-              {windowed.data?.rows.map((row) => (
-                <tr key={row.id}>
-                  <td className="numeric">{formatValue(row.flat, windowed.data?.unit ?? "bytes")}</td>
-                  <td className="numeric">
-                    <Share part={row.flat / (windowed.data?.total || 1)}>
-                      {formatPercent(row.flat / (windowed.data?.total || 1))}
-                    </Share>
-                  </td>
-                  <td>
-                    <PageLink patch={{ selected: row.name }} view="flamegraph">
-                      <span className="mono">{shortName(row.name, 70)}</span>
-                    </PageLink>{" "}
-                    <span className="muted">{location(row.file, row.line) ?? row.module}</span>
-                  </td>
-                </tr>
-              ))}
+              {windowed.data?.rows
+                .filter((row) => row.flat !== 0)
+                .map((row) => (
+                  <LitLine key={row.id} names={[row.name]}>
+                    <td className="numeric">{formatValue(row.flat, windowed.data?.unit ?? "bytes")}</td>
+                    <td className="numeric">
+                      <Share part={row.flat / (windowed.data?.total || 1)}>
+                        {formatPercent(row.flat / (windowed.data?.total || 1))}
+                      </Share>
+                    </td>
+                    <td>
+                      <PageLink patch={{ selected: row.name }} view="flamegraph">
+                        <span className="mono">{shortName(row.name, 70)}</span>
+                      </PageLink>{" "}
+                      <span className="muted">{location(row.file, row.line) ?? row.module}</span>
+                    </td>
+                  </LitLine>
+                ))}
             </tbody>
           </table>
         </section>
@@ -126,7 +129,7 @@ export function OverviewView() {
             </thead>
             <tbody>
               {leaks.data?.sites.slice(0, TOP).map((site) => (
-                <tr key={site.id}>
+                <LitLine key={site.id} names={site.stack.map(frameName)}>
                   <td className="numeric">{formatValue(site.bytes, "bytes")}</td>
                   <td className="numeric">{formatCount(site.count)}</td>
                   <td>
@@ -140,7 +143,7 @@ export function OverviewView() {
                       {location(site.stack[0]?.file, site.stack[0]?.line) ?? site.stack[0]?.module}
                     </span>
                   </td>
-                </tr>
+                </LitLine>
               ))}
               {leaks.data?.sites.length === 0 && (
                 <tr>
@@ -159,6 +162,10 @@ export function OverviewView() {
       </div>
     </div>
   );
+}
+
+function LitLine({ names, children }: { names: readonly string[]; children: React.ReactNode }) {
+  return <tr {...useLit(names)}>{children}</tr>;
 }
 
 function FactTile({ fact }: { fact: Fact }) {

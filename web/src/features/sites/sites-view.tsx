@@ -93,6 +93,7 @@ function SiteList() {
                 sortable: SORTABLE,
                 onSort: (column, back) => go({ sort: writeSort({ column, reversed: back }) }, { replace: true }),
               }}
+              functions={(site) => (site.function ? [site.function] : [])}
               isSelected={(site) =>
                 site.function !== null && site.function !== undefined && site.function === search.selected
               }

@@ -4,13 +4,15 @@ import { type KeyboardEvent, type PointerEvent, useEffect, useMemo, useRef, useS
 import { documentQuery } from "../../api/queries.ts";
 import type { Timeline as TimelineDocument } from "../../api/types.ts";
 import { formatDuration, formatInstant, sentence } from "../../lib/format.ts";
-import { clampWindow, panWindow, type Window } from "../../lib/time.ts";
+import { exactly } from "../../lib/pattern.ts";
+import { clampWindow, length, panWindow, type Window } from "../../lib/time.ts";
 import { Button } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { AXIS_WIDTH, EDGE, TimeChart } from "../../ui/time-chart.tsx";
 import { useWidth, useWindowHeight } from "../../ui/use-size.ts";
 import { Crumbs } from "./crumbs.tsx";
 import { keyChange, resolution, type Scale, toInstant, toPixel, toSpan, wheelChange } from "./layout.ts";
+import { Minimap } from "./minimap.tsx";
 import { Readout } from "./readout.tsx";
 import { buildTracks } from "./tracks.ts";
 import "./timeline.css";
@@ -70,9 +72,26 @@ export function Timeline() {
     ...documentQuery(page.subject, "threads"),
     enabled: search.tracks?.includes("threads") ?? false,
   });
+  // The selected function's part of the curve, where the server can be asked for it.
+  const { selected } = search;
+  const chosen = useQuery({
+    ...documentQuery(page.subject, "timeline", {
+      ...(followsEnd && !page.paused ? {} : { from: shown.from, to: shown.to }),
+      ...filters,
+      focus: selected === undefined ? undefined : exactly(selected),
+      series: "live_bytes",
+      points: Math.max(50, Math.min(2000, Math.floor(scale.width / 100) * 50)),
+    }),
+    enabled: width > 0 && selected !== undefined && filters["focus"] === undefined && !report && !page.brushing,
+    placeholderData: undefined,
+  });
+  const part = useMemo(
+    () => (selected !== undefined && chosen.data ? { name: selected, timeline: chosen.data } : undefined),
+    [selected, chosen.data],
+  );
   const tracks = useMemo(
-    () => (query.data ? buildTracks(query.data, room, threads.data?.threads) : []),
-    [query.data, room, threads.data],
+    () => (query.data ? buildTracks(query.data, room, threads.data?.threads, part) : []),
+    [query.data, room, threads.data, part],
   );
 
   const window = brush ?? search.window;
@@ -175,6 +194,7 @@ export function Timeline() {
           <Shortcuts peakAt={peak?.at_ns} />
         </div>
       </div>
+      {width > 0 && length(shown) < length(whole) && <Minimap whole={whole} shown={shown} width={width} />}
       <div ref={host} className="timeline-host">
         {query.error && (
           <p className="timeline-failure bad">The timeline cannot be drawn: {sentence(query.error.message)}</p>
@@ -239,7 +259,7 @@ export function Timeline() {
 }
 
 function Shortcuts({ peakAt }: { peakAt: number | undefined }) {
-  const { search, go, endNs } = usePage();
+  const { search, go, endNs, report } = usePage();
   const toggleTrack = (track: "count" | "threads") => {
     const now = search.tracks ?? [];
     const next = now.includes(track) ? now.filter((name) => name !== track) : [...now, track];
@@ -261,21 +281,23 @@ function Shortcuts({ peakAt }: { peakAt: number | undefined }) {
       >
         End
       </Button>
-      <Button
-        quiet
-        title="Compare two instants: A at the start of the window or the chosen instant, B at its end"
-        on={search.a !== undefined}
-        onClick={() =>
-          search.a !== undefined
-            ? go({ a: undefined, b: undefined })
-            : go({
-                a: search.window?.from ?? (search.at !== undefined && search.at < endNs ? search.at : 0),
-                b: search.window?.to ?? (search.at === undefined ? peakAt || endNs : endNs),
-              })
-        }
-      >
-        A/B
-      </Button>
+      {!report && (
+        <Button
+          quiet
+          title="Compare two instants: A at the start of the window or the chosen instant, B at its end"
+          on={search.a !== undefined}
+          onClick={() =>
+            search.a !== undefined
+              ? go({ a: undefined, b: undefined })
+              : go({
+                  a: search.window?.from ?? (search.at !== undefined && search.at < endNs ? search.at : 0),
+                  b: search.window?.to ?? (search.at === undefined ? peakAt || endNs : endNs),
+                })
+          }
+        >
+          A/B
+        </Button>
+      )}
       <span className="muted side-label">Tracks</span>
       <Button
         quiet

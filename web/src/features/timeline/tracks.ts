@@ -1,5 +1,6 @@
 // Which curves are drawn in which track.
 import type { Thread, Timeline } from "../../api/types.ts";
+import { shortName } from "../../lib/names.ts";
 import type { Curve } from "../../ui/time-chart.tsx";
 import { findSeries, stepTimes, stepValues } from "./layout.ts";
 
@@ -14,7 +15,13 @@ export interface Track {
 }
 
 /** A track a kind of quantity; a curve without any sample is left out, with its legend. */
-export function buildTracks(timeline: Timeline, roomPx: number, threads: readonly Thread[] = []): Track[] {
+export function buildTracks(
+  timeline: Timeline,
+  roomPx: number,
+  threads: readonly Thread[] = [],
+  /** The part of live memory that goes through the selected function. */
+  part?: { name: string; timeline: Timeline },
+): Track[] {
   // A tenth of the window for memory, half of that for what goes with it.
   const tall = Math.round(Math.max(76, Math.min(190, roomPx * 0.1)));
   const low = Math.round(Math.max(44, tall / 2));
@@ -31,6 +38,14 @@ export function buildTracks(timeline: Timeline, roomPx: number, threads: readonl
   if (rss?.max.some((value) => value !== null)) {
     bytes.curves.push({ values: stepValues(rss.max), color: "--rss", look: "dashed" });
     bytes.legend.push({ label: "resident (RSS)", color: "--rss", look: "dashed" });
+  }
+  const through = part && findSeries(part.timeline, "live_bytes");
+  // Both have the same columns, or the curve would lie: an answer for another window is on its way.
+  if (part && through && part.timeline.t_ns.length === timeline.t_ns.length) {
+    if (part.timeline.from_ns === timeline.from_ns && part.timeline.to_ns === timeline.to_ns) {
+      bytes.curves.push({ values: stepValues(through.max), color: "--match", look: "line" });
+      bytes.legend.push({ label: `through ${shortName(part.name, 48)}`, color: "--match", look: "line" });
+    }
   }
   tracks.push(bytes);
 

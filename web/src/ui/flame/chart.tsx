@@ -2,6 +2,7 @@
 import { type KeyboardEvent, type Ref, useEffect, useImperativeHandle, useLayoutEffect, useRef } from "react";
 import type { Theme } from "../../lib/colors.ts";
 import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
+import { light, onLight } from "../lit.ts";
 import { usePage } from "../page.ts";
 import { useTheme } from "../theme.ts";
 import { makeD3Renderer } from "./d3-renderer.ts";
@@ -48,11 +49,17 @@ export function Chart(props: ChartProps) {
     drawnWidth.current = firstWidth.current;
     const made = makeD3Renderer(host.current, name, firstWidth.current, {
       onZoom: (node) => handlers.current.onZoom(node),
-      onHover: (node, at) => handlers.current.onHover(node, at),
+      onHover: (node, at) => {
+        light(node?.frame?.name);
+        handlers.current.onHover(node, at);
+      },
       onMenu: (node, at) => handlers.current.onMenu(node, at),
     });
     renderer.current = made;
+    const dark = onLight((lit) => made.light(lit));
     return () => {
+      dark();
+      light(undefined);
       renderer.current = null;
       made.destroy();
     };

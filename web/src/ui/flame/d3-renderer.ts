@@ -27,6 +27,8 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
   let marks: FlameMarks = { matches: undefined, selectedName: undefined, activeRow: undefined };
   let called = false;
   let elements = new Map<number, SVGGElement>();
+  let byName = new Map<string, SVGGElement[]>();
+  let lit: string | undefined;
   let describing: ReturnType<typeof setTimeout> | undefined;
 
   const nodeOf = (drawn: ChartNode<FrameDatum>) => nodes.get(drawn.data.row);
@@ -97,8 +99,16 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
     const root = frames.data().find((drawn) => drawn.parent === null);
     const scale = root ? chart.width() / (root.x1 - root.x0) : 1;
     elements = new Map();
+    byName = new Map();
     frames.each(function (drawn) {
       elements.set(drawn.data.row, this);
+      const name = nodeOf(drawn)?.frame?.name;
+      if (name !== undefined) {
+        const same = byName.get(name);
+        if (same) same.push(this);
+        else byName.set(name, [this]);
+      }
+      this.toggleAttribute("data-lit", name !== undefined && name === lit);
       const width = (drawn.x1 - drawn.x0) * scale;
       const [rect, label] = [this.querySelector("rect"), this.querySelector("foreignObject")];
       // What is not displayed is not laid out: most frames are narrow, and their labels would cost the most.
@@ -170,6 +180,12 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
     mark(next) {
       marks = next;
       applyMarks();
+    },
+    light(name) {
+      if (name === lit) return;
+      for (const element of byName.get(lit ?? "") ?? []) element.removeAttribute("data-lit");
+      for (const element of byName.get(name ?? "") ?? []) element.setAttribute("data-lit", "");
+      lit = name;
     },
     resize(next) {
       chart.width(next).transitionDuration(0);

@@ -30,6 +30,8 @@ export interface FlameRenderer {
   render: (root: FlameNode, look: FlameLook, marks: FlameMarks) => void;
   /** Changes what is lit in the tree that is shown. */
   mark: (marks: FlameMarks) => void;
+  /** Lights every frame of a function. */
+  light: (name: string | undefined) => void;
   resize: (width: number) => void;
   /** The element of a row, to be scrolled to or to open a menu at. */
   element: (row: number) => Element | null;
