@@ -5,7 +5,7 @@
 //! child has none of its parent's, and an orderly end removes the name.
 
 use core::sync::atomic::Ordering;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use tracehound_format::control::{self, MAX_MESSAGE, Reply, Request, State, Status};
 
@@ -59,7 +59,10 @@ fn create() -> sys::Result<Socket> {
         let folder_path = CString::new(folder.as_str()).map_err(|_| Errno(libc::EINVAL))?;
         let path = CString::new(format!("{folder}/{name}")).map_err(|_| Errno(libc::EINVAL))?;
         match sys::private_folder(&folder_path, user).and_then(|()| sys::listen_at(&path)) {
-            Ok(listener) => return Ok(Socket { listener, path, user, clients: Vec::new() }),
+            Ok(listener) => {
+                sweep(&folder, &folder_path, namespace);
+                return Ok(Socket { listener, path, user, clients: Vec::new() });
+            }
             Err(error) => last = error,
         }
     }
@@ -77,6 +80,21 @@ pub fn close_from_program() {
         }
         session.pool.ring();
         sys::sleep(500_000);
+    }
+}
+
+/// Removes the names of sockets whose processes were killed.
+fn sweep(folder: &str, folder_path: &CStr, namespace: u64) {
+    let own = format!("{namespace}-");
+    let mut dead = Vec::new();
+    let _ = sys::names_in(folder_path, &mut |name| {
+        let pid = name.to_str().ok().and_then(|name| name.strip_prefix(own.as_str())?.parse().ok());
+        dead.extend(pid.filter(|&pid| !sys::process_exists(pid)));
+    });
+    for pid in dead {
+        if let Ok(path) = CString::new(format!("{folder}/{}", control::socket_name(namespace, pid))) {
+            let _ = sys::unlink_at(libc::AT_FDCWD, &path);
+        }
     }
 }
 

@@ -308,13 +308,11 @@ fn leave_descriptor_table(session: &'static Session) -> bool {
 
 /// Whether no other thread of the process lives: the main thread has gone by pthread_exit and waits for the rest.
 fn alone() -> bool {
-    let own = sys::thread_id();
     let Ok(status) = sys::read_file(libc::AT_FDCWD, c"/proc/self/stat") else { return false };
     let Some(at) = status.iter().rposition(|&byte| byte == b')') else { return false };
     let fields = status.get(at + 2..).unwrap_or_default().split(|&byte| byte == b' ');
     // Field 20: threads, the gone main thread included.
     let threads = fields.clone().nth(17).and_then(|text| std::str::from_utf8(text).ok()?.parse::<u32>().ok());
-    let _ = own;
     threads.is_some_and(|threads| threads <= 2)
 }
 

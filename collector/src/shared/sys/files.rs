@@ -157,6 +157,34 @@ pub fn random(bytes: &mut [u8]) -> Result<()> {
     if len == bytes.len() { Ok(()) } else { Err(Errno(libc::EAGAIN)) }
 }
 
+/// Calls `each` with the names in a folder, the first few thousand of them.
+pub fn names_in(path: &CStr, each: &mut dyn FnMut(&CStr)) -> Result<()> {
+    // struct linux_dirent64: inode, offset, length u16, type u8, name.
+    const LENGTH_AT: usize = 16;
+    const NAME_AT: usize = 19;
+    const ROUNDS: u32 = 32;
+    let fd = open_at(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+    let mut buffer = vec![0_u8; 8192];
+    for _ in 0..ROUNDS {
+        // SAFETY: the slice is valid for writes.
+        let filled = unsafe { call!(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), buffer.len()) }.unwrap_or(0);
+        let mut rest = buffer.get(..filled).unwrap_or_default();
+        if rest.is_empty() {
+            break;
+        }
+        while let Some(&[low, high]) = rest.get(LENGTH_AT..LENGTH_AT + 2) {
+            let length = usize::from(u16::from_le_bytes([low, high]));
+            let name = rest.get(NAME_AT..length).unwrap_or_default();
+            if let Ok(name) = CStr::from_bytes_until_nul(name) {
+                each(name);
+            }
+            rest = rest.get(length.max(1)..).unwrap_or_default();
+        }
+    }
+    close(fd);
+    Ok(())
+}
+
 /// Makes sure of a folder for its owner alone, made if it is not there. Refuses what is a link, another user's, or open to others.
 pub fn private_folder(path: &CStr, user: u32) -> Result<()> {
     // SAFETY: the path is terminated.

@@ -86,6 +86,12 @@ pub fn thread_id() -> u32 {
     unsafe { call!(libc::SYS_gettid) }.unwrap_or(0) as u32
 }
 
+/// Whether the process exists.
+pub fn process_exists(process: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    (unsafe { call!(libc::SYS_kill, process, 0) }) != Err(Errno(libc::ESRCH))
+}
+
 /// Whether the thread still exists in this process.
 pub fn thread_exists(process: u32, thread: u32) -> bool {
     // SAFETY: signal 0 only asks.

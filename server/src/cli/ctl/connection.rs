@@ -92,7 +92,9 @@ fn look(pid: u32) -> Result<Option<OwnedFd>> {
                 }
                 match try_connect(&path, pid) {
                     Ok(socket) => return Ok(Some(socket)),
-                    Err(Errno::ACCESS | Errno::PERM) => denied = Some(user),
+                    Err(Errno::ACCESS | Errno::PERM) if root.is_empty() && target.users.contains(&user) => {
+                        denied = Some(user);
+                    }
                     // The process that it belonged to was killed.
                     Err(Errno::CONNREFUSED) => drop(fs::remove_file(&path)),
                     Err(_) => {}
