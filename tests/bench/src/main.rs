@@ -65,7 +65,7 @@ enum Command {
         #[arg(long, default_value = "tests/programs/churn.c")]
         source: PathBuf,
         /// Thousands of steps
-        #[arg(long, default_value_t = 1000)]
+        #[arg(long, default_value_t = 300)]
         steps: u64,
     },
     /// Ask about one recording and print latencies, as JSON
