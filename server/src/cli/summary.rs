@@ -8,13 +8,14 @@ use tracehound_server::api::Metric;
 use tracehound_server::api::functions::Functions;
 use tracehound_server::api::info::Info;
 use tracehound_server::api::leaks::{Leaks, VerdictKind};
-use tracehound_server::query::{functions, info, leaks as leak_query};
+use tracehound_server::query::{functions, leaks as leak_query};
 
 use super::args::Files;
 use super::open::Opened;
 use super::terminal::{ColorChoice, Role, Style, clean};
 use super::units::{bytes, count, duration, percent};
 use super::{for_each, interrupt, leaks, misuse, terminal};
+use crate::audit;
 
 /// Show the peak, who had it, what leaks and grows, and what is allocated in vain, on one screen.
 #[derive(Debug, clap::Args)]
@@ -63,7 +64,7 @@ fn ask(opened: &Opened) -> Result<Summary> {
     all.freed_at_exit.truncate(ROWS);
     Ok(Summary {
         schema: "heaptrace.summary/1",
-        info: info::run(trace),
+        info: audit::info(trace),
         at_peak: by(Metric::Peak, tracehound_server::api::Unit::Bytes)?,
         temporary: by(Metric::Temporary, tracehound_server::api::Unit::Count)?,
         leaks: all,

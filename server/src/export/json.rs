@@ -15,11 +15,12 @@ use std::io::{self, Write};
 
 use serde_json::json;
 use tracehound_format::record::Kind;
-use tracehound_server::query::{info, stacks};
+use tracehound_server::query::stacks;
 use tracehound_server::trace::symbols::LocationId;
 
 use super::samples::resolve_all;
 use super::{Result, Scope, Source};
+use crate::audit;
 
 /// Rows between two looks at the cancel flag.
 const CHECK: u64 = 1 << 14;
@@ -33,7 +34,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     let trace = source.trace;
     let window = scope.window.resolve(trace)?;
     write!(out, r#"{{"schema":"heaptrace.export/1","info":"#)?;
-    let info = info::run(trace);
+    let info = audit::info(trace);
     serde_json::to_writer(&mut *out, &info).map_err(io::Error::from)?;
     out.write_all(br#","threads":"#)?;
     let threads = trace.threads().iter().map(|thread| {

@@ -30,12 +30,13 @@ use tracehound_format::record::Kind;
 use tracehound_server::api::Metric;
 use tracehound_server::api::timeline::SeriesName;
 use tracehound_server::query::amounts::{Key, Question, Signed};
-use tracehound_server::query::{info, timeline};
+use tracehound_server::query::timeline;
 use tracehound_server::trace::Trace;
 
 use super::events::select;
 use super::samples::resolve_all;
 use super::{ExportError, Result, Scope, Source};
+use crate::audit;
 
 /// Rows that are in memory at once.
 const BATCH: usize = 1 << 16;
@@ -180,7 +181,7 @@ impl<'a> Table<'a> {
         let fields: Vec<Field> =
             columns.iter().map(|(name, kind, nullable)| Field::new(*name, kind.clone(), *nullable)).collect();
         let schema = Arc::new(Schema::new(fields));
-        let info = serde_json::to_string(&info::run(source.trace)).map_err(std::io::Error::from)?;
+        let info = serde_json::to_string(&audit::info(source.trace)).map_err(std::io::Error::from)?;
         let properties = WriterProperties::builder()
             .set_created_by(format!("heaptrace {}", env!("CARGO_PKG_VERSION")))
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
