@@ -1,5 +1,6 @@
 // A handler on an alternate stack allocates; its stack goes on through the signal frame into what was interrupted.
-// With an argument: the first stack overflows, three times, and the handler jumps out of it.
+// With an argument: the first stack overflows, three times, and the handler jumps out of it. How deep it was, standard
+// error says: that differs from run to run.
 #include "truth.h"
 #include <setjmp.h>
 #include <signal.h>
@@ -7,6 +8,7 @@
 
 static sigjmp_buf rescue;
 static unsigned long handled;
+static volatile int deepest;
 static char alternate[256 << 10] __attribute__((aligned(64)));
 
 NOINLINE void *on_alternate(size_t size) { return NEW(size); }
@@ -35,6 +37,7 @@ NOINLINE void interrupted(int depth) {
 #pragma GCC diagnostic ignored "-Winfinite-recursion" // its end is the end of the stack
 NOINLINE int overflow(int depth) {
     volatile char room[4096];
+    deepest = depth;
     room[0] = (char)depth;
     int below = overflow(depth + 1);
     KEEP(room);
@@ -64,7 +67,12 @@ int main(int argc, char **argv) {
     say("truth function on_alternate %d %d", 300 + overflows, 300 * 810 + overflows * 811);
     say("truth function interrupted 300 243000");
     say("truth stack 810 on_alternate handler");
-    if (overflows) say("truth stack 812 after_rescue main");
+    if (overflows) {
+        fprintf(stderr, "deepest %d\n", deepest);
+        say("truth stack 811 on_alternate overflow_handler");
+        say("truth callers 811 overflow overflow overflow main");
+        say("truth stack 812 after_rescue main");
+    }
     say_truth("total");
     return 0;
 }

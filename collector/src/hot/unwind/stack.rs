@@ -17,6 +17,8 @@ const PAGE: u64 = 4096;
 /// How far the own stack may be extended downwards at once, and how far one walk may look upwards on another
 /// stack: 64 MiB.
 const MAX_PAGES: u64 = 1 << 14;
+/// How far the stack pointer of a stack that has overflowed may lie below it: a large frame skips its guard page.
+const MAX_HOLE: u64 = 1 << 20;
 
 /// The thread's own stack.
 #[derive(Clone, Debug)]
@@ -31,6 +33,8 @@ pub struct OwnStack {
 #[derive(Clone, Debug)]
 pub struct Readable {
     range: Range<u64>,
+    /// Where the walk began: below the range where a stack has overflowed, whose last frame reaches into nothing.
+    bottom: u64,
     own: bool,
     budget: u64,
 }
@@ -92,29 +96,45 @@ impl Readable {
     #[inline(always)]
     pub fn from(own: &mut OwnStack, sp: u64) -> Readable {
         if own.contains(sp) {
-            Readable { range: sp..own.range.end, own: true, budget: MAX_PAGES }
+            Readable { range: sp..own.range.end, bottom: sp, own: true, budget: MAX_PAGES }
         } else {
             // The return address at sp - 8 was readable, so its page is.
-            Readable { range: sp..page_end(sp - 1), own: false, budget: MAX_PAGES }
+            Readable { range: sp..page_end(sp - 1), bottom: sp, own: false, budget: MAX_PAGES }
         }
     }
 
     /// As [`from`](Self::from) for a stack pointer of which nothing is known, such as an interrupted one.
     pub fn at(own: &mut OwnStack, sp: u64, budget: u64) -> Option<Readable> {
         if own.contains(sp) {
-            return Some(Readable { range: sp..own.range.end, own: true, budget });
+            return Some(Readable { range: sp..own.range.end, bottom: sp, own: true, budget });
         }
         let budget = budget.checked_sub(1)?;
-        readable_page(page_start(sp)).then(|| Readable { range: sp..page_end(sp), own: false, budget })
+        if readable_page(page_start(sp)) {
+            return Some(Readable { range: sp..page_end(sp), bottom: sp, own: false, budget });
+        }
+        // A stack that has overflowed begins a little further up. Which one it is, the rule of the frame will confirm:
+        // its size is known, and must lead there.
+        let end = page_start(sp).checked_add(MAX_HOLE)?;
+        let first = (page_end(sp)..end).step_by(PAGE as usize).find(|&page| readable_page(page))?;
+        let own_stack = own.contains(first);
+        let end = if own_stack { own.range.end } else { page_end(first) };
+        Some(Readable { range: first..end, bottom: sp, own: own_stack, budget })
     }
 
-    /// Whether `start..end` may be read: it lies above the walk's beginning, and all between is readable.
+    /// Whether `start..end` lies above the walk's beginning, and all of it can be read but for what [`reads`](Self::reads)
+    /// denies.
     #[inline(always)]
     pub fn holds(&mut self, start: u64, end: u64) -> bool {
-        if start < self.range.start || end < start {
+        if start < self.bottom || end < start {
             return false;
         }
         end <= self.range.end || self.extend(end)
+    }
+
+    /// Whether a word that [`holds`](Self::holds) allows is there: it is not where there was no more stack.
+    #[inline(always)]
+    pub fn reads(&self, slot: u64) -> bool {
+        slot >= self.range.start
     }
 
     #[cold]

@@ -55,11 +55,14 @@ pub unsafe fn step(rule: Rule, state: State, readable: &mut Readable, own: &mut 
     if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) {
         return Step::Cut { lasting: true };
     }
+    if !readable.reads(cfa - 8) {
+        return Step::Cut { lasting: false };
+    }
     let saved = rule.m();
-    if saved > cfa - sp && !is_in_red_zone(cfa - saved, sp) {
+    if (saved > cfa - sp || !readable.reads(cfa - saved)) && !is_in_red_zone(cfa - saved, sp) {
         return Step::Cut { lasting: true };
     }
-    // SAFETY: `sp..cfa` is readable; both words lie in it or, for rbp, in the red zone.
+    // SAFETY: `sp..cfa` is readable where `reads` says so; both words lie in it or, for rbp, in the red zone.
     unsafe {
         let rbp = if saved != 0 { load(cfa - saved) } else { rbp };
         Step::Out(State { pc: load(cfa - 8), sp: cfa, rbp })
@@ -71,7 +74,7 @@ pub unsafe fn step(rule: Rule, state: State, readable: &mut Readable, own: &mut 
 #[cold]
 fn is_in_red_zone(slot: u64, sp: u64) -> bool {
     const RED_ZONE: u64 = 128;
-    sp - slot <= RED_ZONE && (same_page(slot, sp) || readable_page(slot & !4095))
+    slot < sp && sp - slot <= RED_ZONE && readable_page(slot & !4095)
 }
 
 /// Realigned and signal frames, and the ends.
@@ -84,19 +87,24 @@ unsafe fn step_oddly(rule: Rule, state: State, readable: &mut Readable, own: &mu
     match rule.kind() {
         Kind::Drap => {
             let slot = rbp.wrapping_sub(rule.n());
-            if rbp & 7 != 0 || slot < sp || slot > rbp || !readable.holds(sp, rbp.wrapping_add(8)) {
+            if rbp & 7 != 0
+                || slot < sp
+                || slot > rbp
+                || !readable.holds(sp, rbp.wrapping_add(8))
+                || !readable.reads(slot)
+            {
                 return Step::Cut { lasting: false };
             }
             // SAFETY: `sp..rbp + 8` is readable and holds both words.
             let (cfa, outer_rbp) = unsafe { (load(slot), load(rbp)) };
-            if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) {
+            if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) || !readable.reads(cfa - 8) {
                 return Step::Cut { lasting: false };
             }
             // SAFETY: `sp..cfa` is readable.
             Step::Out(State { pc: unsafe { load(cfa - 8) }, sp: cfa, rbp: outer_rbp })
         }
         Kind::Signal => {
-            if sp & 7 != 0 || !readable.holds(sp, sp.wrapping_add(ucontext::BYTES)) {
+            if sp & 7 != 0 || !readable.holds(sp, sp.wrapping_add(ucontext::BYTES)) || !readable.reads(sp) {
                 return Step::Cut { lasting: false };
             }
             // SAFETY: the ucontext is readable.
@@ -124,7 +132,7 @@ pub unsafe fn guess(state: State, readable: &mut Readable) -> Step {
     if rbp == 0 {
         return Step::End;
     }
-    if rbp & 7 != 0 || rbp < sp || !readable.holds(sp, rbp.wrapping_add(16)) {
+    if rbp & 7 != 0 || rbp < sp || !readable.holds(sp, rbp.wrapping_add(16)) || !readable.reads(rbp) {
         return Step::Cut { lasting: true };
     }
     // SAFETY: `sp..rbp + 16` is readable.
