@@ -223,6 +223,23 @@ begin lying_save
  ret
 end lying_save
 
+# A trap with any stack pointer, in a frame of 64 bytes that has saved rbp in its middle: trap_with_sp(sp).
+begin trap_with_sp
+ mov %rdi, %rsp
+ .cfi_def_cfa_offset 64
+ .cfi_offset rbp, -32
+ movl $0, (%rsp)
+ ud2
+end trap_with_sp
+
+# The same, with nothing saved.
+begin trap_with_sp_alone
+ mov %rdi, %rsp
+ .cfi_def_cfa_offset 64
+ movl $0, (%rsp)
+ ud2
+end trap_with_sp_alone
+
 # CFA = *rbx, wherever rbx points: cfa_behind_rbx(target, rbx).
 begin cfa_behind_rbx
  push %rbx

@@ -23,7 +23,7 @@ uint64_t stack_result;
 uint64_t lying_frame(Probe), shrinking_frame(Probe), standing_frame(Probe), lying_save(Probe);
 uint64_t with_rbp(Probe, uint64_t rbp), without_information_with_rbp(Probe, uint64_t rbp);
 uint64_t cfa_behind_rbx(Probe, const uint64_t *rbx);
-void trap_at(long place), trap_here(), fixed_then_trap(), trap_misaligned(), trap_in_epilogue();
+void trap_with_sp(void *sp), trap_with_sp_alone(void *sp), trap_at(long place), trap_here(), fixed_then_trap(), trap_misaligned(), trap_in_epilogue();
 typedef long (*Continue)(Walk *);
 long odd_huge_frame(Walk *, Continue), odd_without_anything(Walk *, Continue),
     odd_without_information(Walk *, Continue), odd_cfa_in_rbx(Walk *, Continue);
@@ -149,8 +149,41 @@ void case_outermost_frames() {
     }
 }
 
+__attribute__((noinline)) uint64_t probe_further_in() {
+    uint64_t result = probe();
+    asm volatile("" : "+r"(result));
+    return result;
+}
+uint64_t *words_inside;
+void *run_lies(void *);
+// Far inside of the frame that calls it, among words that would do for return addresses.
+__attribute__((noinline)) uint64_t probe_below_words() {
+    volatile uint64_t words[6000];
+    for (volatile uint64_t &word : words)
+        word = (uint64_t)run_lies + 4;
+    words_inside = (uint64_t *)words + 100;
+    uint64_t result = probe();
+    asm volatile("" : "+r"(result) : "r"(words));
+    return result;
+}
+void lies_inwards() {
+    for (int i = 0; i < 3; i++) {
+        EXPECT(Backtrace(lying_save(probe_below_words)).flags & TRUNCATED);
+        Backtrace inwards(without_information_with_rbp(probe_below_words, (uint64_t)words_inside));
+        EXPECT(inwards.flags & TRUNCATED && !inwards.has((void *)run_lies, 5));
+    }
+}
 void lies() {
     for (int i = 0; i < 3; i++) {
+        alignas(8) char crooked[32];
+        uint64_t pc = (uint64_t)run_lies + 4, rbp = 0;
+        memcpy(crooked + 4, &rbp, 8);
+        memcpy(crooked + 12, &pc, 8);
+        asm volatile("" ::"r"(crooked) : "memory");
+        Backtrace odd(without_information_with_rbp(probe, (uint64_t)crooked + 4));
+        EXPECT(odd.flags & TRUNCATED && !odd.has((void *)run_lies, 5));
+        EXPECT(Backtrace(standing_frame(probe_further_in)).depth() < 4);
+        EXPECT(Backtrace(standing_frame(probe_further_in)).flags & TRUNCATED);
         Backtrace far(lying_frame(probe));
         EXPECT(far.flags & TRUNCATED);
         Backtrace near(shrinking_frame(probe));
@@ -169,6 +202,7 @@ void *run_lies(void *) {
     return nullptr;
 }
 void case_lying_frames() {
+    lies_inwards();
     lies();
     on_small_stack(lies, 24 << 10);
     pthread_t thread;
@@ -560,7 +594,8 @@ void on_signal_check(int) {
 void case_small_signal_stack() {
     check(nullptr);
     size_t bytes = (getauxval(AT_MINSIGSTKSZ) + 4095 + 8192) & ~4095ul;
-    char *map = (char *)mmap(nullptr, bytes + 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // Nothing above it either, as far as a word of a path can reach.
+    char *map = (char *)mmap(nullptr, bytes + (1 << 20), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(map + 4096, bytes, PROT_READ | PROT_WRITE);
     stack_t stack{};
     stack.ss_sp = map + 4096;
@@ -578,6 +613,75 @@ void case_small_signal_stack() {
     EXPECT(counters.mismatches == 0);
 }
 
+// A stack overflows, by small frames and by large ones: the handler sees all of it, though the interrupted stack pointer
+// lies where nothing is mapped.
+sigjmp_buf before_overflow;
+bool oracle_survives = true;
+void on_overflow(int) {
+    if (oracle_survives)
+        check(nullptr);
+    continued = probe();
+    siglongjmp(before_overflow, 1);
+}
+template <size_t kRoom> __attribute__((noinline)) int overflow(int depth) {
+    volatile char room[kRoom];
+    room[0] = (char)depth;
+    int below = depth < 0 ? 0 : overflow<kRoom>(depth + 1);
+    asm volatile("" ::"r"(room) : "memory");
+    return below + room[0];
+}
+template <size_t kRoom> __attribute__((noinline)) void overflows() {
+    for (volatile int i = 0; i < 3; i++) {
+        if (sigsetjmp(before_overflow, 1) == 0)
+            overflow<kRoom>(0);
+        EXPECT(Backtrace(continued).flags == 0);
+        EXPECT(Backtrace(continued).has((void *)overflows<kRoom>, 4096));
+        EXPECT(Backtrace(continued).depth() > 8);
+    }
+}
+// An overflow just where the return address can be read and the saved rbp cannot; then, where neither can.
+char *edge;
+void saved_rbp_in_the_hole() {
+    oracle_survives = false;
+    for (long below : {40, 72})
+        for (volatile int i = 0; i < 3; i++) {
+            if (sigsetjmp(before_overflow, 1) == 0)
+                trap_with_sp(edge - below);
+            EXPECT(Backtrace(continued).flags & TRUNCATED);
+            if (sigsetjmp(before_overflow, 1) == 0)
+                trap_with_sp_alone(edge - below);
+            EXPECT(below == 40 || Backtrace(continued).flags & TRUNCATED);
+        }
+}
+void *overflowing_thread(void *) {
+    stack_t stack{};
+    stack.ss_size = 512 << 10;
+    stack.ss_sp = mmap(nullptr, stack.ss_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    sigaltstack(&stack, nullptr);
+    overflows<64>();
+    overflows<3000>();
+    overflows<40000>();
+    EXPECT(counters.mismatches == 0);
+    saved_rbp_in_the_hole();
+    return nullptr;
+}
+void case_overflowed_stack() {
+    struct sigaction action {};
+    action.sa_handler = on_overflow;
+    action.sa_flags = SA_ONSTACK;
+    sigaction(SIGSEGV, &action, nullptr);
+    const size_t bytes = 1 << 20, guard = 256 << 10;
+    char *map = (char *)mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    edge = map + guard;
+    mprotect(edge, bytes - guard, PROT_READ | PROT_WRITE);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, edge, bytes - guard);
+    pthread_t thread;
+    pthread_create(&thread, &attributes, overflowing_thread, nullptr);
+    pthread_join(thread, nullptr);
+}
+
 // With libunwind at hand a cut stack may go on; it is marked, and the frames found by rules stay the same.
 void case_libunwind_as_last_resort() {
     odd_without_anything(nullptr, probes);
@@ -593,11 +697,38 @@ void case_libunwind_as_last_resort() {
     }
 }
 
+// The same with a frame in between that is larger than the words of a path reach.
+template <void (*kCase)()> __attribute__((noinline)) void far_away() {
+    volatile char room[600 << 10];
+    room[0] = 1;
+    kCase();
+    asm volatile("" ::"r"(room) : "memory");
+}
+void far_and_forgotten() {
+    void *place[2] = {(void *)frame_with_room, (void *)fixed_then_room};
+    long room[2] = {96, 64};
+    size_t depth[2] = {};
+    for (volatile int i = 0; i < 60; i++) {
+        size_t now = Backtrace(call_either(place[i % 2], room[i % 2], (void *)inner_keeps_rbp)).depth();
+        EXPECT(i < 2 || depth[i % 2] == now);
+        depth[i % 2] = now;
+        unsigned at;
+        for (unsigned path = 0; path < 4096; path++)
+            with_room(path, 16 + 16 * (size_t)i, &at);
+    }
+    EXPECT(depth[0] + 1 == depth[1]);
+    EXPECT(probe_stat(STAT_FORGOTTEN) > 0);
+}
+
 struct Case {
     const char *name;
     void (*run)();
 } const cases[] = {
     {"rbp-at-the-top", case_rbp_at_the_top},
+    {"rbp-at-the-top-far", far_away<case_rbp_at_the_top>},
+    {"rbp-without-join-far", far_away<case_rbp_without_join>},
+    {"many-callers-far", far_away<case_many_callers>},
+    {"forgotten-far", far_away<far_and_forgotten>},
     {"rbp-kept-inside", case_rbp_kept_inside},
     {"rbp-saved-inside", case_rbp_saved_inside},
     {"rbp-without-join", case_rbp_without_join},
@@ -620,6 +751,7 @@ struct Case {
     {"destroy-gives-everything-back", case_destroy_gives_everything_back},
     {"jumps-out-of-handlers", case_jumps_out_of_handlers},
     {"small-signal-stack", case_small_signal_stack},
+    {"overflowed-stack", case_overflowed_stack},
     {"libunwind-as-last-resort", case_libunwind_as_last_resort},
 };
 

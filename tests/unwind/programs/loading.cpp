@@ -135,6 +135,47 @@ void case_other_library_in_its_place() {
     EXPECT(probe_generation(nodes[0].first, 1) == 0 && probe_generation(nodes[1].first, 1) > 0);
 }
 
+// Stacks through the library are still known after so many others were met that their records had to go.
+__attribute__((noinline)) uint64_t fill_branch(unsigned path, int left) {
+    if (left == 0)
+        return probe();
+    uint64_t result;
+    if (path >> (left - 1) & 1) {
+        result = fill_branch(path, left - 1);
+        asm volatile("# one" : "+r"(result));
+    } else {
+        result = fill_branch(path, left - 1);
+        asm volatile("# zero" : "+r"(result));
+    }
+    return result;
+}
+__attribute__((noinline)) void fill(size_t room) {
+    volatile char bytes[room];
+    bytes[0] = 1;
+    for (unsigned path = 0; path < 4096; path++)
+        fill_branch(path, 12);
+    asm volatile("" ::"r"(bytes) : "memory");
+}
+void case_library_known_by_paths_alone() {
+    const char *names[] = {"frame88.so", "twin88.so"};
+    uint32_t last = 0;
+    for (int round = 0; round < 4; round++) {
+        Library library(names[round % 2]);
+        uint32_t node = 0;
+        for (int again = 0; again < 3; again++) {
+            Backtrace trace = through(library.call_back);
+            EXPECT(again == 0 ? trace.node != last : trace.node == node);
+            node = trace.node;
+        }
+        last = node;
+        uint64_t forgotten = probe_stat(STAT_FORGOTTEN);
+        for (size_t room = 16; probe_stat(STAT_FORGOTTEN) == forgotten && room < 16 * 60; room += 16)
+            fill(room);
+        EXPECT(probe_stat(STAT_FORGOTTEN) > forgotten);
+        library.close();
+    }
+}
+
 // The same code in another object takes the place: the backtraces look the same, but the nodes are others.
 void case_twin_library_in_its_place() {
     uint32_t last = 0;
@@ -345,6 +386,7 @@ struct Case {
 } const cases[] = {
     {"same-library-again", case_same_library_again},
     {"other-library-in-its-place", case_other_library_in_its_place},
+    {"library-known-by-paths-alone", case_library_known_by_paths_alone},
     {"twin-library-in-its-place", case_twin_library_in_its_place},
     {"unnamed-library-in-its-place", case_unnamed_library_in_its_place},
     {"libraries-of-the-c-library", case_libraries_of_the_c_library},

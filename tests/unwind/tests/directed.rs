@@ -15,6 +15,10 @@ macro_rules! cases {
 
 cases! { "directed":
     rbp_at_the_top = "rbp-at-the-top",
+    rbp_at_the_top_far = "rbp-at-the-top-far",
+    rbp_without_join_far = "rbp-without-join-far",
+    many_callers_far = "many-callers-far",
+    forgotten_far = "forgotten-far",
     rbp_kept_inside = "rbp-kept-inside",
     rbp_saved_inside = "rbp-saved-inside",
     rbp_without_join = "rbp-without-join",
@@ -37,12 +41,14 @@ cases! { "directed":
     destroy_gives_everything_back = "destroy-gives-everything-back",
     jumps_out_of_handlers = "jumps-out-of-handlers",
     small_signal_stack = "small-signal-stack",
+    overflowed_stack = "overflowed-stack",
     libunwind_as_last_resort = "libunwind-as-last-resort",
 }
 
 cases! { "loading":
     same_library_again = "same-library-again",
     other_library_in_its_place = "other-library-in-its-place",
+    library_known_by_paths_alone = "library-known-by-paths-alone",
     twin_library_in_its_place = "twin-library-in-its-place",
     unnamed_library_in_its_place = "unnamed-library-in-its-place",
     libraries_of_the_c_library = "libraries-of-the-c-library",

@@ -33,7 +33,9 @@ impl Known {
         }
         let Known { paths, forest, .. } = self;
         // SAFETY: as the caller promises.
-        let Answer { captured, record } = unsafe { paths.recall(state, || paths.recall_any(state, forest)) }?;
+        let further = || unsafe { paths.recall_any(state.pc, state.sp, state.rbp, forest) };
+        // SAFETY: as above.
+        let Answer { captured, record } = unsafe { paths.recall(state, further) }?;
         forest.set_previous(record);
         Some(captured)
     }

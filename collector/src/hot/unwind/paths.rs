@@ -7,7 +7,7 @@
 //!            answer: node, flags        … the stack is this one
 //!            fork: number, slot         … the word in this slot tells which path follows; or rbp does
 //!            chain: record              … the chain of this record must hold, which cannot be written as words
-//! word     value << 17 | (slot - sp) / 8          sp: the caller's
+//! word     value << 16 | (slot - sp) / 8          sp: the caller's
 //! ```
 //!
 //! The words of a stack come in the order in which unwinding reads them, and each is read where it is needed first: so
@@ -78,8 +78,8 @@ enum End {
 
 /// The slot of a fork that rbp decides.
 const RBP: u32 = u32::MAX;
-const OFFSET_BITS: u32 = 17;
-const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;
+/// A word is taken apart by two instructions, and compared by one.
+const OFFSET_BITS: u32 = u16::BITS;
 /// Words are compared so many at a time; runs are padded with their last word.
 const STEP: usize = 4;
 const VALUE_BITS: u32 = 64 - OFFSET_BITS;
@@ -113,9 +113,9 @@ pub struct Answer {
 
 #[inline(always)]
 unsafe fn load(sp: u64, offset: u64) -> u64 {
-    // SAFETY: by the caller. Volatile: the program's other frames may write here at any time between two events, and
-    // the order of loads and comparisons must stay as written.
-    unsafe { (sp.wrapping_add(offset << 3) as *const u64).read_volatile() }
+    // SAFETY: by the caller. Not volatile, so that load and comparison can be one instruction. The compiler does not
+    // know that the slot is readable, and cannot load it before the comparisons that this load depends on.
+    unsafe { (sp.wrapping_add(offset << 3) as *const u64).read() }
 }
 
 impl Paths {
@@ -158,7 +158,8 @@ impl Paths {
     /// # Safety
     /// As for [`recall`](Self::recall).
     #[inline(never)]
-    pub unsafe fn recall_any(&self, state: State, forest: &Forest) -> Option<Answer> {
+    pub unsafe fn recall_any(&self, pc: u64, sp: u64, rbp: u64, forest: &Forest) -> Option<Answer> {
+        let state = State { pc, sp, rbp };
         let mut key = Key::of(state.pc, state.sp);
         loop {
             // SAFETY: `find` gives a place of the table. The words on the way to a path, and where the fork's slot
@@ -190,7 +191,7 @@ impl Paths {
         // SAFETY: runs lie in the array, padded to whole steps; slots are readable by the induction that the module's
         // description tells.
         unsafe {
-            let holds = |word: u64| load(sp, word & OFFSET_MASK) == word >> OFFSET_BITS;
+            let holds = |word: u64| load(sp, u64::from(word as u16)) == word >> OFFSET_BITS;
             let mut at = self.words.as_ptr().add(path.run as usize).cast_const();
             let mut left = i32::from(path.len);
             while left > 0 {
@@ -223,11 +224,8 @@ impl Paths {
 
     /// Drops all paths.
     pub fn forget(&mut self) {
-        // SAFETY: both are zeroed over their whole length; zero means that there is nothing.
-        unsafe {
-            self.table.as_ptr().write_bytes(0, self.table.len());
-            self.shelf.as_ptr().write_bytes(0, self.shelf.len());
-        }
+        // SAFETY: zeroed over its whole length; zero means that there is nothing.
+        unsafe { self.table.as_ptr().write_bytes(0, self.table.len()) };
         self.used = Used::NOTHING;
     }
 

@@ -1,6 +1,6 @@
 //! Laying paths: a stack that the forest knows by a record becomes one that its caller's state leads to.
 
-use super::{End, Key, OFFSET_BITS, OFFSET_MASK, Path, Paths, Place, RBP, STEP, VALUE_BITS};
+use super::{End, Key, OFFSET_BITS, Path, Paths, Place, RBP, STEP, VALUE_BITS};
 use crate::hot::unwind::budget::Account;
 use crate::hot::unwind::forest::{Check, Forest, Record};
 use crate::hot::unwind::memory::{Array, SignalsBlocked, bytes_of};
@@ -72,7 +72,7 @@ impl Paths {
 
     /// Lists what unwinding from `state` along the chain of `record` reads, in order. A value of rbp is read only when
     /// a frame outside computes its CFA from it: else stacks would differ by a word that means nothing to them.
-    /// `None`: too many reads, or too far away, or with values of more than 47 bits.
+    /// `None`: too many reads, or too far away, or with values of more than 48 bits.
     fn list_reads(&mut self, forest: &Forest, record: *mut Record, state: State) -> Option<usize> {
         let mut count = 0;
         let mut saved_rbp = Some(Read { value: state.rbp, offset: RBP });
@@ -84,9 +84,6 @@ impl Paths {
                 && kind != Kind::Sp
                 && let Some(read) = saved_rbp.take()
             {
-                if read.value >> VALUE_BITS != 0 {
-                    return None;
-                }
                 self.push(&mut count, read)?;
             }
             let inner = at;
@@ -165,7 +162,7 @@ impl Paths {
                     return false;
                 }
                 let read = self.read(next);
-                if u64::from(read.offset) != word & OFFSET_MASK {
+                if read.offset != u32::from(word as u16) {
                     return false;
                 }
                 next += 1;
@@ -197,7 +194,7 @@ impl Paths {
         let inner = self.run_of_words(run, index);
         let outer = self.run_of_words(run + index + 1, usize::from(path.len) - index - 1);
         let rest = Path { run: outer, len: path.len - index as u16 - 1, ..path };
-        let fork = self.new_fork(inner, index, (word & OFFSET_MASK) as u32);
+        let fork = self.new_fork(inner, index, u32::from(word as u16));
         self.put(Key::behind(fork.what, word >> OFFSET_BITS), rest);
         self.put(key, fork);
         fork.what
@@ -267,8 +264,8 @@ impl Paths {
             return 0;
         }
         let padded = len.next_multiple_of(STEP);
-        // SAFETY: room for the run was made. What is on the shelf begins below `used_words`, and the words behind that
-        // are in the array.
+        // SAFETY: room for the run was made. What the shelf names may be forgotten: it is right only if it
+        // lies below the words in use, and says the same.
         unsafe {
             let words = self.words.as_ptr();
             let new = words.add(self.used.words);
@@ -350,8 +347,8 @@ fn doubled_until(len: usize, wanted: usize) -> usize {
 /// The read of one check of a chain that begins at `sp`; `None` if it cannot be written as a word.
 fn read_of(check: Check, sp: u64) -> Option<Read> {
     let offset = check.slot.wrapping_sub(sp);
-    let fits = offset & 7 == 0 && offset >> 3 <= OFFSET_MASK && check.value >> VALUE_BITS == 0;
+    let fits = offset & 7 == 0 && offset >> (3 + OFFSET_BITS) == 0 && check.value >> VALUE_BITS == 0;
     fits.then_some(Read { value: check.value, offset: (offset >> 3) as u32 })
 }
 
-const _: () = assert!(MAX_READS <= u16::MAX as usize && RBP as u64 > OFFSET_MASK);
+const _: () = assert!(MAX_READS <= u16::MAX as usize && RBP > u16::MAX as u32);
