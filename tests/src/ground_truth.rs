@@ -269,6 +269,16 @@ impl Case {
         if self.limits.is_none() && !preload.is_empty() {
             command.env("LD_PRELOAD", preload);
         }
+        let interrupts = || {
+            for signal in [libc::SIGINT, libc::SIGQUIT] {
+                // SAFETY: signal may be called between fork and exec, and SIG_DFL is a handler for every signal.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
+            Ok(())
+        };
+        // SAFETY: the closure calls nothing but signal, which takes no lock and allocates nothing.
+        // Shells start what runs in the background with these signals ignored, which the programs would inherit.
+        unsafe { command.pre_exec(interrupts) };
         let file = |name: &str| File::create(output.join(name)).expect("a temporary file can be made");
         command.stdout(file("stdout")).stderr(file("stderr")).process_group(0);
         command.spawn().unwrap_or_else(|e| panic!("{} cannot be started: {e}", self.program.display()))
