@@ -1,6 +1,8 @@
 // Two recordings side by side: the table with both numbers, and the flame graph of the difference.
 import { beforeAll, expect, inject, test } from "vitest";
-import type { Diff, DiffFlamegraph } from "../src/api/types.ts";
+import type { Diff, DiffFlamegraph, Info } from "../src/api/types.ts";
+import { formatBytes } from "../src/lib/format.ts";
+import { fileName } from "../src/lib/names.ts";
 import { readSearch } from "../src/lib/search-params.ts";
 import { api, open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
@@ -17,6 +19,10 @@ beforeAll(async () => {
 
 test.runIf(real)("the list of recordings leads to a comparison", async () => {
   const page = await open("/");
+  // Each row has the numbers that tell recordings apart.
+  const info = await api<Info>(`recordings/${shop}`);
+  const row = page.locator("table.recordings tbody tr").filter({ hasText: fileName(info.process.executable) });
+  await expect.poll(() => row.first().textContent()).toContain(formatBytes(info.peak.bytes));
   await page
     .getByRole("link", { name: /^Compare/ })
     .first()

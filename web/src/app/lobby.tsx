@@ -1,10 +1,11 @@
 // The recordings of this server; with only one, straight to it.
 import { useQuery } from "@tanstack/react-query";
 import { Link, Navigate } from "@tanstack/react-router";
-import { recordingsQuery } from "../api/queries.ts";
-import type { RecordingSummary } from "../api/types.ts";
-import { formatBytes, formatPercent, formatRate } from "../lib/format.ts";
+import { documentQuery, recordingsQuery } from "../api/queries.ts";
+import type { Info, RecordingSummary } from "../api/types.ts";
+import { formatBytes, formatCount, formatDuration, formatPercent, formatRate } from "../lib/format.ts";
 import { Answer, Empty } from "../ui/states.tsx";
+import { endText } from "./end-text.ts";
 
 export function Lobby() {
   const query = useQuery(recordingsQuery());
@@ -39,17 +40,32 @@ export function Lobby() {
                   <Comparison before={before} after={after} />
                 </p>
               )}
-              <ul className="recordings">
-                {recordings.map((recording) => (
-                  <li key={recording.id}>
-                    <Link to="/r/$recording/$view" params={{ recording: recording.id, view: "overview" }} search={{}}>
-                      {recording.title || recording.name}
-                    </Link>
-                    <span className="mono muted">{recording.name}</span>
-                    <StateText recording={recording} />
-                  </li>
-                ))}
-              </ul>
+              <table className="small-table recordings">
+                <thead>
+                  <tr>
+                    <th scope="col">Program</th>
+                    <th scope="col">Recording</th>
+                    <th scope="col">State</th>
+                    <th scope="col" className="numeric">
+                      Runtime
+                    </th>
+                    <th scope="col" className="numeric">
+                      Allocations
+                    </th>
+                    <th scope="col" className="numeric">
+                      Peak
+                    </th>
+                    <th scope="col" className="numeric">
+                      Leaked
+                    </th>
+                  </tr>
+                </thead>
+                <tbody>
+                  {recordings.map((recording) => (
+                    <Row key={recording.id} recording={recording} />
+                  ))}
+                </tbody>
+              </table>
               {before && usable.length > 2 && (
                 <p className="muted">
                   Compare {before.name} with{" "}
@@ -67,6 +83,43 @@ export function Lobby() {
       </Answer>
     </main>
   );
+}
+
+/** One recording with the numbers that tell it from the others. */
+function Row({ recording }: { recording: RecordingSummary }) {
+  const usable = recording.state === "ready" || recording.state === "running";
+  const subject = { recording: recording.id, revision: recording.progress.events };
+  const { data: info } = useQuery({ ...documentQuery(subject, ""), enabled: usable });
+  return (
+    <tr>
+      <td>
+        <Link to="/r/$recording/$view" params={{ recording: recording.id, view: "overview" }} search={{}}>
+          {recording.title || recording.name}
+        </Link>
+      </td>
+      <td className="mono muted">{recording.name}</td>
+      {info ? (
+        <>
+          <td>
+            <EndText info={info} />
+          </td>
+          <td className="numeric">{formatDuration(info.process.duration_ns)}</td>
+          <td className="numeric">{formatCount(info.allocations.count)}</td>
+          <td className="numeric">{formatBytes(info.peak.bytes)}</td>
+          <td className="numeric">{formatBytes(info.leaked.bytes)}</td>
+        </>
+      ) : (
+        <td colSpan={5}>
+          <StateText recording={recording} />
+        </td>
+      )}
+    </tr>
+  );
+}
+
+function EndText({ info }: { info: Info }) {
+  const kind = info.end === "running" ? "good" : info.complete ? "muted" : "bad";
+  return <span className={kind}>{endText(info)}</span>;
 }
 
 function Comparison({ before, after, short }: { before: RecordingSummary; after: RecordingSummary; short?: true }) {

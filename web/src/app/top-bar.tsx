@@ -8,18 +8,9 @@ import { below, type MenuItem, useMenu } from "../ui/menu.tsx";
 import { useCopy } from "../ui/notice.tsx";
 import { usePage, useRequest } from "../ui/page.ts";
 import { toggleTheme, useTheme } from "../ui/theme.ts";
+import { endText } from "./end-text.ts";
 import { download, EXPORTS } from "./exports.ts";
 import { ReportDialog } from "./report-dialog.tsx";
-
-const END_TEXT: Record<string, string> = {
-  running: "running",
-  exit: "ended",
-  exec: "replaced by exec",
-  killed: "killed",
-  stopped: "recording stopped",
-  disk_full: "disk full",
-  unknown: "no end found",
-};
 
 export function TopBar({ openSheet }: { openSheet: () => void }) {
   const page = usePage();
@@ -96,8 +87,7 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
       ) : (
         info && (
           <span className="pill" data-kind={info.complete ? "done" : "warn"}>
-            {END_TEXT[info.end] ?? info.end}
-            {!info.complete && info.end !== "killed" ? " · incomplete" : ""}
+            {endText(info)}
           </span>
         )
       )}
