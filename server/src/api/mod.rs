@@ -55,6 +55,20 @@ pub struct Frame {
     pub address: String,
 }
 
+impl Frame {
+    /// Code that came with the compiler or the C library, by where its source was.
+    #[must_use]
+    pub fn is_library(&self) -> bool {
+        const SOURCES: [&str; 5] = ["/rustc/", "/usr/include/", "/usr/lib/", "./csu/", "../sysdeps/"];
+        const MODULES: [&str; 5] = ["libc.so", "ld-linux", "libstdc++.so", "libgcc_s.so", "libpthread.so"];
+        match (&self.file, &self.module) {
+            (Some(file), _) if SOURCES.iter().any(|source| file.starts_with(source)) => true,
+            (_, Some(module)) => MODULES.iter().any(|library| module.starts_with(library)),
+            (_, None) => false,
+        }
+    }
+}
+
 /// What is measured. Windows are `[from, to)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

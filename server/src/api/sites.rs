@@ -30,13 +30,13 @@ pub struct Sites {
 pub struct SiteRow {
     /// Handle, `s12`.
     pub id: String,
-    /// Innermost function that is not the allocator's wrapper.
+    /// Innermost function that came neither with the compiler nor with the C library, else the innermost.
     pub function: Option<String>,
-    /// Source file of the innermost frame.
+    /// Source file of that function's frame.
     pub file: Option<String>,
-    /// Line of the innermost frame.
+    /// Line of that function's frame.
     pub line: Option<u32>,
-    /// Module of the innermost frame.
+    /// Module of that function's frame.
     pub module: Option<String>,
     /// Born in the window.
     pub allocated: Amount,

@@ -290,7 +290,7 @@ pub fn print(diff: &Diff, metric: Metric, style: Style, out: &mut dyn Write) -> 
 
 /// The innermost functions of the program, callers behind them.
 fn backtrace(stack: &[Frame]) -> String {
-    let own: Vec<&Frame> = stack.iter().filter(|frame| !leaks::is_library(frame)).collect();
+    let own: Vec<&Frame> = stack.iter().filter(|frame| !frame.is_library()).collect();
     let frames = if own.is_empty() { stack.iter().collect() } else { own };
     let names: Vec<String> = frames.iter().take(4).map(|frame| leaks::name(frame)).collect();
     let more = if frames.len() > names.len() { " ← …" } else { "" };

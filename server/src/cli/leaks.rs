@@ -231,7 +231,7 @@ fn print_stack(stack: &[Frame], all_frames: bool, style: Style, out: &mut dyn Wr
         let pad = " ".repeat(column.saturating_sub(width(&name)));
         let place = place(frame);
         let place = truncate(&place, room.saturating_sub(width(&name) + pad.len()).max(12));
-        let role = if is_library(frame) { Role::Faint } else { Role::Name };
+        let role = if frame.is_library() { Role::Faint } else { Role::Name };
         if place.is_empty() {
             writeln!(out, "    {}", style.paint(role, name))?;
         } else {
@@ -254,13 +254,13 @@ enum Line {
 /// above the one that called it, between two of its frames both. All frames if none is the program's.
 fn fold(stack: &[Frame]) -> Vec<Line> {
     let mut lines = Vec::new();
-    let own = |frame: &Frame| !is_library(frame);
+    let own = |frame: &Frame| !frame.is_library();
     let Some(last_own) = stack.iter().rposition(own) else {
         return (0..stack.len()).map(Line::Frame).collect();
     };
     let mut i = 0;
     while i < stack.len() {
-        let run = stack[i..].iter().take_while(|frame| is_library(frame)).count();
+        let run = stack[i..].iter().take_while(|frame| frame.is_library()).count();
         if run == 0 {
             lines.push(Line::Frame(i));
             i += 1;
@@ -281,17 +281,6 @@ fn fold(stack: &[Frame]) -> Vec<Line> {
         i += run;
     }
     lines
-}
-
-/// Code that came with the compiler or the C library, by where its source was.
-pub fn is_library(frame: &Frame) -> bool {
-    const SOURCES: [&str; 5] = ["/rustc/", "/usr/include/", "/usr/lib/", "./csu/", "../sysdeps/"];
-    const MODULES: [&str; 5] = ["libc.so", "ld-linux", "libstdc++.so", "libgcc_s.so", "libpthread.so"];
-    match (&frame.file, &frame.module) {
-        (Some(file), _) if SOURCES.iter().any(|source| file.starts_with(source)) => true,
-        (_, Some(module)) => MODULES.iter().any(|library| module.starts_with(library)),
-        (_, None) => false,
-    }
 }
 
 /// Function, or where the code is that has no name.

@@ -102,7 +102,7 @@ fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io
     let ended = &summary.leaks.freed_at_exit;
     for site in summary.leaks.sites.iter().chain(ended) {
         let (word, role) = leaks::verdict(&site.verdict);
-        let own = site.stack.iter().find(|frame| !leaks::is_library(frame)).or(site.stack.first());
+        let own = site.stack.iter().find(|frame| !frame.is_library()).or(site.stack.first());
         let name = own.map_or_else(|| "(no backtrace)".to_owned(), leaks::name);
         let late = if site.verdict.freed_at_exit { ", freed at exit" } else { "" };
         writeln!(

@@ -96,7 +96,7 @@ impl Columns {
     }
 
     fn row(&self, trace: &Trace, symbols: &dyn Symbols, site: u32, trend: Vec<u64>) -> SiteRow {
-        let frame = stacks::innermost(trace, symbols, trace.site_node(site).unwrap_or(0));
+        let frame = stacks::allocated_by(trace, symbols, trace.site_node(site).unwrap_or(0));
         let amount = |sums: &Sums| sums.get(site as usize).map_or_else(Amount::default, |s| s.amount());
         SiteRow {
             id: site_handle(site),
@@ -139,7 +139,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     if let Some(search) = &params.search {
         let wanted = Filter::regex("search", search)?;
         sites.retain(|&site| {
-            let frame = stacks::innermost(trace, symbols, trace.site_node(site).unwrap_or(0));
+            let frame = stacks::allocated_by(trace, symbols, trace.site_node(site).unwrap_or(0));
             frame.is_some_and(|f| {
                 [f.function, f.file, f.module].into_iter().flatten().any(|name| wanted.is_match(&name))
             })

@@ -43,3 +43,24 @@ pub fn innermost(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<Fram
     let pc = trace.location(location).pc;
     levels.first().map(|level| frame(trace, symbols, level, pc))
 }
+
+/// The innermost frame of a backtrace that came neither with the compiler nor with the C library, else the innermost;
+/// `None` for node 0 and unknown nodes.
+#[must_use]
+pub fn allocated_by(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<Frame> {
+    let mut first = None;
+    let mut levels = Vec::new();
+    for location in trace.stack(node).filter_map(|node| trace.node_location(node)) {
+        levels.clear();
+        symbols.frames(trace, location, &mut levels);
+        let pc = trace.location(location).pc;
+        for level in &levels {
+            let frame = frame(trace, symbols, level, pc);
+            if !frame.is_library() {
+                return Some(frame);
+            }
+            first.get_or_insert(frame);
+        }
+    }
+    first
+}

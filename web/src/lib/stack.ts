@@ -1,5 +1,6 @@
 // Stacks as text, to be copied into a mail or an issue.
 import type { Frame } from "../api/types.ts";
+import { location } from "./names.ts";
 
 /** What a frame is called: its function, else its address and module. */
 export function frameName(frame: Frame): string {
@@ -15,4 +16,40 @@ export function stackText(stack: readonly Frame[]): string {
       return `#${i} ${frameName(frame)}${frame.inlined ? " [inlined]" : ""}${place}${module}`;
     })
     .join("\n");
+}
+
+const LIBRARY_SOURCES = ["/rustc/", "/usr/include/", "/usr/lib/", "./csu/", "../sysdeps/"];
+const LIBRARY_MODULES = ["libc.so", "ld-linux", "libstdc++.so", "libgcc_s.so", "libpthread.so"];
+
+/** Code that came with the compiler or the C library, by where its source was. */
+function isLibrary({ file, module }: Frame): boolean {
+  if (file && LIBRARY_SOURCES.some((source) => file.startsWith(source))) return true;
+  return !!module && LIBRARY_MODULES.some((library) => module.startsWith(library));
+}
+
+/** Who allocated and who called that: from the innermost frame that is of no library, else from the innermost. */
+export function allocatedBy(stack: readonly Frame[]): { by: Frame | undefined; from: Frame | undefined } {
+  const own = Math.max(
+    0,
+    stack.findIndex((frame) => !isLibrary(frame)),
+  );
+  return { by: stack[own], from: stack[own + 1] };
+}
+
+/** The name of who allocated. */
+export function allocatorName(stack: readonly Frame[], otherwise: string): string {
+  const { by } = allocatedBy(stack);
+  return by ? frameName(by) : otherwise;
+}
+
+/** Where that is: source line, else the module. */
+export function allocatorPlace(stack: readonly Frame[]): string | undefined {
+  const { by } = allocatedBy(stack);
+  return location(by?.file, by?.line) ?? by?.module ?? undefined;
+}
+
+/** The name of its caller, or nothing. */
+export function callerName(stack: readonly Frame[]): string {
+  const { from } = allocatedBy(stack);
+  return from ? frameName(from) : "";
 }

@@ -4,7 +4,7 @@ import type { Frame } from "../api/types.ts";
 import { location } from "../lib/names.ts";
 import { exactly, moduleNamed } from "../lib/pattern.ts";
 import type { FilterName } from "../lib/search-params.ts";
-import { stackText } from "../lib/stack.ts";
+import { allocatedBy, frameName, stackText } from "../lib/stack.ts";
 import type { MenuItem } from "./menu.tsx";
 import { useCopy } from "./notice.tsx";
 import { usePage } from "./page.ts";
@@ -89,4 +89,10 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
       return items;
     };
   }, [go, search.filters, search.selected, view, copy, report]);
+}
+
+/** The items on whoever allocated, below what a menu has already. */
+export function allocatorMenu(stack: readonly Frame[], menu: (subject: Subject) => MenuItem[]): MenuItem[] {
+  const { by } = allocatedBy(stack);
+  return by ? ["separator", ...menu({ name: frameName(by), ...by, stack })] : [];
 }

@@ -5,13 +5,13 @@ import type { Parameters } from "../../api/client.ts";
 import { documentQuery } from "../../api/queries.ts";
 import type { Diff, DiffRow } from "../../api/types.ts";
 import { formatBytes, formatCount, formatExact, formatInstant, formatSigned, formatValue } from "../../lib/format.ts";
-import { location, shortName } from "../../lib/names.ts";
+import { shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { CHANGE_KINDS, effectiveWindow } from "../../lib/search-params.ts";
-import { frameName, stackText } from "../../lib/stack.ts";
+import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
 import { Button, Segmented, Select } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
-import { useFunctionMenu } from "../../ui/function-menu.ts";
+import { allocatorMenu, useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Stack } from "../../ui/stack.tsx";
@@ -182,18 +182,13 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
           onSelect={(row) => setChosen(row.key)}
           menu={(row) => [
             { label: "Copy stack", run: () => copy(stackText(row.stack), "the stack") },
-            ...(row.stack[0]
-              ? ([
-                  "separator",
-                  ...functionMenu({ name: frameName(row.stack[0]), module: row.stack[0].module, stack: row.stack }),
-                ] as const)
-              : []),
+            ...allocatorMenu(row.stack, functionMenu),
           ]}
         />
       </div>
       {selected && (
         <aside className="side" aria-label="The selected change">
-          <h2 className="mono">{shortName(selected.stack[0] ? frameName(selected.stack[0]) : "unknown", 160)}</h2>
+          <h2 className="mono">{shortName(allocatorName(selected.stack, "unknown"), 160)}</h2>
           <dl className="facts-list">
             <div>
               <dt>{diff.before}</dt>
@@ -291,13 +286,13 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
     {
       id: "function",
       header: "Allocated by",
-      definition: "Innermost function of the backtrace",
+      definition: "Innermost function that is of no standard library",
       width: "minmax(180px, 2fr)",
-      value: (row) => (row.stack[0] ? frameName(row.stack[0]) : ""),
+      value: (row) => allocatorName(row.stack, ""),
       cell: (row) => (
         <>
-          <span className="mono">{shortName(row.stack[0] ? frameName(row.stack[0]) : "unknown", 160)}</span>{" "}
-          <span className="muted">{location(row.stack[0]?.file, row.stack[0]?.line) ?? row.stack[0]?.module}</span>
+          <span className="mono">{shortName(allocatorName(row.stack, "unknown"), 160)}</span>{" "}
+          <span className="muted">{allocatorPlace(row.stack)}</span>
         </>
       ),
     },
@@ -306,8 +301,8 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
       header: "Called from",
       definition: "The next function of the backtrace",
       width: "minmax(120px, 1.2fr)",
-      value: (row) => (row.stack[1] ? frameName(row.stack[1]) : ""),
-      cell: (row) => <span className="mono muted">{row.stack[1] ? shortName(frameName(row.stack[1]), 120) : ""}</span>,
+      value: (row) => callerName(row.stack),
+      cell: (row) => <span className="mono muted">{shortName(callerName(row.stack), 120)}</span>,
     },
   ];
 }

@@ -13,12 +13,12 @@ import {
   plural,
   sentence,
 } from "../../lib/format.ts";
-import { location, shortName } from "../../lib/names.ts";
+import { shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
-import { frameName, stackText } from "../../lib/stack.ts";
+import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
 import { Button, Select, Share } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
-import { useFunctionMenu } from "../../ui/function-menu.ts";
+import { allocatorMenu, useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Sparkline } from "../../ui/sparkline.tsx";
@@ -113,10 +113,7 @@ function Loaded({ leaks }: { leaks: Leaks }) {
               <Term
                 definition={`Not leaked, and in no sum: they kept growing, and were freed when the program ended. Largest: ${atExit
                   .slice(0, 5)
-                  .map(
-                    (site) =>
-                      `${shortName(site.stack[0] ? frameName(site.stack[0]) : site.id, 60)} ${formatBytes(site.bytes)}`,
-                  )
+                  .map((site) => `${shortName(allocatorName(site.stack, site.id), 60)} ${formatBytes(site.bytes)}`)
                   .join(", ")}.`}
               >
                 freed only at exit
@@ -173,19 +170,14 @@ function Loaded({ leaks }: { leaks: Leaks }) {
             menu={(site) => [
               { label: "Open the site", hint: "Enter", run: () => go({ site: site.id }, { view: "sites" }) },
               { label: "Copy stack", run: () => copy(stackText(site.stack), "the stack") },
-              ...(site.stack[0]
-                ? ([
-                    "separator",
-                    ...functionMenu({ name: frameName(site.stack[0]), ...site.stack[0], stack: site.stack }),
-                  ] as const)
-                : []),
+              ...allocatorMenu(site.stack, functionMenu),
             ]}
           />
         )}
       </div>
       {selected && (
         <aside className="side" aria-label="The selected leak">
-          <h2 className="mono">{shortName(selected.stack[0] ? frameName(selected.stack[0]) : selected.id, 160)}</h2>
+          <h2 className="mono">{shortName(allocatorName(selected.stack, selected.id), 160)}</h2>
           <p>
             <VerdictBadge verdict={selected.verdict} /> {sentence(selected.verdict.why)}
           </p>
@@ -302,32 +294,26 @@ function columnsFor(leaks: Leaks): Column<LeakSite>[] {
     {
       id: "function",
       header: "Allocated by",
-      definition: "Innermost function of the stack",
+      definition: "Innermost function that is of no standard library",
       width: "minmax(170px, 3fr)",
-      value: (site) => (site.stack[0] ? frameName(site.stack[0]) : site.id),
-      cell: (site) => (
-        <span className="mono">{shortName(site.stack[0] ? frameName(site.stack[0]) : site.id, 200)}</span>
-      ),
+      value: (site) => allocatorName(site.stack, site.id),
+      cell: (site) => <span className="mono">{shortName(allocatorName(site.stack, site.id), 200)}</span>,
     },
     {
       id: "caller",
       header: "Called from",
       definition: "The next function of the stack",
       width: "minmax(120px, 1.4fr)",
-      value: (site) => (site.stack[1] ? frameName(site.stack[1]) : ""),
-      cell: (site) => (
-        <span className="mono muted">{site.stack[1] ? shortName(frameName(site.stack[1]), 160) : ""}</span>
-      ),
+      value: (site) => callerName(site.stack),
+      cell: (site) => <span className="mono muted">{shortName(callerName(site.stack), 160)}</span>,
     },
     {
       id: "place",
       header: "Source",
       definition: "Source line, else the module",
       width: "minmax(80px, 1fr)",
-      value: (site) => location(site.stack[0]?.file, site.stack[0]?.line) ?? site.stack[0]?.module ?? "",
-      cell: (site) => (
-        <span className="muted">{location(site.stack[0]?.file, site.stack[0]?.line) ?? site.stack[0]?.module}</span>
-      ),
+      value: (site) => allocatorPlace(site.stack) ?? "",
+      cell: (site) => <span className="muted">{allocatorPlace(site.stack)}</span>,
     },
     {
       id: "last",

@@ -11,7 +11,7 @@ import {
 } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
 import type { PageSearch, View } from "../../lib/search-params.ts";
-import { frameName } from "../../lib/stack.ts";
+import { allocatorName } from "../../lib/stack.ts";
 
 export interface Finding {
   id: string;
@@ -69,10 +69,9 @@ function leaking({ info, leaks }: Evidence): Weighed[] {
   const out: Weighed[] = [];
   const growing = leaks.sites.filter((site) => site.verdict.kind === "growing");
   for (const site of growing.slice(0, 2)) {
-    const leaf = site.stack[0];
     out.push({
       id: `growing ${site.id}`,
-      title: `${leaf ? shortName(frameName(leaf), 80) : site.id} keeps growing`,
+      title: `${shortName(allocatorName(site.stack, site.id), 80)} keeps growing`,
       text: `${formatBytes(site.bytes)} in ${plural(site.count, "block")} were never freed, ${formatBytes(site.verdict.bytes_per_second)} more every second. ${sentence(site.verdict.why)}`,
       tone: "bad",
       view: "leaks",
@@ -82,10 +81,9 @@ function leaking({ info, leaks }: Evidence): Weighed[] {
   }
   const [largest] = leaks.sites;
   if (growing.length === 0 && largest) {
-    const leaf = largest.stack[0];
     out.push({
       id: "largest leak",
-      title: `Most of what was never freed: ${leaf ? shortName(frameName(leaf), 80) : largest.id}`,
+      title: `Most of what was never freed: ${shortName(allocatorName(largest.stack, largest.id), 80)}`,
       text: `${formatBytes(largest.bytes)} of ${formatBytes(leaks.leaked.bytes)} (${formatPercent(largest.bytes / leaks.leaked.bytes)}). ${sentence(largest.verdict.why)}`,
       tone: "warn",
       view: "leaks",

@@ -6,7 +6,7 @@ import type { Info } from "../../api/types.ts";
 import { formatCount, formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
-import { frameName } from "../../lib/stack.ts";
+import { allocatorName, allocatorPlace, frameName } from "../../lib/stack.ts";
 import { Share } from "../../ui/controls.tsx";
 import { useLit } from "../../ui/lit.ts";
 import { type GoOptions, usePage, useRequest } from "../../ui/page.ts";
@@ -137,11 +137,9 @@ export function OverviewView() {
                   </td>
                   <td>
                     <PageLink patch={{ site: site.id }} view="leaks">
-                      <span className="mono">{shortName(site.stack[0] ? frameName(site.stack[0]) : site.id, 60)}</span>
+                      <span className="mono">{shortName(allocatorName(site.stack, site.id), 60)}</span>
                     </PageLink>{" "}
-                    <span className="muted">
-                      {location(site.stack[0]?.file, site.stack[0]?.line) ?? site.stack[0]?.module}
-                    </span>
+                    <span className="muted">{allocatorPlace(site.stack)}</span>
                   </td>
                 </LitLine>
               ))}

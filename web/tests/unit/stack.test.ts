@@ -1,0 +1,28 @@
+import { expect, test } from "vitest";
+import type { Frame } from "../../src/api/types.ts";
+import { allocatedBy, allocatorName, allocatorPlace, callerName } from "../../src/lib/stack.ts";
+
+function frame(fn: string, file: string | null, module: string): Frame {
+  return { function: fn, file, line: 7, module, inlined: false, address: "0x1" };
+}
+
+test("who allocated is the innermost function of the program, not of its standard library", () => {
+  const stack = [
+    frame("alloc::alloc::alloc", "/rustc/5980/library/alloc/src/alloc.rs", "leak"),
+    frame("alloc::vec::from_elem", "/rustc/5980/library/alloc/src/vec/mod.rs", "leak"),
+    frame("leak::func1", "src/leak.rs", "leak"),
+    frame("leak::main", "src/leak.rs", "leak"),
+  ];
+  expect([allocatorName(stack, "s1"), allocatorPlace(stack), callerName(stack)]).toEqual([
+    "leak::func1",
+    "leak.rs:7",
+    "leak::main",
+  ]);
+});
+
+test("where all of a stack is of libraries, the innermost function is named", () => {
+  const stack = [frame("__strdup", null, "libc.so.6"), frame("operator new", null, "libstdc++.so.6")];
+  expect(allocatedBy(stack).by).toBe(stack[0]);
+  expect(callerName(stack)).toBe("operator new");
+  expect([allocatorName([], "s1"), allocatorPlace([]), callerName([])]).toEqual(["s1", undefined, ""]);
+});
