@@ -1496,11 +1496,11 @@ export interface components {
             allocated: components["schemas"]["Amount"];
             /** @description Live at the moment of the peak. */
             at_peak: components["schemas"]["Amount"];
-            /** @description Source file of the innermost frame. */
+            /** @description Source file of that function's frame. */
             file?: string | null;
             /** @description Died in the window. */
             freed: components["schemas"]["Amount"];
-            /** @description Innermost function that is not the allocator's wrapper. */
+            /** @description Innermost function that came neither with the compiler nor with the C library, else the innermost. */
             function?: string | null;
             /** @description Handle, `s12`. */
             id: string;
@@ -1508,12 +1508,12 @@ export interface components {
             leaked: components["schemas"]["Amount"];
             /**
              * Format: int32
-             * @description Line of the innermost frame.
+             * @description Line of that function's frame.
              */
             line?: number | null;
             /** @description Live at the end of the window. */
             live: components["schemas"]["Amount"];
-            /** @description Module of the innermost frame. */
+            /** @description Module of that function's frame. */
             module?: string | null;
             /** @description Born in the window and temporary. */
             temporary: components["schemas"]["Amount"];
