@@ -75,6 +75,10 @@ fn soak(duration: Duration, looks: u32, requests: u32) -> Vec<Look> {
     seen
 }
 
+/// What may still be added when the machine gets busy: all of the memory for events, and as much again for tables that
+/// double. A byte kept for each fiftieth event would be more in ten minutes.
+const LATER: u64 = 8192 * KIB;
+
 /// Between the first look and the last one the recorder may have grown by so much and no more.
 fn is_flat(seen: &[Look], slack: u64) {
     let (first, last) = (seen.first().expect("one look"), seen.last().expect("one look"));
@@ -91,5 +95,5 @@ fn a_while_of_redis() {
 #[ignore = "takes SOAK_MINUTES; `make soak` runs it"]
 fn redis_for_as_long_as_it_takes() {
     let minutes = std::env::var("SOAK_MINUTES").ok().and_then(|text| text.parse::<f64>().ok()).unwrap_or(10.0);
-    is_flat(&soak(Duration::from_secs_f64(minutes * 60.0), 10, 50_000), 4096 * KIB);
+    is_flat(&soak(Duration::from_secs_f64(minutes * 60.0), 10, 50_000), LATER);
 }
