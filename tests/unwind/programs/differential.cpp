@@ -365,7 +365,7 @@ void interrupted(int flags) {
     handle(SIGALRM, flags);
     timer(2000);
     Walk walk = walk_from(6);
-    run(&walk, 25, 10000 * scale);
+    run(&walk, 25, 100000 * scale); // long enough for a hundred alarms on a quick machine
     run_coroutines(7, 300 * scale);
     timer(0);
 }

@@ -68,12 +68,12 @@ fn signals_on_both_stacks() {
 
 #[test]
 fn interrupts_at_any_instruction() {
-    assert!(agrees("interrupts", 400_000).get("signal_frames") > 50);
+    assert!(agrees("interrupts", 20_000).get("signal_frames") > 50);
 }
 
 #[test]
 fn interrupts_on_the_alternate_stack() {
-    assert!(agrees("interrupts-alternate", 400_000).get("signal_frames") > 50);
+    assert!(agrees("interrupts-alternate", 20_000).get("signal_frames") > 50);
 }
 
 #[test]
