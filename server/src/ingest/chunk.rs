@@ -50,7 +50,7 @@ pub struct Chunk {
     pub first_death: u64,
     /// Births: nanoseconds since their page's time.
     pub birth_time: Vec<u32>,
-    /// Births: sizes, [`crate::trace::layout::LARGE_SIZE`] where they do not fit.
+    /// Births: sizes, the largest number where they do not fit.
     pub birth_size: Vec<u32>,
     /// Births: origins.
     pub birth_origin: Vec<u32>,
@@ -66,7 +66,7 @@ pub struct Chunk {
     pub death_origin: Vec<u32>,
     /// Deaths: origin of the birth (for the sums only).
     pub death_birth_origin: Vec<u32>,
-    /// Deaths: size of the block (for the sums only).
+    /// Deaths: size of the block.
     pub death_size: Vec<u64>,
     /// Deaths: class of the lifetime and whether the block was temporary, for the ledger of births.
     pub death_fate: Vec<u8>,
@@ -80,8 +80,8 @@ pub struct Chunk {
     pub origins: Vec<Origin>,
     /// Nodes of the sites seen first in this chunk.
     pub sites: Vec<u32>,
-    /// Row and size of births too large for their column.
-    pub large: Vec<(u64, u64)>,
+    /// Sizes of births too large for their column.
+    pub large: Vec<u64>,
     /// Row and address of births that do not fit their columns.
     pub odd: Vec<(u64, u64)>,
     /// Row and old address of reallocs whose old block was not seen.

@@ -28,7 +28,7 @@ use super::chunk::Chunk;
 use super::clock::ClockMap;
 use super::live_map::{Live, LiveMap};
 use crate::trace::facts::Peak;
-use crate::trace::layout::{FATE_TEMPORARY, Granularity, LARGE_SIZE, ODD_ADDRESS, lifetime_class};
+use crate::trace::layout::{FATE_TEMPORARY, Granularity, ODD_ADDRESS, lifetime_class};
 
 /// An event on its way from the merge, in true order.
 #[derive(Debug, Clone, Copy, Default)]
@@ -134,6 +134,11 @@ impl Engine {
         self.origins.intern(node, thread, kind, &mut self.chunk)
     }
 
+    /// Indices of many origins of a thread, given as nodes and kinds.
+    pub fn origins_of(&mut self, pairs: &[(u32, u8)], thread: u32) -> Vec<u32> {
+        self.origins.intern_all(pairs, thread, &mut self.chunk)
+    }
+
     /// Events to be paired in one go, at most `most`: no more than go into a chunk.
     #[must_use]
     pub fn batch_events(&self, most: usize) -> usize {
@@ -232,10 +237,10 @@ impl Engine {
         let chunk = &mut self.chunk;
         chunk.birth_time.push(since);
         chunk.birth_size.push(match u32::try_from(size) {
-            Ok(size) if size != LARGE_SIZE => size,
+            Ok(size) if size != u32::MAX => size,
             _ => {
-                chunk.large.push((u64::from(row), size));
-                LARGE_SIZE
+                chunk.large.push(size);
+                u32::MAX
             }
         });
         chunk.birth_origin.push(origin);

@@ -18,6 +18,7 @@ use super::resume::{self, Resume};
 use super::scan::Scan;
 use super::seal::{Dying, Sealer, append_pages};
 use super::side_file::SideFile;
+use super::sizes::SizeCodes;
 use super::snapshot::{Ending, NodeStore, facts, store_samples};
 use super::{Control, decode};
 use crate::trace::column::Ledger;
@@ -215,7 +216,8 @@ impl Growth {
             fate: Ledger::create(&path(folder, "birth_fate"))?,
         };
         let engine = Engine::new(live, self.intake.clock_map(), self.fine);
-        Ok((engine, Sealer::new(Writers::create(folder)?, ledgers)))
+        let sizes = SizeCodes::new(self.fine.table_sizes, &[]);
+        Ok((engine, Sealer::new(Writers::create(folder)?, ledgers, sizes)))
     }
 
     fn facts(&self, engine: &Engine, sealer: &Sealer, ending: Ending) -> Facts {

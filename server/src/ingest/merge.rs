@@ -304,7 +304,7 @@ impl Merger {
             let origin = engine.origin(0, thread, kind);
             batch.push(Event { tick: pending.key, address: gap, size: 0, origin, thread, kind });
         }
-        let origins = run.origins.iter().map(|&(node, kind)| engine.origin(node, thread, kind)).collect();
+        let origins = engine.origins_of(&run.origins, thread);
         let index = thread as usize;
         while self.cursors.len() <= index {
             let id = engine.threads.get(self.cursors.len()).map_or(0, |t| t.id);

@@ -19,6 +19,7 @@ pub mod resume;
 pub mod scan;
 pub mod seal;
 pub mod side_file;
+pub mod sizes;
 pub mod snapshot;
 
 use std::sync::Arc;

@@ -14,6 +14,7 @@ use super::engine::{Engine, ThreadState, Totals};
 use super::folder::RESUME;
 use super::live_map::{Live, LiveMap};
 use super::seal::{Dying, Sealer};
+use super::sizes::SizeCodes;
 use crate::trace::column::Ledger;
 use crate::trace::facts::Facts;
 use crate::trace::files::{Columns, Ledgers, Manifest, Writers, path, read_manifest};
@@ -105,6 +106,7 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
         facts.buckets.clone(),
         &origins,
         &pairs,
+        SizeCodes::new(resume.fine.table_sizes, &columns.size_table),
     );
     let open = trace.open_bucket();
     sealer.reopen_bucket(open.births, open.deaths);
@@ -119,7 +121,7 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
     for ordinal in open.deaths..deaths {
         let row = trace.row_of_death(ordinal);
         let birth_origin = columns.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
-        sealer.add_death(birth_origin, columns.death_origin[ordinal as usize], trace.size_of(row));
+        sealer.add_death(birth_origin, columns.death_origin[ordinal as usize], trace.size_of_death(ordinal));
     }
     Ok((engine, sealer))
 }

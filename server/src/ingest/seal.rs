@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::io;
 
 use super::chunk::Chunk;
+use super::sizes::SizeCodes;
 use crate::trace::column::Ledger;
 use crate::trace::facts::{Bucket, Lengths};
 use crate::trace::files::Writers;
-use crate::trace::layout::{LARGE_SIZE, Origin, Page, field};
+use crate::trace::layout::{Origin, Page, field};
 use crate::trace::sums::{Amount, Builder, Dense, Directory, Extent, put_row};
 
 /// See the module's text.
@@ -31,6 +32,7 @@ pub struct Sealer {
     by_thread: Dense<2>,
     by_pair: Dense<1>,
     pair_numbers: PairNumbers,
+    sizes: SizeCodes,
 }
 
 /// What becomes of births: filled in when they die, which may be long after they were stored.
@@ -106,9 +108,9 @@ impl PairNumbers {
 impl Sealer {
     /// A sealer that starts with empty columns.
     #[must_use]
-    pub fn new(writers: Writers, ledgers: Dying) -> Self {
+    pub fn new(writers: Writers, ledgers: Dying, sizes: SizeCodes) -> Self {
         let (sites, threads, pairs) = Default::default();
-        Self::resume(writers, ledgers, sites, threads, pairs, Vec::new(), &[], &[])
+        Self::resume(writers, ledgers, sites, threads, pairs, Vec::new(), &[], &[], sizes)
     }
 
     /// A sealer that goes on with columns that an earlier run left; the open bucket is still to be put back with
@@ -124,6 +126,7 @@ impl Sealer {
         buckets: Vec<Bucket>,
         origins: &[Origin],
         known_pairs: &[(u32, u32)],
+        sizes: SizeCodes,
     ) -> Self {
         let mut pair_numbers = PairNumbers::default();
         for &(bearer, freer) in known_pairs {
@@ -143,6 +146,7 @@ impl Sealer {
             by_thread: Dense::default(),
             by_pair: Dense::default(),
             pair_numbers,
+            sizes,
         }
     }
 
@@ -194,7 +198,6 @@ impl Sealer {
         append_origins(w, &chunk.origins)?;
         w.site_node.append(&chunk.sites)?;
         w.birth_time.append(&chunk.birth_time)?;
-        w.birth_size.append(&chunk.birth_size)?;
         w.birth_origin.append(&chunk.birth_origin)?;
         w.birth_address.append(&chunk.birth_address)?;
         w.birth_address_high.append(&chunk.birth_address_high)?;
@@ -203,7 +206,6 @@ impl Sealer {
         w.death_origin.append(&chunk.death_origin)?;
         w.order.write_at(chunk.order_first, &chunk.order)?;
         append_pages(w, &chunk.pages)?;
-        append_pairs(&chunk.large, &mut w.large_row, &mut w.large_size)?;
         append_pairs(&chunk.odd, &mut w.odd_row, &mut w.odd_address)?;
         append_pairs(&chunk.orphans, &mut w.orphan_row, &mut w.orphan_address)?;
         w.late_row.append(&column(&chunk.late, |l| l.0))?;
@@ -212,6 +214,7 @@ impl Sealer {
         append_others(w, chunk)?;
         self.ledgers.take(chunk)?;
         self.add_up(chunk);
+        self.sizes.store(chunk.first_birth, &mut self.writers)?;
         self.append_new_pairs()?;
         if chunk.ends_bucket {
             self.close_bucket()?;
@@ -224,11 +227,13 @@ impl Sealer {
     fn add_up(&mut self, chunk: &Chunk) {
         let mut large = chunk.large.iter();
         for (&origin, &size) in chunk.birth_origin.iter().zip(&chunk.birth_size) {
-            let size = if size == LARGE_SIZE { large.next().map_or(0, |l| l.1) } else { u64::from(size) };
+            let size = if size == u32::MAX { large.next().copied().unwrap_or(0) } else { u64::from(size) };
+            self.sizes.birth(size);
             self.add_birth(origin, size);
         }
         let deaths = chunk.death_birth_origin.iter().zip(&chunk.death_origin).zip(&chunk.death_size);
         for ((&birth_origin, &origin), &size) in deaths {
+            self.sizes.death(size);
             self.add_death(birth_origin, origin, size);
         }
         for &(origin, size) in &chunk.temporary {
@@ -280,6 +285,7 @@ impl Sealer {
             locations: w.location_pc.len(),
             others: w.other_time.len(),
             samples: w.sample_time.len(),
+            sizes: w.size_table.len(),
             large: w.large_row.len(),
             odd: w.odd_row.len(),
             orphans: w.orphan_row.len(),

@@ -33,7 +33,7 @@ pub struct Signed {
 
 impl Signed {
     #[inline]
-    fn add(&mut self, amount: Amount, sign: i64) {
+    pub(super) fn add(&mut self, amount: Amount, sign: i64) {
         self.count += sign * amount.count as i64;
         self.bytes += sign * amount.bytes as i64;
     }
@@ -258,15 +258,11 @@ impl Question<'_> {
 
     fn add_rows(&self, part: Part, span: Span, sums: &mut Sums) {
         let trace = self.trace;
-        let mut add = |row: u64| {
-            if let Some(sum) = sums.get_mut(self.key_of(row)) {
-                sum.add(Amount { count: 1, bytes: trace.size_of(row) }, 1);
-            }
-        };
+        let mut add = |row: u64| self.add_row(row, sums);
         let births = span.from.births..span.to.births;
         match part {
             Part::Born => births.for_each(add),
-            Part::Died => (span.from.deaths..span.to.deaths).for_each(|d| add(trace.row_of_death(d))),
+            Part::Died => (span.from.deaths..span.to.deaths).for_each(|d| self.add_death(d, sums)),
             Part::Temporary => births.filter(|&row| trace.is_temporary(row)).for_each(add),
             Part::Leaked => {
                 trace.leaked().rows_among(births.start, births.end).iter().for_each(|&row| add(u64::from(row)));
@@ -310,14 +306,12 @@ impl Question<'_> {
     /// Sums over the births that the deaths `from..to` ended and that pass the selection.
     fn scan_deaths(&self, from: u64, to: u64) -> Result<Sums> {
         let test = self.selection.rows(self.trace);
-        let rows = &self.trace.columns().death_row;
         self.add_up(
             from,
             to,
             |start, end, sums, picker: &mut Picker<'_>| {
-                let rows = rows.get(start as usize..end as usize).unwrap_or_default();
-                for &offset in picker.pick_rows(rows) {
-                    self.add_row(u64::from(rows[offset as usize]), sums);
+                for &offset in picker.pick_deaths(start, end) {
+                    self.add_death(start + u64::from(offset), sums);
                 }
             },
             || Picker::new(&test, Also::Nothing),
@@ -328,6 +322,13 @@ impl Question<'_> {
     fn add_row(&self, row: u64, sums: &mut Sums) {
         if let Some(sum) = sums.get_mut(self.key_of(row)) {
             sum.add(Amount { count: 1, bytes: self.trace.size_of(row) }, 1);
+        }
+    }
+
+    #[inline]
+    fn add_death(&self, ordinal: u64, sums: &mut Sums) {
+        if let Some(sum) = sums.get_mut(self.key_of(self.trace.row_of_death(ordinal))) {
+            sum.add(Amount { count: 1, bytes: self.trace.size_of_death(ordinal) }, 1);
         }
     }
 

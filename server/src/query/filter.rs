@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use regex::Regex;
 
+use super::few::Few;
 use super::{QueryError, Result};
 use crate::trace::frame_tree::{FrameTree, NO_FUNCTION};
 use crate::trace::symbols::{FunctionId, Symbols};
@@ -256,6 +257,8 @@ pub struct Selection {
     pub max_lifetime: u64,
     /// How the block ended.
     pub lifetime: Option<LifetimeKind>,
+    /// The blocks that pass, where they were found ahead of time; everything above must stay as it is then.
+    pub few: Option<Arc<Few>>,
 }
 
 impl Default for Selection {
@@ -268,6 +271,7 @@ impl Default for Selection {
             min_lifetime: 0,
             max_lifetime: u64::MAX,
             lifetime: None,
+            few: None,
         }
     }
 }
@@ -288,6 +292,7 @@ impl Selection {
 
     fn keep_sites(&mut self, trace: &Trace, mut passes: impl FnMut(u32) -> bool) {
         let old = self.sites.take();
+        self.few = None;
         let kept = |site: u32| old.as_ref().is_none_or(|o| o.get(site as usize) == Some(&true));
         self.sites = Some((0..trace.site_count()).map(|site| kept(site) && passes(site)).collect());
     }

@@ -14,6 +14,7 @@ pub mod classes;
 pub mod compare;
 pub mod diff;
 pub mod diff_flamegraph;
+pub mod few;
 pub mod filter;
 pub mod flamegraph;
 pub mod functions;

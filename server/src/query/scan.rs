@@ -1,17 +1,19 @@
 //! Which births pass a selection: one by one, or many at a time, column after column without branches.
 //!
 //! ```text
-//! sizes     compared with the bounds
+//! sizes     codes compared with the bounds; those above 48 KiB looked up
 //! origins   looked up in a table: site and thread
 //! fates     looked up in a table by class of lifetime; exact times only where a bound cuts through a class
 //! ```
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use super::few::Few;
 use super::filter::{LifetimeKind, Selection};
 use crate::trace::Trace;
 use crate::trace::column::Cell;
-use crate::trace::layout::{FATE_CLASS, FATE_TEMPORARY, LARGE_SIZE, class_floor};
+use crate::trace::layout::{FATE_CLASS, FATE_TEMPORARY, TABLE_SIZE, class_floor};
 
 /// Most rows that are looked at in one go.
 pub const BLOCK: usize = 1024;
@@ -107,8 +109,45 @@ pub struct RowTest<'a> {
     trace: &'a Trace,
     /// By origin: 1 = passes.
     origins: Option<Vec<u8>>,
-    sizes: Option<(u64, u64)>,
+    sizes: Option<SizeBounds>,
     life: Option<Life>,
+    /// The rows that pass are known.
+    few: Option<Arc<Few>>,
+}
+
+/// Sizes that pass.
+#[derive(Debug)]
+struct SizeBounds {
+    bounds: (u64, u64),
+    /// Bounds of codes that are sizes.
+    codes: (u16, u16),
+}
+
+impl SizeBounds {
+    fn new(min: u64, max: u64) -> Self {
+        let code = |size: u64| u16::try_from(size).unwrap_or(u16::MAX);
+        Self { bounds: (min, max), codes: (code(min).min(TABLE_SIZE), code(max).min(TABLE_SIZE - 1)) }
+    }
+
+    /// Takes out of `keep` what does not pass; `row` tells whose the size at a place is.
+    #[inline]
+    fn test(&self, trace: &Trace, codes: &[u16], keep: &mut [u8], row: impl Fn(usize) -> u64) {
+        let (low, high) = self.codes;
+        let mut largest = 0;
+        for (keep, &code) in keep.iter_mut().zip(codes) {
+            *keep &= u8::from(code >= low) & u8::from(code <= high) | u8::from(code >= TABLE_SIZE);
+            largest = largest.max(code);
+        }
+        if largest < TABLE_SIZE {
+            return;
+        }
+        for (at, (keep, &code)) in keep.iter_mut().zip(codes).enumerate() {
+            if code >= TABLE_SIZE {
+                let size = trace.size_of_code(code, || row(at));
+                *keep &= u8::from((self.bounds.0..=self.bounds.1).contains(&size));
+            }
+        }
+    }
 }
 
 impl Selection {
@@ -127,8 +166,9 @@ impl Selection {
         RowTest {
             trace,
             origins,
-            sizes: has_sizes.then_some((self.min_size, self.max_size)),
+            sizes: has_sizes.then(|| SizeBounds::new(self.min_size, self.max_size)),
             life: has_life.then(|| Life::new(trace, self)),
+            few: self.few.clone(),
         }
     }
 }
@@ -140,10 +180,19 @@ impl RowTest<'_> {
         self.origins.is_none() && self.sizes.is_none() && self.life.is_none()
     }
 
+    /// Whether a death can be tested only by looking its birth up.
+    #[must_use]
+    pub const fn looks_births_up(&self) -> bool {
+        self.few.is_none() && (self.origins.is_some() || self.life.is_some())
+    }
+
     /// Whether birth `row` passes.
     #[inline]
     #[must_use]
     pub fn passes(&self, row: u64) -> bool {
+        if let Some(few) = &self.few {
+            return few.has(row);
+        }
         let c = self.trace.columns();
         let at = row as usize;
         if let Some(origins) = &self.origins {
@@ -152,7 +201,7 @@ impl RowTest<'_> {
                 return false;
             }
         }
-        if let Some((min, max)) = self.sizes
+        if let Some(SizeBounds { bounds: (min, max), .. }) = self.sizes
             && !(min..=max).contains(&self.trace.size_of(row))
         {
             return false;
@@ -163,13 +212,14 @@ impl RowTest<'_> {
 
     /// Takes out of `keep`, which is about births from row `from` on, those that do not pass.
     pub fn range(&self, from: u64, keep: &mut [u8]) {
+        if let Some(few) = &self.few {
+            return few.births_among(from, keep);
+        }
         let c = self.trace.columns();
         let rows = from as usize..from as usize + keep.len();
-        if let Some(bounds) = self.sizes {
-            let sizes = c.birth_size.get(rows.clone()).unwrap_or_default();
-            if test_sizes(bounds, sizes.iter().copied(), keep) {
-                self.test_large(bounds, from.., sizes.iter().copied(), keep);
-            }
+        if let Some(sizes) = &self.sizes {
+            let codes = c.birth_size.get(rows.clone()).unwrap_or_default();
+            sizes.test(self.trace, codes, keep, |at| from + at as u64);
         }
         if let Some(table) = &self.origins {
             let origins = c.birth_origin.get(rows.clone()).unwrap_or_default();
@@ -189,14 +239,17 @@ impl RowTest<'_> {
         }
     }
 
-    /// Takes out of `keep`, which is about births in any order, those that do not pass.
-    pub fn rows(&self, rows: &[u32], keep: &mut [u8]) {
+    /// Takes out of `keep`, which is about deaths from `from` on, those whose births do not pass.
+    pub fn deaths(&self, from: u64, keep: &mut [u8]) {
+        if let Some(few) = &self.few {
+            return few.deaths_among(from, keep);
+        }
         let c = self.trace.columns();
-        if let Some(bounds) = self.sizes {
-            let sizes = rows.iter().map(|&row| c.birth_size.get(row as usize).copied().unwrap_or(0));
-            if test_sizes(bounds, sizes.clone(), keep) {
-                self.test_large(bounds, rows.iter().map(|&row| u64::from(row)), sizes, keep);
-            }
+        let ordinals = from as usize..from as usize + keep.len();
+        let rows = c.death_row.get(ordinals.clone()).unwrap_or_default();
+        if let Some(sizes) = &self.sizes {
+            let codes = c.death_size.get(ordinals).unwrap_or_default();
+            sizes.test(self.trace, codes, keep, |at| rows.get(at).map_or(u64::MAX, |&row| u64::from(row)));
         }
         if let Some(table) = &self.origins {
             for (keep, &row) in keep.iter_mut().zip(rows) {
@@ -215,35 +268,6 @@ impl RowTest<'_> {
             }
         }
     }
-
-    #[cold]
-    fn test_large(
-        &self,
-        (min, max): (u64, u64),
-        rows: impl IntoIterator<Item = u64>,
-        sizes: impl Iterator<Item = u32>,
-        keep: &mut [u8],
-    ) {
-        for ((keep, size), row) in keep.iter_mut().zip(sizes).zip(rows) {
-            if size == LARGE_SIZE {
-                *keep &= u8::from((min..=max).contains(&self.trace.large_size(row)));
-            }
-        }
-    }
-}
-
-/// Compares sizes with bounds; those that stand elsewhere pass, and it is told whether there are such.
-#[inline]
-fn test_sizes((min, max): (u64, u64), sizes: impl Iterator<Item = u32>, keep: &mut [u8]) -> bool {
-    let low = u32::try_from(min).unwrap_or(LARGE_SIZE);
-    let high = u32::try_from(max).unwrap_or(LARGE_SIZE).min(LARGE_SIZE - 1);
-    let mut any_large = false;
-    for (keep, size) in keep.iter_mut().zip(sizes) {
-        let is_large = size == LARGE_SIZE;
-        *keep &= u8::from(size >= low) & u8::from(size <= high) | u8::from(is_large);
-        any_large |= is_large;
-    }
-    any_large
 }
 
 impl Also {
@@ -295,6 +319,13 @@ impl<'a> Picker<'a> {
     pub fn pick(&mut self, from: u64, to: u64) -> &[u16] {
         let keep = &mut self.keep[..(to - from) as usize];
         keep.fill(1);
+        if let Some(few) = &self.test.few {
+            few.births_among(from, keep);
+            if keep.iter().fold(0, |any, &keep| any | keep) != 0 {
+                self.also.range(self.test.trace, from, keep);
+            }
+            return compact(keep, &mut self.picked);
+        }
         self.also.range(self.test.trace, from, keep);
         // Of old births few are left: most blocks end here.
         if keep.iter().fold(0, |any, &keep| any | keep) == 0 {
@@ -304,11 +335,11 @@ impl<'a> Picker<'a> {
         compact(keep, &mut self.picked)
     }
 
-    /// Offsets of those of `rows` (at most [`BLOCK`]) that pass the test alone, ascending.
-    pub fn pick_rows(&mut self, rows: &[u32]) -> &[u16] {
-        let keep = &mut self.keep[..rows.len()];
+    /// Offsets of those of the deaths `from..to` (at most [`BLOCK`]) whose births pass the test alone, ascending.
+    pub fn pick_deaths(&mut self, from: u64, to: u64) -> &[u16] {
+        let keep = &mut self.keep[..(to - from) as usize];
         keep.fill(1);
-        self.test.rows(rows, keep);
+        self.test.deaths(from, keep);
         compact(keep, &mut self.picked)
     }
 }

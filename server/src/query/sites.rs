@@ -189,7 +189,7 @@ pub fn one(trace: &Trace, symbols: &dyn Symbols, params: &OneParams, cancel: &Ca
     };
     let window = params.window.resolve(trace)?;
     let filtered = params.filter.select(trace, symbols, cancel)?;
-    let selection = filtered.and_site(trace, site);
+    let selection = filtered.and_site(trace, site).found(trace, cancel)?;
     let columns = Columns::new(trace, &selection, &window, cancel)?;
     let trend = trends(trace, &selection, &window, &[site], cancel)?.pop().unwrap_or_default();
     let series = [SeriesName::LiveBytes, SeriesName::LiveCount, SeriesName::AllocRate, SeriesName::FreeRate];
@@ -236,14 +236,13 @@ fn freed_by(
                 if at.is_multiple_of(256) {
                     cancel.check()?;
                 }
-                let end = (start + BLOCK as u64).min(stretch.end);
-                let rows = c.death_row.get(start as usize..end as usize).unwrap_or_default();
-                for &offset in picker.pick_rows(rows) {
-                    let (row, ordinal) = (u64::from(rows[offset as usize]), start + u64::from(offset));
+                for &offset in picker.pick_deaths(start, (start + BLOCK as u64).min(stretch.end)) {
+                    let ordinal = start + u64::from(offset);
+                    let row = trace.row_of_death(ordinal);
                     let origin =
                         |origins: &[u32], at: u64| trace.origin(origins.get(at as usize).copied().unwrap_or(u32::MAX));
                     let (birth, death) = (origin(&c.birth_origin, row), origin(&c.death_origin, ordinal));
-                    let amount = Amount { count: 1, bytes: trace.size_of(row) };
+                    let amount = Amount { count: 1, bytes: trace.size_of_death(ordinal) };
                     let entry = freed.entry(death.node).or_default();
                     add(&mut entry.0, amount);
                     if birth.thread == death.thread {

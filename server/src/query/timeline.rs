@@ -49,9 +49,13 @@ pub const MAX_POINTS: usize = 20_000;
 /// When a parameter does not fit the recording, or cancelled.
 pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Timeline> {
     let window = params.window.resolve(trace)?;
-    let selection = params.filter.select(trace, symbols, cancel)?;
     if params.points == 0 || params.points > MAX_POINTS {
         return Err(QueryError::bad("points", format!("1 to {MAX_POINTS} columns can be asked for")));
+    }
+    let mut selection = params.filter.select(trace, symbols, cancel)?;
+    // In short windows few rows are looked at anyway.
+    if window.span.to.events() - window.span.from.events() > trace.end_position().events() / 8 {
+        selection = selection.found(trace, cancel)?;
     }
     draw(trace, &selection, &window, &params.series, params.points, cancel)
 }

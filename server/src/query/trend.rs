@@ -1,9 +1,12 @@
 //! Live bytes of many sites at many moments, in one pass.
 
+use std::collections::HashMap;
+
 use rayon::prelude::*;
 
 use super::Result;
 use super::amounts::{Key, Question, Signed};
+use super::few::Few;
 use super::filter::Selection;
 use crate::api::Metric;
 use crate::query::window::Resolved;
@@ -37,6 +40,9 @@ pub fn live_at(
     let pick = |sums: Vec<Signed>| -> Vec<Signed> {
         sites.iter().map(|&site| sums.get(site as usize).copied().unwrap_or_default()).collect()
     };
+    if let Some(few) = &selection.few {
+        return Ok(live_of_few(trace, few, sites, places));
+    }
     if !selection.is_about_origins() || selection.threads.is_some() {
         let columns: Vec<Vec<Signed>> =
             places.iter().map(|&place| question.live_at(place).map(pick)).collect::<Result<_>>()?;
@@ -60,6 +66,33 @@ pub fn live_at(
         }
     }
     Ok(transposed(&columns, sites.len()))
+}
+
+/// The same for blocks that were found.
+fn live_of_few(trace: &Trace, few: &Few, sites: &[u32], places: &[Position]) -> Vec<Vec<Signed>> {
+    let positions: HashMap<u32, usize> = sites.iter().copied().zip(0..).collect();
+    let mut curves = vec![vec![Signed::default(); places.len()]; sites.len()];
+    let mut add = |at: usize, row: u64, sign: i64| {
+        let (site, amount) = trace.site_amount(row);
+        if let Some(live) = positions.get(&site).and_then(|&position| curves[position].get_mut(at)) {
+            live.add(amount, sign);
+        }
+    };
+    for &row in &few.births {
+        add(places.partition_point(|place| place.births <= u64::from(row)), u64::from(row), 1);
+    }
+    for &ordinal in &few.deaths {
+        let at = places.partition_point(|place| place.deaths <= u64::from(ordinal));
+        add(at, trace.row_of_death(u64::from(ordinal)), -1);
+    }
+    for curve in &mut curves {
+        for i in 1..curve.len() {
+            let before = curve[i - 1];
+            curve[i].count += before.count;
+            curve[i].bytes += before.bytes;
+        }
+    }
+    curves
 }
 
 fn transposed(columns: &[Vec<Signed>], sites: usize) -> Vec<Vec<Signed>> {

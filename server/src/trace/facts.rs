@@ -161,6 +161,8 @@ pub struct Lengths {
     pub others: u64,
     /// Memory samples.
     pub samples: u64,
+    /// Sizes that have a code.
+    pub sizes: u64,
     /// Sizes that do not fit their column.
     pub large: u64,
     /// Addresses that do not fit their column.

@@ -66,8 +66,8 @@ macro_rules! columns {
 columns! {
     /// Births: nanoseconds since their page's time.
     birth_time: u32, births;
-    /// Births: sizes; the largest number = see `large_*`.
-    birth_size: u32, births;
+    /// Births: codes of sizes, see `layout::TABLE_SIZE`; the largest number = see `large_*`.
+    birth_size: u16, births;
     /// Births: origins.
     birth_origin: u32, births;
     /// Births: low 32 bits of the address.
@@ -80,6 +80,8 @@ columns! {
     death_row: u32, deaths;
     /// Deaths: origins.
     death_origin: u32, deaths;
+    /// Deaths: codes of sizes, so that curves need not look births up.
+    death_size: u16, deaths;
     /// One bit an event: 0 birth, 1 death.
     order: u64, order;
     /// Pages: time of the first event.
@@ -150,6 +152,8 @@ columns! {
     sample_virtual: u64, samples;
     /// Memory samples: of the resident set the recorder's.
     sample_recorder: u64, samples;
+    /// Sizes by code, from the first code that is not a size.
+    size_table: u64, sizes;
     /// Births that are too large for their column: rows.
     large_row: u64, large;
     /// Births that are too large for their column: sizes.
@@ -201,7 +205,7 @@ impl Ledgers {
 }
 
 /// Version of the layout of an index; another one is rebuilt.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 
 /// File that makes an index out of a folder: it is written last, and replaced in one step.
 pub const MANIFEST: &str = "index.json";

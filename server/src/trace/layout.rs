@@ -25,16 +25,26 @@ pub struct Granularity {
     pub bucket_events: u64,
     /// Events after which ingest hands a chunk over, at the next page.
     pub chunk_events: u64,
+    /// Distinct larger sizes that get a code.
+    pub table_sizes: u16,
 }
 
 impl Default for Granularity {
     fn default() -> Self {
-        Self { page_events: 1024, bucket_events: 256 << 10, chunk_events: 32 << 10 }
+        Self {
+            page_events: 1024,
+            bucket_events: 256 << 10,
+            chunk_events: 32 << 10,
+            table_sizes: LARGE_SIZE - TABLE_SIZE,
+        }
     }
 }
 
-/// Sizes from here on stand in a column of their own.
-pub const LARGE_SIZE: u32 = u32::MAX;
+/// Codes of sizes take two bytes: below this number they are the size itself, from it on places in the table of larger
+/// sizes, of which most programs have few.
+pub const TABLE_SIZE: u16 = 0xC000;
+/// A larger size for which the table had no room: it stands in a column of its own.
+pub const LARGE_SIZE: u16 = u16::MAX;
 /// Upper 16 bits of an address whose full value stands in a column of its own.
 pub const ODD_ADDRESS: u16 = u16::MAX;
 

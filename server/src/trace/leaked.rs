@@ -1,7 +1,6 @@
 //! The blocks that live at the end: their rows, and sums by site for every bucket of births.
 
 use super::Trace;
-use super::layout::LARGE_SIZE;
 use super::sums::{Amount, Dense, put_row, walk};
 
 /// Rows of blocks that live at the end of a snapshot.
@@ -83,9 +82,7 @@ impl Trace {
         let c = self.columns();
         let origin = c.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
         let site = c.origin_site.get(origin as usize).copied().unwrap_or(u32::MAX);
-        let size = c.birth_size.get(row as usize).copied().unwrap_or(0);
-        let bytes = if size == LARGE_SIZE { self.large_size(row) } else { u64::from(size) };
-        (site, Amount { count: 1, bytes })
+        (site, Amount { count: 1, bytes: self.size_of(row) })
     }
 
     /// Where the bucket begins that has no sums yet.

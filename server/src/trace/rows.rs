@@ -3,7 +3,7 @@
 use tracehound_format::record::Kind;
 
 use super::Trace;
-use super::layout::{FATE_TEMPORARY, LARGE_SIZE, ODD_ADDRESS, Page};
+use super::layout::{FATE_TEMPORARY, LARGE_SIZE, ODD_ADDRESS, Page, TABLE_SIZE};
 
 /// A place between two events: how many births and deaths lie before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -304,15 +304,30 @@ impl Trace {
     #[inline]
     #[must_use]
     pub fn size_of(&self, row: u64) -> u64 {
-        match self.columns().birth_size.get(row as usize) {
-            Some(&LARGE_SIZE) => self.large_size(row),
-            Some(&size) => u64::from(size),
-            None => 0,
+        let code = self.columns().birth_size.get(row as usize).copied().unwrap_or(0);
+        self.size_of_code(code, || row)
+    }
+
+    /// Requested bytes of the block that a death ended.
+    #[inline]
+    #[must_use]
+    pub fn size_of_death(&self, ordinal: u64) -> u64 {
+        let code = self.columns().death_size.get(ordinal as usize).copied().unwrap_or(0);
+        self.size_of_code(code, || self.row_of_death(ordinal))
+    }
+
+    /// The size behind a code; `row` tells whose it is.
+    #[inline]
+    pub(crate) fn size_of_code(&self, code: u16, row: impl FnOnce() -> u64) -> u64 {
+        match code {
+            0..TABLE_SIZE => u64::from(code),
+            LARGE_SIZE => self.large_size(row()),
+            _ => self.columns().size_table.get(usize::from(code - TABLE_SIZE)).copied().unwrap_or(0),
         }
     }
 
     #[cold]
-    pub(crate) fn large_size(&self, row: u64) -> u64 {
+    fn large_size(&self, row: u64) -> u64 {
         let c = self.columns();
         c.large_row.binary_search(&row).ok().and_then(|at| c.large_size.get(at).copied()).unwrap_or(0)
     }

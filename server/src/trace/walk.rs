@@ -44,9 +44,9 @@ impl Trace {
         };
         let start = self.page_start(index);
         let page = self.page(index);
-        // Sums need no order: the look-ups of births overlap.
+        // Sums need no order.
         let born: u64 = (start.births..place.births).map(|row| self.size_of(row)).sum();
-        let died: u64 = (start.deaths..place.deaths).map(|d| self.size_of(self.row_of_death(d))).sum();
+        let died: u64 = (start.deaths..place.deaths).map(|d| self.size_of_death(d)).sum();
         let last = place.events().checked_sub(1).filter(|&last| self.is_death(last));
         State {
             place,
@@ -69,8 +69,7 @@ impl Trace {
         while state.place.events() < events {
             let before = state.place;
             if self.is_death(before.events()) {
-                let row = self.row_of_death(before.deaths);
-                state.live = state.live.saturating_sub(self.size_of(row));
+                state.live = state.live.saturating_sub(self.size_of_death(before.deaths));
                 state.place.deaths += 1;
                 state.settled = !self.is_half(before.deaths);
             } else {

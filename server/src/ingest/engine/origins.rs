@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::kinds::Class;
 use crate::ingest::chunk::Chunk;
+use crate::trace::column::fetch;
 use crate::trace::layout::{NO_SITE, Origin};
 
 /// All distinct origins, and the sites among them.
@@ -31,16 +32,33 @@ struct Table {
     len: usize,
 }
 
+/// Look-ups between the fetch of a slot and its use: the table of a large call tree does not fit the cache.
+const AHEAD: usize = 16;
+
 const EMPTY: (Key, u32) = (Key { node: 0, thread: 0, kind: 0 }, 0);
 
 impl Table {
+    /// The slot where the search for `key` begins.
+    #[inline]
+    fn home(&self, key: Key) -> usize {
+        let mixed = (u64::from(key.node) ^ u64::from(key.thread) << 32 ^ u64::from(key.kind) << 56)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed >> 24) as usize & (self.slots.len() - 1)
+    }
+
+    /// Fetches that slot into the cache.
+    #[inline]
+    fn prefetch(&self, key: Key) {
+        if let Some(slot) = self.slots.get(self.home(key)) {
+            fetch(slot);
+        }
+    }
+
     /// The slot that holds `key`, or the empty one where it belongs.
     #[inline]
     fn slot(&self, key: Key) -> usize {
         let mask = self.slots.len() - 1;
-        let mixed = (u64::from(key.node) ^ u64::from(key.thread) << 32 ^ u64::from(key.kind) << 56)
-            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mut at = (mixed >> 24) as usize & mask;
+        let mut at = self.home(key);
         while self.slots[at].1 != 0 && self.slots[at].0 != key {
             at = (at + 1) & mask;
         }
@@ -108,6 +126,19 @@ impl Origins {
         }
     }
 
+    /// Indices of a thread's origins, given as nodes and kinds; new ones are told to `chunk`.
+    pub(super) fn intern_all(&mut self, pairs: &[(u32, u8)], thread: u32, chunk: &mut Chunk) -> Vec<u32> {
+        let key = |&(node, kind): &(u32, u8)| Key { node, thread, kind };
+        pairs.iter().take(AHEAD).for_each(|pair| self.table.prefetch(key(pair)));
+        let number = |(at, &(node, kind)): (usize, &(u32, u8))| {
+            if let Some(next) = pairs.get(at + AHEAD) {
+                self.table.prefetch(key(next));
+            }
+            self.intern(node, thread, kind, chunk)
+        };
+        pairs.iter().enumerate().map(number).collect()
+    }
+
     #[cold]
     fn add(&mut self, key: Key, chunk: &mut Chunk) -> u32 {
         let Key { node, thread, kind } = key;
@@ -146,6 +177,7 @@ mod tests {
                 let expected = *model.entry(key).or_insert(next);
                 prop_assert_eq!(origins.intern(key.0, key.1, key.2, &mut chunk), expected);
                 prop_assert_eq!(origins.thread(expected), key.1);
+                prop_assert_eq!(origins.intern_all(&[(key.0, key.2)], key.1, &mut chunk), [expected]);
             }
             prop_assert_eq!(origins.list().len(), model.len());
             prop_assert_eq!(&chunk.origins[..], origins.list());

@@ -1,5 +1,5 @@
 //! The steps that events which pass a filter make, a block of events at a time: first what each birth and each death
-//! adds or takes, column by column, then one walk in their true order.
+//! adds or takes, column by column, then one walk from step to step in their true order.
 
 use rayon::prelude::*;
 use tracehound_format::record::Kind;
@@ -7,7 +7,7 @@ use tracehound_format::record::Kind;
 use super::columns::Column;
 use crate::query::Result;
 use crate::query::filter::Selection;
-use crate::query::scan::{BLOCK, RowTest, compact};
+use crate::query::scan::{BLOCK, RowTest};
 use crate::trace::{Cancel, Position, Span, Trace};
 
 /// What passes, of a trace.
@@ -28,7 +28,7 @@ impl<'a> Filtered<'a> {
         let test = selection.rows(trace);
         // Testing all births in order is worth it when many deaths would look theirs up one by one.
         let is_long = (span.to.deaths - span.from.deaths).saturating_mul(8) > span.to.births;
-        let passing = (is_long && !test.passes_all()).then(|| passing(&test, span.to.births, cancel));
+        let passing = (is_long && test.looks_births_up()).then(|| passing(&test, span.to.births, cancel));
         Self { trace, test, passing, halves, cancel }
     }
 
@@ -43,13 +43,16 @@ impl<'a> Filtered<'a> {
         }
     }
 
-    /// For births in any order: 1 where one passes.
-    fn rows(&self, rows: &[u32], keep: &mut [u8]) {
+    /// For deaths from `from` on: 1 where the birth passes.
+    fn deaths(&self, from: u64, keep: &mut [u8]) {
         match &self.passing {
-            Some(bits) => keep.iter_mut().zip(rows).for_each(|(keep, &row)| *keep = bit(bits, u64::from(row))),
+            Some(bits) => {
+                let rows = self.trace.columns().death_row.get(from as usize..).unwrap_or_default();
+                keep.iter_mut().zip(rows).for_each(|(keep, &row)| *keep = bit(bits, u64::from(row)));
+            }
             None => {
                 keep.fill(1);
-                self.test.rows(rows, keep);
+                self.test.deaths(from, keep);
             }
         }
     }
@@ -81,7 +84,7 @@ fn passing(test: &RowTest<'_>, to: u64, cancel: &Cancel) -> Vec<u64> {
         test.range(from, &mut keep[..len]);
         keep[len..].fill(0);
         for (word, keep) in words.iter_mut().zip(keep.chunks_exact(64)) {
-            *word = keep.iter().rev().fold(0, |word, &keep| word << 1 | u64::from(keep));
+            *word = packed(keep);
         }
     });
     bits
@@ -91,99 +94,209 @@ fn passing(test: &RowTest<'_>, to: u64, cancel: &Cancel) -> Vec<u64> {
 pub(super) struct Steps<'a> {
     filtered: &'a Filtered<'a>,
     keep: [u8; BLOCK],
-    picked: [u16; BLOCK],
-    /// All empty between two blocks.
-    born: [Step; BLOCK],
-    died: [Step; BLOCK],
+    births: Passing,
+    deaths: Passing,
+    /// The first half of a realloc was taken, whose second half is this event.
+    other_half: Option<u64>,
 }
 
-/// What one event changes; nothing if it does not pass.
+/// Which of the births, or of the deaths, of a block pass, and what each of these changes.
+struct Passing {
+    /// One bit for each, and an empty word behind them.
+    bits: [u64; BLOCK / 64 + 2],
+    steps: Vec<Step>,
+}
+
+/// What one event changes.
 #[derive(Clone, Copy, Default)]
 struct Step {
     bytes: i64,
-    count: i32,
     /// The other half of a realloc follows at once.
     half: bool,
 }
 
+impl Passing {
+    fn new() -> Self {
+        Self { bits: [0; BLOCK / 64 + 2], steps: Vec::with_capacity(BLOCK) }
+    }
+
+    /// Takes in which of them pass, one byte each, and asks for the steps of those that do, in order.
+    fn fill(&mut self, keep: &[u8], step: impl FnMut(usize) -> Step) {
+        self.bits = [0; BLOCK / 64 + 2];
+        for (word, keep) in self.bits.iter_mut().zip(keep.chunks(64)) {
+            *word = packed(keep);
+        }
+        self.steps.clear();
+        let places = self.bits.iter().enumerate().flat_map(|(at, &word)| ones(word).map(move |bit| at * 64 + bit));
+        self.steps.extend(places.map(step));
+    }
+
+    /// The bits from place `at` on.
+    #[inline]
+    fn word_at(&self, at: usize) -> u64 {
+        let (word, shift) = (at / 64, at % 64);
+        let of = |word: usize| self.bits.get(word).copied().unwrap_or(0);
+        of(word) >> shift | (of(word + 1) << 1) << (63 - shift)
+    }
+}
+
+/// Positions of the ones.
+#[inline]
+fn ones(word: u64) -> impl Iterator<Item = usize> {
+    let next = |&word: &u64| Some(word & (word - 1)).filter(|&word| word != 0);
+    std::iter::successors(Some(word).filter(|&word| word != 0), next).map(|word| word.trailing_zeros() as usize)
+}
+
+/// At most 64 bytes that are 0 or 1, as bits.
+#[inline]
+fn packed(bytes: &[u8]) -> u64 {
+    let (eights, rest) = bytes.as_chunks::<8>();
+    let word = eights.iter().zip((0..).step_by(8)).fold(0, |word, (&eight, at)| {
+        // The product's highest byte gathers one bit of each of the eight bytes.
+        word | (u64::from_le_bytes(eight).wrapping_mul(0x0102_0408_1020_4080) >> 56) << at
+    });
+    rest.iter().zip(eights.len() * 8..).fold(word, |word, (&byte, at)| word | u64::from(byte) << at)
+}
+
+/// The lowest bits of `bits` at the places of the ones of `mask`.
+#[inline]
+fn deposit(bits: u64, mask: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("bmi2") {
+        // SAFETY: the processor has the instruction.
+        return unsafe { deposit_at_once(bits, mask) };
+    }
+    deposit_one_by_one(bits, mask)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "bmi2")]
+fn deposit_at_once(bits: u64, mask: u64) -> u64 {
+    std::arch::x86_64::_pdep_u64(bits, mask)
+}
+
+fn deposit_one_by_one(mut bits: u64, mask: u64) -> u64 {
+    let mut deposited = 0;
+    for place in ones(mask) {
+        deposited |= (bits & 1) << place;
+        bits >>= 1;
+    }
+    deposited
+}
+
 impl<'a> Steps<'a> {
     pub(super) fn new(filtered: &'a Filtered<'a>) -> Self {
-        let none = [Step::default(); BLOCK];
-        Self { filtered, keep: [0; BLOCK], picked: [0; BLOCK], born: none, died: none }
+        Self { filtered, keep: [0; BLOCK], births: Passing::new(), deaths: Passing::new(), other_half: None }
     }
 
     /// Adds all events of `span` to a column.
     pub(super) fn walk(&mut self, span: Span, column: &mut Column) -> Result<()> {
         let mut at = span.from;
+        self.other_half = None;
         while at.events() < span.to.events() {
             self.filtered.cancel.check()?;
             let next = self.filtered.block_end(at, span.to);
             let block = Span { from: at, to: next };
-            if self.load(block, column) {
-                self.walk_block(block, column);
-            }
+            self.load(block, column);
+            self.walk_block(block, column);
             at = next;
         }
         Ok(())
     }
 
-    /// Goes through a block in its order, and empties it.
+    /// Goes from one step of a block to the next.
     fn walk_block(&mut self, span: Span, column: &mut Column) {
-        let trace = self.filtered.trace;
+        let Self { filtered, births, deaths, other_half, .. } = self;
+        let mut seen = *column;
         let (mut bytes, mut count) = (column.last_bytes, column.last_count);
-        let (mut births, mut deaths) = (0, 0);
+        let (mut born, mut died) = (births.steps.iter(), deaths.steps.iter());
+        // Births and deaths of the block before the word.
+        let (mut births_before, mut deaths_before) = (0, 0);
         let (mut event, end) = (span.from.events(), span.to.events());
-        while event < end {
-            let word = trace.order_word((event / 64) as usize) >> (event % 64);
+        while event < end && (!born.as_slice().is_empty() || !died.as_slice().is_empty()) {
             let take = (64 - event % 64).min(end - event);
-            for bit in 0..take {
-                let is_death = word >> bit & 1;
-                // Both are read and one is taken: which one comes cannot be foretold.
-                let (born, died) = (self.born[births % BLOCK], self.died[deaths % BLOCK]);
-                let step = if is_death == 1 { died } else { born };
-                deaths += is_death as usize;
-                births += 1 - is_death as usize;
+            let inside = u64::MAX >> (64 - take);
+            let word = filtered.trace.order_word((event / 64) as usize) >> (event % 64);
+            let dying = deposit(deaths.word_at(deaths_before), word & inside);
+            let mut passing = dying | deposit(births.word_at(births_before), !word & inside);
+            while passing != 0 {
+                let bit = passing.trailing_zeros();
+                passing &= passing - 1;
+                let is_death = dying >> bit & 1 == 1;
+                let step = if is_death { died.next() } else { born.next() }.copied().unwrap_or_default();
+                if other_half.take().is_some_and(|half| half < event + u64::from(bit)) {
+                    seen.see(bytes, count);
+                }
                 bytes += step.bytes;
-                count += i64::from(step.count);
-                if !step.half {
-                    column.see(bytes, count);
+                count += 1 - 2 * i64::from(is_death);
+                if step.half {
+                    *other_half = Some(event + u64::from(bit) + 1);
+                } else {
+                    seen.see(bytes, count);
                 }
             }
+            let deaths_inside = (word & inside).count_ones() as usize;
+            deaths_before += deaths_inside;
+            births_before += take as usize - deaths_inside;
             event += take;
         }
-        (column.last_bytes, column.last_count) = (bytes, count);
-        self.born[..births].fill(Step::default());
-        self.died[..deaths].fill(Step::default());
+        // The second half lies in the block and does not pass.
+        if other_half.is_some_and(|half| half < end) {
+            *other_half = None;
+            seen.see(bytes, count);
+        }
+        (seen.last_bytes, seen.last_count) = (bytes, count);
+        *column = seen;
     }
 
-    /// Finds the steps of a block; whether there are any.
-    fn load(&mut self, span: Span, column: &mut Column) -> bool {
-        let Self { filtered, keep, picked, born, died } = self;
+    /// Finds the steps of a block.
+    fn load(&mut self, span: Span, column: &mut Column) {
+        let Self { filtered, keep, births, deaths, other_half: _ } = self;
         let trace = filtered.trace;
-        let c = trace.columns();
-        let births = &mut keep[..(span.to.births - span.from.births) as usize];
-        filtered.range(span.from.births, births);
-        let passing = compact(births, picked);
-        let mut any = !passing.is_empty();
-        column.births += passing.len() as u64;
-        for &at in passing {
-            let size = trace.size_of(span.from.births + u64::from(at));
+        let keep_births = &mut keep[..(span.to.births - span.from.births) as usize];
+        filtered.range(span.from.births, keep_births);
+        births.fill(keep_births, |at| {
+            let size = trace.size_of(span.from.births + at as u64);
             column.born_bytes += size;
-            born[at as usize] = Step { bytes: size as i64, count: 1, half: false };
+            Step { bytes: size as i64, half: false }
+        });
+        column.births += births.steps.len() as u64;
+        let keep_deaths = &mut keep[..(span.to.deaths - span.from.deaths) as usize];
+        filtered.deaths(span.from.deaths, keep_deaths);
+        let origins = &trace.columns().death_origin;
+        deaths.fill(keep_deaths, |at| {
+            let ordinal = span.from.deaths + at as u64;
+            let origin = origins.get(ordinal as usize).copied().unwrap_or(u32::MAX);
+            let half = filtered.halves.get(origin as usize) == Some(&true);
+            Step { bytes: -(trace.size_of_death(ordinal) as i64), half }
+        });
+        column.deaths += deaths.steps.len() as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bits_go_where_the_mask_has_ones(bits: u64, mask: u64) {
+            let places: Vec<usize> = (0..64).filter(|place| mask >> place & 1 == 1).collect();
+            let expected = places.iter().enumerate().fold(0, |word, (at, place)| word | (bits >> at & 1) << place);
+            prop_assert_eq!(deposit(bits, mask), expected);
+            prop_assert_eq!(deposit_one_by_one(bits, mask), expected);
+            prop_assert!(ones(mask).eq(places));
         }
-        let ordinals = span.from.deaths as usize..span.to.deaths as usize;
-        let rows = c.death_row.get(ordinals.clone()).unwrap_or_default();
-        let origins = c.death_origin.get(ordinals).unwrap_or_default();
-        let deaths = &mut keep[..rows.len()];
-        filtered.rows(rows, deaths);
-        let passing = compact(deaths, picked);
-        any |= !passing.is_empty();
-        column.deaths += passing.len() as u64;
-        for &at in passing {
-            let at = at as usize;
-            let half = filtered.halves.get(origins[at] as usize) == Some(&true);
-            died[at] = Step { bytes: -(trace.size_of(u64::from(rows[at])) as i64), count: -1, half };
+
+        #[test]
+        fn bytes_become_bits(keep in prop::collection::vec(0_u8..2, 0..=BLOCK), at in 0..BLOCK) {
+            let mut passing = Passing::new();
+            passing.fill(&keep, |at| Step { bytes: at as i64, half: false });
+            let kept = (0..keep.len()).filter(|&at| keep[at] == 1);
+            prop_assert!(passing.steps.iter().map(|step| step.bytes as usize).eq(kept));
+            let from = (0..64).fold(0, |word, i| word | u64::from(keep.get(at + i).copied().unwrap_or(0)) << i);
+            prop_assert_eq!(passing.word_at(at), from);
         }
-        any
     }
 }

@@ -1,0 +1,120 @@
+//! The blocks that a selection keeps, found once, where they are few against all: what is asked about them then touches
+//! little else.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::Result;
+use super::amounts::{Key, Question, stretches};
+use super::filter::Selection;
+use super::scan::{Also, BLOCK, Picker};
+use crate::api::Metric;
+use crate::query::window::Window;
+use crate::trace::{Cancel, Trace};
+
+/// Rows of births, and ordinals of their deaths, both ascending.
+#[derive(Debug)]
+pub struct Few {
+    /// Rows.
+    pub births: Vec<u32>,
+    /// Ordinals; shorter than the rows when some live.
+    pub deaths: Vec<u32>,
+}
+
+/// Few are at most one in so many.
+const ONE_IN: u64 = 32;
+
+impl Few {
+    /// Whether a birth is among them.
+    #[must_use]
+    pub fn has(&self, row: u64) -> bool {
+        u32::try_from(row).is_ok_and(|row| self.births.binary_search(&row).is_ok())
+    }
+
+    /// Takes out of `keep`, which is about births from row `from` on, all others.
+    pub fn births_among(&self, from: u64, keep: &mut [u8]) {
+        among(&self.births, from, keep);
+    }
+
+    /// Takes out of `keep`, which is about deaths from `from` on, all others.
+    pub fn deaths_among(&self, from: u64, keep: &mut [u8]) {
+        among(&self.deaths, from, keep);
+    }
+}
+
+fn among(list: &[u32], from: u64, keep: &mut [u8]) {
+    let first = list.partition_point(|&at| u64::from(at) < from);
+    let mut rest = keep;
+    let mut row = from;
+    for &at in list.get(first..).unwrap_or_default() {
+        let others = u64::from(at) - row;
+        if others >= rest.len() as u64 {
+            break;
+        }
+        let (out, behind) = rest.split_at_mut(others as usize);
+        out.fill(0);
+        rest = &mut behind[1..];
+        row = u64::from(at) + 1;
+    }
+    rest.fill(0);
+}
+
+impl Selection {
+    /// The same selection; if it is about few sites' blocks, they are found now.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn found(mut self, trace: &Trace, cancel: &Cancel) -> Result<Self> {
+        self.few = None;
+        if self.sites.is_none() {
+            return Ok(self);
+        }
+        let everything = Window::default().resolve(trace)?;
+        let sites = Self { sites: self.sites.clone(), ..Self::default() };
+        let question = Question { trace, selection: &sites, key: Key::Site, cancel };
+        let born: i64 = question.metric(Metric::Allocated, &everything)?.iter().map(|sum| sum.count).sum();
+        if born as u64 > trace.birth_count() / ONE_IN {
+            return Ok(self);
+        }
+        let test = self.rows(trace);
+        let find = |stretch: std::ops::Range<u64>| -> Result<Vec<u32>> {
+            let mut picker = Picker::new(&test, Also::Nothing);
+            let mut rows = Vec::new();
+            for start in stretch.clone().step_by(BLOCK) {
+                cancel.check()?;
+                let offsets = picker.pick(start, (start + BLOCK as u64).min(stretch.end));
+                rows.extend(offsets.iter().map(|&offset| start as u32 + u32::from(offset)));
+            }
+            Ok(rows)
+        };
+        let parts: Vec<Vec<u32>> =
+            stretches(0, trace.birth_count()).into_par_iter().map(find).collect::<Result<_>>()?;
+        let births = parts.concat();
+        let mut deaths: Vec<u32> =
+            births.par_iter().filter_map(|&row| trace.death_of(u64::from(row))).map(|death| death as u32).collect();
+        deaths.par_sort_unstable();
+        self.few = Some(Arc::new(Few { births, deaths }));
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn others_are_taken_out(list in prop::collection::btree_set(0_u32..300, 0..40), from in 0_u64..310, len in 0_usize..90) {
+            let few = Few { births: list.iter().copied().collect(), deaths: Vec::new() };
+            let mut keep = vec![1; len];
+            few.births_among(from, &mut keep);
+            for (at, keep) in keep.into_iter().enumerate() {
+                let row = from + at as u64;
+                prop_assert_eq!(keep == 1, list.contains(&(row as u32)));
+                prop_assert_eq!(few.has(row), list.contains(&(row as u32)));
+            }
+        }
+    }
+}
