@@ -191,6 +191,7 @@ fn reports_are_for_people_and_for_programs() {
         ("sites", "heaptrace.sites/1", &["allocated", "parse_request", "forget_session"]),
         ("threads", "heaptrace.threads/1", &["allocated", "thread"]),
         ("lifetimes", "heaptrace.lifetimes/1", &["blocks born", "still live"]),
+        ("memory", "heaptrace.memory/1", &["resident ", "live blocks", "fragmentation", "the recorder", "full;"]),
     ] {
         assert_eq!(json(folder, &[command, "--json", "r.dat"])["schema"], schema);
         let plain = ask(folder, &[command, "r.dat"]);
@@ -225,6 +226,8 @@ fn damaged_cut_and_empty_recordings_are_answered_by_every_report() {
             &["sites", file],
             &["threads", file],
             &["lifetimes", file],
+            &["memory", file],
+            &["memory", "--at", "peak", file],
             &["check", "--max-leaked", "1g", file],
             &["diff", "--from", "start", "--to", "end", file],
             &["diff", "--before", "..50%", "--after", "50%..", "--metric", "allocated", file],

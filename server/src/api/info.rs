@@ -24,6 +24,9 @@ pub struct Info {
     pub peak: Peak,
     /// Largest resident set that was sampled, if any.
     pub peak_rss: Option<PeakRss>,
+    /// Address space that was mapped.
+    #[serde(default)]
+    pub mapped: Mapped,
     /// Live at the end.
     pub leaked: Amount,
     /// Short-lived blocks.
@@ -124,6 +127,17 @@ pub struct PeakRss {
     pub recorder_bytes: u64,
     /// When.
     pub at_ns: u64,
+}
+
+/// Address space that `mmap`, `mremap` and the program break mapped, and what was mapped before, as far as it was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Mapped {
+    /// Most bytes that were mapped at once.
+    pub peak_bytes: u64,
+    /// When.
+    pub peak_at_ns: u64,
+    /// Bytes that were mapped at the end.
+    pub end_bytes: u64,
 }
 
 /// Short-lived blocks.

@@ -15,6 +15,8 @@ pub struct Memory {
     pub at_ns: u64,
     /// The last memory sample up to then.
     pub sample: Option<Sample>,
+    /// What the resident set of the sample was made of; none without a sample.
+    pub resident: Option<Resident>,
     /// Live blocks: what the program had asked for.
     pub live: Amount,
     /// Pages that hold a part of a live block.
@@ -23,6 +25,8 @@ pub struct Memory {
     pub mapped_bytes: u64,
     /// Largest mapped address space up to then.
     pub mapped_peak_bytes: u64,
+    /// What it was mapped for, most bytes first.
+    pub kinds: Vec<MappedKind>,
     /// Who mapped it, most bytes first.
     pub mappers: Vec<Mapper>,
     /// How far the figures can be trusted.
@@ -42,6 +46,54 @@ pub struct Sample {
     pub recorder_bytes: u64,
     /// Address space.
     pub virtual_bytes: u64,
+}
+
+/// Where the resident set went. Live blocks are exact, the sample may be a little older:
+/// `live + page_rest − untouched + other_anonymous + files + recorder` is the resident set of the sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Resident {
+    /// Bytes of live blocks.
+    pub live_bytes: u64,
+    /// The rest of the pages that hold them: fragmentation.
+    pub page_rest_bytes: u64,
+    /// Of these pages at least so much is not resident: blocks that the program has not touched.
+    pub untouched_bytes: u64,
+    /// Other memory without a file: what the allocator keeps for later, stacks, data of modules, what the program mapped
+    /// by itself.
+    pub other_anonymous_bytes: u64,
+    /// Code, files and shared memory.
+    pub files_bytes: u64,
+    /// The recorder's own, an estimate from above.
+    pub recorder_bytes: u64,
+}
+
+/// What address space is mapped for, as far as the call that mapped it tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MappingKind {
+    /// The program break.
+    Break,
+    /// Memory without a file.
+    Anonymous,
+    /// Stacks of threads: `MAP_STACK` was given.
+    Stack,
+    /// Files and devices.
+    File,
+    /// What was there when recording began.
+    Existing,
+}
+
+/// Address space of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MappedKind {
+    /// Which.
+    pub kind: MappingKind,
+    /// Its bytes.
+    pub mapped_bytes: u64,
+    /// In so many pieces.
+    pub mappings: u64,
+    /// Bytes of live blocks in there.
+    pub used_bytes: u64,
 }
 
 /// Pages with live blocks. What they hold beside the blocks can serve later requests, but cannot be given back.

@@ -81,6 +81,11 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
             ),
         )?;
     }
+    let mapped = &info.mapped;
+    if mapped.peak_bytes > 0 {
+        let (peak, end) = (bytes(mapped.peak_bytes), bytes(mapped.end_bytes));
+        line("mapped", format!("{peak} at most, at {}; {end} at the end", duration(mapped.peak_at_ns)))?;
+    }
     line("stacks", format!("{} allocation sites, {} frames at most", count(info.sites), count(info.max_depth)))?;
     line("threads", count(info.threads))?;
 

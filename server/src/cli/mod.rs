@@ -16,6 +16,7 @@ mod info;
 mod interrupt;
 mod leaks;
 mod lifetimes;
+mod memory;
 mod open;
 mod output;
 mod report;
@@ -78,6 +79,7 @@ enum Command {
     Sites(sites::SitesArgs),
     Threads(threads::ThreadsArgs),
     Lifetimes(lifetimes::LifetimesArgs),
+    Memory(memory::MemoryArgs),
     Diff(diff::DiffArgs),
     Check(check::CheckArgs),
     Flamegraph(flamegraph::FlamegraphArgs),
@@ -157,6 +159,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Sites(args) => sites::run(&args, color)?,
         Command::Threads(args) => threads::run(&args, color)?,
         Command::Lifetimes(args) => lifetimes::run(&args, color)?,
+        Command::Memory(args) => memory::run(&args, color)?,
         Command::Diff(args) => diff::run(&args, color)?,
         Command::Check(args) => return check::run(&args, color),
         Command::Flamegraph(args) => flamegraph::run(&args)?,

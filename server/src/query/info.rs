@@ -1,7 +1,7 @@
 //! A recording in one document.
 
 use crate::api::Amount;
-use crate::api::info::{Capture, Events, Info, Mark, Peak, PeakRss, ProcessInfo, Recorder, Remark, Temporary};
+use crate::api::info::{Capture, Events, Info, Mapped, Mark, Peak, PeakRss, ProcessInfo, Recorder, Remark, Temporary};
 use crate::trace::Trace;
 use crate::trace::facts::TEMPORARY_WITHIN;
 
@@ -49,6 +49,7 @@ pub fn run(trace: &Trace) -> Info {
         allocations: Amount { bytes: f.allocated_bytes, count: trace.birth_count() },
         peak: Peak { bytes: f.peak.bytes, count: f.peak.count, at_ns: f.peak.at_ns },
         peak_rss: f.peak_rss.map(|(bytes, recorder_bytes, at_ns)| PeakRss { bytes, recorder_bytes, at_ns }),
+        mapped: mapped(trace),
         leaked: Amount { bytes: f.live_bytes, count: trace.birth_count() - trace.death_count() },
         temporary: Temporary { count: f.temporary.0, bytes: f.temporary.1, rule: temporary_rule() },
         threads: f.threads.iter().filter(|t| t.active).count() as u64,
@@ -78,6 +79,14 @@ pub fn run(trace: &Trace) -> Info {
             .collect(),
         exactness: trace.exactness(),
     }
+}
+
+fn mapped(trace: &Trace) -> Mapped {
+    let curve = trace.mapped_curve();
+    // The first of several equal maxima.
+    let peak = curve.iter().copied().reduce(|most, next| if next.1 > most.1 { next } else { most });
+    let (peak_at_ns, peak_bytes) = peak.unwrap_or_default();
+    Mapped { peak_bytes, peak_at_ns, end_bytes: curve.last().map_or(0, |last| last.1) }
 }
 
 /// A moment, nanoseconds since 1970, as RFC 3339 has it, in UTC.

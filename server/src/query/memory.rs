@@ -5,7 +5,7 @@
 //! ```
 //! The last part is what the allocator keeps for later, code, stacks and files.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -16,9 +16,9 @@ use super::filter::Selection;
 use super::scan::{Also, BLOCK, Picker};
 use super::window::{TimeExpr, Window};
 use super::{Result, stacks};
-use crate::api::memory::{Mapper, Memory, Pages, Sample};
+use crate::api::memory::{self as api, MappedKind, Mapper, Memory, Pages, Resident, Sample};
 use crate::api::{Amount, Metric};
-use crate::trace::mappings::Space;
+use crate::trace::mappings::{MappingKind, Space};
 use crate::trace::symbols::Symbols;
 use crate::trace::{Cancel, Position, Trace};
 
@@ -44,8 +44,12 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     let mut tenths = vec![0; 10];
     let mut filled = Filled::default();
     let mut by_node: HashMap<u32, (u64, u64, Filled)> = HashMap::new();
+    let mut by_kind: BTreeMap<MappingKind, (u64, u64, u64)> = BTreeMap::new();
     for mapping in space.mappings() {
         let entry = by_node.entry(mapping.node).or_default();
+        entry.0 += mapping.len;
+        entry.1 += 1;
+        let entry = by_kind.entry(mapping.kind).or_default();
         entry.0 += mapping.len;
         entry.1 += 1;
     }
@@ -53,10 +57,24 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         let full = (page.used * 10).div_ceil(page_bytes).clamp(1, 10);
         tenths[full as usize - 1] += page.count;
         filled.add(page, page_bytes);
-        if let Some(entry) = space.around(page.start).and_then(|m| by_node.get_mut(&m.node)) {
+        let Some(mapping) = space.around(page.start) else { continue };
+        if let Some(entry) = by_node.get_mut(&mapping.node) {
             entry.2.add(page, page_bytes);
         }
+        if let Some(entry) = by_kind.get_mut(&mapping.kind) {
+            entry.2 += page.count * page.used;
+        }
     }
+    let mut kinds: Vec<MappedKind> = by_kind
+        .into_iter()
+        .map(|(kind, (mapped_bytes, mappings, used_bytes))| MappedKind {
+            kind: kind_of(kind),
+            mapped_bytes,
+            mappings,
+            used_bytes,
+        })
+        .collect();
+    kinds.sort_by_key(|kind| std::cmp::Reverse(kind.mapped_bytes));
     let mut sorted: Vec<_> = by_node.into_iter().collect();
     sorted.sort_by_key(|&(node, (bytes, ..))| (std::cmp::Reverse(bytes), node));
     let rest = sorted.split_off(params.limit.unwrap_or(usize::MAX).min(sorted.len()));
@@ -81,11 +99,13 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         ));
     }
     let curve = trace.mapped_curve();
+    let sample = sample(trace, at_ns);
     let until = curve.partition_point(|&(t_ns, _)| t_ns <= at_ns);
     Ok(Memory {
         schema: "heaptrace.memory/1".into(),
         at_ns,
-        sample: sample(trace, at_ns),
+        sample,
+        resident: sample.as_ref().map(|sample| resident(sample, &filled)),
         live,
         pages: Pages {
             page_bytes,
@@ -96,9 +116,35 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         },
         mapped_bytes: space.bytes(),
         mapped_peak_bytes: curve[..until].iter().map(|c| c.1).max().unwrap_or(0),
+        kinds,
         mappers,
         exactness: trace.exactness(),
     })
+}
+
+/// Splits the resident set. The recorder's memory is anonymous, but for what exceeds that: its files.
+fn resident(sample: &Sample, filled: &Filled) -> Resident {
+    let anonymous = sample.rss_anonymous_bytes.min(sample.rss_bytes);
+    let recorder = sample.recorder_bytes.min(sample.rss_bytes);
+    let programs = anonymous.saturating_sub(recorder);
+    Resident {
+        live_bytes: filled.used,
+        page_rest_bytes: filled.bytes - filled.used,
+        untouched_bytes: filled.bytes.saturating_sub(programs),
+        other_anonymous_bytes: programs.saturating_sub(filled.bytes),
+        files_bytes: sample.rss_bytes - programs - recorder,
+        recorder_bytes: recorder,
+    }
+}
+
+fn kind_of(kind: MappingKind) -> api::MappingKind {
+    match kind {
+        MappingKind::Break => api::MappingKind::Break,
+        MappingKind::Anonymous => api::MappingKind::Anonymous,
+        MappingKind::Stack => api::MappingKind::Stack,
+        MappingKind::File => api::MappingKind::File,
+        MappingKind::Existing => api::MappingKind::Existing,
+    }
 }
 
 fn sample(trace: &Trace, at_ns: u64) -> Option<Sample> {

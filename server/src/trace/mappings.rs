@@ -6,6 +6,24 @@ use std::collections::BTreeMap;
 use super::Trace;
 use super::events::{Event, What};
 
+/// What a mapping is for, as far as the call that made it tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MappingKind {
+    /// The program break.
+    Break,
+    /// Memory without a file.
+    Anonymous,
+    /// A stack: `MAP_STACK` was given.
+    Stack,
+    /// A file or device.
+    File,
+    /// It was there when recording began.
+    Existing,
+}
+
+/// `MAP_STACK` of Linux on all architectures that we record on.
+const MAP_STACK: u32 = 0x2_0000;
+
 /// A stretch of address space with one history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
@@ -19,6 +37,8 @@ pub struct Mapping {
     pub node: u32,
     /// Recording-wide id of the thread that mapped it.
     pub thread: u32,
+    /// What it is for.
+    pub kind: MappingKind,
 }
 
 /// What is mapped at one moment.
@@ -76,18 +96,29 @@ impl Space {
 
     /// Takes in one event of a recording.
     pub fn apply(&mut self, event: &Event) {
-        let made = |start, len| Mapping { start, len, mapped_ns: event.t_ns, node: event.node, thread: event.thread };
+        let made = |start, len, kind| {
+            let (mapped_ns, node, thread) = (event.t_ns, event.node, event.thread);
+            Mapping { start, len, mapped_ns, node, thread, kind }
+        };
         match event.what {
-            What::Map { address, len, .. } | What::Existing { address, len } => self.map(made(address, len)),
+            What::Map { address, len, flags, fd, .. } => {
+                let kind = match fd {
+                    Some(_) => MappingKind::File,
+                    None if flags & MAP_STACK != 0 => MappingKind::Stack,
+                    None => MappingKind::Anonymous,
+                };
+                self.map(made(address, len, kind));
+            }
+            What::Existing { address, len } => self.map(made(address, len, MappingKind::Existing)),
             What::Unmap { address, len } => self.unmap(address, len),
             What::Remap { old_address, old_len, address, len } => {
                 let moved = self.before(old_address).copied().filter(|m| old_address - m.start < m.len);
                 self.unmap(old_address, old_len);
-                let origin = moved.unwrap_or_else(|| made(address, len));
+                let origin = moved.unwrap_or_else(|| made(address, len, MappingKind::Existing));
                 self.map(Mapping { start: address, len, ..origin });
             }
             What::Brk { address, delta } if delta >= 0 => {
-                self.map(made(address.saturating_sub(delta as u64), delta as u64));
+                self.map(made(address.saturating_sub(delta as u64), delta as u64, MappingKind::Break));
             }
             What::Brk { address, delta } => self.unmap(address, delta.unsigned_abs()),
             _ => {}
@@ -129,7 +160,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn mapping(start: u64, len: u64, node: u32) -> Mapping {
-        Mapping { start, len, mapped_ns: 0, node, thread: 1 }
+        Mapping { start, len, mapped_ns: 0, node, thread: 1, kind: MappingKind::Anonymous }
     }
 
     proptest! {

@@ -191,6 +191,11 @@ pub fn facts_agree(trace: &Trace, truth: &Reference) {
     let remapped = of(|m| matches!(m, Mapping::Remap { .. }));
     assert_eq!(info.events.remap, remapped);
     assert_eq!(info.events.map + info.events.unmap + info.events.remap + info.events.brk, truth.mappings.len() as u64);
+    let levels = truth.mapped_pages();
+    assert_eq!(info.mapped.peak_bytes, levels.iter().map(|l| l.1 as u64).max().unwrap_or(0) << 12);
+    assert_eq!(info.mapped.end_bytes, levels.last().map_or(0, |l| l.1 as u64) << 12);
+    let first = levels.iter().find(|l| (l.1 as u64) << 12 == info.mapped.peak_bytes).map_or(0, |l| l.0);
+    assert!(info.mapped.peak_bytes == 0 || info.mapped.peak_at_ns == first);
     assert_eq!(info.events.lost, 0);
     assert!(info.complete);
     assert_eq!(info.recorder.unmatched_frees, truth.unmatched);
@@ -786,6 +791,18 @@ fn memory_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     let levels = truth.mapped_pages();
     let peak = levels.iter().filter(|l| l.0 <= at).map(|l| l.1 as u64).max().unwrap_or(0);
     assert_eq!(got.mapped_peak_bytes, peak << 12);
+    assert_eq!(got.kinds.iter().map(|k| k.mapped_bytes).sum::<u64>(), got.mapped_bytes);
+    assert_eq!(got.kinds.iter().map(|k| k.mappings).sum::<u64>(), got.mappers.iter().map(|m| m.mappings).sum::<u64>());
+    assert_eq!(
+        got.kinds.iter().map(|k| k.used_bytes).sum::<u64>(),
+        got.mappers.iter().map(|m| m.used_bytes).sum::<u64>()
+    );
+    assert_eq!(got.resident.is_some(), got.sample.is_some());
+    if let (Some(sample), Some(r)) = (got.sample, got.resident) {
+        let parts = r.live_bytes + r.page_rest_bytes + r.other_anonymous_bytes + r.files_bytes + r.recorder_bytes;
+        assert_eq!(parts - r.untouched_bytes, sample.rss_bytes);
+        assert_eq!(r.live_bytes, got.pages.used_bytes);
+    }
     let mut by_node: BTreeMap<u32, u64> = BTreeMap::new();
     owners.iter().flatten().for_each(|&node| *by_node.entry(node).or_default() += 1 << 12);
     let mut expected: Vec<(u64, usize)> =

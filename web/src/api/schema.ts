@@ -881,6 +881,8 @@ export interface components {
             exactness: components["schemas"]["Exactness"];
             /** @description Live at the end. */
             leaked: components["schemas"]["Amount"];
+            /** @description Address space that was mapped. */
+            mapped?: components["schemas"]["Mapped"];
             /** @description Labels that the program or its operator set. */
             marks: components["schemas"]["Mark"][];
             /**
@@ -1019,6 +1021,44 @@ export interface components {
              */
             watermark_ns: number;
         };
+        /** @description Address space that `mmap`, `mremap` and the program break mapped, and what was mapped before, as far as it was recorded. */
+        Mapped: {
+            /**
+             * Format: int64
+             * @description Bytes that were mapped at the end.
+             */
+            end_bytes: number;
+            /**
+             * Format: int64
+             * @description When.
+             */
+            peak_at_ns: number;
+            /**
+             * Format: int64
+             * @description Most bytes that were mapped at once.
+             */
+            peak_bytes: number;
+        };
+        /** @description Address space of one kind. */
+        MappedKind: {
+            /** @description Which. */
+            kind: components["schemas"]["MappingKind"];
+            /**
+             * Format: int64
+             * @description Its bytes.
+             */
+            mapped_bytes: number;
+            /**
+             * Format: int64
+             * @description In so many pieces.
+             */
+            mappings: number;
+            /**
+             * Format: int64
+             * @description Bytes of live blocks in there.
+             */
+            used_bytes: number;
+        };
         /** @description A backtrace that mapped address space. */
         Mapper: {
             /**
@@ -1044,6 +1084,11 @@ export interface components {
              */
             used_bytes: number;
         };
+        /**
+         * @description What address space is mapped for, as far as the call that mapped it tells.
+         * @enum {string}
+         */
+        MappingKind: "break" | "anonymous" | "stack" | "file" | "existing";
         /** @description A label on the timeline. */
         Mark: {
             /** @description Label. */
@@ -1071,6 +1116,8 @@ export interface components {
             at_ns: number;
             /** @description How far the figures can be trusted. */
             exactness: components["schemas"]["Exactness"];
+            /** @description What it was mapped for, most bytes first. */
+            kinds: components["schemas"]["MappedKind"][];
             /** @description Live blocks: what the program had asked for. */
             live: components["schemas"]["Amount"];
             /**
@@ -1087,6 +1134,7 @@ export interface components {
             mappers: components["schemas"]["Mapper"][];
             /** @description Pages that hold a part of a live block. */
             pages: components["schemas"]["Pages"];
+            resident?: components["schemas"]["Resident"] | null;
             sample?: components["schemas"]["Sample"] | null;
             /** @description `heaptrace.memory/1`. */
             schema: string;
@@ -1397,6 +1445,43 @@ export interface components {
             text: string;
             /** @description Short stable name. */
             topic: string;
+        };
+        /**
+         * @description Where the resident set went. Live blocks are exact, the sample may be a little older:
+         *     `live + page_rest − untouched + other_anonymous + files + recorder` is the resident set of the sample.
+         */
+        Resident: {
+            /**
+             * Format: int64
+             * @description Code, files and shared memory.
+             */
+            files_bytes: number;
+            /**
+             * Format: int64
+             * @description Bytes of live blocks.
+             */
+            live_bytes: number;
+            /**
+             * Format: int64
+             * @description Other memory without a file: what the allocator keeps for later, stacks, data of modules, what the program mapped
+             *     by itself.
+             */
+            other_anonymous_bytes: number;
+            /**
+             * Format: int64
+             * @description The rest of the pages that hold them: fragmentation.
+             */
+            page_rest_bytes: number;
+            /**
+             * Format: int64
+             * @description The recorder's own, an estimate from above.
+             */
+            recorder_bytes: number;
+            /**
+             * Format: int64
+             * @description Of these pages at least so much is not resident: blocks that the program has not touched.
+             */
+            untouched_bytes: number;
         };
         /** @description One array per field; index `i` is one row. */
         Rows: {
