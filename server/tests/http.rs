@@ -259,8 +259,10 @@ fn a_difference_is_a_flame_graph_as_well() {
         graph["rows"][name].as_array().unwrap().iter().map(|value| value.as_u64().unwrap()).collect()
     };
     let diff = server.json(&format!("{ID}/diff?other=r2&at=3us"));
-    for widths in ["larger", "change"] {
-        let graph = server.json(&format!("{ID}/diff/flamegraph?other=r2&at=3us&width_of={widths}"));
+    for (widths, inverted) in [("larger", false), ("change", false), ("larger", true), ("change", true)] {
+        let asked = format!("{ID}/diff/flamegraph?other=r2&at=3us&width_of={widths}&inverted={inverted}");
+        let graph = server.json(&asked);
+        assert_eq!(graph["inverted"], inverted);
         assert_eq!(graph["total_before"], diff["total_before"]["bytes"]);
         assert_eq!(graph["total_after"], diff["total_after"]["bytes"]);
         let (parent, width) = (column(&graph, "parent"), column(&graph, "width"));
@@ -278,9 +280,27 @@ fn a_difference_is_a_flame_graph_as_well() {
         }
         // Every row can be zoomed to, and is the same there.
         for (row, id) in column(&graph, "id").into_iter().enumerate() {
-            let zoomed = server.json(&format!("{ID}/diff/flamegraph?other=r2&at=3us&width_of={widths}&root={id}"));
+            let zoomed = server.json(&format!("{asked}&root={id}"));
             assert_eq!((column(&zoomed, "before")[0], column(&zoomed, "after")[0]), (before[row], after[row]));
             assert_eq!(zoomed["ancestors"].as_array().unwrap().is_empty(), row == 0);
+        }
+        // Upside down, the first level is of the functions that allocate: what they hold themselves, the other way up.
+        if inverted {
+            let straight = server.json(&asked.replace("inverted=true", "inverted=false"));
+            assert_eq!(column(&straight, "width")[0], width[0]);
+            let sums = |graph: &Value, values: &str, keep: &dyn Fn(usize) -> bool| {
+                let mut sums = std::collections::BTreeMap::new();
+                for (row, value) in column(graph, values).into_iter().enumerate().filter(|&(row, _)| keep(row)) {
+                    let frame = graph["rows"]["frame"][row].as_u64().unwrap();
+                    *sums.entry(graph["frames"][frame as usize]["name"].to_string()).or_insert(0) += value;
+                }
+                sums.retain(|_, sum| *sum > 0);
+                sums
+            };
+            let first_level = |row: usize| row > 0 && parent[row] == 0;
+            if widths == "larger" {
+                assert_eq!(sums(&graph, "after", &first_level), sums(&straight, "own_after", &|row| row > 0));
+            }
         }
     }
     assert_eq!(server.get(&format!("{ID}/diff/flamegraph?root=5")).status, 400);

@@ -32,6 +32,8 @@ pub struct DiffFlamegraph {
     pub unit: Unit,
     /// What rows are as wide as.
     pub width_of: DiffWidth,
+    /// Callers below callees.
+    pub inverted: bool,
     /// The first side, in words.
     pub before: String,
     /// The second side, in words.

@@ -53,6 +53,9 @@ pub struct Frame {
     pub inlined: bool,
     /// Return address, `0x…`; inlined frames repeat their caller's.
     pub address: String,
+    /// Of a frame without a function: where it is in the file of its module, `0x…`, as flame graphs and tables call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<String>,
 }
 
 impl Frame {

@@ -38,6 +38,10 @@ pub struct SiteRow {
     pub line: Option<u32>,
     /// Module of that function's frame.
     pub module: Option<String>,
+    /// Where that frame is in the file of its module, `0x…`, if it has no function.
+    pub offset: Option<String>,
+    /// The function that called it, or the offset of its frame.
+    pub called_from: Option<String>,
     /// Born in the window.
     pub allocated: Amount,
     /// Died in the window.
@@ -50,6 +54,8 @@ pub struct SiteRow {
     pub at_peak: Amount,
     /// Born in the window and temporary.
     pub temporary: Amount,
+    /// How long the blocks lived that were born in the window.
+    pub lifetimes: Quantiles,
     /// Live bytes at 32 equally spaced instants of the window, the last at its end.
     pub trend: Vec<u64>,
 }

@@ -236,7 +236,9 @@ impl Served {
         let title = process.map_or_else(
             || self.name.clone(),
             |process| {
-                let path = String::from_utf8_lossy(&process.executable);
+                // What the program was called as: one file may be many programs.
+                let called = process.arguments.first().filter(|name| !name.is_empty()).unwrap_or(&process.executable);
+                let path = String::from_utf8_lossy(called);
                 format!("{} ({})", path.rsplit('/').next().unwrap_or(&path), process.pid)
             },
         );

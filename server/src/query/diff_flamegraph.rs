@@ -2,6 +2,8 @@
 //! and what shrank stand where they are called from. Addresses and lines do not matter, so that two runs, or two
 //! builds, can be compared.
 
+mod inverted;
+
 use std::collections::HashMap;
 
 use super::diff::{Side, both};
@@ -31,6 +33,8 @@ pub struct Params {
     pub root: Option<u64>,
     /// What may be seen.
     pub limits: Limits,
+    /// Callers below callees.
+    pub inverted: bool,
 }
 
 /// Index of a row of the laid-over tree; 0 is the root.
@@ -150,8 +154,39 @@ const fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The tree with its sums, as pruning wants it. Its value is the width; both sides' sums are looked up afterwards.
-struct Summed {
+/// What a row is as wide as, of its own sums.
+fn own_width(width_of: DiffWidth, &[before, after]: &Sides) -> u64 {
+    match width_of {
+        DiffWidth::Larger => before.max(after),
+        DiffWidth::Change => before.abs_diff(after),
+    }
+}
+
+/// A tree whose rows have two sides; its value is the width.
+trait Tree: Lazy {
+    /// Own and descendants' sums.
+    fn sums(&self, row: &Self::Row) -> Sides;
+    /// Own sums.
+    fn own(&self, row: &Self::Row) -> Sides;
+    /// What to ask for to get the row as the root.
+    fn id(&self, row: &Self::Row) -> u64;
+    /// Index into the overlay's functions; none for the root.
+    fn function(&self, row: &Self::Row) -> Option<u32>;
+    /// The row with an id.
+    fn find(&mut self, root: Option<u64>) -> Option<Asked<Self::Row>>;
+}
+
+/// The row that was asked for.
+struct Asked<R> {
+    /// From the tree's root down to its parent.
+    above: Vec<R>,
+    row: R,
+}
+
+/// The tree with its sums, as pruning wants it.
+struct Summed<'a> {
+    overlay: &'a Overlay,
+    ids: Vec<u64>,
     sums: Vec<Sides>,
     width: Vec<u64>,
     size: Vec<u32>,
@@ -160,15 +195,11 @@ struct Summed {
     child: Vec<RowId>,
 }
 
-impl Summed {
-    fn new(overlay: &Overlay, width_of: DiffWidth) -> Self {
+impl<'a> Summed<'a> {
+    fn new(overlay: &'a Overlay, width_of: DiffWidth) -> Self {
         let len = overlay.parent.len();
-        let own_width = |&[before, after]: &Sides| match width_of {
-            DiffWidth::Larger => before.max(after),
-            DiffWidth::Change => before.abs_diff(after),
-        };
         let mut sums = overlay.own.clone();
-        let mut width: Vec<u64> = overlay.own.iter().map(own_width).collect();
+        let mut width: Vec<u64> = overlay.own.iter().map(|own| own_width(width_of, own)).collect();
         let mut size = vec![0_u32; len];
         let mut first = vec![0_u32; len + 1];
         for row in (1..len).rev() {
@@ -194,11 +225,11 @@ impl Summed {
             child[*at as usize] = row as RowId;
             *at += 1;
         }
-        Self { sums, width, size, first, child }
+        Self { overlay, ids: overlay.ids(), sums, width, size, first, child }
     }
 }
 
-impl Lazy for Summed {
+impl Lazy for Summed<'_> {
     type Row = RowId;
 
     fn children(&mut self, row: &RowId) -> Vec<RowId> {
@@ -219,6 +250,35 @@ impl Lazy for Summed {
     }
 }
 
+impl Tree for Summed<'_> {
+    fn sums(&self, row: &RowId) -> Sides {
+        self.sums[*row as usize]
+    }
+
+    fn own(&self, row: &RowId) -> Sides {
+        self.overlay.own[*row as usize]
+    }
+
+    fn id(&self, row: &RowId) -> u64 {
+        self.ids[*row as usize]
+    }
+
+    fn function(&self, row: &RowId) -> Option<u32> {
+        (*row != 0).then(|| self.overlay.function[*row as usize])
+    }
+
+    fn find(&mut self, root: Option<u64>) -> Option<Asked<RowId>> {
+        let row = match root {
+            None | Some(0) => 0,
+            Some(id) => self.ids.iter().position(|&known| known == id)? as RowId,
+        };
+        let mut above: Vec<RowId> = self.overlay.path(row).skip(1).collect();
+        above.extend((row != 0).then_some(0));
+        above.reverse();
+        Some(Asked { above, row })
+    }
+}
+
 /// Makes the flame graph.
 ///
 /// # Errors
@@ -230,41 +290,72 @@ pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
     let mut overlay = Overlay::new();
     let total_before = overlay.add(before, 0, params, cancel)?;
     let total_after = overlay.add(after, 1, params, cancel)?;
-    let mut tree = Summed::new(&overlay, params.width_of);
-    cancel.check()?;
-    let ids = overlay.ids();
-    let root = match params.root {
-        None | Some(0) => 0,
-        Some(id) => {
-            let found = ids.iter().position(|&known| known == id).map(|row| row as RowId);
-            found.ok_or_else(|| QueryError::bad("root", format!("there is no row {id} in this flame graph")))?
-        }
+    let mut frames = FrameList { overlay: &overlay, list: Vec::new(), numbers: HashMap::new() };
+    let (ancestors, rows) = if params.inverted {
+        shown(&mut inverted::Inverted::new(&overlay, params.width_of), params, &mut frames, cancel)?
+    } else {
+        shown(&mut Summed::new(&overlay, params.width_of), params, &mut frames, cancel)?
     };
-    let mut frames: Vec<FlameFrame> = Vec::new();
-    let mut numbers: HashMap<u32, u32> = HashMap::new();
-    let mut number = |row: RowId| {
-        let function = overlay.function[row as usize];
-        (row != 0).then(|| {
-            *numbers.entry(function).or_insert_with(|| {
-                frames.push(overlay.functions[function as usize].clone());
-                frames.len() as u32 - 1
-            })
+    let same = std::ptr::eq(before.trace, after.trace);
+    Ok(DiffFlamegraph {
+        schema: "heaptrace.diff_flamegraph/1".into(),
+        metric: params.metric,
+        unit: params.unit,
+        width_of: params.width_of,
+        inverted: params.inverted,
+        before: before.label.to_owned(),
+        after: after.label.to_owned(),
+        total_before,
+        total_after,
+        ancestors,
+        rows,
+        frames: frames.list,
+        exactness: both(before.trace.exactness(), after.trace.exactness(), same),
+    })
+}
+
+/// Numbers for the functions that are shown.
+struct FrameList<'a> {
+    overlay: &'a Overlay,
+    list: Vec<FlameFrame>,
+    numbers: HashMap<u32, u32>,
+}
+
+impl FrameList<'_> {
+    fn number(&mut self, function: u32) -> u32 {
+        *self.numbers.entry(function).or_insert_with(|| {
+            self.list.push(self.overlay.functions[function as usize].clone());
+            self.list.len() as u32 - 1
         })
+    }
+}
+
+/// What of a tree is shown from the asked root down.
+fn shown<T: Tree>(
+    tree: &mut T,
+    params: &Params,
+    frames: &mut FrameList<'_>,
+    cancel: &Cancel,
+) -> Result<(Vec<DiffAncestor>, DiffRows)> {
+    cancel.check()?;
+    let Some(Asked { above, row }) = tree.find(params.root) else {
+        let root = params.root.unwrap_or(0);
+        return Err(QueryError::bad("root", format!("there is no row {root} in this flame graph")));
     };
-    let chosen = prune(&mut tree, root, &params.limits);
+    let chosen = prune(tree, row, &params.limits);
     let mut rows = DiffRows::default();
     // What the chosen children of each row hold: the rest is the row's own or was folded.
     let mut held: Vec<Sides> = vec![[0; 2]; chosen.len()];
     for row in &chosen {
         let parent = row.parent as usize;
-        let (sums, own, id, frame) = match row.row {
+        let (sums, own, id, frame) = match &row.row {
             Some(at) => {
-                let sums = tree.sums[at as usize];
+                let sums = tree.sums(at);
                 if !rows.id.is_empty() {
                     held[parent][0] += sums[0];
                     held[parent][1] += sums[1];
                 }
-                (sums, overlay.own[at as usize], ids[at as usize], number(at))
+                (sums, tree.own(at), tree.id(at), tree.function(at).map(|function| frames.number(function)))
             }
             // Comes after its siblings, so what they hold is known.
             None => {
@@ -289,26 +380,13 @@ pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
         rows.width.push(row.value as u64);
         rows.folded.push(row.folded);
     }
-    let mut above: Vec<RowId> = overlay.path(root).skip(1).collect();
-    above.extend((root != 0).then_some(0));
-    let ancestors = above.iter().rev().map(|&row| {
-        let [before, after] = tree.sums[row as usize];
-        DiffAncestor { id: ids[row as usize], frame: number(row), before, after }
+    if let (Some(id), Some(first)) = (params.root, rows.id.first_mut()) {
+        *first = id;
+    }
+    let ancestors = above.iter().map(|row| {
+        let [before, after] = tree.sums(row);
+        let frame = tree.function(row).map(|function| frames.number(function));
+        DiffAncestor { id: tree.id(row), frame, before, after }
     });
-    let ancestors = ancestors.collect();
-    let same = std::ptr::eq(before.trace, after.trace);
-    Ok(DiffFlamegraph {
-        schema: "heaptrace.diff_flamegraph/1".into(),
-        metric: params.metric,
-        unit: params.unit,
-        width_of: params.width_of,
-        before: before.label.to_owned(),
-        after: after.label.to_owned(),
-        total_before,
-        total_after,
-        ancestors,
-        rows,
-        frames,
-        exactness: both(before.trace.exactness(), after.trace.exactness(), same),
-    })
+    Ok((ancestors.collect(), rows))
 }

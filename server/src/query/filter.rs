@@ -290,6 +290,14 @@ impl Selection {
         self
     }
 
+    /// The same, of these sites alone.
+    #[must_use]
+    pub fn and_sites(mut self, trace: &Trace, sites: &[u32]) -> Self {
+        let wanted: std::collections::HashSet<u32> = sites.iter().copied().collect();
+        self.keep_sites(trace, |site| wanted.contains(&site));
+        self
+    }
+
     fn keep_sites(&mut self, trace: &Trace, mut passes: impl FnMut(u32) -> bool) {
         let old = self.sites.take();
         self.few = None;

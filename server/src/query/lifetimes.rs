@@ -114,55 +114,119 @@ fn each(
 /// # Errors
 /// When cancelled.
 pub fn summary(trace: &Trace, selection: &Selection, span: Span, cancel: &Cancel) -> Result<(Histogram, Quantiles)> {
+    let mut groups = grouped(trace, selection, span, 1, |_| 0, cancel)?;
+    let (cells, quantiles) = groups.pop().unwrap_or_default();
+    Ok((document(SCALE, &cells), quantiles))
+}
+
+/// Quantiles of the lifetimes of the blocks that each of `sites` bore in a span.
+///
+/// # Errors
+/// When cancelled.
+pub fn by_site(
+    trace: &Trace,
+    selection: &Selection,
+    span: Span,
+    sites: &[u32],
+    cancel: &Cancel,
+) -> Result<Vec<Quantiles>> {
+    let mut groups = vec![0; trace.site_count() as usize];
+    for (group, &site) in sites.iter().enumerate() {
+        if let Some(of_site) = groups.get_mut(site as usize) {
+            *of_site = group;
+        }
+    }
+    let selection = selection.clone().and_sites(trace, sites);
+    // Only rows of these sites pass.
+    let group_of = |row| groups.get(trace.site_amount(row).0 as usize).copied().unwrap_or(0);
+    let found = grouped(trace, &selection, span, sites.len(), group_of, cancel)?;
+    Ok(found.into_iter().map(|(_, quantiles)| quantiles).collect())
+}
+
+/// Counts and quantiles of the lifetimes in each of `groups` groups of the blocks born in a span.
+fn grouped(
+    trace: &Trace,
+    selection: &Selection,
+    span: Span,
+    groups: usize,
+    group_of: impl Fn(u64) -> usize + Sync,
+    cancel: &Cancel,
+) -> Result<Vec<(Vec<Cell>, Quantiles)>> {
+    let classes = SCALE.classes();
     let test = selection.rows(trace);
     let stretches = stretches(span.from.births, span.to.births);
     let count = |rows: &Range<u64>| -> Result<Vec<Cell>> {
-        let mut cells = vec![Cell::default(); SCALE.classes()];
-        each(&test, trace, rows.clone(), cancel, |_, size, class, lives| cells[class].add(size, lives))?;
+        let mut cells = vec![Cell::default(); groups * classes];
+        each(&test, trace, rows.clone(), cancel, |row, size, class, lives| {
+            cells[group_of(row) * classes + class].add(size, lives);
+        })?;
         Ok(cells)
     };
-    let mut cells = vec![Cell::default(); SCALE.classes()];
+    let mut cells = vec![Cell::default(); groups * classes];
     for part in stretches.par_iter().map(count).collect::<Result<Vec<_>>>()? {
         cells.iter_mut().zip(&part).for_each(|(a, b)| a.merge(b));
     }
-    let total: u64 = cells.iter().map(|c| c.count).sum();
-    // The smallest value that at least this part of the blocks does not exceed.
-    let rank = |part: f64| ((part * total as f64).ceil() as u64).max(1) - 1;
-    let ranks = [0, rank(0.1), rank(0.5), rank(0.9), total.max(1) - 1];
-    // The class that holds a rank, and the blocks before it: exact values are needed of these classes alone.
-    let place = |rank: u64| {
-        let mut before = 0;
-        let class = cells.iter().position(|cell| {
-            before += cell.count;
-            before > rank
-        });
-        class.map(|class| (class, rank - (before - cells[class].count)))
-    };
-    let places = ranks.map(place);
-    let wanted = |class: usize| places.iter().position(|p| p.is_some_and(|(c, _)| c == class));
-    let slots: Vec<Option<usize>> = (0..SCALE.classes()).map(wanted).collect();
-    let collect = |rows: &Range<u64>| -> Result<[Vec<u64>; 5]> {
-        let mut found: [Vec<u64>; 5] = Default::default();
+    let places: Vec<[Option<Place>; 5]> = cells.chunks(classes).map(quantile_places).collect();
+    // Exact values are needed of the classes alone that hold a quantile.
+    let mut slots: Vec<Option<usize>> = vec![None; groups * classes];
+    let mut slot_count = 0;
+    for (group, places) in places.iter().enumerate() {
+        for place in places.iter().flatten() {
+            let slot = &mut slots[group * classes + place.class];
+            if slot.is_none() {
+                *slot = Some(slot_count);
+                slot_count += 1;
+            }
+        }
+    }
+    let collect = |rows: &Range<u64>| -> Result<Vec<Vec<u64>>> {
+        let mut found = vec![Vec::new(); slot_count];
         each(&test, trace, rows.clone(), cancel, |row, _, class, _| {
-            if let Some(slot) = slots[class] {
+            if let Some(slot) = slots[group_of(row) * classes + class] {
                 found[slot].push(lifetime(trace, row));
             }
         })?;
         Ok(found)
     };
-    let mut found: [Vec<u64>; 5] = Default::default();
+    let mut found: Vec<Vec<u64>> = vec![Vec::new(); slot_count];
     for part in stretches.par_iter().map(collect).collect::<Result<Vec<_>>>()? {
         found.iter_mut().zip(part).for_each(|(all, part)| all.extend(part));
     }
-    let mut value = |place: Option<(usize, u64)>| {
-        let (class, rank) = place?;
-        let values = &mut found[slots[class]?];
+    let mut value = |group: usize, place: Option<Place>| {
+        let Place { class, rank } = place?;
+        let values = &mut found[slots[group * classes + class]?];
         let rank = usize::try_from(rank).ok().filter(|&rank| rank < values.len())?;
         Some(*values.select_nth_unstable(rank).1)
     };
-    let [min_ns, p10_ns, p50_ns, p90_ns, max_ns] = places.map(|place| value(place).unwrap_or(0));
-    let censored = cells.iter().map(|c| c.live).sum();
-    Ok((document(SCALE, &cells), Quantiles { min_ns, p10_ns, p50_ns, p90_ns, max_ns, censored }))
+    let groups = cells.chunks(classes).zip(places).enumerate().map(|(group, (cells, places))| {
+        let [min_ns, p10_ns, p50_ns, p90_ns, max_ns] = places.map(|place| value(group, place).unwrap_or(0));
+        let censored = cells.iter().map(|c| c.live).sum();
+        (cells.to_vec(), Quantiles { min_ns, p10_ns, p50_ns, p90_ns, max_ns, censored })
+    });
+    Ok(groups.collect())
+}
+
+/// Where a quantile lies: in this class, after so many blocks of the class.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    class: usize,
+    rank: u64,
+}
+
+/// Places of the smallest lifetime, the quantiles of [`Quantiles`], and the largest; none where nothing was counted.
+fn quantile_places(cells: &[Cell]) -> [Option<Place>; 5] {
+    let total: u64 = cells.iter().map(|c| c.count).sum();
+    // The smallest value that at least this part of the blocks does not exceed.
+    let rank = |part: f64| ((part * total as f64).ceil() as u64).max(1) - 1;
+    let ranks = [0, rank(0.1), rank(0.5), rank(0.9), total.max(1) - 1];
+    ranks.map(|rank| {
+        let mut before = 0;
+        let class = cells.iter().position(|cell| {
+            before += cell.count;
+            before > rank
+        });
+        class.map(|class| Place { class, rank: rank - (before - cells[class].count) })
+    })
 }
 
 /// A class of [`MAP`], from one of [`SCALE`], which splits each in two.

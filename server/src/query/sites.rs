@@ -7,7 +7,7 @@ use super::filter::{Filter, Selection};
 use super::scan::{Also, BLOCK, Picker};
 use super::window::{Resolved, Window};
 use super::{QueryError, Result, leaks, lifetimes, site_handle, sizes, stacks, timeline, trend};
-use crate::api::sites::{FreeSite, Site, SiteRow, Sites};
+use crate::api::sites::{FreeSite, Quantiles, Site, SiteRow, Sites};
 use crate::api::timeline::SeriesName;
 use crate::api::{Amount, Metric};
 use crate::trace::symbols::Symbols;
@@ -95,21 +95,24 @@ impl Columns {
         sums.get(site).map_or(0, |s| if sort == Sort::Count { s.count } else { s.bytes })
     }
 
-    fn row(&self, trace: &Trace, symbols: &dyn Symbols, site: u32, trend: Vec<u64>) -> SiteRow {
-        let frame = stacks::allocated_by(trace, symbols, trace.site_node(site).unwrap_or(0));
+    fn row(&self, trace: &Trace, symbols: &dyn Symbols, site: u32, lifetimes: Quantiles, trend: Vec<u64>) -> SiteRow {
+        let (frame, caller) = stacks::allocator_and_caller(trace, symbols, trace.site_node(site).unwrap_or(0));
         let amount = |sums: &Sums| sums.get(site as usize).map_or_else(Amount::default, |s| s.amount());
         SiteRow {
             id: site_handle(site),
             function: frame.as_ref().and_then(|f| f.function.clone()),
             file: frame.as_ref().and_then(|f| f.file.clone()),
             line: frame.as_ref().and_then(|f| f.line),
+            offset: frame.as_ref().and_then(|f| f.offset.clone()),
             module: frame.and_then(|f| f.module),
+            called_from: caller.and_then(|f| f.function.or(f.offset)),
             allocated: amount(&self.allocated),
             freed: amount(&self.freed),
             live: amount(&self.live),
             leaked: amount(&self.leaked),
             at_peak: amount(&self.at_peak),
             temporary: amount(&self.temporary),
+            lifetimes,
             trend,
         }
     }
@@ -152,12 +155,15 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     });
     let sites: Vec<u32> = sites.into_iter().skip(params.offset).take(params.limit.unwrap_or(usize::MAX)).collect();
     let trends = trends(trace, &selection, &window, &sites, cancel)?;
+    let lifetimes = lifetimes::by_site(trace, &selection, window.span, &sites, cancel)?;
+    let columns = &columns;
+    let rows = sites.iter().zip(lifetimes.into_iter().zip(trends));
     Ok(Sites {
         schema: "heaptrace.sites/1".into(),
         from_ns: window.from_ns,
         to_ns: window.to_ns,
         total_sites,
-        sites: sites.iter().zip(trends).map(|(&site, trend)| columns.row(trace, symbols, site, trend)).collect(),
+        sites: rows.map(|(&site, (lives, trend))| columns.row(trace, symbols, site, lives, trend)).collect(),
         exactness: trace.exactness(),
     })
 }
@@ -200,7 +206,7 @@ pub fn one(trace: &Trace, symbols: &dyn Symbols, params: &OneParams, cancel: &Ca
     let verdict = leaks::verdicts(trace, &selection, &[site], &left, cancel)?.pop();
     Ok(Site {
         schema: "heaptrace.site/1".into(),
-        row: columns.row(trace, symbols, site, trend),
+        row: columns.row(trace, symbols, site, lifetime_quantiles, trend),
         stack: stacks::frames(trace, symbols, node),
         timeline: drawn,
         sizes: sizes::histogram(trace, &selection, window.span, cancel)?,

@@ -25,6 +25,7 @@ pub fn frames(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Vec<Frame> {
 pub fn frame(trace: &Trace, symbols: &dyn Symbols, level: &SymbolFrame, pc: u64) -> Frame {
     let function = symbols.function(level.function);
     Frame {
+        offset: function.name.is_none().then(|| function.display().as_ref().to_owned()),
         function: function.name.map(|name| name.as_ref().to_owned()),
         file: level.file.map(|file| symbols.file(file).as_ref().to_owned()),
         line: level.line,
@@ -48,7 +49,15 @@ pub fn innermost(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<Fram
 /// `None` for node 0 and unknown nodes.
 #[must_use]
 pub fn allocated_by(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<Frame> {
-    let mut first = None;
+    allocator_and_caller(trace, symbols, node).0
+}
+
+/// What [`allocated_by`] gives, and the frame that called it.
+#[must_use]
+pub fn allocator_and_caller(trace: &Trace, symbols: &dyn Symbols, node: u32) -> (Option<Frame>, Option<Frame>) {
+    // The innermost frame and its caller, in case that all are of libraries.
+    let mut innermost = [None, None];
+    let mut own = None;
     let mut levels = Vec::new();
     for location in trace.stack(node).filter_map(|node| trace.node_location(node)) {
         levels.clear();
@@ -56,11 +65,19 @@ pub fn allocated_by(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<F
         let pc = trace.location(location).pc;
         for level in &levels {
             let frame = frame(trace, symbols, level, pc);
-            if !frame.is_library() {
-                return Some(frame);
+            if own.is_some() {
+                return (own, Some(frame));
             }
-            first.get_or_insert(frame);
+            if !frame.is_library() {
+                own = Some(frame);
+            } else if let Some(slot) = innermost.iter_mut().find(|slot| slot.is_none()) {
+                *slot = Some(frame);
+            }
         }
     }
-    first
+    if own.is_some() {
+        return (own, None);
+    }
+    let [first, second] = innermost;
+    (first, second)
 }

@@ -138,6 +138,7 @@ mod tests {
             module: Some(module.into()),
             inlined: false,
             address: "0x1".into(),
+            offset: None,
         }
     }
 

@@ -535,6 +535,8 @@ export interface components {
             exactness: components["schemas"]["Exactness"];
             /** @description Frames that rows refer to. */
             frames: components["schemas"]["FlameFrame"][];
+            /** @description Callers below callees. */
+            inverted: boolean;
             /** @description What is measured on both sides. */
             metric: components["schemas"]["Metric"];
             /** @description The rows. */
@@ -763,6 +765,8 @@ export interface components {
             line?: number | null;
             /** @description File name of the module, e.g. `libc.so.6`. */
             module?: string | null;
+            /** @description Of a frame without a function: where it is in the file of its module, `0x…`, as flame graphs and tables call it. */
+            offset?: string | null;
         };
         /** @description A backtrace that frees blocks of a site. */
         FreeSite: {
@@ -1581,6 +1585,8 @@ export interface components {
             allocated: components["schemas"]["Amount"];
             /** @description Live at the moment of the peak. */
             at_peak: components["schemas"]["Amount"];
+            /** @description The function that called it, or the offset of its frame. */
+            called_from?: string | null;
             /** @description Source file of that function's frame. */
             file?: string | null;
             /** @description Died in the window. */
@@ -1591,6 +1597,8 @@ export interface components {
             id: string;
             /** @description Born in the window and live at the end of the recording. */
             leaked: components["schemas"]["Amount"];
+            /** @description How long the blocks lived that were born in the window. */
+            lifetimes: components["schemas"]["Quantiles"];
             /**
              * Format: int32
              * @description Line of that function's frame.
@@ -1600,6 +1608,8 @@ export interface components {
             live: components["schemas"]["Amount"];
             /** @description Module of that function's frame. */
             module?: string | null;
+            /** @description Where that frame is in the file of its module, `0x…`, if it has no function. */
+            offset?: string | null;
             /** @description Born in the window and temporary. */
             temporary: components["schemas"]["Amount"];
             /** @description Live bytes at 32 equally spaced instants of the window, the last at its end. */
@@ -2331,7 +2341,7 @@ export interface operations {
     };
     diff_flamegraph: {
         parameters: {
-            query?: {
+            query: {
                 /** @description The first instant [default: start]. */
                 from?: string;
                 /** @description The second instant [default: end]. */
@@ -2384,6 +2394,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description Allocating functions at the root, callers below them. */
+                inverted: boolean;
                 /** @description From this row down: an `id` of an earlier answer to the same question. */
                 root?: number;
                 /** @description Pixels that the root takes. */

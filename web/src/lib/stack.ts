@@ -2,9 +2,14 @@
 import type { Frame } from "../api/types.ts";
 import { location } from "./names.ts";
 
-/** What a frame is called: its function, else its address and module. */
+/** What a frame is called in every view: its function, else where it is in its module's file. */
 export function frameName(frame: Frame): string {
-  return frame.function ?? (frame.module ? `${frame.address} in ${frame.module}` : frame.address);
+  return frame.function ?? frame.offset ?? frame.address;
+}
+
+/** The same where no module stands beside it. */
+export function frameTitle(frame: Frame): string {
+  return frame.function === null && frame.module ? `${frameName(frame)} in ${frame.module}` : frameName(frame);
 }
 
 /** One line a frame, leaf first: `#0 name at a.c:12 (libx.so)`. */
@@ -34,6 +39,12 @@ export function allocatedBy(stack: readonly Frame[]): { by: Frame | undefined; f
     stack.findIndex((frame) => !isLibrary(frame)),
   );
   return { by: stack[own], from: stack[own + 1] };
+}
+
+/** The name of who allocated, where no module stands beside it. */
+export function allocatorTitle(stack: readonly Frame[], otherwise: string): string {
+  const { by } = allocatedBy(stack);
+  return by ? frameTitle(by) : otherwise;
 }
 
 /** The name of who allocated. */

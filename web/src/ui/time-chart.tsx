@@ -3,7 +3,7 @@ import { useLayoutEffect, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { formatBytes, formatInstant, formatShortCount } from "../lib/format.ts";
-import { roundSplits } from "../lib/ticks.ts";
+import { roundSplits, tickResolution, trimZeros } from "../lib/ticks.ts";
 import type { Window } from "../lib/time.ts";
 import { token, useTheme } from "./theme.ts";
 
@@ -99,7 +99,7 @@ function options({ curves, shown, width, height, unit, withTimeAxis }: TimeChart
         values: (_, splits) => {
           const step = (splits[1] ?? 1) - (splits[0] ?? 0);
           const largest = (splits.at(-1) ?? 1) * 1e9;
-          return splits.map((seconds) => formatInstant(seconds * 1e9, step * 1e9, largest));
+          return splits.map((seconds) => formatInstant(seconds * 1e9, tickResolution(step * 1e9), largest));
         },
       },
       {
@@ -107,7 +107,8 @@ function options({ curves, shown, width, height, unit, withTimeAxis }: TimeChart
         size: AXIS_WIDTH,
         gap: 6,
         space: 18,
-        values: (_, splits) => splits.map((value) => write(value)),
+        // The zero of the lowest chart would touch the first instant below it.
+        values: (_, splits) => splits.map((value) => (value === 0 && unit !== "bytes" ? "" : trimZeros(write(value)))),
         splits: (_, __, min, max) =>
           roundSplits(
             min,

@@ -635,12 +635,15 @@ function siteRow(view: View, site: number, blocks: MockBlock[], range: Range, pe
     file: frame?.file ?? null,
     line: frame?.line ?? null,
     module: frame?.module ?? null,
+    offset: null,
+    called_from: view.recording.frames[view.recording.sites[site]?.stack[1] ?? -1]?.name ?? null,
     allocated: zero(),
     freed: zero(),
     live: zero(),
     leaked: zero(),
     at_peak: zero(),
     temporary: zero(),
+    lifetimes: { min_ns: 0, p10_ns: 0, p50_ns: 0, p90_ns: 0, max_ns: 0, censored: 0 },
     trend: new Array<number>(32).fill(0),
   };
   for (const block of blocks) {

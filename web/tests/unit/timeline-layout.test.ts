@@ -10,7 +10,7 @@ import {
   windowText,
 } from "../../src/features/timeline/layout.ts";
 import { buildTracks } from "../../src/features/timeline/tracks.ts";
-import { roundSplits } from "../../src/lib/ticks.ts";
+import { roundSplits, tickResolution, trimZeros } from "../../src/lib/ticks.ts";
 import { timeline } from "../mock-api/documents.ts";
 import { typicalRecording } from "../mock-api/recording.ts";
 
@@ -77,4 +77,21 @@ test("marks of the value axis are round", () => {
   expect(roundSplits(0, 35 * 1048576, 1024, 4)).toEqual([0, 10, 20, 30].map((n) => n * 1048576));
   expect(roundSplits(0, 1, 1024, 4)).toEqual([0, 1]);
   expect(roundSplits(0, 77_000, 1000, 2)).toEqual([0, 50_000]);
+  // Halves and quarters of the next unit, not a thousand of the one below.
+  expect(roundSplits(0, 5.2 * 1048576, 1024, 6)).toEqual([0, 1, 2, 3, 4, 5].map((n) => n * 1048576));
+  expect(roundSplits(0, 2 * 1048576, 1024, 6)).toEqual([0, 0.5, 1, 1.5, 2].map((n) => n * 1048576));
+  // However low a chart is, one mark tells its scale.
+  expect(roundSplits(0, 1_900_000, 1000, 1)).toEqual([0, 1_000_000]);
+  expect(roundSplits(0, 0, 1000, 1)).toEqual([0]);
+});
+
+test("marks are written as finely as they lie, and no finer", () => {
+  expect([0.25e9, 0.5e9, 1e9, 2e6].map(tickResolution)).toEqual([1e7, 1e8, 1e9, 1e6]);
+  expect(["40.0 MiB", "2.50 M", "1.00 k", "100 B", "0.20"].map(trimZeros)).toEqual([
+    "40 MiB",
+    "2.5 M",
+    "1 k",
+    "100 B",
+    "0.2",
+  ]);
 });

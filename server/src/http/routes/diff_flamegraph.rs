@@ -5,7 +5,7 @@ use tracehound_server::api::diff_flamegraph::{DiffFlamegraph, DiffWidth};
 use tracehound_server::query::diff_flamegraph::{self, Params};
 
 use super::diff::{Sides, other_side};
-use super::flamegraph::Shape;
+use super::flamegraph::{Direction, Shape};
 use super::shared::Filters;
 use super::{Problems, RecordingId};
 use crate::http::answer::{Asked, Result};
@@ -25,16 +25,16 @@ parameters! {
     get,
     path = "/api/v1/recordings/{id}/diff/flamegraph",
     tag = "functions",
-    params(RecordingId, Sides, Widths, Filters, Shape),
+    params(RecordingId, Sides, Widths, Filters, Direction, Shape),
     responses((status = 200, body = DiffFlamegraph), Problems)
 )]
 pub async fn diff_flamegraph(asked: Asked) -> Result<Response> {
-    type Question = (Sides, Widths, Filters, Shape);
+    type Question = (Sides, Widths, Filters, Direction, Shape);
     let (sides, ..): Question = asked.query()?;
     let other = other_side(&asked, &sides).await?;
     let revision = other.as_ref().map_or(0, |other| other.revision);
     asked
-        .answer_with(revision, move |ask, (sides, widths, filters, shape): Question| {
+        .answer_with(revision, move |ask, (sides, widths, filters, direction, shape): Question| {
             let params = Params {
                 metric: sides.metric,
                 unit: sides.unit,
@@ -42,6 +42,7 @@ pub async fn diff_flamegraph(asked: Asked) -> Result<Response> {
                 width_of: widths.width_of,
                 root: shape.root.map(|root| root.0),
                 limits: shape.limits(),
+                inverted: direction.inverted,
             };
             sides.compare(ask, other.as_ref(), |before, after| diff_flamegraph::run(before, after, &params, ask.cancel))
         })

@@ -151,19 +151,20 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
               the {formatCount(diff.rows.length)} largest changes of {formatCount(diff.total_rows)}
             </span>
           )}
-          <span className="spring" />
-          <Segmented
-            label="Only"
-            value={search.kind ?? "all"}
-            choices={[
-              { value: "all", label: "All", title: "Every backtrace" },
-              ...CHANGE_KINDS.map((kind) => ({ value: kind, ...KIND_TEXT[kind] })),
-            ]}
-            onChange={(value) => go({ kind: value === "all" ? undefined : value }, { replace: true })}
-          />
-          <Button quiet onClick={() => copy(toTsv(columns, rows), `${rows.length} rows`)}>
-            Copy table
-          </Button>
+          <span className="bar-end">
+            <Segmented
+              label="Only"
+              value={search.kind ?? "all"}
+              choices={[
+                { value: "all", label: "All", title: "Every backtrace" },
+                ...CHANGE_KINDS.map((kind) => ({ value: kind, ...KIND_TEXT[kind] })),
+              ]}
+              onChange={(value) => go({ kind: value === "all" ? undefined : value }, { replace: true })}
+            />
+            <Button quiet onClick={() => copy(toTsv(columns, rows), `${rows.length} rows`)}>
+              Copy table
+            </Button>
+          </span>
         </div>
         <DataTable
           label="Changes by backtrace"
@@ -234,7 +235,7 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
     id,
     header,
     definition,
-    width: "74px",
+    width: "70px",
     numeric: true,
     value: of,
     cell: (row) => (
@@ -248,7 +249,7 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
       id: "change",
       header: "Change",
       definition: "After minus before; red grew, blue shrank",
-      width: "138px",
+      width: "128px",
       numeric: true,
       value: (row) => change(row, unit),
       cell: (row) => {
@@ -267,9 +268,9 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
     },
     {
       id: "part",
-      header: "Of it",
+      header: "Change %",
       definition: "The change as a part of what was there before",
-      width: "76px",
+      width: "70px",
       numeric: true,
       value: (row) => (row.before[unit] === 0 ? Number.MAX_VALUE : change(row, unit) / row.before[unit]),
       cell: (row) => changeText(row.before[unit], row.after[unit]),
@@ -286,23 +287,15 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
     {
       id: "function",
       header: "Allocated by",
-      definition: "Innermost function that is of no standard library",
-      width: "minmax(180px, 2fr)",
+      definition: "Innermost function that is of no standard library, and who called it",
+      width: "minmax(170px, 1fr)",
       value: (row) => allocatorName(row.stack, ""),
       cell: (row) => (
-        <>
-          <span className="mono">{shortName(allocatorName(row.stack, "unknown"), 160)}</span>{" "}
-          <span className="muted">{allocatorPlace(row.stack)}</span>
-        </>
+        <span title={allocatorPlace(row.stack)}>
+          <span className="mono">{shortName(allocatorName(row.stack, "unknown"), 160)}</span>
+          {callerName(row.stack) && <span className="mono muted"> ← {shortName(callerName(row.stack), 120)}</span>}
+        </span>
       ),
-    },
-    {
-      id: "caller",
-      header: "Called from",
-      definition: "The next function of the backtrace",
-      width: "minmax(120px, 1.2fr)",
-      value: (row) => callerName(row.stack),
-      cell: (row) => <span className="mono muted">{shortName(callerName(row.stack), 120)}</span>,
     },
   ];
 }

@@ -38,6 +38,7 @@ export function DiffGraph({ sides, filters, before, after }: DiffGraphProps) {
       ...sides,
       ...filters,
       width_of: search.changes ? "change" : "larger",
+      inverted: search.inverted,
       root: search.root,
       width: Math.max(200, Math.round(width / 100) * 100),
       min_px: 1,
@@ -128,6 +129,13 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
         <i data-kind="gone" /> ▼ gone <i data-kind="shrank" /> shrank <i /> same <i data-kind="grew" /> ▲ grew{" "}
         <i data-kind="new" /> new
       </span>
+      <Button
+        on={search.inverted === true}
+        title="Allocating functions first, their callers below (i)"
+        onClick={() => go({ inverted: search.inverted ? undefined : true, root: undefined })}
+      >
+        Inverted
+      </Button>
       <Segmented
         label="Frames are as wide as"
         value={search.changes ? "change" : "larger"}

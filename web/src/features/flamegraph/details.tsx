@@ -10,9 +10,11 @@ interface DetailsProps {
   root: FlameNode;
   /** What the graph shows, where there are two. */
   label?: string;
+  /** Whether what a frame holds itself means anything in this graph. */
+  withSelf?: boolean;
 }
 
-export function Details({ node, document, root, label }: DetailsProps) {
+export function Details({ node, document, root, label, withSelf = true }: DetailsProps) {
   if (!node) return <footer className="details" />;
   const { frame } = node;
   return (
@@ -22,9 +24,11 @@ export function Details({ node, document, root, label }: DetailsProps) {
       {frame?.inlined && <span className="badge">inlined</span>}
       <span className="muted">{[frame?.module, location(frame?.file, frame?.line)].filter(Boolean).join(" · ")}</span>
       <span className="spring" />
-      <span title={formatExact(node.own, document.unit)}>
-        <span className="muted">self</span> {formatValue(node.own, document.unit)}
-      </span>
+      {withSelf && (
+        <span title={formatExact(node.own, document.unit)}>
+          <span className="muted">self</span> {formatValue(node.own, document.unit)}
+        </span>
+      )}
       <span title={formatExact(node.value, document.unit)}>
         <span className="muted">total</span> <b>{formatValue(node.value, document.unit)}</b>
       </span>

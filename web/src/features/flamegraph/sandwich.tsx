@@ -153,6 +153,7 @@ function Half({ document, name, side, width }: HalfProps) {
         document={document}
         root={tree}
         label={`${side} · ${formatPercent(tree.value / document.total)}`}
+        withSelf={side === "callees"}
       />
       {hover && <FrameTip {...hover} document={document} root={tree} />}
     </section>

@@ -127,22 +127,23 @@ function Loaded({ leaks }: { leaks: Leaks }) {
               to see others
             </span>
           )}
-          <span className="spring" />
-          <Select
-            label="Verdict"
-            value={shown}
-            choices={[
-              { value: "all", label: "all" },
-              ...(["growing", "bounded", "one_time", "unclear"] as const).map((kind) => ({
-                value: kind,
-                label: `${VERDICT_TEXT[kind].label} (${leaks.sites.filter((site) => site.verdict.kind === kind).length})`,
-              })),
-            ]}
-            onChange={(kind) => setShown(kind as Shown)}
-          />
-          <Button quiet onClick={() => copy(toTsv(columns, sites), plural(sites.length, "row"))}>
-            Copy table
-          </Button>
+          <span className="bar-end">
+            <Select
+              label="Verdict"
+              value={shown}
+              choices={[
+                { value: "all", label: "all" },
+                ...(["growing", "bounded", "one_time", "unclear"] as const).map((kind) => ({
+                  value: kind,
+                  label: `${VERDICT_TEXT[kind].label} (${leaks.sites.filter((site) => site.verdict.kind === kind).length})`,
+                })),
+              ]}
+              onChange={(kind) => setShown(kind as Shown)}
+            />
+            <Button quiet onClick={() => copy(toTsv(columns, sites), plural(sites.length, "row"))}>
+              Copy table
+            </Button>
+          </span>
         </div>
         {sites.length === 0 ? (
           <Empty title="No leak matches">

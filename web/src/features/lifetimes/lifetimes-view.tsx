@@ -35,49 +35,55 @@ export function LifetimesView() {
         </span>
       </div>
       <Answer query={lifetimes} what="the lifetimes">
-        {(document) => (
-          <div className="lifetimes-columns">
-            <HeatMapView document={document} unit={unit} />
-            <div>
-              <Histogram data={document.histogram} label="Lifetimes" formatClass={formatDuration} unit={unit} />
-              {sizes.data && (
-                <>
-                  <Histogram data={sizes.data.histogram} label="Sizes" formatClass={formatBytes} unit={unit} />
-                  <h3>Commonest sizes</h3>
-                  <table className="small-table">
-                    <thead>
-                      <tr>
-                        <th className="numeric">Size</th>
-                        <th className="numeric">Blocks</th>
-                        <th className="numeric">Bytes</th>
-                        <th />
-                      </tr>
-                    </thead>
-                    <tbody>
-                      {sizes.data.commonest.slice(0, 12).map(({ size, count }) => (
-                        <tr key={size}>
-                          <td className="numeric">{formatCount(size)} B</td>
-                          <td className="numeric">{formatCount(count)}</td>
-                          <td className="numeric">{formatBytes(size * count)}</td>
-                          <td>
-                            <Button
-                              quiet
-                              onClick={() =>
-                                go({ filters: { ...search.filters, min_size: String(size), max_size: String(size) } })
-                              }
-                            >
-                              Only these
-                            </Button>
-                          </td>
+        {(document) =>
+          document.map_count.length === 0 ? (
+            <Empty title="No block">
+              <p>Nothing was born in this window that passes the filters.</p>
+            </Empty>
+          ) : (
+            <div className="lifetimes-columns">
+              <HeatMapView document={document} unit={unit} />
+              <div>
+                <Histogram data={document.histogram} label="Lifetimes" formatClass={formatDuration} unit={unit} />
+                {sizes.data && (
+                  <>
+                    <Histogram data={sizes.data.histogram} label="Sizes" formatClass={formatBytes} unit={unit} />
+                    <h3>Commonest sizes</h3>
+                    <table className="small-table">
+                      <thead>
+                        <tr>
+                          <th className="numeric">Size</th>
+                          <th className="numeric">Blocks</th>
+                          <th className="numeric">Bytes</th>
+                          <th />
                         </tr>
-                      ))}
-                    </tbody>
-                  </table>
-                </>
-              )}
+                      </thead>
+                      <tbody>
+                        {sizes.data.commonest.slice(0, 12).map(({ size, count }) => (
+                          <tr key={size}>
+                            <td className="numeric">{formatCount(size)} B</td>
+                            <td className="numeric">{formatCount(count)}</td>
+                            <td className="numeric">{formatBytes(size * count)}</td>
+                            <td>
+                              <Button
+                                quiet
+                                onClick={() =>
+                                  go({ filters: { ...search.filters, min_size: String(size), max_size: String(size) } })
+                                }
+                              >
+                                Only these
+                              </Button>
+                            </td>
+                          </tr>
+                        ))}
+                      </tbody>
+                    </table>
+                  </>
+                )}
+              </div>
             </div>
-          </div>
-        )}
+          )
+        }
       </Answer>
     </div>
   );
@@ -124,7 +130,9 @@ function HeatMapView({ document, unit }: { document: Lifetimes; unit: "bytes" | 
   const sum = patch && sumOf(map, patch);
   return (
     <section className="heat" aria-labelledby="heat-title">
-      <h3 id="heat-title">Size against lifetime</h3>
+      <h3 id="heat-title">
+        Size <span className="muted">↑</span> against lifetime <span className="muted">→</span>
+      </h3>
       <div
         className="heat-map"
         role="group"

@@ -194,7 +194,7 @@ const COLUMNS: Column<Module>[] = [
     id: "symbols",
     header: "Symbols",
     definition: "Where names come from",
-    width: "minmax(160px, 1fr)",
+    width: "minmax(190px, 1.8fr)",
     value: (module) => module.symbols,
     cell: (module) => (
       <span className={SYMBOL_TEXT[module.symbols].tone} title={module.note ?? undefined}>
@@ -228,7 +228,8 @@ const COLUMNS: Column<Module>[] = [
     width: "84px",
     numeric: true,
     value: (module) => module.loaded_ns,
-    cell: (module) => formatDuration(module.loaded_ns),
+    cell: (module) =>
+      module.loaded_ns === 0 ? <span className="muted">at start</span> : formatDuration(module.loaded_ns),
   },
   {
     id: "unloaded",
@@ -260,7 +261,7 @@ const COLUMNS: Column<Module>[] = [
     id: "build_id",
     header: "Build id",
     definition: "What a debug file must match",
-    width: "minmax(80px, 0.8fr)",
+    width: "minmax(72px, 0.5fr)",
     value: (module) => module.build_id ?? "",
     cell: (module) => (
       <span className="mono muted" title={module.build_id ?? undefined}>
@@ -272,7 +273,7 @@ const COLUMNS: Column<Module>[] = [
     id: "path",
     header: "Path",
     definition: "At the time of recording",
-    width: "minmax(160px, 2fr)",
+    width: "minmax(140px, 1.5fr)",
     value: (module) => module.path,
     cell: (module) => <span className="muted">{module.path}</span>,
   },

@@ -10,6 +10,7 @@ import {
   formatExact,
   formatPercent,
   formatValue,
+  plural,
   sentence,
 } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
@@ -38,7 +39,7 @@ export function SitePage({ site }: { site: string }) {
 function Loaded({ site }: { site: Site }) {
   const { go } = usePage();
   const { row } = site;
-  const name = row.function ?? row.id;
+  const name = row.function ?? row.offset ?? row.id;
   return (
     <div className="site-page">
       <div className="view-bar">
@@ -94,7 +95,7 @@ function Amounts({ site }: { site: Site }) {
             <span className="fact-value" title={formatExact(site.row[key].bytes, "bytes")}>
               {formatValue(site.row[key].bytes, "bytes")}
             </span>
-            <span className="fact-note">{formatCount(site.row[key].count)} blocks</span>
+            <span className="fact-note">{plural(site.row[key].count, "block")}</span>
           </dd>
         </div>
       ))}
@@ -162,7 +163,7 @@ function FreedBy({ site }: { site: Site }) {
           <li key={i}>
             <div>
               <b title={formatExact(free.amount.bytes, "bytes")}>{formatBytes(free.amount.bytes)}</b> in{" "}
-              {formatCount(free.amount.count)} blocks,{" "}
+              {plural(free.amount.count, "block")},{" "}
               {formatPercent(free.amount.count > 0 ? free.same_thread.count / free.amount.count : 0)} by the thread that
               allocated them
             </div>

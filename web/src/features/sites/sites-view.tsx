@@ -3,7 +3,7 @@ import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { getJson } from "../../api/client.ts";
 import type { SiteRow, Sites } from "../../api/types.ts";
-import { formatBytes, formatCount, formatExact } from "../../lib/format.ts";
+import { formatBytes, formatCount, formatDuration, formatExact, plural } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern, serverPattern } from "../../lib/pattern.ts";
 import { readSort, writeSort } from "../../lib/search-params.ts";
@@ -63,7 +63,7 @@ function SiteList() {
   return (
     <div className="table-view">
       <div className="view-bar">
-        {first && <span className="muted">{formatCount(first.total_sites)} sites with an event in this window</span>}
+        {first && <span className="muted">{plural(first.total_sites, "site")} with an event in this window</span>}
         <span className="spring" />
         <Button
           quiet
@@ -93,20 +93,14 @@ function SiteList() {
                 sortable: SORTABLE,
                 onSort: (column, back) => go({ sort: writeSort({ column, reversed: back }) }, { replace: true }),
               }}
-              functions={(site) => (site.function ? [site.function] : [])}
-              isSelected={(site) =>
-                site.function !== null && site.function !== undefined && site.function === search.selected
-              }
+              functions={(site) => [siteName(site)]}
+              isSelected={(site) => siteName(site) === search.selected}
               onOpen={open}
               menu={(site) => [
                 { label: "Open the site", hint: "Enter", run: () => open(site) },
                 { label: "Its allocations", run: () => go({ site: site.id }, { view: "allocations" }) },
-                ...(site.function
-                  ? ([
-                      "separator",
-                      ...functionMenu({ name: site.function, module: site.module, file: site.file, line: site.line }),
-                    ] as const)
-                  : []),
+                "separator",
+                ...functionMenu({ name: siteName(site), module: site.module, file: site.file, line: site.line }),
               ]}
               onNearEnd={() => {
                 if (query.hasNextPage && !query.isFetchingNextPage) void query.fetchNextPage();
@@ -117,6 +111,11 @@ function SiteList() {
       </Answer>
     </div>
   );
+}
+
+/** What its allocating function is called in every view. */
+export function siteName(site: SiteRow): string {
+  return site.function ?? site.offset ?? site.id;
 }
 
 const AMOUNT_TEXT: Record<AmountName, { header: string; definition: string }> = {
@@ -132,7 +131,7 @@ const amount = (id: AmountName): Column<SiteRow> => ({
   id,
   header: AMOUNT_TEXT[id].header,
   definition: `${AMOUNT_TEXT[id].definition}, bytes`,
-  width: "78px",
+  width: "72px",
   numeric: true,
   value: (site) => site[id].bytes,
   cell: (site) => (
@@ -144,6 +143,18 @@ const amount = (id: AmountName): Column<SiteRow> => ({
     </span>
   ),
 });
+
+function lifetimesText({ lifetimes }: SiteRow): string {
+  const { min_ns, p10_ns, p50_ns, p90_ns, max_ns, censored } = lifetimes;
+  const parts = [
+    `shortest ${formatDuration(min_ns)}`,
+    `10 % ${formatDuration(p10_ns)}`,
+    `median ${formatDuration(p50_ns)}`,
+    `90 % ${formatDuration(p90_ns)}`,
+    `longest ${formatDuration(max_ns)}`,
+  ];
+  return censored > 0 ? `${parts.join(", ")}; ${plural(censored, "block")} had not ended` : parts.join(", ");
+}
 
 const COLUMNS: Column<SiteRow>[] = [
   ...AMOUNTS.map(amount),
@@ -157,19 +168,44 @@ const COLUMNS: Column<SiteRow>[] = [
     cell: (site) => formatCount(site.allocated.count),
   },
   {
+    id: "lifetime",
+    header: "Lifetime",
+    definition: "Median lifetime of the blocks born in the window; the tooltip has shortest, 10 %, 90 % and longest",
+    width: "76px",
+    numeric: true,
+    value: (site) => site.lifetimes.p50_ns,
+    cell: (site) =>
+      site.allocated.count > 0 ? <span title={lifetimesText(site)}>{formatDuration(site.lifetimes.p50_ns)}</span> : "",
+  },
+  {
+    id: "mean",
+    header: "Mean size",
+    definition: "Bytes a block of those born in the window",
+    width: "72px",
+    numeric: true,
+    value: (site) => (site.allocated.count > 0 ? site.allocated.bytes / site.allocated.count : 0),
+    cell: (site) =>
+      site.allocated.count > 0 ? formatBytes(Math.round(site.allocated.bytes / site.allocated.count)) : "",
+  },
+  {
     id: "trend",
     header: "Trend",
     definition: "Live bytes at 32 instants of the window",
-    width: "120px",
+    width: "104px",
     cell: (site) => <Sparkline values={site.trend} />,
   },
   {
     id: "function",
     header: "Allocated by",
-    definition: "Innermost function of the backtrace that is not a wrapper of the allocator",
+    definition: "Innermost function of the backtrace that is of no standard library, and who called it",
     width: "minmax(200px, 3fr)",
-    value: (site) => site.function ?? site.id,
-    cell: (site) => <span className="mono">{shortName(site.function ?? site.id, 200)}</span>,
+    value: siteName,
+    cell: (site) => (
+      <>
+        <span className="mono">{shortName(siteName(site), 200)}</span>
+        {site.called_from && <span className="mono muted caller"> ← {shortName(site.called_from, 120)}</span>}
+      </>
+    ),
   },
   {
     id: "place",
@@ -178,15 +214,5 @@ const COLUMNS: Column<SiteRow>[] = [
     width: "minmax(90px, 1fr)",
     value: (site) => location(site.file, site.line) ?? site.module ?? "",
     cell: (site) => <span className="muted">{location(site.file, site.line) ?? site.module}</span>,
-  },
-  {
-    id: "mean",
-    header: "Mean size",
-    definition: "Bytes a block of those born in the window",
-    width: "80px",
-    numeric: true,
-    value: (site) => (site.allocated.count > 0 ? site.allocated.bytes / site.allocated.count : 0),
-    cell: (site) =>
-      site.allocated.count > 0 ? formatBytes(Math.round(site.allocated.bytes / site.allocated.count)) : "",
   },
 ];

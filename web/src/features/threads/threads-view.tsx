@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Thread, Threads } from "../../api/types.ts";
-import { formatCount, formatDuration, formatExact, formatPercent, formatValue } from "../../lib/format.ts";
+import { formatDuration, formatExact, formatPercent, formatValue, plural } from "../../lib/format.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
 import { useCopy } from "../../ui/notice.tsx";
@@ -51,7 +51,7 @@ function Loaded({ threads }: { threads: Threads }) {
             ]}
             onChange={(value) => go({ unit: value === "count" ? "count" : undefined })}
           />
-          <span className="muted">{formatCount(threads.threads.length)} threads</span>
+          <span className="muted">{plural(threads.threads.length, "thread")}</span>
           <span className="spring" />
           <Button quiet onClick={() => copy(toTsv(columns, threads.threads), `${threads.threads.length} rows`)}>
             Copy table
@@ -93,6 +93,9 @@ function Loaded({ threads }: { threads: Threads }) {
 function Matrix({ threads, unit }: { threads: Threads; unit: "bytes" | "count" }) {
   const matrix = useMemo(() => buildMatrix(threads, unit), [threads, unit]);
   if (matrix.total === 0) return null;
+  if (threads.threads.length === 1) {
+    return <p className="matrix muted">One thread: every block was freed by the thread that had allocated it.</p>;
+  }
   return (
     <section className="matrix" aria-labelledby="matrix-title">
       <h2 id="matrix-title">
@@ -139,7 +142,7 @@ function Matrix({ threads, unit }: { threads: Threads; unit: "bytes" | "count" }
       </div>
       {matrix.leftOut > 0 && (
         <p className="muted">
-          {formatCount(matrix.leftOut)} threads with fewer frees are left out of the matrix; the table has them.
+          {plural(matrix.leftOut, "thread")} with fewer frees are not in the matrix; the table has them.
         </p>
       )}
     </section>

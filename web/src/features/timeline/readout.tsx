@@ -19,7 +19,7 @@ export function Readout({
     return (
       <output className="readout">
         <Value label="peak" value={formatBytes(peak.bytes)} title={`${formatCount(peak.bytes)} bytes`} />
-        <Value label="at" value={formatInstant(peak.at_ns, step)} />
+        {peak.count > 0 && <Value label="at" value={formatInstant(peak.at_ns, step)} />}
         <Value label="blocks" value={formatCount(peak.count)} />
       </output>
     );
