@@ -83,6 +83,24 @@ test.runIf(real)("the flame graph: red grew, blue shrank, signs and words say it
   expect(await seriousFaults(page)).toEqual([]);
 });
 
+test.runIf(real)("upside down: the allocating functions first, zoomed and back", async () => {
+  const page = await open(`/r/${shop}/compare?other=${bazaar}&graph=1`);
+  await settled(page);
+  await page.getByRole("button", { name: "Inverted" }).click();
+  await settled(page);
+  expect(readSearch(new URL(page.url()).search).inverted).toBe(true);
+  const cache = page.locator("g.frame[aria-level='2']", { hasText: "cache_insert" });
+  await expect.poll(() => cache.getAttribute("aria-label")).toMatch(/600 KiB before, 900 KiB after/);
+  await cache.click();
+  await expect.poll(() => readSearch(new URL(page.url()).search).root).toBeDefined();
+  await settled(page);
+  await expect.poll(() => page.locator("g.frame[aria-level='2']", { hasText: "session" }).count()).toBe(1);
+  await page.goBack();
+  await settled(page);
+  await expect.poll(() => cache.count()).toBe(1);
+  expect(await seriousFaults(page)).toEqual([]);
+});
+
 test.runIf(real)("peaks shrank: the other way round, everything is blue", async () => {
   const document = await api<DiffFlamegraph>(`recordings/${bazaar}/diff/flamegraph?other=${shop}&metric=peak`);
   expect(document.total_after).toBeGreaterThan(document.total_before);

@@ -3,7 +3,7 @@
 // TRACEHOUND_LIBRARY name it, else target/release). `given`: any server that runs (HEAPTRACE_URL), else the same.
 // HEAPTRACE_MOCK=1: both are the mock API behind the built page, for work on the page alone.
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { copyFileSync, existsSync, mkdtempSync, rmSync } from "node:fs";
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { preview } from "vite";
@@ -57,7 +57,10 @@ async function recordAndServe(project: TestProject): Promise<Running> {
   for (const file of [heaptrace, library]) {
     if (!existsSync(file)) throw new Error(`${file} is missing: “make build” makes it; HEAPTRACE_MOCK=1 does without.`);
   }
-  const folder = mkdtempSync(join(tmpdir(), "heaptrace-e2e-"));
+  // Pictures show paths: the guide names a folder that says nothing of this machine.
+  const named = process.env["HEAPTRACE_FOLDER"];
+  const folder = named ?? mkdtempSync(join(tmpdir(), "heaptrace-e2e-"));
+  if (named) mkdirSync(named);
   const children: ChildProcess[] = [];
   const end = async () => {
     for (const child of children) child.kill("SIGKILL");
@@ -79,7 +82,10 @@ async function recordAndServe(project: TestProject): Promise<Running> {
     children.push(steady);
     await waitFor(() => existsSync(file("steady")), "the running program's recording");
     const files = ["shop", "empty", "steady", "bazaar"].map(file);
-    const server = spawn(heaptrace, ["server", ...files, "--port", "0"], { stdio: ["ignore", "pipe", "pipe"] });
+    const server = spawn(heaptrace, ["server", ...files, "--port", "0"], {
+      cwd: folder,
+      stdio: ["ignore", "pipe", "pipe"],
+    });
     children.push(server);
     let said = "";
     for (const stream of [server.stdout, server.stderr]) stream.on("data", (part: Buffer) => (said += part.toString()));
@@ -96,7 +102,11 @@ async function recordAndServe(project: TestProject): Promise<Running> {
 
 /** Compiles the programs; functions of `hostile.c` get names that no compiler would give them. */
 function compile(folder: string): void {
-  const source = (name: string) => join(HERE, "programs", `${name}.c`);
+  const source = (name: string) => {
+    const copy = join(folder, `${name}.c`);
+    copyFileSync(join(HERE, "programs", `${name}.c`), copy);
+    return copy;
+  };
   const flags = ["-O1", "-fno-inline", "-fno-optimize-sibling-calls"];
   const hostile = join(folder, "hostile.o");
   const longName = `${"std::vector<std::pair<int, long>, ".repeat(300)}>::push`;

@@ -4,6 +4,7 @@ import { beforeAll, expect, inject, test } from "vitest";
 import { apiUrl } from "../src/api/client.ts";
 import type { Info, Leaks, RecordingSummary, Sites } from "../src/api/types.ts";
 import { EXPORTS } from "../src/app/exports.ts";
+import { formatDuration } from "../src/lib/format.ts";
 import { readSearch, VIEWS } from "../src/lib/search-params.ts";
 import { api, base, forgive, open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
@@ -77,6 +78,31 @@ test("the overview quotes the numbers, with their definitions on hover and focus
     )
     .toContain("when the recording ended");
   expect(await page.locator(".findings li").count()).toBeGreaterThan(0);
+});
+
+test("resident memory is taken apart, to the byte", async () => {
+  if (inject("mock")) return;
+  const page = await open(`/r/${shop}/overview`);
+  await settled(page);
+  const bytes = (part: string) =>
+    page
+      .locator(`[data-panel=memory] tr[data-part=${part}] td.numeric`)
+      .first()
+      .getAttribute("title")
+      .then((title) => Number(title?.replace(/\D/g, "")));
+  const parts = ["live", "holes", "kept", "files", "recorder"];
+  const sum = async () => (await Promise.all(parts.map(bytes))).reduce((all, part) => all + part, 0);
+  const info = await api<Info>(`recordings/${shop}`);
+  expect(await bytes("rss")).toBe(info.peak_rss?.bytes);
+  expect(await sum()).toBe(info.peak_rss?.bytes);
+  await page.locator("[data-panel=memory] .term", { hasText: "Between live blocks" }).hover();
+  await expect.poll(() => page.getByRole("tooltip").textContent()).toContain("cannot be given back");
+  expect(await page.locator("[data-panel=memory] canvas").count()).toBe(1);
+  // Another instant has other parts.
+  await page.goto(`${base()}/r/${shop}/overview?at=0.1s`);
+  await settled(page);
+  await expect.poll(() => page.locator("[data-panel=memory] h2").textContent()).toContain("at the chosen instant");
+  await expect.poll(async () => (await sum()) === (await bytes("rss"))).toBe(true);
 });
 
 test("numbers and letters lead everywhere, the sheet says so", async () => {
@@ -168,6 +194,13 @@ test("a patch of the heat map filters every view", async () => {
 test("sites and their pages lead to one another and to their blocks", async () => {
   const page = await open(`/r/${shop}/sites?sort=allocated`);
   await settled(page);
+  if (!inject("mock")) {
+    // Callers and lifetimes are the site's own.
+    const row = page.locator(".table-body [role=row]", { hasText: "cache_insert ← session" }).first();
+    const { sites } = await api<Sites>(`recordings/${shop}/sites?sort=allocated`);
+    const site = sites.find((known) => known.function === "cache_insert");
+    expect(await row.locator("[title^=shortest]").textContent()).toBe(formatDuration(site?.lifetimes.p50_ns ?? -1));
+  }
   await page.locator(".table-body [role=row]").first().focus();
   await page.keyboard.press("Enter");
   await expect.poll(() => readSearch(new URL(page.url()).search).site).toBeDefined();

@@ -6,6 +6,7 @@
 use std::io::Write;
 
 use serde_json::json;
+use tracehound_server::api::Frame;
 use tracehound_server::query::stacks;
 use tracehound_server::trace::{Event, What};
 
@@ -164,7 +165,8 @@ impl<'a> Stacks<'a> {
                     if i > 0 {
                         line.push(b',');
                     }
-                    let frame = stacks::frame(trace, self.source.symbols, level, pc);
+                    // A line for every event: what the address and the module say already is left out.
+                    let frame = Frame { offset: None, ..stacks::frame(trace, self.source.symbols, level, pc) };
                     serde_json::to_writer(&mut *line, &frame).map_err(std::io::Error::from)?;
                 }
             } else {

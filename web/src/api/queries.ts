@@ -10,6 +10,7 @@ import type {
   Info,
   Leaks,
   Lifetimes,
+  Memory,
   Modules,
   Recordings,
   Site,
@@ -35,6 +36,7 @@ interface Documents {
   allocations: Allocations;
   leaks: Leaks;
   lifetimes: Lifetimes;
+  memory: Memory;
   sizes: Sizes;
   threads: Threads;
   modules: Modules;

@@ -24,6 +24,7 @@ export type Leaks = Schemas["Leaks"];
 export type Lifetimes = Schemas["Lifetimes"];
 export type Live = Schemas["Live"];
 export type Mark = Schemas["Mark"];
+export type Memory = Schemas["Memory"];
 export type Metric = Schemas["Metric"];
 export type Module = Schemas["Module"];
 export type Modules = Schemas["Modules"];

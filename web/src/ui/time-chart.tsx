@@ -16,7 +16,8 @@ export interface Curve {
   values: readonly (number | null)[];
   /** Name of a design token. */
   color: string;
-  look: "area" | "line" | "dashed" | "faint-area";
+  /** `layer`: an area that hides what lies behind it. */
+  look: "area" | "line" | "dashed" | "faint-area" | "layer";
 }
 
 interface TimeChartProps {
@@ -132,6 +133,7 @@ function series(curve: Curve): uPlot.Series {
     width: curve.look === "faint-area" ? 0 : 1.25,
     ...(curve.look === "dashed" ? { dash: [4, 3] } : {}),
     ...(curve.look === "area" ? { fill: withAlpha(color, 0.3) } : {}),
+    ...(curve.look === "layer" ? { fill: `color-mix(in oklab, ${color} 38%, ${token("--surface")})` } : {}),
     ...(curve.look === "faint-area" ? { fill: withAlpha(color, 0.22) } : {}),
     ...(stepped && curve.look !== "dashed" ? { paths: stepped } : {}),
   };

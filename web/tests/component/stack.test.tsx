@@ -17,7 +17,7 @@ const STACK: Frame[] = [
 test("a stack is text, its frames have the menu, filters match the name exactly", () => {
   const { container, went } = renderInPage(<Stack stack={STACK} label="Allocated by" />, { filters: { thread: "1" } });
   expect(container.querySelector("img")).toBeNull();
-  expect(screen.getByText("0x2 in libx.so")).toBeTruthy();
+  expect(screen.getByText("0x2")).toBeTruthy();
   fireEvent.click(screen.getByText(HOSTILE_NAME));
   fireEvent.click(screen.getByRole("menuitem", { name: /^Focus/ }));
   expect(went).toEqual([

@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import type { MouseEvent } from "react";
 import { documentQuery } from "../../api/queries.ts";
-import type { Info } from "../../api/types.ts";
+import type { Info, Metric } from "../../api/types.ts";
 import { formatCount, formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
@@ -12,22 +12,42 @@ import { useLit } from "../../ui/lit.ts";
 import { type GoOptions, usePage, useRequest } from "../../ui/page.ts";
 import { Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
+import { useWindowHeight } from "../../ui/use-size.ts";
 import { VerdictBadge } from "../../ui/verdict.tsx";
 import { type Fact, factsOf } from "./facts.ts";
 import { findingsOf } from "./findings.ts";
+import { MemoryPanel } from "./memory-panel.tsx";
 import { WindowFacts } from "./window-facts.tsx";
 import "./overview.css";
 
-const TOP = 8;
+/** Rows of the small tables; tall windows have room for more. */
+const TOP = { low: 8, tall: 14 } as const;
+/** Pixels of a window's height from which it is tall. */
+const TALL = 1000;
+
+const HOLDS: Record<Metric, string> = {
+  live: "Who holds what is live",
+  peak: "Who held the peak",
+  leaked: "Who allocated what leaked",
+  allocated: "Who allocated",
+  freed: "Who had allocated what was freed",
+  grown: "Who grew",
+  temporary: "Who allocated what was temporary",
+};
 
 export function OverviewView() {
-  const { info, subject, running, search } = usePage();
+  const { info, subject, running, search, report } = usePage();
   const request = useRequest();
+  const top = useWindowHeight() >= TALL ? TOP.tall : TOP.low;
+  // Of a program that has ended, what is live says what it leaked; who held its peak is the better first question.
+  const held = !running && search.metric === undefined && search.at === undefined ? { metric: "peak" } : {};
   const leaks = useQuery(documentQuery(subject, "leaks", { limit: 20 }));
-  const peak = useQuery(documentQuery(subject, "functions", { metric: "peak", limit: TOP }));
+  const peak = useQuery(documentQuery(subject, "functions", { metric: "peak", limit: top }));
   const temporary = useQuery(documentQuery(subject, "functions", { metric: "temporary", unit: "count", limit: 3 }));
   const threads = useQuery(documentQuery(subject, "threads", {}));
-  const windowed = useQuery(documentQuery(subject, "functions", { ...request.metric, ...request.filters, limit: TOP }));
+  const windowed = useQuery(
+    documentQuery(subject, "functions", { ...request.metric, ...held, ...request.filters, limit: top }),
+  );
   if (!info) return null;
   if (info.allocations.count === 0) {
     return (
@@ -78,10 +98,8 @@ export function OverviewView() {
         </section>
         <section aria-labelledby="top-functions">
           <h2 id="top-functions">
-            Who holds it{" "}
-            <span className="muted">
-              {windowed.data ? `${windowed.data.metric}, ${formatValue(windowed.data.total, windowed.data.unit)}` : ""}
-            </span>
+            {HOLDS[windowed.data?.metric ?? "live"]}{" "}
+            <span className="muted">{windowed.data && formatValue(windowed.data.total, windowed.data.unit)}</span>
           </h2>
           <table className="small-table">
             <thead>
@@ -103,7 +121,7 @@ export function OverviewView() {
                       </Share>
                     </td>
                     <td>
-                      <PageLink patch={{ selected: row.name }} view="flamegraph">
+                      <PageLink patch={{ selected: row.name, metric: windowed.data?.metric }} view="flamegraph">
                         <span className="mono">{shortName(row.name, 70)}</span>
                       </PageLink>{" "}
                       <span className="muted">{location(row.file, row.line) ?? row.module}</span>
@@ -128,7 +146,7 @@ export function OverviewView() {
               </tr>
             </thead>
             <tbody>
-              {leaks.data?.sites.slice(0, TOP).map((site) => (
+              {leaks.data?.sites.slice(0, top).map((site) => (
                 <LitLine key={site.id} names={site.stack.map(frameName)}>
                   <td className="numeric">{formatValue(site.bytes, "bytes")}</td>
                   <td className="numeric">{formatCount(site.count)}</td>
@@ -153,6 +171,7 @@ export function OverviewView() {
             </tbody>
           </table>
         </section>
+        {!report && <MemoryPanel info={info} wait={windowed.data === undefined || leaks.data === undefined} />}
         <section aria-labelledby="what">
           <h2 id="what">What was recorded</h2>
           <Process info={info} />

@@ -131,7 +131,7 @@ const amount = (id: AmountName): Column<SiteRow> => ({
   id,
   header: AMOUNT_TEXT[id].header,
   definition: `${AMOUNT_TEXT[id].definition}, bytes`,
-  width: "72px",
+  width: "76px",
   numeric: true,
   value: (site) => site[id].bytes,
   cell: (site) => (
@@ -191,7 +191,7 @@ const COLUMNS: Column<SiteRow>[] = [
     id: "trend",
     header: "Trend",
     definition: "Live bytes at 32 instants of the window",
-    width: "104px",
+    width: "96px",
     cell: (site) => <Sparkline values={site.trend} />,
   },
   {

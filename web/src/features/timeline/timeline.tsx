@@ -1,19 +1,21 @@
 // The timeline over every view: tracks, the brush, committed windows, instants.
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { type KeyboardEvent, type PointerEvent, useEffect, useMemo, useRef, useState } from "react";
+import { type KeyboardEvent, type PointerEvent, useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Timeline as TimelineDocument } from "../../api/types.ts";
 import { formatDuration, formatInstant, sentence } from "../../lib/format.ts";
 import { exactly } from "../../lib/pattern.ts";
 import { clampWindow, length, panWindow, type Window } from "../../lib/time.ts";
-import { Button } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { AXIS_WIDTH, EDGE, TimeChart } from "../../ui/time-chart.tsx";
 import { useWidth, useWindowHeight } from "../../ui/use-size.ts";
 import { Crumbs } from "./crumbs.tsx";
-import { keyChange, resolution, type Scale, toInstant, toPixel, toSpan, wheelChange } from "./layout.ts";
+import { Flag } from "./flag.tsx";
+import { useThrottled, useWheel } from "./gestures.ts";
+import { keyChange, resolution, type Scale, toInstant, toSpan, wheelChange } from "./layout.ts";
 import { Minimap } from "./minimap.tsx";
 import { Readout } from "./readout.tsx";
+import { Shortcuts } from "./shortcuts.tsx";
 import { buildTracks } from "./tracks.ts";
 import "./timeline.css";
 
@@ -242,7 +244,7 @@ export function Timeline() {
               <i data-grip="to" className="grip" />
             </div>
           )}
-          {peak && <Flag scale={scale} t={peak.at_ns} kind="peak" text="peak" />}
+          {peak && peak.count > 0 && <Flag scale={scale} t={peak.at_ns} kind="peak" text="peak" />}
           {search.at !== undefined && (
             <Flag scale={scale} t={search.at} kind="at" text={formatInstant(search.at, step)} />
           )}
@@ -258,85 +260,6 @@ export function Timeline() {
   );
 }
 
-function Shortcuts({ peakAt }: { peakAt: number | undefined }) {
-  const { search, go, endNs, report } = usePage();
-  const toggleTrack = (track: "count" | "threads") => {
-    const now = search.tracks ?? [];
-    const next = now.includes(track) ? now.filter((name) => name !== track) : [...now, track];
-    go({ tracks: next.length > 0 ? next : undefined }, { replace: true });
-  };
-  return (
-    <>
-      <Button
-        on={search.metric === "peak"}
-        title="What was in memory when live bytes were highest in the window (p)"
-        onClick={() => go({ metric: "peak", at: undefined })}
-      >
-        Peak
-      </Button>
-      <Button
-        on={(search.metric ?? "live") === "live" && search.at === undefined}
-        title="What was in memory at the end of the window (e)"
-        onClick={() => go({ metric: undefined, at: undefined })}
-      >
-        End
-      </Button>
-      {!report && (
-        <Button
-          quiet
-          title="Compare two instants: A at the start of the window or the chosen instant, B at its end"
-          on={search.a !== undefined}
-          onClick={() =>
-            search.a !== undefined
-              ? go({ a: undefined, b: undefined })
-              : go({
-                  a: search.window?.from ?? (search.at !== undefined && search.at < endNs ? search.at : 0),
-                  b: search.window?.to ?? (search.at === undefined ? peakAt || endNs : endNs),
-                })
-          }
-        >
-          A/B
-        </Button>
-      )}
-      <span className="muted side-label">Tracks</span>
-      <Button
-        quiet
-        title="Track of live blocks"
-        on={search.tracks?.includes("count") ?? false}
-        onClick={() => toggleTrack("count")}
-      >
-        Blocks
-      </Button>
-      <Button
-        quiet
-        title="A track of allocations a second for each thread"
-        on={search.tracks?.includes("threads") ?? false}
-        onClick={() => toggleTrack("threads")}
-      >
-        Threads
-      </Button>
-    </>
-  );
-}
-
-type FlagKind = "peak" | "at" | "mark" | "a" | "b" | "hover";
-
-function Flag({ scale, t, kind, text }: { scale: Scale; t: number; kind: FlagKind; text: string }) {
-  const x = toPixel(scale, t);
-  if (x < scale.left - 0.5 || x > scale.left + scale.width + 0.5) return null;
-  const grip = kind === "a" || kind === "b" ? kind : undefined;
-  return (
-    <div
-      className="flag"
-      data-kind={kind}
-      data-left={x > scale.left + scale.width - 80 || undefined}
-      style={{ left: x }}
-    >
-      {text && <span data-grip={grip}>{text}</span>}
-    </div>
-  );
-}
-
 function describe(timeline: TimelineDocument | undefined, window: Window | undefined, at: number | undefined): string {
   const what = window
     ? `Window from ${formatDuration(window.from)} to ${formatDuration(window.to)}.`
@@ -349,53 +272,4 @@ function describe(timeline: TimelineDocument | undefined, window: Window | undef
 
 function ordered(one: number, other: number, endNs: number): Window {
   return clampWindow({ from: Math.min(one, other), to: Math.max(one, other) }, endNs, 1);
-}
-
-interface Throttled<A> {
-  (argument: A): void;
-  cancel: () => void;
-}
-
-/** Runs at once, then at most every `ms`, and last with the last argument. */
-function useThrottled<A>(run: (argument: A) => void, ms: number): Throttled<A> {
-  const latest = useRef(run);
-  latest.current = run;
-  return useMemo(() => {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let waiting: { argument: A } | undefined;
-    const fire = () => {
-      timer = undefined;
-      if (!waiting) return;
-      const { argument } = waiting;
-      waiting = undefined;
-      latest.current(argument);
-      timer = setTimeout(fire, ms);
-    };
-    const throttled = (argument: A) => {
-      waiting = { argument };
-      if (timer === undefined) fire();
-    };
-    throttled.cancel = () => {
-      clearTimeout(timer);
-      timer = undefined;
-      waiting = undefined;
-    };
-    return throttled;
-  }, [ms]);
-}
-
-/** React's own wheel listener is passive and could not keep the page from scrolling. */
-function useWheel(element: { current: HTMLElement | null }, onWheel: (event: WheelEvent) => void): void {
-  const latest = useRef(onWheel);
-  latest.current = onWheel;
-  useEffect(() => {
-    const target = element.current;
-    if (!target) return;
-    const listener = (event: WheelEvent) => {
-      event.preventDefault();
-      latest.current(event);
-    };
-    target.addEventListener("wheel", listener, { passive: false });
-    return () => target.removeEventListener("wheel", listener);
-  }, [element]);
 }

@@ -1,0 +1,136 @@
+// Where resident memory is: its parts at one moment, and heap against RSS over time.
+import { useQuery } from "@tanstack/react-query";
+import { useMemo, useRef } from "react";
+import { documentQuery } from "../../api/queries.ts";
+import type { Info, Memory, Timeline } from "../../api/types.ts";
+import { formatBytes, formatExact, formatInstant, formatPercent } from "../../lib/format.ts";
+import { effectiveWindow } from "../../lib/search-params.ts";
+import { usePage } from "../../ui/page.ts";
+import { Term } from "../../ui/term.tsx";
+import { type Curve, TimeChart } from "../../ui/time-chart.tsx";
+import { useWidth } from "../../ui/use-size.ts";
+import { memoryParts } from "./memory-parts.ts";
+
+export function MemoryPanel({ info, wait }: { info: Info; wait: boolean }) {
+  const { search, subject } = usePage();
+  const window = effectiveWindow(search);
+  const peak = info.peak_rss;
+  const at = search.at ?? window?.to ?? peak?.at_ns ?? 0;
+  const enabled = !!peak && !wait;
+  const memory = useQuery({ ...documentQuery(subject, "memory", { at, limit: 1 }), enabled });
+  const timeline = useQuery({
+    ...documentQuery(subject, "timeline", { ...window, series: "live_bytes,rss,rss_anonymous", points: 300 }),
+    enabled,
+  });
+  if (!peak) return null;
+  const when =
+    search.at !== undefined ? "at the chosen instant" : window ? "at the end of the window" : "when RSS was highest";
+  return (
+    <section aria-labelledby="resident" data-panel="memory">
+      <h2 id="resident">
+        Where resident memory is{" "}
+        <span className="muted">
+          {when}, {formatInstant(at)}
+        </span>
+      </h2>
+      {memory.error ? (
+        <p className="muted">Not known: {memory.error.message}</p>
+      ) : memory.data ? (
+        <Parts memory={memory.data} chunkBytes={info.recorder.chunk_memory_bytes} />
+      ) : (
+        <p className="muted">Looking at the pages…</p>
+      )}
+      {timeline.data && <Curves timeline={timeline.data} />}
+    </section>
+  );
+}
+
+function Parts({ memory, chunkBytes }: { memory: Memory; chunkBytes: number }) {
+  const parts = useMemo(() => memoryParts(memory, chunkBytes), [memory, chunkBytes]);
+  if (!parts || !memory.sample) return <p className="muted">Memory was not sampled before this moment.</p>;
+  const rss = Math.max(1, memory.sample.rss_bytes);
+  return (
+    <>
+      <div className="memory-bar" aria-hidden="true">
+        {parts.map((part) => (
+          <i
+            key={part.id}
+            title={`${part.label}: ${formatBytes(part.bytes)}`}
+            style={{ width: `${(100 * part.bytes) / rss}%`, background: `var(${part.color})` }}
+          />
+        ))}
+      </div>
+      <table className="small-table memory-parts">
+        <tbody>
+          {parts.map((part) => (
+            <tr key={part.id} data-part={part.id}>
+              <td>
+                <i style={{ background: `var(${part.color})` }} />{" "}
+                <Term definition={part.definition}>{part.label}</Term>
+              </td>
+              <td className="numeric" title={formatExact(part.bytes, "bytes")}>
+                {formatBytes(part.bytes)}
+              </td>
+              <td className="numeric">{formatPercent(part.bytes / rss)}</td>
+            </tr>
+          ))}
+          <tr data-part="rss">
+            <td>
+              <Term definition="What the kernel said the process held in memory: the sample at or before this moment.">
+                Resident (RSS)
+              </Term>
+            </td>
+            <td className="numeric" title={formatExact(memory.sample.rss_bytes, "bytes")}>
+              <b>{formatBytes(memory.sample.rss_bytes)}</b>
+            </td>
+            <td className="numeric">{(memory.sample.rss_bytes / Math.max(1, memory.live.bytes)).toFixed(1)} × live</td>
+          </tr>
+        </tbody>
+      </table>
+    </>
+  );
+}
+
+const CURVES = [
+  { name: "rss", label: "RSS", color: "--rss" },
+  { name: "rss_anonymous", label: "of it anonymous", color: "--born" },
+  { name: "live_bytes", label: "live blocks", color: "--live" },
+] as const;
+
+function Curves({ timeline }: { timeline: Timeline }) {
+  const host = useRef<HTMLDivElement>(null);
+  const width = useWidth(host);
+  const t = useMemo(() => [...timeline.t_ns, timeline.to_ns], [timeline]);
+  const curves = useMemo(
+    () =>
+      CURVES.flatMap(({ name, color }): Curve[] => {
+        const series = timeline.series.find((known) => known.name === name);
+        return series ? [{ values: [...series.last, series.last.at(-1) ?? null], color, look: "layer" }] : [];
+      }),
+    [timeline],
+  );
+  return (
+    <figure className="memory-curves">
+      <figcaption className="muted">
+        Over time:
+        {CURVES.map(({ name, label, color }) => (
+          <span key={name} className="legend">
+            <i data-look="area" style={{ color: `var(${color})` }} />
+            {label}
+          </span>
+        ))}
+      </figcaption>
+      <div ref={host}>
+        <TimeChart
+          t={t}
+          curves={curves}
+          shown={{ from: timeline.from_ns, to: timeline.to_ns }}
+          width={width}
+          height={120}
+          unit="bytes"
+          withTimeAxis
+        />
+      </div>
+    </figure>
+  );
+}

@@ -1,0 +1,64 @@
+// One click away: the peak, the end, two marks to compare, and the tracks on demand.
+import { Button } from "../../ui/controls.tsx";
+import { usePage } from "../../ui/page.ts";
+
+export function Shortcuts({ peakAt }: { peakAt: number | undefined }) {
+  const { search, go, endNs, report } = usePage();
+  const toggleTrack = (track: "count" | "threads") => {
+    const now = search.tracks ?? [];
+    const next = now.includes(track) ? now.filter((name) => name !== track) : [...now, track];
+    go({ tracks: next.length > 0 ? next : undefined }, { replace: true });
+  };
+  return (
+    <>
+      <Button
+        on={search.metric === "peak"}
+        title="What was in memory when live bytes were highest in the window (p)"
+        onClick={() => go({ metric: "peak", at: undefined })}
+      >
+        Peak
+      </Button>
+      <Button
+        on={(search.metric ?? "live") === "live" && search.at === undefined}
+        title="What was in memory at the end of the window (e)"
+        onClick={() => go({ metric: undefined, at: undefined })}
+      >
+        End
+      </Button>
+      {!report && (
+        <Button
+          quiet
+          title="Compare two instants: A at the start of the window or the chosen instant, B at its end"
+          on={search.a !== undefined}
+          onClick={() =>
+            search.a !== undefined
+              ? go({ a: undefined, b: undefined })
+              : go({
+                  a: search.window?.from ?? (search.at !== undefined && search.at < endNs ? search.at : 0),
+                  b: search.window?.to ?? (search.at === undefined ? peakAt || endNs : endNs),
+                })
+          }
+        >
+          A/B
+        </Button>
+      )}
+      <span className="muted side-label">Tracks</span>
+      <Button
+        quiet
+        title="Track of live blocks"
+        on={search.tracks?.includes("count") ?? false}
+        onClick={() => toggleTrack("count")}
+      >
+        Blocks
+      </Button>
+      <Button
+        quiet
+        title="A track of allocations a second for each thread"
+        on={search.tracks?.includes("threads") ?? false}
+        onClick={() => toggleTrack("threads")}
+      >
+        Threads
+      </Button>
+    </>
+  );
+}
