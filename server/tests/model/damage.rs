@@ -9,7 +9,8 @@ use tracehound_server::ingest::{OpenError, Recording};
 use tracehound_server::query::{flamegraph, info, timeline};
 use tracehound_server::trace::{Cancel, What};
 
-use crate::check::{fine, options};
+use crate::ask::{fine, options};
+use crate::program;
 use crate::script;
 use crate::symbols::Names;
 
@@ -31,9 +32,9 @@ proptest! {
     #[test]
     fn a_recording_cut_anywhere_opens(script in script::script(120), cut in 0.0..1.0, fine in fine()) {
         let folder = tempfile::tempdir().unwrap();
-        let written = script::run(&script);
+        let written = program::run(&script);
         let len = (written.bytes.len() as f64 * cut) as usize;
-        let path = script::store(folder.path(), &written.bytes[..len]);
+        let path = program::store(folder.path(), &written.bytes[..len]);
         match Recording::open(&path, options(fine)) {
             Ok(recording) => {
                 prop_assert!(len >= FileHeader::LEN);
@@ -53,13 +54,13 @@ proptest! {
     #[test]
     fn destroyed_bytes_cost_their_blocks(script in script::script(200), at in 0.0..1.0, fill: u8, fine in fine()) {
         let folder = tempfile::tempdir().unwrap();
-        let mut written = script::run(&script);
+        let mut written = program::run(&script);
         let whole = written.bytes.clone();
         let start = FileHeader::LEN + ((whole.len() - FileHeader::LEN) as f64 * at) as usize;
         let end = (start + 200).min(whole.len());
         written.bytes[start..end].fill(fill);
         prop_assume!(whole != written.bytes);
-        let path = script::store(folder.path(), &written.bytes);
+        let path = program::store(folder.path(), &written.bytes);
         let trace = Recording::open(&path, options(fine)).unwrap().trace();
         let info = info::run(&trace);
         prop_assert!(!info.complete);
@@ -89,13 +90,13 @@ proptest! {
     #[test]
     fn hostile_bytes_never_panic(script in script::script(60), changes in prop::collection::vec((0.0..1.0, any::<u8>()), 0..40)) {
         let folder = tempfile::tempdir().unwrap();
-        let mut written = script::run(&script);
+        let mut written = program::run(&script);
         let len = written.bytes.len();
         for (at, value) in changes {
             let at = FileHeader::LEN + ((len - FileHeader::LEN - 1) as f64 * at) as usize;
             written.bytes[at] = value;
         }
-        let path = script::store(folder.path(), &written.bytes);
+        let path = program::store(folder.path(), &written.bytes);
         let trace = Recording::open(&path, options((4, 9, 12))).unwrap().trace();
         let _ = trace.events(trace.everything()).count();
     }

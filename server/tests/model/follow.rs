@@ -20,7 +20,9 @@ use tracehound_server::ingest::{OnProgress, OpenOptions, Recording};
 use tracehound_server::query::{Window, info, node_sums};
 use tracehound_server::trace::{Cancel, Trace};
 
-use crate::check::{asks, blocks_agree, events_agree, facts_agree, fine, options, queries_agree};
+use crate::ask::{asks, fine, options};
+use crate::check::{blocks_agree, events_agree, facts_agree, queries_agree};
+use crate::program;
 use crate::reference::{Keep, Reference};
 use crate::script;
 use crate::symbols::Names;
@@ -64,8 +66,8 @@ proptest! {
         script in script::script(220), asked in asks(), fine in fine(), reopen in any::<bool>(),
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let written = script::run(&script);
-        let path = script::store(folder.path(), &written.bytes[..FileHeaderAnd::START.min(written.bytes.len())]);
+        let written = program::run(&script);
+        let path = program::store(folder.path(), &written.bytes[..FileHeaderAnd::START.min(written.bytes.len())]);
         running(&path);
         let mut recording = Recording::open(&path, options(fine)).unwrap();
         let mut file = FileOptions::new().append(true).open(&path).unwrap();
@@ -103,7 +105,7 @@ proptest! {
         let trace = recording.trace();
         facts_agree(&trace, &written.truth);
         for raw in &asked {
-            if let Some(ask) = crate::check::Ask::new(&written.truth, raw) {
+            if let Some(ask) = crate::ask::Ask::new(&written.truth, raw) {
                 queries_agree(&trace, &written.truth, &ask);
             }
         }
@@ -130,8 +132,8 @@ proptest! {
         script in script::script(220), asked in asks(), fine in fine(), nth in 0_usize..9,
     ) {
         let (killed, next) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let written = script::run(&script);
-        let path = script::store(killed.path(), &written.bytes);
+        let written = program::run(&script);
+        let path = program::store(killed.path(), &written.bytes);
         let index = next.path().join("memory-program-1.dat.idx");
         let (saves, left) = (AtomicUsize::new(0), index.clone());
         let saved = OnSaved(Arc::new(move |folder: &Path| {
@@ -148,14 +150,14 @@ proptest! {
         let first = Arc::new(Mutex::new(None));
         let told = Arc::clone(&first);
         let progress: OnProgress = Arc::new(move |p| { told.lock().unwrap().get_or_insert(p.events); });
-        let path = script::store(next.path(), &written.bytes);
+        let path = program::store(next.path(), &written.bytes);
         let trace = Recording::open(&path, OpenOptions { progress: Some(progress), ..options(fine) }).unwrap().trace();
         prop_assert_eq!(*first.lock().unwrap(), before, "it began anew");
         facts_agree(&trace, &written.truth);
         events_agree(&trace, &written.truth);
         blocks_agree(&trace, &written.truth);
         for raw in &asked {
-            if let Some(ask) = crate::check::Ask::new(&written.truth, raw) {
+            if let Some(ask) = crate::ask::Ask::new(&written.truth, raw) {
                 queries_agree(&trace, &written.truth, &ask);
             }
         }
@@ -180,7 +182,7 @@ fn a_killed_process_loses_nothing() {
     (0..5).for_each(|i| columns.push(alloc(100 + i, i, 1)));
     writer.events(1, &columns).unwrap();
     writer.meta(&[Meta::Watermark(Watermark { tick: 50 })]).unwrap();
-    let path = script::store(folder.path(), &writer.into_inner().unwrap());
+    let path = program::store(folder.path(), &writer.into_inner().unwrap());
     // The chunk still holds two records that are in the recording, and three that are not; another thread's has two;
     // the node of the last ones was never written.
     let first: Vec<Record> = (3..8).map(|i| alloc(100 + i, i, 1)).collect();
