@@ -21,10 +21,10 @@ use super::side_file::SideFile;
 use super::sizes::SizeCodes;
 use super::snapshot::{Ending, NodeStore, facts, store_samples};
 use super::{Control, decode};
-use crate::trace::column::Ledger;
 use crate::trace::facts::Facts;
 use crate::trace::files::{Columns, LAYOUT, Ledgers, Manifest, Writers, path};
 use crate::trace::layout::Granularity;
+use crate::trace::ledger::Ledger;
 use crate::trace::{Parts, Tail, Trace};
 
 /// Everything that follows one recording.

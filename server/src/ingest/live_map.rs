@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 use memmap2::{Advice, MmapMut};
 
-use crate::trace::column::{allocate, fetch};
+use crate::trace::column::allocate;
+use crate::trace::ledger::fetch;
 
 /// A live block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

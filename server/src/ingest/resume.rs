@@ -15,10 +15,10 @@ use super::folder::RESUME;
 use super::live_map::{Live, LiveMap};
 use super::seal::{Dying, Sealer};
 use super::sizes::SizeCodes;
-use crate::trace::column::Ledger;
 use crate::trace::facts::Facts;
 use crate::trace::files::{Columns, Ledgers, Manifest, Writers, path, read_manifest};
 use crate::trace::layout::{FATE_TEMPORARY, Granularity, NO_SITE, Origin};
+use crate::trace::ledger::Ledger;
 use crate::trace::{Tail, Trace};
 
 /// State that is neither in the columns nor in the facts.

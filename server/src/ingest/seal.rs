@@ -5,10 +5,10 @@ use std::io;
 
 use super::chunk::Chunk;
 use super::sizes::SizeCodes;
-use crate::trace::column::Ledger;
 use crate::trace::facts::{Bucket, Lengths};
 use crate::trace::files::Writers;
 use crate::trace::layout::{Origin, Page, field};
+use crate::trace::ledger::Ledger;
 use crate::trace::sums::{Amount, Builder, Dense, Directory, Extent, put_row};
 
 /// See the module's text.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use super::few::Few;
 use super::filter::{LifetimeKind, Selection};
 use crate::trace::Trace;
-use crate::trace::column::Cell;
 use crate::trace::layout::{FATE_CLASS, FATE_TEMPORARY, TABLE_SIZE, class_floor};
+use crate::trace::ledger::Cell;
 
 /// Most rows that are looked at in one go.
 pub const BLOCK: usize = 1024;

@@ -3,7 +3,7 @@
 use tracehound_format::record::Kind;
 
 use super::Trace;
-use super::rows::{Position, Span};
+use super::places::{Position, Span};
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]

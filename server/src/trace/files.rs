@@ -3,8 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::column::{Column, LedgerView, Writer};
+use super::column::{Column, Writer};
 use super::facts::{Facts, Lengths};
+use super::ledger::LedgerView;
 
 macro_rules! columns {
     ($($(#[$doc:meta])* $name:ident: $type:ty, $length:ident;)*) => {

@@ -18,9 +18,11 @@ pub mod files;
 pub mod frame_tree;
 pub mod layout;
 pub mod leaked;
+pub mod ledger;
 pub mod mappings;
 pub mod nodes;
 mod page_finder;
+pub mod places;
 pub mod rows;
 pub mod sums;
 pub mod symbols;
@@ -31,7 +33,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 pub use cancel::{Cancel, Cancelled};
 pub use events::{Event, Events, What};
-pub use rows::{Birth, Death, Position, Span};
+pub use places::{Position, Span};
+pub use rows::{Birth, Death};
 use tracehound_format::nodes::Node;
 pub use walk::{PeakPlace, State};
 

@@ -4,8 +4,8 @@ use rustc_hash::FxHashMap;
 
 use super::kinds::Class;
 use crate::ingest::chunk::Chunk;
-use crate::trace::column::fetch;
 use crate::trace::layout::{NO_SITE, Origin};
+use crate::trace::ledger::fetch;
 
 /// All distinct origins, and the sites among them.
 #[derive(Debug)]

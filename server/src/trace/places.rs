@@ -1,0 +1,227 @@
+//! From time to places in the order of events, to pages and rows, and back.
+
+use super::Trace;
+use super::layout::Page;
+
+/// A place between two events: how many births and deaths lie before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Position {
+    /// Births before.
+    pub births: u64,
+    /// Deaths before.
+    pub deaths: u64,
+}
+
+impl Position {
+    /// Births and deaths before.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.births + self.deaths
+    }
+}
+
+/// A stretch of events, from one place to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Span {
+    /// Its start.
+    pub from: Position,
+    /// Its end.
+    pub to: Position,
+}
+
+impl Trace {
+    /// The whole recording.
+    #[must_use]
+    pub fn everything(&self) -> Span {
+        Span { from: Position::default(), to: self.end_position() }
+    }
+
+    /// Behind the last event.
+    #[must_use]
+    pub fn end_position(&self) -> Position {
+        Position { births: self.birth_count(), deaths: self.death_count() }
+    }
+
+    /// Number of pages, the open one included.
+    #[must_use]
+    pub fn page_count(&self) -> usize {
+        self.columns().page_time.len() + usize::from(self.tail().page.is_some())
+    }
+
+    /// A page.
+    #[must_use]
+    pub fn page(&self, index: usize) -> Page {
+        let c = self.columns();
+        if index >= c.page_time.len() {
+            return self.tail().page.unwrap_or_default();
+        }
+        Page {
+            time_ns: c.page_time[index],
+            births: c.page_births[index],
+            deaths: c.page_deaths[index],
+            allocated: c.page_allocated[index],
+            live: c.page_live[index],
+            min_bytes: c.page_min_bytes[index],
+            max_bytes: c.page_max_bytes[index],
+            min_count: c.page_min_count[index],
+            max_count: c.page_max_count[index],
+        }
+    }
+
+    /// First place of a page.
+    #[must_use]
+    pub fn page_start(&self, index: usize) -> Position {
+        if index >= self.page_count() {
+            return self.end_position();
+        }
+        let page = self.page(index);
+        Position { births: u64::from(page.births), deaths: u64::from(page.deaths) }
+    }
+
+    /// The last page for which `is_before` holds, given that it holds for a front of the pages.
+    fn last_page(&self, closed: Option<usize>, open: impl FnOnce(&Page) -> bool) -> Option<usize> {
+        if let Some(page) = &self.tail().page
+            && open(page)
+        {
+            return Some(self.columns().page_time.len());
+        }
+        closed
+    }
+
+    /// The last page that begins before `t_ns`.
+    #[must_use]
+    pub fn page_before(&self, t_ns: u64) -> Option<usize> {
+        let closed = self.columns().page_time.partition_point(|&t| t < t_ns);
+        self.last_page(closed.checked_sub(1), |p| p.time_ns < t_ns)
+    }
+
+    /// The page that holds birth `row`.
+    #[must_use]
+    pub fn page_of_birth(&self, row: u64) -> Option<usize> {
+        self.last_page(self.closed_page_of_birth(row), |p| u64::from(p.births) <= row)
+    }
+
+    /// The page that holds death `ordinal`.
+    #[must_use]
+    pub fn page_of_death(&self, ordinal: u64) -> Option<usize> {
+        self.last_page(self.closed_page_of_death(ordinal), |p| u64::from(p.deaths) <= ordinal)
+    }
+
+    /// The page that holds the event behind `events` others.
+    #[must_use]
+    pub fn page_of_event(&self, events: u64) -> Option<usize> {
+        let c = self.columns();
+        let (mut low, mut high) = (0, c.page_births.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if u64::from(c.page_births[middle]) + u64::from(c.page_deaths[middle]) <= events {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        self.last_page(low.checked_sub(1), |p| u64::from(p.births) + u64::from(p.deaths) <= events)
+    }
+
+    /// The place behind all events before `t_ns`, exact to the nanosecond.
+    #[must_use]
+    pub fn position_before(&self, t_ns: u64) -> Position {
+        let Some(index) = self.page_before(t_ns) else { return Position::default() };
+        let (page, from, to) = (self.page(index), self.page_start(index), self.page_start(index + 1));
+        let since = u32::try_from(t_ns - page.time_ns).unwrap_or(u32::MAX);
+        let c = self.columns();
+        let within = |times: &[u32], from: u64, to: u64| {
+            let times = times.get(from as usize..to as usize).unwrap_or_default();
+            if t_ns - page.time_ns > u64::from(u32::MAX) {
+                to
+            } else {
+                from + times.partition_point(|&t| t < since) as u64
+            }
+        };
+        Position {
+            births: within(&c.birth_time, from.births, to.births),
+            deaths: within(&c.death_time, from.deaths, to.deaths),
+        }
+    }
+
+    /// One word of the order of events.
+    #[inline]
+    #[must_use]
+    pub fn order_word(&self, index: usize) -> u64 {
+        self.columns().order.get(index).copied().unwrap_or(self.tail().order_word)
+    }
+
+    /// Whether the event behind `events` others is a death.
+    #[inline]
+    #[must_use]
+    pub fn is_death(&self, events: u64) -> bool {
+        self.order_word((events / 64) as usize) >> (events % 64) & 1 == 1
+    }
+
+    /// Deaths among events `from..to`.
+    #[must_use]
+    pub fn deaths_among(&self, from: u64, to: u64) -> u64 {
+        let (mut at, mut deaths) = (from, 0);
+        while at < to {
+            let start = at % 64;
+            let take = (64 - start).min(to - at);
+            let mask = if take == 64 { u64::MAX } else { ((1 << take) - 1) << start };
+            deaths += u64::from((self.order_word((at / 64) as usize) & mask).count_ones());
+            at += take;
+        }
+        deaths
+    }
+
+    /// The place behind the first `events` births and deaths.
+    #[must_use]
+    pub fn position_after(&self, events: u64) -> Position {
+        let end = self.end_position();
+        if events >= end.events() {
+            return end;
+        }
+        let Some(index) = self.page_of_event(events) else { return Position::default() };
+        let start = self.page_start(index);
+        let deaths = start.deaths + self.deaths_among(start.events(), events);
+        Position { births: events - deaths, deaths }
+    }
+
+    /// Ordinal of a birth among births and deaths.
+    #[must_use]
+    pub fn event_of_birth(&self, row: u64) -> Option<u64> {
+        let index = self.page_of_birth(row)?;
+        let (mut at, end) = (self.page_start(index), self.page_start(index + 1).events());
+        while at.events() < end {
+            if self.is_death(at.events()) {
+                at.deaths += 1;
+            } else if at.births == row {
+                return Some(at.events());
+            } else {
+                at.births += 1;
+            }
+        }
+        None
+    }
+
+    /// Ordinal of a death among births and deaths.
+    #[must_use]
+    pub fn event_of_death(&self, ordinal: u64) -> Option<u64> {
+        let index = self.page_of_death(ordinal)?;
+        let (mut at, end) = (self.page_start(index), self.page_start(index + 1).events());
+        while at.events() < end {
+            if !self.is_death(at.events()) {
+                at.births += 1;
+            } else if at.deaths == ordinal {
+                return Some(at.events());
+            } else {
+                at.deaths += 1;
+            }
+        }
+        None
+    }
+
+    /// The moment of the peak.
+    #[must_use]
+    pub fn peak_position(&self) -> Position {
+        self.position_after(self.facts().peak.events)
+    }
+}
