@@ -11,7 +11,7 @@ use super::filter::Selection;
 use super::scan::{Also, BLOCK, Picker};
 use crate::api::Metric;
 use crate::query::window::Window;
-use crate::trace::{Cancel, Trace};
+use crate::trace::{Cancel, Span, Trace};
 
 /// Rows of births, and ordinals of their deaths, both ascending.
 #[derive(Debug)]
@@ -61,13 +61,15 @@ fn among(list: &[u32], from: u64, keep: &mut [u8]) {
 }
 
 impl Selection {
-    /// The same selection; if it is about few sites' blocks, they are found now.
+    /// The same selection, to be asked about `span`; if it is about few sites' blocks, they are found now. In short spans
+    /// few rows are looked at anyway.
     ///
     /// # Errors
     /// When cancelled.
-    pub fn found(mut self, trace: &Trace, cancel: &Cancel) -> Result<Self> {
+    pub fn found(mut self, trace: &Trace, span: Span, cancel: &Cancel) -> Result<Self> {
         self.few = None;
-        if self.sites.is_none() {
+        let is_short = (span.to.events() - span.from.events()).saturating_mul(8) < trace.end_position().events();
+        if self.sites.is_none() || is_short {
             return Ok(self);
         }
         let everything = Window::default().resolve(trace)?;

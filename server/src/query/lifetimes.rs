@@ -136,7 +136,7 @@ pub fn by_site(
             *of_site = group;
         }
     }
-    let selection = selection.clone().and_sites(trace, sites);
+    let selection = selection.clone().and_sites(trace, sites).found(trace, span, cancel)?;
     // Only rows of these sites pass.
     let group_of = |row| groups.get(trace.site_amount(row).0 as usize).copied().unwrap_or(0);
     let found = grouped(trace, &selection, span, sites.len(), group_of, cancel)?;

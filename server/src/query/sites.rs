@@ -195,7 +195,7 @@ pub fn one(trace: &Trace, symbols: &dyn Symbols, params: &OneParams, cancel: &Ca
     };
     let window = params.window.resolve(trace)?;
     let filtered = params.filter.select(trace, symbols, cancel)?;
-    let selection = filtered.and_site(trace, site).found(trace, cancel)?;
+    let selection = filtered.and_site(trace, site).found(trace, trace.everything(), cancel)?;
     let columns = Columns::new(trace, &selection, &window, cancel)?;
     let trend = trends(trace, &selection, &window, &[site], cancel)?.pop().unwrap_or_default();
     let series = [SeriesName::LiveBytes, SeriesName::LiveCount, SeriesName::AllocRate, SeriesName::FreeRate];

@@ -52,11 +52,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     if params.points == 0 || params.points > MAX_POINTS {
         return Err(QueryError::bad("points", format!("1 to {MAX_POINTS} columns can be asked for")));
     }
-    let mut selection = params.filter.select(trace, symbols, cancel)?;
-    // In short windows few rows are looked at anyway.
-    if window.span.to.events() - window.span.from.events() > trace.end_position().events() / 8 {
-        selection = selection.found(trace, cancel)?;
-    }
+    let selection = params.filter.select(trace, symbols, cancel)?.found(trace, window.span, cancel)?;
     draw(trace, &selection, &window, &params.series, params.points, cancel)
 }
 
