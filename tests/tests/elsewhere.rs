@@ -228,6 +228,11 @@ fn damaged_cut_and_empty_recordings_are_answered_by_every_report() {
             &["lifetimes", file],
             &["memory", file],
             &["memory", "--at", "peak", file],
+            &["leaks", file],
+            &["top", file],
+            &["dump", "--no-symbols", file],
+            &["export", "--format", "folded", file, "-o", "-"],
+            &["flamegraph", file, "-o", "-"],
             &["check", "--max-leaked", "1g", file],
             &["diff", "--from", "start", "--to", "end", file],
             &["diff", "--before", "..50%", "--after", "50%..", "--metric", "allocated", file],
@@ -238,6 +243,10 @@ fn damaged_cut_and_empty_recordings_are_answered_by_every_report() {
             let output = ask(folder, args);
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(output.status.success() && !said.contains("panicked"), "{args:?}: {said}");
+            // Every answer says that it stands on less than everything.
+            let answer = String::from_utf8_lossy(&output.stdout) + &*said;
+            let tells = answer.contains("the recording is not complete");
+            assert!(tells == (file != "empty.bin") || args[0] == "bundle", "{args:?}: {answer}");
         }
     }
 }

@@ -30,7 +30,7 @@ pub struct DumpArgs {
 pub fn run(args: &DumpArgs) -> Result<()> {
     let mut out = terminal::stdout();
     for file in &args.files {
-        let opened = open::open(file)?;
+        let opened = open::open_telling(file)?;
         let source = Source { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
         dump::write(source, dump::Options { symbols: !args.no_symbols }, &mut out).map_err(export_error)?;
     }

@@ -38,7 +38,7 @@ pub struct ExportArgs {
 pub fn run(args: &ExportArgs) -> Result<()> {
     let scope = Scope { window: args.measure.window()?, filter: args.filters.filter().map_err(misuse)? };
     let of = folded::Of { metric: args.measure.metric, unit: args.measure.unit() };
-    let opened = open::open(&args.file)?;
+    let opened = open::open_telling(&args.file)?;
     let source = Source { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
     let one_file = args.output == Path::new("-") || args.output.extension().is_some_and(|end| end == "parquet");
     if args.format == Format::Parquet && !one_file {

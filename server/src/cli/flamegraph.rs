@@ -54,7 +54,7 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
         inverted: args.inverted,
         ..Params::default()
     };
-    let opened = open::open(&args.file)?;
+    let opened = open::open_telling(&args.file)?;
     let graph = flamegraph::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
     let mut out = Output::create(&args.output)?;
     if args.json {

@@ -8,7 +8,7 @@ use tracehound_server::api::info::{Capture, End, Info};
 use super::args::Files;
 use super::terminal::{ColorChoice, Role, Style, clean};
 use super::units::{bytes, count, duration};
-use super::{for_each, terminal};
+use super::{Shortfall, for_each, terminal};
 use crate::audit;
 
 /// Show what was recorded: program, counts, peak, leaks, and how far the recording can be trusted.
@@ -26,6 +26,7 @@ pub fn run(args: &InfoArgs, color: ColorChoice) -> Result<()> {
     let style = Style::of_stdout(color);
     for_each(
         &args.files,
+        Shortfall::Told,
         &mut terminal::stdout(),
         |opened| Ok(audit::info(&opened.trace)),
         |info, opened, out| print(info, &opened.path, style, out),

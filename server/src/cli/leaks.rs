@@ -13,7 +13,7 @@ use super::args::{Files, Filters, Window};
 use super::open::Opened;
 use super::terminal::{ColorChoice, Role, Style, clean, truncate, width};
 use super::units::{bytes, count, percent, signed_bytes};
-use super::{for_each, interrupt, misuse, terminal};
+use super::{Shortfall, for_each, interrupt, misuse, terminal};
 use crate::{question, suppressions};
 
 /// Show what was never freed, by the backtrace that allocated it.
@@ -109,6 +109,7 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
     let params = leaks::Params { window, filter, suppress, show_suppressed: args.show_suppressed, limit };
     for_each(
         &args.files,
+        Shortfall::Tell(style),
         &mut terminal::stdout(),
         |opened| {
             let mut params = params.clone();

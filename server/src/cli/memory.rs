@@ -11,7 +11,7 @@ use super::leaks::name;
 use super::table::{Align, Cell, Table};
 use super::terminal::{ColorChoice, Role, Style};
 use super::units::{bytes, count, duration, percent};
-use super::{for_each, interrupt, misuse, terminal};
+use super::{Shortfall, for_each, interrupt, misuse, terminal};
 use crate::question;
 
 /// Show what resident memory is made of: live blocks, the rest of their pages, what the allocator keeps, files, and us;
@@ -44,6 +44,7 @@ pub fn run(args: &MemoryArgs, color: ColorChoice) -> Result<()> {
     let params = Params { at, limit };
     for_each(
         &args.files,
+        Shortfall::Tell(style),
         &mut terminal::stdout(),
         |opened| memory::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
         |memory, _, out| print(memory, style, out),
@@ -69,10 +70,6 @@ pub fn print(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<(
         mapped(memory, style, out)?;
     } else {
         writeln!(out, "\nno mappings were recorded up to then")?;
-    }
-    if !memory.exactness.complete {
-        let text = "the recording is not complete: the figures are of what is known";
-        writeln!(out, "\n{}", style.paint(Role::Hot, text))?;
     }
     Ok(())
 }

@@ -185,9 +185,19 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Whether a line below an answer says that the recording is not complete; JSON documents always do.
+#[derive(Clone, Copy)]
+enum Shortfall {
+    /// Yes, looking like this.
+    Tell(terminal::Style),
+    /// The answer is about that.
+    Told,
+}
+
 /// Asks every recording, and prints the answers: as they come, or as one JSON document. Several answers are a list.
 fn for_each<T: Serialize>(
     files: &args::Files,
+    shortfall: Shortfall,
     out: &mut dyn Write,
     ask: impl Fn(&Opened) -> Result<T>,
     print: impl Fn(&T, &Opened, &mut dyn Write) -> io::Result<()>,
@@ -204,6 +214,9 @@ fn for_each<T: Serialize>(
                 out.flush()?;
             }
             print(&answer, &opened, out)?;
+            if let (Some(shortfall), Shortfall::Tell(style)) = (opened.shortfall(), shortfall) {
+                writeln!(out, "\n{}", style.paint(terminal::Role::Hot, shortfall))?;
+            }
         } else if files.files.len() == 1 {
             serde_json::to_writer_pretty(&mut *out, &answer).map_err(io::Error::from)?;
             writeln!(out)?;

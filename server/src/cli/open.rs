@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracehound_server::api::info::End;
 use tracehound_server::ingest::{OnProgress, OpenOptions, Progress, Recording};
 use tracehound_server::trace::Trace;
+use tracehound_server::trace::facts::Facts;
 
 use super::{interrupt, terminal, units};
 use crate::symbolize::{self, Symbolizer};
@@ -21,6 +23,43 @@ pub struct Opened {
     pub symbols: Symbolizer,
     /// Its path, as it was given.
     pub path: String,
+}
+
+impl Opened {
+    /// What answers about the recording stand on less than everything for, in words.
+    pub fn shortfall(&self) -> Option<String> {
+        shortfall(self.trace.facts(), self.trace.end())
+    }
+}
+
+fn shortfall(facts: &Facts, end: End) -> Option<String> {
+    let mut missing = Vec::new();
+    if facts.damaged_blocks > 0 {
+        missing.push(format!("damaged blocks of the file: {}", units::count(facts.damaged_blocks)));
+    }
+    if facts.lost > 0 {
+        missing.push(format!("events known to be missing: {}", units::count(facts.lost)));
+    }
+    let until = units::duration(facts.watermark_ns);
+    match end {
+        End::Running => missing.push(format!("the program runs, and answers hold up to {until}")),
+        End::DiskFull => missing.push(format!("the disk was full at {until}")),
+        End::Killed => missing.push("the program was killed, and what it had completed is here".into()),
+        End::Unknown => missing.push("the file has no end, and no side file completes it".into()),
+        End::Exit | End::Exec | End::Stopped if facts.cut => missing.push("the file is cut off".into()),
+        End::Exit | End::Exec | End::Stopped => {}
+    }
+    (!missing.is_empty()).then(|| format!("the recording is not complete: {}", missing.join("; ")))
+}
+
+/// Opens a recording as it is now, and tells on standard error if it is not complete: for answers that have no room for
+/// that.
+pub fn open_telling(path: &Path) -> Result<Opened> {
+    let opened = open(path)?;
+    if let Some(shortfall) = opened.shortfall() {
+        eprintln!("heaptrace: {}: {shortfall}", terminal::clean(&opened.path));
+    }
+    Ok(opened)
 }
 
 /// Opens a recording as it is now.

@@ -44,7 +44,7 @@ pub struct ReportArgs {
 pub fn run(args: &ReportArgs) -> Result<()> {
     let window = question::window(args.window.from.as_deref(), args.window.to.as_deref(), None).map_err(misuse)?;
     let filter = args.filters.filter().map_err(misuse)?;
-    let opened = open::open(&args.file)?;
+    let opened = open::open_telling(&args.file)?;
     let made = report::make(&Asked {
         trace: &opened.trace,
         symbols: &opened.symbols,

@@ -10,7 +10,7 @@ use super::args::{Files, Filters, Window};
 use super::table::{Align, Cell, Table};
 use super::terminal::{ColorChoice, Role, Style};
 use super::units::{bytes, count, duration};
-use super::{for_each, interrupt, misuse, terminal};
+use super::{Shortfall, for_each, interrupt, misuse, terminal};
 use crate::question;
 
 /// List the allocating backtraces with what they allocated, freed, leaked, and held at the peak.
@@ -71,6 +71,7 @@ pub fn run(args: &SitesArgs, color: ColorChoice) -> Result<()> {
     let params = Params { window, filter, sort, search: args.search.clone(), limit, ..Params::default() };
     for_each(
         &args.files,
+        Shortfall::Tell(style),
         &mut terminal::stdout(),
         |opened| sites::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
         |sites, _, out| print(sites, style, out),

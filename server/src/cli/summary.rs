@@ -14,7 +14,7 @@ use super::args::Files;
 use super::open::Opened;
 use super::terminal::{ColorChoice, Role, Style, clean};
 use super::units::{bytes, count, duration, percent};
-use super::{for_each, interrupt, leaks, misuse, terminal};
+use super::{Shortfall, for_each, interrupt, leaks, misuse, terminal};
 use crate::audit;
 
 /// Show the peak, who had it, what leaks and grows, and what is allocated in vain, on one screen.
@@ -48,7 +48,9 @@ const ROWS: usize = 5;
 /// Prints the summaries.
 pub fn run(args: &SummaryArgs, color: ColorChoice) -> Result<()> {
     let style = Style::of_stdout(color);
-    for_each(&args.files, &mut terminal::stdout(), ask, |summary, opened, out| print(summary, &opened.path, style, out))
+    for_each(&args.files, Shortfall::Tell(style), &mut terminal::stdout(), ask, |summary, opened, out| {
+        print(summary, &opened.path, style, out)
+    })
 }
 
 fn ask(opened: &Opened) -> Result<Summary> {
@@ -119,10 +121,6 @@ fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io
     let head = format!("temporary {} of {} blocks ({share})", count(temporary.count), count(info.allocations.count));
     writeln!(out, "\n{}", style.paint(Role::Strong, head))?;
     functions_of(&summary.temporary, temporary.count, &count, style, out)?;
-    if !info.complete {
-        let text = "the recording is not complete: the figures are lower bounds";
-        writeln!(out, "\n{}", style.paint(Role::Hot, text))?;
-    }
     Ok(())
 }
 

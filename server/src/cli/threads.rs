@@ -10,7 +10,7 @@ use super::args::{Files, Filters, Window};
 use super::table::{Align, Cell, Table};
 use super::terminal::{ColorChoice, Role, Style};
 use super::units::{bytes, count};
-use super::{for_each, interrupt, misuse, terminal};
+use super::{Shortfall, for_each, interrupt, misuse, terminal};
 use crate::question;
 
 /// Show what each thread allocated and freed, and which threads free the blocks of others.
@@ -35,6 +35,7 @@ pub fn run(args: &ThreadsArgs, color: ColorChoice) -> Result<()> {
     let params = Params { window, filter: args.filters.filter().map_err(misuse)? };
     for_each(
         &args.files,
+        Shortfall::Tell(style),
         &mut terminal::stdout(),
         |opened| threads::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
         |threads, _, out| print(threads, style, out),

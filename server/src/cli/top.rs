@@ -11,7 +11,7 @@ use super::args::{Files, Filters, Measure};
 use super::table::{Align, Cell, Table};
 use super::terminal::{ColorChoice, Role, Style};
 use super::units::{duration, percent, signed_bytes, signed_count};
-use super::{for_each, interrupt, misuse, terminal};
+use super::{Shortfall, for_each, interrupt, misuse, terminal};
 
 /// Show which functions (or files, modules, threads, sites) have the memory, in pprof's columns.
 ///
@@ -60,6 +60,7 @@ pub fn run(args: &TopArgs, color: ColorChoice) -> Result<()> {
     };
     for_each(
         &args.files,
+        Shortfall::Tell(style),
         &mut terminal::stdout(),
         |opened| functions::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
         |functions, _, out| print(functions, style, out),
