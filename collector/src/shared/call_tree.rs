@@ -13,10 +13,14 @@
 //! the child. A node is claimed by one 16-byte compare-and-swap of its whole identity, so an id below
 //! [`CallTree::len`] is always complete, even if the thread that claimed it was stopped right after.
 
+mod slot;
+
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use slot::{Slot, claim_identity};
 
 /// A backtrace: the id of its innermost node. 0 is the empty backtrace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -61,14 +65,6 @@ unsafe impl Sync for CallTree {}
 struct Header {
     len: AtomicU32,
     lost: AtomicU64,
-}
-
-#[repr(C, align(16))]
-struct Slot {
-    pc: AtomicU64,
-    /// `generation << 32 | parent`
-    place: AtomicU64,
-    children: [AtomicU32; 4],
 }
 
 const _: () = assert!(size_of::<Slot>() == CallTree::NODE_BYTES);
@@ -270,64 +266,6 @@ impl Drop for CallTree {
 fn hash(pc: u64, place: u64) -> u64 {
     let mixed = (pc ^ place.rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed ^ (mixed >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
-}
-
-/// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
-#[cfg(target_arch = "x86_64")]
-fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
-    let taken: u8;
-    // SAFETY: `slot` is valid for writes and 16-byte aligned; its first 16 bytes are `pc` and `place`. Every
-    // x86-64 CPU that glibc supports has cmpxchg16b. rbx belongs to the compiler, hence the
-    // exchange around it and registers chosen by hand.
-    unsafe {
-        core::arch::asm!(
-            "xchg rbx, rsi",
-            "lock cmpxchg16b [rdi]",
-            "sete r8b",
-            "mov rbx, rsi",
-            in("rdi") slot,
-            inout("rsi") pc => _,
-            out("r8b") taken,
-            in("rcx") place,
-            inout("rax") 0u64 => _,
-            inout("rdx") 0u64 => _,
-            options(nostack),
-        );
-    }
-    taken != 0
-}
-
-/// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
-#[cfg(target_arch = "aarch64")]
-fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
-    let taken: u64;
-    // SAFETY: `slot` is valid for writes and 16-byte aligned; its first 16 bytes are `pc` and `place`. The
-    // pair is loaded and stored exclusively, so nobody sees half of it.
-    unsafe {
-        core::arch::asm!(
-            "2:",
-            "ldaxp {old}, {rest}, [{slot}]",
-            "orr {old}, {old}, {rest}",
-            "cbnz {old}, 3f",
-            "stlxp {fail:w}, {pc}, {place}, [{slot}]",
-            "cbnz {fail:w}, 2b",
-            "mov {taken}, #1",
-            "b 4f",
-            "3:",
-            "clrex",
-            "mov {taken}, #0",
-            "4:",
-            slot = in(reg) slot,
-            pc = in(reg) pc,
-            place = in(reg) place,
-            old = out(reg) _,
-            rest = out(reg) _,
-            fail = out(reg) _,
-            taken = out(reg) taken,
-            options(nostack),
-        );
-    }
-    taken != 0
 }
 
 #[cfg(test)]

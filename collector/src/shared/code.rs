@@ -13,6 +13,7 @@
 
 mod elf;
 mod generations;
+mod module;
 mod modules;
 mod regions;
 
@@ -24,8 +25,9 @@ use std::sync::OnceLock;
 
 use elf::Image;
 use generations::Generations;
+pub use module::{MAX_SEGMENTS, Module, Segment};
 use modules::Change;
-pub use modules::{Event, MAX_SEGMENTS, Module, Modules, Segment};
+pub use modules::{Event, Modules};
 pub use regions::Regions;
 
 static EPOCH: AtomicU32 = AtomicU32::new(1);

@@ -4,7 +4,7 @@
 use super::Captured;
 use super::forest::{Forest, Record, Room};
 use super::paths::{Answer, Paths};
-use super::walk::State;
+use super::step::State;
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
 

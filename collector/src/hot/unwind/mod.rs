@@ -27,6 +27,7 @@ mod registered;
 pub mod rule;
 mod rule_cache;
 mod stack;
+mod step;
 mod walk;
 
 use core::ffi::c_void;
@@ -39,7 +40,8 @@ use forest::Frame;
 use known::Known;
 use memory::Array;
 use stack::OwnStack;
-use walk::{Rules, State};
+use step::State;
+use walk::Rules;
 
 /// The backtrace ends before the outermost frame.
 pub const TRUNCATED: u8 = 1;

@@ -4,7 +4,7 @@ use super::general;
 use super::rule::Kind;
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
-use super::walk::{State, Step, guess, step};
+use super::step::{State, Step, guess, step};
 use super::{Caller, Captured, GUESSED, SLOW, TRUNCATED};
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;

@@ -24,7 +24,7 @@ use super::Captured;
 use super::budget::Account;
 use super::forest::{self, Forest};
 use super::memory::Array;
-use super::walk::State;
+use super::step::State;
 use crate::shared::call_tree::NodeId;
 use lay::{Read, Used};
 

@@ -5,7 +5,7 @@ use crate::hot::unwind::budget::Account;
 use crate::hot::unwind::forest::{Check, Forest, Record};
 use crate::hot::unwind::memory::{Array, SignalsBlocked, bytes_of};
 use crate::hot::unwind::rule::Kind;
-use crate::hot::unwind::walk::State;
+use crate::hot::unwind::step::State;
 use crate::shared::call_tree::CallTree;
 
 /// One read of unwinding: a slot, or the caller's rbp, and what it gave.

@@ -1,0 +1,70 @@
+//! The place of one node, claimed by one store of its whole identity.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// One node.
+#[repr(C, align(16))]
+pub struct Slot {
+    pub pc: AtomicU64,
+    /// `generation << 32 | parent`
+    pub place: AtomicU64,
+    pub children: [AtomicU32; 4],
+}
+
+/// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
+#[cfg(target_arch = "x86_64")]
+pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
+    let taken: u8;
+    // SAFETY: `slot` is valid for writes and 16-byte aligned; its first 16 bytes are `pc` and `place`. Every
+    // x86-64 CPU that glibc supports has cmpxchg16b. rbx belongs to the compiler, hence the
+    // exchange around it and registers chosen by hand.
+    unsafe {
+        core::arch::asm!(
+            "xchg rbx, rsi",
+            "lock cmpxchg16b [rdi]",
+            "sete r8b",
+            "mov rbx, rsi",
+            in("rdi") slot,
+            inout("rsi") pc => _,
+            out("r8b") taken,
+            in("rcx") place,
+            inout("rax") 0u64 => _,
+            inout("rdx") 0u64 => _,
+            options(nostack),
+        );
+    }
+    taken != 0
+}
+
+/// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
+#[cfg(target_arch = "aarch64")]
+pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
+    let taken: u64;
+    // SAFETY: `slot` is valid for writes and 16-byte aligned; its first 16 bytes are `pc` and `place`. The
+    // pair is loaded and stored exclusively, so nobody sees half of it.
+    unsafe {
+        core::arch::asm!(
+            "2:",
+            "ldaxp {old}, {rest}, [{slot}]",
+            "orr {old}, {old}, {rest}",
+            "cbnz {old}, 3f",
+            "stlxp {fail:w}, {pc}, {place}, [{slot}]",
+            "cbnz {fail:w}, 2b",
+            "mov {taken}, #1",
+            "b 4f",
+            "3:",
+            "clrex",
+            "mov {taken}, #0",
+            "4:",
+            slot = in(reg) slot,
+            pc = in(reg) pc,
+            place = in(reg) place,
+            old = out(reg) _,
+            rest = out(reg) _,
+            fail = out(reg) _,
+            taken = out(reg) taken,
+            options(nostack),
+        );
+    }
+    taken != 0
+}
