@@ -4,6 +4,7 @@ pub mod attach;
 pub mod clock;
 pub mod nested;
 pub mod other_calls;
+mod prefetch;
 pub mod publish;
 pub mod record;
 pub mod unwind;

@@ -9,7 +9,7 @@ use tracehound_format::record::{Kind, Record};
 
 use super::publish::{self, after, enter, settle};
 use super::unwind::{Caller, Unwinder};
-use super::{clock, nested};
+use super::{clock, nested, prefetch};
 use crate::shared::gate;
 use crate::shared::thread::{IDLE, IN_REAL, RECORDING, STAMPED, ThreadContext};
 
@@ -39,6 +39,15 @@ unsafe fn capture(unwinder: *mut (), caller: Caller) -> u32 {
     }
 }
 
+/// Fetches what [`capture`] will look at first, while the allocator is at work.
+#[inline(always)]
+fn expect(unwinder: *mut (), caller: Caller) {
+    // SAFETY: the unwinder is null or the calling thread's.
+    if let Some(unwinder) = unsafe { unwinder.cast::<Unwinder>().as_ref() } {
+        unwinder.expect(caller);
+    }
+}
+
 /// A call that may bear a block of `size` bytes: `real` makes it.
 ///
 /// # Safety
@@ -54,6 +63,7 @@ pub unsafe fn birth(
     let state = context.state.load(Ordering::Relaxed);
     context.entry_sp.store(caller.sp, Ordering::Relaxed);
     enter(context, state, IN_REAL);
+    expect(context.alloc_unwinder.load(Ordering::Relaxed), caller);
     let block = real();
     if block.is_null() {
         settle(context, state);
@@ -88,6 +98,8 @@ fn size_high(tick: u64, size: usize) -> Record {
 /// As for [`birth`].
 #[inline(always)]
 pub unsafe fn death(context: &ThreadContext, caller: Caller, kind: Kind, block: *mut c_void, real: impl FnOnce()) {
+    // The allocator looks at the block's header, often a line that nobody has touched for long.
+    prefetch::fetch(block.wrapping_byte_sub(16));
     let state = context.state.load(Ordering::Relaxed);
     context.entry_sp.store(caller.sp, Ordering::Relaxed);
     enter(context, state, RECORDING);

@@ -187,6 +187,12 @@ impl Unwinder {
         captured
     }
 
+    /// Fetches what [`capture`](Self::capture) will look at first.
+    #[inline(always)]
+    pub fn expect(&self, caller: Caller) {
+        self.known.paths.expect(caller.pc, caller.sp);
+    }
+
     #[cold]
     fn count(&mut self, flags: u8) {
         self.stats.truncated += u64::from(flags & TRUNCATED != 0);

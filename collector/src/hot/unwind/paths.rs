@@ -25,6 +25,7 @@ use super::budget::Account;
 use super::forest::{self, Forest};
 use super::memory::Array;
 use super::step::State;
+use crate::hot::prefetch;
 use crate::shared::call_tree::NodeId;
 use lay::{Read, Used};
 
@@ -132,6 +133,12 @@ impl Paths {
             account: Account::new(),
             forgotten: 0,
         })
+    }
+
+    /// Fetches the first place of a caller's state.
+    #[inline(always)]
+    pub fn expect(&self, pc: u64, sp: u64) {
+        prefetch::fetch(self.table.as_ptr().wrapping_byte_add(hash(Key::of(pc, sp)) & self.mask));
     }
 
     /// The answer for a caller's state, if that is the one in its first place and has a single stack, which still
