@@ -89,6 +89,13 @@ fn collections_in_unoptimised_rust() {
     Case::compiled("collections.rs", &["-Copt-level=0"]).agrees();
 }
 
+/// There rustc leaves `main` itself without unwind information, and no frame pointer leads out of it.
+#[test]
+fn collections_in_rust_that_aborts_on_panics() {
+    Case::compiled("collections.rs", &["-O", "-Cpanic=abort"]).agrees();
+    Case::compiled("collections.rs", &["-Copt-level=0", "-Cpanic=abort"]).agrees();
+}
+
 #[test]
 fn futures_in_rust() {
     agrees("rust_futures.rs", &[]);

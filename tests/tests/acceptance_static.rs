@@ -59,6 +59,18 @@ fn jemalloc_without_a_prefix_in_rust() {
 }
 
 #[test]
+fn the_whole_of_jemalloc_in_rust_that_aborts_on_panics() {
+    let flags = [
+        &["-Cpanic=abort", "-Clink-arg=-Wl,--whole-archive"],
+        &JEMALLOC[..2],
+        &["-Clink-arg=-Wl,--no-whole-archive"],
+        &JEMALLOC[2..],
+    ]
+    .concat();
+    is_recorded(&Case::compiled("static-allocators/src/unprefixed.rs", &flags), "jemalloc");
+}
+
+#[test]
 fn jemalloc_in_c() {
     is_recorded(&Case::compiled("static_jemalloc.c", &["-O1", "-l:libjemalloc.a", "-lstdc++", "-lm"]), "jemalloc");
 }

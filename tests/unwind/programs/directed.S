@@ -255,16 +255,69 @@ begin cfa_behind_rbx
  ret
 end cfa_behind_rbx
 
-# No unwind information, and any rbp: without_information_with_rbp(target, rbp).
+# No unwind information, any rbp, and code that does not tell the frame: without_information_with_rbp(target, rbp).
 .globl without_information_with_rbp
 .type without_information_with_rbp, @function
 without_information_with_rbp:
  push %rbp
  mov %rsi, %rbp
  call *%rdi
+ cld
  pop %rbp
  ret
 .size without_information_with_rbp, .-without_information_with_rbp
+
+# The same, with an epilogue that tells it: plain_epilogue(target, rbp).
+.globl plain_epilogue
+.type plain_epilogue, @function
+plain_epilogue:
+ push %rbp
+ sub $16, %rsp
+ mov %rsi, %rbp
+ call *%rdi
+ add $8, %rsp
+ pop %rcx
+ pop %rbp
+ ret
+.size plain_epilogue, .-plain_epilogue
+
+# Between a frame that needs rbp and the probe: inner_saves_rbp without its information.
+.globl plain_inner
+.type plain_inner, @function
+plain_inner:
+ push %rbp
+ xor %ebp, %ebp
+ call *directed_probe(%rip)
+ pop %rbp
+ ret
+.size plain_inner, .-plain_inner
+
+# Its epilogue is not what will happen: it would return to `word`, which is replaced before. false_epilogue(target, word)
+.globl false_epilogue
+.type false_epilogue, @function
+false_epilogue:
+ push %rbp
+ mov %rsp, %rbp
+ push %rsi
+ push %rax
+ call replaces_word
+ pop %rcx
+ ret
+1:
+ pop %rbp
+ ret
+.size false_epilogue, .-false_epilogue
+
+begin replaces_word
+ sub $8, %rsp
+ .cfi_def_cfa_offset 16
+ call *%rdi
+ add $8, %rsp
+ .cfi_def_cfa_offset 8
+ lea 1b(%rip), %rcx
+ mov %rcx, 16(%rsp)
+ ret
+end replaces_word
 
 # Traps at one of two places: trap_at(place). A handler on another stack sees the same sp and two PCs.
 begin trap_at
@@ -303,6 +356,27 @@ begin trap_in_epilogue
  int3
  ret
 end trap_in_epilogue
+
+# CFA = *r10, and the function it calls, which traps, has another r10.
+begin cfa_behind_r10
+ sub $8, %rsp
+ .cfi_escape 0x0f, 0x03, 0x7a, 0x00, 0x06
+ call trap_with_other_r10
+ add $8, %rsp
+ .cfi_def_cfa rsp, 8
+ ret
+end cfa_behind_r10
+
+begin trap_with_other_r10
+ lea 24(%rsp), %rax
+ push %rax
+ .cfi_def_cfa_offset 16
+ mov %rsp, %r10
+ int3
+ pop %rax
+ .cfi_def_cfa_offset 8
+ ret
+end trap_with_other_r10
 
 # Traps with a stack pointer that is no multiple of eight.
 begin trap_misaligned

@@ -151,13 +151,31 @@ begin odd_plt_like
  ret
 end odd_plt_like
 
-# No unwind information, but a frame pointer.
+# CFA = rsp + 16 + (rsp & 16) * 2: not as far away for every rsp.
+begin odd_cfa_by_alignment
+ sub $8, %rsp
+ .cfi_def_cfa_offset 16
+ mov %rsp, %rax
+ and $16, %eax
+ add %rax, %rax
+ sub %rax, %rsp
+ .cfi_escape 0x0f, 0x09, 0x77, 0x10, 0x77, 0x00, 0x40, 0x1a, 0x31, 0x24, 0x22
+ call *%rsi
+ mov %rsp, %rcx
+ and $16, %ecx
+ lea 8(%rsp, %rcx, 2), %rsp
+ .cfi_def_cfa rsp, 8
+ ret
+end odd_cfa_by_alignment
+
+# No unwind information, but a frame pointer. `cld` keeps the code from telling the frame.
 .globl odd_without_information
 .type odd_without_information, @function
 odd_without_information:
  push %rbp
  mov %rsp, %rbp
  call *%rsi
+ cld
  pop %rbp
  ret
 .size odd_without_information, .-odd_without_information
@@ -169,6 +187,7 @@ odd_without_anything:
  push %rbp
  mov $0x1234567, %ebp
  call *%rsi
+ cld
  pop %rbp
  ret
 .size odd_without_anything, .-odd_without_anything

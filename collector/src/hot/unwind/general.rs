@@ -7,8 +7,9 @@
 
 use super::cfi::expression::{Machine, evaluate};
 use super::cfi::program::{Cfa, FullRow, Recovery, register, row_at};
+use super::epilogue;
 use super::forest::ucontext;
-use super::lookup::{Located, locate};
+use super::lookup::{Located, follows_call, locate};
 use super::rule::Kind;
 use super::rule_cache::rule_of;
 use super::stack::readable_page;
@@ -43,6 +44,9 @@ pub struct GeneralFrame {
 /// `caller` must be the state of a function that has not returned, further out on the running thread's stack.
 #[inline(never)]
 pub unsafe fn unwind(caller: Caller, mut each: impl FnMut(GeneralFrame) -> bool) -> Option<u8> {
+    if cfg!(not(target_arch = "x86_64")) {
+        return None;
+    }
     let mut here = Here { saved: [0; 8] };
     // SAFETY: writes the eight values that `here` has room for.
     unsafe { current(&raw mut here) };
@@ -59,19 +63,19 @@ pub unsafe fn unwind(caller: Caller, mut each: impl FnMut(GeneralFrame) -> bool)
     for _ in 0..MAX_FRAMES {
         let pc = registers.pc();
         if pc == 0 {
-            return Some(SLOW);
+            return Some(0);
         }
         let (outer, flags) = registers.out();
         if !each(GeneralFrame { pc, flags: flags | SLOW }) {
-            return Some(SLOW | TRUNCATED);
+            return Some(TRUNCATED);
         }
         match outer {
             Outer::Frame(outer) => registers = outer,
-            Outer::End => return Some(SLOW),
-            Outer::Lost => return Some(SLOW | TRUNCATED),
+            Outer::End => return Some(0),
+            Outer::Lost => return Some(TRUNCATED),
         }
     }
-    Some(SLOW | TRUNCATED)
+    Some(TRUNCATED)
 }
 
 enum Outer {
@@ -120,13 +124,14 @@ impl Registers {
             }
             _ => {}
         }
-        if let Some(located) = locate(inside) {
-            return match self.step(&located) {
-                Some(outer) => (Outer::Frame(outer), 0),
-                None => self.guess(),
-            };
+        let (outer, flags) = match locate(inside) {
+            Some(located) => (self.step(&located), 0),
+            None => (self.by_epilogue(), GUESSED),
+        };
+        match outer {
+            Some(outer) => (Outer::Frame(outer), flags),
+            None => self.guess(),
         }
-        self.guess()
     }
 
     /// The caller's registers by unwind information.
@@ -183,6 +188,22 @@ impl Registers {
         }
         let pc = self.load(self.sp().wrapping_add(ucontext::RIP), 8)?;
         outer.set(register::RETURN, pc.wrapping_add(1));
+        outer.page = self.page;
+        Some(outer)
+    }
+
+    /// The caller's registers by what the code seems to do.
+    fn by_epilogue(&mut self) -> Option<Registers> {
+        let rule = epilogue::rule_at(self.pc()).filter(|rule| rule.kind() == Kind::Sp)?;
+        let cfa = self.sp().wrapping_add(rule.n());
+        let pc = self.load(cfa.wrapping_sub(8), 8)?;
+        let mut outer = Registers::nothing();
+        outer.set(register::RSP, cfa);
+        outer.set(register::RETURN, follows_call(pc).then_some(pc)?);
+        let rbp = if rule.m() == 0 { self.get(register::RBP) } else { self.load(cfa.wrapping_sub(rule.m()), 8) };
+        if let Some(rbp) = rbp {
+            outer.set(register::RBP, rbp);
+        }
         outer.page = self.page;
         Some(outer)
     }
@@ -260,7 +281,13 @@ impl Here {
 }
 
 /// # Safety
+/// None: it does nothing, and nobody calls it.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe extern "C" fn current(_: *mut Here) {}
+
+/// # Safety
 /// `here` must be valid for writes.
+#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn current(here: *mut Here) {
     core::arch::naked_asm!(

@@ -51,6 +51,30 @@ pub fn is_made_up(pc: u64) -> bool {
     is_first && code_at::<7>(pc.wrapping_sub(7)).is_some_and(|code| !ends_in_call(&code))
 }
 
+/// Whether a handler that returns to `pc` returns to what a signal interrupted: not known here.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn is_sigreturn(_: u64) -> bool {
+    false
+}
+
+/// Whether somebody has put `pc` under the outermost frame of a stack: not known here.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn is_made_up(_: u64) -> bool {
+    false
+}
+
+/// Whether a call may stand before `pc`, as it does before a return address: not known here.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn follows_call(_: u64) -> bool {
+    false
+}
+
+/// Whether a call may stand before `pc`, as it does before a return address.
+#[cfg(target_arch = "x86_64")]
+pub fn follows_call(pc: u64) -> bool {
+    code_at::<7>(pc.wrapping_sub(7)).is_some_and(|code| ends_in_call(&code))
+}
+
 /// Whether the last bytes of `code` may be a call: `e8 rel32`, or `ff /2` with its operand.
 #[cfg(target_arch = "x86_64")]
 fn ends_in_call(code: &[u8; 7]) -> bool {
@@ -59,7 +83,7 @@ fn ends_in_call(code: &[u8; 7]) -> bool {
 }
 
 /// The bytes at `pc`, where the thread will return to.
-fn code_at<const N: usize>(pc: u64) -> Option<[u8; N]> {
+pub fn code_at<const N: usize>(pc: u64) -> Option<[u8; N]> {
     let last = pc.checked_add(N as u64 - 1)?;
     let readable = (4096..1 << 47).contains(&pc) && readable_page(pc & !4095) && readable_page(last & !4095);
     // SAFETY: both pages are readable, and code that the thread will return to stays.

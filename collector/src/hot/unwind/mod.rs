@@ -15,6 +15,7 @@
 mod budget;
 pub mod cfi;
 mod debug_frame;
+mod epilogue;
 mod forest;
 mod general;
 mod known;

@@ -4,7 +4,7 @@ use super::general;
 use super::rule::Kind;
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
-use super::step::{State, Step, guess, step};
+use super::step::{State, Step, believe, guess, step};
 use super::{Caller, Captured, GUESSED, SLOW, TRUNCATED};
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;
@@ -89,7 +89,8 @@ unsafe fn pass(how: How, caller: Caller, limit: usize, window: &mut [u64; WINDOW
         let next = unsafe {
             if rule.kind() == Kind::Unknown {
                 flags |= GUESSED;
-                guess(state, &mut readable)
+                let belief = believe(state, &mut readable, &mut own);
+                guess(belief.rule, state, &mut readable, &mut own)
             } else {
                 step(rule, state, &mut readable, &mut own)
             }

@@ -1,7 +1,9 @@
 //! One step outwards: from the state of a frame and its rule to the state of its caller.
 
 use super::Caller;
+use super::epilogue;
 use super::forest::ucontext;
+use super::lookup::follows_call;
 use super::rule::{Kind, Rule};
 use super::stack::{OwnStack, Readable, readable_page};
 
@@ -125,11 +127,44 @@ unsafe fn step_oddly(rule: Rule, state: State, readable: &mut Readable, own: &mu
     }
 }
 
+/// What is believed of code without unwind information.
+pub struct Belief {
+    /// What its code says, or else that it keeps frame pointers.
+    pub rule: Rule,
+    /// Whether no word of the stack had a part in this but those that the rule leads to.
+    pub pure: bool,
+}
+
+/// The rule to believe in where there is no unwind information.
+///
+/// # Safety
+/// As for [`step`].
+#[cold]
+pub unsafe fn believe(state: State, readable: &mut Readable, own: &mut OwnStack) -> Belief {
+    let Some(rule) = epilogue::rule_at(state.pc) else { return Belief { rule: Rule::FRAME_POINTER, pure: true } };
+    // SAFETY: as the caller promises.
+    match unsafe { step(rule, state, readable, own) } {
+        Step::Out(outer) if follows_call(outer.pc) => Belief { rule, pure: true },
+        _ => Belief { rule: Rule::FRAME_POINTER, pure: false },
+    }
+}
+
+/// One step by what is [believed](believe).
+///
+/// # Safety
+/// As for [`step`].
+pub unsafe fn guess(rule: Rule, state: State, readable: &mut Readable, own: &mut OwnStack) -> Step {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if rule == Rule::FRAME_POINTER { guess_by_rbp(state, readable) } else { step(rule, state, readable, own) }
+    }
+}
+
 /// The step of code without unwind information, as if it kept frame pointers.
 ///
 /// # Safety
 /// As for [`step`].
-pub unsafe fn guess(state: State, readable: &mut Readable) -> Step {
+unsafe fn guess_by_rbp(state: State, readable: &mut Readable) -> Step {
     let State { sp, rbp, .. } = state;
     if rbp == 0 {
         return Step::End;
@@ -143,4 +178,46 @@ pub unsafe fn guess(state: State, readable: &mut Readable) -> Step {
         return Step::Cut { lasting: false };
     }
     Step::Out(State { pc, sp: rbp + 16, rbp: outer_rbp })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+
+    /// A page that cannot be read below one that can: what a stack that has overflowed looks like.
+    fn overflowed() -> u64 {
+        // SAFETY: a fresh mapping, whose first page nobody uses.
+        unsafe {
+            let pages =
+                mmap_anonymous(core::ptr::null_mut(), 8192, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+                    .unwrap();
+            mprotect(pages, 4096, MprotectFlags::empty()).unwrap();
+            pages as u64 + 4096
+        }
+    }
+
+    fn is_cut(rule: Rule, sp: u64) -> bool {
+        let mut own = OwnStack::none();
+        let mut readable = Readable::at(&mut own, sp, 16).unwrap();
+        // SAFETY: `readable` knows what may be read; no frame of a function is needed for that.
+        matches!(unsafe { step(rule, State { pc: 0x1000, sp, rbp: 0 }, &mut readable, &mut own) }, Step::Cut { .. })
+    }
+
+    #[test]
+    fn a_step_reads_nothing_below_a_stack_that_has_overflowed() {
+        let stack = overflowed();
+        assert!(is_cut(Rule::pack(Kind::Sp, 32, 0), stack - 64), "the return address lies below");
+        assert!(is_cut(Rule::pack(Kind::Sp, 32, 0), stack - 32), "it alone lies below");
+        assert!(is_cut(Rule::pack(Kind::Sp, 64, 56), stack - 32), "the saved rbp does");
+        assert!(!is_cut(Rule::pack(Kind::Sp, 64, 16), stack - 32), "both lie within the stack");
+    }
+
+    #[test]
+    fn a_step_never_leads_inwards() {
+        let stack = overflowed() + 1024;
+        assert!(is_cut(Rule::pack(Kind::Sp, 0, 0), stack));
+        assert!(!is_cut(Rule::pack(Kind::Sp, 8, 0), stack));
+        assert!(is_cut(Rule::pack(Kind::Sp, 16, 160), stack), "rbp is saved further in than the frame");
+    }
 }

@@ -7,7 +7,7 @@ use super::memory::{Array, SignalsBlocked};
 use super::rule::{Kind, Rule};
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
-use super::step::{State, Step, guess, load, step};
+use super::step::{State, Step, believe, guess, load, step};
 use super::{Caller, Captured, GUESSED, SLOW, TRUNCATED};
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
@@ -27,7 +27,7 @@ enum Ground {
     Information,
     /// The convention of frame pointers, which the program was said to keep.
     Convention,
-    /// The same convention, for want of anything better.
+    /// What the code itself seems to do, or the same convention for want of anything better.
     Guess,
 }
 
@@ -216,7 +216,13 @@ unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, 
             }
         }
         pure &= forest::is_plantable(state.pc, state.sp);
-        let (rule, ground) = rules.of(state.pc);
+        let (mut rule, ground) = rules.of(state.pc);
+        if ground == Ground::Guess {
+            // SAFETY: `readable` begins at or below the state's sp.
+            let belief = unsafe { believe(state, &mut readable, own) };
+            rule = belief.rule;
+            pure &= belief.pure;
+        }
         let flags = if ground == Ground::Guess { GUESSED } else { 0 };
         let frame = Frame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule, flags };
         if !frames.push(frame) {
@@ -229,7 +235,7 @@ unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, 
             if ground == Ground::Information {
                 step(rule, state, &mut readable, own)
             } else {
-                guess(state, &mut readable)
+                guess(rule, state, &mut readable, own)
             }
         };
         match next {
@@ -255,14 +261,12 @@ fn same_page(a: u64, b: u64) -> bool {
     a >> 12 == b >> 12
 }
 
-/// Whether `state` is the state that `record` stands for.
+/// Whether `state` is the state that `record` stands for. It is never a later part of a frame, whose chain would be
+/// shorter: candidates are the first records of their frames, and of one sp the first comes first.
 #[inline(always)]
 fn is_at(forest: &Forest, record: *mut Record, state: State) -> bool {
     let origin = forest.origin(record);
-    origin.sp == state.sp
-        && origin.pc == state.pc
-        && !forest.is_part(record)
-        && (!forest.needs_rbp(record) || origin.rbp == state.rbp)
+    origin.sp == state.sp && origin.pc == state.pc && (!forest.needs_rbp(record) || origin.rbp == state.rbp)
 }
 
 /// The chain of `record` begins at `state` but does not hold to its end: takes over the frames that do hold,
