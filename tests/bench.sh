@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Numbers and ratios, side by side: what recording costs, how fast recordings are read, how well leaks are
+# Numbers and ratios, side by side: what recording costs, and a backtrace alone; how fast recordings are read, how well leaks are
 # judged, how fast the page is.
 #   tests/bench.sh [--quick] [--json] [overhead] [reading] [verdicts] [page]      (no names: all)
 # Other options, and --json, go to the overhead bench alone. Nothing is asserted but the verdicts: goals stand beside
@@ -49,7 +49,12 @@ page() {
 
 for part in "${parts[@]}"; do
     case $part in
-        overhead) cargo run --quiet --release -p tracehound-overhead -- "${options[@]}" ;;
+        overhead)
+            cargo run --quiet --release -p tracehound-overhead -- "${options[@]}"
+            # One document is one document.
+            [[ " ${options[*]} " == *" --json "* ]] ||
+                cargo run --quiet --release -p tracehound-unwind-tests --bin capture-cost
+            ;;
         reading)
             cargo run --quiet --release -p tracehound-bench -- scale --sizes "$sizes"
             cargo run --quiet --release -p tracehound-bench -- rival

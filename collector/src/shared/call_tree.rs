@@ -302,6 +302,29 @@ mod tests {
     }
 
     #[test]
+    fn no_two_threads_get_the_same_node() {
+        const THREADS: u64 = 4;
+        const NODES: u64 = 50_000;
+        let tree = CallTree::create(1 << 20).unwrap();
+        let start = std::sync::Barrier::new(THREADS as usize);
+        std::thread::scope(|scope| {
+            for thread in 1..=THREADS {
+                let (tree, start) = (&tree, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    let pcs = (1..NODES).map(|n| n * 16 + thread);
+                    let ids: Vec<_> = pcs.clone().map(|pc| tree.intern(NodeId::ROOT, pc, 7)).collect();
+                    start.wait();
+                    for (id, pc) in ids.into_iter().zip(pcs) {
+                        assert_eq!(tree.get(id.0), Some(Node { parent: 0, pc, generation: 7 }));
+                    }
+                });
+            }
+        });
+        assert_eq!(u64::from(tree.len()), 1 + THREADS * (NODES - 1));
+    }
+
+    #[test]
     fn threads_agree_on_ids() {
         let tree = CallTree::create(1 << 20).unwrap();
         let ids: Vec<Vec<NodeId>> = std::thread::scope(|scope| {

@@ -22,11 +22,14 @@ void realigned_with(), fixed_then_realigned(), inner_realigned(), first_of_stack
 uint64_t stack_result;
 uint64_t lying_frame(Probe), shrinking_frame(Probe), standing_frame(Probe), lying_save(Probe);
 uint64_t with_rbp(Probe, uint64_t rbp), without_information_with_rbp(Probe, uint64_t rbp);
+uint64_t plain_epilogue(Probe, uint64_t rbp), false_epilogue(Probe, uint64_t word);
+void plain_inner();
 uint64_t cfa_behind_rbx(Probe, const uint64_t *rbx);
 void trap_with_sp(void *sp), trap_with_sp_alone(void *sp), trap_at(long place), trap_here(), fixed_then_trap(), trap_misaligned(), trap_in_epilogue();
+void cfa_behind_r10();
 typedef long (*Continue)(Walk *);
 long odd_huge_frame(Walk *, Continue), odd_without_anything(Walk *, Continue),
-    odd_without_information(Walk *, Continue), odd_cfa_in_rbx(Walk *, Continue);
+    odd_without_information(Walk *, Continue), odd_cfa_in_rbx(Walk *, Continue), odd_cfa_by_alignment(Walk *, Continue);
 void restorer_without_information();
 void add_function(Function) {}
 long go(Walk *, int) { return 0; }
@@ -54,6 +57,17 @@ void paths_differ_by_rbp(void *inner) {
 void case_rbp_at_the_top() { paths_differ_by_rbp((void *)probe); }
 void case_rbp_kept_inside() { paths_differ_by_rbp((void *)inner_keeps_rbp); }
 void case_rbp_saved_inside() { paths_differ_by_rbp((void *)inner_saves_rbp); }
+
+// Frames whose stack pointers differ by a mebibyte and in nothing else. The words of the deeper ones stay where they
+// were, and must not be taken for those of the others.
+void case_rooms_a_mebibyte_apart() {
+    for (volatile int i = 0; i < 4; i++)
+        for (long room : {96 + (1l << 20), 96l})
+            for (auto middle : {first_of_stack, other_of_stack}) {
+                call_either((void *)frame_with_room, room, (void *)middle);
+                EXPECT(Backtrace(stack_result).pcs.at(1) - (uint64_t)middle < 32);
+            }
+}
 
 // The same, with the previous event elsewhere, so that nothing joins with it.
 void case_rbp_without_join() {
@@ -280,9 +294,9 @@ void case_passing_stacks() {
     const size_t bytes = 64 << 10;
     char *map = (char *)mmap(nullptr, bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     beyond = (uint64_t *)(map + bytes + 512);
-    beyond[1] = 0x5000;
+    beyond[1] = 0x50000000;
     for (int i = 0; i < 8; i++) {
-        readable_beyond = i % 2 == 0;
+        readable_beyond = i % 4 < 2;
         mprotect(map + bytes, 4096, readable_beyond ? PROT_READ | PROT_WRITE : PROT_NONE);
         OnStack on{};
         getcontext(&on.own);
@@ -313,6 +327,12 @@ void lying_general() {
             Backtrace inwards(cfa_behind_rbx(how, &self));
             EXPECT(inwards.depth() < 200);
             EXPECT(inwards.flags & SLOW && inwards.flags & (GUESSED | TRUNCATED));
+            // The same frame again, further in: rbx, the return address, and the CFA behind them.
+            static uint64_t again[3], *cell = &again[2];
+            uint64_t pc = Backtrace(cfa_behind_rbx(how, &self)).pcs[0];
+            again[0] = (uint64_t)&cell, again[1] = pc;
+            Backtrace circle(cfa_behind_rbx(how, (const uint64_t *)&cell));
+            EXPECT(circle.depth() < 200);
         }
     asm volatile("" ::"r"(below) : "memory");
 }
@@ -348,11 +368,53 @@ void case_no_information() {
     on_small_stack(no_information);
 }
 
+// The probe below a frame that only the general unwinder understands.
+uint64_t probe_slowly() {
+    odd_cfa_in_rbx(nullptr, probes);
+    return continued;
+}
+
+// Without information, code that goes straight to its return tells its frame, whatever is in rbp; unless what it seems
+// to return to does not follow a call.
+void case_epilogues() {
+    struct {
+        Probe how;
+        int flags;
+        size_t more;
+    } const ways[] = {{probe, GUESSED, 0}, {probe_nested, GUESSED, 0}, {probe_slowly, GUESSED | SLOW, 3}};
+    for (int i = 0; i < 3; i++)
+        for (auto way : ways) {
+            for (uint64_t rbp : {0ul, 1ul, ~0ul << 3, (uint64_t)__builtin_frame_address(0) - 4096}) {
+                Backtrace trace(plain_epilogue(way.how, rbp));
+                EXPECT(trace.flags == way.flags);
+                EXPECT(trace.depth() == Backtrace(probe()).depth() + 1 + way.more);
+            }
+            directed_probe = way.how;
+            Backtrace inside(call_either((void *)frame_with_room, 96, (void *)plain_inner));
+            directed_probe = probe;
+            EXPECT(inside.flags == way.flags);
+            EXPECT(inside.depth() == Backtrace(call_either((void *)frame_with_room, 96, (void *)inner_saves_rbp)).depth() + way.more);
+            uint64_t behind_a_call = Backtrace(probe()).pcs[0];
+            for (uint64_t word : {(uint64_t)0x1000, behind_a_call}) {
+                Backtrace trace(false_epilogue(way.how, word));
+                EXPECT(trace.flags & GUESSED);
+                // What is refused is followed by its frame pointer.
+                if (word == behind_a_call)
+                    EXPECT(trace.pcs.at(2 + way.more) == word);
+                else
+                    EXPECT(trace.flags == way.flags && trace.depth() == Backtrace(probe()).depth() + 2 + way.more);
+            }
+        }
+}
+
 // A frame too large for a rule, and one with its CFA in rbx: exact all the same.
 void case_general() {
     for (int i = 0; i < 3; i++)
         for (Continue inner : {probes, probes_nested})
-            for (auto odd : {odd_huge_frame, odd_cfa_in_rbx}) {
+            for (auto odd : {odd_huge_frame, odd_cfa_in_rbx, odd_cfa_by_alignment}) {
+                // So that every second frame begins at a multiple of 32.
+                void *volatile room = __builtin_alloca(16);
+                (void)room;
                 odd(nullptr, inner);
                 Backtrace trace(continued);
                 EXPECT(trace.flags == SLOW);
@@ -431,6 +493,12 @@ void case_signal_checks() {
         call_either(with_frame[i % 2], room[i % 2], (void *)trap_in_epilogue);
         EXPECT(Backtrace(continued).flags == 0 && Backtrace(continued).depth() == depth[i]);
     }
+    // A CFA in a register that the interrupted function did not have to keep: nobody knows it.
+    for (int i = 0; i < 3; i++) {
+        cfa_behind_r10();
+        Backtrace trace(continued);
+        EXPECT(trace.flags & SLOW && trace.flags & (GUESSED | TRUNCATED));
+    }
     // A stack pointer that is no multiple of eight.
     for (int i = 0; i < 3; i++) {
         trap_misaligned();
@@ -458,9 +526,14 @@ void case_deep() {
             EXPECT(trace.depth() == shallow + (size_t)depth);
         }
     for (int depth : {63, 64, 65, 200, 10000}) {
-        Backtrace nested(recurse(depth, probe_nested));
-        EXPECT(nested.flags == 0);
-        EXPECT(nested.depth() == shallow + (size_t)depth);
+        std::vector<uint64_t> pcs[2];
+        for (volatile int nested = 0; nested < 2; nested++) {
+            Backtrace trace(recurse(depth, nested ? probe_nested : probe));
+            EXPECT(trace.flags == 0);
+            EXPECT(trace.depth() == shallow + (size_t)depth);
+            pcs[nested] = trace.pcs;
+        }
+        EXPECT(pcs[0] == pcs[1]);
     }
 }
 
@@ -731,6 +804,7 @@ struct Case {
     {"forgotten-far", far_away<far_and_forgotten>},
     {"rbp-kept-inside", case_rbp_kept_inside},
     {"rbp-saved-inside", case_rbp_saved_inside},
+    {"rooms-a-mebibyte-apart", case_rooms_a_mebibyte_apart},
     {"rbp-without-join", case_rbp_without_join},
     {"rbp-through-a-realigned-frame", case_rbp_through_a_realigned_frame},
     {"realigned-rbp", case_realigned_rbp},
@@ -743,6 +817,7 @@ struct Case {
     {"lying-general", case_lying_general},
     {"signal-checks", case_signal_checks},
     {"no-information", case_no_information},
+    {"epilogues", case_epilogues},
     {"general", case_general},
     {"restorer-without-information", case_restorer_without_information},
     {"deep", case_deep},

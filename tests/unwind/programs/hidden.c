@@ -22,7 +22,7 @@ long hidden_call(long (*function)(void *), void *argument, int bytes) {
 
 // Without any unwind information, behind functions that have some.
 long hidden_bare(long (*)(void *), void *);
-__asm__(".text\n"
+__asm__(".section .text.behind, \"ax\", @progbits\n"
         ".globl hidden_bare\n"
         ".type hidden_bare, @function\n"
         "hidden_bare:\n"
@@ -33,4 +33,5 @@ __asm__(".text\n"
         " call *%rax\n"
         " pop %rbp\n"
         " ret\n"
-        ".size hidden_bare, .-hidden_bare\n");
+        ".size hidden_bare, .-hidden_bare\n"
+        ".text\n");

@@ -380,6 +380,29 @@ void case_information_on_disk() {
     dlclose(handle);
 }
 
+// Code that is no library, at the place of one that was unloaded: what was known of the library is gone with it.
+void case_code_in_place_of_a_library() {
+    Library library("frame88.so");
+    Backtrace known = through(library.call_back);
+    EXPECT(known.flags == 0);
+    char *page = (char *)((uint64_t)library.call_back & ~4095ull);
+    static char code[4096];
+    memcpy(code, page, sizeof code);
+    library.close();
+    void *place = mmap(page, sizeof code, PROT_READ | PROT_WRITE | PROT_EXEC,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    EXPECT(place == page);
+    if (place != page)
+        return;
+    memcpy(page, code, sizeof code);
+    for (int i = 0; i < 3; i++) {
+        Backtrace trace = through(library.call_back);
+        EXPECT(trace.flags & GUESSED);
+        EXPECT(trace.has((void *)library.call_back, 32));
+    }
+    munmap(page, sizeof code);
+}
+
 struct Case {
     const char *name;
     void (*run)();
@@ -394,6 +417,7 @@ struct Case {
     {"compiled-at-run-time", case_compiled_at_run_time},
     {"damaged-registration", case_damaged_registration},
     {"information-on-disk", case_information_on_disk},
+    {"code-in-place-of-a-library", case_code_in_place_of_a_library},
 };
 
 } // namespace

@@ -21,6 +21,7 @@ cases! { "directed":
     forgotten_far = "forgotten-far",
     rbp_kept_inside = "rbp-kept-inside",
     rbp_saved_inside = "rbp-saved-inside",
+    rooms_a_mebibyte_apart = "rooms-a-mebibyte-apart",
     rbp_without_join = "rbp-without-join",
     rbp_through_a_realigned_frame = "rbp-through-a-realigned-frame",
     realigned_rbp = "realigned-rbp",
@@ -33,6 +34,7 @@ cases! { "directed":
     lying_general = "lying-general",
     signal_checks = "signal-checks",
     no_information = "no-information",
+    epilogues = "epilogues",
     general = "general",
     restorer_without_information = "restorer-without-information",
     deep = "deep",
@@ -56,4 +58,5 @@ cases! { "loading":
     compiled_at_run_time = "compiled-at-run-time",
     damaged_registration = "damaged-registration",
     information_on_disk = "information-on-disk",
+    code_in_place_of_a_library = "code-in-place-of-a-library",
 }

@@ -1,18 +1,27 @@
 //! Takes away one check of the unwinder after the other and demands that some test fails each time. See mutants.txt
 //! for the list; `mutate.sh` runs this.
+//!
+//! What keeps it quick: one crate and one library are built anew, several copies at once; the test that caught a mutant
+//! the last time, which the list names, comes first; no test may take much longer than it takes without any change.
 
 mod support;
 
-use std::fmt::Write as _;
+use std::fmt;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// One changed place.
 struct Mutant {
     name: String,
     file: String,
+    /// The test that caught it, as it is [written](Step::name); empty where nobody has said so.
+    caught_by: String,
     before: String,
     after: String,
 }
@@ -27,6 +36,17 @@ const fn step(program: &'static str, arguments: &'static [&'static str]) -> Step
     Step { program, arguments }
 }
 
+/// Not a program of its own but a test that cargo builds and runs, with these words.
+const BY_CARGO: &str = "cargo test";
+
+impl Step {
+    fn name(&self) -> String {
+        let words = self.arguments.iter().filter(|word| !matches!(**word, "." | "-p" | "--lib" | "--test"));
+        let words: Vec<&str> = [self.program].into_iter().chain(words.copied()).collect();
+        words.join(" ")
+    }
+}
+
 /// Quick ones first: most mutants fail one of these.
 const STEPS: &[Step] = &[
     step("directed", &["rbp-at-the-top"]),
@@ -35,6 +55,7 @@ const STEPS: &[Step] = &[
     step("directed", &["many-callers-far"]),
     step("directed", &["rbp-kept-inside"]),
     step("directed", &["rbp-saved-inside"]),
+    step("directed", &["rooms-a-mebibyte-apart"]),
     step("directed", &["rbp-without-join"]),
     step("directed", &["rbp-through-a-realigned-frame"]),
     step("directed", &["realigned-rbp"]),
@@ -44,6 +65,7 @@ const STEPS: &[Step] = &[
     step("directed", &["bad-rbp"]),
     step("directed", &["cut-frames"]),
     step("directed", &["no-information"]),
+    step("directed", &["epilogues"]),
     step("directed", &["general"]),
     step("directed", &["lying-general"]),
     step("directed", &["passing-stacks"]),
@@ -51,6 +73,10 @@ const STEPS: &[Step] = &[
     step("directed", &["restorer-without-information"]),
     step("directed", &["small-signal-stack"]),
     step("directed", &["overflowed-stack"]),
+    step("directed", &["libunwind-as-last-resort", "."]),
+    step("directed", &["jumps-out-of-handlers", "."]),
+    step("directed", &["destroy-gives-everything-back", "."]),
+    step("directed", &["deeper-than-memory", "."]),
     step("directed", &["deep"]),
     step("directed", &["forgetting"]),
     step("directed", &["forgotten-far"]),
@@ -62,6 +88,7 @@ const STEPS: &[Step] = &[
     step("loading", &["compiled-at-run-time", "."]),
     step("loading", &["information-on-disk", "."]),
     step("loading", &["damaged-registration", "."]),
+    step("loading", &["code-in-place-of-a-library", "."]),
     step("differential", &["repeating"]),
     step("differential", &["odd-fast"]),
     step("differential", &["odd"]),
@@ -72,9 +99,13 @@ const STEPS: &[Step] = &[
     step("differential", &["coroutines"]),
     step("differential", &["interrupts"]),
     step("differential", &["interrupts-alternate"]),
+    step(BY_CARGO, &["-p", "tracehound-collector", "--lib"]),
+    step(BY_CARGO, &["-p", "tracehound-unwind-tests", "--test", "cfi"]),
 ];
 
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How much longer than without any change a test may take.
+const SLOWER: u32 = 6;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 #[ignore = "takes minutes: run mutate.sh"]
@@ -83,26 +114,48 @@ fn every_check_is_needed() {
     let is_chosen = |mutant: &Mutant| chosen.split(',').any(|part| mutant.name.contains(part));
     let mutants: Vec<Mutant> = parse(include_str!("../mutants.txt")).into_iter().filter(is_chosen).collect();
     assert!(!mutants.is_empty(), "no mutant is called {chosen}");
-    let copy = Copy::new();
-    copy.build().expect("the copy compiles");
-    if let Some(failure) = copy.first_failure() {
-        panic!("without any change: {failure}");
-    }
-    let mut report = String::new();
-    let mut survivors = 0;
-    for mutant in &mutants {
-        let begun = Instant::now();
-        let verdict = copy.with(mutant, || match copy.build() {
-            Err(error) => format!("DOES NOT COMPILE\n{error}"),
-            Ok(()) => copy.first_failure().unwrap_or_else(|| "SURVIVED".into()),
-        });
-        survivors += usize::from(verdict.starts_with("SURVIVED") || verdict.starts_with("DOES NOT"));
-        let line = format!("{:55} {:5.1} s  {verdict}", mutant.name, begun.elapsed().as_secs_f64());
-        println!("{line}");
-        writeln!(report, "{line}").expect("a string takes everything");
-    }
-    fs::write(copy.folder.join("report.txt"), &report).expect("the report is written");
+    let workers = std::env::var("MUTANTS_AT_ONCE").ok().and_then(|number| number.parse().ok());
+    let workers = workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from).min(4));
+    let copies: Vec<Copy> = (0..workers.min(mutants.len())).map(Copy::new).collect();
+    let Some(first) = copies.first() else { panic!("MUTANTS_AT_ONCE must be a number from 1 up") };
+    let report = Mutex::new(fs::File::create(first.folder.join("report.txt")).expect("a report can be written"));
+    let (next, survivors) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for copy in &copies {
+            scope.spawn(|| {
+                let limits = copy.time_limits();
+                while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let begun = Instant::now();
+                    let verdict = copy.judge(mutant, &limits);
+                    survivors.fetch_add(usize::from(!matches!(verdict, Verdict::Caught(..))), Ordering::Relaxed);
+                    let seconds = begun.elapsed().as_secs_f64();
+                    let line = format!("{:55} {seconds:5.1} s  {verdict}", mutant.name);
+                    println!("{line}");
+                    writeln!(report.lock().expect("no other worker failed"), "{line}").expect("a report takes lines");
+                }
+            });
+        }
+    });
+    let survivors = survivors.into_inner();
     assert_eq!(survivors, 0, "of {} mutants, {survivors} were not caught", mutants.len());
+}
+
+/// What became of a mutant.
+enum Verdict {
+    /// The first test that failed, and how.
+    Caught(String, String),
+    Survived,
+    NoMutant(String),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Caught(test, how) => write!(f, "{test}: {how}"),
+            Verdict::Survived => write!(f, "SURVIVED"),
+            Verdict::NoMutant(why) => write!(f, "NO MUTANT: {why}"),
+        }
+    }
 }
 
 fn parse(text: &str) -> Vec<Mutant> {
@@ -111,11 +164,13 @@ fn parse(text: &str) -> Vec<Mutant> {
         let (name, rest) = part.split_once('\n').expect("a name");
         let (file, rest) = rest.split_once('\n').expect("a file");
         let (before, after) = rest.split_once("\n+++").expect("what to put there");
-        let before = before.strip_prefix("---").expect("a text to replace").split_once('\n').expect("a text").1;
+        let (caught_by, before) = before.split_once("---").expect("a text to replace");
+        let before = before.split_once('\n').expect("a text").1;
         let after = after.strip_prefix('\n').unwrap_or(after).trim_end();
         mutants.push(Mutant {
             name: name.trim().into(),
             file: file.trim().into(),
+            caught_by: caught_by.trim().trim_start_matches("caught by ").into(),
             before: before.into(),
             after: after.into(),
         });
@@ -132,7 +187,9 @@ struct Copy {
 const PARTS: &[&str] = &[
     "hot/unwind",
     "hot/clock.rs",
+    "hot/prefetch.rs",
     "shared/call_tree.rs",
+    "shared/call_tree",
     "shared/code.rs",
     "shared/code",
     "shared/elf_file.rs",
@@ -140,8 +197,8 @@ const PARTS: &[&str] = &[
 ];
 
 impl Copy {
-    fn new() -> Copy {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
+    fn new(number: usize) -> Copy {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mutants-{number}"));
         let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
         let root = tests.join("../..");
         let source = folder.join("collector/src");
@@ -155,7 +212,7 @@ impl Copy {
             fs::write(path, text).expect("a file can be written");
         };
         write("collector/src/lib.rs", "#![allow(missing_docs)]\npub mod hot;\npub mod shared;\n");
-        write("collector/src/hot/mod.rs", "pub mod clock;\npub mod unwind;\n");
+        write("collector/src/hot/mod.rs", "pub mod clock;\nmod prefetch;\npub mod unwind;\n");
         write("collector/src/shared/mod.rs", "pub mod call_tree;\npub mod code;\npub mod elf_file;\npub mod sys;\n");
         write("Cargo.toml", WORKSPACE);
         write("collector/Cargo.toml", COLLECTOR);
@@ -181,34 +238,56 @@ impl Copy {
         self.cargo(&["build", "-p", "tracehound-unwind-tests"])
     }
 
-    /// Runs all tests until one fails, and says which.
-    fn first_failure(&self) -> Option<String> {
-        let probe = self.folder.join("target/mutant");
-        for step in STEPS {
-            let output = support::run_for(PATIENCE, &probe, step.program, step.arguments, &[]);
-            let text = String::from_utf8_lossy(&output.stdout);
-            let agreed = step.program != "differential" || text.contains(" mismatches 0 ");
-            if !output.status.success() || !agreed {
-                return Some(format!("{} {}: {}", step.program, step.arguments.join(" "), output.status));
+    /// How long each test takes without any change, and some more. All must pass.
+    fn time_limits(&self) -> Vec<Duration> {
+        self.build().expect("the copy compiles");
+        let limit = |step| {
+            let begun = Instant::now();
+            if let Some(failure) = self.failure_of(step, PATIENCE) {
+                panic!("without any change: {}: {failure}", step.name());
             }
-        }
-        if self.cargo(&["test", "-p", "tracehound-collector", "--lib"]).is_err() {
-            return Some("unit tests".into());
-        }
-        self.cargo(&["test", "-p", "tracehound-unwind-tests", "--test", "cfi"]).err().map(|_| "cfi".into())
+            Duration::from_secs(2) + begun.elapsed() * SLOWER
+        };
+        STEPS.iter().map(limit).collect()
     }
 
-    fn with(&self, mutant: &Mutant, work: impl FnOnce() -> String) -> String {
+    /// How this test fails, if it does.
+    fn failure_of(&self, step: &Step, patience: Duration) -> Option<String> {
+        if step.program == BY_CARGO {
+            let arguments = [&["test"], step.arguments].concat();
+            return self.cargo(&arguments).err().map(|_| "failed".into());
+        }
+        let output = support::run_for(patience, &self.folder.join("target/mutant"), step.program, step.arguments, &[]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let agreed = step.program != "differential" || text.contains(" mismatches 0 ");
+        (!output.status.success() || !agreed).then(|| output.status.to_string())
+    }
+
+    /// Changes the copy, and runs all tests until one fails.
+    fn judge(&self, mutant: &Mutant, limits: &[Duration]) -> Verdict {
         let path = self.folder.join("collector/src").join(&mutant.file);
         let original = fs::read_to_string(&path).expect("a file of the unwinder");
-        let places = original.matches(&mutant.before).count();
-        if places == 0 {
-            return "DOES NOT APPLY".replace("APPLY", "COMPILE: its text is not in the file");
+        if !original.contains(&mutant.before) {
+            return Verdict::NoMutant("its text is not in the file".into());
         }
         fs::write(&path, original.replacen(&mutant.before, &mutant.after, 1)).expect("the mutant is written");
-        let verdict = work();
+        let verdict = self.try_all(mutant, limits);
         fs::write(&path, original).expect("the original comes back");
         verdict
+    }
+
+    fn try_all(&self, mutant: &Mutant, limits: &[Duration]) -> Verdict {
+        let mut steps: Vec<(&Step, Duration)> = STEPS.iter().zip(limits.iter().copied()).collect();
+        steps.sort_by_key(|(step, _)| step.name() != mutant.caught_by);
+        if let Err(error) = self.build() {
+            return Verdict::NoMutant(format!("it does not compile\n{error}"));
+        }
+        for (step, patience) in steps {
+            if let Some(how) = self.failure_of(step, patience) {
+                return Verdict::Caught(step.name(), how);
+            }
+        }
+        Verdict::Survived
     }
 }
 
@@ -232,7 +311,7 @@ members = ["collector", "probe"]
 
 [profile.mutant]
 inherits = "release"
-opt-level = 2
+opt-level = 1
 debug = false
 incremental = true
 codegen-units = 16

@@ -3,7 +3,7 @@
 //! It is opened by name at run time, in its own scope. Linking it would put its `_Unwind_*` and `backtrace` before
 //! those of libgcc and glibc for the whole program.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::memory::Array;
@@ -18,6 +18,12 @@ type FlushCache = unsafe extern "C" fn(*mut c_void, usize, usize);
 type SetCachingPolicy = unsafe extern "C" fn(*mut c_void, c_int) -> c_int;
 
 const CACHE_PER_THREAD: c_int = 2;
+
+/// Names of the library's variable and functions.
+#[cfg(target_arch = "x86_64")]
+const NAMES: [&CStr; 3] = [c"_ULx86_64_local_addr_space", c"_Ux86_64_flush_cache", c"_ULx86_64_set_caching_policy"];
+#[cfg(target_arch = "aarch64")]
+const NAMES: [&CStr; 3] = [c"_ULaarch64_local_addr_space", c"_Uaarch64_flush_cache", c"_ULaarch64_set_caching_policy"];
 
 static OPENED: AtomicBool = AtomicBool::new(false);
 static BACKTRACE: AtomicUsize = AtomicUsize::new(0);
@@ -36,12 +42,13 @@ pub fn prepare() -> bool {
         if library.is_null() {
             return false;
         }
-        let space = libc::dlsym(library, c"_ULx86_64_local_addr_space".as_ptr()).cast::<*mut c_void>();
+        let [space, flush, policy] = NAMES;
+        let space = libc::dlsym(library, space.as_ptr()).cast::<*mut c_void>();
         if let Some(space) = space.as_ref() {
             ADDRESS_SPACE.store(*space as usize, Ordering::Relaxed);
-            let flush = libc::dlsym(library, c"_Ux86_64_flush_cache".as_ptr());
+            let flush = libc::dlsym(library, flush.as_ptr());
             FLUSH_CACHE.store(flush as usize, Ordering::Relaxed);
-            let policy = libc::dlsym(library, c"_ULx86_64_set_caching_policy".as_ptr());
+            let policy = libc::dlsym(library, policy.as_ptr());
             if !policy.is_null() {
                 let policy = core::mem::transmute::<*mut c_void, SetCachingPolicy>(policy);
                 policy(*space, CACHE_PER_THREAD);

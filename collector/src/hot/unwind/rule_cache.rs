@@ -22,9 +22,13 @@ const MASK: u64 = SIZE as u64 - 1;
 static RULES: [AtomicU64; SIZE] = [const { AtomicU64::new(0) }; SIZE];
 static FILLED: Regions = Regions::new();
 
-/// The rule for a frame whose `pc` is a return address (or an interrupted address plus one).
+/// The rule for a frame whose `pc` is a return address (or an interrupted address plus one). There are rules for x86-64
+/// alone: elsewhere no information counts as unwind information, and stacks are followed by frame pointers, marked.
 #[inline(always)]
 pub fn rule_of(pc: u64) -> Rule {
+    if cfg!(not(target_arch = "x86_64")) {
+        return Rule::UNKNOWN;
+    }
     let word = RULES[slot_of(pc)].load(Ordering::Relaxed);
     if word >> 32 == pc >> BITS { Rule(word as u32) } else { fill(pc) }
 }

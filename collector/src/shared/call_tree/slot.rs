@@ -68,3 +68,18 @@ pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
     }
     taken != 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering;
+
+    #[test]
+    fn a_slot_is_claimed_once() {
+        let slot = Slot { pc: AtomicU64::new(0), place: AtomicU64::new(0), children: [const { AtomicU32::new(0) }; 4] };
+        assert!(claim_identity(&slot, 0x1234, 7));
+        assert!(!claim_identity(&slot, 0x5678, 9));
+        assert!(!claim_identity(&slot, 0x1234, 7), "not even by the same");
+        assert_eq!((slot.pc.load(Ordering::Relaxed), slot.place.load(Ordering::Relaxed)), (0x1234, 7));
+    }
+}

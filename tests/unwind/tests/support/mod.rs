@@ -141,7 +141,8 @@ fn in_parallel(folder: &Path, commands: &[String]) {
     });
 }
 
-/// Runs a program against the probe library in `probe`, for so long at most.
+/// Runs a program against the probe library in `probe`, for so much CPU time at most, rounded up to seconds; a machine
+/// that is busy otherwise gets ten times as long.
 pub fn run_for(
     patience: Duration,
     probe: &Path,
@@ -150,8 +151,9 @@ pub fn run_for(
     environment: &[(&str, &str)],
 ) -> Output {
     // A walk that never ends must not take the machine's memory with it.
+    let limits = format!("ulimit -v 8000000; ulimit -t {}; exec \"$0\" \"$@\"", patience.as_secs() + 1);
     let mut child = Command::new("sh")
-        .args(["-c", "ulimit -v 8000000; exec \"$0\" \"$@\""])
+        .args(["-c", &limits])
         .arg(programs().join(program))
         .args(arguments)
         .envs(environment.iter().copied())
@@ -163,7 +165,7 @@ pub fn run_for(
         .expect("the program starts");
     let begun = Instant::now();
     loop {
-        if child.try_wait().expect("the child can be waited for").is_some() || begun.elapsed() > patience {
+        if child.try_wait().expect("the child can be waited for").is_some() || begun.elapsed() > 10 * patience {
             let _ = child.kill();
             return child.wait_with_output().expect("its output");
         }

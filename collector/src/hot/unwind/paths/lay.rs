@@ -352,3 +352,44 @@ fn read_of(check: Check, sp: u64) -> Option<Read> {
 }
 
 const _: () = assert!(MAX_READS <= u16::MAX as usize && RBP > u16::MAX as u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PC: u64 = 0x5555_0000_1000;
+    const SP: u64 = 0x7fff_0000_1000;
+
+    /// Paths in which the caller at `PC`, `SP` has this path, which has no words.
+    fn with(end: End, next: u32) -> (Paths, Forest) {
+        let mut paths = Paths::new().unwrap();
+        paths.put(Key::of(PC, SP), Path { run: 0, len: 0, end, flags: 0, what: 0, next });
+        (paths, Forest::new().unwrap())
+    }
+
+    fn record_of_answer(paths: &Paths, forest: &Forest) -> Option<u32> {
+        // SAFETY: the path has no words, and the chain of the root has no checks: nothing is read from the stack.
+        unsafe { paths.recall_any(PC, SP, 0, forest) }.map(|answer| answer.record)
+    }
+
+    #[test]
+    fn paths_do_not_lead_to_records_that_are_gone() {
+        let (mut paths, forest) = with(End::Chain, 0);
+        assert_eq!(record_of_answer(&paths, &forest), Some(0));
+        paths.forget_records();
+        assert_eq!(record_of_answer(&paths, &forest), None);
+        let (mut paths, forest) = with(End::Answer, 7);
+        assert_eq!(record_of_answer(&paths, &forest), Some(7));
+        paths.forget_records();
+        assert_eq!(record_of_answer(&paths, &forest), Some(0), "the answer stays");
+    }
+
+    #[test]
+    fn stacks_that_are_disowned_have_no_answer() {
+        let (mut paths, forest) = with(End::Answer, 0);
+        paths.disown(PC, SP + 16);
+        assert_eq!(record_of_answer(&paths, &forest), Some(0));
+        paths.disown(PC, SP);
+        assert_eq!(record_of_answer(&paths, &forest), None);
+    }
+}
