@@ -41,7 +41,7 @@ fn main() {
                     }
                 }
             }
-            let [nothing, ours, theirs] = rounds.map(|rounds| median(rounds));
+            let [nothing, ours, theirs] = rounds.map(median);
             let ours = ours.unwrap_or(0.0) - nothing.unwrap_or(0.0);
             let theirs = theirs.map(|theirs| theirs - nothing.unwrap_or(0.0));
             let shown = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1}"));
