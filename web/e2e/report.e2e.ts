@@ -111,6 +111,11 @@ test.skipIf(inject("mock"))("what only a server can answer is said, not shown wr
   const page = await openFile(file);
   await settled(page);
   expect(await page.locator(".tabs a", { hasText: "Allocations" }).count()).toBe(0);
+  expect(await page.locator("[data-panel=memory]").count()).toBe(0);
+  await page.locator(".report-bar .term").focus();
+  await expect
+    .poll(() => page.getByRole("tooltip").textContent())
+    .toContain("single blocks, comparisons, source files");
   await goTo(page, "functions?focus=main");
   await expect.poll(() => page.locator("main").textContent()).toContain("own window and filter only");
 });

@@ -75,13 +75,13 @@ async function recordAndServe(project: TestProject): Promise<Running> {
     const file = (program: string) => join(folder, `memory-${program}.dat`);
     const recorded = (program: string) => ({ ...process.env, LD_PRELOAD: preloaded, TRACEHOUND_OUTPUT: file(program) });
     compile(folder);
-    for (const program of ["shop", "empty"]) run(join(folder, program), [], recorded(program));
+    for (const program of ["shop", "empty", "marked"]) run(join(folder, program), [], recorded(program));
     // The shop after a change, to be compared with.
     run(join(folder, "shop"), ["after"], recorded("bazaar"));
     const steady = spawn(join(folder, "steady"), { env: recorded("steady"), stdio: "ignore" });
     children.push(steady);
     await waitFor(() => existsSync(file("steady")), "the running program's recording");
-    const files = ["shop", "empty", "steady", "bazaar"].map(file);
+    const files = ["shop", "empty", "steady", "bazaar", "marked"].map(file);
     const server = spawn(heaptrace, ["server", ...files, "--port", "0"], {
       cwd: folder,
       stdio: ["ignore", "pipe", "pipe"],
@@ -123,7 +123,9 @@ function compile(folder: string): void {
     run("objcopy", [...rename, object]);
   }
   run("gcc", [shop, hostile, "-o", join(folder, "shop"), "-lpthread"]);
-  for (const name of ["empty", "steady"]) run("gcc", ["-g", ...flags, source(name), "-o", join(folder, name)]);
+  const include = resolve(HERE, "../../preload/include");
+  for (const name of ["empty", "steady", "marked"])
+    run("gcc", ["-g", ...flags, "-I", include, source(name), "-o", join(folder, name)]);
 }
 
 function run(command: string, args: string[], env: NodeJS.ProcessEnv = process.env): void {

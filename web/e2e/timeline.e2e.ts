@@ -1,7 +1,8 @@
 // The timeline: what it shows, the brush and its URL, instants, committed windows.
 import type { Page } from "playwright-core";
-import { beforeAll, expect, test } from "vitest";
-import type { Functions } from "../src/api/types.ts";
+import { beforeAll, expect, inject, test } from "vitest";
+import type { Functions, Info, Timeline } from "../src/api/types.ts";
+import { formatCount } from "../src/lib/format.ts";
 import { readSearch } from "../src/lib/search-params.ts";
 import { api, open, recordingOf, settled, useBrowser } from "./browser.ts";
 
@@ -178,6 +179,27 @@ test("the wheel zooms about the pointer, shift and drag move sideways", async ()
   await expect.poll(() => searchOf(page).shown?.from).toBeGreaterThan(shown?.from ?? 0);
 });
 
+test("the exact values under the pointer are the server's, and threads have tracks on demand", async () => {
+  const page = await open(`/r/${shop}/overview`);
+  await settled(page);
+  const asked = page.waitForResponse((response) => response.url().includes("live_count"));
+  await page.getByRole("button", { name: "Blocks", exact: true }).click();
+  const timeline = (await (await asked).json()) as Timeline;
+  await settled(page);
+  const box = await page.locator(".timeline-surface").boundingBox();
+  if (!box) throw new Error("no timeline");
+  await page.mouse.move(box.x + 68 + (box.width - 90) / 2, box.y + 40);
+  const column = timeline.t_ns.findLastIndex((t) => t <= (timeline.from_ns + timeline.to_ns) / 2);
+  const value = (name: string, at: number) => timeline.series.find((one) => one.name === name)?.last[at] ?? -1;
+  const near = [column - 1, column, column + 1];
+  const shown = () => page.locator(".readout [title$=bytes]").getAttribute("title");
+  await expect.poll(shown).not.toBeNull();
+  expect(near.map((at) => `${formatCount(value("live_bytes", at))} bytes`)).toContain(await shown());
+  await page.getByRole("button", { name: "Threads", exact: true }).click();
+  await settled(page);
+  await expect.poll(() => page.locator(".track-name", { hasText: /^Thread/ }).count()).toBeGreaterThan(1);
+});
+
 test("two instants are compared", async () => {
   const page = await open(`/r/${shop}/compare`);
   await settled(page);
@@ -199,4 +221,25 @@ test("two instants are compared", async () => {
   await settled(page);
   expect(searchOf(page).graph).toBe(true);
   expect(await page.locator("g.frame").count()).toBeGreaterThan(0);
+});
+
+test.runIf(!inject("mock"))("marks and pauses of the recording are drawn, and reached by keys", async () => {
+  const marked = (await recordingOf("marked")).id;
+  const info = await api<Info>(`recordings/${marked}`);
+  const page = await open(`/r/${marked}/flamegraph`);
+  await settled(page);
+  await expect.poll(() => page.locator(".flag[data-kind=mark]").allTextContents()).toEqual(["warm up", "steady state"]);
+  // Where recording was off, the timeline says so, as wide as it was.
+  const gap = page.locator(".timeline .gap", { hasText: "not recorded" });
+  expect(await gap.count()).toBe(1);
+  const [first, second] = info.captures;
+  const surface = await page.locator(".timeline-surface").boundingBox();
+  const box = await gap.boundingBox();
+  const part = ((second?.from_ns ?? 0) - (first?.to_ns ?? 0)) / info.process.duration_ns;
+  expect((box?.width ?? 0) / ((surface?.width ?? 1) - 90)).toBeCloseTo(part, 1);
+  await page.keyboard.press("]");
+  await page.keyboard.press("]");
+  await expect.poll(() => searchOf(page).at).toBe(info.marks[1]?.t_ns);
+  await page.keyboard.press("[");
+  await expect.poll(() => searchOf(page).at).toBe(info.marks[0]?.t_ns);
 });

@@ -90,8 +90,11 @@ test("resident memory is taken apart, to the byte", async () => {
       .first()
       .getAttribute("title")
       .then((title) => Number(title?.replace(/\D/g, "")));
-  const parts = ["live", "holes", "kept", "files", "recorder"];
-  const sum = async () => (await Promise.all(parts.map(bytes))).reduce((all, part) => all + part, 0);
+  const sum = async () => {
+    const rows = page.locator("[data-panel=memory] tr:not([data-part=rss]) td.numeric[title]");
+    const titles = await rows.evaluateAll((cells) => cells.map((cell) => cell.getAttribute("title") ?? ""));
+    return titles.reduce((all, title) => all + Number(title.replace(/[^-\d]/g, "")), 0);
+  };
   const info = await api<Info>(`recordings/${shop}`);
   expect(await bytes("rss")).toBe(info.peak_rss?.bytes);
   expect(await sum()).toBe(info.peak_rss?.bytes);
@@ -210,6 +213,19 @@ test("sites and their pages lead to one another and to their blocks", async () =
   await settled(page);
   await expect.poll(() => page.locator(".table-body [role=row]").count()).toBeGreaterThan(0);
   expect(await page.locator(".chip").textContent()).toContain("site");
+});
+
+test("a block that realloc moved leads to what it was and what it became", async () => {
+  if (inject("mock")) return;
+  const marked = (await recordingOf("marked")).id;
+  const page = await open(`/r/${marked}/allocations?min_size=2222&max_size=2222`);
+  await settled(page);
+  const side = page.locator(".side");
+  await expect.poll(() => side.textContent()).toContain("2,222 bytes");
+  await expect
+    .poll(() => side.textContent())
+    .toMatch(/made by realloc from block [\d,]+; turned by realloc into block/);
+  await expect.poll(() => side.textContent()).toContain("Freed by");
 });
 
 test("a filter is added by hand, and a wrong one says what is wrong", async () => {

@@ -6,6 +6,7 @@ type Schemas = components["schemas"];
 export type Allocation = Schemas["Allocation"];
 export type Allocations = Schemas["Allocations"];
 export type Amount = Schemas["Amount"];
+export type Capture = Schemas["Capture"];
 export type Diff = Schemas["Diff"];
 export type DiffFlamegraph = Schemas["DiffFlamegraph"];
 export type DiffRow = Schemas["DiffRow"];

@@ -1,6 +1,14 @@
 // What a report is about: its window, its filter, and what was left out so that it fits.
 import type { Report } from "../api/report.ts";
 import { formatInstant } from "../lib/format.ts";
+import { Term } from "../ui/term.tsx";
+
+const MISSING = `Needs the recording and “heaptrace server”:
+another window, instant or filter;
+the metrics freed and grown;
+callers and callees of a function (sandwich);
+single blocks, comparisons, source files;
+what resident memory is made of.`;
 
 export function ReportBar({ report }: { report: Report }) {
   const filters = Object.entries(report.filters);
@@ -15,6 +23,9 @@ export function ReportBar({ report }: { report: Report }) {
         </span>
       ))}
       <span className="muted">made {report.made_at.replace("T", " ").replace(/\.\d+/, "")}</span>
+      <span className="muted">
+        <Term definition={MISSING}>not in here</Term>
+      </span>
       {report.left_out.length > 0 && (
         <span className="warn" title={report.left_out.join("\n")}>
           shortened: {report.left_out[0]}

@@ -5,37 +5,39 @@ import { memoryParts } from "../../src/features/overview/memory-parts.ts";
 const MEMORY: Memory = {
   schema: "heaptrace.memory/1",
   at_ns: 5,
-  sample: {
-    t_ns: 4,
-    rss_bytes: 1000,
-    rss_anonymous_bytes: 700,
+  sample: { t_ns: 4, rss_bytes: 1000, rss_anonymous_bytes: 700, recorder_bytes: 150, virtual_bytes: 5000 },
+  resident: {
+    live_bytes: 300,
+    page_rest_bytes: 100,
+    untouched_bytes: 0,
+    other_anonymous_bytes: 250,
+    files_bytes: 200,
     recorder_bytes: 150,
-    virtual_bytes: 5000,
   },
-  live: { bytes: 310, count: 3 },
+  live: { bytes: 300, count: 3 },
   pages: { page_bytes: 100, count: 4, bytes: 400, used_bytes: 300, by_tenths: [] },
   mapped_bytes: 0,
   mapped_peak_bytes: 0,
+  kinds: [],
   mappers: [],
   exactness: { events: 1, lost_events: 0, damaged_blocks: 0, watermark_ns: 5, complete: true },
 };
 
-const bytesOf = (memory: Memory, chunks: number) =>
-  Object.fromEntries((memoryParts(memory, chunks) ?? []).map((part) => [part.id, part.bytes]));
+const sumOf = (memory: Memory, of: "bytes" | "drawn") =>
+  (memoryParts(memory) ?? []).reduce((sum, part) => sum + part[of], 0);
 
-test("the parts of resident memory add up to it", () => {
-  const parts = bytesOf(MEMORY, 100);
-  // 100 of the recorder's are a mapped file, 50 anonymous.
-  expect(parts).toEqual({ live: 300, holes: 100, kept: 250, files: 200, recorder: 150 });
-  expect(Object.values(parts).reduce((sum, bytes) => sum + bytes, 0)).toBe(1000);
+test("the parts of resident memory add up to it, drawn and written", () => {
+  expect(memoryParts(MEMORY)?.map((part) => part.id)).toEqual(["live", "rest", "other", "files", "recorder"]);
+  expect([sumOf(MEMORY, "bytes"), sumOf(MEMORY, "drawn")]).toEqual([1000, 1000]);
 });
 
-test("blocks that were never written to are not resident", () => {
-  const untouched = { ...MEMORY, pages: { ...MEMORY.pages, bytes: 90_000, used_bytes: 80_000 } };
-  const parts = bytesOf(untouched, 100);
-  expect(parts).toEqual({ live: 650, holes: 0, kept: 0, files: 200, recorder: 150 });
+test("what was not touched is a row of its own, and narrows the bar", () => {
+  const resident = { live_bytes: 9000, page_rest_bytes: 400, untouched_bytes: 9150, other_anonymous_bytes: 400 };
+  const memory = { ...MEMORY, resident: { ...resident, files_bytes: 200, recorder_bytes: 150 } };
+  expect([sumOf(memory, "bytes"), sumOf(memory, "drawn")]).toEqual([1000, 1000]);
+  expect(memoryParts(memory)?.map((part) => part.drawn)).toEqual([0, 250, 0, 400, 200, 150]);
 });
 
 test("without a sample there is nothing to say", () => {
-  expect(memoryParts({ ...MEMORY, sample: null }, 0)).toBeUndefined();
+  expect(memoryParts({ ...MEMORY, sample: null, resident: null })).toBeUndefined();
 });

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import {
   columnAt,
+  gapsBetween,
   keyChange,
   resolution,
   toInstant,
@@ -27,6 +28,20 @@ test("pixels and instants", () => {
 test("only the visible part of a window is drawn", () => {
   expect(toSpan(SCALE, { from: 1500, to: 9000 })).toEqual({ left: 310, width: 250 });
   expect(toSpan(SCALE, { from: 3000, to: 9000 })).toBeUndefined();
+});
+
+test("what no capture covers was not recorded", () => {
+  const captures = [
+    { from_ns: 500, to_ns: 800 },
+    { from_ns: 100, to_ns: 300 },
+  ];
+  expect(gapsBetween(captures, 1000)).toEqual([
+    { from: 0, to: 100 },
+    { from: 300, to: 500 },
+    { from: 800, to: 1000 },
+  ]);
+  expect(gapsBetween([{ from_ns: 0, to_ns: 1000 }], 1000)).toEqual([]);
+  expect(gapsBetween([], 1000)).toEqual([]);
 });
 
 test("keys", () => {

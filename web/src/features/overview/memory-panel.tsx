@@ -36,7 +36,7 @@ export function MemoryPanel({ info, wait }: { info: Info; wait: boolean }) {
       {memory.error ? (
         <p className="muted">Not known: {memory.error.message}</p>
       ) : memory.data ? (
-        <Parts memory={memory.data} chunkBytes={info.recorder.chunk_memory_bytes} />
+        <Parts memory={memory.data} />
       ) : (
         <p className="muted">Looking at the pages…</p>
       )}
@@ -45,8 +45,8 @@ export function MemoryPanel({ info, wait }: { info: Info; wait: boolean }) {
   );
 }
 
-function Parts({ memory, chunkBytes }: { memory: Memory; chunkBytes: number }) {
-  const parts = useMemo(() => memoryParts(memory, chunkBytes), [memory, chunkBytes]);
+function Parts({ memory }: { memory: Memory }) {
+  const parts = useMemo(() => memoryParts(memory), [memory]);
   if (!parts || !memory.sample) return <p className="muted">Memory was not sampled before this moment.</p>;
   const rss = Math.max(1, memory.sample.rss_bytes);
   return (
@@ -55,8 +55,8 @@ function Parts({ memory, chunkBytes }: { memory: Memory; chunkBytes: number }) {
         {parts.map((part) => (
           <i
             key={part.id}
-            title={`${part.label}: ${formatBytes(part.bytes)}`}
-            style={{ width: `${(100 * part.bytes) / rss}%`, background: `var(${part.color})` }}
+            title={`${part.label}: ${formatBytes(part.drawn)}`}
+            style={{ width: `${(100 * part.drawn) / rss}%`, background: `var(${part.color})` }}
           />
         ))}
       </div>

@@ -1,67 +1,74 @@
-// Of what resident memory consists at one moment, as far as the recording can tell.
+// Of what resident memory consists at one moment, as rows of a table and as pieces of a bar.
 import type { Memory } from "../../api/types.ts";
 
 export interface MemoryPart {
-  id: "live" | "holes" | "kept" | "files" | "recorder";
+  id: "live" | "rest" | "untouched" | "other" | "files" | "recorder";
   label: string;
   definition: string;
+  /** The parts add up to the resident set; what is not resident is negative. */
   bytes: number;
+  /** Of the bar: what is not resident is taken from the live blocks, then from the rest of their pages. */
+  drawn: number;
   /** Name of a design token. */
   color: string;
 }
 
-/**
- * Parts that add up to the resident set; `undefined` where memory was not sampled.
- * The recorder's chunks are a mapped file, the rest of its memory is anonymous.
- */
-export function memoryParts(memory: Memory, chunkBytes: number): MemoryPart[] | undefined {
-  const { sample, pages } = memory;
-  if (!sample) return undefined;
-  const mapped = Math.max(0, sample.rss_bytes - sample.rss_anonymous_bytes);
-  const chunks = Math.min(sample.recorder_bytes, chunkBytes, mapped);
-  const own = Math.min(sample.recorder_bytes - chunks, sample.rss_anonymous_bytes);
-  const anonymous = sample.rss_anonymous_bytes - own;
-  // Blocks that nobody has written to take no memory: what is live may be more than what is resident.
-  const live = Math.min(pages.used_bytes, anonymous);
-  const holes = Math.min(Math.max(0, pages.bytes - pages.used_bytes), anonymous - live);
-  return [
+/** `undefined` where memory was not sampled. */
+export function memoryParts({ resident }: Memory): MemoryPart[] | undefined {
+  if (!resident) return undefined;
+  const untouched = resident.untouched_bytes;
+  const fromLive = Math.min(untouched, resident.live_bytes);
+  const parts: MemoryPart[] = [
     {
       id: "live",
       label: "Live blocks",
-      definition:
-        "Requested bytes of live blocks; at most what is resident, blocks that were never written to are not.",
-      bytes: live,
+      definition: "Requested bytes of live blocks.",
+      bytes: resident.live_bytes,
+      drawn: resident.live_bytes - fromLive,
       color: "--live",
     },
     {
-      id: "holes",
+      id: "rest",
       label: "Between live blocks",
       definition:
         "The rest of the pages that hold a live block: free blocks, rounding and the allocator's own data. It cannot be given back while the block lives.",
-      bytes: holes,
+      bytes: resident.page_rest_bytes,
+      drawn: Math.max(0, resident.page_rest_bytes - (untouched - fromLive)),
       color: "--match",
     },
     {
-      id: "kept",
+      id: "untouched",
+      label: "Of these not touched",
+      definition: "Pages of live blocks that the program has not written to yet take no memory: at least so much.",
+      bytes: -untouched,
+      drawn: 0,
+      color: "--line-strong",
+    },
+    {
+      id: "other",
       label: "Kept, stacks, data",
       definition:
-        "Anonymous memory in pages without a live block: what the allocator keeps for later, thread stacks, the program's own mappings and variables.",
-      bytes: anonymous - live - holes,
+        "Memory without a file in pages without a live block: what the allocator keeps for later, stacks, the modules' variables, what the program mapped by itself.",
+      bytes: resident.other_anonymous_bytes,
+      drawn: resident.other_anonymous_bytes,
       color: "--born",
     },
     {
       id: "files",
       label: "Code and files",
       definition: "Resident pages of mapped files and shared memory: the program, its libraries, data files.",
-      bytes: mapped - chunks,
+      bytes: resident.files_bytes,
+      drawn: resident.files_bytes,
       color: "--rss",
     },
     {
       id: "recorder",
       label: "Recorder",
       definition: "The recorder's own memory, an estimate from above; it is not there when the program runs alone.",
-      bytes: chunks + own,
+      bytes: resident.recorder_bytes,
+      drawn: resident.recorder_bytes,
       color: "--text-muted",
     },
   ];
+  return parts.filter((part) => part.id !== "untouched" || part.bytes !== 0);
 }

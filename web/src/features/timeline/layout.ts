@@ -1,5 +1,5 @@
 // The timeline without a browser: where an instant is drawn, what the columns say, what keys and wheels change.
-import type { Series, SeriesName, Timeline } from "../../api/types.ts";
+import type { Capture, Series, SeriesName, Timeline } from "../../api/types.ts";
 import { formatInstant } from "../../lib/format.ts";
 import { clampWindow, panWindow, type Window, zoomWindow } from "../../lib/time.ts";
 
@@ -30,6 +30,18 @@ export function toSpan(scale: Scale, window: Window): { left: number; width: num
   const left = Math.max(scale.left, toPixel(scale, window.from));
   const right = Math.min(scale.left + scale.width, toPixel(scale, window.to));
   return right > left ? { left, width: right - left } : undefined;
+}
+
+/** Where nothing was recorded: what no capture covers, up to `end`. */
+export function gapsBetween(captures: readonly Capture[], end: number): Window[] {
+  const gaps: Window[] = [];
+  let covered = 0;
+  for (const { from_ns, to_ns } of [...captures].sort((a, b) => a.from_ns - b.from_ns)) {
+    if (from_ns > covered) gaps.push({ from: covered, to: from_ns });
+    covered = Math.max(covered, to_ns);
+  }
+  if (captures.length > 0 && end > covered) gaps.push({ from: covered, to: end });
+  return gaps;
 }
 
 export function findSeries(timeline: Timeline, name: SeriesName, thread?: number): Series | undefined {

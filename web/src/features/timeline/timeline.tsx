@@ -12,12 +12,15 @@ import { useWidth, useWindowHeight } from "../../ui/use-size.ts";
 import { Crumbs } from "./crumbs.tsx";
 import { Flag } from "./flag.tsx";
 import { useThrottled, useWheel } from "./gestures.ts";
-import { keyChange, resolution, type Scale, toInstant, toSpan, wheelChange } from "./layout.ts";
+import { gapsBetween, keyChange, resolution, type Scale, toInstant, toSpan, wheelChange } from "./layout.ts";
 import { Minimap } from "./minimap.tsx";
 import { Readout } from "./readout.tsx";
 import { Shortcuts } from "./shortcuts.tsx";
 import { buildTracks } from "./tracks.ts";
 import "./timeline.css";
+
+/** Pixels; what is narrower is the first and the last instant of a recording. */
+const NARROWEST_GAP = 3;
 
 type Drag =
   | { kind: "brush"; anchor: number; moved: boolean; startX: number }
@@ -186,6 +189,10 @@ export function Timeline() {
   });
 
   const span = window && toSpan(scale, window);
+  // Of a running program the last instants are on their way.
+  const gaps = gapsBetween(page.info?.captures ?? [], page.running ? 0 : endNs)
+    .map((gap) => toSpan(scale, gap))
+    .filter((gap) => gap !== undefined && gap.width >= NARROWEST_GAP);
   const step = resolution(scale);
   return (
     <section className="timeline" aria-label="Timeline" data-stale={query.isPlaceholderData || undefined}>
@@ -238,6 +245,14 @@ export function Timeline() {
               />
             </div>
           ))}
+          {gaps.map(
+            (gap) =>
+              gap && (
+                <div key={gap.left} className="gap" style={gap} title="Recording was off">
+                  {gap.width > 90 && <span>not recorded</span>}
+                </div>
+              ),
+          )}
           {span && (
             <div className="brush" style={{ left: span.left, width: span.width }}>
               <i data-grip="from" className="grip" />
