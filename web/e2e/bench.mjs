@@ -20,9 +20,12 @@ const settled = () =>
       document.querySelector("g.frame, .table-body [role=row], .fact"),
   );
 
-// The index is there: first meaningful paint is the overview with its figures and curves.
+// The index is there: first meaningful paint is the overview with its figures and curves. The first visit after the
+// server began also waits for what the server makes once, of every recording.
+const began = Date.now();
 await page.goto(address("overview"));
 await settled();
+const visit = Date.now() - began;
 const first = [];
 for (let i = 0; i < 5; i += 1) {
   const begin = Date.now();
@@ -97,6 +100,7 @@ const quantile = (values, part) =>
   [...values].sort((a, b) => a - b)[Math.min(values.length - 1, Math.floor(part * values.length))];
 const ms = (value) => `${value.toFixed(0)} ms`;
 console.log(`first meaningful paint, median of 5    ${ms(quantile(first, 0.5))}   (goal 1500 ms)`);
+console.log(`the same, first visit after the start  ${ms(visit)}`);
 console.log(
   `brush to redrawn flame graph           p50 ${ms(quantile(redraws, 0.5))}, p95 ${ms(quantile(redraws, 0.95))} (${WINDOWS} windows; goal p95 300 ms)`,
 );

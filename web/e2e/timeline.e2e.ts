@@ -195,7 +195,7 @@ test("the exact values under the pointer are the server's, and threads have trac
   const shown = () => page.locator(".readout [title$=bytes]").getAttribute("title");
   await expect.poll(shown).not.toBeNull();
   expect(near.map((at) => `${formatCount(value("live_bytes", at))} bytes`)).toContain(await shown());
-  await page.getByRole("button", { name: "Threads", exact: true }).click();
+  await page.locator(".timeline-side").getByRole("button", { name: "Threads" }).click();
   await settled(page);
   await expect.poll(() => page.locator(".track-name", { hasText: /^Thread/ }).count()).toBeGreaterThan(1);
 });
