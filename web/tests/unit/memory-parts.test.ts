@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Memory } from "../../src/api/types.ts";
-import { memoryParts } from "../../src/features/overview/memory-parts.ts";
+import { mappedBy, memoryParts } from "../../src/features/overview/memory-parts.ts";
 
 const MEMORY: Memory = {
   schema: "heaptrace.memory/1",
@@ -40,4 +40,31 @@ test("what was not touched is a row of its own, and narrows the bar", () => {
 
 test("without a sample there is nothing to say", () => {
   expect(memoryParts({ ...MEMORY, sample: null, resident: null })).toBeUndefined();
+});
+
+test("mappings are added up by the function that is the program's own", () => {
+  const frame = (name: string, module: string) => ({
+    function: name,
+    file: null,
+    line: null,
+    module,
+    inlined: false,
+    address: "0x1",
+  });
+  const mapper = (mapped: number, used: number, stack: ReturnType<typeof frame>[]) => ({
+    mapped_bytes: mapped,
+    mappings: 1,
+    used_bytes: used,
+    page_bytes: used,
+    stack,
+  });
+  const mappers = [
+    mapper(500, 0, [frame("arena", "app"), frame("main", "app")]),
+    mapper(700, 10, []),
+    mapper(400, 1, [frame("mmap_chunk", "libc.so.6"), frame("arena", "app")]),
+  ];
+  expect(mappedBy({ ...MEMORY, mappers })).toEqual([
+    { name: "arena", module: "app", mappedBytes: 900, usedBytes: 1 },
+    { name: undefined, module: undefined, mappedBytes: 700, usedBytes: 10 },
+  ]);
 });

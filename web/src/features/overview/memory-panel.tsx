@@ -4,12 +4,17 @@ import { useMemo, useRef } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Info, Memory, Timeline } from "../../api/types.ts";
 import { formatBytes, formatExact, formatInstant, formatPercent } from "../../lib/format.ts";
+import { shortName } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
 import { usePage } from "../../ui/page.ts";
 import { Term } from "../../ui/term.tsx";
 import { type Curve, TimeChart } from "../../ui/time-chart.tsx";
 import { useWidth } from "../../ui/use-size.ts";
-import { memoryParts } from "./memory-parts.ts";
+import { mappedBy, memoryParts } from "./memory-parts.ts";
+
+/** Backtraces that are asked for, and functions that are shown. */
+const MAPPERS = 300;
+const MAPPED_BY = 4;
 
 export function MemoryPanel({ info, wait }: { info: Info; wait: boolean }) {
   const { search, subject } = usePage();
@@ -17,7 +22,7 @@ export function MemoryPanel({ info, wait }: { info: Info; wait: boolean }) {
   const peak = info.peak_rss;
   const at = search.at ?? window?.to ?? peak?.at_ns ?? 0;
   const enabled = !!peak && !wait;
-  const memory = useQuery({ ...documentQuery(subject, "memory", { at, limit: 1 }), enabled });
+  const memory = useQuery({ ...documentQuery(subject, "memory", { at, limit: MAPPERS }), enabled });
   const timeline = useQuery({
     ...documentQuery(subject, "timeline", { ...window, series: "live_bytes,rss,rss_anonymous", points: 300 }),
     enabled,
@@ -36,7 +41,10 @@ export function MemoryPanel({ info, wait }: { info: Info; wait: boolean }) {
       {memory.error ? (
         <p className="muted">Not known: {memory.error.message}</p>
       ) : memory.data ? (
-        <Parts memory={memory.data} />
+        <>
+          <Parts memory={memory.data} />
+          <Mapped memory={memory.data} />
+        </>
       ) : (
         <p className="muted">Looking at the pages…</p>
       )}
@@ -88,6 +96,48 @@ function Parts({ memory }: { memory: Memory }) {
         </tbody>
       </table>
     </>
+  );
+}
+
+/** Beside `malloc`, programs map memory themselves: the most of it, and how much of that is live blocks. */
+function Mapped({ memory }: { memory: Memory }) {
+  const most = useMemo(() => mappedBy(memory).slice(0, MAPPED_BY), [memory]);
+  if (most.length === 0) return null;
+  return (
+    <table className="small-table mapped-by">
+      <thead>
+        <tr>
+          <th>
+            <Term definition="Address space that was mapped and not yet unmapped: more than what is resident. By the innermost function that is of no standard library.">
+              Mapped by
+            </Term>
+          </th>
+          <th className="numeric">Mapped</th>
+          <th className="numeric">Live blocks in it</th>
+        </tr>
+      </thead>
+      <tbody>
+        {most.map((by) => (
+          <tr key={`${by.name} ${by.module}`}>
+            <td>
+              {by.name === undefined ? (
+                <span className="muted">before recording began, and others</span>
+              ) : (
+                <>
+                  <span className="mono">{shortName(by.name, 60)}</span> <span className="muted">{by.module}</span>
+                </>
+              )}
+            </td>
+            <td className="numeric" title={formatExact(by.mappedBytes, "bytes")}>
+              {formatBytes(by.mappedBytes)}
+            </td>
+            <td className="numeric" title={formatExact(by.usedBytes, "bytes")}>
+              {formatBytes(by.usedBytes)}
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
   );
 }
 

@@ -1,5 +1,6 @@
 // Of what resident memory consists at one moment, as rows of a table and as pieces of a bar.
 import type { Memory } from "../../api/types.ts";
+import { allocatedBy, frameName } from "../../lib/stack.ts";
 
 export interface MemoryPart {
   id: "live" | "rest" | "untouched" | "other" | "files" | "recorder";
@@ -71,4 +72,28 @@ export function memoryParts({ resident }: Memory): MemoryPart[] | undefined {
     },
   ];
   return parts.filter((part) => part.id !== "untouched" || part.bytes !== 0);
+}
+
+export interface MappedBy {
+  /** The function; nothing for what was there before recording began, and for what is beyond the list. */
+  name: string | undefined;
+  module: string | undefined;
+  mappedBytes: number;
+  /** Of it live blocks. */
+  usedBytes: number;
+}
+
+/** Who mapped address space, by the innermost function of no standard library, most first. */
+export function mappedBy({ mappers }: Memory): MappedBy[] {
+  const found = new Map<string, MappedBy>();
+  for (const { stack, mapped_bytes, used_bytes } of mappers) {
+    const { by } = allocatedBy(stack);
+    const name = by && frameName(by);
+    const key = `${name} ${by?.module}`;
+    const entry = found.get(key) ?? { name, module: by?.module ?? undefined, mappedBytes: 0, usedBytes: 0 };
+    entry.mappedBytes += mapped_bytes;
+    entry.usedBytes += used_bytes;
+    found.set(key, entry);
+  }
+  return [...found.values()].sort((a, b) => b.mappedBytes - a.mappedBytes);
 }

@@ -6,7 +6,7 @@ import type { Info, Metric } from "../../api/types.ts";
 import { formatCount, formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
-import { allocatorName, allocatorPlace, frameName } from "../../lib/stack.ts";
+import { allocatorName, allocatorPlace, callerName, frameName } from "../../lib/stack.ts";
 import { Share } from "../../ui/controls.tsx";
 import { useLit } from "../../ui/lit.ts";
 import { type GoOptions, usePage, useRequest } from "../../ui/page.ts";
@@ -157,10 +157,22 @@ export function OverviewView() {
                     <PageLink patch={{ site: site.id }} view="leaks">
                       <span className="mono">{shortName(allocatorName(site.stack, site.id), 60)}</span>
                     </PageLink>{" "}
-                    <span className="muted">{allocatorPlace(site.stack)}</span>
+                    <span className="muted">
+                      {callerName(site.stack) && (
+                        <span className="mono">← {shortName(callerName(site.stack), 40)} </span>
+                      )}
+                      {allocatorPlace(site.stack)}
+                    </span>
                   </td>
                 </LitLine>
               ))}
+              {!leaks.data && (
+                <tr>
+                  <td colSpan={4} className="muted">
+                    {leaks.error ? `Not known: ${leaks.error.message}` : "Looking at every site's history…"}
+                  </td>
+                </tr>
+              )}
               {leaks.data?.sites.length === 0 && (
                 <tr>
                   <td colSpan={4} className="muted">
@@ -171,7 +183,7 @@ export function OverviewView() {
             </tbody>
           </table>
         </section>
-        {!report && <MemoryPanel info={info} wait={windowed.data === undefined || leaks.data === undefined} />}
+        {!report && <MemoryPanel info={info} wait={windowed.data === undefined} />}
         <section aria-labelledby="what">
           <h2 id="what">What was recorded</h2>
           <Process info={info} />
