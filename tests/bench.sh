@@ -25,14 +25,14 @@ for word in "$@"; do
 done
 [ "${#parts[@]}" -gt 0 ] || parts=(overhead reading verdicts page)
 
-# The page in a browser on a recording with a million call-tree nodes, against the goals of its first lines.
+# The page in a browser on the recording that its goals name: ten million events, a million call-tree nodes.
 page() {
     local out server url
     out=$(mktemp -d)
     # shellcheck disable=SC2064  # the folder is known now
     trap "rm -rf '$out'" RETURN
     cargo run --quiet --release -p tracehound-bench -- generate "$out/memory-big.dat" \
-        --events "${sizes##*,}" --nodes 1000000 --sites 250000 >/dev/null
+        --events 10m --nodes 1000000 --sites 250000 >/dev/null
     target/release/heaptrace info "$out/memory-big.dat" >/dev/null
     target/release/heaptrace server "$out/memory-big.dat" --port 0 >"$out/log" 2>&1 &
     server=$!
@@ -41,7 +41,7 @@ page() {
         [ -z "$url" ] || break
         sleep 0.1
     done
-    echo "page: ${sizes##*,} events, a million call-tree nodes"
+    echo "page: 10m events, a million call-tree nodes"
     (cd web && HEAPTRACE_URL=$url npm run --silent bench) || true
     kill "$server"
     wait "$server" || true
