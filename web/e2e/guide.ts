@@ -39,7 +39,7 @@ const PICTURES: Picture[] = [
   { name: "compare", view: "compare", query: "a=0.3s&b=0.5s" },
   { name: "difference", view: "compare", query: "other=OTHER&graph=1", before: hoverFrame },
   { name: "recording", view: "recording" },
-  { name: "source", view: "source", query: "metric=allocated&line=27&file=SOURCE" },
+  { name: "source", view: "source", query: "metric=allocated&line=26&file=SOURCE" },
 ];
 
 test("pictures", async () => {

@@ -108,8 +108,9 @@ function options({ curves, shown, width, height, unit, withTimeAxis }: TimeChart
         size: AXIS_WIDTH,
         gap: 6,
         space: 18,
-        // The zero of the lowest chart would touch the first instant below it.
-        values: (_, splits) => splits.map((value) => (value === 0 && unit !== "bytes" ? "" : trimZeros(write(value)))),
+        // A zero would touch the first instant below it.
+        values: (_, splits) =>
+          splits.map((value) => (value === 0 && (withTimeAxis || unit !== "bytes") ? "" : trimZeros(write(value)))),
         splits: (_, __, min, max) =>
           roundSplits(
             min,

@@ -36,6 +36,11 @@ export function buildMatrix(threads: Threads, unit: "bytes" | "count", limit = 1
     row[column] = (row[column] ?? 0) + pair.amount[unit];
     largest = Math.max(largest, row[column] ?? 0);
   }
-  const names = ids.map((id) => threads.threads.find((thread) => thread.id === id)?.name || `thread ${id}`);
+  const nameOf = (id: number) => threads.threads.find((thread) => thread.id === id)?.name || `thread ${id}`;
+  const all = threads.threads.map((thread) => thread.name);
+  // Threads that were never renamed share the program's name.
+  const names = ids.map((id) =>
+    all.filter((name) => name === nameOf(id)).length > 1 ? `${nameOf(id)} ${id}` : nameOf(id),
+  );
   return { ids, names, cells, largest, total, across, leftOut: busy.length - ids.length };
 }
