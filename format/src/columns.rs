@@ -216,6 +216,14 @@ impl Default for Guesses {
 }
 
 impl Guesses {
+    /// Bytes of memory.
+    fn memory(&self) -> usize {
+        size_of_val(&*self.next_node)
+            + size_of_val(&*self.memories)
+            + size_of_val(&*self.free)
+            + self.births.capacity() * size_of::<Birth>()
+    }
+
     fn restart(&mut self) {
         self.next_node.fill(0);
         self.memories.fill(Memory::default());

@@ -256,6 +256,55 @@ pub struct Directory {
     pub offsets: Vec<u64>,
 }
 
+/// Memory of the whole process by the kernel's kinds (`/proc/self/smaps_rollup`), taken now and then. Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MemoryDetail {
+    /// When, ticks.
+    pub tick: u64,
+    /// Resident set.
+    pub rss: u64,
+    /// The process's share of it: pages that others use, too, count in parts.
+    pub pss: u64,
+    /// Resident, unchanged since it was read from a file, and mapped by others, too.
+    pub shared_clean: u64,
+    /// Resident, changed, and mapped by others, too.
+    pub shared_dirty: u64,
+    /// Resident, unchanged, and this process's alone.
+    pub private_clean: u64,
+    /// Resident, changed, and this process's alone.
+    pub private_dirty: u64,
+    /// Resident and of no file: heap, stacks.
+    pub anonymous: u64,
+    /// Given back with `MADV_FREE`, and still resident.
+    pub lazy_free: u64,
+    /// Of the anonymous part in huge pages.
+    pub anonymous_huge: u64,
+    /// Swapped out.
+    pub swap: u64,
+    /// Locked.
+    pub locked: u64,
+}
+
+/// The recorder's own memory by its parts; the latest one counts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RecorderMemory {
+    /// When, ticks.
+    pub tick: u64,
+    /// The parts.
+    pub parts: Vec<MemoryPart>,
+}
+
+/// One part of the recorder's memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MemoryPart {
+    /// Short stable name: `events`, `call_tree`, `stacks`, `threads`, `writer`, `directory`, `other`.
+    pub name: String,
+    /// Bytes in use.
+    pub bytes: u64,
+    /// Bytes that it never exceeds, given the threads and call-tree nodes that there are.
+    pub limit: u64,
+}
+
 /// Any metadata record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meta {
@@ -289,4 +338,8 @@ pub enum Meta {
     End(End),
     /// Tag 15.
     Directory(Directory),
+    /// Tag 16.
+    MemoryDetail(MemoryDetail),
+    /// Tag 17.
+    RecorderMemory(RecorderMemory),
 }

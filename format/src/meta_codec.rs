@@ -42,7 +42,7 @@ macro_rules! records {
 records! {
     1 => Process, 2 => Clock, 3 => ClockSample, 4 => ModuleLoad, 5 => ModuleUnload, 6 => ThreadStart, 7 => ThreadName,
     8 => ThreadEnd, 9 => MemorySample, 10 => Mark, 11 => Watermark, 12 => Statistics, 13 => Remark, 14 => End,
-    15 => Directory,
+    15 => Directory, 16 => MemoryDetail, 17 => RecorderMemory,
 }
 
 /// Appends a body.
@@ -61,7 +61,9 @@ fn put<T: Serialize>(tag: u16, record: &T, out: &mut Vec<u8>) -> Result<()> {
     let written = bincode::serde::encode_into_std_write(record, out, bincode::config::standard());
     let result = match written {
         Ok(len) if len <= LIMIT => {
-            out[start + 2..start + FRAME_HEADER].copy_from_slice(&(len as u32).to_le_bytes());
+            if let Some(place) = out.get_mut(start + 2..start + FRAME_HEADER) {
+                place.copy_from_slice(&(len as u32).to_le_bytes());
+            }
             return Ok(());
         }
         Ok(len) => FormatError::malformed("a metadata record", format!("it has {len} bytes")),
@@ -220,6 +222,30 @@ mod tests {
                 "0e 00 0f 00 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 00 00",
             ),
             (Meta::Directory(Directory { offsets: vec![64, 200] }), "0f 00 03 00 00 00 02 40 c8"),
+            (
+                Meta::MemoryDetail(MemoryDetail {
+                    tick: 1,
+                    rss: 2,
+                    pss: 3,
+                    shared_clean: 4,
+                    shared_dirty: 5,
+                    private_clean: 6,
+                    private_dirty: 7,
+                    anonymous: 8,
+                    lazy_free: 9,
+                    anonymous_huge: 10,
+                    swap: 11,
+                    locked: 251,
+                }),
+                "10 00 0e 00 00 00 01 02 03 04 05 06 07 08 09 0a 0b fb fb 00",
+            ),
+            (
+                Meta::RecorderMemory(RecorderMemory {
+                    tick: 1,
+                    parts: vec![MemoryPart { name: "w".into(), bytes: 2, limit: 3 }],
+                }),
+                "11 00 06 00 00 00 01 01 01 77 02 03",
+            ),
         ]
     }
 

@@ -85,7 +85,7 @@ pub enum Kind {
     /// `brk` or `sbrk`: address = new break, size = bytes moved (two's complement over 32 bits, high half in
     /// [`Kind::SizeHigh`]).
     Brk = 36,
-    /// Memory that was already mapped when recording began.
+    /// Memory that was already mapped when recording began; of no thread, and without what is the recorder's.
     MapExisting = 37,
 
     /// `tracehound_mark`: address word = ordinal of the label in the metadata.

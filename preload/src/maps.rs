@@ -1,11 +1,12 @@
 //! The address space: mmap, munmap, mremap, brk, sbrk.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use tracehound_collector::hot::record::{self, Change};
 use tracehound_collector::hot::unwind::Caller;
 use tracehound_collector::shared::gate;
-use tracehound_collector::shared::{session, sys};
+use tracehound_collector::shared::{code, own, session, sys};
 
 use crate::entry::{caller, hook};
 use crate::next;
@@ -21,6 +22,26 @@ fn wanted() -> bool {
         return false;
     }
     session::current().is_some_and(|session| session.options.mappings)
+}
+
+unsafe extern "C" {
+    /// The linker's: this library's first byte in memory. Hidden, so that it is no other object's.
+    static __ehdr_start: u8;
+}
+
+/// Whether the hook was called by code of this library, told by the return address.
+fn is_own(stack: u64) -> bool {
+    static END: AtomicU64 = AtomicU64::new(0);
+    // SAFETY: the return address was pushed by the call of the hook.
+    let caller = unsafe { *(stack as *const u64) };
+    let start = &raw const __ehdr_start as u64;
+    let mut end = END.load(Ordering::Relaxed);
+    if end == 0 && start != 0 {
+        // SAFETY: a page of this library, which stays mapped.
+        end = unsafe { code::image_end(start) }.unwrap_or(start + 1);
+        END.store(end, Ordering::Relaxed);
+    }
+    (start..end).contains(&caller)
 }
 
 fn page_bytes() -> usize {
@@ -86,7 +107,12 @@ unsafe extern "C-unwind" fn mmap_body(
         }
     };
     if !wanted() {
-        return call();
+        let result = call();
+        // The bundled allocator asks here for its memory.
+        if result != libc::MAP_FAILED && is_own(stack) {
+            own::note(result as usize, whole_pages(len));
+        }
+        return result;
     }
     let change = |_| Some(Change::Map { len: whole_pages(len), protection, flags, fd });
     // SAFETY: called by the hook alone, with the caller's state.
@@ -117,7 +143,11 @@ unsafe extern "C-unwind" fn munmap_body(at: Ptr, len: usize, stack: u64, frame: 
         }
     };
     if !wanted() {
-        return call();
+        let result = call();
+        if result == 0 && is_own(stack) {
+            own::forget(at as usize, whole_pages(len));
+        }
+        return result;
     }
     let mut result = -1;
     let change = |_| Some(Change::Unmap { at: at as usize, len: whole_pages(len) });

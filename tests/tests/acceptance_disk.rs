@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tracehound_tests::ground_truth::{Case, Outcome};
-use tracehound_tests::{compile, json, library, number};
+use tracehound_tests::{compile, dump, json, library, number};
 
 /// Runs `churn.c` on a file system of 1 MiB in a mount namespace of its own; what was recorded is copied out.
 /// `None` where namespaces are not permitted.
@@ -73,6 +73,63 @@ fn waiting_for_the_disk_is_counted() {
     assert_eq!(number(&info, "/events/realloc"), said[3], "{info:#}");
     assert_eq!(number(&info, "/events/free"), said[2], "{info:#}");
     assert!(number(&info, "/recorder/wait_ns") > 0, "{info:#}");
+}
+
+/// `churn.c` with its recording on a disk that takes 30 ms longer for every write, in both ways of being full. Gives what
+/// the program printed, the recording's `info`, and for how long the writes were held up, in nanoseconds.
+fn on_a_slow_disk(on_full: &str) -> (Vec<u64>, Outcome, u64) {
+    let (slow_disk, churn) = (compile("slow_disk.c", &["-O1"]), compile("churn.c", &["-O1"]));
+    let args = ["30000", "report", churn.to_str().expect("a path in UTF-8"), "600"];
+    let case = |preload: &Path| {
+        Case::command(&slow_disk)
+            .args(&args)
+            .variable("SLOW_PRELOAD", preload.to_str().expect("a path in UTF-8"))
+            .variable("TRACEHOUND_BUFFER", "1M")
+            .variable("TRACEHOUND_ON_FULL", on_full)
+    };
+    let plain = case(Path::new("")).run(false);
+    let traced = case(&library()).run(false);
+    assert_eq!(plain.status.code(), Some(0), "{}", plain.stderr);
+    assert_eq!((traced.status, &traced.stdout), (plain.status, &plain.stdout), "{}", traced.stderr);
+    let report = std::fs::read_to_string(traced.folder.path().join("report")).expect("the report is there");
+    let report: Vec<u64> = report.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    let [writes, bytes, held_ns] = report[..] else { panic!("{report:?}") };
+    assert!(writes > 5 && bytes > 100_000 && held_ns >= writes * 30_000_000, "{report:?}");
+    let said = traced.stdout.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+    (said, traced, held_ns)
+}
+
+#[test]
+fn a_slow_disk_is_waited_for_and_the_recording_says_how_long() {
+    let (said, traced, held_ns) = on_a_slow_disk("wait");
+    let info = json(&["info"], &traced.recordings()[0]);
+    assert_eq!((&info["complete"], &info["end"]), (&true.into(), &"exit".into()), "{info:#}");
+    assert_eq!(number(&info, "/events/lost"), 0, "{info:#}");
+    // The loader's calloc for each of two threads comes on top.
+    assert_eq!(number(&info, "/events/alloc"), said[0] + 2, "{info:#}");
+    assert_eq!(number(&info, "/events/realloc"), said[3], "{info:#}");
+    assert_eq!(number(&info, "/events/free"), said[2], "{info:#}");
+    // Without the delays the program is done in a fraction of the time: nearly all of it some thread waits, and at most
+    // all three do for as long as the recording takes.
+    let (waited, lasted) = (number(&info, "/recorder/wait_ns"), number(&info, "/process/duration_ns"));
+    assert!(waited > held_ns / 3, "waited {waited} ns, writes were held up for {held_ns} ns");
+    assert!(waited <= 3 * lasted, "waited {waited} ns in {lasted} ns");
+    let chunks = number(&info, "/recorder/chunk_memory_bytes");
+    assert!(chunks <= 1 << 20, "{chunks} bytes of chunks");
+}
+
+#[test]
+fn a_slow_disk_loses_what_is_dropped_by_choice_and_nothing_else() {
+    let (said, traced, held_ns) = on_a_slow_disk("drop");
+    let recording = &traced.recordings()[0];
+    let info = json(&["info"], recording);
+    let events = |kind: &str| number(&info, &format!("/events/{kind}"));
+    assert!(events("lost") > 1000, "{info:#}");
+    assert!(number(&info, "/recorder/wait_ns") < held_ns / 100, "{info:#}");
+    let all = events("alloc") + events("free") + events("realloc") + events("lost");
+    assert_eq!(all, said[0] + said[2] + said[3] + 2, "{info:#}\n{said:?}");
+    let gaps: Vec<u64> = dump(recording).iter().filter(|e| e["kind"] == "lost").map(|e| number(e, "/count")).collect();
+    assert_eq!(gaps.iter().sum::<u64>(), events("lost"), "{} gaps", gaps.len());
 }
 
 #[test]

@@ -305,3 +305,16 @@ fn served_by_the_bundled_allocator() {
         Case::new(program).option("ALLOCATOR", "jemalloc").agrees();
     }
 }
+
+#[test]
+fn a_program_that_takes_all_the_address_space_works_on() {
+    // With what is left the recorder may stop recording, in one line; it may not disturb the program.
+    let case = Case::new("out_of_memory.c").any_stderr();
+    for _ in 0..4 {
+        let (_, traced) = case.unharmed();
+        assert!(traced.stderr.lines().count() <= 1, "{}", traced.stderr);
+        let info = json(&["info"], &traced.recordings()[0]);
+        assert!(info["end"] == "exit" || info["end"] == "disk_full", "{info:#}");
+        assert!(number(&info, "/events/alloc") > 100, "{info:#}");
+    }
+}

@@ -34,8 +34,26 @@ pub struct BlockWriter {
 
 /// Bytes that may gather before they must be committed.
 const ENOUGH: usize = 512 << 10;
+/// Blocks that the directory at the end has room for: where there are more, the file has none, and is scanned.
+const DIRECTORY: usize = 128 << 10;
 
 impl BlockWriter {
+    /// Bytes of the buffers, of which the directory of blocks is told apart.
+    pub fn memory(&self) -> (u64, u64) {
+        let words = self.offsets.capacity() * size_of::<u64>();
+        let buffers = [&self.raw, &self.stored, &self.metas, &self.buffer].map(|buffer| buffer.capacity());
+        let sum = buffers.iter().sum::<usize>() + self.ends.capacity() * size_of::<usize>() + self.encoder.memory();
+        (sum as u64, words as u64)
+    }
+
+    /// The most that [`memory`](Self::memory) is when blocks have `records` records: what the longest encoding of each
+    /// takes, in a buffer that may have doubled, as columns, raw, compressed, and waiting for its commit; and the table of
+    /// births, 24 bytes each.
+    pub fn memory_limit(records: u64) -> (u64, u64) {
+        const LONGEST: u64 = 40 + 24 / 4;
+        (2 * (4 * LONGEST * records + ENOUGH as u64) + (2 << 20), 2 * 8 * DIRECTORY as u64)
+    }
+
     /// Starts the file.
     ///
     /// # Errors
@@ -128,6 +146,7 @@ impl BlockWriter {
         if self.buffer.is_empty() {
             return Ok(());
         }
+        let before = self.file.length();
         let mut result = self.file.append(&[&self.buffer]);
         if result.is_err() {
             let mut start = 0;
@@ -138,12 +157,13 @@ impl BlockWriter {
                 }
                 start = end;
             }
-            let kept = self.file.length();
+            let kept = self.file.length() - before;
             // The numbers of blocks that found no room are free again.
-            while self.last_offset >= kept && self.number > 0 {
-                let Some(step) = self.offsets.pop() else { break };
-                self.last_offset -= step;
+            for _ in self.ends.iter().filter(|&&end| end as u64 > kept) {
                 self.number -= 1;
+                if self.number < DIRECTORY as u32 {
+                    self.last_offset -= self.offsets.pop().unwrap_or(0);
+                }
             }
         }
         self.buffer.clear();
@@ -159,7 +179,9 @@ impl BlockWriter {
         self.commit()?;
         // Where not even the directory finds room, an end without one is better than none.
         let mut result = Ok(());
-        for offsets in [self.offsets.clone(), Vec::new()] {
+        let complete = self.number as usize <= DIRECTORY;
+        let offsets = if complete { self.offsets.clone() } else { Vec::new() };
+        for offsets in [offsets, Vec::new()] {
             self.raw.clear();
             let _ = meta::encode(end, &mut self.raw);
             let _ = meta::encode(&Meta::Directory(meta::Directory { offsets }), &mut self.raw);
@@ -193,8 +215,10 @@ impl BlockWriter {
         self.buffer.extend_from_slice(stored.get(..len).unwrap_or_default());
         self.ends.push(self.buffer.len());
         self.number += 1;
-        self.offsets.push(at - self.last_offset);
-        self.last_offset = at;
+        if self.number as usize <= DIRECTORY {
+            self.offsets.push(at - self.last_offset);
+            self.last_offset = at;
+        }
     }
 
     /// Compresses `raw` into `stored`, if that pays, and makes the header.

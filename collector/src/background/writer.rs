@@ -14,7 +14,9 @@ mod threads;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
-use tracehound_format::meta::{ClockSample, ClockSource, End, EndReason, Meta, Process, Remark, Statistics};
+use tracehound_format::meta::{
+    ClockSample, ClockSource, End, EndReason, MemoryPart, Meta, Process, Remark, Statistics,
+};
 use tracehound_format::record::Kind;
 
 use super::batch::{Batch, Settlement};
@@ -24,6 +26,7 @@ use super::live_blocks::{LiveBlock, LiveBlocks};
 use super::memory::MemoryCounters;
 use super::modules::Modules;
 use crate::shared::chunk::Chunk;
+use crate::shared::heap;
 use crate::shared::session::Session;
 use crate::shared::sys::{self, Errno};
 use crate::shared::thread::{ThreadContext, life};
@@ -80,12 +83,15 @@ pub struct Writer {
     /// Kept where forked children are followed.
     live: Option<LiveBlocks>,
     last_statistics: Statistics,
+    last_parts: Vec<MemoryPart>,
 }
 
 #[derive(Default)]
 struct Times {
     flush: u64,
     sample: u64,
+    next_detail: u64,
+    first_detail: u64,
     second: u64,
     next_clock: u64,
     clock_step: u64,
@@ -139,6 +145,7 @@ impl Writer {
             settled: Vec::new(),
             live: session.options.children.then(LiveBlocks::default),
             last_statistics: Statistics::default(),
+            last_parts: Vec::new(),
         };
         writer.first_clock();
         Ok(writer)
@@ -152,8 +159,10 @@ impl Writer {
     /// Descriptors in use, with what they stand for.
     pub fn descriptors(&mut self) -> Vec<(i32, sys::FileIdentity)> {
         let mut all = self.blocks.file().descriptors();
-        if let Ok(identity) = sys::identity(self.memory.descriptor()) {
-            all.push((self.memory.descriptor(), identity));
+        for fd in self.memory.descriptors() {
+            if let Ok(identity) = sys::identity(fd) {
+                all.push((fd, identity));
+            }
         }
         all
     }
@@ -181,6 +190,9 @@ impl Writer {
     }
 
     fn try_round(&mut self) -> sys::Result<()> {
+        if heap::is_short() {
+            return Err(Errno(libc::ENOMEM));
+        }
         let now = sys::clock(libc::CLOCK_MONOTONIC);
         let wanted = self.session.flush_wanted.load(Ordering::Acquire);
         let asked = wanted != self.session.flush_done.load(Ordering::Relaxed);
@@ -190,6 +202,7 @@ impl Writer {
         let due = asked || now.saturating_sub(self.times.flush) >= LATENCY_NS;
         self.modules.scan(&mut self.metas);
         self.sample_memory(now);
+        self.memory_detail(now, false);
         if due {
             self.flush_everything(false)?;
             self.times.flush = now;
@@ -201,6 +214,7 @@ impl Writer {
             self.times.second = now;
             self.bury_dead_threads(life::LIVE);
             self.put_statistics();
+            self.put_parts();
         }
         if due {
             self.blocks.flush_metas();
@@ -227,6 +241,8 @@ impl Writer {
         self.modules.scan(&mut self.metas);
         self.times.sample = 0;
         self.sample_memory(SECOND_NS);
+        self.memory_detail(sys::clock(libc::CLOCK_MONOTONIC), true);
+        self.put_parts();
         self.report_losses();
         self.flush_everything(true)?;
         let sample = (self.facts.clock)();

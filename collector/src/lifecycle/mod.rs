@@ -126,6 +126,7 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
         now: clock::now_after_alloc,
     };
     // A forked child goes on as its parent was: recording or not.
+    let maps = options.mappings;
     let (given_start, start) = (options.start, heritage.map_or(options.start, |heritage| heritage.recording));
     let session = session::install(Session {
         number: session::new_number(),
@@ -152,6 +153,8 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
         paused: AtomicBool::new(!start),
         filtered: AtomicBool::new(false),
         retired: Retired::default(),
+        existing_wanted: AtomicU64::new(if start && maps { sample.ticks.max(1) } else { 0 }),
+        unwinder_limit: unwind::memory_limit,
         drive: driver::drive,
         unwinder_figures: attach::unwinder_figures,
     });

@@ -85,6 +85,10 @@ fn open(session: &Session, _held: &Guard<'_, ()>, announce: impl FnOnce(Kind)) {
         return;
     }
     announce(Kind::CaptureStart);
+    if session.options.mappings {
+        // What the program maps from now on is told by records.
+        session.existing_wanted.store(clock::now_after_alloc().max(1), Ordering::Release);
+    }
     session.paused.store(false, Ordering::SeqCst);
     gate::change(gate::PASS, gate::RECORDING);
 }

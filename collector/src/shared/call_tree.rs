@@ -96,6 +96,7 @@ impl CallTree {
                 )
             };
             if let Some(base) = mapped.ok().and_then(|base| NonNull::new(base.cast::<u8>())) {
+                super::own::note(base.addr().get(), bytes.next_multiple_of(4096));
                 return Some(Self::over(base, capacity, bytes, true));
             }
             if capacity == MIN_NODES {
@@ -259,6 +260,7 @@ impl Drop for CallTree {
             // SAFETY: `create` mapped exactly this range, and no reference into it outlives `self`.
             // A failed unmap leaves address space behind, nothing else.
             let _ = unsafe { munmap(self.base.as_ptr().cast(), self.reserved_bytes) };
+            super::own::forget(self.base.addr().get(), self.reserved_bytes.next_multiple_of(4096));
         }
     }
 }

@@ -216,6 +216,15 @@ impl Object {
     }
 }
 
+/// Address after the last page of the ELF object whose file header is mapped at `map_start`.
+///
+/// # Safety
+/// The page at `map_start` must be readable.
+pub unsafe fn image_end(map_start: u64) -> Option<u64> {
+    // SAFETY: passed on.
+    unsafe { elf::Image::at(map_start) }.and_then(|image| image.end().checked_next_multiple_of(4096))
+}
+
 /// The object around `pc`.
 pub fn object_at(pc: u64) -> Option<Object> {
     let find = FIND_OBJECT.load(Ordering::Acquire);

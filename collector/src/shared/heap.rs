@@ -1,6 +1,7 @@
 //! The recorder's own heap: the bundled, prefixed jemalloc. Nothing of ours ever comes from the program's allocator.
 
 use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -26,6 +27,45 @@ pub struct OwnHeap;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
+/// What is left when the kernel gives no more memory: blocks that are never used again once they are given back. The
+/// program may free some of its own before this is used up; else recording ends in time, see [`is_short`].
+#[repr(C, align(4096))]
+struct Reserve(UnsafeCell<[u8; RESERVE_BYTES]>);
+
+// SAFETY: pieces of it are handed out once each.
+unsafe impl Sync for Reserve {}
+
+const RESERVE_BYTES: usize = 8 << 20;
+static RESERVE: Reserve = Reserve(UnsafeCell::new([0; RESERVE_BYTES]));
+static RESERVE_USED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether so much of the reserve is used that recording must end while there is enough for its end.
+pub fn is_short() -> bool {
+    RESERVE_USED.load(Ordering::Relaxed) > RESERVE_BYTES / 2
+}
+
+fn is_reserve(block: *mut u8) -> bool {
+    (block as usize).wrapping_sub(RESERVE.0.get() as usize) < RESERVE_BYTES
+}
+
+/// A zeroed block of the reserve; null when it is used up.
+#[cold]
+fn from_reserve(layout: Layout) -> *mut u8 {
+    let base = RESERVE.0.get() as usize;
+    let place = |used: usize| (base + used).checked_next_multiple_of(layout.align()).map(|at| at - base);
+    let end = |used: usize| place(used)?.checked_add(layout.size()).filter(|&end| end <= RESERVE_BYTES);
+    match RESERVE_USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end) {
+        Ok(used) => place(used).map_or(core::ptr::null_mut(), |at| (base + at) as *mut u8),
+        Err(_) => core::ptr::null_mut(),
+    }
+}
+
+/// The block, or one of the reserve.
+#[inline]
+fn or_reserve(block: *mut u8, layout: Layout) -> *mut u8 {
+    if block.is_null() { from_reserve(layout) } else { block }
+}
+
 /// Counts a block, if there is one.
 fn counted(block: *mut u8, bytes: usize) -> *mut u8 {
     if !block.is_null() {
@@ -42,28 +82,45 @@ const fn flags(layout: Layout) -> c_int {
 unsafe impl GlobalAlloc for OwnHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the size is not zero, as `GlobalAlloc` promises.
-        counted(unsafe { jemalloc::mallocx(layout.size(), flags(layout)).cast() }, layout.size())
+        let block = unsafe { jemalloc::mallocx(layout.size(), flags(layout)).cast() };
+        counted(or_reserve(block, layout), layout.size())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         const ZERO: c_int = 0x40;
         // SAFETY: as above.
-        counted(unsafe { jemalloc::mallocx(layout.size(), flags(layout) | ZERO).cast() }, layout.size())
+        let block = unsafe { jemalloc::mallocx(layout.size(), flags(layout) | ZERO).cast() };
+        counted(or_reserve(block, layout), layout.size())
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        if is_reserve(block) {
+            return;
+        }
         // SAFETY: the block came from `alloc` with this layout.
         unsafe { jemalloc::sdallocx(block.cast::<c_void>(), layout.size(), flags(layout)) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: as above; the new size is not zero.
-        let moved = unsafe { jemalloc::rallocx(block.cast::<c_void>(), new_size, flags(layout)) };
-        if !moved.is_null() {
-            ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        let mut moved = core::ptr::null_mut::<u8>();
+        if !is_reserve(block) {
+            // SAFETY: as above; the new size is not zero.
+            moved = unsafe { jemalloc::rallocx(block.cast::<c_void>(), new_size, flags(layout)) }.cast();
         }
-        counted(moved.cast(), new_size)
+        if moved.is_null() {
+            // SAFETY: the caller vouches for size and alignment; both blocks hold the bytes that are copied.
+            unsafe {
+                moved = self.alloc(Layout::from_size_align_unchecked(new_size, layout.align()));
+                if !moved.is_null() {
+                    core::ptr::copy_nonoverlapping(block, moved, layout.size().min(new_size));
+                    self.dealloc(block, layout);
+                }
+            }
+            return moved;
+        }
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        counted(moved, new_size)
     }
 }
 
@@ -194,5 +251,29 @@ pub mod program {
     pub unsafe extern "C-unwind" fn malloc_usable_size(block: Ptr) -> usize {
         // SAFETY: passed on.
         unsafe { jemalloc::malloc_usable_size(block) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_gives_grows_and_ends() {
+        let layout = |bytes, align| Layout::from_size_align(bytes, align).expect("a layout");
+        let odd = from_reserve(layout(3, 1));
+        let block = from_reserve(layout(100, 64));
+        assert!(is_reserve(odd) && is_reserve(block) && block.addr().is_multiple_of(64));
+        // SAFETY: blocks of this heap, used within their sizes.
+        unsafe {
+            block.write_bytes(7, 100);
+            let grown = OwnHeap.realloc(block, layout(100, 64), 5000);
+            assert!(!grown.is_null() && !is_reserve(grown) && *grown == 7 && *grown.add(99) == 7);
+            OwnHeap.dealloc(grown, layout(5000, 64));
+            OwnHeap.dealloc(odd, layout(3, 1));
+        }
+        assert!(!is_short());
+        assert!(from_reserve(layout(RESERVE_BYTES, 1)).is_null());
+        assert!(!from_reserve(layout(RESERVE_BYTES - 1000, 1)).is_null() && is_short());
     }
 }

@@ -8,6 +8,7 @@ pub mod gate;
 pub mod heap;
 pub mod lock;
 pub mod log;
+pub mod own;
 pub mod pool;
 pub mod session;
 pub mod side_file;

@@ -1,12 +1,11 @@
 //! The chunks of a recording: the free ones, the full ones on their way to the writer, and who waits for one.
 //!
 //! A chunk has one owner at any moment. It goes pool → thread ([`Pool::take`]) → writer ([`Pool::send`], a bounded
-//! crossbeam channel with room for every chunk, so that `try_send` never fails) → pool ([`Pool::give_back`]).
+//! crossbeam queue with room for every chunk, so that a push never fails) → pool ([`Pool::give_back`]).
 //! Only the writer wipes a chunk, so the writer may read any chunk at any time.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use crossbeam_channel::{Receiver, Sender};
 use crossbeam_queue::ArrayQueue;
 use tracehound_format::live::offset;
 
@@ -26,8 +25,7 @@ pub struct Pool {
     grown: AtomicU32,
     growing: Lock<()>,
     free: ArrayQueue<u32>,
-    sender: Sender<u32>,
-    receiver: Receiver<u32>,
+    full: ArrayQueue<u32>,
     queued: AtomicU32,
     waiting: AtomicU32,
     released: AtomicU32,
@@ -52,7 +50,6 @@ impl Pool {
     /// header page or null; `shared` tells whether the memory is the side file's.
     pub unsafe fn new(base: *mut u8, header: *mut u8, shared: bool, max: u32) -> Self {
         let max = max.max(1);
-        let (sender, receiver) = crossbeam_channel::bounded(max as usize);
         let pool = Self {
             base,
             header,
@@ -61,8 +58,7 @@ impl Pool {
             grown: AtomicU32::new(0),
             growing: Lock::new(()),
             free: ArrayQueue::new(max as usize),
-            sender,
-            receiver,
+            full: ArrayQueue::new(max as usize),
             queued: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             released: AtomicU32::new(0),
@@ -162,7 +158,7 @@ impl Pool {
     /// Hands a full chunk to the writer.
     pub fn send(&self, number: u32) {
         // There is room for every chunk that exists: this cannot fail.
-        if self.sender.try_send(number).is_ok() {
+        if self.full.push(number).is_ok() {
             let queued = self.queued.fetch_add(1, Ordering::Relaxed) + 1;
             if queued * 4 >= self.grown.load(Ordering::Relaxed) {
                 self.ring();
@@ -172,7 +168,7 @@ impl Pool {
 
     /// The next full chunk, if there is one; for the writer.
     pub fn receive(&self) -> Option<u32> {
-        let number = self.receiver.try_recv().ok()?;
+        let number = self.full.pop()?;
         self.queued.fetch_sub(1, Ordering::Relaxed);
         Some(number)
     }
@@ -194,6 +190,11 @@ impl Pool {
     /// Chunks that exist.
     pub fn chunks(&self) -> u32 {
         self.grown.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of all chunks that there may ever be.
+    pub fn most_bytes(&self) -> u64 {
+        u64::from(self.max.load(Ordering::Relaxed)) * CHUNK_BYTES as u64
     }
 
     /// Threads that wait for a chunk.

@@ -65,6 +65,10 @@ pub struct Session {
     pub retired: Retired,
     /// Runs a round of the writer on the calling thread, for when the writer's own thread does not exist.
     pub drive: fn(&'static Session),
+    /// The tick from which on the recording is to tell what is mapped already; 0: nothing is to be told.
+    pub existing_wanted: AtomicU64,
+    /// The most memory that unwinders take: of so many threads, with so many call-tree nodes.
+    pub unwinder_limit: fn(u64, u64) -> u64,
     /// Reads an unwinder's figures: truncated, guessed, slow.
     pub unwinder_figures: unsafe fn(*mut ()) -> [u64; 3],
 }

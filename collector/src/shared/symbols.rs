@@ -93,7 +93,10 @@ impl Names {
                 kept = MAX_NAME + 1;
             }
             let end = filled.len();
-            buffer.copy_within(start..end, 0);
+            let (Some(rest), true) = (buffer.get(start..end).map(<[u8]>::to_vec), kept < buffer.len()) else {
+                return None;
+            };
+            buffer.get_mut(..rest.len())?.copy_from_slice(&rest);
         }
         Some(Self { list })
     }

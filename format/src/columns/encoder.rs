@@ -51,6 +51,15 @@ impl Encoder {
         }
     }
 
+    /// Bytes of memory.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let columns = [&self.nodes, &self.kinds, &self.ticks, &self.sizes, &self.addresses];
+        size_of_val(&*self.found)
+            + self.guesses.memory()
+            + columns.iter().map(|column| column.buffer.capacity()).sum::<usize>()
+    }
+
     /// Appends the payload for `columns` to `out`; `first_tick` is the block header's.
     pub fn encode(&mut self, columns: &Columns, first_tick: u64, out: &mut Vec<u8>) {
         let rows =

@@ -152,7 +152,7 @@ pub struct Temporary {
 }
 
 /// The recorder about itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Recorder {
     /// Version that wrote the recording.
     pub version: String,
@@ -180,6 +180,53 @@ pub struct Recorder {
     pub options: Vec<String>,
     /// Bytes of the recording on disk.
     pub file_bytes: u64,
+    /// How good the clock was; nothing where it was not compared with the kernel's.
+    pub clock_quality: Option<ClockQuality>,
+    /// The recorder's memory by its parts, the latest figures.
+    pub memory: Vec<MemoryPart>,
+}
+
+/// How good the clock was: what its samples against the kernel's clocks say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ClockQuality {
+    /// The counter runs at one rate whatever the processor does: `tsc` and `cntvct` are used only where the kernel says so.
+    pub invariant: bool,
+    /// Why this clock was chosen, in the recorder's words.
+    pub note: String,
+    /// Nanoseconds of a tick: events that are closer may carry the same time.
+    pub resolution_ns: f64,
+    /// Ticks a second, over the whole recording.
+    pub frequency_hz: f64,
+    /// Samples that this stands on.
+    pub samples: u64,
+    /// Time between the first sample and the last one.
+    pub span_ns: u64,
+    /// How far the first estimate of the frequency was off, parts per million.
+    pub estimate_error_ppm: f64,
+    /// How far the frequency of any stretch between samples was off that of the whole recording, at most.
+    pub drift_ppm: f64,
+    /// How far a sample was off the straight line between its neighbours, at most: what the time of an event between two
+    /// samples may be wrong by.
+    pub error_ns: u64,
+    /// Samples in which a clock was behind the sample before.
+    pub steps_back: u64,
+    /// How often the wall clock was set while recording.
+    pub wall_steps: u64,
+    /// By how much at most.
+    pub largest_wall_step_ns: u64,
+    /// Blocks that were born where one still lived: either their free was not seen, or the order of threads is wrong.
+    pub order_violations: u64,
+}
+
+/// One part of the recorder's memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryPart {
+    /// `events`, `call_tree`, `stacks`, `threads`, `writer`, `directory`, `other`.
+    pub part: String,
+    /// Bytes in use, an estimate from above.
+    pub bytes: u64,
+    /// Bytes that it never exceeds, given the threads and call-tree nodes that there are.
+    pub limit_bytes: u64,
 }
 
 /// A label on the timeline.

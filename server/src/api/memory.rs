@@ -17,6 +17,8 @@ pub struct Memory {
     pub sample: Option<Sample>,
     /// What the resident set of the sample was made of; none without a sample.
     pub resident: Option<Resident>,
+    /// The last look at the kernel's kinds of memory up to then, where there is one.
+    pub kernel: Option<KernelKinds>,
     /// Live blocks: what the program had asked for.
     pub live: Amount,
     /// Pages that hold a part of a live block.
@@ -94,6 +96,34 @@ pub struct MappedKind {
     pub mappings: u64,
     /// Bytes of live blocks in there.
     pub used_bytes: u64,
+}
+
+/// Resident memory by the kernel's kinds (`smaps_rollup`), the recorder's own included. They are looked at more seldom than
+/// the resident set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KernelKinds {
+    /// When the kernel was asked.
+    pub t_ns: u64,
+    /// Resident set.
+    pub rss_bytes: u64,
+    /// The process's share of it: pages that others use, too, count in parts.
+    pub pss_bytes: u64,
+    /// Of no file: heap, stacks.
+    pub anonymous_bytes: u64,
+    /// Of the anonymous part in huge pages: a few live bytes can hold two megabytes.
+    pub anonymous_huge_bytes: u64,
+    /// Given back with `MADV_FREE` and still resident, until the kernel needs it.
+    pub lazy_free_bytes: u64,
+    /// This process's alone and changed.
+    pub private_dirty_bytes: u64,
+    /// This process's alone and as the file has it.
+    pub private_clean_bytes: u64,
+    /// Mapped by others, too: libraries, shared memory.
+    pub shared_bytes: u64,
+    /// Swapped out: not resident, but in use.
+    pub swap_bytes: u64,
+    /// Locked.
+    pub locked_bytes: u64,
 }
 
 /// Pages with live blocks. What they hold beside the blocks can serve later requests, but cannot be given back.

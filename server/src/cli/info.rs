@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use tracehound_server::api::info::{Capture, End, Info};
+use tracehound_server::api::info::{Capture, End, Info, Recorder};
 
 use super::args::Files;
 use super::terminal::{ColorChoice, Role, Style, clean};
@@ -116,7 +116,6 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
         format!("version {}", clean(&recorder.version)),
         format!("file {}", bytes(recorder.file_bytes)),
         format!("memory {}", bytes(recorder.memory_bytes)),
-        format!("clock {}", recorder.clock),
     ];
     let figures = [
         ("unmatched frees", recorder.unmatched_frees),
@@ -128,6 +127,7 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
         parts.push(format!("the program waited {}", duration(recorder.wait_ns)));
     }
     line("recorder", parts.join(", "))?;
+    line("clock", clock(recorder))?;
     if !recorder.options.is_empty() {
         line("options", clean(&recorder.options.join(" ")).into_owned())?;
     }
@@ -148,6 +148,25 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
         line("remark", style.paint(Role::Hot, clean(&remark.text)).to_string())?;
     }
     Ok(())
+}
+
+/// The clock and how good it was.
+fn clock(recorder: &Recorder) -> String {
+    let Some(quality) = &recorder.clock_quality else { return recorder.clock.clone() };
+    let mut parts = vec![
+        recorder.clock.clone(),
+        format!("{:.3} ns a tick", quality.resolution_ns),
+        format!("steady within {:.1} ppm", quality.drift_ppm),
+        format!("times within {}", duration(quality.error_ns)),
+        format!("{} samples", count(quality.samples)),
+    ];
+    let oddities = [
+        (quality.steps_back, "steps back"),
+        (quality.wall_steps, "steps of the wall clock"),
+        (quality.order_violations, "births over living blocks"),
+    ];
+    parts.extend(oddities.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))));
+    parts.join(", ")
 }
 
 fn end(info: &Info) -> (&'static str, Role) {

@@ -99,7 +99,7 @@ fn what(event: &Event, trace: &tracehound_server::trace::Trace, line: &mut Vec<u
             fd.map_or(Ok(()), |fd| write!(line, r#","fd":{fd}"#))
         }
         What::Existing { address, len } => {
-            write!(line, r#","kind":"map","function":"existing","address":"{address:#x}","size":{len}"#)
+            write!(line, r#","kind":"existing","address":"{address:#x}","size":{len}"#)
         }
         What::Unmap { address, len } => {
             write!(line, r#","kind":"unmap","function":"munmap","address":"{address:#x}","size":{len}"#)

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tracehound_format::meta::{
-    Clock, ClockSample, ClockSource, End, MemorySample, Meta, ModuleLoad, Process, Remark, Statistics,
+    Clock, ClockSample, ClockSource, End, MemoryDetail, MemoryPart, MemorySample, Meta, ModuleLoad, Process, Remark,
+    Statistics,
 };
 use tracehound_format::nodes::Node;
 
+use super::calibration::Calibration;
 use super::clock::ClockMap;
 use super::merge::{Pending, Source};
 use super::scan::{BlockRef, Sink};
@@ -37,6 +39,8 @@ pub struct Intake {
     pub clock: Option<Clock>,
     /// Calibration samples that were not used yet.
     pub clock_samples: Vec<ClockSample>,
+    /// What all of them say about the clock.
+    pub calibration: Calibration,
     /// Modules with the tick of their unloading.
     pub modules: Vec<(ModuleLoad, Option<u64>)>,
     module_at: HashMap<u32, usize>,
@@ -46,6 +50,10 @@ pub struct Intake {
     pub marks: BTreeMap<u64, tracehound_format::meta::Mark>,
     /// Memory samples that were not stored yet.
     pub memory: Vec<MemorySample>,
+    /// Memory by kinds.
+    pub memory_details: Vec<MemoryDetail>,
+    /// The recorder's memory by its parts, the latest figures, and their tick.
+    pub parts: (u64, Vec<MemoryPart>),
     /// Everything before this tick is in the file.
     pub watermark: u64,
     /// Latest statistics.
@@ -124,6 +132,15 @@ impl Intake {
         self.modules.iter().map(module).collect()
     }
 
+    /// Memory by kinds as the index has it, in the order of time.
+    #[must_use]
+    pub fn memory_details(&self, clock: &ClockMap) -> Vec<facts::MemoryDetail> {
+        let detail = |&kinds: &MemoryDetail| facts::MemoryDetail { t_ns: clock.look_up(kinds.tick), kinds };
+        let mut details: Vec<_> = self.memory_details.iter().map(detail).collect();
+        details.sort_by_key(|d| d.t_ns);
+        details
+    }
+
     /// Marks as the index has them, by ordinal.
     #[must_use]
     pub fn marks(&self, clock: &ClockMap) -> Vec<facts::Mark> {
@@ -151,6 +168,7 @@ impl Sink for Intake {
             Meta::ClockSample(sample) => {
                 tick = sample.tick;
                 self.clock_samples.push(sample);
+                self.calibration.see(sample);
             }
             Meta::ModuleLoad(load) => {
                 let next = self.modules.len();
@@ -180,6 +198,16 @@ impl Sink for Intake {
             Meta::MemorySample(sample) => {
                 tick = sample.tick;
                 self.memory.push(sample);
+            }
+            Meta::MemoryDetail(detail) => {
+                tick = detail.tick;
+                self.memory_details.push(detail);
+            }
+            Meta::RecorderMemory(memory) => {
+                tick = memory.tick;
+                if memory.tick >= self.parts.0 {
+                    self.parts = (memory.tick, memory.parts);
+                }
             }
             Meta::Mark(mark) => {
                 tick = mark.tick;

@@ -4,6 +4,7 @@
 //! scan (headers, metadata, nodes) → merge (decode ahead, k-way by time) → engine (pairs births and deaths) → seal
 //! ```
 
+pub mod calibration;
 pub mod checkpoint;
 pub mod chunk;
 pub mod clock;

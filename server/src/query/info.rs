@@ -1,9 +1,12 @@
 //! A recording in one document.
 
 use crate::api::Amount;
-use crate::api::info::{Capture, Events, Info, Mapped, Mark, Peak, PeakRss, ProcessInfo, Recorder, Remark, Temporary};
+use crate::api::info::{
+    Capture, ClockQuality, Events, Info, Mapped, Mark, MemoryPart, Peak, PeakRss, ProcessInfo, Recorder, Remark,
+    Temporary,
+};
 use crate::trace::Trace;
-use crate::trace::facts::TEMPORARY_WITHIN;
+use crate::trace::facts::{Facts, TEMPORARY_WITHIN};
 
 /// The rule that makes a block temporary, in words.
 #[must_use]
@@ -69,6 +72,12 @@ pub fn run(trace: &Trace) -> Info {
             background_cpu_ns: statistics.background_cpu_ns,
             options: process.map_or_else(Vec::new, |p| p.options.clone()),
             file_bytes: f.file_bytes,
+            clock_quality: clock_quality(f),
+            memory: f
+                .recorder_parts
+                .iter()
+                .map(|p| MemoryPart { part: p.name.clone(), bytes: p.bytes, limit_bytes: p.limit })
+                .collect(),
         },
         marks: f.marks.iter().map(|m| Mark { t_ns: m.t_ns, label: m.label.clone(), thread: m.thread }).collect(),
         captures: f.captures.iter().map(|&(from_ns, to_ns)| Capture { from_ns, to_ns }).collect(),
@@ -87,6 +96,25 @@ fn mapped(trace: &Trace) -> Mapped {
     let peak = curve.iter().copied().reduce(|most, next| if next.1 > most.1 { next } else { most });
     let (peak_at_ns, peak_bytes) = peak.unwrap_or_default();
     Mapped { peak_bytes, peak_at_ns, end_bytes: curve.last().map_or(0, |last| last.1) }
+}
+
+fn clock_quality(f: &Facts) -> Option<ClockQuality> {
+    let q = f.clock_quality.as_ref()?;
+    Some(ClockQuality {
+        invariant: ["tsc", "cntvct"].contains(&f.clock.as_str()),
+        note: q.note.clone(),
+        resolution_ns: q.resolution_ns,
+        frequency_hz: q.frequency_hz,
+        samples: q.samples,
+        span_ns: q.span_ns,
+        estimate_error_ppm: q.estimate_error_ppm,
+        drift_ppm: q.drift_ppm,
+        error_ns: q.error_ns,
+        steps_back: q.steps_back,
+        wall_steps: q.wall_steps,
+        largest_wall_step_ns: q.largest_wall_step_ns,
+        order_violations: f.events.overwritten,
+    })
 }
 
 /// A moment, nanoseconds since 1970, as RFC 3339 has it, in UTC.

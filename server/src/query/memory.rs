@@ -16,7 +16,7 @@ use super::filter::Selection;
 use super::scan::{Also, BLOCK, Picker};
 use super::window::{TimeExpr, Window};
 use super::{Result, stacks};
-use crate::api::memory::{self as api, MappedKind, Mapper, Memory, Pages, Resident, Sample};
+use crate::api::memory::{self as api, KernelKinds, MappedKind, Mapper, Memory, Pages, Resident, Sample};
 use crate::api::{Amount, Metric};
 use crate::trace::mappings::{MappingKind, Space};
 use crate::trace::symbols::Symbols;
@@ -106,6 +106,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         at_ns,
         sample,
         resident: sample.as_ref().map(|sample| resident(sample, &filled)),
+        kernel: kernel_kinds(trace, at_ns),
         live,
         pages: Pages {
             page_bytes,
@@ -157,6 +158,25 @@ fn sample(trace: &Trace, at_ns: u64) -> Option<Sample> {
         rss_anonymous_bytes: of(&c.sample_anonymous),
         recorder_bytes: of(&c.sample_recorder),
         virtual_bytes: of(&c.sample_virtual),
+    })
+}
+
+fn kernel_kinds(trace: &Trace, at_ns: u64) -> Option<KernelKinds> {
+    let details = &trace.facts().memory_details;
+    let at = details.partition_point(|d| d.t_ns <= at_ns).checked_sub(1)?;
+    let (t_ns, k) = details.get(at).map(|d| (d.t_ns, d.kinds))?;
+    Some(KernelKinds {
+        t_ns,
+        rss_bytes: k.rss,
+        pss_bytes: k.pss,
+        anonymous_bytes: k.anonymous,
+        anonymous_huge_bytes: k.anonymous_huge,
+        lazy_free_bytes: k.lazy_free,
+        private_dirty_bytes: k.private_dirty,
+        private_clean_bytes: k.private_clean,
+        shared_bytes: k.shared_clean.saturating_add(k.shared_dirty),
+        swap_bytes: k.swap,
+        locked_bytes: k.locked,
     })
 }
 

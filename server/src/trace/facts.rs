@@ -2,7 +2,7 @@
 //! Kept as JSON in the index folder; everything that grows with the number of events is in columns.
 
 use serde::{Deserialize, Serialize};
-use tracehound_format::meta::{EndReason, Process, Segment, Statistics};
+use tracehound_format::meta::{EndReason, MemoryPart, Process, Segment, Statistics};
 
 use super::sums::Directory;
 
@@ -83,6 +83,42 @@ pub struct Remark {
     pub text: String,
 }
 
+/// How good the clock was: what its samples against the kernel's clocks say.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ClockQuality {
+    /// Why this clock was chosen, in the recorder's words.
+    pub note: String,
+    /// Nanoseconds of a tick.
+    pub resolution_ns: f64,
+    /// Ticks a second, over the whole recording.
+    pub frequency_hz: f64,
+    /// Samples.
+    pub samples: u64,
+    /// Time between the first sample and the last one.
+    pub span_ns: u64,
+    /// How far the first estimate of the frequency was off.
+    pub estimate_error_ppm: f64,
+    /// How far the frequency of any stretch was off that of the whole recording, at most.
+    pub drift_ppm: f64,
+    /// How far a sample was off the line between its neighbours, at most.
+    pub error_ns: u64,
+    /// Samples in which a clock was behind the sample before.
+    pub steps_back: u64,
+    /// How often the wall clock was set.
+    pub wall_steps: u64,
+    /// By how much at most.
+    pub largest_wall_step_ns: u64,
+}
+
+/// Memory of the process by the kernel's kinds at one moment. Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MemoryDetail {
+    /// When.
+    pub t_ns: u64,
+    /// As the recorder wrote it.
+    pub kinds: tracehound_format::meta::MemoryDetail,
+}
+
 /// Numbers of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EventCounts {
@@ -92,7 +128,7 @@ pub struct EventCounts {
     pub free: u64,
     /// Successful reallocs of a block.
     pub realloc: u64,
-    /// `mmap`, and what was mapped before.
+    /// `mmap`.
     pub map: u64,
     /// `munmap`.
     pub unmap: u64,
@@ -226,6 +262,12 @@ pub struct Facts {
     pub file_bytes: u64,
     /// Largest resident set that was sampled: bytes, of it the recorder's, when.
     pub peak_rss: Option<(u64, u64, u64)>,
+    /// What the clock's samples say about it; `None` without two of them.
+    pub clock_quality: Option<ClockQuality>,
+    /// The recorder's own memory by its parts, the latest figures.
+    pub recorder_parts: Vec<MemoryPart>,
+    /// Memory by the kernel's kinds, in the order of time.
+    pub memory_details: Vec<MemoryDetail>,
     /// Lengths of the columns.
     pub lengths: Lengths,
     /// Starts of the buckets that have sums.

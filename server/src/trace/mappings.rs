@@ -77,6 +77,17 @@ impl Space {
         }
     }
 
+    /// Maps what of a stretch is not mapped yet: it had been mapped without being seen.
+    pub fn fill(&mut self, mapping: Mapping) {
+        let end = mapping.start.saturating_add(mapping.len);
+        let mut at = self.before(mapping.start).map_or(mapping.start, |m| mapping.start.max(m.start + m.len));
+        while at < end {
+            let next = self.mappings.range(at..end).next().map_or((end, end), |(&start, m)| (start, start + m.len));
+            self.map(Mapping { start: at, len: next.0 - at, ..mapping });
+            at = next.1;
+        }
+    }
+
     /// Takes a stretch away; mappings that reach beyond it keep the rest.
     pub fn unmap(&mut self, start: u64, len: u64) {
         let end = start.saturating_add(len);
@@ -109,7 +120,7 @@ impl Space {
                 };
                 self.map(made(address, len, kind));
             }
-            What::Existing { address, len } => self.map(made(address, len, MappingKind::Existing)),
+            What::Existing { address, len } => self.fill(made(address, len, MappingKind::Existing)),
             What::Unmap { address, len } => self.unmap(address, len),
             What::Remap { old_address, old_len, address, len } => {
                 let moved = self.before(old_address).copied().filter(|m| old_address - m.start < m.len);
@@ -166,7 +177,7 @@ mod tests {
     proptest! {
         /// Against one owner for every address.
         #[test]
-        fn behaves_as_an_array_of_owners(steps in prop::collection::vec((0_u8..3, 0_u64..60, 0_u64..30, 0_u64..60), 0..80)) {
+        fn behaves_as_an_array_of_owners(steps in prop::collection::vec((0_u8..4, 0_u64..60, 0_u64..30, 0_u64..60), 0..80)) {
             let mut space = Space::default();
             let mut owners = [0_u32; 128];
             for (number, (kind, start, len, to)) in (1..).zip(steps) {
@@ -175,6 +186,10 @@ mod tests {
                     0 => {
                         space.map(mapping(start, len, number));
                         owners[range(start, len)].fill(number);
+                    }
+                    3 => {
+                        space.fill(mapping(start, len, number));
+                        owners[range(start, len)].iter_mut().filter(|o| **o == 0).for_each(|o| *o = number);
                     }
                     1 => {
                         space.unmap(start, len);

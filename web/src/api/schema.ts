@@ -471,6 +471,69 @@ export interface components {
              */
             to_ns: number;
         };
+        /** @description How good the clock was: what its samples against the kernel's clocks say. */
+        ClockQuality: {
+            /**
+             * Format: double
+             * @description How far the frequency of any stretch between samples was off that of the whole recording, at most.
+             */
+            drift_ppm: number;
+            /**
+             * Format: int64
+             * @description How far a sample was off the straight line between its neighbours, at most: what the time of an event between two
+             *     samples may be wrong by.
+             */
+            error_ns: number;
+            /**
+             * Format: double
+             * @description How far the first estimate of the frequency was off, parts per million.
+             */
+            estimate_error_ppm: number;
+            /**
+             * Format: double
+             * @description Ticks a second, over the whole recording.
+             */
+            frequency_hz: number;
+            /** @description The counter runs at one rate whatever the processor does: `tsc` and `cntvct` are used only where the kernel says so. */
+            invariant: boolean;
+            /**
+             * Format: int64
+             * @description By how much at most.
+             */
+            largest_wall_step_ns: number;
+            /** @description Why this clock was chosen, in the recorder's words. */
+            note: string;
+            /**
+             * Format: int64
+             * @description Blocks that were born where one still lived: either their free was not seen, or the order of threads is wrong.
+             */
+            order_violations: number;
+            /**
+             * Format: double
+             * @description Nanoseconds of a tick: events that are closer may carry the same time.
+             */
+            resolution_ns: number;
+            /**
+             * Format: int64
+             * @description Samples that this stands on.
+             */
+            samples: number;
+            /**
+             * Format: int64
+             * @description Time between the first sample and the last one.
+             */
+            span_ns: number;
+            /**
+             * Format: int64
+             * @description Samples in which a clock was behind the sample before.
+             */
+            steps_back: number;
+            /**
+             * Format: int64
+             * @description How often the wall clock was set while recording.
+             */
+            wall_steps: number;
+        };
         /** @description What changed. */
         Diff: {
             /** @description The second side, in words. */
@@ -918,6 +981,67 @@ export interface components {
              */
             threads: number;
         };
+        /**
+         * @description Resident memory by the kernel's kinds (`smaps_rollup`), the recorder's own included. They are looked at more seldom than
+         *     the resident set.
+         */
+        KernelKinds: {
+            /**
+             * Format: int64
+             * @description Of no file: heap, stacks.
+             */
+            anonymous_bytes: number;
+            /**
+             * Format: int64
+             * @description Of the anonymous part in huge pages: a few live bytes can hold two megabytes.
+             */
+            anonymous_huge_bytes: number;
+            /**
+             * Format: int64
+             * @description Given back with `MADV_FREE` and still resident, until the kernel needs it.
+             */
+            lazy_free_bytes: number;
+            /**
+             * Format: int64
+             * @description Locked.
+             */
+            locked_bytes: number;
+            /**
+             * Format: int64
+             * @description This process's alone and as the file has it.
+             */
+            private_clean_bytes: number;
+            /**
+             * Format: int64
+             * @description This process's alone and changed.
+             */
+            private_dirty_bytes: number;
+            /**
+             * Format: int64
+             * @description The process's share of it: pages that others use, too, count in parts.
+             */
+            pss_bytes: number;
+            /**
+             * Format: int64
+             * @description Resident set.
+             */
+            rss_bytes: number;
+            /**
+             * Format: int64
+             * @description Mapped by others, too: libraries, shared memory.
+             */
+            shared_bytes: number;
+            /**
+             * Format: int64
+             * @description Swapped out: not resident, but in use.
+             */
+            swap_bytes: number;
+            /**
+             * Format: int64
+             * @description When the kernel was asked.
+             */
+            t_ns: number;
+        };
         /** @description One leaking backtrace. */
         LeakSite: {
             /**
@@ -1120,6 +1244,7 @@ export interface components {
             at_ns: number;
             /** @description How far the figures can be trusted. */
             exactness: components["schemas"]["Exactness"];
+            kernel?: components["schemas"]["KernelKinds"] | null;
             /** @description What it was mapped for, most bytes first. */
             kinds: components["schemas"]["MappedKind"][];
             /** @description Live blocks: what the program had asked for. */
@@ -1142,6 +1267,21 @@ export interface components {
             sample?: components["schemas"]["Sample"] | null;
             /** @description `heaptrace.memory/1`. */
             schema: string;
+        };
+        /** @description One part of the recorder's memory. */
+        MemoryPart: {
+            /**
+             * Format: int64
+             * @description Bytes in use, an estimate from above.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description Bytes that it never exceeds, given the threads and call-tree nodes that there are.
+             */
+            limit_bytes: number;
+            /** @description `events`, `call_tree`, `stacks`, `threads`, `writer`, `directory`, `other`. */
+            part: string;
         };
         /**
          * @description What is measured. Windows are `[from, to)`.
@@ -1371,6 +1511,7 @@ export interface components {
             chunk_memory_bytes: number;
             /** @description `tsc`, `cntvct` or `monotonic`. */
             clock: string;
+            clock_quality?: components["schemas"]["ClockQuality"] | null;
             /**
              * Format: int64
              * @description Bytes of the recording on disk.
@@ -1381,6 +1522,8 @@ export interface components {
              * @description Backtraces that a frame pointer guess completed.
              */
             guessed_stacks: number;
+            /** @description The recorder's memory by its parts, the latest figures. */
+            memory: components["schemas"]["MemoryPart"][];
             /**
              * Format: int64
              * @description Bytes of all our memory in the process, at most.

@@ -1024,6 +1024,7 @@ export function info(view: View): Info {
       background_cpu_ns: 31_000_000,
       options: [],
       file_bytes: seen.length * 9,
+      memory: [],
     },
     marks: recording.marks.filter((mark) => mark.t_ns < watermark),
     captures: [{ from_ns: 0, to_ns: watermark }],

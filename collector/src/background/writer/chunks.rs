@@ -12,7 +12,7 @@ use crate::shared::sys;
 use crate::shared::thread::{MODE, NO_CHUNK, RECORDING, STAMPED, ThreadContext, life};
 
 /// Records that make a block when there is no hurry.
-const BLOCK_RECORDS: usize = 64 << 10;
+pub(super) const BLOCK_RECORDS: usize = 64 << 10;
 
 impl Writer {
     pub(super) fn grow_pool(&mut self) {

@@ -2,14 +2,22 @@
 
 use std::sync::atomic::Ordering;
 
-use tracehound_format::meta::{Clock, Mark, Meta, Remark, Statistics};
+use tracehound_format::meta::{Clock, Mark, MemoryPart, Meta, RecorderMemory, Remark, Statistics};
 
+use super::chunks::BLOCK_RECORDS;
 use super::{LATENCY_NS, OUTSIDE, SECOND_NS, Writer};
-use crate::shared::chunk::CHUNK_BYTES;
-use crate::shared::heap;
+use crate::background::blocks::BlockWriter;
+use crate::background::existing;
+use crate::shared::call_tree::CallTree;
+use crate::shared::chunk::{CHUNK_BYTES, RECORDS};
 use crate::shared::session::Notes;
 use crate::shared::sys;
 use crate::shared::thread::ThreadContext;
+use crate::shared::{heap, own};
+
+/// What is left of our heap when the writer's buffers are taken away: tables of modules and names, what the allocator
+/// keeps for itself, and, where forked children are followed, the live blocks, which are not bounded by it.
+const OTHER_LIMIT: u64 = 16 << 20;
 
 impl Writer {
     pub(super) fn first_clock(&mut self) {
@@ -50,6 +58,10 @@ impl Writer {
             let Notes { marks, remarks, outside } = &mut *notes;
             (core::mem::take(marks), core::mem::take(remarks), core::mem::take(outside))
         };
+        // They stand before everything that is not in the file yet.
+        let wanted = self.session.existing_wanted.swap(0, Ordering::AcqRel);
+        let existing = if wanted == 0 { Vec::new() } else { existing::records(wanted.max(self.watermark + 1)) };
+        let outside = [existing, outside].concat();
         if !outside.is_empty() {
             self.batch.clear();
             self.batch.add_loose(outside);
@@ -94,13 +106,62 @@ impl Writer {
         }
     }
 
+    /// Memory by its kinds, which takes the kernel a while: at most a hundredth of the time, and the seldomer the longer
+    /// the process has been running, so that there are a few hundred of them after a second and a few thousand after days.
+    pub(super) fn memory_detail(&mut self, now: u64, last: bool) {
+        const FIRST_PERIOD_NS: u64 = 100_000_000;
+        if self.session.options.sample_memory_ms == 0 || (now < self.times.next_detail && !last) {
+            return;
+        }
+        if self.times.first_detail == 0 {
+            self.times.first_detail = now;
+        }
+        let tick = (self.facts.now)();
+        if let Some(detail) = self.memory.detail(tick) {
+            self.blocks.meta(tick, &Meta::MemoryDetail(detail));
+        }
+        let end = sys::clock(libc::CLOCK_MONOTONIC);
+        let age = now.saturating_sub(self.times.first_detail);
+        self.times.next_detail = end + (end.saturating_sub(now) * 100).max(age / 200).max(FIRST_PERIOD_NS);
+    }
+
+    /// The parts of our memory, where they have changed.
+    pub(super) fn put_parts(&mut self) {
+        let parts = self.parts();
+        if parts != self.last_parts {
+            let tick = (self.facts.now)();
+            self.blocks.meta(tick, &Meta::RecorderMemory(RecorderMemory { tick, parts: parts.clone() }));
+            self.last_parts = parts;
+        }
+    }
+
+    /// Our memory by its parts, estimates from above, and what bounds each of them.
+    fn parts(&self) -> Vec<MemoryPart> {
+        let session = self.session;
+        let threads = u64::from(session.threads.count());
+        let nodes = u64::from(session.tree.len());
+        let (writer, directory) = self.blocks.memory();
+        let (writer_limit, directory_limit) = BlockWriter::memory_limit(BLOCK_RECORDS as u64 + u64::from(RECORDS));
+        let heap = heap::estimated_bytes();
+        let context = size_of::<ThreadContext>() as u64;
+        // Nodes lie in the tree and in the side file.
+        let node = CallTree::NODE_BYTES as u64 * 3 / 2;
+        let parts = [
+            ("events", u64::from(session.pool.chunks()) * CHUNK_BYTES as u64, session.pool.most_bytes()),
+            ("call_tree", nodes * node, u64::from(session.tree.capacity()) * node),
+            ("stacks", own::stack_bytes(), (session.unwinder_limit)(threads, nodes)),
+            ("threads", threads * context, threads * context),
+            ("writer", writer, writer_limit),
+            ("directory", directory, directory_limit),
+            ("other", heap.saturating_sub(writer + directory), OTHER_LIMIT + threads * 1024),
+        ];
+        let part = |(name, bytes, limit): (&str, u64, u64)| MemoryPart { name: name.into(), bytes, limit };
+        parts.into_iter().map(part).collect()
+    }
+
     /// Memory of ours, an estimate from above.
     fn own_bytes(&self) -> u64 {
-        let session = self.session;
-        let chunks = u64::from(session.pool.chunks()) * CHUNK_BYTES as u64;
-        let nodes = session.tree.used_bytes() as u64 * 3 / 2;
-        let contexts = u64::from(session.threads.count()) * size_of::<ThreadContext>() as u64;
-        chunks + nodes + contexts + heap::estimated_bytes()
+        self.parts().iter().map(|part| part.bytes).sum()
     }
 
     pub(super) fn put_statistics(&mut self) {

@@ -15,6 +15,13 @@ const PER_NODE: usize = 24;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
+/// The most that the unwinders of so many threads, with so many nodes in the tree, keep at a time, buffers for walks of
+/// a few thousand frames included.
+pub fn limit(threads: u64, nodes: u64) -> u64 {
+    const WALK: u64 = 512 << 10;
+    threads * (2 * FREE as u64 + WALK) + SHARED as u64 + PER_NODE as u64 * nodes
+}
+
 /// What one forest, or the paths of one thread, have taken from the account.
 pub struct Account {
     held: usize,

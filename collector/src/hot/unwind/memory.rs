@@ -4,6 +4,8 @@ use core::ptr::NonNull;
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 
+use crate::shared::own;
+
 const PAGE: usize = 4096;
 
 /// A zeroed array of whole pages. The caller keeps indices and pointers in bounds.
@@ -20,7 +22,10 @@ impl<T> Array<T> {
         let base = unsafe {
             mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         };
-        Some(Array { base: NonNull::new(base.ok()?.cast())?, bytes })
+        let base = NonNull::<T>::new(base.ok()?.cast())?;
+        own::note(base.addr().get(), bytes);
+        own::stacks_changed(0, bytes);
+        Some(Array { base, bytes })
     }
 
     /// The array of `count` elements that [`new`](Self::new) put at `base`.
@@ -40,7 +45,11 @@ impl<T> Array<T> {
         let bytes = bytes_of::<T>(count)?;
         // SAFETY: the old range is this array's own mapping.
         let base = unsafe { mremap(self.base.as_ptr().cast(), self.bytes, bytes, MremapFlags::MAYMOVE) };
-        self.base = NonNull::new(base.ok()?.cast())?;
+        let base = NonNull::<T>::new(base.ok()?.cast())?;
+        own::forget(self.base.addr().get(), self.bytes);
+        own::note(base.addr().get(), bytes);
+        own::stacks_changed(self.bytes, bytes);
+        self.base = base;
         self.bytes = bytes;
         Some(())
     }
@@ -67,6 +76,8 @@ impl<T> Array<T> {
     pub unsafe fn release(&mut self) {
         // SAFETY: the range is this array's own mapping. A failed unmap leaves memory behind, no more.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        own::forget(self.base.addr().get(), self.bytes);
+        own::stacks_changed(self.bytes, 0);
     }
 }
 

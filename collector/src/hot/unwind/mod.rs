@@ -44,6 +44,8 @@ use stack::OwnStack;
 use step::State;
 use walk::Rules;
 
+pub use budget::limit as memory_limit;
+
 /// The backtrace ends before the outermost frame.
 pub const TRUNCATED: u8 = 1;
 /// Some frame was found by its frame pointer alone, or by libunwind's heuristics.

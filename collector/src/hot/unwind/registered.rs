@@ -255,6 +255,7 @@ fn reservation() -> Option<NonNull<u8>> {
     let copies = unsafe {
         mmap_anonymous(core::ptr::null_mut(), BLOCK * BLOCKS, ProtFlags::READ | ProtFlags::WRITE, flags).ok()?
     };
+    crate::shared::own::note(copies as usize, BLOCK * BLOCKS);
     COPIES.store(copies.cast(), Ordering::Relaxed);
     NonNull::new(copies.cast())
 }

@@ -85,8 +85,10 @@ impl Modules {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
         let slots = unsafe { mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        let slots = slots.ok()?;
+        crate::shared::own::note(slots as usize, bytes.next_multiple_of(4096));
         Some(Modules {
-            slots: slots.ok()?.cast(),
+            slots: slots.cast(),
             used: AtomicU32::new(0),
             updates: AtomicU64::new(0),
             serials: AtomicU64::new(0),

@@ -130,7 +130,7 @@ impl Engine {
                 }
             }
             Kind::Mmap | Kind::MapExisting => {
-                self.totals.counts.map += 1;
+                self.totals.counts.map += u64::from(kind == Kind::Mmap);
                 let len = self.full_size(event);
                 let detail = self.threads.get_mut(index).and_then(|t| t.map_detail.take());
                 let (protection, fd) = detail.map_or((0, u64::from(u32::MAX)), |(p, fd)| (p, u64::from(fd)));
