@@ -169,6 +169,38 @@ macro_rules! look_and_jump {
     };
 }
 
+/// As above; here the caller's address stays in its register.
+#[cfg(target_arch = "aarch64")]
+macro_rules! look_and_jump {
+    ($name:ident, $look:path) => {
+        #[doc = concat!("The hook of `", stringify!($name), "`, only looked at on the way.")]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "hint #34",
+                "stp x29, x30, [sp, #-48]!",
+                ".cfi_def_cfa_offset 48",
+                ".cfi_offset x29, -48",
+                ".cfi_offset x30, -40",
+                "mov x29, sp",
+                "stp x0, x1, [sp, #16]",
+                "str x2, [sp, #32]",
+                "bl {look}",
+                "mov x16, x0",
+                "ldp x0, x1, [sp, #16]",
+                "ldr x2, [sp, #32]",
+                "ldp x29, x30, [sp], #48",
+                ".cfi_def_cfa_offset 0",
+                "br x16",
+                ".cfi_endproc",
+                look = sym $look
+            )
+        }
+    };
+}
+
 look_and_jump!(dlopen, look_at_dlopen);
 look_and_jump!(dlmopen, look_at_dlmopen);
 

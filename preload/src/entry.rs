@@ -34,4 +34,52 @@ macro_rules! hook {
     };
 }
 
+/// The caller's state at the entry of a hook.
+///
+/// # Safety
+/// `stack` must be the address of the hook's frame record: the caller's frame pointer and the return address.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+pub unsafe fn caller(stack: u64, frame: u64) -> Caller {
+    // SAFETY: the hook has just stored the record.
+    Caller { pc: unsafe { *((stack + 8) as *const u64) }, sp: stack + 16, fp: frame }
+}
+
+/// Defines an exported hook `$name` that calls `$body` with the caller's state in the two argument registers that
+/// follow `$count` C arguments. The return address lies in a register here, so the hook has a frame of its own.
+#[cfg(target_arch = "aarch64")]
+macro_rules! hook {
+    (private $name:ident, 1, $body:path) => { hook!(@ [] $name, "mov x1, sp", "mov x2, x29", $body); };
+    ($name:ident, 0, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov x0, sp", "mov x1, x29", $body); };
+    ($name:ident, 1, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov x1, sp", "mov x2, x29", $body); };
+    ($name:ident, 2, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov x2, sp", "mov x3, x29", $body); };
+    ($name:ident, 3, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov x3, sp", "mov x4, x29", $body); };
+    ($name:ident, 4, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov x4, sp", "mov x5, x29", $body); };
+    ($name:ident, 6, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov x6, sp", "mov x7, x29", $body); };
+    (@ [$(#[$export:meta])?] $name:ident, $stack:literal, $frame:literal, $body:path) => {
+        #[doc = concat!("The hook of `", stringify!($name), "`.")]
+        $(#[$export])?
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "hint #34",
+                "stp x29, x30, [sp, #-16]!",
+                ".cfi_def_cfa_offset 16",
+                ".cfi_offset x29, -16",
+                ".cfi_offset x30, -8",
+                $stack,
+                $frame,
+                "mov x29, sp",
+                "bl {body}",
+                "ldp x29, x30, [sp], #16",
+                ".cfi_def_cfa_offset 0",
+                "ret",
+                ".cfi_endproc",
+                body = sym $body
+            )
+        }
+    };
+}
+
 pub(crate) use hook;

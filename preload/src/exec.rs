@@ -247,6 +247,42 @@ macro_rules! hook_list {
     };
 }
 
+#[cfg(target_arch = "aarch64")]
+macro_rules! hook_list {
+    ($name:ident, $body:path) => {
+        #[doc = concat!("The hook of `", stringify!($name), "`.")]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "hint #34",
+                // The seven register arguments join those on the stack.
+                "sub sp, sp, #64",
+                ".cfi_def_cfa_offset 64",
+                "str x1, [sp, #8]",
+                "stp x2, x3, [sp, #16]",
+                "stp x4, x5, [sp, #32]",
+                "stp x6, x7, [sp, #48]",
+                "add x1, sp, #8",
+                "stp x29, x30, [sp, #-16]!",
+                ".cfi_def_cfa_offset 80",
+                ".cfi_offset x29, -80",
+                ".cfi_offset x30, -72",
+                "mov x29, sp",
+                "bl {body}",
+                "ldp x29, x30, [sp], #16",
+                ".cfi_def_cfa_offset 64",
+                "add sp, sp, #64",
+                ".cfi_def_cfa_offset 0",
+                "ret",
+                ".cfi_endproc",
+                body = sym $body
+            )
+        }
+    };
+}
+
 hook_list!(execl, execl_body);
 hook_list!(execlp, execlp_body);
 hook_list!(execle, execle_body);

@@ -54,10 +54,10 @@ fn whole_pages(len: usize) -> usize {
 }
 
 // Six arguments fill the registers: the caller's state goes onto the stack, below an aligned frame.
+#[cfg(target_arch = "x86_64")]
 macro_rules! hook_six {
     ($name:ident, $body:path) => {
         #[doc = concat!("The hook of `", stringify!($name), "`.")]
-        #[cfg(target_arch = "x86_64")]
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
@@ -79,6 +79,14 @@ macro_rules! hook_six {
                 body = sym $body
             )
         }
+    };
+}
+
+// Two argument registers are left.
+#[cfg(target_arch = "aarch64")]
+macro_rules! hook_six {
+    ($name:ident, $body:path) => {
+        hook!($name, 6, $body);
     };
 }
 

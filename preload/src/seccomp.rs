@@ -189,8 +189,38 @@ pub unsafe extern "C" fn syscall() {
     )
 }
 
+/// `syscall(2)`, as above.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "hint #34",
+        "stp x29, x30, [sp, #-80]!",
+        ".cfi_def_cfa_offset 80",
+        ".cfi_offset x29, -80",
+        ".cfi_offset x30, -72",
+        "mov x29, sp",
+        "stp x0, x1, [sp, #16]",
+        "stp x2, x3, [sp, #32]",
+        "stp x4, x5, [sp, #48]",
+        "stp x6, x7, [sp, #64]",
+        "bl {look}",
+        "mov x16, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x2, x3, [sp, #32]",
+        "ldp x4, x5, [sp, #48]",
+        "ldp x6, x7, [sp, #64]",
+        "ldp x29, x30, [sp], #80",
+        ".cfi_def_cfa_offset 0",
+        "br x16",
+        ".cfi_endproc",
+        look = sym look_at_syscall
+    )
+}
+
 /// Gives the address to jump to.
-#[cfg(target_arch = "x86_64")]
 unsafe extern "C" fn look_at_syscall(number: c_long, operation: usize, flags: usize, argument: usize) -> usize {
     const STRICT: usize = 0;
     const FILTER: usize = 1;
