@@ -1,22 +1,22 @@
 // The first view: what was recorded, the numbers people quote, what to read first.
 import { useQuery } from "@tanstack/react-query";
-import type { MouseEvent } from "react";
 import { documentQuery } from "../../api/queries.ts";
-import type { Info, Metric } from "../../api/types.ts";
-import { formatCount, formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
-import { location, shortName } from "../../lib/names.ts";
+import type { Info } from "../../api/types.ts";
+import { formatCount, formatInstant, formatValue } from "../../lib/format.ts";
+import { shortName } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
 import { allocatorName, allocatorPlace, callerName, frameName } from "../../lib/stack.ts";
-import { Share } from "../../ui/controls.tsx";
-import { useLit } from "../../ui/lit.ts";
-import { type GoOptions, usePage, useRequest } from "../../ui/page.ts";
+import { usePage, useRequest } from "../../ui/page.ts";
 import { Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
 import { useWindowHeight } from "../../ui/use-size.ts";
 import { VerdictBadge } from "../../ui/verdict.tsx";
 import { type Fact, factsOf } from "./facts.ts";
 import { findingsOf } from "./findings.ts";
+import { Holders } from "./holders.tsx";
+import { LitLine } from "./lit-line.tsx";
 import { MemoryPanel } from "./memory-panel.tsx";
+import { PageLink } from "./page-link.tsx";
 import { WindowFacts } from "./window-facts.tsx";
 import "./overview.css";
 
@@ -24,16 +24,6 @@ import "./overview.css";
 const TOP = { low: 8, tall: 14 } as const;
 /** Pixels of a window's height from which it is tall. */
 const TALL = 1000;
-
-const HOLDS: Record<Metric, string> = {
-  live: "Who holds what is live",
-  peak: "Who held the peak",
-  leaked: "Who allocated what leaked",
-  allocated: "Who allocated",
-  freed: "Who had allocated what was freed",
-  grown: "Who grew",
-  temporary: "Who allocated what was temporary",
-};
 
 export function OverviewView() {
   const { info, subject, running, search, report } = usePage();
@@ -96,41 +86,7 @@ export function OverviewView() {
             {findings.length === 0 && <li className="muted">Nothing stands out.</li>}
           </ol>
         </section>
-        <section aria-labelledby="top-functions">
-          <h2 id="top-functions">
-            {HOLDS[windowed.data?.metric ?? "live"]}{" "}
-            <span className="muted">{windowed.data && formatValue(windowed.data.total, windowed.data.unit)}</span>
-          </h2>
-          <table className="small-table">
-            <thead>
-              <tr>
-                <th className="numeric">Flat</th>
-                <th className="numeric">%</th>
-                <th>Function</th>
-              </tr>
-            </thead>
-            <tbody>
-              {windowed.data?.rows
-                .filter((row) => row.flat !== 0)
-                .map((row) => (
-                  <LitLine key={row.id} names={[row.name]}>
-                    <td className="numeric">{formatValue(row.flat, windowed.data?.unit ?? "bytes")}</td>
-                    <td className="numeric">
-                      <Share part={row.flat / (windowed.data?.total || 1)}>
-                        {formatPercent(row.flat / (windowed.data?.total || 1))}
-                      </Share>
-                    </td>
-                    <td>
-                      <PageLink patch={{ selected: row.name, metric: windowed.data?.metric }} view="flamegraph">
-                        <span className="mono">{shortName(row.name, 70)}</span>
-                      </PageLink>{" "}
-                      <span className="muted">{location(row.file, row.line) ?? row.module}</span>
-                    </td>
-                  </LitLine>
-                ))}
-            </tbody>
-          </table>
-        </section>
+        <Holders functions={windowed.data} limit={top} />
         <section aria-labelledby="top-leaks">
           <h2 id="top-leaks">
             {running ? "Live now, by site" : "Never freed, by site"}{" "}
@@ -193,10 +149,6 @@ export function OverviewView() {
   );
 }
 
-function LitLine({ names, children }: { names: readonly string[]; children: React.ReactNode }) {
-  return <tr {...useLit(names)}>{children}</tr>;
-}
-
 function FactTile({ fact }: { fact: Fact }) {
   const value = (
     <span className="fact-value" data-tone={fact.tone} title={fact.exact}>
@@ -219,26 +171,6 @@ function FactTile({ fact }: { fact: Fact }) {
         {fact.note && <span className="fact-note">{fact.note}</span>}
       </dd>
     </div>
-  );
-}
-
-interface PageLinkProps {
-  patch: Parameters<ReturnType<typeof usePage>["go"]>[0];
-  view: NonNullable<GoOptions["view"]>;
-  children: React.ReactNode;
-}
-
-function PageLink({ patch, view, children }: PageLinkProps) {
-  const { href, go } = usePage();
-  const follow = (event: MouseEvent) => {
-    if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
-    event.preventDefault();
-    go(patch, { view });
-  };
-  return (
-    <a href={href(patch, { view })} onClick={follow}>
-      {children}
-    </a>
   );
 }
 

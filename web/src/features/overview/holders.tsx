@@ -1,0 +1,96 @@
+// Who holds what the metric counts: backtraces by the function that is the program's own, or functions where the
+// server has no such list.
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { documentQuery } from "../../api/queries.ts";
+import type { Functions, Metric, SiteRow } from "../../api/types.ts";
+import { formatPercent, formatValue } from "../../lib/format.ts";
+import { location, shortName } from "../../lib/names.ts";
+import { Share } from "../../ui/controls.tsx";
+import { usePage, useRequest } from "../../ui/page.ts";
+import { LitLine } from "./lit-line.tsx";
+import { PageLink } from "./page-link.tsx";
+
+const TITLE: Record<Metric, string> = {
+  live: "Who holds what is live",
+  peak: "Who held the peak",
+  leaked: "Who allocated what leaked",
+  allocated: "Who allocated",
+  freed: "Who had allocated what was freed",
+  grown: "Who grew",
+  temporary: "Who allocated what was temporary",
+};
+
+/** By which column sites have the metric. */
+const COLUMN = {
+  live: "live",
+  peak: "at_peak",
+  leaked: "leaked",
+  allocated: "allocated",
+  freed: "freed",
+  grown: undefined,
+  temporary: "temporary",
+} as const satisfies Record<Metric, keyof SiteRow | undefined>;
+
+export function Holders({ functions, limit }: { functions: Functions | undefined; limit: number }) {
+  const { search, subject } = usePage();
+  const request = useRequest();
+  const column =
+    functions && functions.unit === "bytes" && search.at === undefined ? COLUMN[functions.metric] : undefined;
+  const sites = useQuery({
+    ...documentQuery(subject, "sites", { ...request.window, ...request.filters, sort: column, limit }),
+    enabled: column !== undefined,
+  });
+  const total = functions?.total ?? 0;
+  const line = (key: string, value: number, name: string, from: ReactNode, place: string | null | undefined) => (
+    <LitLine key={key} names={[name]}>
+      <td className="numeric">{formatValue(value, functions?.unit ?? "bytes")}</td>
+      <td className="numeric">
+        <Share part={value / (total || 1)}>{formatPercent(value / (total || 1))}</Share>
+      </td>
+      <td>
+        <PageLink patch={{ selected: name, metric: functions?.metric }} view="flamegraph">
+          <span className="mono">{shortName(name, 70)}</span>
+        </PageLink>{" "}
+        <span className="muted">
+          {from}
+          {place}
+        </span>
+      </td>
+    </LitLine>
+  );
+  return (
+    <section aria-labelledby="holders">
+      <h2 id="holders">
+        {TITLE[functions?.metric ?? "peak"]}{" "}
+        <span className="muted">{functions && formatValue(functions.total, functions.unit)}</span>
+      </h2>
+      <table className="small-table">
+        <thead>
+          <tr>
+            <th className="numeric">{functions?.unit === "count" ? "Blocks" : "Bytes"}</th>
+            <th className="numeric">%</th>
+            <th>{column ? "Allocated by" : "Function"}</th>
+          </tr>
+        </thead>
+        <tbody>
+          {column
+            ? sites.data?.sites
+                .filter((site) => site[column].bytes > 0)
+                .map((site) =>
+                  line(
+                    site.id,
+                    site[column].bytes,
+                    site.function ?? site.offset ?? site.id,
+                    site.called_from && <span className="mono">← {shortName(site.called_from, 40)} </span>,
+                    location(site.file, site.line) ?? site.module,
+                  ),
+                )
+            : functions?.rows
+                .filter((row) => row.flat !== 0)
+                .map((row) => line(row.id, row.flat, row.name, "", location(row.file, row.line) ?? row.module))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
