@@ -2,7 +2,8 @@
 //! would kill the process for them is seen here, before it is in place, and recording ends instead.
 //!
 //! Such a filter is a program of the classic Berkeley Packet Filter over a call's number, architecture and arguments
-//! (seccomp(2), `linux/filter.h`); it is run here for the calls that the recorder makes, all arguments zero.
+//! (seccomp(2), `linux/filter.h`); it is run here for the calls that the recorder makes, with the arguments that matter to
+//! filters: operations, flags and protections. Addresses, lengths and descriptors are zero, or whatever they are.
 
 use core::ffi::{c_int, c_long};
 
@@ -12,27 +13,46 @@ use crate::next;
 use crate::start;
 
 /// Calls that a thread of the program makes for the recorder.
-const OF_THREADS: [c_long; 8] = [
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_futex,
-    libc::SYS_clock_gettime,
-    libc::SYS_gettid,
-    libc::SYS_getpid,
-    libc::SYS_tgkill,
-    libc::SYS_membarrier,
-    libc::SYS_nanosleep,
+const OF_THREADS: [Call; 14] = [
+    Call(libc::SYS_rt_sigprocmask, [SETMASK, 0, 0, 8, 0, 0]),
+    Call(libc::SYS_futex, [0, FUTEX_WAIT, 0, 0, 0, 0]),
+    Call(libc::SYS_futex, [0, FUTEX_WAKE, ALL_WAITERS, 0, 0, 0]),
+    Call(libc::SYS_clock_gettime, [libc::CLOCK_MONOTONIC as u64, 0, 0, 0, 0, 0]),
+    Call(libc::SYS_gettid, [0; 6]),
+    Call(libc::SYS_getpid, [0; 6]),
+    Call(libc::SYS_tgkill, [0; 6]),
+    Call(libc::SYS_membarrier, [MEMBARRIER_EXPEDITED, 0, 0, 0, 0, 0]),
+    Call(libc::SYS_nanosleep, [0; 6]),
+    Call(libc::SYS_mmap, [0, 4096, READ_WRITE, PRIVATE, u64::MAX, 0]),
+    Call(libc::SYS_munmap, [0, 4096, 0, 0, 0, 0]),
+    Call(libc::SYS_mremap, [0, 4096, 8192, libc::MREMAP_MAYMOVE as u64, 0, 0]),
+    Call(libc::SYS_madvise, [0, 4096, libc::MADV_POPULATE_WRITE as u64, 0, 0, 0]),
+    Call(libc::SYS_prctl, [libc::PR_GET_NAME as u64, 0, 0, 0, 0, 0]),
 ];
 /// Calls that the writer's thread makes besides.
-const OF_WRITER: [c_long; 8] = [
-    libc::SYS_pwrite64,
-    libc::SYS_pread64,
-    libc::SYS_openat,
-    libc::SYS_close,
-    libc::SYS_fstat,
-    libc::SYS_fallocate,
-    libc::SYS_ftruncate,
-    libc::SYS_unlinkat,
+const OF_WRITER: [Call; 9] = [
+    Call(libc::SYS_pwrite64, [0; 6]),
+    Call(libc::SYS_pread64, [0; 6]),
+    Call(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0]),
+    Call(libc::SYS_close, [0; 6]),
+    Call(libc::SYS_fstat, [0; 6]),
+    Call(libc::SYS_fallocate, [0; 6]),
+    Call(libc::SYS_fallocate, [0, libc::FALLOC_FL_KEEP_SIZE as u64, 0, 0, 0, 0]),
+    Call(libc::SYS_ftruncate, [0; 6]),
+    Call(libc::SYS_unlinkat, [0; 6]),
 ];
+
+/// A system call: number and arguments.
+#[derive(Clone, Copy, Debug)]
+struct Call(c_long, [u64; 6]);
+
+const SETMASK: u64 = libc::SIG_SETMASK as u64;
+const FUTEX_WAIT: u64 = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as u64;
+const FUTEX_WAKE: u64 = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as u64;
+const ALL_WAITERS: u64 = i32::MAX as u64;
+const MEMBARRIER_EXPEDITED: u64 = 1 << 3;
+const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
 
 const ALLOW: u32 = 0x7fff_0000;
 const LOG: u32 = 0x7ffc_0000;
@@ -85,7 +105,7 @@ pub unsafe fn before_filter(filter: usize, all: bool) {
         }
         core::slice::from_raw_parts(filter.code, usize::from(filter.len))
     };
-    let kills = |calls: &[c_long]| calls.iter().any(|&call| !is_survived(code, call));
+    let kills = |calls: &[Call]| calls.iter().any(|&call| !is_survived(code, call));
     if kills(&OF_THREADS) || all && kills(&OF_WRITER) {
         lifecycle::end_early("the program forbids itself system calls by a seccomp filter that would kill it for ours");
     } else if all {
@@ -93,17 +113,21 @@ pub unsafe fn before_filter(filter: usize, all: bool) {
     }
 }
 
-fn is_survived(code: &[Instruction], call: c_long) -> bool {
+fn is_survived(code: &[Instruction], call: Call) -> bool {
     run(code, call).is_some_and(|verdict| matches!(verdict & ACTION, ALLOW | LOG | ERRNO))
 }
 
 /// Runs a filter for a call; `None` if it is none that the kernel takes.
-fn run(code: &[Instruction], call: c_long) -> Option<u32> {
+fn run(code: &[Instruction], Call(number, arguments): Call) -> Option<u32> {
     const WORDS: u32 = 64;
     let data = |at: u32| match at {
-        0 => Some(call as u32),
+        0 => Some(number as u32),
         4 => Some(ARCHITECTURE),
-        8..64 if at.is_multiple_of(4) => Some(0),
+        8 | 12 => Some(0),
+        16..64 if at.is_multiple_of(4) => {
+            let argument = arguments.get((at as usize - 16) / 8)?;
+            Some(if at.is_multiple_of(8) { *argument as u32 } else { (argument >> 32) as u32 })
+        }
         _ => None,
     };
     let (mut a, mut x, mut memory, mut at) = (0_u32, 0_u32, [0_u32; 16], 0_usize);
@@ -263,10 +287,11 @@ mod tests {
     fn filters_say_what_the_kernel_would() {
         let futex = libc::SYS_futex as u32;
         let only_futex = [step(0x20, 0, 0, 0), step(0x15, 0, 1, futex), step(0x06, 0, 0, ALLOW), step(0x06, 0, 0, 0)];
-        assert!(is_survived(&only_futex, libc::SYS_futex));
-        assert!(!is_survived(&only_futex, libc::SYS_getpid));
+        let call = |number| Call(number, [0; 6]);
+        assert!(is_survived(&only_futex, call(libc::SYS_futex)));
+        assert!(!is_survived(&only_futex, call(libc::SYS_getpid)));
         let denies = [step(0x06, 0, 0, ERRNO | 1)];
-        assert!(is_survived(&denies, libc::SYS_getpid));
+        assert!(is_survived(&denies, call(libc::SYS_getpid)));
         // Another architecture is killed, ours is let through by a comparison with the accumulator.
         let ours = [
             step(0x20, 0, 0, 4),
@@ -275,16 +300,26 @@ mod tests {
             step(0x06, 0, 0, 0x8000_0000),
             step(0x06, 0, 0, ALLOW),
         ];
-        assert!(is_survived(&ours, libc::SYS_getpid));
+        assert!(is_survived(&ours, call(libc::SYS_getpid)));
+    }
+
+    #[test]
+    fn arguments_are_looked_at() {
+        // The lower half of the third argument: all but reading is killed.
+        let only_reading = [step(0x20, 0, 0, 32), step(0x15, 0, 1, 1), step(0x06, 0, 0, ALLOW), step(0x06, 0, 0, 0)];
+        assert!(is_survived(&only_reading, Call(libc::SYS_mmap, [0, 9, 1, 0, 0, 0])));
+        assert!(!is_survived(&only_reading, Call(libc::SYS_mmap, [0, 9, READ_WRITE, 0, 0, 0])));
+        let upper = [step(0x20, 0, 0, 20), step(0x16, 0, 0, 0)];
+        assert_eq!(run(&upper, Call(0, [7 << 32 | 5, 0, 0, 0, 0, 0])), Some(7));
     }
 
     #[test]
     fn what_is_no_filter_is_not_trusted() {
-        assert_eq!(run(&[], 0), None);
-        assert_eq!(run(&[step(0xff, 0, 0, 0)], 0), None);
-        assert_eq!(run(&[step(0x20, 0, 0, 999)], 0), None);
-        assert_eq!(run(&[step(0x60, 0, 0, 99)], 0), None);
-        assert_eq!(run(&[step(0x05, 0, 0, u32::MAX)], 0), None);
-        assert_eq!(run(&[step(0x34, 0, 0, 0), step(0x06, 0, 0, ALLOW)], 0), None);
+        assert_eq!(run(&[], Call(0, [0; 6])), None);
+        assert_eq!(run(&[step(0xff, 0, 0, 0)], Call(0, [0; 6])), None);
+        assert_eq!(run(&[step(0x20, 0, 0, 999)], Call(0, [0; 6])), None);
+        assert_eq!(run(&[step(0x60, 0, 0, 99)], Call(0, [0; 6])), None);
+        assert_eq!(run(&[step(0x05, 0, 0, u32::MAX)], Call(0, [0; 6])), None);
+        assert_eq!(run(&[step(0x34, 0, 0, 0), step(0x06, 0, 0, ALLOW)], Call(0, [0; 6])), None);
     }
 }
