@@ -41,10 +41,10 @@ unsafe fn capture(unwinder: *mut (), caller: Caller) -> u32 {
 
 /// Fetches what [`capture`] will look at first, while the allocator is at work.
 #[inline(always)]
-fn expect(unwinder: *mut (), caller: Caller) {
+fn foresee(unwinder: *mut (), caller: Caller) {
     // SAFETY: the unwinder is null or the calling thread's.
     if let Some(unwinder) = unsafe { unwinder.cast::<Unwinder>().as_ref() } {
-        unwinder.expect(caller);
+        unwinder.foresee(caller);
     }
 }
 
@@ -63,7 +63,7 @@ pub unsafe fn birth(
     let state = context.state.load(Ordering::Relaxed);
     context.entry_sp.store(caller.sp, Ordering::Relaxed);
     enter(context, state, IN_REAL);
-    expect(context.alloc_unwinder.load(Ordering::Relaxed), caller);
+    foresee(context.alloc_unwinder.load(Ordering::Relaxed), caller);
     let block = real();
     if block.is_null() {
         settle(context, state);

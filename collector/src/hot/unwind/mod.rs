@@ -192,8 +192,8 @@ impl Unwinder {
 
     /// Fetches what [`capture`](Self::capture) will look at first.
     #[inline(always)]
-    pub fn expect(&self, caller: Caller) {
-        self.known.paths.expect(caller.pc, caller.sp);
+    pub fn foresee(&self, caller: Caller) {
+        self.known.paths.foresee(caller.pc, caller.sp);
     }
 
     #[cold]

@@ -137,7 +137,7 @@ impl Paths {
 
     /// Fetches the first place of a caller's state.
     #[inline(always)]
-    pub fn expect(&self, pc: u64, sp: u64) {
+    pub fn foresee(&self, pc: u64, sp: u64) {
         prefetch::fetch(self.table.as_ptr().wrapping_byte_add(hash(Key::of(pc, sp)) & self.mask));
     }
 
