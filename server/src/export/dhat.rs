@@ -39,7 +39,7 @@ struct Point {
 /// What is known while events go by. A new peak touches only what has changed since the one before.
 #[derive(Default)]
 struct Points {
-    of_node: HashMap<u32, Point>,
+    of_site: Vec<Point>,
     changed: Vec<u32>,
     live: u64,
     peak: u64,
@@ -47,25 +47,27 @@ struct Points {
 }
 
 impl Points {
-    fn point(&mut self, node: u32) -> &mut Point {
-        let point = self.of_node.entry(node).or_default();
+    fn point(&mut self, site: u32) -> &mut Point {
+        // Every block has a site; what had none would be added up behind them.
+        let last = self.of_site.len() - 1;
+        let point = &mut self.of_site[(site as usize).min(last)];
         if !std::mem::replace(&mut point.changed, true) {
-            self.changed.push(node);
+            self.changed.push(site.min(last as u32));
         }
         point
     }
 
-    fn die(&mut self, node: u32, size: u64, born_ns: u64, t_ns: u64) {
+    fn die(&mut self, site: u32, size: u64, born_ns: u64, t_ns: u64) {
         self.live = self.live.saturating_sub(size);
-        let point = self.point(node);
+        let point = self.point(site);
         point.live = (point.live.0.saturating_sub(size), point.live.1.saturating_sub(1));
         point.lifetimes_ns += u128::from(t_ns.saturating_sub(born_ns));
         point.births_ns = point.births_ns.saturating_sub(u128::from(born_ns));
     }
 
-    fn bear(&mut self, node: u32, size: u64, t_ns: u64) {
+    fn bear(&mut self, site: u32, size: u64, t_ns: u64) {
         self.live += size;
-        let point = self.point(node);
+        let point = self.point(site);
         point.total = (point.total.0 + size, point.total.1 + 1);
         point.live = (point.live.0 + size, point.live.1 + 1);
         // The larger in bytes, as DHAT has it.
@@ -75,8 +77,8 @@ impl Points {
         point.births_ns += u128::from(t_ns);
         if self.live > self.peak {
             (self.peak, self.peak_ns) = (self.live, t_ns);
-            for node in self.changed.drain(..) {
-                if let Some(point) = self.of_node.get_mut(&node) {
+            for site in self.changed.drain(..) {
+                if let Some(point) = self.of_site.get_mut(site as usize) {
                     point.at_peak = point.live;
                     point.changed = false;
                 }
@@ -93,12 +95,13 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     resolve_all(source)?;
     let trace = source.trace;
     let window = scope.window.resolve(trace)?;
-    let mut points = Points { peak_ns: window.from_ns, ..Points::default() };
+    let of_site = vec![Point::default(); trace.site_count() as usize + 1];
+    let mut points = Points { of_site, peak_ns: window.from_ns, ..Points::default() };
     each(source, scope, |step| {
         if step.born {
-            points.bear(step.node, step.size, step.t_ns);
+            points.bear(step.site, step.size, step.t_ns);
         } else {
-            points.die(step.node, step.size, trace.born_ns(step.row), step.t_ns);
+            points.die(step.site, step.size, trace.born_ns(step.row), step.t_ns);
         }
         Ok(())
     })?;
@@ -115,12 +118,10 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     let mut table: Vec<String> = vec!["[root]".into()];
     let mut ids: HashMap<SymbolFrame, usize> = HashMap::new();
     let mut stack: Vec<SymbolFrame> = Vec::new();
-    let mut nodes: Vec<u32> = points.of_node.keys().copied().collect();
-    nodes.sort_unstable();
-    for (i, node) in nodes.into_iter().enumerate() {
+    let seen = (0_u32..).zip(&points.of_site).filter(|(_, point)| point.total.1 > 0);
+    for (i, (site, point)) in seen.enumerate() {
         source.cancel.check()?;
-        let point = points.of_node.get(&node).copied().unwrap_or_default();
-        frames(source, node, &mut stack);
+        frames(source, trace.site_node(site).unwrap_or(0), &mut stack);
         let mut indices: Vec<usize> = Vec::with_capacity(stack.len());
         for frame in &stack {
             let id = *ids.entry(*frame).or_insert_with(|| {

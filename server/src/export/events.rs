@@ -1,7 +1,7 @@
 //! Births and deaths of a scope, one after the other: what formats are made from that tell a story.
 
 use tracehound_server::query::filter::Selection;
-use tracehound_server::trace::{Cancel, What};
+use tracehound_server::trace::Cancel;
 
 use super::{Result, Scope, Source};
 
@@ -19,8 +19,8 @@ pub struct Step {
     pub born: bool,
     /// Requested bytes.
     pub size: u64,
-    /// Call-tree node that allocated it.
-    pub node: u32,
+    /// Site that allocated it.
+    pub site: u32,
 }
 
 /// Tells every birth in the scope's window of a block that passes its filter, and every death of such a block. The two
@@ -33,28 +33,14 @@ pub fn each(source: Source<'_>, scope: &Scope, mut each: impl FnMut(Step) -> Res
     let window = scope.window.resolve(trace)?;
     let selection = select(source, scope, source.cancel)?;
     let test = selection.rows(trace);
-    let first = window.span.from.births;
-    for (i, event) in (0_u64..).zip(trace.events(window.span)) {
+    let (all, first) = (test.passes_all(), window.span.from.births);
+    for (i, step) in (0_u64..).zip(trace.steps(window.span)) {
         if i.is_multiple_of(CHECK) {
             source.cancel.check()?;
         }
-        let (dead, born) = match event.what {
-            What::Alloc { row, .. } => (None, Some(row)),
-            What::Free { row, .. } => (row, None),
-            What::Realloc { row, old_row, .. } => (old_row, Some(row)),
-            What::Overwritten { row, .. } => (Some(row), None),
-            _ => continue,
-        };
-        let passes = |row: &u64| *row >= first && test.passes(*row);
-        let step = |row: u64, born: bool| {
-            let site = trace.site_amount(row).0;
-            Step { t_ns: event.t_ns, row, born, size: trace.size_of(row), node: trace.site_node(site).unwrap_or(0) }
-        };
-        if let Some(row) = dead.filter(passes) {
-            each(step(row, false))?;
-        }
-        if let Some(row) = born.filter(passes) {
-            each(step(row, true))?;
+        if step.row >= first && (all || test.passes(step.row)) {
+            let (site, amount) = trace.site_amount(step.row);
+            each(Step { t_ns: step.t_ns, row: step.row, born: step.born, size: amount.bytes, site })?;
         }
     }
     Ok(())

@@ -9,19 +9,24 @@
 //! c MILLISECONDS             time                 R PAGES                             resident set
 //! ```
 
-use std::collections::HashMap;
 use std::io::Write;
 
+use rustc_hash::FxHashMap as HashMap;
 use tracehound_server::api::timeline::SeriesName;
 use tracehound_server::query::timeline;
 use tracehound_server::trace::symbols::SymbolFrame;
 
+use super::digits::put_hex;
 use super::events::{Step, each, one_line};
 use super::samples::resolve_all;
 use super::{Result, Scope, Source};
 
 /// Columns of the resident set's curve that is carried over.
 const SAMPLES: usize = 2000;
+/// Bytes that are handed on at once.
+const FULL: usize = 1 << 15;
+/// Kinds of allocations that are known at once, about 32 bytes each: there may be as many as blocks.
+const MOST_KINDS: usize = 1 << 19;
 
 /// Writes all blocks that were born in the scope's window. heaptrack has no frees by backtrace and no threads.
 ///
@@ -43,20 +48,28 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     let mut tables = Tables::new(source);
     let mut now = u64::MAX;
     let start = window.from_ns;
+    let mut lines: Vec<u8> = Vec::with_capacity(2 * FULL);
     each(source, scope, |step| {
         while let Some((_, bytes)) = resident.next_if(|&(t_ns, _)| t_ns <= step.t_ns) {
-            writeln!(out, "R {:x}", bytes / page)?;
+            writeln!(lines, "R {:x}", bytes / page)?;
         }
         let ms = step.t_ns.saturating_sub(start) / 1_000_000;
         if ms != now {
             now = ms;
-            writeln!(out, "c {ms:x}")?;
+            writeln!(lines, "c {ms:x}")?;
         }
-        let kind = tables.kind(&step, out)?;
-        writeln!(out, "{} {kind:x}", if step.born { '+' } else { '-' })?;
+        let kind = tables.kind(&step, &mut lines)?;
+        lines.extend_from_slice(if step.born { b"+ " } else { b"- " });
+        put_hex(&mut lines, kind);
+        lines.push(b'\n');
+        if lines.len() > FULL {
+            out.write_all(&lines)?;
+            lines.clear();
+        }
         Ok(())
     })?;
-    writeln!(out, "c {:x}", window.to_ns.saturating_sub(start) / 1_000_000)?;
+    writeln!(lines, "c {:x}", window.to_ns.saturating_sub(start) / 1_000_000)?;
+    out.write_all(&lines)?;
     Ok(())
 }
 
@@ -81,28 +94,51 @@ struct Tables<'a> {
     /// By node; a node without a place has its parent's.
     traces: HashMap<u32, usize>,
     written: usize,
-    kinds: HashMap<(u64, u32), usize>,
+    kinds: HashMap<(u64, u32), u64>,
+    /// Kinds written so far.
+    last_kind: u64,
+    /// By site: the size and the kind that came last.
+    recent: Vec<(u64, u64)>,
 }
 
 impl<'a> Tables<'a> {
     fn new(source: Source<'a>) -> Self {
-        let (strings, places, traces, kinds) = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
-        Self { source, strings, places, traces, written: 0, kinds }
+        let (strings, places, traces, kinds) =
+            (HashMap::default(), HashMap::default(), HashMap::default(), HashMap::default());
+        let recent = vec![(0, 0); source.trace.site_count() as usize];
+        Self { source, strings, places, traces, written: 0, kinds, last_kind: 0, recent }
     }
 
-    fn kind(&mut self, block: &Step, out: &mut dyn Write) -> Result<usize> {
-        if let Some(&known) = self.kinds.get(&(block.size, block.node)) {
-            return Ok(known);
+    fn kind(&mut self, block: &Step, out: &mut Vec<u8>) -> Result<u64> {
+        let recent = self.recent.get(block.site as usize);
+        if let Some(&(_, kind)) = recent.filter(|(size, kind)| *size == block.size && *kind > 0) {
+            return Ok(kind);
         }
-        let trace = self.backtrace(block.node, out)?;
-        writeln!(out, "a {:x} {trace:x}", block.size)?;
-        let kind = self.kinds.len() + 1;
-        self.kinds.insert((block.size, block.node), kind);
+        let key = (block.size, block.site);
+        let kind = match self.kinds.get(&key) {
+            Some(&known) => known,
+            None => {
+                if self.kinds.len() >= MOST_KINDS {
+                    // A kind may be written twice: readers add up by backtrace and size.
+                    self.kinds.clear();
+                    self.recent.fill((0, 0));
+                }
+                let node = self.source.trace.site_node(block.site).unwrap_or(0);
+                let trace = self.backtrace(node, out)?;
+                writeln!(out, "a {:x} {trace:x}", block.size)?;
+                self.last_kind += 1;
+                self.kinds.insert(key, self.last_kind);
+                self.last_kind
+            }
+        };
+        if let Some(recent) = self.recent.get_mut(block.site as usize) {
+            *recent = (block.size, kind);
+        }
         Ok(kind)
     }
 
     /// Parents are written before their children; 0 is no backtrace.
-    fn backtrace(&mut self, node: u32, out: &mut dyn Write) -> Result<usize> {
+    fn backtrace(&mut self, node: u32, out: &mut Vec<u8>) -> Result<usize> {
         let trace = self.source.trace;
         let unknown: Vec<u32> = trace.stack(node).take_while(|node| !self.traces.contains_key(node)).collect();
         for &node in unknown.iter().rev() {
@@ -121,7 +157,7 @@ impl<'a> Tables<'a> {
         Ok(self.traces.get(&node).copied().unwrap_or(0))
     }
 
-    fn place(&mut self, location: u32, out: &mut dyn Write) -> Result<usize> {
+    fn place(&mut self, location: u32, out: &mut Vec<u8>) -> Result<usize> {
         if let Some(&known) = self.places.get(&location) {
             return Ok(known);
         }
@@ -148,7 +184,7 @@ impl<'a> Tables<'a> {
         Ok(number)
     }
 
-    fn string(&mut self, text: Option<&str>, out: &mut dyn Write) -> Result<usize> {
+    fn string(&mut self, text: Option<&str>, out: &mut Vec<u8>) -> Result<usize> {
         let Some(text) = text else { return Ok(0) };
         if let Some(&known) = self.strings.get(text) {
             return Ok(known);

@@ -10,20 +10,24 @@
 //! ```
 //! Only stacks that a block refers to are listed. A block that lives has null in place of its death.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 
+use rustc_hash::FxHashMap as HashMap;
 use serde_json::json;
 use tracehound_format::record::Kind;
 use tracehound_server::query::stacks;
 use tracehound_server::trace::symbols::LocationId;
+use tracehound_server::trace::{Block, Span, Trace};
 
+use super::digits::{put_decimal, put_hex};
 use super::samples::resolve_all;
 use super::{Result, Scope, Source};
 use crate::audit;
 
-/// Rows between two looks at the cancel flag.
+/// Blocks between two looks at the cancel flag.
 const CHECK: u64 = 1 << 14;
+/// Bytes that are handed on at once.
+const FULL: usize = 1 << 15;
 
 /// Writes the document. Of the scope the window counts: blocks born in it.
 ///
@@ -50,22 +54,19 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     });
     list(out, modules)?;
 
-    // Two passes over the rows: the first finds the stacks that are used, the second writes the rows.
-    let rows = window.span.from.births..window.span.to.births;
-    let mut stack_ids: HashMap<u32, u32> = HashMap::from([(0, 0)]);
-    let mut nodes = vec![0];
-    for row in rows.clone() {
-        if row.is_multiple_of(CHECK) {
+    // Two passes over the blocks: the first finds the stacks that are used, the second writes the blocks.
+    let span: Span = window.span;
+    let mut stacks = StackIds::new(trace);
+    for (i, block) in (0_u64..).zip(trace.blocks(span)) {
+        if i.is_multiple_of(CHECK) {
             source.cancel.check()?;
         }
-        let birth = trace.birth(row);
-        for node in [birth.node, birth.death.map_or(0, |death| death.node)] {
-            stack_ids.entry(node).or_insert_with(|| {
-                nodes.push(node);
-                nodes.len() as u32 - 1
-            });
+        stacks.admit(block.origin);
+        if let Some((_, origin)) = block.death {
+            stacks.admit(origin);
         }
     }
+    let nodes = std::mem::take(&mut stacks.nodes);
     let first_frames = frames(source, &nodes, out)?;
     out.write_all(br#","stacks":["#)?;
     for (i, &node) in nodes.iter().enumerate() {
@@ -81,40 +82,98 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     out.write_all(
         br#"],"allocation_fields":["address","size","born_ns","died_ns","thread","free_thread","stack","free_stack","function","previous"],"allocations":["#,
     )?;
-    let first_row = rows.start;
-    for row in rows {
-        if row.is_multiple_of(CHECK) {
+    let mut lines = Vec::with_capacity(2 * FULL);
+    for (i, block) in (0_u64..).zip(trace.blocks(span)) {
+        if i.is_multiple_of(CHECK) {
             source.cancel.check()?;
         }
-        let birth = trace.birth(row);
-        let comma = if row > first_row { ",\n" } else { "\n" };
-        let function = Kind::from_u8(birth.kind).map_or("unknown", Kind::function);
-        write!(out, r#"{comma}["{:#x}",{},{},"#, birth.address, birth.size, birth.born_ns)?;
-        match birth.death {
-            Some(death) => {
-                write!(out, "{},{},{}", death.died_ns, trace.thread_id(birth.thread), trace.thread_id(death.thread))?
-            }
-            None => write!(out, "null,{},null", trace.thread_id(birth.thread))?,
-        }
-        write!(out, ",{},", stack_ids.get(&birth.node).copied().unwrap_or(0))?;
-        match birth.death {
-            Some(death) => write!(out, "{}", stack_ids.get(&death.node).copied().unwrap_or(0))?,
-            None => out.write_all(b"null")?,
-        }
-        write!(out, r#","{function}","#)?;
-        match birth.previous {
-            Some(previous) => write!(out, "{previous}]")?,
-            None => out.write_all(b"null]")?,
+        lines.extend_from_slice(if i > 0 { b",\n[\"0x" } else { b"\n[\"0x" });
+        put_block(trace, &block, &stacks, &mut lines);
+        if lines.len() > FULL {
+            out.write_all(&lines)?;
+            lines.clear();
         }
     }
+    out.write_all(&lines)?;
     out.write_all(b"\n]}\n")?;
     Ok(())
+}
+
+/// Numbers of the stacks that blocks refer to, in the order in which they are met.
+struct StackIds<'a> {
+    trace: &'a Trace,
+    /// By origin, from 1; 0 = not met.
+    of_origin: Vec<u32>,
+    of_node: HashMap<u32, u32>,
+    /// By number.
+    nodes: Vec<u32>,
+}
+
+impl<'a> StackIds<'a> {
+    fn new(trace: &'a Trace) -> Self {
+        let of_origin = vec![0; trace.origin_count() as usize];
+        Self { trace, of_origin, of_node: HashMap::from_iter([(0, 0)]), nodes: vec![0] }
+    }
+
+    fn admit(&mut self, origin: u32) {
+        let Some(id) = self.of_origin.get_mut(origin as usize) else { return };
+        if *id == 0 {
+            let node = self.trace.origin(origin).node;
+            let next = self.nodes.len() as u32;
+            let number = *self.of_node.entry(node).or_insert(next);
+            if number == next {
+                self.nodes.push(node);
+            }
+            *id = number + 1;
+        }
+    }
+
+    fn of(&self, origin: u32) -> u32 {
+        self.of_origin.get(origin as usize).map_or(0, |id| id.saturating_sub(1))
+    }
+}
+
+/// What follows `["0x`: a block's fields, and the bracket.
+fn put_block(trace: &Trace, block: &Block, stacks: &StackIds<'_>, out: &mut Vec<u8>) {
+    let origin = trace.origin(block.origin);
+    put_hex(out, block.address);
+    out.extend_from_slice(b"\",");
+    put_decimal(out, block.size);
+    out.push(b',');
+    put_decimal(out, block.born_ns);
+    out.push(b',');
+    match block.death {
+        Some((died_ns, _)) => put_decimal(out, died_ns),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.push(b',');
+    put_decimal(out, trace.thread_id(origin.thread).into());
+    out.push(b',');
+    match block.death {
+        Some((_, death)) => put_decimal(out, trace.thread_id(trace.origin(death).thread).into()),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.push(b',');
+    put_decimal(out, stacks.of(block.origin).into());
+    out.push(b',');
+    match block.death {
+        Some((_, death)) => put_decimal(out, stacks.of(death).into()),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(Kind::from_u8(origin.kind).map_or("unknown", Kind::function).as_bytes());
+    out.extend_from_slice(b"\",");
+    match block.previous {
+        Some(previous) => put_decimal(out, previous),
+        None => out.extend_from_slice(b"null"),
+    }
+    out.push(b']');
 }
 
 /// Writes the frames of all locations in the stacks; returns the range of frames of each location.
 fn frames(source: Source<'_>, nodes: &[u32], out: &mut dyn Write) -> Result<HashMap<LocationId, std::ops::Range<u32>>> {
     let trace = source.trace;
-    let mut ranges = HashMap::new();
+    let mut ranges = HashMap::default();
     let mut levels = Vec::new();
     let mut count = 0;
     out.write_all(br#","frames":["#)?;

@@ -3,6 +3,7 @@
 //! Every exporter writes as it goes; none holds a recording's events in memory.
 
 pub mod dhat;
+mod digits;
 pub mod dump;
 pub mod events;
 pub mod firefox;

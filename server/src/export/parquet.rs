@@ -243,33 +243,37 @@ fn allocations(source: Source<'_>, scope: &Scope, names: &Names, out: &mut dyn W
         ],
         out,
     )?;
-    let mut row = window.span.from.births;
-    while row < window.span.to.births {
+    let all = test.passes_all();
+    let mut blocks = trace.blocks(window.span);
+    let mut left = window.span.to.births - window.span.from.births;
+    while left > 0 {
         source.cancel.check()?;
-        let end = (row + BATCH as u64).min(window.span.to.births);
-        let number = || UInt64Builder::with_capacity(BATCH);
+        let part = left.min(BATCH as u64) as usize;
+        left -= part as u64;
+        let number = || UInt64Builder::with_capacity(part);
         let (mut rows, mut addresses, mut sizes, mut born, mut died) =
             (number(), number(), number(), number(), number());
-        let (mut bearer, mut freer) = (UInt32Builder::with_capacity(BATCH), UInt32Builder::with_capacity(BATCH));
-        let (mut stack, mut free_stack) = (names_builder(BATCH), names_builder(BATCH));
+        let (mut bearer, mut freer) = (UInt32Builder::with_capacity(part), UInt32Builder::with_capacity(part));
+        let (mut stack, mut free_stack) = (names_builder(part), names_builder(part));
         let (mut function, mut previous, mut temporary) = (StringBuilder::new(), number(), BooleanBuilder::new());
-        for row in (row..end).filter(|&row| test.passes(row)) {
-            let birth = trace.birth(row);
-            rows.append_value(row);
-            addresses.append_value(birth.address);
-            sizes.append_value(birth.size);
-            born.append_value(birth.born_ns);
-            bearer.append_value(trace.thread_id(birth.thread));
-            stack.append_value(names.stack(birth.node))?;
-            died.append_option(birth.death.map(|death| death.died_ns));
-            freer.append_option(birth.death.map(|death| trace.thread_id(death.thread)));
-            match birth.death {
-                Some(death) => free_stack.append_value(names.stack(death.node))?,
+        for block in blocks.by_ref().take(part).filter(|block| all || test.passes(block.row)) {
+            let origin = trace.origin(block.origin);
+            let death = block.death.map(|(died_ns, origin)| (died_ns, trace.origin(origin)));
+            rows.append_value(block.row);
+            addresses.append_value(block.address);
+            sizes.append_value(block.size);
+            born.append_value(block.born_ns);
+            bearer.append_value(trace.thread_id(origin.thread));
+            stack.append_value(names.stack(origin.node))?;
+            died.append_option(death.map(|(died_ns, _)| died_ns));
+            freer.append_option(death.map(|(_, origin)| trace.thread_id(origin.thread)));
+            match death {
+                Some((_, origin)) => free_stack.append_value(names.stack(origin.node))?,
                 None => free_stack.append_null(),
             }
-            function.append_value(Kind::from_u8(birth.kind).map_or("unknown", Kind::function));
-            previous.append_option(birth.previous);
-            temporary.append_value(birth.is_temporary);
+            function.append_value(Kind::from_u8(origin.kind).map_or("unknown", Kind::function));
+            previous.append_option(block.previous);
+            temporary.append_value(trace.is_temporary(block.row));
         }
         table.batch(vec![
             Arc::new(rows.finish()),
@@ -285,7 +289,6 @@ fn allocations(source: Source<'_>, scope: &Scope, names: &Names, out: &mut dyn W
             Arc::new(previous.finish()),
             Arc::new(temporary.finish()),
         ])?;
-        row = end;
     }
     table.finish()
 }

@@ -22,6 +22,7 @@ pub mod ledger;
 pub mod mappings;
 pub mod nodes;
 mod page_finder;
+pub mod passage;
 pub mod places;
 pub mod rows;
 pub mod sums;
@@ -33,6 +34,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 pub use cancel::{Cancel, Cancelled};
 pub use events::{Event, Events, What};
+pub use passage::{Block, Step};
 pub use places::{Position, Span};
 pub use rows::{Birth, Death};
 use tracehound_format::nodes::Node;

@@ -167,7 +167,7 @@ impl Trace {
         (linked && self.orphan_row(row).is_none()).then(|| self.row_of_death(ordinal))
     }
 
-    fn orphan_row(&self, row: u64) -> Option<usize> {
+    pub(super) fn orphan_row(&self, row: u64) -> Option<usize> {
         self.columns().orphan_row.binary_search(&row).ok()
     }
 

@@ -12,7 +12,7 @@ use tracehound_format::record::Kind;
 use tracehound_server::api::{Amount, Metric};
 use tracehound_server::ingest::Recording;
 use tracehound_server::query::{info, node_sums};
-use tracehound_server::trace::{Cancel, Trace, What};
+use tracehound_server::trace::{Block, Cancel, Span, Step, Trace, What};
 
 use crate::ask::{Ask, asks, fine, options};
 use crate::program;
@@ -143,6 +143,29 @@ pub fn blocks_agree(trace: &Trace, truth: &Reference) {
         assert_eq!(got.previous, b.previous.map(|p| row_of[p]));
         assert_eq!(got.next, b.next.map(|n| row_of[n]));
         assert_eq!(trace.event_of_birth(row as u64), Some(b.born_event));
+    }
+    let everything = trace.everything();
+    let events = everything.to.events();
+    for start in [0, events / 3, events / 2] {
+        let from = trace.position_after(start);
+        let span = Span { from, to: everything.to };
+        let passed: Vec<Block> = trace.blocks(span).collect();
+        assert_eq!(passed.len() as u64, everything.to.births - from.births);
+        for (block, row) in passed.iter().zip(from.births..) {
+            let b = trace.birth(row);
+            assert_eq!((block.row, block.born_ns, block.address, block.size), (row, b.born_ns, b.address, b.size));
+            assert_eq!(trace.origin(block.origin).node, b.node);
+            let death = block.death.map(|(ns, origin)| (ns, trace.origin(origin).node));
+            assert_eq!((death, block.previous), (b.death.map(|d| (d.died_ns, d.node)), b.previous));
+        }
+        let steps: Vec<Step> = trace.steps(span).collect();
+        assert_eq!(steps.len() as u64, events - start);
+        for (step, event) in steps.iter().zip(start..) {
+            let place = trace.position_after(event);
+            let row = if step.born { place.births } else { trace.row_of_death(place.deaths) };
+            assert_eq!((step.born, step.row), (!trace.is_death(event), row));
+            assert_eq!(step.t_ns, trace.time_of_event(event));
+        }
     }
     for t_ns in (0..=truth.duration).step_by((truth.duration / 97 + 1) as usize) {
         assert_eq!(trace.position_before(t_ns).events(), truth.events_before(t_ns), "at {t_ns}");

@@ -1,0 +1,182 @@
+//! One passage through a stretch from front to back: every birth and death, or every block with its death.
+//!
+//! [`Trace::birth`] and [`Trace::events`] tell more of one event, and search for it; who wants all of millions walks the
+//! order of events bit by bit here. What a row refers to may lie anywhere, and is fetched some rows ahead.
+
+use tracehound_format::record::Kind;
+
+use super::ledger::fetch;
+use super::{Position, Span, Trace};
+
+/// Rows whose references are fetched into the cache before they are needed.
+const AHEAD: usize = 16;
+
+/// A birth or a death of a block whose birth was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// When.
+    pub t_ns: u64,
+    /// The block.
+    pub row: u64,
+    /// It was born; else it died.
+    pub born: bool,
+}
+
+/// One block. Origins say node, thread and function, see [`Trace::origin`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Position among all births.
+    pub row: u64,
+    /// When it was born.
+    pub born_ns: u64,
+    /// Where.
+    pub address: u64,
+    /// Requested bytes.
+    pub size: u64,
+    /// Origin of its birth.
+    pub origin: u32,
+    /// When it died, and the origin of its death.
+    pub death: Option<(u64, u32)>,
+    /// The block that realloc made it from.
+    pub previous: Option<u64>,
+}
+
+/// Iterator over births and deaths.
+#[derive(Debug)]
+pub struct Steps<'a> {
+    walk: Walk<'a>,
+    end: u64,
+}
+
+/// Iterator over the blocks that were born in a stretch.
+#[derive(Debug)]
+pub struct Blocks<'a> {
+    walk: Walk<'a>,
+    end: u64,
+}
+
+/// Goes forward, and knows the page that it is in.
+#[derive(Debug)]
+struct Walk<'a> {
+    trace: &'a Trace,
+    at: Position,
+    page: usize,
+    /// Events before the end of the page.
+    page_end: u64,
+    /// What the times of the page count from.
+    page_ns: u64,
+}
+
+impl Trace {
+    /// The births and deaths of a stretch in their order; of a realloc the death comes first.
+    #[must_use]
+    pub fn steps(&self, span: Span) -> Steps<'_> {
+        Steps { walk: Walk::new(self, span.from), end: span.to.events() }
+    }
+
+    /// The blocks that were born in a stretch, in that order.
+    #[must_use]
+    pub fn blocks(&self, span: Span) -> Blocks<'_> {
+        Blocks { walk: Walk::new(self, span.from), end: span.to.births }
+    }
+}
+
+impl<'a> Walk<'a> {
+    fn new(trace: &'a Trace, at: Position) -> Self {
+        let page = trace.page_of_event(at.events()).unwrap_or(0);
+        let page_end = trace.page_start(page + 1).events();
+        Self { trace, at, page, page_end, page_ns: trace.page(page).time_ns }
+    }
+
+    /// What the time of the next event counts from.
+    #[inline]
+    fn page_ns(&mut self) -> u64 {
+        while self.at.events() >= self.page_end && self.page + 1 < self.trace.page_count() {
+            self.page += 1;
+            self.page_end = self.trace.page_start(self.page + 1).events();
+            self.page_ns = self.trace.page(self.page).time_ns;
+        }
+        self.page_ns
+    }
+}
+
+impl Iterator for Steps<'_> {
+    type Item = Step;
+
+    #[inline]
+    fn next(&mut self) -> Option<Step> {
+        let walk = &mut self.walk;
+        if walk.at.events() >= self.end {
+            return None;
+        }
+        let (page_ns, c) = (walk.page_ns(), walk.trace.columns());
+        let born = !walk.trace.is_death(walk.at.events());
+        let (row, time) = if born {
+            let row = walk.at.births;
+            walk.at.births += 1;
+            (row, c.birth_time.get(row as usize))
+        } else {
+            let ordinal = walk.at.deaths;
+            walk.at.deaths += 1;
+            if let Some(&row) = c.death_row.get(ordinal as usize + AHEAD) {
+                c.birth_size.get(row as usize).map(fetch);
+                c.birth_origin.get(row as usize).map(fetch);
+            }
+            (walk.trace.row_of_death(ordinal), c.death_time.get(ordinal as usize))
+        };
+        Some(Step { t_ns: page_ns + u64::from(*time?), row, born })
+    }
+}
+
+impl Iterator for Blocks<'_> {
+    type Item = Block;
+
+    #[inline]
+    fn next(&mut self) -> Option<Block> {
+        let walk = &mut self.walk;
+        if walk.at.births >= self.end {
+            return None;
+        }
+        let (trace, before) = (walk.trace, walk.at.deaths);
+        let c = trace.columns();
+        while trace.is_death(walk.at.events()) {
+            walk.at.deaths += 1;
+        }
+        let page_ns = walk.page_ns();
+        let at = walk.at;
+        walk.at.births += 1;
+        let row = at.births as usize;
+        let origin = *c.birth_origin.get(row)?;
+        if let Some(ordinal) = trace.ledgers().death.get(row + AHEAD).checked_sub(1) {
+            c.death_time.get(ordinal as usize).map(fetch);
+            c.death_origin.get(ordinal as usize).map(fetch);
+        }
+        let death = trace.death_of(at.births);
+        Some(Block {
+            row: at.births,
+            born_ns: page_ns + u64::from(*c.birth_time.get(row)?),
+            address: trace.address_of(at.births),
+            size: trace.size_of(at.births),
+            origin,
+            death: death.and_then(|death| Some((trace.died_ns(death), *c.death_origin.get(death as usize)?))),
+            previous: trace.previous_in_passing(at, origin, before),
+        })
+    }
+}
+
+impl Trace {
+    /// The block that realloc made the one behind `at` from, where only deaths lie between the `before`-th and `at`.
+    #[inline]
+    fn previous_in_passing(&self, at: Position, origin: u32, before: u64) -> Option<u64> {
+        let kind = *self.columns().origin_kind.get(origin as usize)?;
+        if !Kind::from_u8(kind).is_some_and(Kind::is_realloc_to) {
+            return None;
+        }
+        if at.deaths == before {
+            // Whether the walk began between the two halves is not known here.
+            return self.previous(at.births, kind);
+        }
+        let linked = self.is_half(at.deaths - 1) && self.orphan_row(at.births).is_none();
+        linked.then(|| self.row_of_death(at.deaths - 1))
+    }
+}
