@@ -12,7 +12,7 @@ needs=(
     redis-server:/usr/bin/redis-server redis-tools:/usr/bin/redis-benchmark git:/usr/bin/git nodejs:/usr/bin/node
     default-jdk-headless:/usr/bin/javac gdb:/usr/bin/gdb perl:/usr/bin/perl xz-utils:/usr/bin/xz make:/usr/bin/make
     # programs that open our exports; more of them come from npm and PyPI, see clients.sh
-    heaptrack:/usr/bin/heaptrack_print zstd:/usr/bin/zstd libxml2-utils:/usr/bin/xmllint
+    heaptrack:/usr/bin/heaptrack_print debuginfod:/usr/bin/debuginfod-find zstd:/usr/bin/zstd libxml2-utils:/usr/bin/xmllint
 )
 /usr/bin/python3 -c 'import ensurepip' 2>/dev/null || needs+=(python3-venv:/nowhere)
 # Any Go will do, wherever it was installed.

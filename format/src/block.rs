@@ -35,6 +35,8 @@ pub enum BlockKind {
     Events,
     /// The last block of a complete file: [`crate::meta::End`] and the block directory.
     End,
+    /// Names of functions, files and lines, which `heaptrace bundle` puts behind all other blocks.
+    Names,
     /// Something a newer minor version added.
     Unknown(u8),
 }
@@ -46,6 +48,7 @@ impl BlockKind {
             Self::Nodes => 2,
             Self::Events => 3,
             Self::End => 4,
+            Self::Names => 5,
             Self::Unknown(kind) => kind,
         }
     }
@@ -56,6 +59,7 @@ impl BlockKind {
             2 => Self::Nodes,
             3 => Self::Events,
             4 => Self::End,
+            5 => Self::Names,
             other => Self::Unknown(other),
         }
     }

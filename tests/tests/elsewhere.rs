@@ -1,7 +1,10 @@
 //! Names from other places than the machine that a program ran on, defaults from a file, and comparisons.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tracehound_tests::{Traced, compile, functions, heaptrace, number, root, trace};
@@ -87,10 +90,35 @@ fn a_bundle_takes_the_names_along() {
     assert!(found.contains(&"real_leak".to_owned()) && found.contains(&"main".to_owned()), "{found:?}");
     let leaks = json(away.path(), &["leaks", "--json", "r.dat"]);
     assert!(leaks.to_string().contains("suppressed.c"), "lines come along: {leaks}");
-    // Damaged names are no names.
-    std::fs::write(away.path().join("r.dat.symbols"), b"THSYMB\n\x01rubbish").expect("it can be written");
+    // One file, of which the recording's part is what it was.
+    let files: Vec<_> =
+        std::fs::read_dir(away.path()).expect("the folder").map(|entry| entry.expect("an entry").file_name()).collect();
+    assert!(!files.contains(&"r.dat.symbols".into()), "{files:?}");
+    let (plain, packed) =
+        (std::fs::read(traced.recording()).expect("it"), std::fs::read(&out).expect("it was written"));
+    assert!(packed.len() > plain.len() && packed.starts_with(&plain));
+    let (before, after) =
+        (json(traced.folder.path(), &["info", "--json", "r.dat"]), json(away.path(), &["info", "--json", "r.dat"]));
+    assert_eq!((&before["complete"], &before["events"]), (&after["complete"], &after["events"]));
+    // Packed again it is the same, though now the names come out of the file.
+    let again = ask(away.path(), &["bundle", "r.dat", "-o", "again.dat"]);
+    assert!(again.status.success(), "{again:?}");
+    assert_eq!(json(away.path(), &["leaks", "--json", "again.dat"]), leaks);
+    assert!(std::fs::read(away.path().join("again.dat")).expect("it was written").len() <= packed.len() + 64);
+    // Without names at the end there are none, and what is damaged is no name.
+    std::fs::write(&out, &packed[..packed.len() - 1]).expect("it can be written");
     let _ = std::fs::remove_dir_all(away.path().join("r.dat.idx"));
     assert!(!names_of(away.path(), &[]).contains(&"real_leak".to_owned()));
+    // Beside the recording they are found as well.
+    std::fs::copy(&built, &program).expect("it can be copied");
+    let beside = ask(traced.folder.path(), &["bundle", "r.dat"]);
+    assert!(beside.status.success(), "{beside:?}");
+    std::fs::remove_file(&program).expect("it is there");
+    let _ = std::fs::remove_dir_all(traced.folder.path().join("r.dat.idx"));
+    assert!(names_of(traced.folder.path(), &[]).contains(&"real_leak".to_owned()));
+    std::fs::write(traced.folder.path().join("r.dat.symbols"), b"THSYMB\n\x01rubbish").expect("it can be written");
+    let _ = std::fs::remove_dir_all(traced.folder.path().join("r.dat.idx"));
+    assert!(!names_of(traced.folder.path(), &[]).contains(&"real_leak".to_owned()));
 }
 
 #[test]
@@ -249,6 +277,111 @@ fn damaged_cut_and_empty_recordings_are_answered_by_every_report() {
             assert!(tells == (file != "empty.bin") || args[0] == "bundle", "{args:?}: {answer}");
         }
     }
+}
+
+/// A debuginfod server: hands out one file under its build id, and remembers what it was asked for.
+struct Debuginfod {
+    url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Debuginfod {
+    fn start(build_id: &str, debug_file: Vec<u8>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port can be had");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (list, known) = (Arc::clone(&asked), format!("/buildid/{build_id}/debuginfo"));
+        // The thread ends with the test's process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                let path = lines.next().and_then(|line| line.split(' ').nth(1).map(str::to_owned)).unwrap_or_default();
+                lines.take_while(|line| !line.is_empty()).for_each(drop);
+                let (status, body) =
+                    if path == known { ("200 OK", &debug_file[..]) } else { ("404 Not Found", &[][..]) };
+                list.lock().expect("nobody panics while holding it").push(path);
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+                let _ = (&stream).write_all(head.as_bytes()).and_then(|()| (&stream).write_all(body));
+            }
+        });
+        Self { url, asked }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("nobody panics while holding it").clone()
+    }
+}
+
+#[test]
+fn a_debuginfod_server_is_asked_only_on_request() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let (program, debug) = (folder.path().join("prog"), folder.path().join("prog.debug"));
+    std::fs::copy(compile("suppressed.c", &["-O0"]), &program).expect("it can be copied");
+    let strip = |args: &[&str]| {
+        let done = Command::new("objcopy").args(args).status().expect("objcopy is installed by tests/needs.sh");
+        assert!(done.success(), "{args:?}");
+    };
+    let (program_name, debug_name) = (program.to_str().expect("a plain path"), debug.to_str().expect("a plain path"));
+    strip(&["--only-keep-debug", program_name, debug_name]);
+    strip(&["--strip-all", program_name]);
+    let traced = trace(&program, &[], &[("TRACEHOUND_OUTPUT", "r.dat")]);
+    let here = traced.folder.path();
+    let modules = json(here, &["export", "--format", "json", "r.dat", "-o", "-"])["modules"].clone();
+    let of_program = |module: &&Value| module["path"].as_str().is_some_and(|path| path.ends_with("/prog"));
+    let module = modules.as_array().expect("modules").iter().find(of_program).expect("the program");
+    let build_id = module["build_id"].as_str().expect("a build id");
+    let server = Debuginfod::start(build_id, std::fs::read(&debug).expect("objcopy made it"));
+    std::fs::remove_file(&debug).expect("it is there");
+
+    let names = |args: &[&str]| {
+        let output = Command::new(heaptrace())
+            .args(["leaks", "--json", "r.dat"])
+            .args(args)
+            .current_dir(here)
+            .env("DEBUGINFOD_URLS", &server.url)
+            .env("DEBUGINFOD_CACHE_PATH", here.join("fetched"))
+            .output()
+            .expect("heaptrace can be started");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(!names(&[]).contains("real_leak"), "the program is stripped");
+    assert!(server.asked().is_empty(), "nobody asked for it: {:?}", server.asked());
+    let found = names(&["--debuginfod"]);
+    assert!(found.contains("real_leak") && found.contains("suppressed.c"), "{found}");
+    let asked = server.asked();
+    assert!(asked.contains(&format!("/buildid/{build_id}/debuginfo")), "{asked:?}");
+    assert!(asked.iter().all(|path| path.starts_with("/buildid/") && path.ends_with("/debuginfo")), "{asked:?}");
+    // What was fetched stays in the client's folder, and is used without asking again.
+    assert!(names(&[]).contains("real_leak"));
+    assert_eq!(server.asked().len(), asked.len());
+}
+
+#[test]
+fn the_jvms_perf_map_names_java_methods() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let source = folder.path().join("Native.java");
+    let program = "import java.nio.ByteBuffer;
+        public class Native {
+            static ByteBuffer[] kept = new ByteBuffer[64];
+            static void keepsBuffers(int n) { kept[n & 63] = ByteBuffer.allocateDirect(5000 + (n & 7)); }
+            public static void main(String[] args) { for (int n = 0; n < 60000; n++) keepsBuffers(n); }
+        }";
+    std::fs::write(&source, program).expect("it can be written");
+    let compiled = Command::new("javac").arg(&source).status().expect("javac is installed by tests/needs.sh");
+    assert!(compiled.success());
+    let classes = folder.path().to_str().expect("a plain path");
+    let flags = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit", "-XX:+PreserveFramePointer", "-Xmx256m"];
+    let traced = trace("java", &[&flags[..], &["-cp", classes, "Native"]].concat(), &[("TRACEHOUND_OUTPUT", "r.dat")]);
+    assert!(traced.output.status.success(), "{}", traced.stderr());
+    let folder = traced.folder.path();
+    let map = format!("/tmp/perf-{}.map", number(&json(folder, &["info", "--json", "r.dat"]), "/process/pid"));
+    let folded = ask(folder, &["export", "--format", "folded", "--metric", "allocated", "r.dat", "-o", "-"]);
+    let map_was_there = std::fs::remove_file(map).is_ok();
+    assert!(map_was_there && folded.status.success(), "{}", String::from_utf8_lossy(&folded.stderr));
+    let text = String::from_utf8_lossy(&folded.stdout).into_owned();
+    let named = text.lines().filter(|line| line.contains("keepsBuffers")).count();
+    assert!(named > 0, "none of {} stacks names the method", text.lines().count());
 }
 
 #[test]

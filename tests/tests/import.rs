@@ -42,6 +42,17 @@ fn what_heaptrack_recorded_itself_is_opened() {
     let ours = folder.path().join("ours.dat");
     import(&theirs, &ours);
 
+    // Older ones of it write gzip: the same, packed otherwise.
+    let unpacked = Command::new("zstd").arg("-dcf").arg(&theirs).output().expect("zstd is installed by tests/needs.sh");
+    let plain = folder.path().join("plain");
+    std::fs::write(&plain, unpacked.stdout).expect("it can be written");
+    assert!(Command::new("gzip").arg(&plain).status().expect("gzip is everywhere").success());
+    let of_gzip = folder.path().join("gzip.dat");
+    import(&folder.path().join("plain.gz"), &of_gzip);
+    for path in ["/allocations/bytes", "/allocations/count", "/peak/bytes", "/leaked/count", "/sites"] {
+        assert_eq!(number(&json(&["info"], &of_gzip), path), number(&json(&["info"], &ours), path), "{path}");
+    }
+
     let printed = Command::new("heaptrack_print").arg("-l").arg("1").arg(&theirs).output().expect("it is installed");
     let report = String::from_utf8_lossy(&printed.stdout).into_owned();
     let info = json(&["info"], &ours);
@@ -88,22 +99,30 @@ fn our_own_export_comes_back_the_same() {
     assert_eq!(number(&json(&["top", "--metric", "leaked"], &back), "/total"), number(&before, "/leaked/bytes"));
 }
 
+/// Three blocks in two kinds, one of which is freed: as the three versions write it. Version 2 brought suppressions,
+/// version 3 the lengths of strings.
+const VERSION_2: &str = "v 10200 2\nX ./old --flag\nI 1000 10\nS leak:nothing\ns main\ns old\ns /src/old.c\ni 401000 2 1 3 7\n\
+                         t 1 0\na 40 1\na 20 1\nc 5\n+ 0\n+ 1\nc a\nR 3\n+ 0\n- 1\nc 14\n";
+const VERSION_3: &str = "v 10300 3\nX ./old --flag\nI 1000 10\ns 4 main\ns 3 old\ns a /src/old.c\ni 401000 2 1 3 7\n\
+                         t 1 0\na 40 1\na 20 1\nc 5\n+ 0\n+ 1\nc a\nR 3\n+ 0\n- 1\nc 14\n";
 const VERSION_1: &str = "v 10000 1\nX ./old --flag\ns main\ns old\ns /src/old.c\ni 401000 2 1 3 7\nt 1 0\na 40 1\na 20 1\n\
                          c 5\n+ 0\n+ 1\nc a\n+ 0\n- 1\nc 14\n";
 
 #[test]
-fn version_1_compressed_or_piped_is_opened() {
+fn all_versions_compressed_or_piped_are_opened() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    let plain = folder.path().join("heaptrack.old.1");
-    std::fs::write(&plain, VERSION_1).expect("it can be written");
-    for tool in ["gzip", "zstd"] {
-        let ending = if tool == "gzip" { "gz" } else { "zst" };
-        let compressed = folder.path().join(format!("heaptrack.old.1.{ending}"));
-        let made = Command::new(tool).arg("-c").arg(&plain).output();
+    let versions = [VERSION_1, VERSION_2, VERSION_3];
+    for (version, tool) in (1..).zip(versions).flat_map(|version| ["gzip", "zstd", "cat"].map(|tool| (version, tool))) {
+        let plain = folder.path().join("heaptrack.old.1");
+        std::fs::write(&plain, version.1).expect("it can be written");
+        let compressed = folder.path().join(format!("heaptrack.{}.{tool}", version.0));
+        let flags: &[&str] = if tool == "cat" { &[] } else { &["-c"] };
+        let made = Command::new(tool).args(flags).arg(&plain).output();
         let Ok(made) = made else { panic!("{tool} is installed by tests/needs.sh") };
         std::fs::write(&compressed, made.stdout).expect("it can be written");
-        let recording = folder.path().join(format!("{tool}.bin"));
-        import(&compressed, &recording);
+        let recording = folder.path().join(format!("{}-{tool}.bin", version.0));
+        let said = import(&compressed, &recording);
+        assert!(!said.contains("not understood"), "{said}");
         let info = json(&["info"], &recording);
         let of = |path: &str| number(&info, path);
         assert_eq!((of("/allocations/count"), of("/allocations/bytes"), of("/leaked/bytes")), (3, 160, 128));

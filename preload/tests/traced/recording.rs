@@ -106,6 +106,7 @@ impl Recording {
                         self.push(header.thread, record);
                     }
                 }
+                BlockKind::Names => panic!("a recorder writes no names"),
                 BlockKind::Unknown(kind) => panic!("block kind {kind}"),
             }
             if header.kind == BlockKind::End {

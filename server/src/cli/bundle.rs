@@ -1,45 +1,71 @@
-//! `heaptrace bundle`: the names that a recording needs, put beside it, for a machine that has none of the programs.
+//! `heaptrace bundle`: the names that a recording needs, for a machine that has none of the programs.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use tracehound_server::api::info::End;
+use tracehound_server::ingest::side_file::path_of;
 
-use super::{Interrupted, Misuse, interrupt, open};
-use crate::symbolize;
+use super::output::Output;
+use super::{Interrupted, Misuse, interrupt, open, units};
+use crate::symbolize::bundle;
 
-/// Put the names that a recording needs beside it, so that it can be read on another machine.
+/// Pack a recording with the names that it needs, so that it can be read on another machine.
 ///
-/// FILE.symbols holds functions, files, lines and inlined callers of every backtrace; take it along with the recording.
-/// Source texts are not in it.
+/// OUT is the recording and, in the same file, functions, files, lines and inlined callers of every backtrace. Without
+/// -o the recording stays as it is, and the names go to FILE.symbols beside it. Source texts are in neither.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  heaptrace bundle memory-app-1.dat -o for-you.dat && scp for-you.dat desk:
   heaptrace bundle memory-app-1.dat && scp memory-app-1.dat memory-app-1.dat.symbols desk:
-  heaptrace bundle memory-app-1.dat -o /tmp/for-you.dat
-  heaptrace --debug-dir /mnt/debug bundle memory-app-1.dat")]
+  heaptrace --debug-dir /mnt/debug bundle memory-app-1.dat -o named.dat")]
 pub struct BundleArgs {
     /// A recording
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Copy the recording there, and put the names beside the copy
+    /// Write the recording and its names there, as one file
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }
 
 /// Writes the bundle.
 pub fn run(args: &BundleArgs) -> Result<()> {
-    let opened = open::open(&args.file)?;
+    let opened = open::open_telling(&args.file)?;
     if opened.trace.end() == End::Running && args.output.is_some() {
         return Err(Misuse("the program runs: a copy of its recording would be cut off".into()).into());
     }
     let bundle = opened.symbols.bundle(&opened.trace, interrupt::flag()).map_err(|_| Interrupted)?;
-    let recording = args.output.as_ref().unwrap_or(&args.file);
-    if let Some(output) = &args.output {
-        std::fs::copy(&args.file, output).with_context(|| format!("cannot write {}", output.display()))?;
-    }
-    let path = symbolize::bundle_path(recording);
-    bundle.write(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    let written = match &args.output {
+        None => {
+            let path = bundle::path_beside(&args.file);
+            bundle.write_beside(&args.file).with_context(|| format!("cannot write {}", path.display()))?;
+            path
+        }
+        Some(path) => {
+            let file = File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+            let len = bundle::length_without_names(&file)?;
+            let mut out = Output::create(path)?;
+            let done = bundle::copy(&file, len, &mut out).and_then(|()| bundle.append(len, &mut out));
+            done.with_context(|| format!("cannot write {}", path.display()))?;
+            out.finish()?;
+            copy_side_file(args, path)?;
+            path.clone()
+        }
+    };
     let (named, all) = bundle.counts();
-    eprintln!("heaptrace: {}: names for {named} of {all} places in the code", path.display());
+    let (named, all) = (units::count(named as u64), units::count(all as u64));
+    eprintln!("heaptrace: {}: names for {named} of {all} places in the code", written.display());
+    Ok(())
+}
+
+/// What a killed program had not written yet lies in a file of its own, which is part of the recording.
+fn copy_side_file(args: &BundleArgs, recording: &std::path::Path) -> Result<()> {
+    let (from, to) = (path_of(&args.file), path_of(recording));
+    if !from.is_file() {
+        return Ok(());
+    }
+    std::fs::copy(&from, &to).with_context(|| format!("cannot write {}", to.display()))?;
+    eprintln!("heaptrace: the program was killed: take {} along, too", to.display());
     Ok(())
 }

@@ -7,13 +7,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use super::output::Output;
-use super::{Misuse, units};
+use super::units;
 use crate::import::heaptrack;
-use crate::symbolize;
 
 /// Turn a recording of heaptrack into one that every command here, and the page, can open.
 ///
-/// Versions 1 to 3 of its format, compressed or not. Names go to OUT.symbols; keep both files together.
+/// Versions 1 to 3 of its format, compressed or not; the names of functions come along.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace import heaptrack.app.4711.zst -o app.dat && heaptrace server app.dat
@@ -30,9 +29,6 @@ pub struct ImportArgs {
 /// Writes the recording and its names.
 pub fn run(args: &ImportArgs) -> Result<()> {
     let name = args.file.display();
-    if args.output.as_os_str() == "-" {
-        return Err(Misuse("-o: two files are written, so that they need a name".into()).into());
-    }
     let input: Box<dyn Read> = if args.file.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
     } else {
@@ -40,9 +36,7 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     };
     let mut out = Output::create(&args.output)?;
     let (done, bundle) = heaptrack::import(input, &mut out).with_context(|| format!("cannot import {name}"))?;
-    // Names first: a recording without them would look as if there were none.
-    let symbols = symbolize::bundle_path(&args.output);
-    bundle.write(&symbols).with_context(|| format!("cannot write {}", symbols.display()))?;
+    bundle.append(done.bytes, &mut out).with_context(|| format!("cannot write {}", args.output.display()))?;
     out.finish()?;
     let mut text = format!("{} blocks, {} frees", units::count(done.births), units::count(done.deaths));
     if done.unmatched > 0 {

@@ -35,4 +35,6 @@ pub struct Imported {
     pub unmatched: u64,
     /// Lines of kinds that mean nothing to us.
     pub skipped: u64,
+    /// Bytes of the recording that was written.
+    pub bytes: u64,
 }

@@ -105,8 +105,8 @@ impl<W: Write> Writer<W> {
         if self.events.kinds.len() >= CHUNK { self.flush() } else { Ok(()) }
     }
 
-    /// Ends the recording.
-    pub fn finish(mut self, t_ns: u64) -> io::Result<W> {
+    /// Ends the recording; its length in bytes.
+    pub fn finish(mut self, t_ns: u64) -> io::Result<u64> {
         self.flush()?;
         let tick = self.tick(t_ns) + 1;
         let nodes = u64::from(self.next_node) - 1;
@@ -120,7 +120,7 @@ impl<W: Write> Writer<W> {
         self.encode(&metas)?;
         self.block(BlockKind::End, 0, 0, (tick, tick), 2)?;
         self.out.flush()?;
-        Ok(self.out)
+        Ok(self.at)
     }
 
     fn encode(&mut self, metas: &[Meta]) -> io::Result<()> {

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use recording::{IndexPlace, OpenError, OpenOptions, Recording};
+pub use scan::unzstd;
 
 use crate::trace::Cancel;
 

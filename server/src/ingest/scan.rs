@@ -114,10 +114,14 @@ impl Scan {
                 }
                 return Ok(());
             }
-            self.count_missing(header.block_number);
+            if header.kind != BlockKind::Names {
+                self.count_missing(header.block_number);
+            }
             self.digest = crc32fast_of(self.digest, &bytes);
             match header.kind {
                 BlockKind::Events => sink.events(BlockRef { payload_at, header }),
+                // Whoever looks for names reads them.
+                BlockKind::Names => {}
                 BlockKind::Unknown(_) => self.unknown += 1,
                 BlockKind::Meta | BlockKind::Nodes | BlockKind::End => {
                     stored.resize(header.stored_len as usize, 0);

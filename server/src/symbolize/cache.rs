@@ -52,7 +52,8 @@ pub fn save(path: &Path, modules: &Modules) -> io::Result<()> {
     result
 }
 
-fn encode(modules: &Modules) -> Vec<u8> {
+/// The bytes of a cache.
+pub fn encode(modules: &Modules) -> Vec<u8> {
     let mut ids: HashMap<&str, u64> = HashMap::new();
     let mut strings: Vec<&str> = Vec::new();
     for text in modules.values().flat_map(BTreeMap::values).flat_map(|functions| functions.iter()).flat_map(texts) {
@@ -96,7 +97,8 @@ fn texts(function: &Function) -> impl Iterator<Item = &str> {
     [&function.name, &function.file].into_iter().filter_map(|text| text.as_deref())
 }
 
-fn decode(bytes: &[u8]) -> Option<Modules> {
+/// What bytes hold, if they are a cache.
+pub fn decode(bytes: &[u8]) -> Option<Modules> {
     let (bytes, crc) = bytes.split_last_chunk::<4>()?;
     if crc32fast::hash(bytes) != u32::from_le_bytes(*crc) {
         return None;

@@ -3,6 +3,7 @@
 //! Names are looked up when a query first needs them, in parallel, and kept: in memory as dense ids, on disk beside
 //! the index. Nothing is symbolised in the traced process, so a recording holds addresses, modules and build ids only.
 
+pub mod bundle;
 mod cache;
 pub mod elsewhere;
 mod locate;
@@ -13,7 +14,7 @@ mod tests;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -25,6 +26,7 @@ use tracehound_server::trace::cancel::{Cancel, Cancelled};
 use tracehound_server::trace::facts::Module;
 use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
 
+pub use bundle::{Bundle, Named};
 pub use locate::map;
 use locate::{Located, Source};
 use perf_map::PerfMap;
@@ -53,71 +55,10 @@ pub fn for_recording(trace: &Trace) -> Symbolizer {
     let process = trace.facts().process.as_ref();
     let (pid, started) = process.map_or((0, 0), |process| (process.pid, process.started_unix_ns));
     let mut state = symbolizer.write();
-    state.bundled = cache::load(&bundle_path(trace.path()));
+    state.bundled = bundle::load(trace.path());
     state.jit = PerfMap::of_process(elsewhere::chosen().perf_map.as_deref(), pid, started);
     drop(state);
     symbolizer
-}
-
-/// Where the names lie that came with a recording from another machine: beside it.
-pub fn bundle_path(recording: &Path) -> PathBuf {
-    let mut path = recording.as_os_str().to_owned();
-    path.push(".symbols");
-    path.into()
-}
-
-/// What a bundle calls a module: what was recorded of it.
-fn bundle_key(build_id: &[u8], path: &[u8]) -> Vec<u8> {
-    [build_id, &[0], path].concat()
-}
-
-/// Code in no module stands under a name of its own in a bundle.
-const NO_MODULE: &[u8] = b"\0";
-
-/// Writes names for another machine, in the place where [`bundle_path`] looks for them.
-pub struct Bundle(cache::Modules);
-
-impl Bundle {
-    /// A bundle without names.
-    pub fn new() -> Self {
-        Self(cache::Modules::new())
-    }
-
-    /// Names for the call that returns to `address`, as in the file of the module; without a module as it was.
-    pub fn add(&mut self, module: Option<(&[u8], &[u8])>, address: u64, functions: Vec<Named>) {
-        let key = module.map_or_else(|| NO_MODULE.to_vec(), |(build_id, path)| bundle_key(build_id, path));
-        let functions = functions.into_iter().map(|named| resolve::Function {
-            name: named.name,
-            file: named.file,
-            line: named.line,
-            inlined: named.inlined,
-        });
-        self.0.entry(key).or_default().insert(address, functions.collect());
-    }
-
-    /// Places with a name, and all places.
-    pub fn counts(&self) -> (usize, usize) {
-        let functions = || self.0.values().flat_map(BTreeMap::values);
-        (functions().filter(|functions| !functions.is_empty()).count(), functions().count())
-    }
-
-    /// Writes the file.
-    pub fn write(&self, path: &Path) -> std::io::Result<()> {
-        cache::save(path, &self.0)
-    }
-}
-
-/// One function of a [`Bundle`].
-#[derive(Debug, Clone)]
-pub struct Named {
-    /// Its name.
-    pub name: Option<Arc<str>>,
-    /// Source file.
-    pub file: Option<Arc<str>>,
-    /// Line.
-    pub line: Option<u32>,
-    /// It was inlined into the next one.
-    pub inlined: bool,
 }
 
 /// Names for one recording.
@@ -232,7 +173,7 @@ impl Symbolizer {
     /// When cancelled.
     pub fn bundle(&self, trace: &Trace, cancel: &Cancel) -> Result<Bundle, Cancelled> {
         self.resolve_all(trace, cancel)?;
-        let mut bundle = Bundle::new();
+        let mut bundle = Bundle::default();
         let mut levels = Vec::new();
         for location in 0..trace.location_count() {
             levels.clear();
@@ -431,7 +372,7 @@ impl State {
         let first = self.first_positions.entry((module.path.clone(), module.build_id.clone()));
         let first_position = *first.or_insert(position);
         let key = cache_key(module, &located);
-        let bundle_key = bundle_key(&module.build_id, &module.path);
+        let bundle_key = bundle::key(&module.build_id, &module.path);
         let located = Arc::new(located);
         let entry = self.modules.entry(position);
         Arc::clone(&entry.or_insert(Known { bundle_key, first_position, located, key }).located)
@@ -441,7 +382,7 @@ impl State {
     fn settle(&mut self, location: LocationId, place: Place) {
         let (module, address, functions) = match place {
             Place::Nowhere(pc) => {
-                let bundled = self.bundled.get(NO_MODULE).and_then(|names| names.get(&pc)).cloned();
+                let bundled = self.bundled.get(bundle::NO_MODULE).and_then(|names| names.get(&pc)).cloned();
                 let made = || {
                     let name = Arc::clone(self.jit.find(pc)?);
                     let function = resolve::Function { name: Some(name), file: None, line: None, inlined: false };
