@@ -4,6 +4,7 @@
 //! anything else is not understood, which is said.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic, Register};
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -15,8 +16,30 @@ const FUNCTION: &str = "__lsan_default_suppressions";
 /// Longest text that is read.
 const LONGEST: usize = 1 << 20;
 
-/// The suppressions of all modules that have some, and what could not be read.
-pub fn of_program(trace: &Trace) -> (Vec<Suppression>, Vec<String>) {
+/// Suppressions, and what could not be read, in words.
+type Found = (Vec<Suppression>, Vec<String>);
+
+/// A recording, and how many modules it had.
+type Key = ([u8; 16], usize);
+
+/// The suppressions of all modules that have some, and what could not be read. Symbol tables can be long: recordings
+/// that were asked about lately are remembered, until they have loaded more modules.
+pub fn of_program(trace: &Trace) -> Found {
+    const KNOWN: usize = 8;
+    static LATELY: Mutex<Vec<(Key, Found)>> = Mutex::new(Vec::new());
+    let key: Key = (trace.recording_id(), trace.modules().len());
+    let lately = || LATELY.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, found)) = lately().iter().find(|(known, _)| *known == key) {
+        return found.clone();
+    }
+    let found = of_modules(trace);
+    let mut lately = lately();
+    lately.insert(0, (key, found.clone()));
+    lately.truncate(KNOWN);
+    found
+}
+
+fn of_modules(trace: &Trace) -> Found {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     for module in trace.modules() {
         let path = String::from_utf8_lossy(&module.path).into_owned();

@@ -3062,7 +3062,7 @@ export interface operations {
     };
     leaks: {
         parameters: {
-            query?: {
+            query: {
                 /**
                  * @description Start of the window: `1.5s`, `200ms`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
                  * @example 1.5s
@@ -3111,6 +3111,14 @@ export interface operations {
                 lifetime?: string;
                 /** @description Sites at most, largest first. */
                 limit?: number;
+                /** @description Sites that have a function, file or module that matches this regular expression. */
+                suppress?: string;
+                /** @description Those that the program itself names (`__lsan_default_suppressions`). */
+                program_suppressions: boolean;
+                /** @description What libc and ld.so keep by design. */
+                builtin_suppressions: boolean;
+                /** @description List them, too. */
+                show_suppressed: boolean;
             };
             header?: never;
             path: {

@@ -13,6 +13,7 @@ use tracehound_server::query::{
 };
 
 use super::{Asked, ReportError};
+use crate::suppressions;
 
 /// How much of everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +126,7 @@ pub fn all(asked: &Asked<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError
     let params = leaks::Params {
         window: window.clone(),
         filter: filter.clone(),
+        suppress: suppressions::of_program(trace).0,
         limit: Some(detail.sites),
         ..leaks::Params::default()
     };

@@ -2,12 +2,15 @@
 
 use axum::response::Response;
 use tracehound_server::api::leaks::Leaks;
+use tracehound_server::query::Filter;
 use tracehound_server::query::leaks::{self, Params};
+use tracehound_server::query::suppress::{self, Origin, Suppression};
 
 use super::shared::{Filters, Window};
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{Ask, Asked, Result};
 use crate::http::params::{Within, parameters};
+use crate::suppressions;
 
 parameters! {
     /// How many.
@@ -18,22 +21,53 @@ parameters! {
     }
 }
 
+parameters! {
+    /// Which sites are added up apart, as `heaptrace leaks` does it.
+    Suppress {
+        /// Sites that have a function, file or module that matches this regular expression.
+        suppress: Option<String> = None,
+        /// Those that the program itself names (`__lsan_default_suppressions`).
+        program_suppressions: bool = true,
+        /// What libc and ld.so keep by design.
+        builtin_suppressions: bool = false,
+        /// List them, too.
+        show_suppressed: bool = false,
+    }
+}
+
+impl Suppress {
+    fn list(&self, ask: &Ask<'_>) -> Result<Vec<Suppression>> {
+        let mut list = Vec::new();
+        if let Some(pattern) = &self.suppress {
+            list.push(Suppression::new(Filter::regex("suppress", pattern)?, Origin::Option));
+        }
+        if self.builtin_suppressions {
+            list.extend(suppress::built_in());
+        }
+        if self.program_suppressions {
+            list.extend(suppressions::of_program(ask.trace).0);
+        }
+        Ok(list)
+    }
+}
+
 /// Blocks born in the window that live at the end, by allocating backtrace.
 #[utoipa::path(
     get,
     path = "/api/v1/recordings/{id}/leaks",
     tag = "leaks",
-    params(RecordingId, Window, Filters, Limit),
+    params(RecordingId, Window, Filters, Limit, Suppress),
     responses((status = 200, body = Leaks), Problems)
 )]
 pub async fn leaks(asked: Asked) -> Result<Response> {
     asked
-        .answer(|ask, (times, filters, limit): (Window, Filters, Limit)| {
+        .answer(|ask, (times, filters, limit, hide): (Window, Filters, Limit, Suppress)| {
             let params = Params {
                 window: times.window()?,
                 filter: filters.filter()?,
+                suppress: hide.list(ask)?,
+                show_suppressed: hide.show_suppressed,
                 limit: Some(limit.limit.0 as usize),
-                ..Params::default()
             };
             Ok(leaks::run(ask.trace, ask.symbols, &params, ask.cancel)?)
         })
