@@ -60,7 +60,9 @@ for part in "${parts[@]}"; do
             cargo run --quiet --release -p tracehound-bench -- rival
             ;;
         verdicts)
-            echo "verdicts: the program's label, and the shape that heaptrace saw in three runs each"
+            echo "verdicts: what a history does, and what heaptrace said of it with six seeds each"
+            cargo test --quiet -p tracehound-server --test verdicts -- --nocapture
+            echo "verdicts: what a program does, and the shape that heaptrace saw"
             cargo test --quiet -p tracehound-tests --test verdicts -- --nocapture
             ;;
         page) page ;;

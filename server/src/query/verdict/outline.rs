@@ -1,0 +1,59 @@
+//! A curve of live bytes, summed up: what the rules on growth and on levels look at.
+
+use super::statistics::{Slope, mann_kendall, theil_sen};
+
+/// Stretches whose lowest values are looked at.
+const STRETCHES: usize = 32;
+/// Part of the rise that the last quarter has at least, if it is to go on: a straight line has 0.25 there.
+pub const STILL: f64 = 0.12;
+
+/// What a curve comes down to.
+pub struct Outline {
+    pub from_ns: u64,
+    pub to_ns: u64,
+    pub first: i64,
+    pub last: i64,
+    /// Lowest values of stretches, with the middle of each.
+    pub lows: Vec<(u64, i64)>,
+    pub tau: f64,
+    pub p: f64,
+    pub slope: Slope,
+    /// Lowest and highest value of the second half.
+    pub half: (i64, i64),
+    pub half_ns: u64,
+    /// Rise of the lowest values: in all, and in the last quarter.
+    pub rise: i64,
+    pub last_rise: i64,
+}
+
+/// Outlines what is not empty.
+pub fn outline(active: &[(u64, i64)]) -> Outline {
+    let stretches = active.len().min(STRETCHES);
+    let part = |i: usize| &active[active.len() * i / stretches..active.len() * (i + 1) / stretches];
+    let lowest = |part: &[(u64, i64)]| {
+        let low = part.iter().map(|&(_, bytes)| bytes).min().unwrap_or(0);
+        (part[part.len() / 2].0, low)
+    };
+    let lows: Vec<(u64, i64)> = (0..stretches).map(|i| lowest(part(i))).collect();
+    let values: Vec<i64> = lows.iter().map(|&(_, low)| low).collect();
+    let (tau, p) = mann_kendall(&values);
+    let half = &active[active.len() / 2..];
+    let bytes = |part: &[(u64, i64)]| -> Vec<i64> { part.iter().map(|&(_, bytes)| bytes).collect() };
+    let (low, high) = (bytes(half).into_iter().min().unwrap_or(0), bytes(half).into_iter().max().unwrap_or(0));
+    let quarter = values[values.len() * 3 / 4];
+    let end = values[values.len() - 1];
+    Outline {
+        from_ns: active[0].0,
+        to_ns: active[active.len() - 1].0,
+        first: active[0].1,
+        last: active[active.len() - 1].1,
+        tau,
+        p,
+        slope: theil_sen(&lows),
+        half: (low, high),
+        half_ns: half[0].0,
+        rise: end - values[0],
+        last_rise: end - quarter,
+        lows,
+    }
+}

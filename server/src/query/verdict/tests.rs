@@ -1,0 +1,131 @@
+//! Curves made by hand, and what is said of them.
+
+use super::*;
+
+const S: u64 = 1_000_000_000;
+const N: u64 = 256;
+
+fn judged(bytes: impl Fn(u64) -> i64, left: Option<(u64, u64)>, count: u64) -> Verdict {
+    let curve: Vec<_> = (1..=N).map(|i| (i * S, bytes(i))).collect();
+    let history = History {
+        duration_ns: N * S,
+        curve: &curve,
+        left_born_ns: left,
+        left_count: count,
+        born_freed: (count, 0),
+        ended: true,
+        ..History::default()
+    };
+    judge(&history)
+}
+
+/// The same noise every time.
+fn noise(i: u64, height: u64) -> i64 {
+    let mut x = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    ((x >> 33) % height) as i64
+}
+
+#[test]
+fn kinds_are_told_apart() {
+    let growing = judged(|i| i as i64 * 1000, Some((S, 255 * S)), 256);
+    assert_eq!((growing.kind, growing.shape), (VerdictKind::Growing, Shape::Growing), "{growing:?}");
+    assert!((growing.bytes_per_second - 1000.0).abs() < 1.0);
+    assert!(growing.why.contains("31 of 31") && growing.why.contains("95 %"), "{}", growing.why);
+    let forecast = growing.forecast.unwrap();
+    assert_eq!((forecast.after_ns, forecast.bytes), (3600 * S, 256_000 + 3_600_000));
+
+    let bounded = judged(|i| 100_000.min(i as i64 * 2_000), Some((S, 255 * S)), 50);
+    assert_eq!((bounded.kind, bounded.shape), (VerdictKind::Bounded, Shape::Bounded), "{bounded:?}");
+    let filling = judged(|i| (1e6 * (1.0 - (-(i as f64) / 80.0).exp())) as i64, Some((S, 255 * S)), 50);
+    assert_eq!(filling.kind, VerdictKind::Bounded, "{filling:?}");
+    let once = judged(|_| 64, Some((S / 2, S / 2)), 1);
+    assert_eq!((once.kind, once.shape), (VerdictKind::OneTime, Shape::OneTime), "{once:?}");
+    let constant = judged(|_| 64, Some((S, 200 * S)), 4);
+    assert_eq!((constant.kind, constant.shape), (VerdictKind::Bounded, Shape::Constant), "{constant:?}");
+    for other in [0, 4032, 8192] {
+        let churn = judged(|i| if i % 50 == 27 { other } else { 4096 }, Some((S, 255 * S)), 64);
+        assert_eq!((churn.kind, churn.shape), (VerdictKind::Bounded, Shape::Constant), "{churn:?}");
+        assert!(churn.why.contains("for moments between"), "{churn:?}");
+    }
+    let saw = judged(|i| if i % 2 == 0 { 10 } else { 90_000 }, Some((S, 255 * S)), 4);
+    assert_eq!(saw.kind, VerdictKind::Bounded, "{saw:?}");
+    let late = judged(|i| if i > 252 { 9 } else { 0 }, Some((20 * S, 255 * S)), 2);
+    assert_eq!(late.kind, VerdictKind::Unclear, "{late:?}");
+    let wild = judged(|i| noise(i, 1000) * i as i64 * i as i64, Some((S, 255 * S)), 9);
+    assert_ne!(wild.kind, VerdictKind::Growing, "{wild:?}");
+}
+
+#[test]
+fn a_slow_leak_shows_below_noise() {
+    let leak = judged(|i| i as i64 * 100 + noise(i, 20_000), Some((S, 255 * S)), 256);
+    assert_eq!(leak.kind, VerdictKind::Growing, "{leak:?}");
+    let (low, high) = (leak.bytes_per_second_low.unwrap(), leak.bytes_per_second_high.unwrap());
+    assert!(low < 100.0 && high > 100.0, "{leak:?}");
+    let queue = judged(|i| noise(i, 20_000), Some((250 * S, 255 * S)), 256);
+    assert_eq!(queue.kind, VerdictKind::Bounded, "{queue:?}");
+}
+
+#[test]
+fn a_leak_below_swings_shows_in_the_ages_of_what_is_left() {
+    let curve: Vec<_> = (1..=N).map(|i| (i * S, 1_000_000 * (i as i64 % 40) + i as i64)).collect();
+    let history = |left_ages| History {
+        duration_ns: N * S,
+        curve: &curve,
+        left_born_ns: Some((S, 255 * S)),
+        left_count: 500,
+        left_ages,
+        born_freed: (1_000_000, 999_500),
+        ..History::default()
+    };
+    let leak = judge(&history([100; AGES]));
+    assert_eq!(leak.kind, VerdictKind::Growing, "{leak:?}");
+    assert!((leak.bytes_per_second - 100.0 / 16.0).abs() < 0.1, "{leak:?}");
+    // Few blocks, born at random: some stretches are empty by chance.
+    let sparse = [2, 0, 1, 3, 0, 2, 0, 0, 4, 1, 2, 3, 0, 5, 2, 6].map(|blocks| blocks * 128);
+    assert_eq!(judge(&history(sparse)).kind, VerdictKind::Growing);
+    let early = [9, 0, 1, 3, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 2, 6].map(|blocks| blocks * 128);
+    assert_eq!(judge(&history(early)).kind, VerdictKind::Bounded);
+    let mut young = [0; AGES];
+    young[AGES - 1] = 1600;
+    assert_eq!(judge(&history(young)).kind, VerdictKind::Bounded);
+}
+
+#[test]
+fn what_exit_frees_grows_until_then() {
+    let at_exit = judged(|i| if i < N { i as i64 * 1000 } else { 0 }, None, 0);
+    assert_eq!(at_exit.kind, VerdictKind::Growing, "{at_exit:?}");
+    assert!(at_exit.freed_at_exit && at_exit.why.contains("only when the program ended"), "{at_exit:?}");
+}
+
+#[test]
+fn steps_are_seen_with_their_marks() {
+    let phases = |i: u64| 1_000_000 * (1 + i as i64 / 100);
+    let marks = [(100 * S - S / 2, "second"), (200 * S - S / 2, "third")];
+    let curve: Vec<_> = (1..=N).map(|i| (i * S, phases(i))).collect();
+    let history = History {
+        duration_ns: N * S,
+        curve: &curve,
+        left_born_ns: Some((S, 200 * S)),
+        left_count: 3,
+        born_freed: (3, 0),
+        marks: &marks,
+        ..History::default()
+    };
+    let steps = judge(&history);
+    assert_eq!((steps.kind, steps.shape), (VerdictKind::Unclear, Shape::Stepwise), "{steps:?}");
+    let many = judged(|i| 1000 * (i as i64 / 32), Some((S, 255 * S)), 8);
+    assert_eq!((many.kind, many.shape), (VerdictKind::Growing, Shape::Stepwise), "{many:?}");
+    let vector = judged(|i| (i as i64).next_power_of_two_signed(), Some((200 * S, 200 * S)), 1);
+    assert_eq!(vector.shape, Shape::Stepwise, "{vector:?}");
+}
+
+trait NextPowerOfTwo {
+    fn next_power_of_two_signed(self) -> i64;
+}
+
+impl NextPowerOfTwo for i64 {
+    fn next_power_of_two_signed(self) -> i64 {
+        self.cast_unsigned().next_power_of_two().cast_signed()
+    }
+}
