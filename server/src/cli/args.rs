@@ -39,14 +39,16 @@ pub struct Window {
 }
 
 impl Window {
-    /// The start, as a time.
-    pub fn from(&self) -> Option<String> {
-        self.capture.map(|n| format!("capture:{n}")).or_else(|| self.from.clone())
+    /// The window, which may be one instant.
+    fn with(&self, at: Option<&str>) -> Result<query::Window> {
+        let capture = self.capture.map(|n| format!("capture:{n}"));
+        let end = |end: &Option<String>| capture.clone().or_else(|| end.clone());
+        question::window(end(&self.from).as_deref(), end(&self.to).as_deref(), at).map_err(misuse)
     }
 
-    /// The end, as a time.
-    pub fn to(&self) -> Option<String> {
-        self.capture.map(|n| format!("capture:{n}")).or_else(|| self.to.clone())
+    /// The window as it was asked for.
+    pub fn resolve(&self) -> Result<query::Window> {
+        self.with(None)
     }
 }
 
@@ -77,8 +79,7 @@ impl Measure {
 
     /// The window, or the instant.
     pub fn window(&self) -> Result<query::Window> {
-        let window = &self.window;
-        question::window(window.from().as_deref(), window.to().as_deref(), self.at.as_deref()).map_err(misuse)
+        self.window.with(self.at.as_deref())
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use tracehound_server::api::diff::Diff;
-use tracehound_server::api::{Amount, Frame, Metric, Unit};
+use tracehound_server::api::{Amount, Metric, Unit};
 use tracehound_server::query::compare::{self, Comparison};
 use tracehound_server::query::diff::{self, Params, Side};
 use tracehound_server::query::{TimeExpr, Window};
@@ -15,7 +15,7 @@ use super::open::{self, Opened};
 use super::table::{Align, Cell, Table};
 use super::terminal::{self, ColorChoice, Role, Style};
 use super::units::{signed_bytes, signed_count};
-use super::{Misuse, interrupt, leaks, misuse, top};
+use super::{Misuse, interrupt, misuse, stack, top};
 use crate::question;
 
 /// Show what changed between two recordings, or between two instants of one, by backtrace.
@@ -204,7 +204,7 @@ fn print_many(answer: &Comparison, metric: Metric, style: Style, out: &mut dyn W
             text(row.change.before_mean).into(),
             text(row.change.after_mean).into(),
             Cell::new(Role::Faint, format!("{:.1e}", row.change.p)),
-            Cell::new(Role::Name, backtrace(&row.stack)),
+            Cell::new(Role::Name, stack::one_line(&row.stack, 4)),
         ]);
     }
     if answer.rows.is_empty() {
@@ -277,7 +277,7 @@ pub fn print(diff: &Diff, metric: Metric, style: Style, out: &mut dyn Write) -> 
             text(of(&row.before, unit), unit).into(),
             text(of(&row.after, unit), unit).into(),
             Cell::new(Role::Faint, change(&row.before, &row.after, other).1),
-            Cell::new(Role::Name, backtrace(&row.stack)),
+            Cell::new(Role::Name, stack::one_line(&row.stack, 4)),
         ]);
     }
     table.print(style, out)?;
@@ -286,13 +286,4 @@ pub fn print(diff: &Diff, metric: Metric, style: Style, out: &mut dyn Write) -> 
         writeln!(out, "… and {} more (--rows 0 shows all)", signed_count(hidden.cast_signed()))?;
     }
     Ok(())
-}
-
-/// The innermost functions of the program, callers behind them.
-fn backtrace(stack: &[Frame]) -> String {
-    let own: Vec<&Frame> = stack.iter().filter(|frame| !frame.is_library()).collect();
-    let frames = if own.is_empty() { stack.iter().collect() } else { own };
-    let names: Vec<String> = frames.iter().take(4).map(|frame| leaks::name(frame)).collect();
-    let more = if frames.len() > names.len() { " ← …" } else { "" };
-    if names.is_empty() { "(no backtrace)".into() } else { format!("{}{more}", names.join(" ← ")) }
 }

@@ -4,17 +4,16 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use tracehound_server::api::Frame;
 use tracehound_server::api::leaks::{LeakSite, Leaks, Shape, Verdict, VerdictKind};
 use tracehound_server::query::suppress::{self, Origin, Suppression};
 use tracehound_server::query::{Filter, leaks};
 
 use super::args::{Files, Filters, Window};
 use super::open::Opened;
-use super::terminal::{ColorChoice, Role, Style, clean, truncate, width};
-use super::units::{bytes, count, percent, signed_bytes};
-use super::{Shortfall, for_each, interrupt, misuse, terminal};
-use crate::{question, suppressions};
+use super::terminal::{ColorChoice, Role, Style, clean};
+use super::units::{bytes, percent, plural, signed_bytes};
+use super::{Shortfall, for_each, interrupt, misuse, stack, terminal};
+use crate::suppressions;
 
 /// Show what was never freed, by the backtrace that allocated it.
 #[derive(Debug, clap::Args)]
@@ -91,7 +90,7 @@ impl SuppressionFiles {
 /// Prints the reports.
 pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
     let style = Style::of_stdout(color);
-    let window = question::window(args.window.from().as_deref(), args.window.to().as_deref(), None).map_err(misuse)?;
+    let window = args.window.resolve()?;
     let filter = args.filters.filter().map_err(misuse)?;
     let mut suppress = Vec::new();
     for pattern in &args.suppress {
@@ -119,9 +118,6 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
         |leaks, _, out| print(leaks, args.full, style, out),
     )
 }
-
-/// Names are aligned up to this width.
-const NAME_COLUMN: usize = 48;
 
 /// Writes the report; `all_frames` shows stacks to their root.
 pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
@@ -169,7 +165,7 @@ pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write)
         let head = format!("{} in {}", bytes(site.bytes), plural(site.count, "block"));
         let rest = format!("({})  suppressed by {}", site.id, clean(&site.pattern));
         writeln!(out, "\n{head} {}", style.paint(Role::Faint, rest))?;
-        print_stack(&site.stack, all_frames, style, out)?;
+        stack::print(&site.stack, all_frames, style, out)?;
     }
     print_freed_at_exit(leaks, all_frames, style, out)
 }
@@ -205,115 +201,7 @@ fn print_site(site: &LeakSite, whole: u64, all_frames: bool, style: Style, out: 
         style.paint(role, word),
         style.paint(Role::Faint, format!(": {}", clean(&site.verdict.why)))
     )?;
-    print_stack(&site.stack, all_frames, style, out)
-}
-
-fn print_stack(stack: &[Frame], all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
-    let lines = if all_frames { (0..stack.len()).map(Line::Frame).collect() } else { fold(stack) };
-    // Names are aligned as far as they are of reasonable length; places follow.
-    let names: Vec<String> = stack.iter().map(name).collect();
-    let shown = |line: &Line| match line {
-        Line::Frame(i) => Some(width(&names[*i])),
-        Line::Folded(_) => None,
-    };
-    let column = lines.iter().filter_map(shown).filter(|&width| width <= NAME_COLUMN).max().unwrap_or(0);
-    let room = style.width.map_or(usize::MAX, |columns| columns.saturating_sub(6));
-    for line in lines {
-        let i = match line {
-            Line::Frame(i) => i,
-            Line::Folded(count) => {
-                let text = format!("… {} of libraries (--full shows them)", plural(count as u64, "frame"));
-                writeln!(out, "    {}", style.paint(Role::Faint, text))?;
-                continue;
-            }
-        };
-        let (frame, name) = (&stack[i], &names[i]);
-        let name = truncate(name, room.max(20));
-        let pad = " ".repeat(column.saturating_sub(width(&name)));
-        let place = place(frame);
-        let place = truncate(&place, room.saturating_sub(width(&name) + pad.len()).max(12));
-        let role = if frame.is_library() { Role::Faint } else { Role::Name };
-        if place.is_empty() {
-            writeln!(out, "    {}", style.paint(role, name))?;
-        } else {
-            writeln!(out, "    {}{pad}  {}", style.paint(role, name), style.paint(Role::Faint, place))?;
-        }
-    }
-    Ok(())
-}
-
-/// A line of a stack as people see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
-    /// The frame at this position.
-    Frame(usize),
-    /// So many frames that say nothing about the program.
-    Folded(usize),
-}
-
-/// Leaves out the inside of libraries: of the frames below the program's code the one that it called, of the frames
-/// above the one that called it, between two of its frames both. All frames if none is the program's.
-fn fold(stack: &[Frame]) -> Vec<Line> {
-    let mut lines = Vec::new();
-    let own = |frame: &Frame| !frame.is_library();
-    let Some(last_own) = stack.iter().rposition(own) else {
-        return (0..stack.len()).map(Line::Frame).collect();
-    };
-    let mut i = 0;
-    while i < stack.len() {
-        let run = stack[i..].iter().take_while(|frame| frame.is_library()).count();
-        if run == 0 {
-            lines.push(Line::Frame(i));
-            i += 1;
-            continue;
-        }
-        let (head, tail) = match i {
-            0 => (0, 1),
-            _ if i > last_own => (1, 0),
-            _ => (1, 1),
-        };
-        if run <= head + tail + 1 {
-            lines.extend((i..i + run).map(Line::Frame));
-        } else {
-            lines.extend((i..i + head).map(Line::Frame));
-            lines.push(Line::Folded(run - head - tail));
-            lines.extend((i + run - tail..i + run).map(Line::Frame));
-        }
-        i += run;
-    }
-    lines
-}
-
-/// Function, or where the code is that has no name.
-pub fn name(frame: &Frame) -> String {
-    match (&frame.function, &frame.module) {
-        (Some(function), _) => clean(function).into_owned(),
-        (None, Some(module)) => format!("{} in {}", frame.address, clean(module)),
-        (None, None) => frame.address.clone(),
-    }
-}
-
-fn place(frame: &Frame) -> String {
-    let mut place = match (&frame.file, frame.line) {
-        (Some(file), Some(line)) => format!("{}:{line}", clean(short(file))),
-        (Some(file), None) => clean(short(file)).into_owned(),
-        _ => frame
-            .module
-            .as_deref()
-            .filter(|_| frame.function.is_some())
-            .map(|module| clean(module).into_owned())
-            .unwrap_or_default(),
-    };
-    if frame.inlined {
-        place.push_str(" (inlined)");
-    }
-    place
-}
-
-/// Without the hash of the compiler in front of the standard library's sources.
-fn short(file: &str) -> &str {
-    let rest = file.strip_prefix("/rustc/").and_then(|rest| rest.split_once('/'));
-    rest.map_or(file, |(_, rest)| rest)
+    stack::print(&site.stack, all_frames, style, out)
 }
 
 /// The judgement in a word or two, and how it looks.
@@ -327,8 +215,4 @@ pub fn verdict(verdict: &Verdict) -> (String, Role) {
         VerdictKind::OneTime => ("one-time".into(), Role::Plain),
         VerdictKind::Unclear => ("unclear".into(), Role::Hot),
     }
-}
-
-fn plural(n: u64, what: &str) -> String {
-    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
 }

@@ -11,7 +11,6 @@ use super::table::{Align, Cell, Table};
 use super::terminal::{ColorChoice, Role, Style};
 use super::units::{bytes, count, duration, percent};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
-use crate::question;
 
 /// Show how long blocks live, and how many of each age still do.
 #[derive(Debug, clap::Args)]
@@ -31,7 +30,7 @@ pub struct LifetimesArgs {
 /// Prints the histograms.
 pub fn run(args: &LifetimesArgs, color: ColorChoice) -> Result<()> {
     let style = Style::of_stdout(color);
-    let window = question::window(args.window.from.as_deref(), args.window.to.as_deref(), None).map_err(misuse)?;
+    let window = args.window.resolve()?;
     let params = Params { window, filter: args.filters.filter().map_err(misuse)? };
     for_each(
         &args.files,

@@ -7,7 +7,7 @@ use tracehound_server::api::memory::{Mapper, MappingKind, Memory};
 use tracehound_server::query::memory::{self, Params};
 
 use super::args::Files;
-use super::leaks::name;
+use super::stack::name;
 use super::table::{Align, Cell, Table};
 use super::terminal::{ColorChoice, Role, Style};
 use super::units::{bytes, count, duration, percent};

@@ -23,6 +23,7 @@ mod report;
 mod run;
 mod server;
 mod sites;
+mod stack;
 mod summary;
 mod table;
 mod terminal;

@@ -10,7 +10,6 @@ use super::args::{Filters, Window};
 use super::output::Output;
 use super::{export_error, interrupt, misuse, open, terminal, units};
 use crate::export::report::{self, Asked, ReportError};
-use crate::question;
 
 /// Write one HTML file that shows a recording in any browser, offline.
 ///
@@ -42,7 +41,7 @@ pub struct ReportArgs {
 
 /// Writes the report.
 pub fn run(args: &ReportArgs) -> Result<()> {
-    let window = question::window(args.window.from.as_deref(), args.window.to.as_deref(), None).map_err(misuse)?;
+    let window = args.window.resolve()?;
     let filter = args.filters.filter().map_err(misuse)?;
     let opened = open::open_telling(&args.file)?;
     let made = report::make(&Asked {

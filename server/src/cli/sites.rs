@@ -11,7 +11,6 @@ use super::table::{Align, Cell, Table};
 use super::terminal::{ColorChoice, Role, Style};
 use super::units::{bytes, count, duration};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
-use crate::question;
 
 /// List the allocating backtraces with what they allocated, freed, leaked, and held at the peak.
 #[derive(Debug, clap::Args)]
@@ -66,7 +65,7 @@ pub fn run(args: &SitesArgs, color: ColorChoice) -> Result<()> {
         By::Temporary => Sort::Temporary,
         By::Count => Sort::Count,
     };
-    let window = question::window(args.window.from.as_deref(), args.window.to.as_deref(), None).map_err(misuse)?;
+    let window = args.window.resolve()?;
     let filter = args.filters.filter().map_err(misuse)?;
     let params = Params { window, filter, sort, search: args.search.clone(), limit, ..Params::default() };
     for_each(

@@ -12,9 +12,9 @@ use tracehound_server::query::{functions, leaks as leak_query};
 
 use super::args::Files;
 use super::open::Opened;
-use super::terminal::{ColorChoice, Role, Style, clean};
-use super::units::{bytes, count, duration, percent};
-use super::{Shortfall, for_each, interrupt, leaks, misuse, terminal};
+use super::terminal::{ColorChoice, Role, Style, clean, truncate};
+use super::units::{bytes, count, duration, percent, plural};
+use super::{Shortfall, for_each, interrupt, leaks, misuse, stack, terminal};
 use crate::audit;
 
 /// Show the peak, who had it, what leaks and grows, and what is allocated in vain, on one screen.
@@ -83,16 +83,16 @@ fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io
         style.paint(Role::Faint, format!("{} recorded", duration(info.process.duration_ns)))
     )?;
     let peak = format!(
-        "peak {} in {} blocks at {}",
+        "peak {} in {} at {}",
         bytes(info.peak.bytes),
-        count(info.peak.count),
+        plural(info.peak.count, "block"),
         duration(info.peak.at_ns)
     );
     writeln!(out, "\n{}", style.paint(Role::Strong, peak))?;
     functions_of(&summary.at_peak, info.peak.bytes, &bytes, style, out)?;
 
     let leaked = &summary.leaks.leaked;
-    let head = format!("leaked {} in {} blocks", bytes(leaked.bytes), count(leaked.count));
+    let head = format!("leaked {} in {}", bytes(leaked.bytes), plural(leaked.count, "block"));
     writeln!(out, "\n{}", style.paint(Role::Strong, head))?;
     match summary.growing {
         (0, _) => {}
@@ -104,15 +104,16 @@ fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io
     let ended = &summary.leaks.freed_at_exit;
     for site in summary.leaks.sites.iter().chain(ended) {
         let (word, role) = leaks::verdict(&site.verdict);
-        let own = site.stack.iter().find(|frame| !frame.is_library()).or(site.stack.first());
-        let name = own.map_or_else(|| "(no backtrace)".to_owned(), leaks::name);
+        let name = stack::one_line(&site.stack, 3);
         let late = if site.verdict.freed_at_exit { ", freed at exit" } else { "" };
+        let room = style.width.map_or(usize::MAX, |columns| columns.saturating_sub(16 + word.len() + late.len()));
+        let name = truncate(&name, room.max(20));
         writeln!(
             out,
-            "  {:>10}  {}  {}{late}",
+            "  {:>10}  {}{late}  {}",
             bytes(site.bytes),
-            style.paint(Role::Name, &name),
-            style.paint(role, word)
+            style.paint(role, word),
+            style.paint(Role::Name, &name)
         )?;
     }
 
@@ -136,9 +137,9 @@ fn functions_of(
         let flat = amount(row.flat.cast_unsigned());
         writeln!(
             out,
-            "  {flat:>10}  {}  {}",
+            "  {flat:>10}  {share:>6}  {}  {}",
             style.paint(Role::Name, clean(&row.name)),
-            style.paint(Role::Faint, share)
+            style.paint(Role::Faint, clean(row.module.as_deref().unwrap_or_default()))
         )?;
     }
     Ok(())

@@ -11,7 +11,6 @@ use super::table::{Align, Cell, Table};
 use super::terminal::{ColorChoice, Role, Style};
 use super::units::{bytes, count};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
-use crate::question;
 
 /// Show what each thread allocated and freed, and which threads free the blocks of others.
 #[derive(Debug, clap::Args)]
@@ -31,7 +30,7 @@ pub struct ThreadsArgs {
 /// Prints the tables.
 pub fn run(args: &ThreadsArgs, color: ColorChoice) -> Result<()> {
     let style = Style::of_stdout(color);
-    let window = question::window(args.window.from.as_deref(), args.window.to.as_deref(), None).map_err(misuse)?;
+    let window = args.window.resolve()?;
     let params = Params { window, filter: args.filters.filter().map_err(misuse)? };
     for_each(
         &args.files,

@@ -21,6 +21,11 @@ pub fn signed_bytes(value: i64) -> String {
     if value < 0 { format!("-{}", bytes(value.unsigned_abs())) } else { bytes(value.unsigned_abs()) }
 }
 
+/// `1 block`, `1,234 blocks`.
+pub fn plural(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 /// `1,234,567`.
 pub fn count(value: u64) -> String {
     let digits = value.to_string();

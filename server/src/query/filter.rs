@@ -92,7 +92,12 @@ impl Filter {
     /// When it cannot be understood or is too large.
     pub fn regex(parameter: &str, text: &str) -> Result<Regex> {
         let built = regex::RegexBuilder::new(text).size_limit(1 << 20).build();
-        built.map_err(|e| QueryError::bad(parameter, format!("this is no regular expression: {e}")))
+        built.map_err(|e| {
+            // Its text is a drawing of several lines, of which the last one says what is wrong.
+            let text = e.to_string();
+            let why = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            QueryError::bad(parameter, format!("this is no regular expression: {why}"))
+        })
     }
 
     /// Whether nothing is left out and nothing changed.

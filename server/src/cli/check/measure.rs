@@ -10,7 +10,7 @@ use tracehound_server::trace::What;
 
 use super::budget::Budget;
 use crate::cli::open::Opened;
-use crate::cli::units::{bytes, count, duration, percent};
+use crate::cli::units::{bytes, count, duration, percent, plural};
 use crate::cli::{interrupt, misuse};
 
 /// Backtraces shown for a figure.
@@ -27,6 +27,9 @@ pub struct Report {
     pub passed: bool,
     /// The recording has ended in an orderly way and nothing is known to be missing; else the figures are lower bounds.
     pub complete: bool,
+    /// What is missing, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// What a later run can be compared with.
     pub measured: Measured,
     /// One for each limit.
@@ -151,6 +154,7 @@ impl<'a> Subject<'a> {
             file: self.opened.path.clone(),
             passed: checks.iter().all(|check| check.passed),
             complete: self.info.complete,
+            missing: self.opened.shortfall(),
             measured: self.measured(),
             checks,
         })
@@ -355,7 +359,7 @@ impl<'a> Subject<'a> {
         nodes.sort_by_key(|sum| (std::cmp::Reverse(value(sum)), sum.site));
         let evidence = |sum: &NodeSum| {
             let amount = sum.sum.amount();
-            let note = format!("{} in {} blocks", bytes(amount.bytes), count(amount.count));
+            let note = format!("{} in {}", bytes(amount.bytes), plural(amount.count, "block"));
             Evidence { value: value(sum).max(0).cast_unsigned(), note, stack: self.stack(sum.node) }
         };
         Ok(nodes.iter().take(SHOWN).map(evidence).collect())

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::measure::{Check, Evidence, Report};
-use crate::cli::leaks;
+use crate::cli::stack::name;
 use crate::cli::terminal::{Role, Style, clean};
+use crate::cli::units::plural;
 
 /// Functions of a backtrace that are shown.
 const FRAMES: usize = 8;
@@ -31,8 +32,7 @@ pub fn print(report: &Report, style: Style, out: &mut dyn Write) -> io::Result<(
             }
         }
     }
-    if !report.complete {
-        let text = "the recording is not complete: the figures are lower bounds";
+    if let Some(text) = &report.missing {
         writeln!(out, "  {}", style.paint(Role::Hot, text))?;
     }
     let (text, role) = match failed {
@@ -50,13 +50,13 @@ fn stack(evidence: &Evidence) -> Vec<String> {
         .iter()
         .take(FRAMES)
         .map(|frame| match (&frame.file, frame.line) {
-            (Some(file), Some(line)) => format!("{} ({file}:{line})", leaks::name(frame)),
-            (Some(file), None) => format!("{} ({file})", leaks::name(frame)),
-            _ => leaks::name(frame),
+            (Some(file), Some(line)) => format!("{} ({file}:{line})", name(frame)),
+            (Some(file), None) => format!("{} ({file})", name(frame)),
+            _ => name(frame),
         })
         .collect();
     if frames.len() > FRAMES {
-        lines.push(format!("… {} more", frames.len() - FRAMES));
+        lines.push(format!("… {}", plural((frames.len() - FRAMES) as u64, "more frame")));
     }
     lines
 }
@@ -83,8 +83,8 @@ pub fn junit(reports: &[Report]) -> String {
             let _ =
                 writeln!(out, ">\n      <failure type=\"limit\" message=\"{why}\">{text}</failure>\n    </testcase>");
         }
-        if !report.complete {
-            out.push_str("    <system-out>the recording is not complete: the figures are lower bounds</system-out>\n");
+        if let Some(text) = &report.missing {
+            let _ = writeln!(out, "    <system-out>{}</system-out>", xml(text));
         }
         out.push_str("  </testsuite>\n");
     }
@@ -138,8 +138,8 @@ pub fn markdown(reports: &[Report]) -> String {
             let _ = writeln!(out, "| {sign} | {name} | {measured} | {limit} | {source} |");
         }
         out.push('\n');
-        if !report.complete {
-            out.push_str("The recording is not complete: the figures are lower bounds.\n\n");
+        if let Some(text) = &report.missing {
+            let _ = writeln!(out, "Note: {text}.\n");
         }
         for check in report.checks.iter().filter(|check| !check.passed) {
             let _ = writeln!(out, "<details><summary>{}: {}</summary>\n", xml(&check.name), xml(&check.why));

@@ -1,0 +1,204 @@
+//! Every command and every export on every kind of recording: whole, damaged, cut, of a killed and of a running program,
+//! and one without events. None fails, JSON is JSON, and what is missing is said.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tracehound_tests::{compile, heaptrace, json, number, trace, traced_command, wait_for};
+
+/// A program that waits, and is killed when this is dropped.
+struct Waiting(Child);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts `nothing.c`, which allocates 100 bytes and waits; its recording.
+fn waiting() -> (Waiting, tempfile::TempDir, PathBuf) {
+    let (mut command, folder) = traced_command(compile("nothing.c", &["-O1"]), &["wait"]);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program can be started");
+    let mut program = Waiting(child);
+    let mut said = BufReader::new(program.0.stdout.take().expect("it is a pipe"));
+    said.read_line(&mut String::new()).expect("the program says something");
+    let files = std::fs::read_dir(folder.path()).expect("the folder can be read");
+    let recording = files
+        .map(|entry| entry.expect("the folder can be read").path())
+        .find(|path| path.extension().is_some_and(|end| end == "dat"))
+        .expect("a recording");
+    wait_for("the first event", Duration::from_secs(20), || {
+        number(&json(&["info"], &recording), "/leaked/bytes") == 100
+    });
+    (program, folder, recording)
+}
+
+/// Commands that answer a question about one recording, without the file; all of them know `--json`.
+const QUESTIONS: [&[&str]; 12] = [
+    &["info"],
+    &["summary"],
+    &["leaks"],
+    &["leaks", "--builtin-suppressions", "--show-suppressed"],
+    &["top"],
+    &["top", "--metric", "peak", "--by", "site"],
+    &["sites"],
+    &["threads"],
+    &["lifetimes"],
+    &["diff", "--from", "start", "--to", "end"],
+    &["diff", "--before", "..50%", "--after", "50%..", "--metric", "allocated"],
+    &["check", "--max-leaked", "1g", "--max-peak", "1g", "--max-temporary", "100%"],
+];
+
+const FORMATS: [&str; 9] =
+    ["json", "folded", "speedscope", "pprof", "heaptrack", "dhat", "massif", "firefox", "parquet"];
+
+fn run(folder: &Path, args: &[&str]) -> Output {
+    Command::new(heaptrace()).args(args).current_dir(folder).output().expect("heaptrace can be started")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn fine(args: &[&str], output: &Output) {
+    let said = text(&output.stderr);
+    assert!(output.status.success() && !said.contains("panicked"), "{args:?}: {:?} {said}", output.status);
+}
+
+/// Whether a document says how far it can be trusted, at its top or in a part of it.
+fn has_exactness(document: &Value) -> bool {
+    let complete = |part: &Value| part["exactness"]["complete"].is_boolean() || part["complete"].is_boolean();
+    complete(document)
+        || document.as_object().is_some_and(|fields| {
+            fields.values().any(|part| complete(part) || part.as_array().is_some_and(|list| list.iter().any(complete)))
+        })
+}
+
+fn ask_everything(file: &Path, incomplete: Option<&str>) {
+    let folder = file.parent().expect("a file lies in a folder");
+    let name = file.file_name().expect("a file has a name").to_str().expect("a plain name");
+    for question in QUESTIONS {
+        let args = [question, &[name]].concat();
+        let output = run(folder, &args);
+        fine(&args, &output);
+        assert!(!output.stdout.is_empty(), "{args:?} says nothing");
+        // Of two recordings it is said on standard error.
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        match incomplete {
+            None => assert!(!said.contains("not complete"), "{args:?}: {said}"),
+            Some(_) if question[0] == "info" => assert!(!said.contains("complete: the program ended"), "{said}"),
+            Some(words) => assert!(said.contains("not complete") && said.contains(words), "{args:?}: {said}"),
+        }
+        let args = [question, &["--json", name]].concat();
+        let output = run(folder, &args);
+        fine(&args, &output);
+        assert!(output.stderr.is_empty() || question[0] == "diff", "{args:?}: {}", text(&output.stderr));
+        let document: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{args:?}: no JSON ({error})"));
+        assert!(document["schema"].as_str().is_some_and(|schema| schema.starts_with("heaptrace.")), "{args:?}");
+        assert!(has_exactness(&document), "{args:?} does not say whether it is complete: {document}");
+    }
+    let mut makers: Vec<Vec<&str>> =
+        FORMATS.iter().map(|format| vec!["export", "--format", format, name, "-o", "-"]).collect();
+    makers.push(vec!["flamegraph", name, "-o", "-"]);
+    makers.push(vec!["report", name, "-o", "-"]);
+    makers.push(vec!["dump", name]);
+    makers.push(vec!["bundle", name]);
+    for args in makers {
+        let output = run(folder, &args);
+        fine(&args, &output);
+        let may_be_empty = matches!(args[0], "dump" | "bundle") || args.contains(&"folded");
+        assert!(may_be_empty || !output.stdout.is_empty(), "{args:?} writes nothing");
+        let said = text(&output.stderr);
+        match incomplete {
+            None => assert!(!said.contains("not complete"), "{args:?}: {said}"),
+            Some(words) => assert!(said.contains("not complete") && said.contains(words), "{args:?}: {said}"),
+        }
+        if args.iter().any(|arg| matches!(*arg, "json" | "speedscope" | "dhat" | "firefox")) {
+            let document: Result<Value, _> = serde_json::from_slice(&output.stdout);
+            assert!(document.is_ok_and(|document| document.is_object()), "{args:?}");
+        }
+        if args[0] == "dump" {
+            let lines = text(&output.stdout);
+            assert!(lines.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{args:?}");
+        }
+    }
+    let _ = std::fs::remove_file(folder.join(format!("{name}.symbols")));
+}
+
+#[test]
+fn a_whole_one_and_one_without_events() {
+    let whole = trace(compile("exported.cpp", &["-O2"]), &[], &[]);
+    ask_everything(&whole.recording(), None);
+    let empty = trace(compile("nothing.c", &["-O1"]), &[], &[]);
+    ask_everything(&empty.recording(), None);
+}
+
+#[test]
+fn damaged_and_cut_ones() {
+    let whole = trace(compile("exported.cpp", &["-O2"]), &[], &[]);
+    let bytes = std::fs::read(whole.recording()).expect("the recording can be read");
+    let mut damaged = bytes.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 16].fill(0x55);
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    for (name, bytes, words) in [
+        ("damaged.dat", &damaged[..], "damaged blocks"),
+        ("cut.dat", &bytes[..bytes.len() * 2 / 3], "the file has no end"),
+        ("header.dat", &bytes[..64], "the file has no end"),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("the folder can be written");
+        ask_everything(&path, Some(words));
+    }
+}
+
+#[test]
+fn those_of_running_and_of_killed_programs() {
+    let (program, _folder, recording) = waiting();
+    ask_everything(&recording, Some("the program runs"));
+    drop(program);
+    assert_eq!(json(&["info"], &recording)["end"], "killed");
+    ask_everything(&recording, Some("the program was killed"));
+}
+
+#[test]
+fn a_closed_pipe_is_no_reason_to_complain() {
+    let traced = trace(compile("exported.cpp", &["-O2"]), &[], &[]);
+    let file = traced.recording();
+    let folder = traced.folder.path();
+    let name = file.file_name().expect("a name").to_str().expect("a plain name");
+    let mut all: Vec<Vec<&str>> = QUESTIONS.iter().map(|question| [question, &[name][..]].concat()).collect();
+    all.extend(QUESTIONS.iter().map(|question| [question, &["--json", name][..]].concat()));
+    all.extend(FORMATS.iter().map(|format| vec!["export", "--format", format, name, "-o", "-"]));
+    all.extend([
+        vec!["dump", name],
+        vec!["flamegraph", name, "-o", "-"],
+        vec!["report", name, "-o", "-"],
+        vec!["help"],
+        vec!["help", "leaks"],
+        vec!["openapi"],
+        vec!["completions", "bash"],
+    ]);
+    for args in all {
+        let started = Instant::now();
+        let mut child = Command::new(heaptrace())
+            .args(&args)
+            .current_dir(folder)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("heaptrace can be started");
+        drop(child.stdout.take());
+        let mut said = String::new();
+        child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("it can be read");
+        let status = child.wait().expect("it ends");
+        let quiet = said.lines().all(|line| line.contains("the report holds"));
+        assert!(status.success() && quiet, "{args:?}: {status} {said}");
+        assert!(started.elapsed() < Duration::from_secs(30), "{args:?}");
+    }
+}
