@@ -213,7 +213,16 @@ impl Writer {
         let known = state.queue.front().map(|(_, chunk)| *chunk).or(open.first().copied());
         let Some(mut first) = state.next_record.or(known.map(|chunk| chunk.first_record())) else { return Ok(()) };
         while let Some(&(number, chunk)) = state.queue.front() {
-            if chunk.first_record() + u64::from(chunk.written()) != first + u64::from(self.batch.count) {
+            let (next, position) =
+                (first + u64::from(self.batch.count), chunk.first_record() + u64::from(chunk.written()));
+            // One that was wholly written while it was open may arrive after records of the chunk behind it were.
+            if position < next && chunk.written() == chunk.used() {
+                self.taken.push(Settlement::Emptied(number, chunk));
+                state.queue.pop_front();
+                self.queued = self.queued.saturating_sub(1);
+                continue;
+            }
+            if position != next {
                 break;
             }
             self.batch.add_full(chunk, self.session.started_tick);
