@@ -205,7 +205,13 @@ pub fn json(args: &[&str], file: &Path) -> Value {
 /// `heaptrace dump FILE`, line by line.
 #[must_use]
 pub fn dump(file: &Path) -> Vec<Value> {
-    let output = ask(&["dump"], file);
+    dump_with(&[], file)
+}
+
+/// The same with options.
+#[must_use]
+pub fn dump_with(options: &[&str], file: &Path) -> Vec<Value> {
+    let output = ask(&[&["dump"], options].concat(), file);
     assert!(output.status.success(), "heaptrace dump failed: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout)
         .lines()

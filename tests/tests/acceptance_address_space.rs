@@ -1,7 +1,7 @@
 //! The address space: every change the program asks for is an event, to the byte; failures are not.
 
 use tracehound_tests::ground_truth::{Case, agrees};
-use tracehound_tests::{dump, number};
+use tracehound_tests::{dump_with, number};
 
 #[test]
 fn maps_unmaps_and_remaps() {
@@ -21,7 +21,7 @@ fn sixty_thousand_mappings() {
 #[test]
 fn what_was_mapped_before_is_told_and_is_no_event_of_the_program() {
     let run = agrees("mapped_before.c", &[]);
-    let existing: Vec<(u64, u64)> = dump(&run.recording)
+    let existing: Vec<(u64, u64)> = dump_with(&["--existing"], &run.recording)
         .iter()
         .filter(|event| event["kind"] == "existing")
         .map(|event| {

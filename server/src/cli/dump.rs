@@ -21,6 +21,9 @@ pub struct DumpArgs {
     /// Print stacks as lists of addresses, which is much faster
     #[arg(long)]
     no_symbols: bool,
+    /// Print what had been mapped before recording began, too, as lines of kind `existing`
+    #[arg(long)]
+    existing: bool,
     /// Accepted for symmetry: the output is JSON in any case
     #[arg(long, hide = true)]
     json: bool,
@@ -32,7 +35,8 @@ pub fn run(args: &DumpArgs) -> Result<()> {
     for file in &args.files {
         let opened = open::open_telling(file)?;
         let source = Source { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
-        dump::write(source, dump::Options { symbols: !args.no_symbols }, &mut out).map_err(export_error)?;
+        let options = dump::Options { symbols: !args.no_symbols, existing: args.existing };
+        dump::write(source, options, &mut out).map_err(export_error)?;
     }
     out.flush()?;
     Ok(())

@@ -17,6 +17,8 @@ use super::{Result, Source};
 pub struct Options {
     /// With functions, files and lines; without, a stack is a list of addresses.
     pub symbols: bool,
+    /// With what had been mapped before recording began, which is no event.
+    pub existing: bool,
 }
 
 /// Events between two looks at the cancel flag.
@@ -33,6 +35,9 @@ pub fn write(source: Source<'_>, options: Options, out: &mut dyn Write) -> Resul
     for (i, event) in (0_u64..).zip(trace.events(trace.everything())) {
         if i.is_multiple_of(CHECK) {
             source.cancel.check()?;
+        }
+        if !options.existing && matches!(event.what, What::Existing { .. }) {
+            continue;
         }
         line.clear();
         write!(line, r#"{{"t_ns":{},"thread":{}"#, event.t_ns, event.thread)?;

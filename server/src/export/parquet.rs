@@ -450,7 +450,7 @@ fn threads(source: Source<'_>, out: &mut dyn Write) -> Result<()> {
     let mut table = Table::new(source, &columns, out)?;
     let (mut id, mut os, mut name) = (UInt32Builder::new(), UInt32Builder::new(), StringBuilder::new());
     let (mut started, mut ended) = (UInt64Builder::new(), UInt64Builder::new());
-    for thread in source.trace.threads() {
+    for thread in source.trace.threads().iter().filter(|thread| thread.active) {
         id.append_value(thread.id);
         os.append_value(thread.os_thread);
         name.append_value(&thread.name);
