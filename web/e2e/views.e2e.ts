@@ -91,7 +91,7 @@ test("resident memory is taken apart, to the byte", async () => {
       .getAttribute("title")
       .then((title) => Number(title?.replace(/\D/g, "")));
   const sum = async () => {
-    const rows = page.locator("[data-panel=memory] tr:not([data-part=rss]) td.numeric[title]");
+    const rows = page.locator("[data-panel=memory] .memory-parts tr:not([data-part=rss]) td.numeric[title]");
     const titles = await rows.evaluateAll((cells) => cells.map((cell) => cell.getAttribute("title") ?? ""));
     return titles.reduce((all, title) => all + Number(title.replace(/[^-\d]/g, "")), 0);
   };

@@ -19,6 +19,8 @@ pub struct Recording {
     pub id: [u8; 16],
     /// Records with their threads, by tick.
     pub events: Vec<(u32, Record)>,
+    /// Records of what had been mapped before recording began.
+    pub existing: Vec<Record>,
     /// All metadata records in file order.
     pub metas: Vec<Meta>,
     /// Call-tree nodes.
@@ -57,8 +59,33 @@ impl Recording {
         let late = recording.events.iter().filter(|(_, record)| record.tick < recording.started_tick()).count();
         assert_eq!(late, 0, "records from before the start");
         assert!(watermark <= recording.events.iter().map(|(_, r)| r.tick).max().unwrap_or(u64::MAX).max(watermark));
+        recording.set_existing_aside();
         recording.events.sort_by_key(|(_, record)| record.tick);
         recording
+    }
+
+    /// What was there before is no event, and the thread under which it stands is none if it did nothing else.
+    fn set_existing_aside(&mut self) {
+        let mut high = None;
+        let mut events = Vec::with_capacity(self.events.len());
+        for (thread, record) in self.events.drain(..) {
+            if record.kind == Kind::MapExisting as u8 {
+                self.existing.extend(high.take());
+                self.existing.push(record);
+                continue;
+            }
+            events.extend(high.take().map(|record| (0, record)));
+            if thread == 0 && record.kind == Kind::SizeHigh as u8 {
+                high = Some(record);
+            } else {
+                events.push((thread, record));
+            }
+        }
+        events.extend(high.map(|record| (0, record)));
+        self.events = events;
+        if self.events.iter().all(|&(thread, _)| thread != 0) {
+            self.next_record.remove(&0);
+        }
     }
 
     fn blocks(&mut self, mut rest: &[u8]) -> u64 {

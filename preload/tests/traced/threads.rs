@@ -15,7 +15,7 @@ fn check(run: &Run, threads: usize) {
     assert_eq!(starts, threads);
     let statistics = recording.end.expect("an end").statistics;
     assert_eq!(statistics.lost, 0);
-    assert_eq!(statistics.records, recording.events.len() as u64);
+    assert_eq!(statistics.records, (recording.events.len() + recording.existing.len()) as u64);
 }
 
 #[test]
