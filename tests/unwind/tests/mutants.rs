@@ -193,6 +193,7 @@ const PARTS: &[&str] = &[
     "shared/code.rs",
     "shared/code",
     "shared/elf_file.rs",
+    "shared/own.rs",
     "shared/sys",
 ];
 
@@ -213,7 +214,10 @@ impl Copy {
         };
         write("collector/src/lib.rs", "#![allow(missing_docs)]\npub mod hot;\npub mod shared;\n");
         write("collector/src/hot/mod.rs", "pub mod clock;\nmod prefetch;\npub mod unwind;\n");
-        write("collector/src/shared/mod.rs", "pub mod call_tree;\npub mod code;\npub mod elf_file;\npub mod sys;\n");
+        write(
+            "collector/src/shared/mod.rs",
+            "pub mod call_tree;\npub mod code;\npub mod elf_file;\npub mod own;\npub mod sys;\n",
+        );
         write("Cargo.toml", WORKSPACE);
         write("collector/Cargo.toml", COLLECTOR);
         write("probe/Cargo.toml", &PROBE.replace("{tests}", &tests.display().to_string()));
