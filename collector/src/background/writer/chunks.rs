@@ -198,18 +198,25 @@ impl Writer {
 
     /// Writes the records of a thread that are published and in turn.
     fn write_thread(&mut self, id: u32, with_active: bool) -> sys::Result<()> {
+        let context = self.threads.get(&id).and_then(|state| state.context);
+        let open = if with_active { self.open_chunks(context, id) } else { Vec::new() };
+        if !open.is_empty() {
+            // What the thread filled before these was sent before they were taken: it comes first.
+            self.take_full_chunks();
+        }
         let Some(mut state) = self.threads.remove(&id) else { return Ok(()) };
-        let result = self.write_chunks(id, &mut state, with_active);
+        let result = self.write_chunks(id, &mut state, open);
         self.threads.insert(id, state);
         result
     }
 
-    fn write_chunks(&mut self, id: u32, state: &mut ThreadState, with_active: bool) -> sys::Result<()> {
+    fn write_chunks(&mut self, id: u32, state: &mut ThreadState, mut open: Vec<Chunk>) -> sys::Result<()> {
         // A handler's chunk may come before the one that it interrupted has been handed over; a thread that ends and
         // comes back may be seen twice: the numbers of the first records give the order.
         state.queue.make_contiguous().sort_by_key(|(_, chunk)| chunk.first_record());
         self.batch.clear();
-        let open = if with_active { self.open_chunks(state.context, id) } else { Vec::new() };
+        // One that has been handed over since is written as a full one.
+        open.retain(|open| state.queue.iter().all(|(_, full)| full.first_address() != open.first_address()));
         let known = state.queue.front().map(|(_, chunk)| *chunk).or(open.first().copied());
         let Some(mut first) = state.next_record.or(known.map(|chunk| chunk.first_record())) else { return Ok(()) };
         while let Some(&(number, chunk)) = state.queue.front() {
