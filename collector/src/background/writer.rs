@@ -104,8 +104,8 @@ struct ThreadState {
     announced: bool,
     name_changes: u32,
     queue: VecDeque<(u32, Chunk)>,
-    /// Number of the next record to write; `None` before the first.
-    next_record: Option<u64>,
+    /// Number of the next record to write; a thread's first one is 0.
+    next_record: u64,
     /// State of the context at the last look.
     seen_state: u64,
     /// The thread holds nothing unwritten that is stamped before this tick.
@@ -245,6 +245,7 @@ impl Writer {
         self.put_parts();
         self.report_losses();
         self.flush_everything(true)?;
+        self.report_missing()?;
         let sample = (self.facts.clock)();
         self.blocks.meta(sample.tick, &Meta::ClockSample(sample));
         self.end(reason, None)

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use tracehound_format::meta::{Meta, Watermark};
 use tracehound_format::nodes::Node;
+use tracehound_format::record::Kind;
 
 use super::threads::hand_over;
 use super::{Settlement, ThreadState, Writer};
@@ -112,7 +113,7 @@ impl Writer {
             self.announce_threads();
             let before = self.queued;
             for (i, id) in ready.into_iter().enumerate() {
-                self.write_thread(id, false)?;
+                self.write_thread(id, false, false)?;
                 if low && i % COMMIT_EVERY == COMMIT_EVERY - 1 {
                     self.commit()?;
                 }
@@ -164,7 +165,7 @@ impl Writer {
         self.notes()?;
         let ids: Vec<u32> = self.threads.keys().copied().collect();
         for id in ids {
-            self.write_thread(id, true)?;
+            self.write_thread(id, true, last)?;
         }
         self.commit()?;
         let mut complete = true;
@@ -196,8 +197,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the records of a thread that are published and in turn.
-    fn write_thread(&mut self, id: u32, with_active: bool) -> sys::Result<()> {
+    /// Writes the records of a thread that are published and in turn; the last time also those that would wait for others
+    /// before them.
+    fn write_thread(&mut self, id: u32, with_active: bool, last: bool) -> sys::Result<()> {
         let context = self.threads.get(&id).and_then(|state| state.context);
         let open = if with_active { self.open_chunks(context, id) } else { Vec::new() };
         if !open.is_empty() {
@@ -205,31 +207,32 @@ impl Writer {
             self.take_full_chunks();
         }
         let Some(mut state) = self.threads.remove(&id) else { return Ok(()) };
-        let result = self.write_chunks(id, &mut state, open);
+        let result = self.write_chunks(id, &mut state, open, last);
         self.threads.insert(id, state);
         result
     }
 
-    fn write_chunks(&mut self, id: u32, state: &mut ThreadState, mut open: Vec<Chunk>) -> sys::Result<()> {
+    fn write_chunks(&mut self, id: u32, state: &mut ThreadState, mut open: Vec<Chunk>, last: bool) -> sys::Result<()> {
         // A handler's chunk may come before the one that it interrupted has been handed over; a thread that ends and
         // comes back may be seen twice: the numbers of the first records give the order.
         state.queue.make_contiguous().sort_by_key(|(_, chunk)| chunk.first_record());
         self.batch.clear();
         // One that has been handed over since is written as a full one.
         open.retain(|open| state.queue.iter().all(|(_, full)| full.first_address() != open.first_address()));
-        let known = state.queue.front().map(|(_, chunk)| *chunk).or(open.first().copied());
-        let Some(mut first) = state.next_record.or(known.map(|chunk| chunk.first_record())) else { return Ok(()) };
+        let mut first = state.next_record;
         while let Some(&(number, chunk)) = state.queue.front() {
             let (next, position) =
                 (first + u64::from(self.batch.count), chunk.first_record() + u64::from(chunk.written()));
             // One that was wholly written while it was open may arrive after records of the chunk behind it were.
-            if position < next && chunk.written() == chunk.used() {
+            if chunk.written() == chunk.used() {
                 self.taken.push(Settlement::Emptied(number, chunk));
                 state.queue.pop_front();
                 self.queued = self.queued.saturating_sub(1);
                 continue;
             }
-            if position != next {
+            if position > next && last {
+                self.skip_to(id, &mut first, position)?;
+            } else if position != next {
                 break;
             }
             self.batch.add_full(chunk, self.session.started_tick);
@@ -241,14 +244,46 @@ impl Writer {
             }
         }
         for chunk in open {
-            let next = first + u64::from(self.batch.count);
-            if state.queue.is_empty() && chunk.first_record() + u64::from(chunk.written()) == next {
+            let (next, position) =
+                (first + u64::from(self.batch.count), chunk.first_record() + u64::from(chunk.written()));
+            if position > next && last && chunk.record(chunk.written()).is_some() {
+                self.skip_to(id, &mut first, position)?;
+            } else if position != next {
+                continue;
+            }
+            if state.queue.is_empty() {
                 let written = self.batch.add_open(chunk);
                 self.taken.push(Settlement::Partly(chunk, written));
             }
         }
         self.put_events(id, &mut first)?;
-        state.next_record = Some(first);
+        state.next_record = first;
+        Ok(())
+    }
+
+    /// Goes on at record `position`, before which records are missing that will not come any more: a reader sees the gap
+    /// in the numbers and counts them as lost.
+    fn skip_to(&mut self, id: u32, first: &mut u64, position: u64) -> sys::Result<()> {
+        self.put_events(id, first)?;
+        self.session.retired.lost.fetch_add(position.saturating_sub(*first), Ordering::Relaxed);
+        *first = position;
+        Ok(())
+    }
+
+    /// At the end: records that threads have handed over and that never came, behind the last that did. No gap tells of
+    /// them, hence a record of its own.
+    pub(super) fn report_missing(&mut self) -> sys::Result<()> {
+        let mut missing = 0;
+        for context in self.session.threads.iter() {
+            let Some(state) = self.threads.get(&context.id.load(Ordering::Acquire)) else { continue };
+            let handed_over = context.next_record.load(Ordering::Acquire);
+            missing += handed_over.saturating_sub(state.next_record);
+        }
+        if missing > 0 {
+            self.session.retired.lost.fetch_add(missing, Ordering::Relaxed);
+            self.session.note_from_outside(Kind::Lost, (self.facts.now)(), missing);
+            self.notes()?;
+        }
         Ok(())
     }
 
@@ -309,3 +344,6 @@ impl Writer {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

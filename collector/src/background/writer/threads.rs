@@ -60,7 +60,7 @@ impl Writer {
             }
             let Some(state) = self.threads.get(&id) else { continue };
             let everything = context.next_record.load(Ordering::Acquire);
-            if !state.queue.is_empty() || state.next_record.unwrap_or(0) < everything {
+            if !state.queue.is_empty() || state.next_record < everything {
                 continue;
             }
             let tick = context.ended_tick.load(Ordering::Relaxed);
