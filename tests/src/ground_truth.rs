@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::ledger::Ledger;
 use crate::running::Running;
-use crate::{compile, json, library, number, truth};
+use crate::{compile, json, library, number, truth, unless_busy};
 
 /// Longest time a run may take; a program that hangs is killed with its process group, and the test fails.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -281,7 +281,7 @@ impl Case {
         unsafe { command.pre_exec(interrupts) };
         let file = |name: &str| File::create(output.join(name)).expect("a temporary file can be made");
         command.stdout(file("stdout")).stderr(file("stderr")).process_group(0);
-        command.spawn().unwrap_or_else(|e| panic!("{} cannot be started: {e}", self.program.display()))
+        unless_busy(|| command.spawn()).unwrap_or_else(|e| panic!("{} cannot be started: {e}", self.program.display()))
     }
 
     /// Runs the program once, to its end.

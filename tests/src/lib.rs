@@ -117,20 +117,34 @@ pub fn traced_command(program: impl AsRef<OsStr>, args: &[&str]) -> (Command, Te
 #[must_use]
 pub fn trace(program: impl AsRef<OsStr>, args: &[&str], variables: &[(&str, &str)]) -> Traced {
     let (mut command, folder) = traced_command(program, args);
-    let output = command.envs(variables.iter().copied()).output().expect("the program can be started");
+    let output = unless_busy(|| command.envs(variables.iter().copied()).output()).expect("the program can be started");
     Traced { folder, output }
+}
+
+/// Starts a program. One that this process has just written may still be open for writing in a child that another test
+/// is about to start: then it is tried again.
+///
+/// # Errors
+/// Those of `start`.
+pub fn unless_busy<T>(mut start: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    for _ in 0..500 {
+        match start() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            other => return other,
+        }
+    }
+    start()
 }
 
 /// Runs a program without the recorder, in a new folder.
 #[must_use]
 pub fn plain(program: impl AsRef<OsStr>, args: &[&str], variables: &[(&str, &str)]) -> Output {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
-    Command::new(program)
-        .args(args)
-        .current_dir(folder.path())
-        .envs(variables.iter().copied())
-        .output()
-        .expect("the program can be started")
+    let mut command = Command::new(program);
+    command.args(args).current_dir(folder.path()).envs(variables.iter().copied());
+    unless_busy(|| command.output()).expect("the program can be started")
 }
 
 impl Traced {
