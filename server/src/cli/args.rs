@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use tracehound_server::api::{Metric, Unit};
@@ -16,7 +17,7 @@ use crate::question::{self, filter_texts};
 #[derive(Debug, Clone, Args)]
 pub struct Files {
     /// Recordings: finished, running, cut off or damaged
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
     /// Print one JSON document, with a stable schema
     #[arg(long)]
@@ -56,10 +57,10 @@ impl Window {
 #[derive(Debug, Clone, Args)]
 pub struct Measure {
     /// What is measured: live, peak, leaked, allocated, freed, grown, temporary
-    #[arg(long, value_name = "METRIC", default_value = "live", value_parser = wire::<Metric>)]
+    #[arg(long, value_name = "METRIC", default_value = "live", value_parser = wire::<Metric>(METRICS), hide_possible_values = true)]
     pub metric: Metric,
     /// What is added up: bytes, count
-    #[arg(long, value_name = "UNIT", default_value = "bytes", value_parser = wire::<Unit>)]
+    #[arg(long, value_name = "UNIT", default_value = "bytes", value_parser = wire::<Unit>(UNITS), hide_possible_values = true)]
     pub unit: Unit,
     /// Add up blocks in place of bytes, as --unit count
     #[arg(long)]
@@ -83,9 +84,19 @@ impl Measure {
     }
 }
 
-/// Reads an enumeration by its names on the wire.
-pub fn wire<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, String> {
-    T::deserialize(text.into_deserializer()).map_err(|error: serde::de::value::Error| error.to_string())
+/// Names of [`Metric`].
+pub const METRICS: &[&str] = &["live", "peak", "leaked", "allocated", "freed", "grown", "temporary"];
+/// Names of [`Unit`].
+pub const UNITS: &[&str] = &["bytes", "count"];
+
+/// Reads an enumeration by its names on the wire, of which `names` are proposed.
+pub fn wire<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: for<'de> Deserialize<'de> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|text| {
+        T::deserialize(text.as_str().into_deserializer()).map_err(|error: serde::de::value::Error| error)
+    })
 }
 
 /// Which blocks count, and which frames are shown. The names are pprof's.
@@ -126,7 +137,7 @@ pub struct Filters {
     #[arg(long, value_name = "TIME")]
     pub max_lifetime: Option<String>,
     /// Only blocks with this fate: leaked, temporary, freed
-    #[arg(long, value_name = "FATE")]
+    #[arg(long, value_name = "FATE", value_parser = PossibleValuesParser::new(["leaked", "temporary", "freed"]), hide_possible_values = true)]
     pub lifetime: Option<String>,
 }
 filter_texts!(Filters);

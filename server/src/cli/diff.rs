@@ -10,7 +10,7 @@ use tracehound_server::query::compare::{self, Comparison};
 use tracehound_server::query::diff::{self, Params, Side};
 use tracehound_server::query::{TimeExpr, Window};
 
-use super::args::{Filters, wire};
+use super::args::{Filters, METRICS, UNITS, wire};
 use super::open::{self, Opened};
 use super::table::{Align, Cell, Table};
 use super::terminal::{self, ColorChoice, Role, Style};
@@ -51,10 +51,10 @@ pub struct DiffArgs {
     #[arg(long, value_name = "TIME")]
     to: Option<String>,
     /// What is compared: live, peak, leaked, allocated, freed, temporary
-    #[arg(long, value_name = "METRIC", default_value = "live", value_parser = wire::<Metric>)]
+    #[arg(long, value_name = "METRIC", default_value = "live", value_parser = wire::<Metric>(METRICS), hide_possible_values = true)]
     metric: Metric,
     /// What the order is about: bytes, count
-    #[arg(long, value_name = "UNIT", default_value = "bytes", value_parser = wire::<Unit>)]
+    #[arg(long, value_name = "UNIT", default_value = "bytes", value_parser = wire::<Unit>(UNITS), hide_possible_values = true)]
     unit: Unit,
     /// Show so many rows, largest change first; 0 = all [default: 20; with --json all]
     #[arg(short = 'n', long, value_name = "N")]

@@ -14,7 +14,7 @@ use crate::export::{self, Format, Scope, Source, folded};
 #[command(after_help = "Examples:
   heaptrace export --format pprof memory-app-1.dat -o app.pb.gz && go tool pprof -http : app.pb.gz
   heaptrace export --format speedscope memory-app-1.dat -o app.speedscope.json
-  heaptrace export --format folded --metric leaked memory-app-1.dat -o - | flamegraph.pl > leaked.svg
+  heaptrace export --format folded --metric leaked memory-app-1.dat -o - | flamegraph.pl > l.svg
   heaptrace export --format parquet memory-app-1.dat -o app/ && duckdb -c \"from 'app/sites.parquet'\"
   heaptrace export --format massif memory-app-1.dat -o app.massif && ms_print app.massif
   heaptrace export --format json memory-app-1.dat -o everything.json.gz")]

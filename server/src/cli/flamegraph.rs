@@ -25,8 +25,6 @@ pub struct FlamegraphArgs {
     /// Where the picture goes; - is standard output
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
-    #[command(flatten)]
-    measure: Measure,
     /// Allocating functions at the root, their callers above them
     #[arg(long)]
     inverted: bool,
@@ -36,6 +34,8 @@ pub struct FlamegraphArgs {
     /// Print the tree that would be drawn, as one JSON document
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    measure: Measure,
     #[command(flatten)]
     filters: Filters,
 }

@@ -16,6 +16,7 @@ mod info;
 mod interrupt;
 mod leaks;
 mod lifetimes;
+mod manual;
 mod memory;
 mod open;
 mod output;
@@ -38,7 +39,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 use serde_json::json;
 use tracehound_server::query::QueryError;
@@ -57,7 +58,8 @@ use open::Opened;
   heaptrace server memory-app-1.dat  look at the recording in a browser
   heaptrace leaks memory-app-1.dat   what was never freed, and who allocated it
 
-`heaptrace help COMMAND` says more about a command."
+`heaptrace help COMMAND` says more about a command; `heaptrace man FOLDER` writes it down as manual pages.
+Defaults for options can stand in heaptrace.toml."
 )]
 struct Cli {
     /// Colour: auto (on a terminal, unless NO_COLOR is set), always, never
@@ -91,18 +93,24 @@ enum Command {
     Dump(dump::DumpArgs),
     Ctl(ctl::CtlArgs),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
+    #[command(after_help = "Example:
+  heaptrace openapi > heaptrace.openapi.json")]
     Openapi,
     /// Print a completion script for a shell
-    #[command(after_help = "Example:
-  heaptrace completions bash > ~/.local/share/bash-completion/completions/heaptrace")]
+    #[command(after_help = "Examples:
+  heaptrace completions bash > ~/.local/share/bash-completion/completions/heaptrace
+  heaptrace completions zsh > ~/.zfunc/_heaptrace
+  heaptrace completions fish > ~/.config/fish/completions/heaptrace.fish")]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a folder
-    #[command(hide = true)]
+    #[command(after_help = "Example:
+  heaptrace man ~/.local/share/man/man1 && man heaptrace-leaks")]
     Man {
-        /// The folder
+        /// The folder; it is made if it is not there
+        #[arg(value_hint = clap::ValueHint::DirPath)]
         folder: std::path::PathBuf,
     },
 }
@@ -119,14 +127,15 @@ struct Interrupted;
 
 /// Does what the command line says.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = match config::with_defaults(Cli::command(), arguments.into_iter().collect()) {
+    let arguments = match config::with_defaults(manual::command(), arguments.into_iter().collect()) {
         Ok(arguments) => arguments,
         Err(error) => {
             eprintln!("heaptrace: {}", terminal::clean(&format!("{error:#}")));
             return ExitCode::from(2);
         }
     };
-    let cli = match Cli::try_parse_from(arguments) {
+    let parsed = manual::command().try_get_matches_from(arguments);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come here, too; a closed pipe is no reason to complain.
@@ -170,18 +179,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Bundle(args) => bundle::run(&args)?,
         Command::Dump(args) => dump::run(&args)?,
         Command::Ctl(args) => ctl::run(&args, color)?,
-        Command::Openapi => {
-            let mut out = terminal::stdout();
-            writeln!(out, "{}", crate::http::openapi().to_pretty_json()?)?;
-            out.flush()?;
-        }
-        Command::Completions { shell } => {
-            // clap_complete panics when it cannot write; a closed pipe is no reason to.
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "heaptrace", &mut script);
-            terminal::stdout().write_all(&script)?;
-        }
-        Command::Man { folder } => clap_mangen::generate_to(Cli::command(), folder)?,
+        Command::Openapi => manual::print(format!("{}\n", crate::http::openapi().to_pretty_json()?).as_bytes())?,
+        Command::Completions { shell } => manual::print(&manual::completions(shell))?,
+        Command::Man { folder } => manual::write_pages(&folder)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -7,11 +7,13 @@ use tracehound_server::api::functions::{FunctionRow, Functions, GroupBy};
 use tracehound_server::api::{Metric, Unit};
 use tracehound_server::query::functions::{self, Params, Sort};
 
-use super::args::{Files, Filters, Measure};
+use super::args::{Files, Filters, Measure, wire};
 use super::table::{Align, Cell, Table};
 use super::terminal::{ColorChoice, Role, Style};
 use super::units::{duration, percent, signed_bytes, signed_count};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
+
+const GROUPS: &[&str] = &["function", "file", "module", "thread", "site"];
 
 /// Show which functions (or files, modules, threads, sites) have the memory, in pprof's columns.
 ///
@@ -25,10 +27,8 @@ use super::{Shortfall, for_each, interrupt, misuse, terminal};
 pub struct TopArgs {
     #[command(flatten)]
     files: Files,
-    #[command(flatten)]
-    measure: Measure,
     /// Add up per: function, file, module, thread, site
-    #[arg(long, value_name = "WHAT", default_value = "function", value_parser = super::args::wire::<GroupBy>)]
+    #[arg(long, value_name = "WHAT", default_value = "function", value_parser = wire::<GroupBy>(GROUPS), hide_possible_values = true)]
     by: GroupBy,
     /// Sort by what was allocated below a function, not by the function itself
     #[arg(long)]
@@ -36,6 +36,8 @@ pub struct TopArgs {
     /// Show so many rows; 0 = all [default: 30; with --json all]
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
+    #[command(flatten)]
+    measure: Measure,
     #[command(flatten)]
     filters: Filters,
 }

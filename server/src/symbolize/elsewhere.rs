@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 #[command(next_help_heading = "Symbols")]
 pub struct Elsewhere {
     /// Look for the program and its libraries below this folder, as in a copy of the machine that it ran on
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub sysroot: Option<PathBuf>,
     /// Look for debug files in this folder, too: by build id (.build-id/ab/cdef.debug), by path, by name; may be repeated
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub debug_dir: Vec<PathBuf>,
     /// Fetch missing debug files with debuginfod-find, from the servers in DEBUGINFOD_URLS
     #[arg(long, global = true)]

@@ -19,6 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use tracehound_format::options::{NAMES, Options};
 
+use super::manual::Proposed;
 use super::{Misuse, terminal, units};
 
 /// Start a program and record every allocation it makes.
@@ -34,7 +35,7 @@ use super::{Misuse, terminal, units};
 It exits as the program exits: with its code, or by the signal that ended it.")]
 pub struct RunArgs {
     /// Where the recording goes: %e is the program's name, %p its pid, %t the time in seconds, %n a counter
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Record the processes that the program starts, too: one recording each
     #[arg(long)]
@@ -49,19 +50,19 @@ pub struct RunArgs {
     #[arg(long)]
     no_mappings: bool,
     /// Serve the program from this allocator: system, jemalloc
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = Proposed(&["system", "jemalloc"]), hide_possible_values = true)]
     allocator: Option<OsString>,
     /// Take backtraces by this method: auto, cached, libunwind, frame-pointer
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = Proposed(&["auto", "cached", "libunwind", "frame-pointer"]), hide_possible_values = true)]
     unwinder: Option<OsString>,
     /// Compress the recording by this method: lz4, zstd, none
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = Proposed(&["lz4", "zstd", "none"]), hide_possible_values = true)]
     compression: Option<OsString>,
     /// Upper bound of the memory that holds events until they are written
     #[arg(long, value_name = "SIZE")]
     buffer: Option<OsString>,
     /// When that memory is full: wait (nothing is lost) or drop (every gap is recorded)
-    #[arg(long, value_name = "ACTION")]
+    #[arg(long, value_name = "ACTION", value_parser = Proposed(&["wait", "drop"]), hide_possible_values = true)]
     on_full: Option<OsString>,
     /// Read the process's memory counters every so many milliseconds; 0 = never
     #[arg(long, value_name = "MS")]
@@ -70,10 +71,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIGNAL")]
     toggle_signal: Option<OsString>,
     /// How much the recorder says on standard error: off, error, warn, info
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", value_parser = Proposed(&["off", "error", "warn", "info"]), hide_possible_values = true)]
     log: Option<OsString>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD", value_hint = clap::ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
