@@ -145,6 +145,12 @@ impl Engine {
         usize::try_from(self.fine.chunk_events).unwrap_or(most).clamp(1, most)
     }
 
+    /// Rows that have a zone.
+    #[must_use]
+    pub const fn zone_rows(&self) -> u64 {
+        self.fine.zone_rows
+    }
+
     /// Bytes of the table of live blocks.
     #[must_use]
     pub fn table_bytes(&self) -> u64 {

@@ -22,9 +22,8 @@ use super::sizes::SizeCodes;
 use super::snapshot::{Ending, NodeStore, facts, store_samples};
 use super::{Control, decode};
 use crate::trace::facts::Facts;
-use crate::trace::files::{Columns, LAYOUT, Ledgers, Manifest, Writers, path};
+use crate::trace::files::{Columns, LAYOUT, Ledgers, Manifest, Writers};
 use crate::trace::layout::Granularity;
-use crate::trace::ledger::Ledger;
 use crate::trace::{Parts, Tail, Trace};
 
 /// Everything that follows one recording.
@@ -211,10 +210,7 @@ impl Growth {
     fn make_parts(&mut self) -> io::Result<(Engine, Sealer)> {
         let folder = &self.folder.path;
         let live = LiveMap::new(folder.clone(), self.budget_bytes)?;
-        let ledgers = Dying {
-            death: Ledger::create(&path(folder, "birth_death"))?,
-            fate: Ledger::create(&path(folder, "birth_fate"))?,
-        };
+        let ledgers = Dying::create(folder, self.fine.zone_rows)?;
         let engine = Engine::new(live, self.intake.clock_map(), self.fine);
         let sizes = SizeCodes::new(self.fine.table_sizes, &[]);
         Ok((engine, Sealer::new(Writers::create(folder)?, ledgers, sizes)))
@@ -236,14 +232,13 @@ impl Growth {
 
     fn snapshot(&self, ending: Ending) -> io::Result<Trace> {
         let Some((engine, sealer)) = &self.parts else { return Err(io::Error::other("nothing was taken in")) };
-        let Dying { death, fate } = &sealer.ledgers;
-        let births = sealer.writers.birth_time.len();
+        let (births, deaths) = (sealer.writers.birth_time.len(), sealer.writers.death_time.len());
         let totals = &engine.totals;
         Ok(Trace::assemble(Parts {
             path: self.path.clone(),
             facts: self.facts(engine, sealer, ending),
             columns: sealer.writers.view()?,
-            ledgers: Ledgers { death: death.view(births)?, fate: fate.view(births)? },
+            ledgers: sealer.ledgers.view(births, deaths)?,
             tail: Tail { page: totals.page, order_word: totals.order_word },
             revision: self.revision,
             keep: Some(Arc::clone(&self.folder) as _),
@@ -265,11 +260,9 @@ impl Growth {
         }
         sealer.append_new_pairs()?;
         let facts = self.facts(&engine, &sealer, ending);
-        let births = totals.births;
+        let (births, deaths) = (totals.births, totals.deaths);
         sealer.writers.finish()?;
-        let Dying { death, fate } = sealer.ledgers;
-        death.finish(births)?;
-        fate.finish(births)?;
+        sealer.ledgers.finish(births, deaths)?;
         let manifest = Manifest {
             layout: LAYOUT,
             file_bytes: self.seen_bytes,
@@ -284,7 +277,7 @@ impl Growth {
         Ok(Trace::assemble(Parts {
             path: self.path.clone(),
             columns: Columns::open(folder, &facts.lengths)?,
-            ledgers: Ledgers::open(folder, births)?,
+            ledgers: Ledgers::open(folder, &facts)?,
             facts,
             tail: Tail::default(),
             revision: self.revision,

@@ -209,9 +209,7 @@ fn open_finished(path: &Path, file: &File, folder: &Path, id: [u8; 16]) -> io::R
         return Ok(None);
     }
     let facts = manifest.facts;
-    let (Ok(columns), Ok(ledgers)) =
-        (Columns::open(folder, &facts.lengths), Ledgers::open(folder, facts.lengths.births))
-    else {
+    let (Ok(columns), Ok(ledgers)) = (Columns::open(folder, &facts.lengths), Ledgers::open(folder, &facts)) else {
         return Ok(None);
     };
     let parts =

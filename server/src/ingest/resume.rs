@@ -16,9 +16,8 @@ use super::live_map::{Live, LiveMap};
 use super::seal::{Dying, Sealer};
 use super::sizes::SizeCodes;
 use crate::trace::facts::Facts;
-use crate::trace::files::{Columns, Ledgers, Manifest, Writers, path, read_manifest};
+use crate::trace::files::{Columns, Ledgers, Manifest, Writers, read_manifest};
 use crate::trace::layout::{FATE_TEMPORARY, Granularity, NO_SITE, Origin};
-use crate::trace::ledger::Ledger;
 use crate::trace::{Tail, Trace};
 
 /// State that is neither in the columns nor in the facts.
@@ -59,26 +58,18 @@ pub fn find(folder: &Path, recording_id: [u8; 16], file_bytes: u64) -> Option<(M
 pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64) -> io::Result<(Engine, Sealer)> {
     let lengths = &facts.lengths;
     let (births, deaths) = (lengths.births, lengths.deaths);
-    let mut death = Ledger::<u32>::reopen(&path(folder, "birth_death"), births)?;
-    let mut fate = Ledger::<u8>::reopen(&path(folder, "birth_fate"), births)?;
-    death.reserve(births)?;
-    fate.reserve(births)?;
-    for row in 0..births {
-        if u64::from(death.load(row)) > deaths {
-            death.store(row, 0);
-            fate.store(row, 0);
-        }
-    }
+    let mut ledgers = Dying::reopen(folder, facts.zone_rows, births, deaths)?;
     let writers = Writers::reopen(folder, lengths)?;
     let trace = Trace::assemble(crate::trace::Parts {
         path: folder.to_path_buf(),
         facts: facts.clone(),
         columns: Columns::open(folder, lengths)?,
-        ledgers: Ledgers::open(folder, births)?,
+        ledgers: Ledgers::open(folder, facts)?,
         tail: Tail { page: resume.totals.page, order_word: resume.totals.order_word },
         revision: 0,
         keep: None,
     });
+    ledgers.recount(deaths, |ordinal| trace.row_of_death(ordinal));
     let origins: Vec<Origin> = (0..trace.origin_count()).map(|id| trace.origin(id)).collect();
     let live = LiveMap::new(folder.to_path_buf(), budget_bytes)?;
     let mut engine = Engine::new(live, resume.clock.clone(), resume.fine);
@@ -99,7 +90,7 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
     let pairs: Vec<_> = columns.pair_bearer.iter().copied().zip(columns.pair_freer.iter().copied()).collect();
     let mut sealer = Sealer::resume(
         writers,
-        Dying { death, fate },
+        ledgers,
         facts.site_sums.clone(),
         facts.thread_sums.clone(),
         facts.pair_sums.clone(),

@@ -157,6 +157,7 @@ pub fn facts(
         recorder_parts: intake.parts.1.clone(),
         memory_details: intake.memory_details(clock),
         lengths: sealer.lengths(),
+        zone_rows: engine.zone_rows(),
         buckets: sealer.buckets.clone(),
         open_bucket: t.bucket_start.into(),
         site_sums: sealer.sites.directory.clone(),

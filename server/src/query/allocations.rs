@@ -5,7 +5,7 @@ use tracehound_format::record::Kind;
 
 use super::amounts::stretches;
 use super::filter::Filter;
-use super::scan::RowTest;
+use super::scan::{Also, BLOCK, Picker, RowTest};
 use super::window::Window;
 use super::{QueryError, Result, site_handle, stacks};
 use crate::api::allocations::{Allocation, Allocations};
@@ -167,25 +167,24 @@ impl Page<'_> {
             .map(|stretch| {
                 let (mut count, mut rows) = (0, Vec::new());
                 let mut worst: Option<(u64, u64)> = None;
-                for row in stretch {
-                    if row % (1 << 18) == 0 {
-                        cancel.check()?;
-                    }
-                    let alive = self.alive_at.is_none_or(|at| self.trace.death_of(row).is_none_or(|d| d >= at));
-                    if !alive || !self.test.passes(row) {
-                        continue;
-                    }
-                    count += 1;
-                    let entry = (self.key(row), row);
-                    if self.after.is_some_and(|after| !self.precedes(after, entry))
-                        || worst.is_some_and(|worst| !self.precedes(entry, worst))
-                    {
-                        continue;
-                    }
-                    rows.push(entry);
-                    if rows.len() >= 4 * keep {
-                        cut(&mut rows);
-                        worst = rows.last().copied();
+                let also = self.alive_at.map_or(Also::Nothing, Also::LiveAt);
+                let mut picker = Picker::new(&self.test, also);
+                for start in stretch.clone().step_by(BLOCK) {
+                    cancel.check()?;
+                    for &offset in picker.pick(start, (start + BLOCK as u64).min(stretch.end)) {
+                        let row = start + u64::from(offset);
+                        count += 1;
+                        let entry = (self.key(row), row);
+                        if self.after.is_some_and(|after| !self.precedes(after, entry))
+                            || worst.is_some_and(|worst| !self.precedes(entry, worst))
+                        {
+                            continue;
+                        }
+                        rows.push(entry);
+                        if rows.len() >= 4 * keep {
+                            cut(&mut rows);
+                            worst = rows.last().copied();
+                        }
                     }
                 }
                 Ok((count, rows))

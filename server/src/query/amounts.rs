@@ -263,7 +263,15 @@ impl Question<'_> {
         match part {
             Part::Born => births.for_each(add),
             Part::Died => (span.from.deaths..span.to.deaths).for_each(|d| self.add_death(d, sums)),
-            Part::Temporary => births.filter(|&row| trace.is_temporary(row)).for_each(add),
+            Part::Temporary => {
+                let everything = Selection::all();
+                let test = everything.rows(trace);
+                let mut picker = Picker::new(&test, Also::Temporary);
+                for start in births.clone().step_by(BLOCK) {
+                    let picked = picker.pick(start, (start + BLOCK as u64).min(births.end));
+                    picked.iter().for_each(|&offset| add(start + u64::from(offset)));
+                }
+            }
             Part::Leaked => {
                 trace.leaked().rows_among(births.start, births.end).iter().for_each(|&row| add(u64::from(row)));
             }

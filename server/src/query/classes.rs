@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use super::Result;
 use super::amounts::{moment, stretches};
 use super::filter::Filter;
+use super::scan::{Also, BLOCK, Picker};
 use super::window::Window;
 use crate::api::{Amount, Metric};
 use crate::trace::symbols::Symbols;
@@ -58,9 +59,6 @@ impl Sums {
     }
 }
 
-/// Rows between two looks at the cancel flag.
-const CHECK: u64 = 1 << 18;
-
 /// Adds up blocks by site, thread and power of two of their size, ordered by these three.
 ///
 /// # Errors
@@ -84,12 +82,11 @@ pub fn run(
     };
     let add_up = |stretch: std::ops::Range<u64>| -> Result<HashMap<(u32, u32, u8), Sums>> {
         let mut sums: HashMap<(u32, u32, u8), Sums> = HashMap::new();
-        for start in stretch.clone().step_by(CHECK as usize) {
+        let mut picker = Picker::new(&test, Also::Nothing);
+        for start in stretch.clone().step_by(BLOCK) {
             cancel.check()?;
-            for row in start..(start + CHECK).min(stretch.end) {
-                if !test.passes(row) {
-                    continue;
-                }
+            for &offset in picker.pick(start, (start + BLOCK as u64).min(stretch.end)) {
+                let row = start + u64::from(offset);
                 let death = trace.death_of(row);
                 let is_born = born.contains(&row);
                 let is = [

@@ -29,6 +29,7 @@ pub mod pruned;
 pub mod scan;
 pub mod sites;
 pub mod sizes;
+pub mod skip;
 pub mod source;
 pub mod stacks;
 pub mod suppress;

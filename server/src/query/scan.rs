@@ -5,12 +5,14 @@
 //! origins   looked up in a table: site and thread
 //! fates     looked up in a table by class of lifetime; exact times only where a bound cuts through a class
 //! ```
+//! Before rows are looked at, the zones of their runs are asked: see `skip`.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::few::Few;
 use super::filter::{LifetimeKind, Selection};
+use super::skip::{Skip, Verdict};
 use crate::trace::Trace;
 use crate::trace::layout::{FATE_CLASS, FATE_TEMPORARY, TABLE_SIZE, class_floor};
 use crate::trace::ledger::Cell;
@@ -111,6 +113,8 @@ pub struct RowTest<'a> {
     origins: Option<Vec<u8>>,
     sizes: Option<SizeBounds>,
     life: Option<Life>,
+    /// What zones can tell.
+    skip: Skip,
     /// The rows that pass are known.
     few: Option<Arc<Few>>,
 }
@@ -163,11 +167,13 @@ impl Selection {
         });
         let has_sizes = self.min_size > 0 || self.max_size < u64::MAX;
         let has_life = self.min_lifetime > 0 || self.max_lifetime < u64::MAX || self.lifetime.is_some();
+        let life = has_life.then(|| Life::new(trace, self));
         RowTest {
             trace,
             origins,
             sizes: has_sizes.then(|| SizeBounds::new(self.min_size, self.max_size)),
-            life: has_life.then(|| Life::new(trace, self)),
+            skip: Skip::new(self, life.as_ref().map(|life| life.live.clone())),
+            life,
             few: self.few.clone(),
         }
     }
@@ -210,11 +216,31 @@ impl RowTest<'_> {
         self.life.as_ref().is_none_or(|l| l.passes(self.trace, row, ledgers.death.get(at), ledgers.fate.get(at)))
     }
 
+    /// What the zones of births `from..to` say.
+    #[must_use]
+    pub fn verdict(&self, from: u64, to: u64) -> Verdict {
+        if self.passes_all() { Verdict::All } else { self.skip.births(self.trace, from, to) }
+    }
+
+    /// What the zones of deaths `from..to` say of their births.
+    #[must_use]
+    pub fn death_verdict(&self, from: u64, to: u64) -> Verdict {
+        if self.passes_all() { Verdict::All } else { self.skip.deaths(self.trace, from, to) }
+    }
+
     /// Takes out of `keep`, which is about births from row `from` on, those that do not pass.
     pub fn range(&self, from: u64, keep: &mut [u8]) {
         if let Some(few) = &self.few {
             return few.births_among(from, keep);
         }
+        match self.verdict(from, from + keep.len() as u64) {
+            Verdict::All => {}
+            Verdict::None => keep.fill(0),
+            Verdict::Ask => self.test(from, keep),
+        }
+    }
+
+    fn test(&self, from: u64, keep: &mut [u8]) {
         let c = self.trace.columns();
         let rows = from as usize..from as usize + keep.len();
         if let Some(sizes) = &self.sizes {
@@ -244,6 +270,14 @@ impl RowTest<'_> {
         if let Some(few) = &self.few {
             return few.deaths_among(from, keep);
         }
+        match self.death_verdict(from, from + keep.len() as u64) {
+            Verdict::All => {}
+            Verdict::None => keep.fill(0),
+            Verdict::Ask => self.test_deaths(from, keep),
+        }
+    }
+
+    fn test_deaths(&self, from: u64, keep: &mut [u8]) {
         let c = self.trace.columns();
         let ordinals = from as usize..from as usize + keep.len();
         let rows = c.death_row.get(ordinals.clone()).unwrap_or_default();
@@ -318,30 +352,57 @@ impl<'a> Picker<'a> {
     /// Offsets of those of the births `from..to` (at most [`BLOCK`]) that pass, ascending.
     pub fn pick(&mut self, from: u64, to: u64) -> &[u16] {
         let keep = &mut self.keep[..(to - from) as usize];
+        let also = self.also.verdict(self.test.trace, from, to);
+        if also == Verdict::None {
+            return &[];
+        }
         keep.fill(1);
         if let Some(few) = &self.test.few {
             few.births_among(from, keep);
-            if keep.iter().fold(0, |any, &keep| any | keep) != 0 {
+            if also == Verdict::Ask && keep.iter().fold(0, |any, &keep| any | keep) != 0 {
                 self.also.range(self.test.trace, from, keep);
             }
             return compact(keep, &mut self.picked);
         }
-        self.also.range(self.test.trace, from, keep);
-        // Of old births few are left: most blocks end here.
-        if keep.iter().fold(0, |any, &keep| any | keep) == 0 {
-            return &[];
+        let verdict = self.test.verdict(from, to);
+        match (also, verdict) {
+            (_, Verdict::None) => return &[],
+            (Verdict::All, Verdict::All) => return all(keep.len(), &mut self.picked),
+            _ => {}
         }
-        self.test.range(from, keep);
+        if also == Verdict::Ask {
+            self.also.range(self.test.trace, from, keep);
+            // Of old births few are left: most blocks end here.
+            if keep.iter().fold(0, |any, &keep| any | keep) == 0 {
+                return &[];
+            }
+        }
+        if verdict == Verdict::Ask {
+            self.test.test(from, keep);
+        }
         compact(keep, &mut self.picked)
     }
 
     /// Offsets of those of the deaths `from..to` (at most [`BLOCK`]) whose births pass the test alone, ascending.
     pub fn pick_deaths(&mut self, from: u64, to: u64) -> &[u16] {
         let keep = &mut self.keep[..(to - from) as usize];
+        if self.test.few.is_none() {
+            match self.test.death_verdict(from, to) {
+                Verdict::None => return &[],
+                Verdict::All => return all(keep.len(), &mut self.picked),
+                Verdict::Ask => {}
+            }
+        }
         keep.fill(1);
         self.test.deaths(from, keep);
         compact(keep, &mut self.picked)
     }
+}
+
+/// All positions of a block.
+fn all(len: usize, picked: &mut [u16; BLOCK]) -> &[u16] {
+    picked.iter_mut().zip(0..).take(len).for_each(|(picked, at)| *picked = at);
+    &picked[..len]
 }
 
 /// Positions of the ones.

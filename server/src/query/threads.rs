@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::Result;
 use super::amounts::{Key, Question, Signed};
 use super::filter::{Filter, Selection};
+use super::scan::{Also, BLOCK, Picker};
 use super::window::{Resolved, Window};
 use crate::api::threads::{Thread, ThreadPair, Threads};
 use crate::api::{Amount, Metric};
@@ -95,17 +96,18 @@ fn pairs(
     let test = selection.rows(trace);
     let all = selection.is_everything();
     let mut rows = |span: Span| -> Result<()> {
-        for ordinal in span.from.deaths..span.to.deaths {
-            if ordinal % (1 << 18) == 0 {
-                cancel.check()?;
-            }
-            let row = trace.row_of_death(ordinal);
-            if all || test.passes(row) {
+        let mut picker = Picker::new(&test, Also::Nothing);
+        for start in (span.from.deaths..span.to.deaths).step_by(BLOCK) {
+            cancel.check()?;
+            for &offset in picker.pick_deaths(start, (start + BLOCK as u64).min(span.to.deaths)) {
+                let ordinal = start + u64::from(offset);
+                let row = trace.row_of_death(ordinal);
                 let thread = |origins: &[u32], at: u64| {
                     let origin = origins.get(at as usize).copied().unwrap_or(u32::MAX);
                     c.origin_thread.get(origin as usize).copied().unwrap_or(u32::MAX)
                 };
-                add((thread(&c.birth_origin, row), thread(&c.death_origin, ordinal)), 1, trace.size_of(row));
+                let pair = (thread(&c.birth_origin, row), thread(&c.death_origin, ordinal));
+                add(pair, 1, trace.size_of_death(ordinal));
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ use columns::{Column, Grid};
 use rayon::prelude::*;
 
 use super::filter::{Filter, Selection};
+use super::scan::{Also, BLOCK, Picker};
 use super::window::{Resolved, Window};
 use super::{QueryError, Result};
 use crate::api::info::{Capture, Mark, Peak};
@@ -171,20 +172,21 @@ fn mapped(trace: &Trace, grid: &Grid) -> Series {
 
 fn thread_rates(trace: &Trace, selection: &Selection, grid: &Grid, cancel: &Cancel) -> Result<Vec<Series>> {
     let test = selection.rows(trace);
-    let all = selection.is_everything();
     let counts: Vec<Vec<u32>> = (0..grid.len())
         .into_par_iter()
         .map(|i| {
             cancel.check()?;
             let mut counts = vec![0_u32; trace.threads().len()];
             let c = trace.columns();
-            for row in grid.places[i].births..grid.places[i + 1].births {
-                let origin = c.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
-                let thread = c.origin_thread.get(origin as usize).copied().unwrap_or(u32::MAX);
-                if let Some(count) = counts.get_mut(thread as usize)
-                    && (all || test.passes(row))
-                {
-                    *count += 1;
+            let mut picker = Picker::new(&test, Also::Nothing);
+            let (from, to) = (grid.places[i].births, grid.places[i + 1].births);
+            for start in (from..to).step_by(BLOCK) {
+                for &offset in picker.pick(start, (start + BLOCK as u64).min(to)) {
+                    let origin = c.birth_origin.get(start as usize + usize::from(offset)).copied().unwrap_or(u32::MAX);
+                    let thread = c.origin_thread.get(origin as usize).copied().unwrap_or(u32::MAX);
+                    if let Some(count) = counts.get_mut(thread as usize) {
+                        *count += 1;
+                    }
                 }
             }
             Ok(counts)

@@ -166,10 +166,6 @@ pub struct Bucket {
     pub births: u64,
     /// Deaths before it.
     pub deaths: u64,
-    /// Smallest size born in it.
-    pub min_size: u64,
-    /// Largest size born in it.
-    pub max_size: u64,
 }
 
 /// Lengths of the columns.
@@ -270,6 +266,8 @@ pub struct Facts {
     pub memory_details: Vec<MemoryDetail>,
     /// Lengths of the columns.
     pub lengths: Lengths,
+    /// Births, or deaths, of a run that has a zone of its own.
+    pub zone_rows: u64,
     /// Starts of the buckets that have sums.
     pub buckets: Vec<Bucket>,
     /// Births and deaths before the bucket that has no sums yet.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::column::{Column, Writer};
 use super::facts::{Facts, Lengths};
 use super::ledger::LedgerView;
+use super::zones::Zones;
 
 macro_rules! columns {
     ($($(#[$doc:meta])* $name:ident: $type:ty, $length:ident;)*) => {
@@ -183,13 +184,17 @@ pub fn path(folder: &Path, column: &str) -> PathBuf {
     folder.join(format!("{column}.arrow"))
 }
 
-/// Columns that are filled in as blocks die.
+/// Columns that are filled in as blocks die, and zones.
 #[derive(Debug, Default)]
 pub struct Ledgers {
     /// Births: 1 + ordinal of the death; 0 = live.
     pub death: LedgerView<u32>,
     /// Births: class of the lifetime and whether it was temporary; 0 = live.
     pub fate: LedgerView<u8>,
+    /// Births: what occurs in each run of them.
+    pub birth_zones: Zones,
+    /// Deaths: what occurs in each run of them.
+    pub death_zones: Zones,
 }
 
 impl Ledgers {
@@ -197,16 +202,19 @@ impl Ledgers {
     ///
     /// # Errors
     /// When one is missing or too short.
-    pub fn open(folder: &Path, births: u64) -> io::Result<Self> {
+    pub fn open(folder: &Path, facts: &Facts) -> io::Result<Self> {
+        let (births, deaths, run) = (facts.lengths.births, facts.lengths.deaths, facts.zone_rows);
         Ok(Self {
             death: LedgerView::open(&path(folder, "birth_death"), births)?,
             fate: LedgerView::open(&path(folder, "birth_fate"), births)?,
+            birth_zones: Zones::open(&path(folder, "birth_zone"), run, births)?,
+            death_zones: Zones::open(&path(folder, "death_zone"), run, deaths)?,
         })
     }
 }
 
 /// Version of the layout of an index; another one is rebuilt.
-pub const LAYOUT: u32 = 2;
+pub const LAYOUT: u32 = 3;
 
 /// File that makes an index out of a folder: it is written last, and replaced in one step.
 pub const MANIFEST: &str = "index.json";

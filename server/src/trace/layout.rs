@@ -27,6 +27,8 @@ pub struct Granularity {
     pub chunk_events: u64,
     /// Distinct larger sizes that get a code.
     pub table_sizes: u16,
+    /// Births, or deaths, of a run that has a zone of its own.
+    pub zone_rows: u64,
 }
 
 impl Default for Granularity {
@@ -36,6 +38,7 @@ impl Default for Granularity {
             bucket_events: 256 << 10,
             chunk_events: 32 << 10,
             table_sizes: LARGE_SIZE - TABLE_SIZE,
+            zone_rows: 4096,
         }
     }
 }

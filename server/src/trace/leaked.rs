@@ -28,7 +28,10 @@ impl LeakIndex {
         let stretches: Vec<Vec<u32>> = (0..births.div_ceil(STRETCH))
             .into_par_iter()
             .map(|s| {
-                let rows = s * STRETCH..((s + 1) * STRETCH).min(births);
+                let (from, to) = (s * STRETCH, ((s + 1) * STRETCH).min(births));
+                let runs = trace.ledgers().birth_zones.touching(from, to);
+                let runs = runs.filter(|(rows, zone)| u64::from(zone.died) < rows.end - rows.start);
+                let rows = runs.flat_map(|(rows, _)| rows.start.max(from)..rows.end.min(to));
                 rows.filter(|&row| trace.death_of(row).is_none()).map(|row| row as u32).collect()
             })
             .collect();

@@ -5,7 +5,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use memmap2::{Mmap, MmapMut, MmapOptions};
 
@@ -33,7 +33,7 @@ macro_rules! cells {
         }
     )*};
 }
-cells!(u8 => AtomicU8, u32 => AtomicU32);
+cells!(u8 => AtomicU8, u32 => AtomicU32, u64 => AtomicU64);
 
 /// Fetches what a reference points to into the cache.
 #[inline]

@@ -5,6 +5,7 @@
 //! deaths   sorted by time: when, which birth, origin
 //! order    one bit an event: how births and deaths interleave
 //! pages    every 1024 events: time, position, live bytes with their extremes
+//! zones    every 4096 births, every 4096 deaths: which sizes, lifetimes, threads and sites occur
 //! buckets  every 256 Ki events: sums by site, thread and pair of threads, in a hierarchy
 //! ```
 
@@ -28,6 +29,7 @@ pub mod rows;
 pub mod sums;
 pub mod symbols;
 pub mod walk;
+pub mod zones;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -187,7 +189,9 @@ impl Trace {
         &self.columns
     }
 
-    pub(crate) fn ledgers(&self) -> &Ledgers {
+    /// Ends of blocks, and zones.
+    #[must_use]
+    pub fn ledgers(&self) -> &Ledgers {
         &self.ledgers
     }
 

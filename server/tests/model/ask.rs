@@ -13,7 +13,13 @@ use crate::symbols;
 pub fn options(fine: (u64, u64, u64)) -> OpenOptions {
     // Few sizes get codes of their own, now and then none.
     let table_sizes = (fine.0 % 5) as u16;
-    let fine = Granularity { page_events: fine.0, bucket_events: fine.1, chunk_events: fine.2, table_sizes };
+    let fine = Granularity {
+        page_events: fine.0,
+        bucket_events: fine.1,
+        chunk_events: fine.2,
+        table_sizes,
+        zone_rows: fine.1 % 6 + 1,
+    };
     // Now and then the table of live blocks moves to disk at once.
     let live_bytes = if fine.page_events.is_multiple_of(4) { 0 } else { OpenOptions::default().live_bytes };
     OpenOptions { index: IndexPlace::Auto, fine, live_bytes, ..OpenOptions::default() }

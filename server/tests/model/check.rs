@@ -12,7 +12,9 @@ use tracehound_format::record::Kind;
 use tracehound_server::api::{Amount, Metric};
 use tracehound_server::ingest::Recording;
 use tracehound_server::query::{info, node_sums};
-use tracehound_server::trace::{Block, Cancel, Span, Step, Trace, What};
+use tracehound_server::trace::layout::{class_floor, lifetime_class};
+use tracehound_server::trace::zones::{Zone, site_bit, thread_bit};
+use tracehound_server::trace::{Birth, Block, Cancel, Span, Step, Trace, What};
 
 use crate::ask::{Ask, asks, fine, options};
 use crate::program;
@@ -127,6 +129,7 @@ pub fn events_agree(trace: &Trace, truth: &Reference) {
 }
 
 pub fn blocks_agree(trace: &Trace, truth: &Reference) {
+    zones_agree(trace);
     let rows = truth.by_row();
     let mut row_of = vec![0_u64; rows.len()];
     rows.iter().enumerate().for_each(|(row, &i)| row_of[i] = row as u64);
@@ -177,6 +180,54 @@ pub fn blocks_agree(trace: &Trace, truth: &Reference) {
         let state = trace.state_at(place);
         assert_eq!(state.live, if events == 0 { 0 } else { truth.states[events as usize - 1].bytes });
     }
+}
+
+/// What stands in the zones is what the rows of their runs have.
+pub fn zones_agree(trace: &Trace) {
+    let (births, deaths) = (trace.birth_count(), trace.death_count());
+    let ledgers = trace.ledgers();
+    let block = |zone: &mut Zone, row: u64| {
+        let birth = trace.birth(row);
+        zone.min_size = zone.min_size.min(birth.size);
+        zone.max_size = zone.max_size.max(birth.size);
+        zone.threads |= thread_bit(birth.thread);
+        zone.sites |= site_bit(birth.site);
+        birth
+    };
+    let end = |zone: &mut Zone, birth: &Birth, other: u64| {
+        let Some(death) = birth.death else { return };
+        let class = lifetime_class(death.died_ns - birth.born_ns);
+        assert!(class_floor(class) <= death.died_ns - birth.born_ns);
+        zone.classes |= 1 << class;
+        zone.first = zone.first.min(other as u32);
+        zone.end = zone.end.max(other as u32 + 1);
+        zone.died += 1;
+        zone.temporary += u32::from(birth.is_temporary);
+    };
+    let run = ledgers.birth_zones.run_rows();
+    let mut seen = 0;
+    for (rows, zone) in ledgers.birth_zones.touching(0, births) {
+        let mut expected = Zone::default();
+        for row in rows.clone() {
+            let birth = block(&mut expected, row);
+            end(&mut expected, &birth, birth.death.map_or(0, |d| d.ordinal));
+        }
+        assert_eq!((zone, rows.start, rows.end), (expected, seen, (seen + run).min(births)));
+        seen = rows.end;
+    }
+    assert_eq!(seen, births);
+    seen = 0;
+    for (ordinals, zone) in ledgers.death_zones.touching(0, deaths) {
+        let mut expected = Zone::default();
+        for ordinal in ordinals.clone() {
+            let row = trace.row_of_death(ordinal);
+            let birth = block(&mut expected, row);
+            end(&mut expected, &birth, row);
+        }
+        assert_eq!((zone, ordinals.start), (expected, seen));
+        seen = ordinals.end;
+    }
+    assert_eq!(seen, deaths);
 }
 
 pub fn queries_agree(trace: &Trace, truth: &Reference, ask: &Ask) {

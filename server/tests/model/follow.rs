@@ -21,7 +21,7 @@ use tracehound_server::query::{Window, info, node_sums};
 use tracehound_server::trace::{Cancel, Trace};
 
 use crate::ask::{asks, fine, options};
-use crate::check::{blocks_agree, events_agree, facts_agree, queries_agree};
+use crate::check::{blocks_agree, events_agree, facts_agree, queries_agree, zones_agree};
 use crate::program;
 use crate::reference::{Keep, Reference};
 use crate::script;
@@ -36,6 +36,7 @@ fn running(path: &std::path::Path) {
 
 fn live_agrees(trace: &Trace, truth: &Reference, watermark_ns: u64) {
     assert_eq!(trace.watermark_ns(), watermark_ns);
+    zones_agree(trace);
     let params = node_sums::Params { metric: Metric::Allocated, ..node_sums::Params::default() };
     let got = node_sums::run(trace, &Names, &params, &Cancel::new()).unwrap();
     let expected = truth.sums(Metric::Allocated, 0, watermark_ns, 0, &Keep::default());

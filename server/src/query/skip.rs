@@ -1,0 +1,186 @@
+//! What a zone tells about its whole run: nothing of it passes, everything does, or its rows must be asked one by one.
+
+use std::ops::Range;
+
+use super::filter::{LifetimeKind, Selection};
+use super::scan::Also;
+use crate::trace::Trace;
+use crate::trace::layout::class_floor;
+use crate::trace::zones::{Zone, site_bit, thread_bit};
+
+/// See the file's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// No row passes.
+    None,
+    /// Every row passes.
+    All,
+    /// Some may.
+    Ask,
+}
+
+impl Verdict {
+    const fn of(none: bool, all: bool) -> Self {
+        if none {
+            Self::None
+        } else if all {
+            Self::All
+        } else {
+            Self::Ask
+        }
+    }
+
+    /// Both conditions must hold.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, _) | (_, Self::None) => Self::None,
+            (Self::All, Self::All) => Self::All,
+            _ => Self::Ask,
+        }
+    }
+}
+
+/// What is known of rows that lie in several runs.
+fn together(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
+    verdicts.reduce(|a, b| if a == b { a } else { Verdict::Ask }).unwrap_or(Verdict::Ask)
+}
+
+/// Bits of threads or sites: of some that pass, and of those that all pass.
+#[derive(Debug, Clone, Copy)]
+struct Bits {
+    some: u64,
+    all: u64,
+}
+
+impl Bits {
+    fn new(passes: &[bool], bit: impl Fn(u32) -> u64) -> Self {
+        let bits = |wanted: bool| {
+            (0..).zip(passes).filter(|(_, passes)| **passes == wanted).fold(0, |bits, (at, _)| bits | bit(at))
+        };
+        Self { some: bits(true), all: !bits(false) }
+    }
+
+    const fn verdict(self, present: u64) -> Verdict {
+        Verdict::of(present & self.some == 0, present & !self.all == 0)
+    }
+}
+
+/// Classes of lifetimes: those of which some lives pass, and those of which all do.
+#[derive(Debug)]
+struct Lives {
+    some: u128,
+    all: u128,
+    kind: Option<LifetimeKind>,
+    /// Rows of births that pass if they live.
+    live: Range<u64>,
+}
+
+impl Lives {
+    fn new(s: &Selection, live: Range<u64>) -> Self {
+        let (mut some, mut all) = (0, 0);
+        for class in 0..127_u8 {
+            let (least, most) = (class_floor(class), if class < 126 { class_floor(class + 1) - 1 } else { u64::MAX });
+            some |= u128::from(least <= s.max_lifetime && most >= s.min_lifetime) << class;
+            all |= u128::from(least >= s.min_lifetime && most <= s.max_lifetime) << class;
+        }
+        Self { some, all, kind: s.lifetime, live }
+    }
+
+    /// Of the rows that died.
+    fn dead(&self, zone: &Zone) -> Verdict {
+        let kind = match self.kind {
+            None | Some(LifetimeKind::Freed) => Verdict::All,
+            Some(LifetimeKind::Leaked) => Verdict::None,
+            Some(LifetimeKind::Temporary) => Verdict::of(zone.temporary == 0, zone.temporary == zone.died),
+        };
+        kind.and(Verdict::of(zone.classes & self.some == 0, zone.classes & !self.all == 0))
+    }
+
+    /// Of births.
+    fn births(&self, rows: &Range<u64>, zone: &Zone) -> Verdict {
+        let living = Verdict::of(
+            rows.end <= self.live.start || rows.start >= self.live.end,
+            self.live.start <= rows.start && rows.end <= self.live.end,
+        );
+        let dead = self.dead(zone);
+        match u64::from(zone.died) {
+            0 => living,
+            died if died == rows.end - rows.start => dead,
+            _ if living == dead => dead,
+            _ => Verdict::Ask,
+        }
+    }
+}
+
+/// A selection, as far as zones can tell.
+#[derive(Debug)]
+pub struct Skip {
+    sizes: (u64, u64),
+    threads: Option<Bits>,
+    sites: Option<Bits>,
+    lives: Option<Lives>,
+}
+
+impl Skip {
+    /// `live`: rows of births that pass the condition on lifetimes if they live; `None` without one.
+    #[must_use]
+    pub fn new(s: &Selection, live: Option<Range<u64>>) -> Self {
+        Self {
+            sizes: (s.min_size, s.max_size),
+            threads: s.threads.as_ref().map(|passes| Bits::new(passes, thread_bit)),
+            sites: s.sites.as_ref().map(|passes| Bits::new(passes, site_bit)),
+            lives: live.map(|live| Lives::new(s, live)),
+        }
+    }
+
+    fn block(&self, zone: &Zone) -> Verdict {
+        let (min, max) = self.sizes;
+        let sizes =
+            Verdict::of(zone.max_size < min || zone.min_size > max, zone.min_size >= min && zone.max_size <= max);
+        let threads = self.threads.map_or(Verdict::All, |bits| bits.verdict(zone.threads));
+        let sites = self.sites.map_or(Verdict::All, |bits| bits.verdict(zone.sites));
+        sizes.and(threads).and(sites)
+    }
+
+    /// Of births `from..to`.
+    #[must_use]
+    pub fn births(&self, trace: &Trace, from: u64, to: u64) -> Verdict {
+        together(trace.ledgers().birth_zones.touching(from, to).map(|(rows, zone)| {
+            let lives = self.lives.as_ref().map_or(Verdict::All, |lives| lives.births(&rows, &zone));
+            self.block(&zone).and(lives)
+        }))
+    }
+
+    /// Of the births of deaths `from..to`.
+    #[must_use]
+    pub fn deaths(&self, trace: &Trace, from: u64, to: u64) -> Verdict {
+        together(trace.ledgers().death_zones.touching(from, to).map(|(_, zone)| {
+            let lives = self.lives.as_ref().map_or(Verdict::All, |lives| lives.dead(&zone));
+            self.block(&zone).and(lives)
+        }))
+    }
+}
+
+impl Also {
+    /// Of births `from..to`.
+    #[must_use]
+    pub fn verdict(&self, trace: &Trace, from: u64, to: u64) -> Verdict {
+        if matches!(self, Self::Nothing) {
+            return Verdict::All;
+        }
+        together(trace.ledgers().birth_zones.touching(from, to).map(|(rows, zone)| {
+            let all_died = u64::from(zone.died) == rows.end - rows.start;
+            let (first, end) = (u64::from(zone.first), u64::from(zone.end));
+            match self {
+                Self::Nothing => Verdict::All,
+                Self::LiveAt(place) => Verdict::of(all_died && end <= *place, zone.died == 0 || first >= *place),
+                Self::Temporary => Verdict::of(zone.temporary == 0, u64::from(zone.temporary) == rows.end - rows.start),
+                Self::Died(ordinals) => Verdict::of(
+                    zone.died == 0 || end <= ordinals.start || first >= ordinals.end,
+                    all_died && ordinals.start <= first && end <= ordinals.end,
+                ),
+            }
+        }))
+    }
+}
