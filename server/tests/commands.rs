@@ -141,7 +141,7 @@ fn misuse_is_exit_code_2() {
     let folder = folder_with_sample();
     for (arguments, words) in [
         (&["top", "--from", "noon", "app.dat"][..], "--from"),
-        (&["top", "--metric", "love", "app.dat"], "`live`"),
+        (&["top", "--metric", "love", "app.dat"], "possible values: live, peak"),
         (&["top", "--focus", "(", "app.dat"], "--focus"),
         (&["leaks", "--min-size", "big", "app.dat"], "--min-size"),
         (&["leaks", "--lifetime", "eternal", "app.dat"], "--lifetime"),
