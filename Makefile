@@ -7,10 +7,11 @@ PREFIX ?= /usr/local
 SERVE ?= 1
 PORT ?= 8080
 RELEASE := target/release
+LOOKS ?= target/looks
 
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -type f -print 2>/dev/null)
 
-.PHONY: build web demo test test-rust test-web test-page lint bench soak fuzz install clean help
+.PHONY: build web demo test test-rust test-web test-page lint bench looks soak fuzz install clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -49,6 +50,9 @@ lint: web/node_modules/.package-lock.json ## formatting, clippy, types, Biome
 
 bench: build ## numbers and ratios: the recorder's cost, ingest, queries, verdicts
 	tests/bench.sh
+
+looks: build ## a picture of every view, theme and width in LOOKS (default target/looks), to be looked at
+	tests/looks.sh "$(LOOKS)"
 
 soak: build ## redis under load for SOAK_MINUTES (default 10): the recorder's memory must stay flat
 	tests/needs.sh

@@ -39,6 +39,9 @@ pub enum GroupBy {
     /// One function of one module.
     #[default]
     Function,
+    /// One function of the program: what standard libraries and wrappers of the allocator allocate counts as allocated
+    /// by the innermost function that is neither.
+    Program,
     /// One source file.
     File,
     /// One module.

@@ -278,6 +278,10 @@ pub struct RecordingSummary {
     pub name: String,
     /// Executable and pid, once known.
     pub title: String,
+    /// When the process was started, RFC 3339, once known.
+    pub started_at: Option<String>,
+    /// Length of the recording, once known.
+    pub duration_ns: Option<u64>,
     /// What can be asked of it now.
     pub state: State,
     /// How far indexing is.

@@ -11,6 +11,7 @@ pub mod functions;
 pub mod histograms;
 pub mod info;
 pub mod leaks;
+pub mod library;
 pub mod live;
 pub mod memory;
 pub mod modules;
@@ -59,16 +60,10 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Code that came with the compiler or the C library, by where its source was.
+    /// Not the program's own code: see [`library`].
     #[must_use]
     pub fn is_library(&self) -> bool {
-        const SOURCES: [&str; 5] = ["/rustc/", "/usr/include/", "/usr/lib/", "./csu/", "../sysdeps/"];
-        const MODULES: [&str; 5] = ["libc.so", "ld-linux", "libstdc++.so", "libgcc_s.so", "libpthread.so"];
-        match (&self.file, &self.module) {
-            (Some(file), _) if SOURCES.iter().any(|source| file.starts_with(source)) => true,
-            (_, Some(module)) => MODULES.iter().any(|library| module.starts_with(library)),
-            (_, None) => false,
-        }
+        library::is_library(self.function.as_deref(), self.file.as_deref(), self.module.as_deref())
     }
 }
 

@@ -125,7 +125,7 @@ pub fn print(functions: &Functions, style: Style, out: &mut dyn Write) -> io::Re
 
 fn label(row: &FunctionRow, by: GroupBy) -> String {
     let mut label = row.name.clone();
-    if matches!(by, GroupBy::Function | GroupBy::Site) {
+    if matches!(by, GroupBy::Function | GroupBy::Program | GroupBy::Site) {
         if let Some(file) = &row.file {
             let name = file.rsplit('/').next().unwrap_or(file);
             label.push_str(&match row.line {
@@ -173,6 +173,7 @@ pub const fn unit_name(unit: Unit) -> &'static str {
 const fn column_name(by: GroupBy) -> &'static str {
     match by {
         GroupBy::Function => "function",
+        GroupBy::Program => "function of the program",
         GroupBy::File => "file",
         GroupBy::Module => "module",
         GroupBy::Thread => "thread",
@@ -184,6 +185,8 @@ const fn group_name(by: GroupBy, count: u64) -> &'static str {
     match (by, count) {
         (GroupBy::Function, 1) => "function",
         (GroupBy::Function, _) => "functions",
+        (GroupBy::Program, 1) => "function of the program",
+        (GroupBy::Program, _) => "functions of the program",
         (GroupBy::File, 1) => "file",
         (GroupBy::File, _) => "files",
         (GroupBy::Module, 1) => "module",

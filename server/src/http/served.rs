@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tracehound_server::api::info::{Progress, RecordingSummary, State};
 use tracehound_server::api::live::Live;
 use tracehound_server::ingest::{self, OpenOptions, Recording};
+use tracehound_server::query::info::rfc3339;
 use tracehound_server::trace::{Cancel, Trace};
 
 use super::cache::Cache;
@@ -246,6 +247,8 @@ impl Served {
             id: self.id.clone(),
             name: self.name.clone(),
             title,
+            started_at: process.map(|process| rfc3339(process.started_unix_ns)),
+            duration_ns: snapshot.data.as_ref().map(|(trace, _)| trace.duration_ns()),
             state: snapshot.state.unwrap_or(State::Indexing),
             progress: snapshot.progress,
             error: snapshot.error,

@@ -11,6 +11,7 @@ use super::value_tree::ValueTree;
 use super::window::Window;
 use super::{Result, site_handle};
 use crate::api::functions::{FunctionRow, Functions, GroupBy};
+use crate::api::library::is_library;
 use crate::api::{Metric, Unit};
 use crate::trace::frame_tree::NO_FUNCTION;
 use crate::trace::symbols::{SymbolFrame, Symbols};
@@ -65,7 +66,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     let mut rows = match params.by {
         GroupBy::Thread => by_thread(trace, symbols, params, cancel)?,
         GroupBy::Site => by_site(trace, symbols, unit, &sums),
-        GroupBy::Function | GroupBy::File | GroupBy::Module => {
+        GroupBy::Function | GroupBy::Program | GroupBy::File | GroupBy::Module => {
             let tree = trace.frame_tree(symbols, cancel)?;
             let values = ValueTree::new(&tree, symbols, &params.filter, &sums);
             cancel.check()?;
@@ -181,18 +182,22 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
         _ => {
             // The recursive flag of a row says at once what walking up its path would.
             let totals = values.totals();
+            let owned = (by == GroupBy::Program).then(|| owned_by_program(trace, symbols, values));
+            let own = owned.as_ref().unwrap_or(&values.own);
             let mut groups: HashMap<u32, Group> = HashMap::new();
             for (row, total) in totals.iter().enumerate().skip(1) {
-                if total.is_zero() && values.own[row].is_zero() {
+                if total.is_zero() && own[row].is_zero() {
                     continue;
                 }
                 let entry = groups.entry(values.shape.frame[row].function);
                 let group = entry.or_insert(Group { example: row, ..Group::default() });
-                add(&mut group.flat, &values.own[row]);
+                add(&mut group.flat, &own[row]);
                 if !values.shape.recursive[row] {
                     add(&mut group.cum, total);
                 }
             }
+            // Of the program's functions those that allocate: what only calls them says who is to blame for nothing.
+            groups.retain(|_, group| owned.is_none() || !group.flat.is_zero());
             groups
                 .into_iter()
                 .map(|(id, group)| {
@@ -213,6 +218,29 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
                 .collect()
         }
     }
+}
+
+/// What each row allocated itself, where what is not the program's own code allocated is its innermost caller's that is;
+/// what no function of the program asked for stays where it is.
+fn owned_by_program(trace: &Trace, symbols: &dyn Symbols, values: &ValueTree) -> Vec<Signed> {
+    let mut known: HashMap<(u32, Option<u32>), bool> = HashMap::new();
+    let mut is_own = |row: u32| {
+        let frame = values.shape.frame[row as usize];
+        *known.entry((frame.function, frame.file)).or_insert_with(|| {
+            let function = symbols.function(frame.function);
+            let module = function.module.and_then(|m| trace.modules().get(m as usize)).map(|m| m.name());
+            let file = frame.file.map(|file| symbols.file(file));
+            !is_library(function.name.as_deref(), file.as_deref(), module.as_deref())
+        })
+    };
+    let mut owned = vec![Signed::default(); values.len()];
+    for (row, own) in (0..).zip(&values.own) {
+        if !own.is_zero() {
+            let owner = values.path(row).find(|&above| is_own(above)).unwrap_or(row);
+            add(&mut owned[owner as usize], own);
+        }
+    }
+    owned
 }
 
 fn by_site(trace: &Trace, symbols: &dyn Symbols, unit: Unit, sums: &NodeSums) -> Vec<FunctionRow> {

@@ -57,7 +57,7 @@ pub fn allocated_by(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<F
 pub fn allocator_and_caller(trace: &Trace, symbols: &dyn Symbols, node: u32) -> (Option<Frame>, Option<Frame>) {
     // The innermost frame and its caller, in case that all are of libraries.
     let mut innermost = [None, None];
-    let mut own = None;
+    let mut own: Option<Frame> = None;
     let mut levels = Vec::new();
     for location in trace.stack(node).filter_map(|node| trace.node_location(node)) {
         levels.clear();
@@ -65,8 +65,12 @@ pub fn allocator_and_caller(trace: &Trace, symbols: &dyn Symbols, node: u32) -> 
         let pc = trace.location(location).pc;
         for level in &levels {
             let frame = frame(trace, symbols, level, pc);
-            if own.is_some() {
-                return (own, Some(frame));
+            if let Some(by) = &own {
+                // A function that calls itself, or whose part was split off, says nothing new.
+                if by.function.is_none() || by.function != frame.function {
+                    return (own, Some(frame));
+                }
+                continue;
             }
             if !frame.is_library() {
                 own = Some(frame);

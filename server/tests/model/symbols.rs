@@ -13,8 +13,11 @@ pub fn levels(pc: u64) -> Vec<u32> {
     if (pc / 16).is_multiple_of(3) { vec![(first + 1) % FUNCTIONS, first] } else { vec![first] }
 }
 
+/// What stands for a wrapper of the allocator.
+pub const WRAPPER: u32 = FUNCTIONS - 1;
+
 pub fn name(function: u32) -> String {
-    format!("fn_{function}")
+    if function == WRAPPER { "xmalloc_fn".into() } else { format!("fn_{function}") }
 }
 
 pub fn file(function: u32) -> String {

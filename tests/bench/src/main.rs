@@ -89,6 +89,9 @@ struct ShapeArgs {
     /// Nodes of the call tree
     #[arg(long, default_value_t = 20_000)]
     nodes: u32,
+    /// Distinct functions, used by Zipf's law; 0: about as many as nodes, used evenly
+    #[arg(long, default_value_t = 0)]
+    functions: u32,
     /// Allocating backtraces
     #[arg(long, default_value_t = 5_000)]
     sites: u32,
@@ -118,6 +121,7 @@ impl ShapeArgs {
             events: number(&self.events)?,
             threads: self.threads,
             nodes: self.nodes,
+            functions: self.functions,
             sites: self.sites,
             depth: self.depth,
             live: u32::try_from(number(&self.live)?).context("--live is too large")?,

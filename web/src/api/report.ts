@@ -1,6 +1,9 @@
 // Answers out of the page's own file: a report holds what the server would have said, for one window and filter.
 // Searching, ordering, paging and zooming, which the server does elsewhere, happen here.
+
+import { exactly } from "../lib/pattern.ts";
 import { answerFrom, type Parameters, ProblemError } from "./client.ts";
+import { type Cut, cutAt } from "./report-sandwich.ts";
 import type { Flamegraph, Functions, Leaks, RecordingSummary, Sites, Timeline } from "./types.ts";
 
 /** What the file says about itself, and its answers. */
@@ -60,6 +63,10 @@ export function answerFromReport(path: string, parameters: Parameters): unknown 
   if (!report) throw new Error("this page is no report");
   if (path === "recordings") return { schema: "heaptrace.recordings/1", recordings: [summary(report)] };
   const [, , name = "", site] = path.split("/");
+  if (name === "flamegraph") {
+    const cut = sandwiched(parameters);
+    if (cut) return cut;
+  }
   if (["from", "to", "at", "focus", "ignore", "hide", "show_from"].some((word) => asksFor(name, word, parameters)))
     throw refusal("A report answers for its own window and filter only.");
   switch (name) {
@@ -77,6 +84,8 @@ export function answerFromReport(path: string, parameters: Parameters): unknown 
       const leaks = find<Leaks>(name, {});
       return { ...leaks, sites: leaks.sites.slice(0, Number(parameters["limit"] ?? leaks.sites.length)) };
     }
+    case "memory":
+      return find(name, {});
     case "timeline": {
       const timeline = find<Timeline>(name, {});
       const wanted = String(parameters["series"] ?? "").split(",");
@@ -85,6 +94,22 @@ export function answerFromReport(path: string, parameters: Parameters): unknown 
     default:
       return find(name, {});
   }
+}
+
+/** The halves of a sandwich: the graph cut at a function that it shows. */
+function sandwiched(parameters: Parameters): Flamegraph | undefined {
+  const others = ["from", "to", "at", "ignore", "hide", "show", "module", "thread", "root", "inverted"];
+  if (others.some((word) => parameters[word] !== undefined)) return undefined;
+  const cuts: Cut[] = ["focus", "show_from"];
+  const [cut, ...more] = cuts.filter((word) => parameters[word] !== undefined);
+  if (cut === undefined || more.length > 0) return undefined;
+  const { metric = "live", unit = "bytes" } = parameters;
+  const graph = find<Flamegraph>("flamegraph", { metric, unit, inverted: false });
+  const name = graph.frames.find((frame) => exactly(frame.name) === parameters[cut])?.name;
+  if (name === undefined) return undefined;
+  // The table knows the whole sum if the function is in it, and if its name is one function's.
+  const named = find<Functions>("functions", { metric, unit, by: "function" }).rows.filter((row) => row.name === name);
+  return cutAt(graph, name, cut, named.length === 1 ? named[0]?.cum : undefined);
 }
 
 /** The timeline is there as a whole, whichever part of it is shown. */
@@ -113,6 +138,8 @@ function summary({ name, title }: Report): RecordingSummary {
     id: REPORT_ID,
     name,
     title,
+    started_at: null,
+    duration_ns: null,
     state: "ready",
     progress: { done_bytes: 0, total_bytes: 0, events: 0, events_per_second: 0 },
     error: null,

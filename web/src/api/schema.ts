@@ -920,7 +920,7 @@ export interface components {
          * @description What a row adds up.
          * @enum {string}
          */
-        GroupBy: "function" | "file" | "module" | "thread" | "site";
+        GroupBy: "function" | "program" | "file" | "module" | "thread" | "site";
         /** @description Amounts per class of a quantity. Classes are `[lower[i], lower[i + 1])`, the last is open. */
         Histogram: {
             /** @description Their bytes. */
@@ -1561,6 +1561,11 @@ export interface components {
         };
         /** @description One served recording. */
         RecordingSummary: {
+            /**
+             * Format: int64
+             * @description Length of the recording, once known.
+             */
+            duration_ns?: number | null;
             /** @description What went wrong, for `failed`. */
             error?: string | null;
             /** @description Short stable id for URLs, e.g. `r1`. */
@@ -1569,6 +1574,8 @@ export interface components {
             name: string;
             /** @description How far indexing is. */
             progress: components["schemas"]["Progress"];
+            /** @description When the process was started, RFC 3339, once known. */
+            started_at?: string | null;
             /** @description What can be asked of it now. */
             state: components["schemas"]["State"];
             /** @description Executable and pid, once known. */
@@ -2969,7 +2976,7 @@ export interface operations {
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
                 /** @description What a row adds up. */
-                by?: "function" | "file" | "module" | "thread" | "site";
+                by?: "function" | "program" | "file" | "module" | "thread" | "site";
                 /**
                  * @description Order: `flat`, `cum`, `name`.
                  * @example flat

@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, Navigate } from "@tanstack/react-router";
 import { documentQuery, recordingsQuery } from "../api/queries.ts";
 import type { Info, RecordingSummary } from "../api/types.ts";
-import { formatBytes, formatCount, formatDuration, formatPercent, formatRate } from "../lib/format.ts";
+import { formatBytes, formatCount, formatDuration, formatPercent, formatRate, formatStart } from "../lib/format.ts";
 import { Answer, Empty } from "../ui/states.tsx";
 import { endText } from "./end-text.ts";
 
@@ -45,12 +45,13 @@ export function Lobby() {
                   <tr>
                     <th scope="col">Program</th>
                     <th scope="col">Recording</th>
+                    <th scope="col">Started</th>
                     <th scope="col">State</th>
                     <th scope="col" className="numeric">
                       Runtime
                     </th>
                     <th scope="col" className="numeric">
-                      Allocations
+                      Events
                     </th>
                     <th scope="col" className="numeric">
                       Peak
@@ -96,17 +97,23 @@ function Row({ recording }: { recording: RecordingSummary }) {
         <Link to="/r/$recording/$view" params={{ recording: recording.id, view: "overview" }} search={{}}>
           {recording.title || recording.name}
         </Link>
+        {info && info.process.arguments.length > 1 && (
+          <div className="command mono muted" title={info.process.arguments.join(" ")}>
+            {info.process.arguments.join(" ")}
+          </div>
+        )}
       </td>
       <td className="mono muted">{recording.name}</td>
+      <td className="muted nowrap">{recording.started_at && formatStart(recording.started_at)}</td>
       {info ? (
         <>
           <td>
             <EndText info={info} />
           </td>
           <td className="numeric">{formatDuration(info.process.duration_ns)}</td>
-          <td className="numeric">{formatCount(info.allocations.count)}</td>
+          <td className="numeric">{formatCount(eventsOf(info))}</td>
           <td className="numeric">{formatBytes(info.peak.bytes)}</td>
-          <td className="numeric">{formatBytes(info.leaked.bytes)}</td>
+          <td className="numeric">{info.end === "running" ? "" : formatBytes(info.leaked.bytes)}</td>
         </>
       ) : (
         <td colSpan={5}>
@@ -115,6 +122,10 @@ function Row({ recording }: { recording: RecordingSummary }) {
       )}
     </tr>
   );
+}
+
+function eventsOf({ events }: Info): number {
+  return events.alloc + events.free + events.realloc + events.map + events.unmap + events.remap;
 }
 
 function EndText({ info }: { info: Info }) {
@@ -127,7 +138,7 @@ function Comparison({ before, after, short }: { before: RecordingSummary; after:
     <Link
       to="/r/$recording/$view"
       params={{ recording: before.id, view: "compare" }}
-      search={{ other: after.id, graph: true }}
+      search={{ other: after.id, graph: true, metric: "peak" }}
       aria-label={`Compare ${before.name} with ${after.name}`}
     >
       {short ? after.name : `Compare ${before.name} with ${after.name}`}

@@ -1,14 +1,13 @@
 // What a report is about: its window, its filter, and what was left out so that it fits.
 import type { Report } from "../api/report.ts";
-import { formatInstant } from "../lib/format.ts";
+import { formatInstant, formatStart } from "../lib/format.ts";
 import { Term } from "../ui/term.tsx";
 
 const MISSING = `Needs the recording and “heaptrace server”:
 another window, instant or filter;
 the metrics freed and grown;
-callers and callees of a function (sandwich);
 single blocks, comparisons, source files;
-what resident memory is made of.`;
+where resident memory is at another moment.`;
 
 export function ReportBar({ report }: { report: Report }) {
   const filters = Object.entries(report.filters);
@@ -22,7 +21,7 @@ export function ReportBar({ report }: { report: Report }) {
           <b>{name.replace("_", " ")}</b> <span className="chip-value">{value.replace(/^\(\?i\)/, "")}</span>
         </span>
       ))}
-      <span className="muted">made {report.made_at.replace("T", " ").replace(/\.\d+/, "")}</span>
+      <span className="muted">made {formatStart(report.made_at)}</span>
       <span className="muted">
         <Term definition={MISSING}>not in here</Term>
       </span>

@@ -183,8 +183,8 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
 
 /** What only a server can answer. */
 function asksTooMuch(patch: Partial<PageSearch>, view: View): boolean {
-  const { window, zoom, at, a, b, filters, sandwich } = patch;
-  return [window, zoom, at, a, b, filters, sandwich].some((part) => part !== undefined) || NOT_IN_REPORTS.has(view);
+  const { window, zoom, at, a, b, filters } = patch;
+  return [window, zoom, at, a, b, filters].some((part) => part !== undefined) || NOT_IN_REPORTS.has(view);
 }
 
 /** A view's own order of rows, open site or sandwich means nothing in another view. */

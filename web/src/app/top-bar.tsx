@@ -3,13 +3,14 @@ import { useState } from "react";
 import { apiUrl } from "../api/client.ts";
 import { formatDuration } from "../lib/format.ts";
 import { fileName } from "../lib/names.ts";
+import { recordingText } from "../lib/recording.ts";
 import { Button } from "../ui/controls.tsx";
 import { below, type MenuItem, useMenu } from "../ui/menu.tsx";
 import { useCopy } from "../ui/notice.tsx";
 import { usePage, useRequest } from "../ui/page.ts";
 import { toggleTheme, useTheme } from "../ui/theme.ts";
 import { endText } from "./end-text.ts";
-import { download, EXPORTS } from "./exports.ts";
+import { documentOf, download, EXPORTS } from "./exports.ts";
 import { ReportDialog } from "./report-dialog.tsx";
 
 export function TopBar({ openSheet }: { openSheet: () => void }) {
@@ -22,9 +23,23 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
   const { recording, recordings, info, running, paused, report } = page;
   const title = info ? `${fileName(info.process.executable)} ${info.process.pid}` : recording.title || recording.name;
 
+  const shown = documentOf(page.view, page.search, request);
   const exportItems: MenuItem[] = [
     { label: "Report, one HTML file…", hint: ".html", run: () => setDialog(true) },
     { heading: "This window, metric and filter" },
+    ...(shown
+      ? [
+          {
+            label: "What this view shows",
+            hint: ".json",
+            run: () =>
+              download(
+                apiUrl(["recordings", recording.id, shown.document].filter(Boolean).join("/"), shown.parameters),
+                `${page.view}.json`,
+              ),
+          } satisfies MenuItem,
+        ]
+      : []),
     ...EXPORTS.map(
       (format): MenuItem => ({
         label: format.label,
@@ -69,7 +84,7 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
           >
             {recordings.map((known) => (
               <option key={known.id} value={known.id}>
-                {known.title || known.name}
+                {recordingText(known)}
               </option>
             ))}
           </select>

@@ -203,6 +203,12 @@ export function nodeName(node: FlameNode): string {
   return node.frame?.name ?? "all";
 }
 
+/** The part of everything that is folded away right below the root, where that is most of it; else nothing. */
+export function mostlyFolded(root: FlameNode): FlameNode | undefined {
+  const rest = root.children.find((child) => child.folded > 0);
+  return rest && rest.weight > root.weight / 2 ? rest : undefined;
+}
+
 export interface Matches {
   rows: Set<number>;
   /** Sum over the topmost matches: never more than the whole. */

@@ -88,6 +88,11 @@ export function formatInstant(ns: number, resolutionNs = 1e6, scaleNs = ns): str
   return `${(ns / size).toFixed(decimals)} ${unit}`;
 }
 
+/** `2026-07-30 08:15:00 UTC` for RFC 3339. */
+export function formatStart(rfc3339: string): string {
+  return rfc3339.replace("T", " ").replace(/\.\d+/, "").replace("Z", " UTC");
+}
+
 /** `1234.5` a second → `1,235 /s`, `1.23 M/s`. */
 export function formatRate(perSecond: number): string {
   return `${formatShortCount(Math.abs(perSecond) >= 100 ? Math.round(perSecond) : perSecond)}/s`;

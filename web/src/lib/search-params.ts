@@ -19,7 +19,7 @@ export const VIEWS = [
 export type View = (typeof VIEWS)[number];
 
 export const METRICS = ["live", "peak", "leaked", "allocated", "freed", "grown", "temporary"] as const;
-export const GROUPS = ["function", "file", "module", "thread", "site"] as const;
+export const GROUPS = ["function", "program", "file", "module", "thread", "site"] as const;
 export const TRACKS = ["count", "threads"] as const;
 export const CHANGE_KINDS = ["grew", "shrank", "new", "gone"] as const;
 const LIFETIME_CLASSES = ["leaked", "temporary", "freed"] as const;

@@ -1,5 +1,6 @@
 // Stacks as text, to be copied into a mail or an issue.
 import type { Frame } from "../api/types.ts";
+import { isLibrary } from "./library.ts";
 import { location } from "./names.ts";
 
 /** What a frame is called in every view: its function, else where it is in its module's file. */
@@ -23,22 +24,16 @@ export function stackText(stack: readonly Frame[]): string {
     .join("\n");
 }
 
-const LIBRARY_SOURCES = ["/rustc/", "/usr/include/", "/usr/lib/", "./csu/", "../sysdeps/"];
-const LIBRARY_MODULES = ["libc.so", "ld-linux", "libstdc++.so", "libgcc_s.so", "libpthread.so"];
-
-/** Code that came with the compiler or the C library, by where its source was. */
-function isLibrary({ file, module }: Frame): boolean {
-  if (file && LIBRARY_SOURCES.some((source) => file.startsWith(source))) return true;
-  return !!module && LIBRARY_MODULES.some((library) => module.startsWith(library));
-}
-
 /** Who allocated and who called that: from the innermost frame that is of no library, else from the innermost. */
 export function allocatedBy(stack: readonly Frame[]): { by: Frame | undefined; from: Frame | undefined } {
   const own = Math.max(
     0,
     stack.findIndex((frame) => !isLibrary(frame)),
   );
-  return { by: stack[own], from: stack[own + 1] };
+  const by = stack[own];
+  // A function that calls itself, or whose part was split off, says nothing new.
+  const from = stack.slice(own + 1).find((frame) => frame.function === null || frame.function !== by?.function);
+  return { by, from };
 }
 
 /** The name of who allocated, where no module stands beside it. */

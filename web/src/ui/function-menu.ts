@@ -49,14 +49,10 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
                 run: () => go({ q: pattern, selected: name }, { view: "functions" }),
               } satisfies MenuItem,
             ]),
-        ...(report
-          ? []
-          : [
-              {
-                label: "Callers and callees (sandwich)",
-                run: () => go({ sandwich: name, root: undefined, selected: name }, { view: "flamegraph" }),
-              } satisfies MenuItem,
-            ]),
+        {
+          label: "Callers and callees (sandwich)",
+          run: () => go({ sandwich: name, root: undefined, selected: name }, { view: "flamegraph" }),
+        },
         ...(file && !report
           ? [
               {

@@ -32,9 +32,13 @@ export function Failure({ error, retry }: { error: Error; retry?: () => void }) 
       <h2>
         {lost
           ? "The server does not answer"
-          : error instanceof ProblemError
-            ? error.problem.title
-            : "This did not work"}
+          : parameter
+            ? "This cannot be asked for"
+            : error instanceof ProblemError && error.problem.status === 404
+              ? "It is not here"
+              : error instanceof ProblemError
+                ? error.problem.title
+                : "This did not work"}
       </h2>
       <p className="muted">
         {lost

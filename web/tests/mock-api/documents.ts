@@ -359,7 +359,9 @@ function countNodes(node: TreeNode): number {
 
 export function functions(view: View, query: Query): Functions {
   const unit = query.get("unit") === "count" ? "count" : "bytes";
-  const by = (query.get("by") ?? "function") as Functions["by"];
+  const asked = (query.get("by") ?? "function") as Functions["by"];
+  // No function here is a library's.
+  const by = asked === "program" ? "function" : asked;
   const { blocks, range, at } = selected(view, query);
   const rows = new Map<string, Functions["rows"][number]>();
   let total = 0;
@@ -429,7 +431,7 @@ export function functions(view: View, query: Query): Functions {
     schema: "heaptrace.functions/1",
     metric: (query.get("metric") ?? "live") as Functions["metric"],
     unit,
-    by,
+    by: asked,
     from_ns: range.from,
     to_ns: range.to,
     at_ns: at,

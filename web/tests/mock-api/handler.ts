@@ -48,6 +48,8 @@ function summary(served: Served): RecordingSummary {
     id: served.id,
     name: served.name,
     title: view?.recording.title ?? "",
+    started_at: view ? "2026-07-30T08:15:00.000000000Z" : null,
+    duration_ns: view?.watermark ?? null,
     state: served.failed ? "failed" : view?.running ? "running" : "ready",
     progress: { done_bytes: 1000, total_bytes: 1000, events: view?.recording.blocks.length ?? 0, events_per_second: 0 },
     error: served.failed ?? null,

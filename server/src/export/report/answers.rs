@@ -9,7 +9,7 @@ use tracehound_server::api::functions::GroupBy;
 use tracehound_server::api::timeline::SeriesName;
 use tracehound_server::api::{Metric, Unit};
 use tracehound_server::query::{
-    flamegraph, functions, info, leaks, lifetimes, parse_site, sites, sizes, threads, timeline,
+    TimeExpr, flamegraph, functions, info, leaks, lifetimes, memory, parse_site, sites, sizes, threads, timeline,
 };
 
 use super::{Asked, ReportError};
@@ -53,7 +53,10 @@ impl Detail {
 /// What the page offers to measure in a report.
 const METRICS: [Metric; 5] = [Metric::Live, Metric::Peak, Metric::Leaked, Metric::Allocated, Metric::Temporary];
 const UNITS: [Unit; 2] = [Unit::Bytes, Unit::Count];
-const GROUPS: [GroupBy; 5] = [GroupBy::Function, GroupBy::File, GroupBy::Module, GroupBy::Thread, GroupBy::Site];
+const GROUPS: [GroupBy; 6] =
+    [GroupBy::Function, GroupBy::Program, GroupBy::File, GroupBy::Module, GroupBy::Thread, GroupBy::Site];
+/// Backtraces that mapped memory.
+const MAPPERS: usize = 300;
 /// Columns of the timeline.
 const POINTS: usize = 1600;
 /// Columns of a site's timeline.
@@ -75,11 +78,20 @@ impl Answers {
 pub fn all(asked: &Asked<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError> {
     let &Asked { trace, symbols, cancel, ref window, ref filter, .. } = asked;
     let mut out = Answers(Vec::new());
-    out.put("", json!({}), info::run(trace))?;
+    let info = info::run(trace);
+    let peak_rss = info.peak_rss.as_ref().map(|peak| peak.at_ns);
+    out.put("", json!({}), info)?;
+    // Where the overview looks: when the process was largest; of a part of the recording at the part's end.
+    let resolved = window.resolve(trace)?;
+    let whole = resolved.from_ns == 0 && resolved.to_ns >= trace.duration_ns();
+    let moment = if whole { peak_rss.unwrap_or(resolved.to_ns) } else { resolved.to_ns };
+    let params = memory::Params { at: Some(TimeExpr::Ns(moment)), limit: Some(MAPPERS) };
+    out.put("memory", json!({}), memory::run(trace, symbols, &params, cancel)?)?;
     let series = [
         SeriesName::LiveBytes,
         SeriesName::LiveCount,
         SeriesName::Rss,
+        SeriesName::RssAnonymous,
         SeriesName::AllocRate,
         SeriesName::FreeRate,
         SeriesName::ThreadRate,

@@ -129,12 +129,12 @@ pub fn functions_agree(
         };
         functions::run(trace, &Names, &params, &no()).unwrap()
     };
-    let grouped = |key: &dyn Fn(u32) -> String| {
+    let grouped_at = |key: &dyn Fn(u32) -> String, leaf_of: &dyn Fn(&[String]) -> Option<String>| {
         let mut sums: BTreeMap<String, [i64; 4]> = BTreeMap::new();
         for (&node, &(bytes, count)) in expected {
             let keys: Vec<String> = truth.shown(node, &ask.keep).into_iter().map(key).collect();
-            if let Some(leaf) = keys.first() {
-                let sum = sums.entry(leaf.clone()).or_default();
+            if let Some(leaf) = leaf_of(&keys) {
+                let sum = sums.entry(leaf).or_default();
                 sum[0] += bytes;
                 sum[2] += count;
             }
@@ -158,7 +158,13 @@ pub fn functions_agree(
             rows.map(|r| (r.name, [r.flat, r.cum, r.flat_other, r.cum_other])).filter(|(_, s)| *s != [0; 4]).collect();
         sums
     };
+    let grouped = |key: &dyn Fn(u32) -> String| grouped_at(key, &|keys| keys.first().cloned());
     assert_eq!(got(GroupBy::Function), grouped(&symbols::name));
+    let wrapper = symbols::name(symbols::WRAPPER);
+    let mut by_program =
+        grouped_at(&symbols::name, &|keys| keys.iter().find(|&key| *key != wrapper).or(keys.first()).cloned());
+    by_program.retain(|_, sums| (sums[0], sums[2]) != (0, 0));
+    assert_eq!(got(GroupBy::Program), by_program);
     assert_eq!(got(GroupBy::File), grouped(&symbols::file));
     assert_eq!(got(GroupBy::Module), grouped(&|f| format!("module{}.so", f % 2)));
     let by_site = table(GroupBy::Site);

@@ -23,6 +23,9 @@ pub struct Shape {
     pub threads: u32,
     /// Nodes of the call tree.
     pub nodes: u32,
+    /// Distinct return addresses, a few of them in most backtraces, as with the functions of a program; 0: about as many
+    /// as nodes, used evenly.
+    pub functions: u32,
     /// Distinct allocating backtraces, at most `nodes`.
     pub sites: u32,
     /// Frames of a backtrace.
@@ -49,6 +52,7 @@ impl Default for Shape {
             events: 1_000_000,
             threads: 4,
             nodes: 20_000,
+            functions: 0,
             sites: 5_000,
             depth: 24,
             live: 100_000,
@@ -97,6 +101,12 @@ impl Random {
 
     fn chance(&mut self, part: f64) -> bool {
         (self.next() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64) < part
+    }
+
+    /// Zipf's law: number `n` is about as likely as 1 / (n + 1).
+    fn by_rank(&mut self, limit: u32) -> u64 {
+        let part = (self.next() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64);
+        (f64::from(limit).powf(part) as u64 - 1).min(u64::from(limit) - 1)
     }
 
     /// Small numbers are more likely, as call sites are used unevenly.
@@ -229,7 +239,11 @@ fn call_tree(shape: &Shape, random: &mut Random) -> Vec<Node> {
             parent = random.below(u64::from(parent) + 1) as u32 / 2;
         }
         depth.push(depth[parent as usize] + 1);
-        let pc = 0x40_1000 + random.below(u64::from(shape.nodes)) * 24 + 5;
+        let function = match shape.functions {
+            0 => random.below(u64::from(shape.nodes)),
+            functions => random.by_rank(functions),
+        };
+        let pc = 0x40_1000 + function * 24 + 5;
         nodes.push(Node { parent, pc, generation: 0 });
     }
     nodes

@@ -4,9 +4,9 @@ import { useMemo, useState } from "react";
 import { getJson } from "../../api/client.ts";
 import type { Allocation, Allocations } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatExact, formatInstant } from "../../lib/format.ts";
-import { location, shortName } from "../../lib/names.ts";
+import { shortName } from "../../lib/names.ts";
 import { readSort, writeSort } from "../../lib/search-params.ts";
-import { frameName } from "../../lib/stack.ts";
+import { allocatorName, allocatorPlace, frameName } from "../../lib/stack.ts";
 import { Button } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
@@ -174,7 +174,7 @@ const COLUMNS: Column<Allocation>[] = [
     id: "index",
     header: "Block",
     definition: "Position among all births",
-    width: "84px",
+    width: "76px",
     numeric: true,
     value: (row) => row.index,
     cell: (row) => formatCount(row.index),
@@ -183,7 +183,7 @@ const COLUMNS: Column<Allocation>[] = [
     id: "address",
     header: "Address",
     definition: "Where it is or was",
-    width: "128px",
+    width: "108px",
     value: (row) => row.address,
     cell: (row) => <span className="mono">{row.address}</span>,
   },
@@ -191,7 +191,7 @@ const COLUMNS: Column<Allocation>[] = [
     id: "size",
     header: "Size",
     definition: "Requested bytes",
-    width: "84px",
+    width: "68px",
     numeric: true,
     value: (row) => row.size,
     cell: (row) => <span title={formatExact(row.size, "bytes")}>{formatBytes(row.size)}</span>,
@@ -200,7 +200,7 @@ const COLUMNS: Column<Allocation>[] = [
     id: "born",
     header: "Born",
     definition: "When it was allocated",
-    width: "96px",
+    width: "78px",
     numeric: true,
     value: (row) => row.born_ns,
     cell: (row) => formatInstant(row.born_ns, 1e5),
@@ -209,7 +209,7 @@ const COLUMNS: Column<Allocation>[] = [
     id: "lifetime",
     header: "Lifetime",
     definition: "From birth to death; empty if it was never freed",
-    width: "88px",
+    width: "78px",
     numeric: true,
     value: (row) => (row.died_ns == null ? "" : row.died_ns - row.born_ns),
     cell: (row) =>
@@ -219,7 +219,7 @@ const COLUMNS: Column<Allocation>[] = [
     id: "thread",
     header: "Thread",
     definition: "Who allocated it",
-    width: "58px",
+    width: "48px",
     numeric: true,
     value: (row) => row.thread,
     cell: (row) => row.thread,
@@ -228,7 +228,7 @@ const COLUMNS: Column<Allocation>[] = [
     id: "freed_by",
     header: "Freed by",
     definition: "Thread that freed it",
-    width: "66px",
+    width: "58px",
     numeric: true,
     value: (row) => row.free_thread ?? "",
     cell: (row) =>
@@ -241,13 +241,13 @@ const COLUMNS: Column<Allocation>[] = [
   {
     id: "function",
     header: "Allocated by",
-    definition: "Innermost function of the stack",
-    width: "minmax(180px, 2fr)",
-    value: (row) => (row.stack[0] ? frameName(row.stack[0]) : row.site),
+    definition: "Innermost function of the stack that is of no standard library and no wrapper of the allocator",
+    width: "minmax(220px, 2fr)",
+    value: (row) => allocatorName(row.stack, row.site),
     cell: (row) => (
       <>
-        <span className="mono">{shortName(row.stack[0] ? frameName(row.stack[0]) : row.site, 160)}</span>{" "}
-        <span className="muted">{location(row.stack[0]?.file, row.stack[0]?.line)}</span>
+        <span className="mono">{shortName(allocatorName(row.stack, row.site), 160)}</span>{" "}
+        <span className="muted">{allocatorPlace(row.stack)}</span>
       </>
     ),
   },

@@ -7,6 +7,7 @@ import type { Diff, DiffRow } from "../../api/types.ts";
 import { formatBytes, formatCount, formatExact, formatInstant, formatSigned, formatValue } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
+import { recordingText } from "../../lib/recording.ts";
 import { CHANGE_KINDS, effectiveWindow } from "../../lib/search-params.ts";
 import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
 import { Button, Segmented, Select } from "../../ui/controls.tsx";
@@ -24,6 +25,15 @@ const LIMIT = 2000;
 /** Pixels of the bar beside a change: growth to the right of its middle, shrinking to the left. */
 const CHANGE_BAR = 44;
 
+/** What two recordings can be compared by. */
+const COMPARED = [
+  { value: "peak", label: "Peak", title: "What was live at the peak of each" },
+  { value: "live", label: "Live", title: "What is live at the chosen instant, or at the end" },
+  { value: "leaked", label: "Leaked", title: "What was never freed" },
+  { value: "allocated", label: "Allocated", title: "Everything that was allocated" },
+  { value: "temporary", label: "Temporary", title: "What was freed again at once" },
+] as const;
+
 export function CompareView() {
   const page = usePage();
   const { search, subject, go, endNs, recordings, recording } = page;
@@ -35,7 +45,11 @@ export function CompareView() {
   const [from, to] = a <= b ? [a, b] : [b, a];
   const others = recordings.filter((known) => known.id !== recording.id && known.state !== "failed");
   const other = others.find((known) => known.id === search.other);
-  const sides: Parameters = other ? { other: other.id, at: search.at, unit } : { from, to, unit };
+  const metric = COMPARED.find((known) => known.value === search.metric)?.value ?? "live";
+  const at = metric === "live" ? search.at : undefined;
+  const sides: Parameters = other
+    ? { other: other.id, at, unit, metric: metric === "live" ? undefined : metric }
+    : { from, to, unit };
   const query = useQuery({
     ...documentQuery(subject, "diff", { ...sides, ...request.filters, limit: LIMIT }),
     enabled: !search.graph,
@@ -49,10 +63,25 @@ export function CompareView() {
           value={other?.id ?? "instants"}
           choices={[
             { value: "instants", label: "two instants of this recording" },
-            ...others.map((known) => ({ value: known.id, label: `with ${known.title || known.name}` })),
+            ...others.map((known) => ({ value: known.id, label: `with ${recordingText(known)}` })),
           ]}
-          onChange={(value) => go({ other: value === "instants" ? undefined : value })}
+          onChange={(value) =>
+            go({
+              other: value === "instants" ? undefined : value,
+              root: undefined,
+              // Of programs that have ended, what is live is what they leaked: the peak is the better first question.
+              metric: value === "instants" ? search.metric : (search.metric ?? "peak"),
+            })
+          }
         />
+        {other && (
+          <Segmented
+            label="What is compared"
+            value={metric}
+            choices={COMPARED}
+            onChange={(value) => go({ metric: value === "live" ? undefined : value, root: undefined })}
+          />
+        )}
         {!other && (
           <span>
             <b className="ab">A</b> {formatInstant(from)} <b className="ab">B</b> {formatInstant(to)}{" "}
@@ -145,7 +174,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
           <span>
             <span className="muted">{diff.after}</span> {formatValue(diff.total_after[unit], unit)}
           </span>
-          <b className={delta > 0 ? "grew" : "shrank"}>{formatSigned(delta, unit)}</b>
+          <b className={delta > 0 ? "grew" : delta < 0 ? "shrank" : "muted"}>{formatSigned(delta, unit)}</b>
           {diff.total_rows > diff.rows.length && (
             <span className="warn">
               the {formatCount(diff.rows.length)} largest changes of {formatCount(diff.total_rows)}
@@ -190,7 +219,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
       {selected && (
         <aside className="side" aria-label="The selected change">
           <h2 className="mono">{shortName(allocatorName(selected.stack, "unknown"), 160)}</h2>
-          <dl className="facts-list">
+          <dl className="facts-list facts-wide">
             <div>
               <dt>{diff.before}</dt>
               <dd>
@@ -270,7 +299,7 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
       id: "part",
       header: "Change %",
       definition: "The change as a part of what was there before",
-      width: "70px",
+      width: "82px",
       numeric: true,
       value: (row) => (row.before[unit] === 0 ? Number.MAX_VALUE : change(row, unit) / row.before[unit]),
       cell: (row) => changeText(row.before[unit], row.after[unit]),

@@ -11,6 +11,7 @@ import { location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
 import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
+import { FoldedNote } from "../../ui/flame/folded-note.tsx";
 import { Tip } from "../../ui/flame/tip.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
@@ -121,7 +122,15 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
       <span>
         <span className="muted">{document.after}</span> <b>{formatValue(document.total_after, unit)}</b>
       </span>
-      <b className={document.total_after > document.total_before ? "grew" : "shrank"}>
+      <b
+        className={
+          document.total_after > document.total_before
+            ? "grew"
+            : document.total_after < document.total_before
+              ? "shrank"
+              : "muted"
+        }
+      >
         {formatSigned(document.total_after - document.total_before, unit)}
       </b>
       <span className="spring" />
@@ -201,6 +210,7 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
   return (
     <>
       {bar}
+      <FoldedNote root={tree} />
       <Chart
         ref={chart}
         name="diff"

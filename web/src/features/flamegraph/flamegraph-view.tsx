@@ -19,6 +19,7 @@ import { stackText } from "../../lib/stack.ts";
 import { Button } from "../../ui/controls.tsx";
 import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
 import { colorOf, descriptionOf } from "../../ui/flame/coloring.ts";
+import { FoldedNote } from "../../ui/flame/folded-note.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
 import { useCopy } from "../../ui/notice.tsx";
@@ -215,6 +216,7 @@ function Loaded({ document, width, askFiner }: LoadedProps) {
           Save picture
         </Button>
       </div>
+      <FoldedNote root={tree} />
       <Chart
         ref={chart}
         name="flame"

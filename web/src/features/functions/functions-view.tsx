@@ -20,6 +20,7 @@ const SORTABLE = ["flat", "cum", "name"] as const;
 
 const GROUP_TEXT: Record<GroupName, string> = {
   function: "Function",
+  program: "Program function",
   file: "Source file",
   module: "Module",
   thread: "Thread",
@@ -77,7 +78,7 @@ export function FunctionsView() {
   const functionMenu = useFunctionMenu();
 
   const menu = (row: RankedRow): MenuItem[] => {
-    if (by === "function" || by === "site") {
+    if (by === "function" || by === "program" || by === "site") {
       const items = functionMenu({ name: row.name, module: row.module, file: row.file, line: row.line });
       return by === "site"
         ? [{ label: "Open the site", run: () => go({ site: row.id }, { view: "sites" }) }, "separator", ...items]
@@ -96,7 +97,8 @@ export function FunctionsView() {
   };
   const open = (row: RankedRow) => {
     if (by === "site") go({ site: row.id }, { view: "sites" });
-    else if (by === "function") go({ q: undefined, root: undefined, selected: row.name }, { view: "flamegraph" });
+    else if (by === "function" || by === "program")
+      go({ q: undefined, root: undefined, selected: row.name }, { view: "flamegraph" });
   };
 
   return (
@@ -168,7 +170,12 @@ const nameOf = (row: RankedRow) => [row.name];
 function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow>[] {
   const other = unit === "bytes" ? "count" : "bytes";
   const bar = (value: number) => <Share part={Math.abs(value) / Math.abs(total)}>{formatPercent(value / total)}</Share>;
-  const what = by === "function" ? "the function itself called the allocator" : `allocated by the ${by} itself`;
+  const what =
+    by === "function"
+      ? "the function itself called the allocator"
+      : by === "program"
+        ? "it is the innermost function that is of no standard library and no wrapper of the allocator"
+        : `allocated by the ${by} itself`;
   const columns: Column<RankedRow>[] = [
     {
       id: "flat",
@@ -236,7 +243,7 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
       ),
     },
   ];
-  if (by === "function" || by === "site") {
+  if (by === "function" || by === "program" || by === "site") {
     columns.push(
       {
         id: "module",
@@ -250,7 +257,7 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
         id: "place",
         header: "Source",
         definition: "Source file and line, where debug information has them",
-        width: "minmax(80px, 1fr)",
+        width: "minmax(136px, 1fr)",
         value: (row) => location(row.file, row.line) ?? "",
         cell: (row) => (
           <span className="muted" title={row.file ?? undefined}>

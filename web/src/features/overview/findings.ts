@@ -30,6 +30,9 @@ export interface Evidence {
   threads: Threads | undefined;
 }
 
+/** A part that is not worth advice. */
+const SMALL = 0.1;
+
 interface Weighed extends Finding {
   weight: number;
 }
@@ -105,7 +108,7 @@ function peak({ info, peak: functions }: Evidence): Weighed | undefined {
   return {
     id: "peak",
     title: `The peak is ${formatBytes(info.peak.bytes)} at ${formatInstant(info.peak.at_ns)}`,
-    text: `${shortName(row.name, 80)} held ${formatBytes(row.flat)} of it (${formatPercent(row.flat / functions.total)}).`,
+    text: `${shortName(row.name, 80)} held ${formatBytes(row.flat)} of it (${formatPercent(row.flat / functions.total)})${row.flat < SMALL * functions.total ? ", more than any other function" : ""}.`,
     tone: "plain",
     view: "flamegraph",
     search: { metric: "peak", unit: undefined, selected: row.name },
@@ -120,7 +123,7 @@ function temporary({ info, temporary: functions }: Evidence): Weighed | undefine
   return {
     id: "temporary",
     title: `${formatPercent(part)} of all allocations are temporary`,
-    text: `${shortName(row.name, 80)} makes ${formatShortCount(row.flat)} of the ${formatShortCount(functions.total)} (${formatPercent(row.flat / functions.total)}): a buffer that is kept would save them.`,
+    text: `${shortName(row.name, 80)} makes ${formatShortCount(row.flat)} of the ${formatShortCount(functions.total)} (${formatPercent(row.flat / functions.total)})${row.flat < SMALL * functions.total ? "; no function makes more of them" : ": a buffer that is kept would save them"}.`,
     tone: part > 0.5 ? "warn" : "plain",
     view: "flamegraph",
     search: { metric: "temporary", unit: "count", selected: row.name },

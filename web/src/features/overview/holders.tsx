@@ -59,6 +59,21 @@ export function Holders({ functions, limit }: { functions: Functions | undefined
       </td>
     </LitLine>
   );
+  const lines = column
+    ? sites.data?.sites
+        .filter((site) => site[column].bytes > 0)
+        .map((site) =>
+          line(
+            site.id,
+            site[column].bytes,
+            site.function ?? site.offset ?? site.id,
+            site.called_from && <span className="mono">← {shortName(site.called_from, 40)} </span>,
+            location(site.file, site.line) ?? site.module,
+          ),
+        )
+    : functions?.rows
+        .filter((row) => row.flat !== 0)
+        .map((row) => line(row.id, row.flat, row.name, "", location(row.file, row.line) ?? row.module));
   return (
     <section aria-labelledby="holders">
       <h2 id="holders">
@@ -74,21 +89,14 @@ export function Holders({ functions, limit }: { functions: Functions | undefined
           </tr>
         </thead>
         <tbody>
-          {column
-            ? sites.data?.sites
-                .filter((site) => site[column].bytes > 0)
-                .map((site) =>
-                  line(
-                    site.id,
-                    site[column].bytes,
-                    site.function ?? site.offset ?? site.id,
-                    site.called_from && <span className="mono">← {shortName(site.called_from, 40)} </span>,
-                    location(site.file, site.line) ?? site.module,
-                  ),
-                )
-            : functions?.rows
-                .filter((row) => row.flat !== 0)
-                .map((row) => line(row.id, row.flat, row.name, "", location(row.file, row.line) ?? row.module))}
+          {lines}
+          {lines?.length === 0 && (
+            <tr>
+              <td colSpan={3} className="muted">
+                No block passes the filters here.
+              </td>
+            </tr>
+          )}
         </tbody>
       </table>
     </section>

@@ -17,25 +17,33 @@ const MAPPERS = 300;
 const MAPPED_BY = 4;
 
 export function MemoryPanel({ info, wait }: { info: Info; wait: boolean }) {
-  const { search, subject } = usePage();
+  const { search, subject, report } = usePage();
   const window = effectiveWindow(search);
   const peak = info.peak_rss;
   const at = search.at ?? window?.to ?? peak?.at_ns ?? 0;
   const enabled = !!peak && !wait;
-  const memory = useQuery({ ...documentQuery(subject, "memory", { at, limit: MAPPERS }), enabled });
+  // A report has one moment.
+  const asked = report ? {} : { at, limit: MAPPERS };
+  const memory = useQuery({ ...documentQuery(subject, "memory", asked), enabled });
   const timeline = useQuery({
     ...documentQuery(subject, "timeline", { ...window, series: "live_bytes,rss,rss_anonymous", points: 300 }),
     enabled,
   });
   if (!peak) return null;
   const when =
-    search.at !== undefined ? "at the chosen instant" : window ? "at the end of the window" : "when RSS was highest";
+    report && memory.data && memory.data.at_ns !== peak.at_ns
+      ? "at the end of the report's window"
+      : search.at !== undefined
+        ? "at the chosen instant"
+        : window
+          ? "at the end of the window"
+          : "when RSS was highest";
   return (
     <section aria-labelledby="resident" data-panel="memory">
       <h2 id="resident">
         Where resident memory is{" "}
         <span className="muted">
-          {when}, {formatInstant(at)}
+          {when}, {formatInstant(report ? (memory.data?.at_ns ?? at) : at)}
         </span>
       </h2>
       {memory.error ? (

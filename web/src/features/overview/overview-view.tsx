@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { documentQuery } from "../../api/queries.ts";
 import type { Info } from "../../api/types.ts";
-import { formatCount, formatInstant, formatValue } from "../../lib/format.ts";
+import { formatCount, formatInstant, formatStart, formatValue } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
 import { allocatorName, allocatorPlace, callerName, frameName } from "../../lib/stack.ts";
@@ -26,17 +26,19 @@ const TOP = { low: 8, tall: 14 } as const;
 const TALL = 1000;
 
 export function OverviewView() {
-  const { info, subject, running, search, report } = usePage();
+  const { info, subject, running, search } = usePage();
   const request = useRequest();
   const top = useWindowHeight() >= TALL ? TOP.tall : TOP.low;
   // Of a program that has ended, what is live says what it leaked; who held its peak is the better first question.
   const held = !running && search.metric === undefined && search.at === undefined ? { metric: "peak" } : {};
   const leaks = useQuery(documentQuery(subject, "leaks", { limit: 20 }));
-  const peak = useQuery(documentQuery(subject, "functions", { metric: "peak", limit: top }));
-  const temporary = useQuery(documentQuery(subject, "functions", { metric: "temporary", unit: "count", limit: 3 }));
+  const peak = useQuery(documentQuery(subject, "functions", { metric: "peak", by: "program", limit: top }));
+  const temporary = useQuery(
+    documentQuery(subject, "functions", { metric: "temporary", unit: "count", by: "program", limit: 3 }),
+  );
   const threads = useQuery(documentQuery(subject, "threads", {}));
   const windowed = useQuery(
-    documentQuery(subject, "functions", { ...request.metric, ...held, ...request.filters, limit: top }),
+    documentQuery(subject, "functions", { ...request.metric, ...held, ...request.filters, by: "program", limit: top }),
   );
   if (!info) return null;
   if (info.allocations.count === 0) {
@@ -53,6 +55,8 @@ export function OverviewView() {
       </Empty>
     );
   }
+  const part = effectiveWindow(search) !== undefined || search.filters !== undefined;
+  const whole = part && <span className="muted">of the whole recording</span>;
   const findings = findingsOf({
     info,
     leaks: leaks.data,
@@ -73,7 +77,7 @@ export function OverviewView() {
       {effectiveWindow(search) && <WindowFacts />}
       <div className="overview-columns">
         <section aria-labelledby="findings">
-          <h2 id="findings">Worth reading first</h2>
+          <h2 id="findings">Worth reading first {whole}</h2>
           <ol className="findings">
             {findings.map((finding) => (
               <li key={finding.id} data-tone={finding.tone}>
@@ -90,7 +94,7 @@ export function OverviewView() {
         <section aria-labelledby="top-leaks">
           <h2 id="top-leaks">
             {running ? "Live now, by site" : "Never freed, by site"}{" "}
-            <span className="muted">{leaks.data ? formatValue(leaks.data.leaked.bytes, "bytes") : ""}</span>
+            <span className="muted">{leaks.data ? formatValue(leaks.data.leaked.bytes, "bytes") : ""}</span> {whole}
           </h2>
           <table className="small-table">
             <thead>
@@ -139,7 +143,7 @@ export function OverviewView() {
             </tbody>
           </table>
         </section>
-        {!report && <MemoryPanel info={info} wait={windowed.data === undefined} />}
+        <MemoryPanel info={info} wait={windowed.data === undefined} />
         <section aria-labelledby="what">
           <h2 id="what">What was recorded</h2>
           <Process info={info} />
@@ -197,7 +201,7 @@ function Process({ info }: { info: Info }) {
         </div>
         <div>
           <dt>Started</dt>
-          <dd>{process.started_at.replace("T", " ").replace(/\.\d+/, "").replace("Z", " UTC")}</dd>
+          <dd>{formatStart(process.started_at)}</dd>
         </div>
         <div>
           <dt>Events</dt>

@@ -211,7 +211,7 @@ const COLUMNS: Column<SiteRow>[] = [
     id: "place",
     header: "Source",
     definition: "Source line, else the module",
-    width: "minmax(90px, 1fr)",
+    width: "minmax(130px, 1fr)",
     value: (site) => location(site.file, site.line) ?? site.module ?? "",
     cell: (site) => <span className="muted">{location(site.file, site.line) ?? site.module}</span>,
   },

@@ -79,7 +79,13 @@ function Loaded({ source }: { source: Source }) {
       ) : (
         // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached with the keyboard
         <section ref={scroller} className="source-lines" aria-label="Lines" tabIndex={0}>
-          <div style={{ height: virtual.getTotalSize() }}>
+          <div className="source-head muted">
+            <span className="numeric">Flat</span>
+            <span className="numeric">Cum</span>
+            <span className="numeric">Line</span>
+            <span>{source.text == null ? "only lines that allocated: the text is not here" : "Text"}</span>
+          </div>
+          <div className="source-text" style={{ height: virtual.getTotalSize() }}>
             {virtual.getVirtualItems().map((item) => {
               const row = rows[item.index];
               if (!row) return null;

@@ -222,7 +222,7 @@ export function Timeline() {
           onDoubleClick={() => go({ window: undefined, shown: undefined, at: undefined, zoom: undefined })}
           onKeyDown={onKeyDown}
         >
-          {tracks.length === 0 && <div className="timeline-blank muted">Reading the timeline…</div>}
+          {tracks.length === 0 && !query.error && <div className="timeline-blank muted">Reading the timeline…</div>}
           {tracks.map((track, i) => (
             <div key={track.id} className="track" data-last={i === tracks.length - 1 || undefined}>
               <div className="track-name">

@@ -80,6 +80,8 @@ export function Chart(props: ChartProps) {
       },
       latestMarks.current,
     );
+    // What grows upwards stands on its root, which is what is looked at first.
+    if (!downwards && host.current) host.current.scrollTop = host.current.scrollHeight;
   }, [tree, paint, describe, write, downwards, theme]);
 
   useEffect(() => {
