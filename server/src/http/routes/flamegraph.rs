@@ -16,8 +16,8 @@ pub struct Pixels(f64);
 
 impl FromText for Pixels {
     fn from_text(text: &str) -> std::result::Result<Self, String> {
-        let value = text.parse().ok().filter(|value| (0.1..=1000.0).contains(value));
-        value.map(Self).ok_or_else(|| "a number from 0.1 to 1000".into())
+        let value = text.parse().ok().filter(|value| (0.0..=1000.0).contains(value));
+        value.map(Self).ok_or_else(|| "a number from 0 to 1000".into())
     }
 }
 

@@ -5,7 +5,7 @@ import { type KeyboardEvent, useEffect, useMemo, useRef, useState } from "react"
 import { documentQuery } from "../../api/queries.ts";
 import type { Flamegraph } from "../../api/types.ts";
 import { buildTree, type FlameNode, nodeName, stackOf } from "../../lib/flame-tree.ts";
-import { formatExact, formatPercent, formatValue } from "../../lib/format.ts";
+import { formatExact, formatPercent, formatValue, plural } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { stackText } from "../../lib/stack.ts";
@@ -20,8 +20,9 @@ import { heaviestPath, type TreeLine, visibleLines } from "./rows.ts";
 import "./calltree.css";
 
 const ROW = 24;
-const ASK = { width: 1400, min_px: 1, max_nodes: 2000 } as const;
-const ASK_FINER = { width: 1400, min_px: 0.1, max_nodes: 4000 } as const;
+// A line is as high as any other, however little it holds: what counts is how many there are.
+const ASK = { min_px: 0, max_nodes: 2000 } as const;
+const ASK_FINER = { min_px: 0, max_nodes: 8000 } as const;
 
 export function CallTreeView() {
   const { search, subject, go } = usePage();
@@ -202,7 +203,7 @@ function Loaded({ document }: { document: Flamegraph }) {
           const line = lines[item.index];
           if (!line) return null;
           const { node } = line;
-          const name = nodeName(node);
+          const name = node.folded > 0 ? plural(node.folded, "smaller function") : nodeName(node);
           return (
             <LitRow
               key={line.key}

@@ -172,7 +172,7 @@ function columnsFor(unit: "bytes" | "count"): Column<Thread>[] {
       id: "name",
       header: "Thread",
       definition: "Last known name",
-      width: "minmax(140px, 2fr)",
+      width: "minmax(140px, 420px)",
       value: (thread) => thread.name,
       cell: (thread) => <span className="mono">{thread.name || `thread ${thread.id}`}</span>,
     },
