@@ -1,0 +1,81 @@
+//! Parquet: a folder of tables that DuckDB, pyarrow, pandas, polars and Spark read; or, as one file, the first of them.
+//!
+//! ```text
+//! allocations   one row a block, by birth      → stack, free_stack, thread, free_thread
+//! sites         one row an allocating stack with its sums
+//! stacks        (stack, depth) → frame; depth 0 called the allocating function
+//! frames        (frame, level) → build id, offset, function, file, line; level 0 is innermost, the others inlined it
+//! threads, modules, marks, timeline
+//! ```
+//! Stacks and frames are named by what they are, not by where this recording has them: a frame is the SHA-256 of build
+//! id and offset in the file (path and offset, without a build id), a stack that of its caller's stack and its frame,
+//! the first 16 bytes of each. So recordings of many processes and machines can be joined.
+//! Every file's metadata has the recording's `info` document under `heaptrace.info`.
+
+mod blocks;
+mod code;
+mod names;
+mod process;
+mod table;
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use arrow_schema::ArrowError;
+use parquet::errors::ParquetError;
+
+use super::samples::resolve_all;
+use super::{ExportError, Result, Scope, Source};
+use names::Names;
+
+impl From<ParquetError> for ExportError {
+    fn from(error: ParquetError) -> Self {
+        Self::Output(std::io::Error::other(error))
+    }
+}
+
+impl From<ArrowError> for ExportError {
+    fn from(error: ArrowError) -> Self {
+        Self::Output(std::io::Error::other(error))
+    }
+}
+
+/// Writes all tables into `folder`, which is made if it is not there.
+///
+/// # Errors
+/// When the scope does not fit the recording, the folder cannot be written, or cancelled.
+pub fn write_folder(source: Source<'_>, scope: &Scope, folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    resolve_all(source)?;
+    let names = Names::new(source)?;
+    let table = |name: &str, write: &dyn Fn(&mut dyn Write) -> Result<()>| -> Result<()> {
+        // A file appears under its name when it is complete.
+        let path = folder.join(format!("{name}.parquet"));
+        let part = folder.join(format!(".{name}.parquet.part"));
+        let mut file = BufWriter::with_capacity(1 << 16, File::create(&part)?);
+        let done = write(&mut file).and_then(|()| Ok(file.flush()?));
+        if done.is_err() {
+            let _ = std::fs::remove_file(&part);
+            return done;
+        }
+        Ok(std::fs::rename(&part, &path)?)
+    };
+    table("allocations", &|out| blocks::allocations(source, scope, &names, out))?;
+    table("sites", &|out| blocks::sites(source, scope, &names, out))?;
+    table("stacks", &|out| code::stacks(source, &names, out))?;
+    table("frames", &|out| code::frames(source, &names, out))?;
+    table("threads", &|out| process::threads(source, out))?;
+    table("modules", &|out| code::modules(source, out))?;
+    table("marks", &|out| process::marks(source, out))?;
+    table("timeline", &|out| process::timeline(source, scope, out))
+}
+
+/// Writes the table of allocations as one file.
+///
+/// # Errors
+/// When the scope does not fit the recording, the output refuses, or cancelled.
+pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
+    let names = Names::new(source)?;
+    blocks::allocations(source, scope, &names, out)
+}
