@@ -9,6 +9,7 @@ pub mod elsewhere;
 mod locate;
 mod perf_map;
 mod resolve;
+mod state;
 #[cfg(test)]
 mod tests;
 
@@ -28,9 +29,9 @@ use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId
 
 pub use bundle::{Bundle, Named};
 pub use locate::map;
-use locate::{Located, Source};
+use locate::Source;
 use perf_map::PerfMap;
-use resolve::Functions;
+use state::{Place, State, place};
 
 thread_local! {
     /// A panic on this thread is expected and caught: nothing is to be printed.
@@ -71,49 +72,6 @@ pub struct Symbolizer {
     working: Mutex<()>,
 }
 
-#[derive(Default)]
-struct State {
-    /// By position among the recording's modules.
-    modules: HashMap<u32, Known>,
-    /// By (path, build id): the first position, which functions name; a library that was loaded twice is one library.
-    first_positions: HashMap<(Vec<u8>, Vec<u8>), u32>,
-    locations: Vec<Option<Box<[SymbolFrame]>>>,
-    /// Locations in no module, with the number of modules there were: one that is read later may hold them.
-    nowhere: HashMap<LocationId, usize>,
-    functions: Vec<Function>,
-    function_ids: HashMap<FunctionKey, FunctionId>,
-    files: Vec<Arc<str>>,
-    file_ids: HashMap<Arc<str>, FileId>,
-    names: cache::Modules,
-    /// Names that came with the recording, for what this machine does not have.
-    bundled: cache::Modules,
-    /// Names of code that the process made itself.
-    jit: PerfMap,
-    /// Addresses in `names`, and how many of them the cache on disk has.
-    known: usize,
-    saved: usize,
-}
-
-struct Known {
-    bundle_key: Vec<u8>,
-    first_position: u32,
-    located: Arc<Located>,
-    key: Arc<[u8]>,
-}
-
-#[derive(PartialEq, Eq, Hash)]
-enum FunctionKey {
-    Named(Option<u32>, Arc<str>),
-    Unknown(Option<u32>, u64),
-}
-
-/// Where a location's call is: position of the module and address in its file, or the bare address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    In(u32, u64),
-    Nowhere(u64),
-}
-
 impl Symbolizer {
     /// Names for one recording; those of earlier runs are read from `cache_file`, and new ones added to it.
     pub fn new(cache_file: Option<PathBuf>) -> Self {
@@ -123,7 +81,7 @@ impl Symbolizer {
         Self {
             identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
             cache_file,
-            state: RwLock::new(State { names, known, saved: known, ..State::default() }),
+            state: RwLock::new(State::new(names, known)),
             working: Mutex::new(()),
         }
     }
@@ -362,111 +320,6 @@ impl Symbols for Symbolizer {
     }
 }
 
-impl State {
-    fn is_known(&self, location: LocationId, modules: usize) -> bool {
-        let there = self.locations.get(location as usize).is_some_and(Option::is_some);
-        there && (self.nowhere.is_empty() || self.nowhere.get(&location).is_none_or(|&then| then >= modules))
-    }
-
-    fn admit(&mut self, position: u32, module: &Module, located: Located) -> Arc<Located> {
-        let first = self.first_positions.entry((module.path.clone(), module.build_id.clone()));
-        let first_position = *first.or_insert(position);
-        let key = cache_key(module, &located);
-        let bundle_key = bundle::key(&module.build_id, &module.path);
-        let located = Arc::new(located);
-        let entry = self.modules.entry(position);
-        Arc::clone(&entry.or_insert(Known { bundle_key, first_position, located, key }).located)
-    }
-
-    /// Turns what was looked up for a place into the frames of a location.
-    fn settle(&mut self, location: LocationId, place: Place) {
-        let (module, address, functions) = match place {
-            Place::Nowhere(pc) => {
-                let bundled = self.bundled.get(bundle::NO_MODULE).and_then(|names| names.get(&pc)).cloned();
-                let made = || {
-                    let name = Arc::clone(self.jit.find(pc)?);
-                    let function = resolve::Function { name: Some(name), file: None, line: None, inlined: false };
-                    Some(Functions::from([function]))
-                };
-                (None, pc, made().or(bundled))
-            }
-            Place::In(id, address) => match self.modules.get(&id) {
-                Some(module) => {
-                    let of = |names: &cache::Modules, key: &[u8]| {
-                        let functions = names.get(key).and_then(|names| names.get(&address)).cloned();
-                        functions.filter(|functions| !functions.is_empty())
-                    };
-                    let functions = of(&self.names, &module.key).or_else(|| of(&self.bundled, &module.bundle_key));
-                    (Some(module.first_position), address, functions)
-                }
-                None => (Some(id), address, None),
-            },
-        };
-        let functions: Functions = functions.unwrap_or_default();
-        let mut frames: Vec<SymbolFrame> = Vec::with_capacity(functions.len().max(1));
-        for function in &functions {
-            let file = function.file.as_ref().map(|file| self.file_id(file));
-            let id = self.function_id(module, address, function.name.as_ref(), file);
-            frames.push(SymbolFrame { function: id, file, line: function.line, inlined: function.inlined });
-        }
-        if frames.is_empty() {
-            let function = self.function_id(module, address, None, None);
-            frames.push(SymbolFrame { function, file: None, line: None, inlined: false });
-        }
-        let index = location as usize;
-        if self.locations.len() <= index {
-            self.locations.resize(index + 1, None);
-        }
-        self.locations[index] = Some(frames.into_boxed_slice());
-    }
-
-    fn function_id(
-        &mut self,
-        module: Option<u32>,
-        address: u64,
-        name: Option<&Arc<str>>,
-        file: Option<FileId>,
-    ) -> FunctionId {
-        let key = match name {
-            Some(name) => FunctionKey::Named(module, Arc::clone(name)),
-            None => FunctionKey::Unknown(module, address),
-        };
-        let next = self.functions.len() as FunctionId;
-        let id = *self.function_ids.entry(key).or_insert(next);
-        if id == next {
-            let fallback = name.cloned().unwrap_or_else(|| format!("{:#x}", address.wrapping_add(1)).into());
-            self.functions.push(Function { name: name.cloned(), fallback, module, file });
-        }
-        id
-    }
-
-    fn file_id(&mut self, file: &Arc<str>) -> FileId {
-        let next = self.files.len() as FileId;
-        let id = *self.file_ids.entry(Arc::clone(file)).or_insert(next);
-        if id == next {
-            self.files.push(Arc::clone(file));
-        }
-        id
-    }
-}
-
-/// What must be the same for names to be the same: the recorded file, and the file that they were read from.
-fn cache_key(module: &Module, located: &Located) -> Arc<[u8]> {
-    let mut key = module.build_id.clone();
-    key.push(0);
-    key.extend_from_slice(&module.path);
-    key.push(0);
-    match &located.source {
-        None => {}
-        Some(Source::Vdso) => key.push(1),
-        Some(Source::File { path, identity }) => {
-            key.extend_from_slice(path.as_os_str().as_encoded_bytes());
-            key.extend(identity.iter().flat_map(|word| word.to_le_bytes()));
-        }
-    }
-    key.into()
-}
-
 /// Runs `job(0..count)` on as many threads as there are processors; the answers are in order.
 fn in_parallel<T: Send>(count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(count);
@@ -493,19 +346,4 @@ fn in_parallel<T: Send>(count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T>
     });
     all.sort_unstable_by_key(|&(i, _)| i);
     all.into_iter().map(|(_, value)| value).collect()
-}
-
-/// Where the call of a location is: just before the return address, in the file of the module that it lies in.
-fn place(trace: &Trace, location: LocationId) -> Place {
-    let found = trace.location(location);
-    let address = found.pc.wrapping_sub(1);
-    let module = found.module.and_then(|position| Some((position, trace.modules().get(position as usize)?)));
-    let segment = module.and_then(|(position, module)| {
-        let segment = module.segments.iter().find(|segment| address.wrapping_sub(segment.start) < segment.len)?;
-        Some((position, segment))
-    });
-    match segment {
-        Some((position, segment)) => Place::In(position, (address - segment.start).wrapping_add(segment.vaddr)),
-        None => Place::Nowhere(address),
-    }
 }

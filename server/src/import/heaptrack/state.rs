@@ -1,26 +1,17 @@
-//! heaptrack's recordings, versions 1 to 3 of its text format, as `heaptrack` leaves them (`.gz`, `.zst`, or plain).
-//!
-//! heaptrack keeps neither addresses of blocks nor threads, and times in milliseconds. A free names a kind of allocation
-//! (size and backtrace), not a block: the youngest block of that kind is taken, as heaptrack itself does to find
-//! temporary ones. Blocks get addresses of their own. Names are in the file, and become a bundle.
+//! What each kind of line adds to the recording that is being made.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::sync::Arc;
 
-use flate2::read::MultiGzDecoder;
-use sha2::{Digest, Sha256};
 use tracehound_format::meta::{MemorySample, Meta, ModuleLoad, Remark, Segment};
 use tracehound_format::record::Kind;
 
-use super::writer::Writer;
-use super::{ImportError, Imported};
+use super::super::writer::Writer;
+use super::super::{ImportError, Imported};
+use super::lines::Fields;
 use crate::symbolize::{Bundle, Named};
 
-/// Versions that are understood.
-const VERSIONS: std::ops::RangeInclusive<u64> = 1..=3;
-/// Longest line: names of templates are long, but not that long.
-const LONGEST_LINE: u64 = 16 << 20;
 /// Address space of each module, so that places in the code can be numbered.
 const MODULE_BYTES: u64 = 1 << 40;
 /// Modules that have a place there.
@@ -34,7 +25,7 @@ struct AllocationKind {
 }
 
 /// What has been read.
-struct State<W: Write> {
+pub(super) struct State<W: Write> {
     writer: Writer<W>,
     bundle: Bundle,
     version: u64,
@@ -55,135 +46,8 @@ struct State<W: Write> {
     done: Imported,
 }
 
-/// Reads a recording from `input` and writes it to `out`; names go to the bundle.
-///
-/// # Errors
-/// When it is no heaptrack recording, one of an unknown version or of raw data, when a line makes no sense, or when
-/// reading or writing fails.
-pub fn import(input: impl Read, out: impl Write) -> Result<(Imported, Bundle), ImportError> {
-    let mut input = Lines { reader: plain(input)?, line: Vec::new(), number: 0, id: Sha256::new() };
-    let version = match input.next()? {
-        Some(line) if line.first() == Some(&b'v') => {
-            let mut fields = Fields(&line[1..]);
-            let heaptrack = fields.number().ok_or_else(no_recording)?;
-            // 1.2 forgot to write the version of its format.
-            fields.number().or((heaptrack == 0x01_02_00).then_some(1)).unwrap_or(0)
-        }
-        _ => return Err(no_recording()),
-    };
-    if !VERSIONS.contains(&version) {
-        let why = format!("version {version} of heaptrack's format is not understood; known are 1 to 3");
-        return Err(ImportError::Format(why));
-    }
-    // The recording's identity must be known before its first byte is written, so it is that of the first lines.
-    let mut id = [0; 16];
-    id.copy_from_slice(&input.id.clone().finalize()[..16]);
-    let mut state = State {
-        writer: Writer::new(out, id)?,
-        bundle: Bundle::default(),
-        version,
-        strings: Vec::new(),
-        modules: HashMap::new(),
-        places: Vec::new(),
-        traces: Vec::new(),
-        kinds: Vec::new(),
-        next_address: 0x10_0000,
-        free_addresses: Vec::new(),
-        t_ns: 0,
-        page: 4096,
-        command: Vec::new(),
-        started: false,
-        done: Imported::default(),
-    };
-    while let Some(mut line) = input.next()? {
-        // A sized string may hold newlines.
-        if state.version >= 3 && line.first() == Some(&b's') {
-            while let Some(missing) = missing_bytes(&line) {
-                let Some(more) = input.next()? else { break };
-                line.push(b'\n');
-                line.extend_from_slice(&more[..more.len().min(missing)]);
-            }
-        }
-        state.line(&line).map_err(|why| match why {
-            LineError::Means(why) => ImportError::Line { line: input.number, why },
-            LineError::Other(error) => error,
-        })?;
-    }
-    state.finish()
-}
-
-fn no_recording() -> ImportError {
-    ImportError::Format("this is no heaptrack recording: it does not begin with its version".into())
-}
-
-/// Decompresses what is compressed.
-fn plain<'a>(input: impl Read + 'a) -> std::io::Result<Box<dyn BufRead + 'a>> {
-    let mut input = BufReader::with_capacity(1 << 16, input);
-    let start = input.fill_buf()?;
-    Ok(if start.starts_with(&[0x1f, 0x8b]) {
-        Box::new(BufReader::with_capacity(1 << 16, MultiGzDecoder::new(input)))
-    } else if start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        Box::new(BufReader::with_capacity(1 << 16, zstd::stream::read::Decoder::with_buffer(input)?))
-    } else {
-        Box::new(input)
-    })
-}
-
-struct Lines<'a> {
-    reader: Box<dyn BufRead + 'a>,
-    line: Vec<u8>,
-    number: u64,
-    id: Sha256,
-}
-
-impl Lines<'_> {
-    /// The next line that is not empty and no comment.
-    fn next(&mut self) -> Result<Option<Vec<u8>>, ImportError> {
-        loop {
-            self.line.clear();
-            let read = (&mut self.reader).take(LONGEST_LINE).read_until(b'\n', &mut self.line)?;
-            if read == 0 {
-                return Ok(None);
-            }
-            self.number += 1;
-            if self.line.last() == Some(&b'\n') {
-                self.line.pop();
-            } else if read as u64 == LONGEST_LINE {
-                return Err(ImportError::Line { line: self.number, why: "it is far too long" });
-            }
-            if self.number <= 64 {
-                self.id.update(&self.line);
-            }
-            if !self.line.is_empty() && self.line[0] != b'#' {
-                return Ok(Some(std::mem::take(&mut self.line)));
-            }
-        }
-    }
-}
-
-/// Hexadecimal numbers between spaces.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn number(&mut self) -> Option<u64> {
-        let rest = self.0.trim_ascii_start();
-        let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
-        let text = std::str::from_utf8(&rest[..end]).ok()?;
-        self.0 = &rest[end..];
-        (!text.is_empty()).then(|| u64::from_str_radix(text, 16).ok()).flatten()
-    }
-}
-
-/// How many bytes a sized string's line lacks.
-fn missing_bytes(line: &[u8]) -> Option<usize> {
-    let mut fields = Fields(&line[1..]);
-    let len = usize::try_from(fields.number()?).ok().filter(|&len| len as u64 <= LONGEST_LINE)?;
-    let text = fields.0.strip_prefix(b" ").unwrap_or_default();
-    // The newline that ended the line is one of the bytes.
-    len.checked_sub(text.len()).filter(|&missing| missing > 0).map(|missing| missing - 1)
-}
-
-enum LineError {
+/// What is wrong with a line, or with the files.
+pub(super) enum LineError {
     Means(&'static str),
     Other(ImportError),
 }
@@ -194,10 +58,30 @@ impl From<std::io::Error> for LineError {
     }
 }
 
-type LineResult = Result<(), LineError>;
+pub(super) type LineResult = Result<(), LineError>;
 
 impl<W: Write> State<W> {
-    fn line(&mut self, line: &[u8]) -> LineResult {
+    pub(super) fn new(writer: Writer<W>, version: u64) -> Self {
+        Self {
+            writer,
+            bundle: Bundle::default(),
+            version,
+            strings: Vec::new(),
+            modules: HashMap::new(),
+            places: Vec::new(),
+            traces: Vec::new(),
+            kinds: Vec::new(),
+            next_address: 0x10_0000,
+            free_addresses: Vec::new(),
+            t_ns: 0,
+            page: 4096,
+            command: Vec::new(),
+            started: false,
+            done: Imported::default(),
+        }
+    }
+
+    pub(super) fn line(&mut self, line: &[u8]) -> LineResult {
         let mut fields = Fields(&line[1..]);
         match line[0] {
             b's' => self.string(fields),
@@ -409,51 +293,9 @@ impl<W: Write> State<W> {
         }));
     }
 
-    fn finish(mut self) -> Result<(Imported, Bundle), ImportError> {
+    pub(super) fn finish(mut self) -> Result<(Imported, Bundle), ImportError> {
         self.start();
         self.done.bytes = self.writer.finish(self.t_ns)?;
         Ok((self.done, self.bundle))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn done(text: &str) -> Result<Imported, ImportError> {
-        import(text.as_bytes(), std::io::sink()).map(|(done, _)| done)
-    }
-
-    #[test]
-    fn versions_and_mistakes_are_told_apart() {
-        let body =
-            "X app\nI 1000 10\ns 4 main\ns 3 app\ni 1000 2 1 0 7\nt 1 0\na 0 0\na 10 1\nc 5\n+ 1\n+ 1\n- 1\nR 5\n";
-        let new = done(&format!("v 10400 3\n{body}")).unwrap();
-        assert_eq!((new.births, new.deaths, new.unmatched, new.skipped), (2, 1, 0, 0));
-        let old = done("v 10000 1\nX app\ns main\ns app\ni 1000 2 1 0 7\nt 1 0\na 10 1\n+ 0\n- 0\n- 0\n").unwrap();
-        assert_eq!((old.births, old.deaths, old.unmatched, old.skipped), (1, 1, 1, 0));
-        for (text, words) in [
-            ("", "no heaptrack"),
-            ("hello\n", "no heaptrack"),
-            ("v 10400 4\n", "version 4"),
-            ("v 10400 3\nx /bin/app\n", "raw data"),
-            ("v 10400 3\n+ 0\n", "line 2"),
-            ("v 10400 3\nt 1 0\n", "line 2"),
-            ("v 10400 3\ni 1 9\n", "a string that there is not"),
-        ] {
-            let error = done(text).unwrap_err().to_string();
-            assert!(error.contains(words), "{text:?}: {error}");
-        }
-        // A string with a newline.
-        assert!(done("v 10400 3\ns 5 a\nb c\ni 1 1\nt 1 0\na 1 1\n+ 0\n").is_ok());
-    }
-
-    proptest! {
-        #[test]
-        fn hostile_lines_are_refused_or_read(lines in prop::collection::vec("[vXIsitacR+\\-]? ?[0-9a-f]{0,17} ?[0-9a-f]{0,4} ?[a-z]{0,3}", 0..40)) {
-            let _ = done(&format!("v 10400 3\n{}\n", lines.join("\n")));
-        }
     }
 }

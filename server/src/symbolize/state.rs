@@ -1,0 +1,181 @@
+//! What is known of a recording's names: modules with their files, functions and files as dense ids, frames by location.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tracehound_server::trace::Trace;
+use tracehound_server::trace::facts::Module;
+use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame};
+
+use super::locate::{Located, Source};
+use super::perf_map::PerfMap;
+use super::resolve::{self, Functions};
+use super::{bundle, cache};
+
+#[derive(Default)]
+pub(super) struct State {
+    /// By position among the recording's modules.
+    pub(super) modules: HashMap<u32, Known>,
+    /// By (path, build id): the first position, which functions name; a library that was loaded twice is one library.
+    first_positions: HashMap<(Vec<u8>, Vec<u8>), u32>,
+    pub(super) locations: Vec<Option<Box<[SymbolFrame]>>>,
+    /// Locations in no module, with the number of modules there were: one that is read later may hold them.
+    pub(super) nowhere: HashMap<LocationId, usize>,
+    pub(super) functions: Vec<Function>,
+    function_ids: HashMap<FunctionKey, FunctionId>,
+    pub(super) files: Vec<Arc<str>>,
+    pub(super) file_ids: HashMap<Arc<str>, FileId>,
+    pub(super) names: cache::Modules,
+    /// Names that came with the recording, for what this machine does not have.
+    pub(super) bundled: cache::Modules,
+    /// Names of code that the process made itself.
+    pub(super) jit: PerfMap,
+    /// Addresses in `names`, and how many of them the cache on disk has.
+    pub(super) known: usize,
+    pub(super) saved: usize,
+}
+
+pub(super) struct Known {
+    bundle_key: Vec<u8>,
+    first_position: u32,
+    pub(super) located: Arc<Located>,
+    pub(super) key: Arc<[u8]>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum FunctionKey {
+    Named(Option<u32>, Arc<str>),
+    Unknown(Option<u32>, u64),
+}
+
+/// Where a location's call is: position of the module and address in its file, or the bare address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    In(u32, u64),
+    Nowhere(u64),
+}
+
+impl State {
+    /// Knows what the cache on disk has: `known` addresses.
+    pub(super) fn new(names: cache::Modules, known: usize) -> Self {
+        Self { names, known, saved: known, ..Self::default() }
+    }
+
+    pub(super) fn is_known(&self, location: LocationId, modules: usize) -> bool {
+        let there = self.locations.get(location as usize).is_some_and(Option::is_some);
+        there && (self.nowhere.is_empty() || self.nowhere.get(&location).is_none_or(|&then| then >= modules))
+    }
+
+    pub(super) fn admit(&mut self, position: u32, module: &Module, located: Located) -> Arc<Located> {
+        let first = self.first_positions.entry((module.path.clone(), module.build_id.clone()));
+        let first_position = *first.or_insert(position);
+        let key = cache_key(module, &located);
+        let bundle_key = bundle::key(&module.build_id, &module.path);
+        let located = Arc::new(located);
+        let entry = self.modules.entry(position);
+        Arc::clone(&entry.or_insert(Known { bundle_key, first_position, located, key }).located)
+    }
+
+    /// Turns what was looked up for a place into the frames of a location.
+    pub(super) fn settle(&mut self, location: LocationId, place: Place) {
+        let (module, address, functions) = match place {
+            Place::Nowhere(pc) => {
+                let bundled = self.bundled.get(bundle::NO_MODULE).and_then(|names| names.get(&pc)).cloned();
+                let made = || {
+                    let name = Arc::clone(self.jit.find(pc)?);
+                    let function = resolve::Function { name: Some(name), file: None, line: None, inlined: false };
+                    Some(Functions::from([function]))
+                };
+                (None, pc, made().or(bundled))
+            }
+            Place::In(id, address) => match self.modules.get(&id) {
+                Some(module) => {
+                    let of = |names: &cache::Modules, key: &[u8]| {
+                        let functions = names.get(key).and_then(|names| names.get(&address)).cloned();
+                        functions.filter(|functions| !functions.is_empty())
+                    };
+                    let functions = of(&self.names, &module.key).or_else(|| of(&self.bundled, &module.bundle_key));
+                    (Some(module.first_position), address, functions)
+                }
+                None => (Some(id), address, None),
+            },
+        };
+        let functions: Functions = functions.unwrap_or_default();
+        let mut frames: Vec<SymbolFrame> = Vec::with_capacity(functions.len().max(1));
+        for function in &functions {
+            let file = function.file.as_ref().map(|file| self.file_id(file));
+            let id = self.function_id(module, address, function.name.as_ref(), file);
+            frames.push(SymbolFrame { function: id, file, line: function.line, inlined: function.inlined });
+        }
+        if frames.is_empty() {
+            let function = self.function_id(module, address, None, None);
+            frames.push(SymbolFrame { function, file: None, line: None, inlined: false });
+        }
+        let index = location as usize;
+        if self.locations.len() <= index {
+            self.locations.resize(index + 1, None);
+        }
+        self.locations[index] = Some(frames.into_boxed_slice());
+    }
+
+    fn function_id(
+        &mut self,
+        module: Option<u32>,
+        address: u64,
+        name: Option<&Arc<str>>,
+        file: Option<FileId>,
+    ) -> FunctionId {
+        let key = match name {
+            Some(name) => FunctionKey::Named(module, Arc::clone(name)),
+            None => FunctionKey::Unknown(module, address),
+        };
+        let next = self.functions.len() as FunctionId;
+        let id = *self.function_ids.entry(key).or_insert(next);
+        if id == next {
+            let fallback = name.cloned().unwrap_or_else(|| format!("{:#x}", address.wrapping_add(1)).into());
+            self.functions.push(Function { name: name.cloned(), fallback, module, file });
+        }
+        id
+    }
+
+    fn file_id(&mut self, file: &Arc<str>) -> FileId {
+        let next = self.files.len() as FileId;
+        let id = *self.file_ids.entry(Arc::clone(file)).or_insert(next);
+        if id == next {
+            self.files.push(Arc::clone(file));
+        }
+        id
+    }
+}
+
+/// What must be the same for names to be the same: the recorded file, and the file that they were read from.
+fn cache_key(module: &Module, located: &Located) -> Arc<[u8]> {
+    let mut key = module.build_id.clone();
+    key.push(0);
+    key.extend_from_slice(&module.path);
+    key.push(0);
+    match &located.source {
+        None => {}
+        Some(Source::Vdso) => key.push(1),
+        Some(Source::File { path, identity }) => {
+            key.extend_from_slice(path.as_os_str().as_encoded_bytes());
+            key.extend(identity.iter().flat_map(|word| word.to_le_bytes()));
+        }
+    }
+    key.into()
+}
+
+/// Where the call of a location is: just before the return address, in the file of the module that it lies in.
+pub(super) fn place(trace: &Trace, location: LocationId) -> Place {
+    let found = trace.location(location);
+    let address = found.pc.wrapping_sub(1);
+    let module = found.module.and_then(|position| Some((position, trace.modules().get(position as usize)?)));
+    let segment = module.and_then(|(position, module)| {
+        let segment = module.segments.iter().find(|segment| address.wrapping_sub(segment.start) < segment.len)?;
+        Some((position, segment))
+    });
+    match segment {
+        Some((position, segment)) => Place::In(position, (address - segment.start).wrapping_add(segment.vaddr)),
+        None => Place::Nowhere(address),
+    }
+}
