@@ -3,6 +3,8 @@
 //! The programs lie in `tests/programs` and print their own ground truth. The recorder and `heaptrace` are the release
 //! builds that `make build` makes; a test that cannot find them fails and says so.
 
+pub mod asking;
+pub mod exporting;
 pub mod ground_truth;
 pub mod ledger;
 pub mod redis;
