@@ -7,16 +7,17 @@
 //! markers   the recording's marks
 //! ```
 //! The format wants whole arrays, one after the other, so what is allocated over time is added up in columns; there are
-//! as many as keep the arrays small whatever the recording's length.
+//! as many as keep the arrays small whatever the recording's length. A column is added up again for each array: adding
+//! up is quick, and one column in memory is all there ever is.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::io::{self, Write};
 
 use serde_json::json;
 use tracehound_server::api::Metric;
 use tracehound_server::api::timeline::SeriesName;
 use tracehound_server::query::amounts::{Key, Question};
+use tracehound_server::query::filter::Selection;
 use tracehound_server::query::window::Resolved;
 use tracehound_server::query::{Window, timeline};
 use tracehound_server::trace::Span;
@@ -33,11 +34,39 @@ const MOST_SAMPLES: usize = 1 << 21;
 /// Points of the curve.
 const POINTS: usize = 1000;
 
-/// A weight, a moment, a backtrace.
-struct Sample {
-    t_ns: u64,
-    node: u32,
-    bytes: i64,
+/// One way of adding up.
+struct View<'a> {
+    title: &'static str,
+    question: Question<'a>,
+    metric: Metric,
+    /// Moments, and the windows that end there.
+    columns: Vec<(u64, Resolved)>,
+}
+
+impl View<'_> {
+    /// Moment, site and bytes of each sample, column by column.
+    fn each(&self, mut sample: impl FnMut(u64, u32, i64) -> io::Result<()>) -> Result<()> {
+        for (t_ns, window) in &self.columns {
+            let sums = self.question.metric(self.metric, window)?;
+            for (site, sum) in (0_u32..).zip(sums).filter(|(_, sum)| sum.bytes > 0) {
+                sample(*t_ns, site, sum.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one value of each sample as an array.
+    fn array<T: std::fmt::Display>(&self, out: &mut dyn Write, value: impl Fn(u64, u32, i64) -> T) -> Result<()> {
+        out.write_all(b"[")?;
+        let mut is_first = true;
+        self.each(|t_ns, site, bytes| {
+            if !std::mem::take(&mut is_first) {
+                out.write_all(b",")?;
+            }
+            write!(out, "{}", value(t_ns, site, bytes))
+        })?;
+        Ok(out.write_all(b"]")?)
+    }
 }
 
 /// Writes the profile.
@@ -67,11 +96,12 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
                           "fields": [{"key": "label", "label": "Label", "format": "string"}]}],
     });
     write!(out, r#"{{"meta":{meta},"libs":[],"pages":[],"profilerOverhead":[],"threads":["#)?;
-    for (i, (title, samples)) in views(source, scope, &window)?.into_iter().enumerate() {
+    let selection = select(source, scope, source.cancel)?;
+    for (i, view) in views(source, scope, &window, &selection)?.into_iter().enumerate() {
         if i > 0 {
             out.write_all(b",\n")?;
         }
-        thread(source, (title, i, pid, &name), &samples, out)?;
+        thread(source, &view, (i, pid, &name), out)?;
     }
     out.write_all(b"],\"counters\":[")?;
     let params = timeline::Params {
@@ -100,15 +130,10 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     Ok(())
 }
 
-/// The ways of adding up: titles and samples.
-fn views(source: Source<'_>, scope: &Scope, window: &Resolved) -> Result<Vec<(&'static str, Vec<Sample>)>> {
+/// The ways of adding up.
+fn views<'a>(source: Source<'a>, scope: &Scope, window: &Resolved, selection: &'a Selection) -> Result<[View<'a>; 3]> {
     let trace = source.trace;
-    let selection = select(source, scope, source.cancel)?;
-    let question = Question { trace, selection: &selection, key: Key::Site, cancel: source.cancel };
-    let add = |sums: Vec<tracehound_server::query::amounts::Signed>, t_ns: u64, to: &mut Vec<Sample>| {
-        let some = (0_u32..).zip(sums).filter(|(_, sum)| sum.bytes > 0);
-        to.extend(some.map(|(site, sum)| Sample { t_ns, node: trace.site_node(site).unwrap_or(0), bytes: sum.bytes }));
-    };
+    let question = || Question { trace, selection, key: Key::Site, cancel: source.cancel };
     // Conditions on single blocks are looked up block by block, for every column.
     let most = if selection.is_about_origins() { 256 } else { 32 };
     let columns = (MOST_SAMPLES / (trace.site_count() as usize).max(1)).clamp(1, most) as u64;
@@ -118,16 +143,17 @@ fn views(source: Source<'_>, scope: &Scope, window: &Resolved) -> Result<Vec<(&'
     for i in 1..=columns {
         let t_ns = window.from_ns + (u128::from(length) * u128::from(i) / u128::from(columns)) as u64;
         let to = if i == columns { window.span.to } else { trace.position_before(t_ns) };
-        let span = Span { from, to };
-        add(question.metric(Metric::Allocated, &Resolved { span, ..*window })?, t_ns, &mut allocated);
+        allocated.push((t_ns, Resolved { span: Span { from, to }, ..*window }));
         from = to;
     }
-    let (mut at_peak, mut at_end) = (Vec::new(), Vec::new());
     let peak = Window { at: None, ..scope.window.clone() }.resolve(trace)?;
     let peak_ns = trace.peak_in(peak.span, peak.from_ns).at_ns;
-    add(question.metric(Metric::Peak, &peak)?, peak_ns, &mut at_peak);
-    add(question.metric(Metric::Live, window)?, window.to_ns, &mut at_end);
-    Ok(vec![("allocated", allocated), ("live at the peak", at_peak), ("live at the end", at_end)])
+    let view = |title, metric, columns| View { title, question: question(), metric, columns };
+    Ok([
+        view("allocated", Metric::Allocated, allocated),
+        view("live at the peak", Metric::Peak, vec![(peak_ns, peak)]),
+        view("live at the end", Metric::Live, vec![(window.to_ns, *window)]),
+    ])
 }
 
 /// Tables of a thread being put together.
@@ -192,32 +218,38 @@ impl Tables {
 
 fn thread(
     source: Source<'_>,
-    (title, number, pid, process): (&str, usize, u32, &str),
-    samples: &[Sample],
+    view: &View<'_>,
+    (number, pid, process): (usize, u32, &str),
     out: &mut dyn Write,
 ) -> Result<()> {
     let mut tables = Tables::default();
-    let mut of_node: HashMap<u32, Option<usize>> = HashMap::new();
+    let mut samples = 0_u64;
+    let mut has = vec![false; source.trace.site_count() as usize];
+    view.each(|_, site, _| {
+        samples += 1;
+        has.get_mut(site as usize).into_iter().for_each(|has| *has = true);
+        Ok(())
+    })?;
+    let mut of_site: Vec<Option<usize>> = vec![None; has.len()];
     let mut stack = Vec::new();
-    for sample in samples {
-        let Entry::Vacant(entry) = of_node.entry(sample.node) else { continue };
+    for ((site, entry), _) in (0_u32..).zip(&mut of_site).zip(has).filter(|(_, has)| *has) {
         source.cancel.check()?;
-        frames(source, sample.node, &mut stack);
+        frames(source, source.trace.site_node(site).unwrap_or(0), &mut stack);
         if stack.is_empty() {
             // The profiler leaves samples without a backtrace out of its sums.
             let name = tables.string("(no backtrace)");
             tables.functions.push((name, None));
             tables.frames.push((tables.functions.len() - 1, None, false));
             tables.stacks.push((None, tables.frames.len() - 1));
-            entry.insert(Some(tables.stacks.len() - 1));
+            *entry = Some(tables.stacks.len() - 1);
         } else {
-            entry.insert(tables.stack(source, &stack));
+            *entry = tables.stack(source, &stack);
         }
     }
     let marks: Vec<_> = if number == 0 { source.trace.marks().iter().collect() } else { Vec::new() };
     let mark = tables.string("mark");
     let head = json!({
-        "name": title, "isMainThread": number == 0, "pid": pid.to_string(), "tid": format!("{pid}.{number}"),
+        "name": view.title, "isMainThread": number == 0, "pid": pid.to_string(), "tid": format!("{pid}.{number}"),
         "processName": process, "processType": "default", "processStartupTime": 0, "processShutdownTime": null,
         "registerTime": 0, "unregisterTime": null, "pausedRanges": [], "showMarkersInTimeline": true,
         "nativeSymbols": {"length": 0, "address": [], "functionSize": [], "libIndex": [], "name": []},
@@ -273,12 +305,12 @@ fn thread(
     array(out, t.stacks.iter().map(|stack| OrNull(stack.0)))?;
     out.write_all(br#","frame":"#)?;
     array(out, t.stacks.iter().map(|stack| stack.1))?;
-    write!(out, r#"}},"samples":{{"length":{},"weightType":"bytes","stack":"#, samples.len())?;
-    array(out, samples.iter().map(|sample| OrNull(of_node.get(&sample.node).copied().flatten())))?;
+    write!(out, r#"}},"samples":{{"length":{samples},"weightType":"bytes","stack":"#)?;
+    view.array(out, |_, site, _| OrNull(of_site.get(site as usize).copied().flatten()))?;
     out.write_all(br#","time":"#)?;
-    array(out, samples.iter().map(|sample| ms(sample.t_ns)))?;
+    view.array(out, |t_ns, _, _| ms(t_ns))?;
     out.write_all(br#","weight":"#)?;
-    array(out, samples.iter().map(|sample| sample.bytes))?;
+    view.array(out, |_, _, bytes| bytes)?;
     out.write_all(b"}}")?;
     Ok(())
 }

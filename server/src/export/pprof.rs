@@ -137,6 +137,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     let mut known: Vec<bool> = vec![false; trace.location_count() as usize];
     let mut functions: HashMap<FunctionId, u64> = HashMap::new();
     for class in classes {
+        let class = class?;
         source.cancel.check()?;
         let mut message = Message::default();
         let locations: Vec<LocationId> = trace.stack(class.node).filter_map(|node| trace.node_location(node)).collect();

@@ -196,6 +196,7 @@ impl From<QueryError> for Problem {
         match error {
             QueryError::BadParameter { parameter, why } => Self::parameter(parameter, why),
             QueryError::NotFound { .. } => Self::not_found(error.to_string()),
+            QueryError::Scratch { .. } => internal(error),
             // Nobody is there to read it.
             QueryError::Cancelled => Self::new(StatusCode::SERVICE_UNAVAILABLE, "the query was cancelled"),
         }

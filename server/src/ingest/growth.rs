@@ -236,6 +236,7 @@ impl Growth {
         let totals = &engine.totals;
         Ok(Trace::assemble(Parts {
             path: self.path.clone(),
+            folder: self.folder.path.clone(),
             facts: self.facts(engine, sealer, ending),
             columns: sealer.writers.view()?,
             ledgers: sealer.ledgers.view(births, deaths)?,
@@ -276,6 +277,7 @@ impl Growth {
         let folder = &self.folder.path;
         Ok(Trace::assemble(Parts {
             path: self.path.clone(),
+            folder: folder.clone(),
             columns: Columns::open(folder, &facts.lengths)?,
             ledgers: Ledgers::open(folder, &facts)?,
             facts,

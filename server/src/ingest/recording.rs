@@ -212,8 +212,8 @@ fn open_finished(path: &Path, file: &File, folder: &Path, id: [u8; 16]) -> io::R
     let (Ok(columns), Ok(ledgers)) = (Columns::open(folder, &facts.lengths), Ledgers::open(folder, &facts)) else {
         return Ok(None);
     };
-    let parts =
-        Parts { path: path.to_path_buf(), facts, columns, ledgers, tail: Tail::default(), revision: 1, keep: None };
+    let (path, folder) = (path.to_path_buf(), folder.to_path_buf());
+    let parts = Parts { path, folder, facts, columns, ledgers, tail: Tail::default(), revision: 1, keep: None };
     Ok(Some(Trace::assemble(parts)))
 }
 

@@ -62,6 +62,7 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
     let writers = Writers::reopen(folder, lengths)?;
     let trace = Trace::assemble(crate::trace::Parts {
         path: folder.to_path_buf(),
+        folder: folder.to_path_buf(),
         facts: facts.clone(),
         columns: Columns::open(folder, lengths)?,
         ledgers: Ledgers::open(folder, facts)?,

@@ -1,14 +1,20 @@
 //! Sums by allocating backtrace, thread and size: what profiles with labels are made from.
+//!
+//! There may be as many classes as blocks: they are handed on one by one, and what does not fit in memory goes through
+//! files (`runs`).
 
-use std::collections::HashMap;
+mod runs;
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::Result;
 use super::amounts::{moment, stretches};
 use super::filter::Filter;
 use super::scan::{Also, BLOCK, Picker};
 use super::window::Window;
+use super::{QueryError, Result};
 use crate::api::{Amount, Metric};
 use crate::trace::symbols::Symbols;
 use crate::trace::{Cancel, Position, Trace};
@@ -34,7 +40,10 @@ pub struct Class {
     pub temporary: Amount,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Site, thread, and the size: 0 for none, else one more than the exponent of the power of two that it does not exceed.
+type Key = (u32, u32, u8);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sums {
     smallest: u64,
     largest: u64,
@@ -49,6 +58,16 @@ impl Default for Sums {
 }
 
 impl Sums {
+    /// Adds one block to those of the amounts that it belongs to.
+    fn add(&mut self, size: u64, is: [bool; 4]) {
+        self.smallest = self.smallest.min(size);
+        self.largest = self.largest.max(size);
+        for (amount, _) in self.amounts.iter_mut().zip(is).filter(|(_, is)| *is) {
+            amount.bytes += size;
+            amount.count += 1;
+        }
+    }
+
     fn merge(&mut self, other: &Self) {
         self.smallest = self.smallest.min(other.smallest);
         self.largest = self.largest.max(other.largest);
@@ -62,14 +81,26 @@ impl Sums {
 /// Adds up blocks by site, thread and power of two of their size, ordered by these three.
 ///
 /// # Errors
-/// When the window or the filter does not fit the recording, or cancelled.
-pub fn run(
-    trace: &Trace,
+/// When the window or the filter does not fit the recording, temporary files cannot be written, or cancelled.
+pub fn run<'a>(
+    trace: &'a Trace,
     symbols: &dyn Symbols,
     window: &Window,
     filter: &Filter,
     cancel: &Cancel,
-) -> Result<Vec<Class>> {
+) -> Result<impl Iterator<Item = Result<Class>> + use<'a>> {
+    bounded(trace, symbols, window, filter, cancel, runs::ENTRIES)
+}
+
+/// [`run`], with at most `entries` classes in memory.
+fn bounded<'a>(
+    trace: &'a Trace,
+    symbols: &dyn Symbols,
+    window: &Window,
+    filter: &Filter,
+    cancel: &Cancel,
+    entries: usize,
+) -> Result<impl Iterator<Item = Result<Class>> + use<'a>> {
     let window = window.resolve(trace)?;
     let selection = filter.select(trace, symbols, cancel)?;
     let test = selection.rows(trace);
@@ -80,8 +111,11 @@ pub fn run(
     let lives = |row: u64, death: Option<u64>, place: Position| {
         row < place.births && death.is_none_or(|death| death >= place.deaths)
     };
-    let add_up = |stretch: std::ops::Range<u64>| -> Result<HashMap<(u32, u32, u8), Sums>> {
-        let mut sums: HashMap<(u32, u32, u8), Sums> = HashMap::new();
+    let limit = (entries / rayon::current_num_threads()).max(1);
+    let all = Mutex::new(runs::Runs::new(trace.folder().to_path_buf(), limit));
+    let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
+    let add_up = |stretch: std::ops::Range<u64>| -> Result<()> {
+        let mut table = runs::Table::default();
         let mut picker = Picker::new(&test, Also::Nothing);
         for start in stretch.clone().step_by(BLOCK) {
             cancel.check()?;
@@ -101,34 +135,41 @@ pub fn run(
                 let size = trace.size_of(row);
                 let origin = trace.columns().birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
                 let origin = trace.origin(origin);
-                let class = size.checked_next_power_of_two().map_or(64, u64::trailing_zeros) as u8;
-                let class = if size == 0 { u8::MAX } else { class };
-                let entry = sums.entry((origin.site, origin.thread, class)).or_default();
-                entry.smallest = entry.smallest.min(size);
-                entry.largest = entry.largest.max(size);
-                for (amount, _) in entry.amounts.iter_mut().zip(is).filter(|(_, is)| *is) {
-                    amount.bytes += size;
-                    amount.count += 1;
+                let key = (origin.site, origin.thread, class_of(size));
+                if let Some(sums) = runs::entry(&mut table, key, limit) {
+                    sums.add(size, is);
+                } else {
+                    let full = runs::ordered(&mut table);
+                    let file = lock().file()?;
+                    let run = runs::store(file, full.into_iter().map(Ok))?;
+                    lock().push(run)?;
+                    table.entry(key).or_default().add(size, is);
                 }
             }
         }
-        Ok(sums)
+        Ok(lock().absorb(table)?)
     };
-    let sums = stretches(0, until).into_par_iter().map(add_up).try_reduce(HashMap::new, |a, b| {
-        let (mut large, small) = if a.len() >= b.len() { (a, b) } else { (b, a) };
-        for (key, sums) in small {
-            large.entry(key).or_default().merge(&sums);
-        }
-        Ok(large)
-    })?;
-    let class = |((site, thread, class), sums): ((u32, u32, u8), Sums)| {
+    stretches(0, until).into_par_iter().try_for_each(add_up)?;
+    let merged = all.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?;
+    Ok(merged.map(move |entry| {
+        let ((site, thread, class), sums) = entry?;
         let [allocated, live, peak, temporary] = sums.amounts;
-        let bound = if class < 64 { 1 << class } else { u64::MAX };
+        let bound = class.checked_sub(1).map_or(0, |exponent| 1_u64.checked_shl(exponent.into()).unwrap_or(u64::MAX));
         let size = if sums.smallest == sums.largest { sums.largest } else { bound };
         let node = trace.site_node(site).unwrap_or(0);
-        Class { site, node, thread, size, allocated, live, peak, temporary }
-    };
-    let mut classes: Vec<Class> = sums.into_iter().map(class).collect();
-    classes.sort_unstable_by_key(|class| (class.site, class.thread, class.size));
-    Ok(classes)
+        Ok(Class { site, node, thread, size, allocated, live, peak, temporary })
+    }))
+}
+
+fn class_of(size: u64) -> u8 {
+    match size {
+        0 => 0,
+        _ => 1 + size.checked_next_power_of_two().map_or(64, u64::trailing_zeros) as u8,
+    }
+}
+
+impl From<io::Error> for QueryError {
+    fn from(error: io::Error) -> Self {
+        Self::Scratch { why: error.to_string() }
+    }
 }

@@ -62,6 +62,12 @@ pub enum QueryError {
         /// What was asked about.
         what: String,
     },
+    /// What does not fit in memory cannot be put on the disk.
+    #[error("a temporary file cannot be written or read: {why}")]
+    Scratch {
+        /// What the system said.
+        why: String,
+    },
     /// Stopped from outside.
     #[error("cancelled")]
     Cancelled,

@@ -28,8 +28,8 @@ use tracehound_server::trace::facts::Module;
 use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
 
 pub use bundle::{Bundle, Named};
-pub use locate::map;
 use locate::Source;
+pub use locate::map;
 use perf_map::PerfMap;
 use state::{Place, State, place};
 

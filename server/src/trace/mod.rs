@@ -63,6 +63,7 @@ pub struct Tail {
 #[derive(Debug)]
 pub struct Trace {
     path: PathBuf,
+    folder: PathBuf,
     facts: Facts,
     columns: Columns,
     ledgers: Ledgers,
@@ -132,6 +133,7 @@ impl ModuleRanges {
 /// Parts of a snapshot.
 pub(crate) struct Parts {
     pub path: PathBuf,
+    pub folder: PathBuf,
     pub facts: Facts,
     pub columns: Columns,
     pub ledgers: Ledgers,
@@ -146,6 +148,7 @@ impl Trace {
         let module_ranges = ModuleRanges::new(&parts.facts.modules);
         Self {
             path: parts.path,
+            folder: parts.folder,
             facts: parts.facts,
             columns: parts.columns,
             ledgers: parts.ledgers,
@@ -165,6 +168,12 @@ impl Trace {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The folder of the index.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The recording's identity.

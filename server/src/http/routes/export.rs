@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::shared::{Filters, Measure, Window, window};
 use super::{Problems, RecordingId};
-use crate::export::{self, ExportError, Format, Scope, Source, folded};
+use crate::export::{self, Format, Scope, Source, folded};
 use crate::http::answer::{Asked, Result};
 use crate::http::problem::Problem;
 
@@ -53,7 +53,7 @@ pub async fn export(asked: Asked) -> Result<Response> {
             let source = Source { trace: ask.trace, symbols: ask.symbols, cancel: ask.cancel };
             let written = export::write(format, source, &scope, of, &mut sink);
             let written = written.and_then(|()| Ok(sink.flush()?));
-            if let Err(ExportError::Query(error)) = written {
+            if let Err(error) = written {
                 // The connection is cut, so that the client does not take a part for the whole.
                 let _ = sink.sender.blocking_send(Err(io::Error::other(error.to_string())));
             }
