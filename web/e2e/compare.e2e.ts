@@ -32,6 +32,39 @@ test.runIf(real)("the list of recordings leads to a comparison", async () => {
   expect(readSearch(new URL(page.url()).search).other).toBeDefined();
 });
 
+test.runIf(real)("recordings of one program are told apart: command, start, length, events", async () => {
+  const page = await open("/");
+  const rows = page.locator("table.recordings tbody tr");
+  const row = rows.filter({ hasText: "memory-bazaar.dat" });
+  const info = await api<Info>(`recordings/${bazaar}`);
+  const started = info.process.started_at.slice(0, 19).replace("T", " ");
+  await expect.poll(() => row.textContent()).toContain(started);
+  await expect.poll(() => row.locator(".command").textContent()).toMatch(/shop after$/);
+  const { alloc, free, realloc, map, unmap, remap } = info.events;
+  expect(await row.textContent()).toContain((alloc + free + realloc + map + unmap + remap).toLocaleString("en-US"));
+  // So does the list in every view.
+  await page.goto(`${page.url().replace(/\/$/, "")}/r/${bazaar}/overview`);
+  await settled(page);
+  const options = await page.locator(".top-bar select option").allTextContents();
+  expect(options.find((text) => text.includes(started.slice(5)))).toBeDefined();
+});
+
+test.runIf(real)("two recordings are compared by their peaks, and by what they allocated", async () => {
+  const page = await open(`/r/${shop}/compare?other=${bazaar}`);
+  await settled(page);
+  const totals = () => page.locator(".split-view .view-bar").first().textContent();
+  for (const [label, metric] of [
+    ["Peak", "peak"],
+    ["Allocated", "allocated"],
+  ] as const) {
+    await page.getByRole("group", { name: "What is compared" }).getByText(label, { exact: true }).click();
+    await settled(page);
+    const diff = await api<Diff>(`recordings/${shop}/diff?other=${bazaar}&metric=${metric}&limit=1`);
+    await expect.poll(totals).toContain(formatBytes(diff.total_before.bytes));
+    expect(await totals()).toContain(formatBytes(diff.total_after.bytes));
+  }
+});
+
 test.runIf(real)("the table has both numbers, and what happened to them", async () => {
   const diff = await api<Diff>(`recordings/${shop}/diff?other=${bazaar}`);
   const page = await open(`/r/${shop}/compare?other=${bazaar}`);

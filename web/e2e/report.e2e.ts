@@ -4,7 +4,7 @@ import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { beforeAll, expect, inject, test } from "vitest";
-import type { Info, Leaks } from "../src/api/types.ts";
+import type { Flamegraph, Info, Leaks } from "../src/api/types.ts";
 import { api, open, openFile, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
@@ -111,13 +111,42 @@ test.skipIf(inject("mock"))("what only a server can answer is said, not shown wr
   const page = await openFile(file);
   await settled(page);
   expect(await page.locator(".tabs a", { hasText: "Allocations" }).count()).toBe(0);
-  expect(await page.locator("[data-panel=memory]").count()).toBe(0);
   await page.locator(".report-bar .term").focus();
   await expect
     .poll(() => page.getByRole("tooltip").textContent())
     .toContain("single blocks, comparisons, source files");
   await goTo(page, "functions?focus=main");
   await expect.poll(() => page.locator("main").textContent()).toContain("own window and filter only");
+});
+
+test.skipIf(inject("mock"))("where resident memory was is in it, the parts make up the whole", async () => {
+  const info = await api<Info>(`recordings/${shop}`);
+  const page = await openFile(file);
+  await settled(page);
+  const bytes = async (selector: string) =>
+    page
+      .locator(`[data-panel=memory] ${selector} td.numeric[title]`)
+      .evaluateAll((cells) => cells.map((cell) => Number(cell.getAttribute("title")?.replace(/[^-\d]/g, ""))));
+  await expect.poll(() => bytes("tr[data-part=rss]")).toEqual([info.peak_rss?.bytes]);
+  const parts = await bytes(".memory-parts tr:not([data-part=rss])");
+  expect(parts.reduce((all, part) => all + part, 0)).toBe(info.peak_rss?.bytes);
+  expect(await page.locator("[data-panel=memory] canvas").count()).toBe(1);
+});
+
+test.skipIf(inject("mock"))("a sandwich without a server has the server's sums", async () => {
+  const page = await openFile(file);
+  await settled(page);
+  await goTo(page, "flamegraph?metric=allocated&sandwich=session");
+  const half = (side: string) => page.locator(`.sandwich-half[data-side=${side}]`);
+  await expect.poll(() => half("callees").locator("g.frame").count()).toBeGreaterThan(3);
+  const asked = await api<Flamegraph>(`recordings/${shop}/flamegraph?metric=allocated&show_from=%5Esession%24`);
+  for (const side of ["callers", "callees"]) {
+    const total = await half(side).locator(".details [title$='bytes']").last().getAttribute("title");
+    expect(Number(total?.replace(/[^\d]/g, "")), side).toBe(asked.total);
+  }
+  expect(await half("callers").textContent()).toContain("start_thread");
+  expect(await half("callees").textContent()).toContain("format_line");
+  await page.goBack();
 });
 
 test.skipIf(inject("mock"))("the page saves one for its window and filter; hostile names stay text", async () => {

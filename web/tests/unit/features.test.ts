@@ -1,7 +1,7 @@
 // Pure parts of the views, on documents of a synthetic recording.
 import { expect, test } from "vitest";
 import { parsePresets, presetName } from "../../src/app/presets.ts";
-import { heaviestPath, keyOf, visibleLines } from "../../src/features/calltree/rows.ts";
+import { heaviestPath, keyOf, pathTo, visibleLines } from "../../src/features/calltree/rows.ts";
 import { changeRows } from "../../src/features/compare/change.ts";
 import { escapeXml, pictureOf } from "../../src/features/flamegraph/picture.ts";
 import { buildHeatMap, filtersOf, sumOf } from "../../src/features/lifetimes/heat-map.ts";
@@ -10,7 +10,7 @@ import { findingsOf } from "../../src/features/overview/findings.ts";
 import { auditOf } from "../../src/features/recording/audit.ts";
 import { editorLink, sourceLines } from "../../src/features/source/lines.ts";
 import { buildMatrix } from "../../src/features/threads/matrix.ts";
-import { buildTree } from "../../src/lib/flame-tree.ts";
+import { buildTree, everyNode } from "../../src/lib/flame-tree.ts";
 import { stackText } from "../../src/lib/stack.ts";
 import { diff, flamegraph, functions, info, leaks, lifetimes, source, threads } from "../mock-api/documents.ts";
 import { HOSTILE_NAME, typicalRecording } from "../mock-api/recording.ts";
@@ -110,6 +110,19 @@ test("survived, new and dead add up to both sides", () => {
     expect((row.survived?.bytes ?? 0) + (row.born?.bytes ?? 0)).toBe(row.after.bytes);
     expect((row.survived?.bytes ?? 0) + (row.dead?.bytes ?? 0)).toBe(row.before.bytes);
   }
+});
+
+test("the call tree opens down to what is selected elsewhere", () => {
+  const tree = buildTree(flamegraph(view, new Map([["metric", "allocated"]])));
+  if (!tree) throw new Error("no tree");
+  const closed = visibleLines(tree, heaviestPath(tree), new Map());
+  const hidden = [...everyNode(tree)].find(
+    (node) => node.frame && node.depth > 2 && !closed.some((line) => line.node.frame?.name === node.frame?.name),
+  );
+  if (!hidden?.frame) throw new Error("everything is open");
+  const lines = visibleLines(tree, pathTo(tree, hidden.frame.name), new Map());
+  expect(lines.some((line) => line.node.frame?.name === hidden.frame?.name)).toBe(true);
+  expect(pathTo(tree, "nobody").size).toBe(0);
 });
 
 test("the call tree opens along the weight, and a loaded rest takes its place", () => {

@@ -16,7 +16,7 @@ import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
 import { useCopy, useNotice } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
-import { heaviestPath, type TreeLine, visibleLines } from "./rows.ts";
+import { heaviestPath, pathTo, type TreeLine, visibleLines } from "./rows.ts";
 import "./calltree.css";
 
 const ROW = 24;
@@ -76,7 +76,11 @@ function Loaded({ document }: { document: Flamegraph }) {
   const functionMenu = useFunctionMenu();
   const scroller = useRef<HTMLDivElement>(null);
   const tree = useMemo(() => buildTree(document), [document]);
-  const [open, setOpen] = useState<ReadonlySet<string>>(() => (tree ? heaviestPath(tree) : new Set()));
+  const [open, setOpen] = useState<ReadonlySet<string>>(() => {
+    if (!tree) return new Set();
+    const toSelected = search.selected === undefined ? [] : pathTo(tree, search.selected);
+    return new Set([...heaviestPath(tree), ...toSelected]);
+  });
   const [more, setMore] = useState<ReadonlyMap<number, readonly FlameNode[]>>(new Map());
   const [focused, setFocused] = useState(0);
   useEffect(() => {
@@ -92,6 +96,13 @@ function Loaded({ document }: { document: Flamegraph }) {
     estimateSize: () => ROW,
     overscan: 15,
   });
+
+  const firstSelected = useRef(lines.findIndex(({ node }) => node.frame && node.frame.name === search.selected));
+  useEffect(() => {
+    // What was selected in another view is brought into sight, once.
+    if (firstSelected.current > 0) virtual.scrollToIndex(firstSelected.current, { align: "center" });
+    firstSelected.current = -1;
+  }, [virtual]);
 
   if (!tree || tree.weight === 0) {
     return (

@@ -1,5 +1,5 @@
 // The lines of a call tree that are visible, given what is open and what was loaded since.
-import type { FlameNode } from "../../lib/flame-tree.ts";
+import { everyNode, type FlameNode } from "../../lib/flame-tree.ts";
 
 export interface TreeLine {
   key: string;
@@ -43,5 +43,16 @@ export function heaviestPath(root: FlameNode): Set<string> {
     const [first]: FlameNode[] = node.children;
     node = first && first.folded === 0 && first.weight * 2 > node.weight ? first : undefined;
   }
+  return open;
+}
+
+/** What must be open for the heaviest line of a function to be seen; nothing if the tree has none. */
+export function pathTo(root: FlameNode, name: string): Set<string> {
+  let found: FlameNode | undefined;
+  for (const node of everyNode(root)) {
+    if (node.frame?.name === name && (found === undefined || node.weight > found.weight)) found = node;
+  }
+  const open = new Set<string>();
+  for (let above = found?.parent; above; above = above.parent) open.add(keyOf(above));
   return open;
 }
