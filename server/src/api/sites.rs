@@ -30,7 +30,7 @@ pub struct Sites {
 pub struct SiteRow {
     /// Handle, `s12`.
     pub id: String,
-    /// Innermost function that came neither with the compiler nor with the C library, else the innermost.
+    /// Innermost function that is neither a standard library's nor a wrapper of the allocator, else the innermost.
     pub function: Option<String>,
     /// Source file of that function's frame.
     pub file: Option<String>,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anyhow::Result;
 use serde::Serialize;
 use tracehound_server::api::Metric;
-use tracehound_server::api::functions::Functions;
+use tracehound_server::api::functions::{Functions, GroupBy};
 use tracehound_server::api::info::Info;
 use tracehound_server::api::leaks::{Leaks, VerdictKind};
 use tracehound_server::query::{functions, leaks as leak_query};
@@ -56,7 +56,13 @@ pub fn run(args: &SummaryArgs, color: ColorChoice) -> Result<()> {
 fn ask(opened: &Opened) -> Result<Summary> {
     let (trace, symbols, cancel) = (&opened.trace, &opened.symbols, interrupt::flag());
     let by = |metric, unit| {
-        let params = functions::Params { metric, unit, limit: Some(ROWS), ..functions::Params::default() };
+        let params = functions::Params {
+            metric,
+            unit,
+            by: GroupBy::Program,
+            limit: Some(ROWS),
+            ..functions::Params::default()
+        };
         functions::run(trace, symbols, &params, cancel).map_err(misuse)
     };
     let mut all = leak_query::run(trace, symbols, &leak_query::Params::default(), cancel).map_err(misuse)?;

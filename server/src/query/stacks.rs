@@ -45,7 +45,7 @@ pub fn innermost(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<Fram
     levels.first().map(|level| frame(trace, symbols, level, pc))
 }
 
-/// The innermost frame of a backtrace that came neither with the compiler nor with the C library, else the innermost;
+/// The innermost frame of a backtrace that is the program's own (see [`crate::api::library`]), else the innermost;
 /// `None` for node 0 and unknown nodes.
 #[must_use]
 pub fn allocated_by(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<Frame> {

@@ -1741,7 +1741,7 @@ export interface components {
             file?: string | null;
             /** @description Died in the window. */
             freed: components["schemas"]["Amount"];
-            /** @description Innermost function that came neither with the compiler nor with the C library, else the innermost. */
+            /** @description Innermost function that is neither a standard library's nor a wrapper of the allocator, else the innermost. */
             function?: string | null;
             /** @description Handle, `s12`. */
             id: string;
