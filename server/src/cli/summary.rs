@@ -56,13 +56,8 @@ pub fn run(args: &SummaryArgs, color: ColorChoice) -> Result<()> {
 fn ask(opened: &Opened) -> Result<Summary> {
     let (trace, symbols, cancel) = (&opened.trace, &opened.symbols, interrupt::flag());
     let by = |metric, unit| {
-        let params = functions::Params {
-            metric,
-            unit,
-            by: GroupBy::Program,
-            limit: Some(ROWS),
-            ..functions::Params::default()
-        };
+        let params =
+            functions::Params { metric, unit, by: GroupBy::Program, limit: Some(ROWS), ..functions::Params::default() };
         functions::run(trace, symbols, &params, cancel).map_err(misuse)
     };
     let mut all = leak_query::run(trace, symbols, &leak_query::Params::default(), cancel).map_err(misuse)?;
