@@ -264,7 +264,7 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
     id,
     header,
     definition,
-    width: "70px",
+    width: "66px",
     numeric: true,
     value: of,
     cell: (row) => (
@@ -278,7 +278,7 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
       id: "change",
       header: "Change",
       definition: "After minus before; red grew, blue shrank",
-      width: "128px",
+      width: "116px",
       numeric: true,
       value: (row) => change(row, unit),
       cell: (row) => {
@@ -299,7 +299,7 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
       id: "part",
       header: "Change %",
       definition: "The change as a part of what was there before",
-      width: "82px",
+      width: "76px",
       numeric: true,
       value: (row) => (row.before[unit] === 0 ? Number.MAX_VALUE : change(row, unit) / row.before[unit]),
       cell: (row) => changeText(row.before[unit], row.after[unit]),
@@ -317,7 +317,7 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
       id: "function",
       header: "Allocated by",
       definition: "Innermost function that is of no standard library, and who called it",
-      width: "minmax(170px, 1fr)",
+      width: "minmax(130px, 1fr)",
       value: (row) => allocatorName(row.stack, ""),
       cell: (row) => (
         <span title={allocatorPlace(row.stack)}>

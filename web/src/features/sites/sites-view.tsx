@@ -131,7 +131,7 @@ const amount = (id: AmountName): Column<SiteRow> => ({
   id,
   header: AMOUNT_TEXT[id].header,
   definition: `${AMOUNT_TEXT[id].definition}, bytes`,
-  width: "76px",
+  width: "72px",
   numeric: true,
   value: (site) => site[id].bytes,
   cell: (site) => (
@@ -191,14 +191,14 @@ const COLUMNS: Column<SiteRow>[] = [
     id: "trend",
     header: "Trend",
     definition: "Live bytes at 32 instants of the window",
-    width: "96px",
-    cell: (site) => <Sparkline values={site.trend} />,
+    width: "72px",
+    cell: (site) => <Sparkline values={site.trend} width={72} />,
   },
   {
     id: "function",
     header: "Allocated by",
     definition: "Innermost function of the backtrace that is of no standard library, and who called it",
-    width: "minmax(200px, 3fr)",
+    width: "minmax(150px, 3fr)",
     value: siteName,
     cell: (site) => (
       <>
@@ -211,7 +211,7 @@ const COLUMNS: Column<SiteRow>[] = [
     id: "place",
     header: "Source",
     definition: "Source line, else the module",
-    width: "minmax(130px, 1fr)",
+    width: "minmax(100px, 1fr)",
     value: (site) => location(site.file, site.line) ?? site.module ?? "",
     cell: (site) => <span className="muted">{location(site.file, site.line) ?? site.module}</span>,
   },
