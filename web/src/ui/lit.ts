@@ -1,6 +1,7 @@
 // The function under the pointer, in whatever part of the page: it is lit in all the others. Gone with the pointer, so
-// it is no part of the address; what stays selected is.
-import { useMemo, useSyncExternalStore } from "react";
+// it is no part of the address; what is selected is, and stays lit.
+import { useContext, useMemo, useSyncExternalStore } from "react";
+import { PageContext } from "./page.ts";
 
 let lit: string | undefined;
 const listeners = new Set<() => void>();
@@ -29,7 +30,9 @@ export function useLit(names: readonly string[]): {
   onPointerEnter: () => void;
   onPointerLeave: () => void;
 } {
-  const on = useSyncExternalStore(subscribe, () => lit !== undefined && names.includes(lit));
+  const selected = useContext(PageContext)?.search.selected;
+  const pointed = useSyncExternalStore(subscribe, () => lit !== undefined && names.includes(lit));
+  const on = pointed || (selected !== undefined && names.includes(selected));
   const [first] = names;
   return useMemo(
     () => ({
