@@ -10,12 +10,13 @@ cd "$(dirname "$0")/.."
 options=()
 parts=()
 sizes=1m,10m,100m
+many=10m
 for word in "$@"; do
     case $word in
         overhead | reading | verdicts | page) parts+=("$word") ;;
         -*)
             options+=("$word")
-            [ "$word" != --quick ] || sizes=1m
+            [ "$word" != --quick ] || sizes=1m many=1m
             ;;
         *)
             echo "usage: tests/bench.sh [--quick] [--json] [overhead] [reading] [verdicts] [page]" >&2
@@ -57,6 +58,8 @@ for part in "${parts[@]}"; do
             ;;
         reading)
             cargo run --quiet --release -p tracehound-bench -- scale --sizes "$sizes"
+            echo "the same with a million call-tree nodes"
+            cargo run --quiet --release -p tracehound-bench -- scale --sizes "$many" --windows 20 --nodes 1000000 --sites 250000
             cargo run --quiet --release -p tracehound-bench -- rival
             ;;
         verdicts)

@@ -1,5 +1,5 @@
 // A seeded random walk over malloc, calloc, realloc, the aligned family and free, with threads.
-// Argument: steps in thousands. Prints: allocations, bytes, frees, reallocs, live blocks, live bytes.
+// Arguments: steps in thousands; number of distinct sizes, 2000 if it is left out. Prints: allocations, bytes, frees, reallocs, live blocks, live bytes.
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -13,6 +13,8 @@ enum { SLOTS = 512, THREADS = 3 };
 
 struct totals { unsigned long allocs, bytes, frees, reallocs, live, live_bytes; };
 struct walk { uint64_t seed; long steps; void *block[SLOTS]; size_t size[SLOTS]; struct totals totals; };
+
+static size_t sizes = 2000;
 
 static uint64_t next_random(struct walk *walk) {
     walk->seed ^= walk->seed << 13;
@@ -43,7 +45,7 @@ static void *run(void *argument) {
     struct walk *walk = argument;
     for (long i = 0; i < walk->steps; i++) {
         unsigned slot = next_random(walk) % SLOTS;
-        size_t size = next_random(walk) % 2000 + 1;
+        size_t size = (next_random(walk) % sizes + 1) * (2000 / sizes);
         if (!walk->block[slot]) {
             walk->block[slot] = allocate(walk, size, (int)(next_random(walk) % 20));
             walk->totals.allocs++;
@@ -72,6 +74,7 @@ static struct walk walks[THREADS];
 
 int main(int argc, char **argv) {
     long steps = (argc > 1 ? atol(argv[1]) : 10) * 1000 / THREADS;
+    if (argc > 2 && atol(argv[2]) > 0 && atol(argv[2]) < 2000) sizes = (size_t)atol(argv[2]);
     pthread_t threads[THREADS];
     struct totals sum = {0};
     for (int i = 0; i < THREADS; i++) {

@@ -71,7 +71,7 @@ pub struct Engine {
 /// More births than row numbers.
 const MAX_BIRTHS: u64 = u32::MAX as u64 - 1;
 /// Events between the fetch of a slot of the live map and its use.
-const AHEAD: usize = 12;
+const AHEAD: usize = 20;
 
 impl Engine {
     /// An engine at the start of a recording.

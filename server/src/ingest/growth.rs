@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checkpoint::{Keeper, OnSaved};
+use super::dying::Dying;
 use super::engine::Engine;
 use super::folder::Folder;
 use super::intake::Intake;
@@ -16,7 +17,7 @@ use super::merge::{Merger, Pending, Source};
 use super::recording::{OpenError, OpenOptions, modified_ns};
 use super::resume::{self, Resume};
 use super::scan::Scan;
-use super::seal::{Dying, Sealer, append_pages};
+use super::seal::{Sealer, append_pages};
 use super::side_file::SideFile;
 use super::sizes::SizeCodes;
 use super::snapshot::{Ending, NodeStore, facts, store_samples};

@@ -9,6 +9,7 @@ pub mod checkpoint;
 pub mod chunk;
 pub mod clock;
 pub mod decode;
+pub mod dying;
 pub mod engine;
 pub mod folder;
 mod growth;

@@ -10,10 +10,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::clock::ClockMap;
+use super::dying::Dying;
 use super::engine::{Engine, ThreadState, Totals};
 use super::folder::RESUME;
 use super::live_map::{Live, LiveMap};
-use super::seal::{Dying, Sealer};
+use super::seal::Sealer;
 use super::sizes::SizeCodes;
 use crate::trace::facts::Facts;
 use crate::trace::files::{Columns, Ledgers, Manifest, Writers, read_manifest};

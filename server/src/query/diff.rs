@@ -56,6 +56,8 @@ struct Pair {
     before: Amount,
     after: Amount,
     survived: Option<Amount>,
+    /// Of one recording: the frames are those of this site.
+    site: Option<u32>,
     stack: Vec<Frame>,
 }
 
@@ -86,8 +88,12 @@ pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
     };
     let (total_before, total_after) = (total(|p| p.before), total(|p| p.after));
     let total_rows = pairs.len() as u64;
-    let row =
-        |pair: Pair| DiffRow { before: pair.before, after: pair.after, survived: pair.survived, stack: pair.stack };
+    let row = |pair: Pair| {
+        // Of all sites only those that are shown need their frames.
+        let of_site = |site| stacks::frames(before.trace, before.symbols, before.trace.site_node(site).unwrap_or(0));
+        let stack = pair.site.map_or(pair.stack, of_site);
+        DiffRow { before: pair.before, after: pair.after, survived: pair.survived, stack }
+    };
     let limit = params.limit.unwrap_or(usize::MAX);
     Ok(Diff {
         schema: "heaptrace.diff/1".into(),
@@ -172,7 +178,8 @@ fn by_site(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
             before: old.get(at).map_or_else(Amount::default, Signed::amount),
             after: new.get(at).map_or_else(Amount::default, Signed::amount),
             survived: survived.as_ref().map(|s| s.get(at).map_or_else(Amount::default, Signed::amount)),
-            stack: stacks::frames(trace, before.symbols, trace.site_node(site).unwrap_or(0)),
+            site: Some(site),
+            stack: Vec::new(),
         }
     };
     let changed = |site: &u32| {

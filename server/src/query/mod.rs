@@ -21,6 +21,7 @@ pub mod functions;
 pub mod histogram;
 pub mod info;
 pub mod leaks;
+mod life;
 pub mod lifetimes;
 pub mod memory;
 pub mod modules;

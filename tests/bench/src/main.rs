@@ -61,12 +61,20 @@ enum Command {
         /// The recorder
         #[arg(long, default_value = "target/release/libtracehound.so")]
         library: PathBuf,
-        /// Source of the program; its argument is a number of thousands of steps
+        /// Source of the program; its arguments are thousands of steps and a number of distinct sizes
         #[arg(long, default_value = "tests/programs/churn.c")]
         source: PathBuf,
-        /// Thousands of steps
-        #[arg(long, default_value_t = 300)]
-        steps: u64,
+        /// Thousands of steps, one number for each recording
+        #[arg(long, default_value = "100,1000,10000", value_delimiter = ',')]
+        steps: Vec<u64>,
+        /// Distinct sizes of the program's blocks
+        #[arg(long, default_value_t = 40)]
+        distinct_sizes: u64,
+    },
+    /// Ask the first questions about a recording whose index is not in the page cache, and print latencies, as JSON
+    Cold {
+        /// The recording
+        file: PathBuf,
     },
     /// Ask about one recording and print latencies, as JSON
     Ask {
@@ -160,7 +168,10 @@ fn main() -> Result<()> {
         }
         Command::Scale { sizes, windows, folder, shape } => measure::scale(&sizes, windows, folder, &shape.shape()?),
         Command::Ingest { file, live_bytes } => measure::ingest(&file, live_bytes),
-        Command::Rival { library, source, steps } => rival::run(&library, &source, steps),
+        Command::Rival { library, source, steps, distinct_sizes } => {
+            rival::run(&library, &source, &steps, distinct_sizes)
+        }
+        Command::Cold { file } => queries::cold(&file),
         Command::Ask { file, windows } => queries::ask(&file, windows),
     }
 }

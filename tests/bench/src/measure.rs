@@ -129,7 +129,8 @@ pub fn scale(sizes: &[String], windows: usize, folder: Option<PathBuf>, shape: &
             Ok(serde_json::from_slice(&output.stdout)?)
         };
         let ingested = run(&["ingest"])?;
-        let asked = run(&["ask", "--windows", &windows.to_string()])?;
+        let mut asked = run(&["ask", "--windows", &windows.to_string()])?;
+        asked["cold"] = run(&["cold"])?;
         rows.push((size.clone(), ingested, asked));
     }
     print_table(&rows);
@@ -158,6 +159,14 @@ fn print_table(rows: &[(String, Value, Value)]) {
     line("recording, bytes an event", "", rows.iter().map(|r| per(&r.1, "file_bytes", "events")).collect());
     line("index, bytes an allocation", "40", ingest("index_bytes_per_allocation", 1.0));
     line("second open to the first answer, ms", "1000", rows.iter().map(|r| number(&r.2["open_ms"], 1.0)).collect());
+    for (key, name, goal) in [
+        ("first_ms", "first answer, index on the disk alone, ms", "1000"),
+        ("timeline_ms", "then the timeline, ms", ""),
+        ("leaked_ms", "then what is left, ms", ""),
+        ("filtered_ms", "then what is live, by size, ms", ""),
+    ] {
+        line(name, goal, rows.iter().map(|r| number(&r.2["cold"][key], 1.0)).collect());
+    }
     let names: Vec<String> =
         rows.first().and_then(|r| r.2["questions"].as_array()).map_or_else(Vec::new, |questions| {
             questions.iter().filter_map(|q| q["name"].as_str().map(str::to_owned)).collect()

@@ -10,7 +10,7 @@ use tracehound_server::api::Metric;
 use tracehound_server::api::timeline::SeriesName;
 use tracehound_server::ingest::{OpenOptions, Recording};
 use tracehound_server::query::{
-    Filter, TimeExpr, Window, diff, flamegraph, functions, lifetimes, memory, sites, timeline,
+    Filter, TimeExpr, Window, diff, flamegraph, functions, leaks, lifetimes, memory, sites, timeline,
 };
 use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
 use tracehound_server::trace::{Cancel, Cancelled, Trace};
@@ -75,6 +75,48 @@ pub fn cpu_seconds() -> Result<f64> {
 fn quantiles(mut values: Vec<f64>) -> impl Fn(f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     move |part| values.get(((values.len() as f64 * part).ceil() as usize).max(1) - 1).copied()
+}
+
+/// Takes a file out of the page cache, as a restart of the machine does.
+fn forget(path: &Path) -> Result<()> {
+    let file = std::fs::File::open(path)?;
+    // What is not on the disk yet stays in memory.
+    file.sync_all()?;
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+    Ok(())
+}
+
+/// Asks the first questions about a recording whose index is on the disk alone: each but the first finds what those
+/// before it have brought into memory.
+pub fn cold(file: &Path) -> Result<()> {
+    forget(file)?;
+    for entry in std::fs::read_dir(crate::measure::index_of(file))? {
+        forget(&entry?.path())?;
+    }
+    let cancel = Cancel::new();
+    let start = Instant::now();
+    let milliseconds = || start.elapsed().as_secs_f64() * 1e3;
+    let trace = Recording::open(file, OpenOptions::default())?.trace();
+    let flame = |metric| flamegraph::Params { metric, ..flamegraph::Params::default() };
+    flamegraph::run(&trace, &Names, &flame(Metric::Live), &cancel)?;
+    let first = milliseconds();
+    timeline::run(&trace, &Names, &timeline::Params::default(), &cancel)?;
+    let curves = milliseconds();
+    flamegraph::run(&trace, &Names, &flame(Metric::Leaked), &cancel)?;
+    let leaked = milliseconds();
+    let filter = Filter { min_size: Some(100), max_size: Some(4000), ..Filter::default() };
+    let params = flamegraph::Params { filter, ..flame(Metric::Live) };
+    flamegraph::run(&trace, &Names, &params, &cancel)?;
+    println!(
+        "{}",
+        json!({
+            "first_ms": first,
+            "timeline_ms": curves - first,
+            "leaked_ms": leaked - curves,
+            "filtered_ms": milliseconds() - leaked,
+        })
+    );
+    Ok(())
 }
 
 /// Asks about a recording that has an index, and prints latencies.
@@ -144,6 +186,11 @@ pub fn ask(file: &Path, count: usize) -> Result<()> {
     measure("sites with trends", &|window| {
         let params = sites::Params { window: window.clone(), limit: Some(100), ..Default::default() };
         sites::run(&trace, &Names, &params, &cancel)?;
+        Ok(())
+    })?;
+    measure("leaks with verdicts, all sites", &|window| {
+        let params = leaks::Params { window: window.clone(), limit: None, ..Default::default() };
+        leaks::run(&trace, &Names, &params, &cancel)?;
         Ok(())
     })?;
     measure("lifetimes", &|window| {

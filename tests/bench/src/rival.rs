@@ -3,6 +3,8 @@
 //!
 //! heaptrack pairs births with deaths in two steps: `heaptrack_interpret` turns the raw recording into another file
 //! (while the program runs, or afterwards), `heaptrack_print` reads that one. Both are shown.
+//! `heaptrack_interpret` keeps a table of the distinct pairs of size and backtrace, which grows without end (until it
+//! aborts) from some tens of thousands of them on: the program is asked for few sizes, so that long ones can be read.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -30,21 +32,57 @@ impl Cost {
     }
 }
 
-/// Records `program steps` with both, reads both recordings, prints rates and ratios.
-pub fn run(library: &Path, source: &Path, steps: u64) -> Result<()> {
+/// Records `program steps sizes` with both for each of `steps`, reads the recordings, prints rates and ratios.
+pub fn run(library: &Path, source: &Path, steps: &[u64], sizes: u64) -> Result<()> {
     if !Path::new("/usr/bin/heaptrack_print").exists() || !Path::new(INTERPRET).exists() {
         println!("heaptrack is not installed (Debian: heaptrack): nothing to compare with.");
         return Ok(());
     }
+    let library = library.canonicalize().with_context(|| format!("{}: `make build` makes it", library.display()))?;
+    println!("Million events a second by wall clock / of processor time; starts of processes included.\n");
+    println!(
+        "| thousand steps | events | heaptrace, to the index | heaptrack, both steps | `heaptrack_print` alone | ratio to both | ratio to the second |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for &steps in steps {
+        let told = compare(&library, source, steps, sizes).with_context(|| format!("{steps} thousand steps"))?;
+        let Told { events, theirs, read, both, print } = told;
+        let rate =
+            |events: f64, cost: Cost| format!("{:.2} / {:.2}", events / cost.wall / 1e6, events / cost.cpu / 1e6);
+        let ratio = |other: Cost| {
+            let (wall, cpu) = (events / read.wall, events / read.cpu);
+            format!("{:.1} x / {:.1} x", wall / (theirs / other.wall), cpu / (theirs / other.cpu))
+        };
+        println!(
+            "| {steps} | {events} | {} | {} | {} | {} | {} |",
+            rate(events, read),
+            rate(theirs, both),
+            rate(theirs, print),
+            ratio(both),
+            ratio(print)
+        );
+    }
+    Ok(())
+}
+
+/// What both read, and what it cost.
+struct Told {
+    events: f64,
+    theirs: f64,
+    read: Cost,
+    both: Cost,
+    print: Cost,
+}
+
+fn compare(library: &Path, source: &Path, steps: u64, sizes: u64) -> Result<Told> {
     let folder = tempfile::tempdir()?;
     let at = |name: &str| folder.path().join(name);
     let program = at("program");
     ended(Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source))?;
-    let steps = steps.to_string();
+    let arguments = [steps.to_string(), sizes.to_string()];
     let ours = at("ours.dat");
-    let library = library.canonicalize().with_context(|| format!("{}: `make build` makes it", library.display()))?;
-    ended(Command::new(&program).arg(&steps).env("LD_PRELOAD", library).env("TRACEHOUND_OUTPUT", &ours))?;
-    ended(Command::new("heaptrack").args(["--raw", "-o"]).arg(at("theirs")).arg(&program).arg(&steps))?;
+    ended(Command::new(&program).args(&arguments).env("LD_PRELOAD", library).env("TRACEHOUND_OUTPUT", &ours))?;
+    ended(Command::new("heaptrack").args(["--raw", "-o"]).arg(at("theirs")).arg(&program).args(&arguments))?;
     let packed = std::fs::read_dir(folder.path())?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("theirs")))
@@ -69,24 +107,7 @@ pub fn run(library: &Path, source: &Path, steps: u64) -> Result<()> {
     let text = std::fs::read(&interpreted)?;
     let theirs = text.split(|&b| b == b'\n').filter(|line| matches!(line.first(), Some(b'+' | b'-'))).count() as f64;
     let both = Cost { wall: interpret.wall + print.wall, cpu: interpret.cpu + print.cpu };
-    println!("| reading a recording of `churn {steps}` | million events a second, wall | of processor time |");
-    println!("|---|---|---|");
-    let line = |name: &str, events: f64, cost: Cost| {
-        println!("| {name} | {:.2} | {:.2} |", events / cost.wall / 1e6, events / cost.cpu / 1e6);
-    };
-    line("heaptrace, from the recording to the index", events, read);
-    line("heaptrack_interpret and heaptrack_print", theirs, both);
-    line("heaptrack_print alone, on the interpreted file", theirs, print);
-    let ratio = |other: Cost| {
-        let (wall, cpu) = (events / read.wall, events / read.cpu);
-        format!("{:.1}x wall, {:.1}x of processor time", wall / (theirs / other.wall), cpu / (theirs / other.cpu))
-    };
-    println!(
-        "\nAgainst both of its steps: {}; against its second step alone: {} (goal: 10x).",
-        ratio(both),
-        ratio(print)
-    );
-    Ok(())
+    Ok(Told { events, theirs, read, both, print })
 }
 
 fn pack(interpreted: &Path) -> Result<PathBuf> {

@@ -1,0 +1,79 @@
+//! Conditions on lifetimes: decided by the class that stands in the ledger, but where a bound cuts through a class.
+
+use std::ops::Range;
+
+use super::filter::{LifetimeKind, Selection};
+use crate::trace::Trace;
+use crate::trace::layout::{FATE_CLASS, FATE_TEMPORARY, class_floor};
+
+/// Lifetimes that pass.
+#[derive(Debug)]
+pub(super) struct Life {
+    /// By fate of a dead block: [`NO`], [`YES`] or [`ASK`].
+    by_fate: [u8; 256],
+    /// Rows that pass if they live.
+    pub(super) live: Range<u64>,
+    bounds: (u64, u64),
+}
+
+const NO: u8 = 0;
+const YES: u8 = 1;
+/// A bound cuts through the class.
+const ASK: u8 = 2;
+
+impl Life {
+    pub(super) fn new(trace: &Trace, s: &Selection) -> Self {
+        let mut by_fate = [NO; 256];
+        for (fate, verdict) in (0..=u8::MAX).zip(&mut by_fate) {
+            let kind_passes = match s.lifetime {
+                None | Some(LifetimeKind::Freed) => true,
+                Some(LifetimeKind::Temporary) => fate & FATE_TEMPORARY != 0,
+                Some(LifetimeKind::Leaked) => false,
+            };
+            let class = (fate & FATE_CLASS).max(1) - 1;
+            let (least, most) = (class_floor(class), class_floor(class + 1) - 1);
+            *verdict = if !kind_passes {
+                NO
+            } else if s.min_lifetime == 0 && s.max_lifetime == u64::MAX {
+                YES
+            } else if class >= 126 {
+                ASK
+            } else if least >= s.min_lifetime && most <= s.max_lifetime {
+                YES
+            } else if most < s.min_lifetime || least > s.max_lifetime {
+                NO
+            } else {
+                ASK
+            };
+        }
+        // Blocks that live are the older the earlier their row.
+        let live = if matches!(s.lifetime, Some(LifetimeKind::Freed | LifetimeKind::Temporary)) {
+            0..0
+        } else {
+            let end = trace.duration_ns();
+            let born_by =
+                |age: u64| end.checked_sub(age).map_or(0, |t| trace.position_before(t.saturating_add(1)).births);
+            let from = if s.max_lifetime < end { trace.position_before(end - s.max_lifetime).births } else { 0 };
+            from..born_by(s.min_lifetime)
+        };
+        Self { by_fate, live, bounds: (s.min_lifetime, s.max_lifetime) }
+    }
+
+    #[inline]
+    pub(super) fn passes(&self, trace: &Trace, row: u64, death: u32, fate: u8) -> bool {
+        // Deaths behind the snapshot may be in the ledger already.
+        let ordinal = u64::from(death.wrapping_sub(1));
+        if ordinal >= trace.death_count() {
+            return self.live.contains(&row);
+        }
+        match self.by_fate[fate as usize] {
+            ASK => self.asks(trace, row, ordinal),
+            verdict => verdict == YES,
+        }
+    }
+
+    fn asks(&self, trace: &Trace, row: u64, ordinal: u64) -> bool {
+        let lifetime = trace.died_ns(ordinal).saturating_sub(trace.born_ns(row));
+        (self.bounds.0..=self.bounds.1).contains(&lifetime)
+    }
+}
