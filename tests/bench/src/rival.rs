@@ -81,8 +81,12 @@ fn compare(library: &Path, source: &Path, steps: u64, sizes: u64) -> Result<Told
     ended(Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source))?;
     let arguments = [steps.to_string(), sizes.to_string()];
     let ours = at("ours.dat");
-    ended(Command::new(&program).args(&arguments).env("LD_PRELOAD", library).env("TRACEHOUND_OUTPUT", &ours))?;
-    ended(Command::new("heaptrack").args(["--raw", "-o"]).arg(at("theirs")).arg(&program).args(&arguments))?;
+    let mut recorded = Command::new(&program);
+    recorded.args(&arguments).env("LD_PRELOAD", library).env("TRACEHOUND_OUTPUT", &ours);
+    ended(recorded.stdout(Stdio::null()))?;
+    let mut recorded = Command::new("heaptrack");
+    recorded.args(["--raw", "-o"]).arg(at("theirs")).arg(&program).args(&arguments);
+    ended(recorded.stdout(Stdio::null()))?;
     let packed = std::fs::read_dir(folder.path())?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("theirs")))
