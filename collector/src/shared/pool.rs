@@ -106,8 +106,10 @@ impl Pool {
             // SAFETY: this range of the mapping is ours and used by nobody yet. Populating gives an error where a
             // plain store to a full disk's file would be a SIGBUS.
             let result = unsafe {
-                let from = self.base.add(grown as usize * CHUNK_BYTES);
-                sys::advise(from, count as usize * CHUNK_BYTES, libc::MADV_POPULATE_WRITE)
+                let (from, bytes) = (self.base.add(grown as usize * CHUNK_BYTES), count as usize * CHUNK_BYTES);
+                // Many pages at once, unlike those that are there from the start.
+                let _ = sys::advise(from, bytes, libc::MADV_NORMAL);
+                sys::advise(from, bytes, libc::MADV_POPULATE_WRITE)
             };
             match result {
                 Ok(()) => {}

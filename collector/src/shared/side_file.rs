@@ -193,7 +193,9 @@ impl SideMemory {
 
     /// A forked child has no business in its parent's chunks, and a core dump no need of them.
     fn protect(&self) {
-        for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP] {
+        // Most of the file is never touched: without the last advice the first access makes the kernel read as much around
+        // it as the device's readahead is, which takes longer than all the rest of a start.
+        for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP, libc::MADV_RANDOM] {
             // SAFETY: changes nothing for this process.
             let _ = unsafe { sys::advise(self.base, self.bytes, advice) };
         }

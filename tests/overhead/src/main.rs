@@ -6,6 +6,7 @@ mod instructions;
 mod process;
 mod redis;
 mod report;
+mod starts;
 mod statistics;
 mod tool;
 mod workload;
@@ -55,6 +56,12 @@ fn main() -> Result<()> {
                 eprintln!("   left out: {error:#}");
                 report.left_out.push((workload.name.to_owned(), format!("{error:#}")));
             }
+        }
+    }
+    if chosen("starts") {
+        match starts::measure(&places, &tools, rounds * 10) {
+            Ok(starts) => report.starts = starts,
+            Err(error) => report.left_out.push(("starts".to_owned(), format!("{error:#}"))),
         }
     }
     if !arguments.no_instructions {

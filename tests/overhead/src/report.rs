@@ -6,6 +6,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use crate::instructions::Instructions;
+use crate::starts::Start;
 use crate::statistics::Spread;
 use crate::tool::Tool;
 use crate::workload::{Goal, Run, Workload};
@@ -23,6 +24,8 @@ pub struct Report {
     pub missing: Vec<String>,
     /// Workloads, measured.
     pub outcomes: Vec<Outcome>,
+    /// Starts of processes.
+    pub starts: Vec<Start>,
     /// Instruction counts.
     pub instructions: Vec<Instructions>,
     /// What could not be measured, and why.
@@ -138,12 +141,20 @@ impl Outcome {
 impl Report {
     /// Without results yet.
     pub const fn new(missing: Vec<String>) -> Self {
-        Self { missing, outcomes: Vec::new(), instructions: Vec::new(), left_out: Vec::new() }
+        Self { missing, outcomes: Vec::new(), starts: Vec::new(), instructions: Vec::new(), left_out: Vec::new() }
     }
 
     /// The report as one document.
     pub fn to_json(&self) -> Value {
         let outcomes: Vec<Value> = self.outcomes.iter().map(outcome_json).collect();
+        let starts: Vec<Value> = self
+            .starts
+            .iter()
+            .map(|start| {
+                json!({"tool": start.tool.name(), "wall_ms": spread_json(Some(start.wall_ms)),
+                       "cpu_ms": spread_json(Some(start.cpu_ms))})
+            })
+            .collect();
         let instructions: Vec<Value> = self
             .instructions
             .iter()
@@ -154,7 +165,7 @@ impl Report {
             .collect();
         let left_out: Vec<Value> = self.left_out.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
         json!({"schema": SCHEMA, "machine": machine(), "missing": self.missing, "workloads": outcomes,
-               "instructions_a_pair": instructions, "left_out": left_out})
+               "starts": starts, "instructions_a_pair": instructions, "left_out": left_out})
     }
 }
 
@@ -285,6 +296,14 @@ impl fmt::Display for Report {
                     )
                 )?;
             }
+        }
+        if !self.starts.is_empty() {
+            writeln!(f, "\nStart and end of a process that does nothing, medians\n")?;
+            let rows = self.starts.iter().map(|start| {
+                let numbers = [start.wall_ms.median, start.cpu_ms.median].map(|ms| format!("{ms:.1}"));
+                std::iter::once(start.tool.name().to_owned()).chain(numbers).collect()
+            });
+            write!(f, "{}", table(&["under", "ms", "ms of CPU time"], rows.collect()))?;
         }
         if !self.instructions.is_empty() {
             writeln!(f, "\nInstructions for a pair (callgrind)\n")?;
