@@ -166,7 +166,7 @@ fn damaged_and_empty_recordings_are_checked_and_mistakes_named() {
         write(budget);
         let refused = check(folder, &["--budget", "bad.toml", &file_of(&traced)]);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(refused.status.code() == Some(1) && said.contains("bad.toml") && said.contains(words), "{said}");
+        assert!(refused.status.code() == Some(2) && said.contains("bad.toml") && said.contains(words), "{said}");
     }
     // A mark that is never set lets nothing pass.
     write("[[marks]]\nmatch = \"nosuch\"\nallocations = 1000");

@@ -3,12 +3,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 use tracehound_tests::asking::{ask, json};
-use tracehound_tests::{Traced, compile, functions, heaptrace, number, root, trace};
+use tracehound_tests::{Traced, compile, functions, heaptrace, number, root, trace, traced_command};
 
 fn names_of(folder: &Path, args: &[&str]) -> Vec<String> {
     let leaks = json(folder, &[&["leaks", "--json", "r.dat"], args].concat());
@@ -104,6 +104,40 @@ fn a_bundle_takes_the_names_along() {
     std::fs::write(traced.folder.path().join("r.dat.symbols"), b"THSYMB\n\x01rubbish").expect("it can be written");
     let _ = std::fs::remove_dir_all(traced.folder.path().join("r.dat.idx"));
     assert!(!names_of(traced.folder.path(), &[]).contains(&"real_leak".to_owned()));
+}
+
+#[test]
+fn a_bundle_of_a_killed_program_takes_its_side_file_along() {
+    let (mut command, folder) = traced_command(compile("nothing.c", &["-O1"]), &["wait"]);
+    command.env("TRACEHOUND_OUTPUT", "r.dat").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = command.spawn().expect("the program can be started");
+    let mut said = BufReader::new(program.stdout.take().expect("it is a pipe"));
+    let started = said.read_line(&mut String::new());
+    // What the program has completed and nobody has written yet is in the side file alone.
+    program.kill().and_then(|()| program.wait()).expect("it can be killed");
+    started.expect("the program says something");
+    let folder = folder.path();
+    assert!(folder.join("r.dat.live").is_file(), "a killed program leaves its side file");
+    let away = tempfile::tempdir().expect("a temporary folder can be made");
+    let out = away.path().join("r.dat");
+    let out = out.to_str().expect("a plain path");
+    let bundled = ask(folder, &["bundle", "r.dat", "-o", out]);
+    let told = String::from_utf8_lossy(&bundled.stderr).into_owned();
+    assert!(bundled.status.success() && told.contains("r.dat.live along, too"), "{told}");
+    let read = |path: &Path| std::fs::read(path).expect("the side file");
+    let (theirs, ours) = (folder.join("r.dat.live"), away.path().join("r.dat.live"));
+    assert!(read(&theirs) == read(&ours));
+    let info = |folder: &Path| json(folder, &["info", "--json", "r.dat"]);
+    let (there, here) = (info(folder), info(away.path()));
+    assert_eq!((&here["end"], number(&here, "/leaked/bytes")), (&"killed".into(), 100));
+    assert_eq!((&there["events"], &there["leaked"]), (&here["events"], &here["leaked"]));
+    // Two files do not go down one pipe, and a recording is not overwritten by its own bundle.
+    for target in ["-", "/dev/null", "r.dat", "./r.dat"] {
+        let refused = ask(folder, &["bundle", "r.dat", "-o", target]);
+        assert_eq!(refused.status.code(), Some(2), "{target}: {refused:?}");
+        assert!(refused.stdout.is_empty(), "{target}");
+    }
+    assert!(read(&theirs) == read(&ours) && !folder.join("-.live").exists());
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn waiting() -> (Waiting, tempfile::TempDir, PathBuf) {
 }
 
 /// Commands that answer a question about one recording, without the file; all of them know `--json`.
-const QUESTIONS: [&[&str]; 12] = [
+const QUESTIONS: [&[&str]; 15] = [
     &["info"],
     &["summary"],
     &["leaks"],
@@ -48,6 +48,9 @@ const QUESTIONS: [&[&str]; 12] = [
     &["sites"],
     &["threads"],
     &["lifetimes"],
+    &["memory"],
+    &["memory", "--at", "peak"],
+    &["memory", "--at", "start"],
     &["diff", "--from", "start", "--to", "end"],
     &["diff", "--before", "..50%", "--after", "50%..", "--metric", "allocated"],
     &["check", "--max-leaked", "1g", "--max-peak", "1g", "--max-temporary", "100%"],

@@ -79,6 +79,44 @@ fn windows_normalised_shares_and_many_recordings_are_compared() {
 }
 
 #[test]
+fn a_time_behind_the_end_is_told() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let folder = folder.path();
+    request_server(&["10", "5000", "10"], folder, "r.dat");
+    for args in [
+        &["top", "--at", "1h", "r.dat"][..],
+        &["top", "--from", "1h", "--to", "2h", "r.dat"],
+        &["memory", "--at", "1h", "r.dat"],
+        &["leaks", "--from", "1h", "r.dat"],
+        &["sites", "--to", "1h", "r.dat"],
+        &["threads", "--to", "1h", "r.dat"],
+        &["lifetimes", "--to", "1h", "r.dat"],
+        &["diff", "--from", "start", "--to", "1h", "r.dat"],
+        &["diff", "--before", "..50%", "--after", "50%..1h", "--metric", "allocated", "r.dat"],
+        &["flamegraph", "--at", "1h", "r.dat", "-o", "-"],
+        &["export", "--format", "folded", "--at", "1h", "r.dat", "-o", "-"],
+        &["report", "--to", "1h", "r.dat", "-o", "-"],
+    ] {
+        let output = ask(folder, args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{args:?}: {said}");
+        assert!(said.contains("r.dat: 1 h 00 min is behind the end of the recording"), "{args:?}: {said}");
+        let end: Vec<&str> =
+            args.iter().map(|arg| if arg.contains('h') && arg.ends_with("1h") { "end" } else { *arg }).collect();
+        if args[0] == "top" && args.contains(&"--at") {
+            assert_eq!(output.stdout, ask(folder, &end).stdout, "the end stands for it");
+        }
+    }
+    // JSON stays JSON, and says which moment it is about.
+    let late = ask(folder, &["top", "--at", "1h", "--json", "r.dat"]);
+    let late: Value = serde_json::from_slice(&late.stdout).expect("JSON");
+    assert_eq!(late, json(folder, &["top", "--at", "end", "--json", "r.dat"]));
+    for args in [&["top", "--at", "end", "r.dat"][..], &["top", "--at", "100%", "r.dat"], &["top", "r.dat"]] {
+        assert!(ask(folder, args).stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
 fn reports_are_for_people_and_for_programs() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let folder = folder.path();

@@ -29,6 +29,29 @@ fn a_program_brings_its_own() {
 }
 
 #[test]
+fn a_report_leaves_out_what_the_command_does() {
+    let traced = trace(compile("suppressed.c", &["-O0"]), &[], &[]);
+    let path = traced.folder.path().join("report.html");
+    let written = Command::new(heaptrace()).arg("report").arg(traced.recording()).arg("-o").arg(&path).output();
+    assert!(written.is_ok_and(|output| output.status.success()));
+    // The answers: gzip in base64.
+    let unpack = "import base64, gzip, re, sys; text = open(sys.argv[1]).read();
+found = re.search(r'<script[^>]*json[^>]*>([A-Za-z0-9+/=\\s]+)</script>', text);
+sys.stdout.buffer.write(gzip.decompress(base64.b64decode(found.group(1))))";
+    let unpacked = Command::new("python3").args(["-c", unpack]).arg(&path).output().expect("python3");
+    assert!(unpacked.status.success(), "{}", String::from_utf8_lossy(&unpacked.stderr));
+    let report: Value = serde_json::from_slice(&unpacked.stdout).expect("the answers are JSON");
+    let answers = report["answers"].as_array().expect("answers");
+    let body = &answers.iter().find(|answer| answer["document"] == "leaks").expect("leaks are in it")["body"];
+    let told = leaks(&traced, &[]);
+    for part in ["leaked", "suppressed", "suppressions"] {
+        assert_eq!(body[part], told[part], "{part}");
+    }
+    assert_eq!((number(body, "/leaked/bytes"), number(body, "/suppressed/bytes")), (30, 1000));
+    assert!(body["sites"].as_array().expect("sites").iter().all(|site| functions(&site["stack"])[0] != "known_leak"));
+}
+
+#[test]
 fn files_are_read_and_mistakes_named() {
     let traced = trace(compile("suppressed.c", &["-O0"]), &[], &[]);
     let path = traced.folder.path().join("list.supp");

@@ -1,7 +1,7 @@
 //! `heaptrace bundle`: the names that a recording needs, for a machine that has none of the programs.
 
-use std::fs::File;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use tracehound_server::api::info::End;
@@ -35,6 +35,9 @@ pub fn run(args: &BundleArgs) -> Result<()> {
     if opened.trace.end() == End::Running && args.output.is_some() {
         return Err(Misuse("the program runs: a copy of its recording would be cut off".into()).into());
     }
+    if let Some(path) = &args.output {
+        check_target(args, path)?;
+    }
     let bundle = opened.symbols.bundle(&opened.trace, interrupt::flag()).map_err(|_| Interrupted)?;
     let written = match &args.output {
         None => {
@@ -59,13 +62,28 @@ pub fn run(args: &BundleArgs) -> Result<()> {
     Ok(())
 }
 
+/// Refuses what cannot hold both parts of a killed program's recording, and the recording itself.
+fn check_target(args: &BundleArgs, path: &Path) -> Result<()> {
+    let same = |a: &Path, b: &Path| fs::canonicalize(a).is_ok_and(|a| fs::canonicalize(b).is_ok_and(|b| a == b));
+    if same(&args.file, path) {
+        return Err(Misuse(format!("{} is the recording itself; name another file", path.display())).into());
+    }
+    let side = path_of(&args.file);
+    let is_file = path != Path::new("-") && fs::metadata(path).map_or(true, |meta| meta.is_file());
+    if side.is_file() && !is_file {
+        let why = format!("the program was killed, and a part of its recording is {}", side.display());
+        return Err(Misuse(format!("{why}: write the bundle to a file, so that both lie side by side")).into());
+    }
+    Ok(())
+}
+
 /// What a killed program had not written yet lies in a file of its own, which is part of the recording.
-fn copy_side_file(args: &BundleArgs, recording: &std::path::Path) -> Result<()> {
+fn copy_side_file(args: &BundleArgs, recording: &Path) -> Result<()> {
     let (from, to) = (path_of(&args.file), path_of(recording));
     if !from.is_file() {
         return Ok(());
     }
-    std::fs::copy(&from, &to).with_context(|| format!("cannot write {}", to.display()))?;
+    fs::copy(&from, &to).with_context(|| format!("cannot write {}", to.display()))?;
     eprintln!("heaptrace: the program was killed: take {} along, too", to.display());
     Ok(())
 }

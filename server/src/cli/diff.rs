@@ -112,6 +112,8 @@ pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
     let first = open::open_telling(&args.files[0])?;
     let second = args.files.get(1).map(|path| open::open_telling(path)).transpose()?;
     let other = second.as_ref().unwrap_or(&first);
+    first.tell_beyond(before.times());
+    other.tell_beyond(after.times());
     let labels = match &second {
         Some(second) => (first.path.clone(), second.path.clone()),
         None if has_windows => (args.before.clone().unwrap_or_default(), args.after.clone().unwrap_or_default()),

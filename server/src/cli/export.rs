@@ -39,6 +39,7 @@ pub fn run(args: &ExportArgs) -> Result<()> {
     let scope = Scope { window: args.measure.window()?, filter: args.filters.filter().map_err(misuse)? };
     let of = folded::Of { metric: args.measure.metric, unit: args.measure.unit() };
     let opened = open::open_telling(&args.file)?;
+    opened.tell_beyond(scope.window.times());
     let source = Source { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
     let one_file = args.output == Path::new("-") || args.output.extension().is_some_and(|end| end == "parquet");
     if args.format == Format::Parquet && !one_file {

@@ -55,6 +55,7 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
         ..Params::default()
     };
     let opened = open::open_telling(&args.file)?;
+    opened.tell_beyond(params.window.times());
     let graph = flamegraph::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
     let mut out = Output::create(&args.output)?;
     if args.json {

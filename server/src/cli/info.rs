@@ -42,12 +42,20 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     let process = &info.process;
     let arguments: Vec<_> = process.arguments.iter().map(|argument| clean(argument)).collect();
     let command = if arguments.is_empty() { clean(&process.executable).into_owned() } else { arguments.join(" ") };
-    line(
-        "program",
-        format!("{} {}", style.paint(Role::Name, command), style.paint(Role::Faint, format!("(pid {})", process.pid))),
-    )?;
-    line("executable", clean(&process.executable).into_owned())?;
-    line("recorded", format!("{} for {}", process.started_at, duration(process.duration_ns)))?;
+    if process.pid == 0 && command.is_empty() {
+        line("program", "unknown: what the recording begins with is not there".into())?;
+    } else {
+        line(
+            "program",
+            format!(
+                "{} {}",
+                style.paint(Role::Name, command),
+                style.paint(Role::Faint, format!("(pid {})", process.pid))
+            ),
+        )?;
+        line("executable", clean(&process.executable).into_owned())?;
+        line("recorded", format!("{} for {}", process.started_at, duration(process.duration_ns)))?;
+    }
     let end = end(info);
     line("state", style.paint(end.1, end.0).to_string())?;
 

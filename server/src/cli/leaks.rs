@@ -113,6 +113,7 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
         |opened| {
             let mut params = params.clone();
             params.suppress.extend(args.suppressions.of_program(opened));
+            opened.tell_beyond(params.window.times());
             leaks::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
         },
         |leaks, _, out| print(leaks, args.full, style, out),
@@ -123,7 +124,12 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
 pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let amount = &leaks.leaked;
     if amount.count == 0 && leaks.suppressed.count == 0 {
-        writeln!(out, "{}", style.paint(Role::Good, "Nothing leaked: every block was freed."))?;
+        let words = match leaks.exactness.events {
+            0 => "Nothing leaked: there are no events.",
+            _ if !leaks.exactness.complete => "Nothing leaked: every block that is known was freed.",
+            _ => "Nothing leaked: every block was freed.",
+        };
+        writeln!(out, "{}", style.paint(Role::Good, words))?;
         return print_freed_at_exit(leaks, all_frames, style, out);
     }
     let head = format!(

@@ -36,7 +36,10 @@ pub fn run(args: &LifetimesArgs, color: ColorChoice) -> Result<()> {
         &args.files,
         Shortfall::Tell(style),
         &mut terminal::stdout(),
-        |opened| lifetimes::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
+        |opened| {
+            opened.tell_beyond(params.window.times());
+            lifetimes::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
+        },
         |lifetimes, _, out| print(lifetimes, style, out),
     )
 }

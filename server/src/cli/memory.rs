@@ -46,7 +46,10 @@ pub fn run(args: &MemoryArgs, color: ColorChoice) -> Result<()> {
         &args.files,
         Shortfall::Tell(style),
         &mut terminal::stdout(),
-        |opened| memory::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
+        |opened| {
+            opened.tell_beyond(&params.at);
+            memory::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
+        },
         |memory, _, out| print(memory, style, out),
     )
 }

@@ -248,7 +248,8 @@ fn misuse(error: QueryError) -> anyhow::Error {
 fn export_error(error: ExportError) -> anyhow::Error {
     match error {
         ExportError::Query(error) => misuse(error),
-        ExportError::Output(error) => anyhow::Error::from(error).context("the output cannot be written"),
+        // It says which output that is.
+        ExportError::Output(error) => error.into(),
     }
 }
 

@@ -1,14 +1,17 @@
 //! Opens recordings for commands, with a progress bar while an index is built.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Read};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracehound_format::FormatError;
 use tracehound_server::api::info::End;
-use tracehound_server::ingest::{OnProgress, OpenOptions, Progress, Recording};
+use tracehound_server::ingest::{OnProgress, OpenError, OpenOptions, Progress, Recording};
+use tracehound_server::query::TimeExpr;
 use tracehound_server::trace::Trace;
 use tracehound_server::trace::facts::Facts;
 
@@ -26,6 +29,23 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// Tells on standard error which of the times that were asked for lie behind the end: the end stands for them.
+    pub fn tell_beyond<'a>(&self, times: impl IntoIterator<Item = &'a TimeExpr>) {
+        let end = self.trace.duration_ns();
+        for time in times {
+            if let TimeExpr::Ns(ns) = time
+                && *ns > end
+            {
+                eprintln!(
+                    "heaptrace: {}: {} is behind the end of the recording, which is taken in its place: {}",
+                    terminal::clean(&self.path),
+                    units::duration(*ns),
+                    units::duration(end)
+                );
+            }
+        }
+    }
+
     /// What answers about the recording stand on less than everything for, in words.
     pub fn shortfall(&self) -> Option<String> {
         shortfall(self.trace.facts(), self.trace.end())
@@ -71,9 +91,23 @@ pub fn open(path: &Path) -> Result<Opened> {
     if let Some(bar) = bar {
         bar.clear();
     }
-    let trace = recording?.trace();
+    let trace = recording.map_err(|error| hint(path, error))?.trace();
     let symbols = symbolize::for_recording(&trace);
     Ok(Opened { trace, symbols, path: path.to_string_lossy().into_owned() })
+}
+
+/// What to do about a file that is none of ours.
+fn hint(path: &Path, error: OpenError) -> anyhow::Error {
+    let mut start = [0; 4];
+    let is_foreign = matches!(&error, OpenError::Format { error: FormatError::NotARecording, .. });
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    // Its text, gzip, zstd.
+    let is_heaptracks =
+        start.starts_with(b"v 1") || start.starts_with(&[0x1f, 0x8b]) || start == [0x28, 0xb5, 0x2f, 0xfd];
+    if is_foreign && read.is_ok() && is_heaptracks {
+        return anyhow::anyhow!("{error}; `heaptrace import` reads recordings of heaptrack");
+    }
+    error.into()
 }
 
 /// The bar; it appears once the work has taken a moment.

@@ -1,7 +1,7 @@
 //! Where exports go: a file that appears when it is complete, or standard output.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, StdoutLock, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -13,7 +13,7 @@ use super::terminal;
 /// An output being written.
 pub enum Output {
     /// Standard output.
-    Stdout(BufWriter<StdoutLock<'static>>),
+    Stdout(BufWriter<terminal::Stdout>),
     /// A file, under another name until it is complete.
     File(BufWriter<File>, Names),
     /// A file that is compressed on the way.
@@ -25,6 +25,12 @@ pub struct Names {
     last: PathBuf,
     temporary: PathBuf,
     done: bool,
+}
+
+impl Names {
+    fn refused(&self, error: &io::Error) -> io::Error {
+        terminal::cannot_write(self.last.display(), error)
+    }
 }
 
 impl Drop for Names {
@@ -87,16 +93,16 @@ impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Stdout(out) => out.write(bytes),
-            Self::File(out, _) => out.write(bytes),
-            Self::Gzip(out, _) => out.write(bytes),
+            Self::File(out, names) => out.write(bytes).map_err(|error| names.refused(&error)),
+            Self::Gzip(out, names) => out.write(bytes).map_err(|error| names.refused(&error)),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Stdout(out) => out.flush(),
-            Self::File(out, _) => out.flush(),
-            Self::Gzip(out, _) => out.flush(),
+            Self::File(out, names) => out.flush().map_err(|error| names.refused(&error)),
+            Self::Gzip(out, names) => out.flush().map_err(|error| names.refused(&error)),
         }
     }
 }

@@ -44,6 +44,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
     let window = args.window.resolve()?;
     let filter = args.filters.filter().map_err(misuse)?;
     let opened = open::open_telling(&args.file)?;
+    opened.tell_beyond(window.times());
     let made = report::make(&Asked {
         trace: &opened.trace,
         symbols: &opened.symbols,

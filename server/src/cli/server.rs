@@ -1,11 +1,16 @@
 //! `heaptrace server`: the recordings in a browser.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use tracehound_format::FormatError;
+use tracehound_format::header::FileHeader;
 
 use super::Misuse;
+use super::terminal::clean;
 use crate::http::{self, Config, Token};
 
 /// Show recordings in a browser.
@@ -40,6 +45,18 @@ pub struct ServerArgs {
     open: bool,
 }
 
+/// Why there is nothing to see at `path`. A file that has only begun may still become a recording.
+fn problem(path: &Path) -> Option<String> {
+    let name = path.display();
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FileHeader::LEN as u64).read_to_end(&mut start));
+    match read.map(|_| FileHeader::decode(&start)) {
+        Err(error) => Some(format!("cannot read {name}: {error}")),
+        Ok(Ok(_) | Err(FormatError::Truncated { .. })) => None,
+        Ok(Err(error)) => Some(format!("cannot open {name}: {error}")),
+    }
+}
+
 /// Serves until it is told to stop.
 pub fn run(args: ServerArgs) -> Result<()> {
     if !args.bind.is_loopback() && args.token.is_none() {
@@ -48,6 +65,14 @@ pub fn run(args: ServerArgs) -> Result<()> {
             args.bind
         );
         return Err(Misuse(why).into());
+    }
+    let problems: Vec<String> = args.files.iter().filter_map(|path| problem(path)).collect();
+    if problems.len() == args.files.len() {
+        anyhow::bail!("{}", problems.join("; "));
+    }
+    // The others are worth a look; the page says it, too.
+    for problem in problems {
+        eprintln!("heaptrace: {}", clean(&problem));
     }
     http::serve(Config {
         recordings: args.files,

@@ -72,7 +72,10 @@ pub fn run(args: &SitesArgs, color: ColorChoice) -> Result<()> {
         &args.files,
         Shortfall::Tell(style),
         &mut terminal::stdout(),
-        |opened| sites::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
+        |opened| {
+            opened.tell_beyond(params.window.times());
+            sites::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
+        },
         |sites, _, out| print(sites, style, out),
     )
 }

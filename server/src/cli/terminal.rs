@@ -85,8 +85,26 @@ impl Style {
 }
 
 /// Standard output, buffered; whoever writes flushes it at the end, to see the errors.
-pub fn stdout() -> BufWriter<StdoutLock<'static>> {
-    BufWriter::with_capacity(1 << 16, io::stdout().lock())
+pub fn stdout() -> BufWriter<Stdout> {
+    BufWriter::with_capacity(1 << 16, Stdout(io::stdout().lock()))
+}
+
+/// Standard output, whose errors say that it was that.
+pub struct Stdout(StdoutLock<'static>);
+
+impl io::Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(|error| cannot_write("standard output", &error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(|error| cannot_write("standard output", &error))
+    }
+}
+
+/// An error of an output with its name; its kind stays.
+pub fn cannot_write(name: impl fmt::Display, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write {name}: {error}"))
 }
 
 /// Text with its looks.

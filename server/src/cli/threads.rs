@@ -36,7 +36,10 @@ pub fn run(args: &ThreadsArgs, color: ColorChoice) -> Result<()> {
         &args.files,
         Shortfall::Tell(style),
         &mut terminal::stdout(),
-        |opened| threads::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
+        |opened| {
+            opened.tell_beyond(params.window.times());
+            threads::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
+        },
         |threads, _, out| print(threads, style, out),
     )
 }

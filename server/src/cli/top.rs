@@ -64,7 +64,10 @@ pub fn run(args: &TopArgs, color: ColorChoice) -> Result<()> {
         &args.files,
         Shortfall::Tell(style),
         &mut terminal::stdout(),
-        |opened| functions::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse),
+        |opened| {
+            opened.tell_beyond(params.window.times());
+            functions::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
+        },
         |functions, _, out| print(functions, style, out),
     )
 }

@@ -188,6 +188,11 @@ fn moment(trace: &Trace, parameter: &str, time: &TimeExpr) -> Result<Moment> {
 }
 
 impl Window {
+    /// The times as they were asked for.
+    pub fn times(&self) -> impl Iterator<Item = &TimeExpr> {
+        [&self.from, &self.to, &self.at].into_iter().flatten()
+    }
+
     /// Looks the times up.
     ///
     /// # Errors

@@ -23,10 +23,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use regex::Regex;
 use serde::Deserialize;
 use tracehound_server::query::{Filter, parse_size};
+
+use crate::cli::Misuse;
 
 /// All limits.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -169,8 +171,11 @@ impl TryFrom<String> for Pattern {
 /// When it cannot be read, or says something that is not understood: with line and column.
 pub fn read(path: &Path) -> Result<Budget> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-    toml::from_str(&text).with_context(|| format!("{name} is no budget"))
+    let text = std::fs::read_to_string(path).map_err(|error| Misuse(format!("cannot read {name}: {error}")))?;
+    toml::from_str(&text).map_err(|error| {
+        let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
+        Misuse(format!("{name} is no budget: line {line}: {}", error.message())).into()
+    })
 }
 
 #[cfg(test)]

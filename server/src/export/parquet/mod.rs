@@ -19,7 +19,7 @@ mod process;
 mod table;
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use arrow_schema::ArrowError;
@@ -46,20 +46,27 @@ impl From<ArrowError> for ExportError {
 /// # Errors
 /// When the scope does not fit the recording, the folder cannot be written, or cancelled.
 pub fn write_folder(source: Source<'_>, scope: &Scope, folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder)?;
+    let named = |what: &str, path: &Path, error: &io::Error| {
+        ExportError::Output(io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display())))
+    };
+    std::fs::create_dir_all(folder).map_err(|error| named("make the folder", folder, &error))?;
     resolve_all(source)?;
     let names = Names::new(source)?;
     let table = |name: &str, write: &dyn Fn(&mut dyn Write) -> Result<()>| -> Result<()> {
         // A file appears under its name when it is complete.
         let path = folder.join(format!("{name}.parquet"));
         let part = folder.join(format!(".{name}.parquet.part"));
-        let mut file = BufWriter::with_capacity(1 << 16, File::create(&part)?);
+        let file = File::create(&part).map_err(|error| named("write", &path, &error))?;
+        let mut file = BufWriter::with_capacity(1 << 16, file);
         let done = write(&mut file).and_then(|()| Ok(file.flush()?));
-        if done.is_err() {
+        if let Err(error) = done {
             let _ = std::fs::remove_file(&part);
-            return done;
+            return Err(match error {
+                ExportError::Output(error) => named("write", &path, &error),
+                other => other,
+            });
         }
-        Ok(std::fs::rename(&part, &path)?)
+        std::fs::rename(&part, &path).map_err(|error| named("write", &path, &error))
     };
     table("allocations", &|out| blocks::allocations(source, scope, &names, out))?;
     table("sites", &|out| blocks::sites(source, scope, &names, out))?;
