@@ -88,8 +88,10 @@ pub fn print(lifetimes: &Lifetimes, style: Style, out: &mut dyn Write) -> io::Re
         ("", Align::Left),
     ]);
     let most = lines.iter().map(|line| line.count).max().unwrap_or(0).max(1);
+    // Characters of the longest: with all columns before it a line fits into 80.
+    const BAR: f64 = 20.0;
     for ((_, name), line) in DECADES.iter().zip(&lines).filter(|(_, line)| line.count > 0) {
-        let bar = "█".repeat((line.count as f64 / most as f64 * 30.0).ceil() as usize);
+        let bar = "█".repeat((line.count as f64 / most as f64 * BAR).ceil() as usize);
         table.row(vec![
             (*name).to_owned().into(),
             count(line.count).into(),

@@ -118,7 +118,7 @@ pub fn print(sites: &Sites, style: Style, out: &mut dyn Write) -> io::Result<()>
 
 /// Function and place of a site's innermost frame.
 pub fn place(row: &SiteRow) -> String {
-    let function = row.function.clone().unwrap_or_else(|| "?".into());
+    let function = row.function.clone().or_else(|| row.offset.clone()).unwrap_or_else(|| "?".into());
     match (&row.file, row.line, &row.module) {
         (Some(file), Some(line), _) => format!("{function}  {}:{line}", file.rsplit('/').next().unwrap_or(file)),
         (Some(file), None, _) => format!("{function}  {}", file.rsplit('/').next().unwrap_or(file)),

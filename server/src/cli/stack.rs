@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use tracehound_server::api::Frame;
 
-use super::terminal::{Role, Style, clean, truncate, width};
+use super::terminal::{Role, Style, clean, truncate, truncate_front, width};
 use super::units::plural;
 
 /// Names are aligned up to this width.
@@ -41,7 +41,7 @@ pub fn print(stack: &[Frame], all_frames: bool, style: Style, out: &mut dyn Writ
         let name = truncate(name, room.max(20));
         let pad = " ".repeat(column.saturating_sub(width(&name)));
         let place = place(frame);
-        let place = truncate(&place, room.saturating_sub(width(&name) + pad.len()).max(12));
+        let place = truncate_front(&place, room.saturating_sub(width(&name) + pad.len()).max(12));
         let role = if frame.is_library() { Role::Faint } else { Role::Name };
         if place.is_empty() {
             writeln!(out, "    {}", style.paint(role, name))?;

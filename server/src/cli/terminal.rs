@@ -171,6 +171,23 @@ pub fn truncate(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The end of `text`, with an ellipsis if it is wider than `columns`: of a path the file and the line.
+pub fn truncate_front(text: &str, columns: usize) -> Cow<'_, str> {
+    if width(text) <= columns {
+        return Cow::Borrowed(text);
+    }
+    let mut from = text.len();
+    let mut used = 0;
+    for (at, c) in text.char_indices().rev() {
+        used += unicode_width::UnicodeWidthChar::width(c).unwrap_or(0);
+        if used + 1 > columns {
+            break;
+        }
+        from = at;
+    }
+    Cow::Owned(format!("…{}", &text[from..]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,5 +205,8 @@ mod tests {
         assert_eq!(truncate("abcdef", 6), "abcdef");
         assert_eq!(truncate("abcdefg", 6), "abcde…");
         assert_eq!(width(&truncate("日本語日本語", 6)), 5);
+        assert_eq!(truncate_front("src/a.c:12", 10), "src/a.c:12");
+        assert_eq!(truncate_front("long/src/a.c:12", 10), "…rc/a.c:12");
+        assert_eq!(truncate_front("日本語日本語", 6), "…本語");
     }
 }
