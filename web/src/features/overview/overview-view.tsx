@@ -31,15 +31,27 @@ export function OverviewView() {
   const top = useWindowHeight() >= TALL ? TOP.tall : TOP.low;
   // Of a program that has ended, what is live says what it leaked; who held its peak is the better first question.
   const held = !running && search.metric === undefined && search.at === undefined ? { metric: "peak" } : {};
-  const leaks = useQuery(documentQuery(subject, "leaks", { limit: 20 }));
-  const peak = useQuery(documentQuery(subject, "functions", { metric: "peak", by: "program", limit: top }));
-  const temporary = useQuery(
-    documentQuery(subject, "functions", { metric: "temporary", unit: "count", by: "program", limit: 3 }),
-  );
-  const threads = useQuery(documentQuery(subject, "threads", {}));
   const windowed = useQuery(
-    documentQuery(subject, "functions", { ...request.metric, ...held, ...request.filters, by: "program", limit: top }),
+    documentQuery(subject, "functions", {
+      ...request.metric,
+      ...held,
+      ...request.filters,
+      by: "program",
+      limit: top,
+    }),
   );
+  // What is drawn at once is asked for at once; what takes a look at every site's history comes after it.
+  const enabled = windowed.data !== undefined || windowed.error !== null;
+  const peak = useQuery({
+    ...documentQuery(subject, "functions", { metric: "peak", by: "program", limit: top }),
+    enabled,
+  });
+  const leaks = useQuery({ ...documentQuery(subject, "leaks", { limit: 20 }), enabled });
+  const temporary = useQuery({
+    ...documentQuery(subject, "functions", { metric: "temporary", unit: "count", by: "program", limit: 3 }),
+    enabled,
+  });
+  const threads = useQuery({ ...documentQuery(subject, "threads", {}), enabled });
   if (!info) return null;
   if (info.allocations.count === 0) {
     return (
@@ -55,6 +67,7 @@ export function OverviewView() {
       </Empty>
     );
   }
+  const looking = [leaks, peak, temporary, threads].some((query) => query.isPending);
   const part = effectiveWindow(search) !== undefined || search.filters !== undefined;
   const whole = part && <span className="muted">of the whole recording</span>;
   const findings = findingsOf({
@@ -87,7 +100,7 @@ export function OverviewView() {
                 <p>{finding.text}</p>
               </li>
             ))}
-            {findings.length === 0 && <li className="muted">Nothing stands out.</li>}
+            {findings.length === 0 && <li className="muted">{looking ? "Looking…" : "Nothing stands out."}</li>}
           </ol>
         </section>
         <Holders functions={windowed.data} limit={top} />
