@@ -4,6 +4,7 @@ import { Link, Navigate } from "@tanstack/react-router";
 import { documentQuery, recordingsQuery } from "../api/queries.ts";
 import type { Info, RecordingSummary } from "../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatPercent, formatRate, formatStart } from "../lib/format.ts";
+import { fileName } from "../lib/names.ts";
 import { Answer, Empty } from "../ui/states.tsx";
 import { endText } from "./end-text.ts";
 
@@ -99,7 +100,7 @@ function Row({ recording }: { recording: RecordingSummary }) {
         </Link>
         {info && info.process.arguments.length > 1 && (
           <div className="command mono muted" title={info.process.arguments.join(" ")}>
-            {info.process.arguments.join(" ")}
+            {[fileName(info.process.arguments[0] ?? ""), ...info.process.arguments.slice(1)].join(" ")}
           </div>
         )}
       </td>
