@@ -10,7 +10,7 @@ use tracehound_server::query::{Filter, leaks};
 
 use super::args::{Files, Filters, Window};
 use super::open::Opened;
-use super::terminal::{ColorChoice, Role, Style, clean};
+use super::terminal::{ColorChoice, Role, Style, clean, width};
 use super::units::{bytes, percent, plural, signed_bytes};
 use super::{Shortfall, for_each, interrupt, misuse, stack, terminal};
 use crate::suppressions;
@@ -199,14 +199,25 @@ fn print_site(site: &LeakSite, whole: u64, all_frames: bool, style: Style, out: 
     let share = percent(site.bytes.cast_signed(), whole.cast_signed());
     let head = format!("{} in {}", bytes(site.bytes), plural(site.count, "block"));
     let (word, role) = verdict(&site.verdict);
-    writeln!(
+    let (aside, why) = (format!("({share}, {})", site.id), clean(&site.verdict.why));
+    let line = width(&head) + width(&aside) + width(&word) + width(&why) + 5;
+    write!(
         out,
-        "{} {}  {}{}",
+        "{} {}  {}",
         style.paint(Role::Strong, head),
-        style.paint(Role::Faint, format!("({share}, {})", site.id)),
-        style.paint(role, word),
-        style.paint(Role::Faint, format!(": {}", clean(&site.verdict.why)))
+        style.paint(Role::Faint, aside),
+        style.paint(role, word)
     )?;
+    // The reason stands on lines of its own where it does not fit.
+    match style.width.filter(|&columns| line > columns) {
+        None => writeln!(out, "{}", style.paint(Role::Faint, format!(": {why}")))?,
+        Some(columns) => {
+            writeln!(out, ":")?;
+            for part in textwrap::wrap(&why, columns.saturating_sub(2).max(20)) {
+                writeln!(out, "  {}", style.paint(Role::Faint, part))?;
+            }
+        }
+    }
     stack::print(&site.stack, all_frames, style, out)
 }
 

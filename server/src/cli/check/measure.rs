@@ -335,7 +335,7 @@ impl<'a> Subject<'a> {
         sites
             .map(|site| Evidence {
                 value: site.bytes,
-                note: format!("{} in {} blocks; {}", bytes(site.bytes), count(site.count), site.verdict.why),
+                note: format!("{} in {}; {}", bytes(site.bytes), plural(site.count, "block"), site.verdict.why),
                 stack: site.stack.clone(),
             })
             .collect()
