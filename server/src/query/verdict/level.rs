@@ -8,6 +8,8 @@ use crate::api::leaks::{Shape, Verdict, VerdictKind};
 
 /// Most jumps that are called steps.
 const STEPS: usize = 12;
+/// After so many times the longest pause between two steps no other is expected.
+const PATIENCE: u64 = 3;
 
 /// Always as much, but for brief moments.
 pub fn constant(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict> {
@@ -52,8 +54,12 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
     let telling = history.marks.len() <= 2 * steps.len() && at_marks.len() * 5 >= steps.len() * 4;
     let last_step = steps[steps.len() - 1].1;
     let late = last_step > history.duration_ns / 2;
+    // A burst, such as what a program sets up, is over when nothing comes for much longer than its steps lay apart.
+    let pause = steps.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap_or(0);
+    let quiet = history.duration_ns.saturating_sub(last_step);
+    let over = quiet > PATIENCE * pause.max(spacing);
     let kind = match steps.len() {
-        _ if !late => VerdictKind::Bounded,
+        _ if !late || over => VerdictKind::Bounded,
         0..=2 => VerdictKind::Bounded,
         3 => VerdictKind::Unclear,
         _ => VerdictKind::Growing,
@@ -71,8 +77,12 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
         1 if history.born_freed.0 > 1 => " (one block that was replaced by larger ones)",
         _ => "",
     };
+    let since = match (late, over) {
+        (true, true) => format!("; the {} since are over {PATIENCE} times their longest pause", seconds(quiet)),
+        _ => String::new(),
+    };
     let why = format!(
-        "live bytes rose in {} steps to {}{grown}, the last of {} at {}{marks}; between the steps they stayed",
+        "live bytes rose in {} steps to {}{grown}, the last of {} at {}{marks}; between the steps they stayed{since}",
         steps.len(),
         size(last.1),
         size(steps[steps.len() - 1].2),
@@ -80,7 +90,13 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
     );
     let mut verdict = verdict(kind, Shape::Stepwise, in_steps as f64 / rise as f64, why);
     if kind == VerdictKind::Growing {
-        let slope = theil_sen(active);
+        // From step to step: between them nothing moves, which would make the slope of all moments zero.
+        let mut level = 0;
+        let levels = steps.iter().map(|step| {
+            level += step.2;
+            (step.1, level)
+        });
+        let slope = theil_sen(&levels.collect::<Vec<_>>());
         set_rate(&mut verdict, slope, last.1);
     }
     Some(verdict)

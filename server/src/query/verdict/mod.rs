@@ -4,7 +4,8 @@
 //! ```text
 //! one_time    everything that is left was born within 1 % of the recording, and nothing came after
 //! constant    from its first twentieth on, the site has the same number of live bytes, but for brief moments
-//! stepwise    a few jumps make up nearly the whole rise, and between them nothing moves
+//! stepwise    a few jumps make up nearly the whole rise, and between them nothing moves; it grows only while the time
+//!             since the last is not much longer than the pauses between them
 //! growing     the lowest live bytes of successive stretches rise (Mann-Kendall), and still do in the last quarter;
 //!             or: live bytes swing, but blocks that nobody frees were born in every quarter of the run and in at
 //!             least half of its stretches;

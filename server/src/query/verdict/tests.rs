@@ -116,8 +116,21 @@ fn steps_are_seen_with_their_marks() {
     assert_eq!((steps.kind, steps.shape), (VerdictKind::Unclear, Shape::Stepwise), "{steps:?}");
     let many = judged(|i| 1000 * (i as i64 / 32), Some((S, 255 * S)), 8);
     assert_eq!((many.kind, many.shape), (VerdictKind::Growing, Shape::Stepwise), "{many:?}");
+    let rate = many.bytes_per_second;
+    assert!((rate - 1000.0 / 32.0).abs() < 1.0 && many.forecast.unwrap().bytes > 100_000, "{many:?}");
     let vector = judged(|i| (i as i64).next_power_of_two_signed(), Some((200 * S, 200 * S)), 1);
     assert_eq!(vector.shape, Shape::Stepwise, "{vector:?}");
+}
+
+#[test]
+fn a_burst_that_is_over_does_not_grow() {
+    // Five steps within a fiftieth of the run, in its second half, then nothing: what a program sets up.
+    let burst = judged(|i| 200 * (i as i64 - 150).clamp(0, 5), Some((150 * S, 155 * S)), 24);
+    assert_eq!((burst.kind, burst.shape), (VerdictKind::Bounded, Shape::Stepwise), "{burst:?}");
+    assert!(burst.why.contains("101.0 s since"), "{burst:?}");
+    // As many steps, of which the next may come at any time.
+    let going_on = judged(|i| 200 * (i as i64 / 40), Some((40 * S, 240 * S)), 24);
+    assert_eq!((going_on.kind, going_on.shape), (VerdictKind::Growing, Shape::Stepwise), "{going_on:?}");
 }
 
 trait NextPowerOfTwo {
