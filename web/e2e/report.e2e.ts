@@ -50,6 +50,11 @@ test.skipIf(inject("mock"))("every view of it opens offline, and axe finds nothi
     for (const view of SHOWN) {
       await goTo(page, view);
       expect(await page.locator("main.view").getAttribute("data-view")).toBe(view);
+      // The view has the room, not the bars above it.
+      for (const bar of await page.locator(".filter-bar, .view-bar").all()) {
+        expect((await bar.boundingBox())?.height ?? 0, `a bar of ${view}`).toBeLessThan(120);
+      }
+      expect((await page.locator("main.view").boundingBox())?.height, view).toBeGreaterThan(350);
       expect(await page.getByRole("alert").count(), view).toBe(0);
       await expect
         .poll(() => page.locator("g.frame, .table-body [role=row], .fact, .heat-cell, table tr").count(), {

@@ -58,7 +58,7 @@ pub struct Resident {
     pub live_bytes: u64,
     /// The rest of the pages that hold them: fragmentation.
     pub page_rest_bytes: u64,
-    /// Of these pages at least so much is not resident: blocks that the program has not touched.
+    /// Of these pages about so much is not resident: blocks that the program has not touched.
     pub untouched_bytes: u64,
     /// Other memory without a file: what the allocator keeps for later, stacks, data of modules, what the program mapped
     /// by itself.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use rayon::prelude::*;
+use tracehound_format::meta::MemoryPart;
 use tracehound_format::record::Kind;
 
 use super::amounts::{moment, stretches};
@@ -105,7 +106,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         schema: "heaptrace.memory/1".into(),
         at_ns,
         sample,
-        resident: sample.as_ref().map(|sample| resident(sample, &filled)),
+        resident: sample.as_ref().map(|sample| resident(sample, &filled, &trace.facts().recorder_parts)),
         kernel: kernel_kinds(trace, at_ns),
         live,
         pages: Pages {
@@ -123,19 +124,36 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     })
 }
 
-/// Splits the resident set. The recorder's memory is anonymous, but for what exceeds that: its files.
-fn resident(sample: &Sample, filled: &Filled) -> Resident {
+/// Splits the resident set. Of the recorder's memory what lies in its side file is no anonymous memory.
+fn resident(sample: &Sample, filled: &Filled, parts: &[MemoryPart]) -> Resident {
     let anonymous = sample.rss_anonymous_bytes.min(sample.rss_bytes);
+    let files = sample.rss_bytes - anonymous;
     let recorder = sample.recorder_bytes.min(sample.rss_bytes);
-    let programs = anonymous.saturating_sub(recorder);
+    let own = (recorder - in_side_file(recorder, parts).min(files)).min(anonymous);
+    let programs = anonymous - own;
     Resident {
         live_bytes: filled.used,
         page_rest_bytes: filled.bytes - filled.used,
         untouched_bytes: filled.bytes.saturating_sub(programs),
         other_anonymous_bytes: programs.saturating_sub(filled.bytes),
-        files_bytes: sample.rss_bytes - programs - recorder,
+        files_bytes: files - (recorder - own),
         recorder_bytes: recorder,
     }
+}
+
+/// How much of the recorder's memory lies in its side file, by the latest figures of its parts: events, and of each node
+/// of the call tree 16 bytes beside 32 in memory.
+fn in_side_file(recorder: u64, parts: &[MemoryPart]) -> u64 {
+    let all: u64 = parts.iter().map(|part| part.bytes).sum();
+    let side: u64 = parts
+        .iter()
+        .map(|part| match part.name.as_str() {
+            "events" => part.bytes,
+            "call_tree" => part.bytes / 3,
+            _ => 0,
+        })
+        .sum();
+    if all == 0 { 0 } else { (u128::from(recorder) * u128::from(side) / u128::from(all)) as u64 }
 }
 
 fn kind_of(kind: MappingKind) -> api::MappingKind {
@@ -333,5 +351,41 @@ mod tests {
     fn the_last_page_of_all_ends_the_walk() {
         let ranges = [5..6, u64::MAX - 10..u64::MAX];
         assert_eq!(PagesOf::new(&ranges, 4096).map(|p| p.used).collect::<Vec<_>>(), [1, 10]);
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    fn part(name: &str, mib: u64) -> MemoryPart {
+        MemoryPart { name: name.into(), bytes: mib * MIB, limit: 0 }
+    }
+
+    fn split(anonymous: u64, rss: u64, recorder: u64, filled: u64, parts: &[MemoryPart]) -> Resident {
+        let sample = Sample {
+            t_ns: 0,
+            rss_bytes: rss * MIB,
+            rss_anonymous_bytes: anonymous * MIB,
+            recorder_bytes: recorder * MIB,
+            virtual_bytes: 0,
+        };
+        let filled = Filled { bytes: filled * MIB, used: filled * MIB / 2, ..Filled::default() };
+        let r = resident(&sample, &filled, parts);
+        let all = r.live_bytes + r.page_rest_bytes + r.other_anonymous_bytes + r.files_bytes + r.recorder_bytes;
+        assert_eq!(all - r.untouched_bytes, rss * MIB);
+        r
+    }
+
+    #[test]
+    fn what_lies_in_the_side_file_is_not_taken_from_the_heap() {
+        let parts = [part("events", 16), part("call_tree", 6), part("stacks", 10)];
+        // 32 MiB of recorder, 18 of them in its file: 14 of the 26 anonymous ones are its own.
+        let r = split(26, 60, 32, 8, &parts);
+        assert_eq!((r.untouched_bytes, r.other_anonymous_bytes), (0, 4 * MIB));
+        assert_eq!((r.files_bytes, r.recorder_bytes), (16 * MIB, 32 * MIB));
+        // Without its parts all of it is anonymous.
+        let r = split(26, 60, 16, 8, &[]);
+        assert_eq!((r.untouched_bytes, r.other_anonymous_bytes, r.files_bytes), (0, 2 * MIB, 34 * MIB));
+        // What exceeds the anonymous memory is taken from files.
+        let r = split(10, 60, 32, 8, &[]);
+        assert_eq!((r.untouched_bytes, r.files_bytes), (8 * MIB, 28 * MIB));
     }
 }

@@ -1633,7 +1633,7 @@ export interface components {
             recorder_bytes: number;
             /**
              * Format: int64
-             * @description Of these pages at least so much is not resident: blocks that the program has not touched.
+             * @description Of these pages about so much is not resident: blocks that the program has not touched.
              */
             untouched_bytes: number;
         };

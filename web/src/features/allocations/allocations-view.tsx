@@ -3,7 +3,7 @@ import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { getJson } from "../../api/client.ts";
 import type { Allocation, Allocations } from "../../api/types.ts";
-import { formatBytes, formatCount, formatDuration, formatExact, formatInstant } from "../../lib/format.ts";
+import { formatBytes, formatCount, formatDuration, formatExact, formatInstant, plural } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
 import { readSort, writeSort } from "../../lib/search-params.ts";
 import { allocatorName, allocatorPlace, frameName } from "../../lib/stack.ts";
@@ -65,7 +65,7 @@ export function AllocationsView() {
           <span className="spring" />
           <Button
             quiet
-            onClick={() => copy(toTsv(COLUMNS, rows), `${rows.length} rows`)}
+            onClick={() => copy(toTsv(COLUMNS, rows), plural(rows.length, "row"))}
             title="Rows that are loaded, tab separated"
           >
             Copy table

@@ -4,7 +4,15 @@ import { useMemo, useState } from "react";
 import type { Parameters } from "../../api/client.ts";
 import { documentQuery } from "../../api/queries.ts";
 import type { Diff, DiffRow } from "../../api/types.ts";
-import { formatBytes, formatCount, formatExact, formatInstant, formatSigned, formatValue } from "../../lib/format.ts";
+import {
+  formatBytes,
+  formatCount,
+  formatExact,
+  formatInstant,
+  formatSigned,
+  formatValue,
+  plural,
+} from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { recordingText } from "../../lib/recording.ts";
@@ -190,7 +198,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
               ]}
               onChange={(value) => go({ kind: value === "all" ? undefined : value }, { replace: true })}
             />
-            <Button quiet onClick={() => copy(toTsv(columns, rows), `${rows.length} rows`)}>
+            <Button quiet onClick={() => copy(toTsv(columns, rows), plural(rows.length, "row"))}>
               Copy table
             </Button>
           </span>

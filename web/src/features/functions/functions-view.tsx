@@ -3,7 +3,7 @@ import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { getJson } from "../../api/client.ts";
 import type { FunctionRow, Functions } from "../../api/types.ts";
-import { formatExact, formatPercent, formatValue } from "../../lib/format.ts";
+import { formatExact, formatPercent, formatValue, plural } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { exactly, moduleNamed, readPattern, serverPattern } from "../../lib/pattern.ts";
 import { GROUPS, type GroupName, readSort, writeSort } from "../../lib/search-params.ts";
@@ -112,14 +112,13 @@ export function FunctionsView() {
         />
         {first && (
           <span className="muted">
-            {first.total_rows.toLocaleString("en-US")} rows, total{" "}
-            <b className="strong">{formatValue(first.total, first.unit)}</b>
+            {plural(first.total_rows, "row")}, total <b className="strong">{formatValue(first.total, first.unit)}</b>
           </span>
         )}
         <span className="spring" />
         <Button
           quiet
-          onClick={() => copy(toTsv(columns, ranked), `${ranked.length} rows`)}
+          onClick={() => copy(toTsv(columns, ranked), plural(ranked.length, "row"))}
           title="Rows that are loaded, tab separated"
         >
           Copy table

@@ -40,7 +40,7 @@ export function memoryParts({ resident }: Memory): MemoryPart[] | undefined {
     {
       id: "untouched",
       label: "Of these not touched",
-      definition: "Pages of live blocks that the program has not written to yet take no memory: at least so much.",
+      definition: "Pages of live blocks that the program has not written to yet take no memory: about so much.",
       bytes: -untouched,
       drawn: 0,
       color: "--line-strong",

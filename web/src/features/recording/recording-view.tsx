@@ -174,7 +174,7 @@ function Modules({ modules }: { modules: readonly Module[] }) {
           ...(module.build_id
             ? [{ label: "Copy build id", run: () => copy(module.build_id ?? "", "the build id") }]
             : []),
-          { label: "Copy table", run: () => copy(toTsv(columns, modules), `${modules.length} rows`) },
+          { label: "Copy table", run: () => copy(toTsv(columns, modules), plural(modules.length, "row")) },
         ]}
       />
     </div>

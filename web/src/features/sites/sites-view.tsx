@@ -67,7 +67,7 @@ function SiteList() {
         <span className="spring" />
         <Button
           quiet
-          onClick={() => copy(toTsv(COLUMNS, sites), `${sites.length} rows`)}
+          onClick={() => copy(toTsv(COLUMNS, sites), plural(sites.length, "row"))}
           title="Rows that are loaded, tab separated"
         >
           Copy table

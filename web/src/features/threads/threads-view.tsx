@@ -53,7 +53,7 @@ function Loaded({ threads }: { threads: Threads }) {
           />
           <span className="muted">{plural(threads.threads.length, "thread")}</span>
           <span className="spring" />
-          <Button quiet onClick={() => copy(toTsv(columns, threads.threads), `${threads.threads.length} rows`)}>
+          <Button quiet onClick={() => copy(toTsv(columns, threads.threads), plural(threads.threads.length, "row"))}>
             Copy table
           </Button>
         </div>
