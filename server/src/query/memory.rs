@@ -124,20 +124,23 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     })
 }
 
-/// Splits the resident set. Of the recorder's memory what lies in its side file is no anonymous memory.
+/// Splits the resident set. Of the recorder's memory what lies in its side file is no anonymous memory. The rest is an
+/// estimate from above, which gives way where it would leave less than the pages of live blocks; only where these are more
+/// than all there is have some of them certainly not been touched.
 fn resident(sample: &Sample, filled: &Filled, parts: &[MemoryPart]) -> Resident {
     let anonymous = sample.rss_anonymous_bytes.min(sample.rss_bytes);
     let files = sample.rss_bytes - anonymous;
-    let recorder = sample.recorder_bytes.min(sample.rss_bytes);
-    let own = (recorder - in_side_file(recorder, parts).min(files)).min(anonymous);
+    let side = in_side_file(sample.recorder_bytes, parts).min(files);
+    let most = anonymous.checked_sub(filled.bytes).unwrap_or(anonymous);
+    let own = sample.recorder_bytes.saturating_sub(side).min(most);
     let programs = anonymous - own;
     Resident {
         live_bytes: filled.used,
         page_rest_bytes: filled.bytes - filled.used,
         untouched_bytes: filled.bytes.saturating_sub(programs),
         other_anonymous_bytes: programs.saturating_sub(filled.bytes),
-        files_bytes: files - (recorder - own),
-        recorder_bytes: recorder,
+        files_bytes: files - side,
+        recorder_bytes: side + own,
     }
 }
 
@@ -384,8 +387,11 @@ mod tests {
         // Without its parts all of it is anonymous.
         let r = split(26, 60, 16, 8, &[]);
         assert_eq!((r.untouched_bytes, r.other_anonymous_bytes, r.files_bytes), (0, 2 * MIB, 34 * MIB));
-        // What exceeds the anonymous memory is taken from files.
+        // The estimate gives way to the pages of live blocks.
         let r = split(10, 60, 32, 8, &[]);
-        assert_eq!((r.untouched_bytes, r.files_bytes), (8 * MIB, 28 * MIB));
+        assert_eq!((r.untouched_bytes, r.files_bytes, r.recorder_bytes), (0, 50 * MIB, 2 * MIB));
+        // More pages than memory: the program has not touched them all.
+        let r = split(10, 60, 4, 100, &[]);
+        assert_eq!((r.untouched_bytes, r.recorder_bytes), (94 * MIB, 4 * MIB));
     }
 }
