@@ -31,10 +31,20 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The part of a Rust file before its unit tests.
-fn without_tests(text: &str) -> &str {
+/// What of a Rust file is no unit test.
+fn without_tests(path: &Path) -> String {
+    let mut text = read(path);
     let at = ["#[cfg(test)]", "#[cfg(all(test,"].iter().filter_map(|mark| text.find(mark)).min();
-    at.map_or(text, |at| &text[..at])
+    text.truncate(if is_test_module(path) { 0 } else { at.unwrap_or(text.len()) });
+    text
+}
+
+/// Whether the file is a module of unit tests: the one around it says so.
+fn is_test_module(path: &Path) -> bool {
+    let folder = path.parent().unwrap_or(path);
+    let around = [folder.join("mod.rs"), folder.with_extension("rs")];
+    let declares = |file: &PathBuf| std::fs::read_to_string(file).is_ok_and(|t| t.contains("#[cfg(test)]\nmod tests;"));
+    path.ends_with("tests.rs") && around.iter().any(declares)
 }
 
 fn relative(path: &Path) -> String {
@@ -68,8 +78,7 @@ fn crates_depend_only_downwards() {
 /// No file below `folder` mentions any of `forbidden`, unit tests aside.
 fn never_mentions(folder: &str, forbidden: &[&str]) {
     for path in files_below(&root().join(folder), "rs") {
-        let text = read(&path);
-        for (number, line) in without_tests(&text).lines().enumerate() {
+        for (number, line) in without_tests(&path).lines().enumerate() {
             let code = line.split("//").next().unwrap_or("");
             for word in forbidden {
                 assert!(!code.contains(word), "{}:{}: must not use {word}", relative(&path), number + 1);
@@ -96,8 +105,7 @@ fn nothing_in_the_traced_process_can_panic_by_word() {
     let words = [".unwrap()", ".expect(", "panic!(", "todo!(", "unimplemented!(", "unreachable!(", "assert!("];
     for folder in ["collector/src", "preload/src"] {
         for path in files_below(&root().join(folder), "rs") {
-            let text = read(&path);
-            for (number, line) in without_tests(&text).lines().enumerate() {
+            for (number, line) in without_tests(&path).lines().enumerate() {
                 let code = line.split("//").next().unwrap_or("");
                 // An assertion in a constant is checked by the compiler.
                 if code.contains("const _: () = assert!(") || code.contains("debug_assert!(") {
