@@ -1,7 +1,9 @@
 //! Threads: short, many, named, on small stacks, before main and after it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tracehound_tests::ground_truth::{Case, agrees};
-use tracehound_tests::number;
+use tracehound_tests::{compile, number, trace};
 
 #[test]
 fn thousands_of_short_threads() {
@@ -42,6 +44,31 @@ fn blocks_freed_by_other_threads() {
 #[test]
 fn the_first_thread_leaves_before_the_others() {
     agrees("first_leaves.c", &[]);
+}
+
+#[test]
+fn the_first_thread_leaves_before_the_writer_has_looked_around() {
+    // While others want the processors, the writer's first look is often a look at a process whose first thread is gone.
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        for _ in 0..12 {
+            let traced = trace(compile("first_leaves.c", &["-O1", "-pthread"]), &[], &[]);
+            let dump = traced.dump();
+            let named = dump.iter().filter(|line| line.to_string().contains("\"after_first\"")).count();
+            if named < 501 {
+                done.store(true, Ordering::Relaxed);
+            }
+            assert!(named >= 501, "{named} of 501 allocations have the name of their function");
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ struct Line<'a> {
 
 /// Records of everything that is mapped now and not ours, stamped with `tick`. Neighbours are one stretch.
 pub fn records(tick: u64) -> Vec<Record> {
-    let Ok(text) = sys::read_file(libc::AT_FDCWD, c"/proc/self/maps") else { return Vec::new() };
+    let Ok(text) = sys::read_file(libc::AT_FDCWD, c"/proc/thread-self/maps") else { return Vec::new() };
     let mut own = own::list();
     own.extend(library(&text, records as *const () as usize));
     own.sort_unstable_by_key(|range| range.start);

@@ -4,7 +4,7 @@ use tracehound_format::meta::{MemoryDetail, MemorySample};
 
 use crate::shared::sys;
 
-/// Reads `/proc/self/statm` and `/proc/self/smaps_rollup`, each through one descriptor for the whole run: a later chroot or
+/// Reads `/proc/thread-self/statm`, which is there when the first thread has gone, and `/proc/self/smaps_rollup`, each through one descriptor for the whole run: a later chroot or
 /// setuid does not matter.
 pub struct MemoryCounters {
     statm: i32,
@@ -16,7 +16,7 @@ impl MemoryCounters {
     /// Opens the file.
     pub fn new() -> Self {
         let open = |path| sys::open_at(libc::AT_FDCWD, path, libc::O_RDONLY, 0).map_or(-1, sys::move_high);
-        let (statm, rollup) = (open(c"/proc/self/statm"), open(c"/proc/self/smaps_rollup"));
+        let (statm, rollup) = (open(c"/proc/thread-self/statm"), open(c"/proc/self/smaps_rollup"));
         // SAFETY: getauxval reads the process's own auxiliary vector.
         Self { statm, rollup, page_bytes: unsafe { libc::getauxval(libc::AT_PAGESZ) }.max(1) }
     }

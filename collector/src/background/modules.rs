@@ -47,7 +47,8 @@ impl Modules {
 
 fn load(module: &Module, id: u32) -> ModuleLoad {
     let path = match module.path() {
-        b"" => sys::read_link(c"/proc/self/exe").unwrap_or_default(),
+        // That of the process is gone with its first thread.
+        b"" => sys::read_link(c"/proc/thread-self/exe").unwrap_or_default(),
         name if name.starts_with(b"linux-vdso") || name.starts_with(b"linux-gate") => b"[vdso]".to_vec(),
         name => name.to_vec(),
     };

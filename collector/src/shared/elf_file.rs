@@ -51,7 +51,7 @@ impl ElfFile {
     /// Opens the file that `module` was loaded from; `None` if what lies there now is another one.
     pub fn of_module(module: &Module) -> Option<Self> {
         let mut path = [0_u8; 1100];
-        let name: &[u8] = if module.path().is_empty() { b"/proc/self/exe" } else { module.path() };
+        let name: &[u8] = if module.path().is_empty() { b"/proc/thread-self/exe" } else { module.path() };
         if module.path_was_cut || name.len() >= path.len() {
             return None;
         }

@@ -66,14 +66,26 @@ fn signals_on_both_stacks() {
     assert!(agrees("signals", 10_000).get("signal_frames") > 1_000);
 }
 
+/// Runs until fifty alarms have been seen: how many come in one run depends on the machine.
+fn interrupted(walk: &str) {
+    let mut seen = 0;
+    for _ in 0..8 {
+        seen += agrees(walk, 20_000).get("signal_frames");
+        if seen > 50 {
+            return;
+        }
+    }
+    panic!("{seen} alarms in eight runs");
+}
+
 #[test]
 fn interrupts_at_any_instruction() {
-    assert!(agrees("interrupts", 20_000).get("signal_frames") > 50);
+    interrupted("interrupts");
 }
 
 #[test]
 fn interrupts_on_the_alternate_stack() {
-    assert!(agrees("interrupts-alternate", 20_000).get("signal_frames") > 50);
+    interrupted("interrupts-alternate");
 }
 
 #[test]
