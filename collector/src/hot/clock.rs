@@ -1,9 +1,19 @@
 //! Event time: raw ticks whose order at equal addresses is the true order across threads.
 //!
-//! An allocation is stamped *after* the allocator returned and a free *before* it is called. On x86-64 the first
-//! needs `rdtscp`: it waits for the loads before it, so the stamp cannot be older than the block's hand-over. The
-//! second needs no fence: a store becomes visible only after the instructions before it have retired, so plain
-//! `rdtsc` is never younger than the hand-over.
+//! An allocation is stamped *after* the allocator returned, and a free *before* it is called. Each stamp has two sides:
+//!
+//! ```text
+//! loads before it ──▶ stamp ──▶ stores after it become visible
+//! ```
+//!
+//! The left side: the load that brought the block (out of the allocator, or out of another thread's mailbox) is done
+//! before the counter is read, so a stamp is not older than the hand-over that led to it. The right side: the store that
+//! hands the block on cannot be seen before the counter was read. Free → alloc needs the left side of the alloc and the
+//! right side of the free; alloc → free needs the left side of the free and the right side of the alloc. So every stamp
+//! has both. On x86-64 the left side takes `rdtscp`: plain `rdtsc` runs ahead of a load that waits for another CPU's
+//! line. The right side is free there: a store leaves the CPU only after all instructions before it have retired.
+//!
+//! Stamps are equal where a hand-over takes less than a tick; the reader orders these by what they do to the block.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -41,17 +51,23 @@ pub fn source() -> Source {
 /// The time of an allocation: call it directly after the allocator returned.
 #[inline(always)]
 pub fn now_after_alloc() -> u64 {
-    if SOURCE.load(Ordering::Relaxed) == Source::Counter as u8 {
-        counter::ordered() >> SHIFT
-    } else {
-        monotonic_ticks()
-    }
+    now()
 }
 
 /// The time of a free: call it directly before the allocator.
 #[inline(always)]
 pub fn now_before_free() -> u64 {
-    if SOURCE.load(Ordering::Relaxed) == Source::Counter as u8 { counter::plain() >> SHIFT } else { monotonic_ticks() }
+    now()
+}
+
+/// The time: not before the loads before it are done, and not after a store behind it can be seen.
+#[inline(always)]
+fn now() -> u64 {
+    if SOURCE.load(Ordering::Relaxed) == Source::Counter as u8 {
+        counter::ordered() >> SHIFT
+    } else {
+        monotonic_ticks()
+    }
 }
 
 /// One instant, read from all clocks.
@@ -81,6 +97,7 @@ pub fn sample() -> Sample {
     best.map_or(Sample { ticks: 0, monotonic_ns: 0, realtime_ns: 0 }, |(_, sample)| sample)
 }
 
+/// The kernel reads the counter behind a fence of its own, in the vdso as in the system call, so both sides hold.
 #[cold]
 #[inline(never)]
 fn monotonic_ticks() -> u64 {
@@ -97,39 +114,27 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 mod counter {
-    /// Read after all loads before it.
+    /// Read after all loads before it, and before a store behind it can be seen.
     #[inline(always)]
     pub fn ordered() -> u64 {
         let mut cpu = 0;
         // SAFETY: `init` has seen that the CPU has rdtscp.
         unsafe { core::arch::x86_64::__rdtscp(&raw mut cpu) }
     }
-
-    /// Read at any place before the next store becomes visible.
-    #[inline(always)]
-    pub fn plain() -> u64 {
-        // SAFETY: every x86-64 CPU has rdtsc; where the kernel forbids it, `init` has chosen another source.
-        unsafe { core::arch::x86_64::_rdtsc() }
-    }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod counter {
-    /// Read after all instructions before it.
+    /// Read after all loads before it, and before a store behind it can be seen.
     #[inline(always)]
     pub fn ordered() -> u64 {
         let ticks;
-        // SAFETY: reads the virtual counter, which Linux opens to user space.
-        unsafe { core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack, nomem)) };
-        ticks
-    }
-
-    /// Read before the instructions after it.
-    #[inline(always)]
-    pub fn plain() -> u64 {
-        let ticks;
-        // SAFETY: as above. Stores may pass a counter read here, so the barrier follows it.
-        unsafe { core::arch::asm!("mrs {}, cntvct_el0", "isb", out(reg) ticks, options(nostack, nomem)) };
+        // An isb alone does not wait for loads, and stores may pass the read of the counter: hence a barrier for the
+        // loads before it and one more isb behind it.
+        // SAFETY: reads the virtual counter, which Linux opens to user space; the barriers have no operands.
+        unsafe {
+            core::arch::asm!("dsb ishld", "isb", "mrs {}, cntvct_el0", "isb", out(reg) ticks, options(nostack));
+        }
         ticks
     }
 }

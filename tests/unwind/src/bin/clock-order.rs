@@ -1,22 +1,25 @@
-//! clock-order ALLOCATOR HAND-OVERS [STAMPS]: do the stamps of the recorder order the lives of a block across threads?
+//! clock-order KIND HAND-OVERS [STAMPS]: do the stamps of the recorder order the lives of a block across threads?
 //!
 //! Threads on all CPUs allocate and free blocks of one size, so that blocks pass from thread to thread. The true
 //! order is a counter inside the block, which only its owner touches. A *hand-over* is a free by one thread followed
-//! by an allocation by another; it is *violated* if the stamps say the opposite.
+//! by an allocation by another, or an allocation by one thread followed by a free by another; it is *violated* if the
+//! stamps say the opposite.
 //!
-//! ALLOCATOR: `glibc`, `jemalloc`, `slots` (four slots, exchanged by one instruction) or `mailbox` (one block, handed
-//! over by a plain store: the tightest there is). STAMPS: `ours`, `plain` (rdtsc on both sides), `fenced` (lfence).
+//! KIND: `glibc` or `jemalloc`, whose threads free what they allocated; `slots` (four slots, exchanged by one
+//! instruction) or `mailbox` (one block, handed over by a plain store: the tightest there is), which do the same and are
+//! no allocators; `relay-slots`, `relay-mailbox`, `relay-lock` (a list under a spin lock), where some threads only
+//! allocate and the others only free, so that both directions are crossed.
+//! STAMPS: `ours`, `plain` (rdtsc on both sides), `half` (rdtsc before a free only), `fenced` (lfence).
 
 use std::process::ExitCode;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tracehound_collector::hot::clock;
 
 /// Pairs of allocation and free for each thread of a round.
 const PAIRS: usize = 100_000;
-const PATIENCE: Duration = Duration::from_secs(8);
 const BLOCK_BYTES: usize = 96;
 /// Offset of the counter: what allocators write into free blocks ends before it.
 const COUNTER_AT: usize = 32;
@@ -109,6 +112,55 @@ impl Allocator for Mailbox {
     }
 }
 
+/// A list of blocks under a lock that is taken by an exchange and left by a plain store.
+struct Locked {
+    locked: AtomicBool,
+    len: AtomicUsize,
+    blocks: [AtomicPtr<u8>; 4],
+}
+
+impl Locked {
+    #[inline(always)]
+    fn lock(&self) {
+        while self.locked.swap(true, Ordering::Acquire) {
+            while self.locked.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn unlock(&self) {
+        self.locked.store(false, Ordering::Release);
+    }
+}
+
+impl Allocator for Locked {
+    #[inline(always)]
+    fn take(&self) -> *mut u8 {
+        loop {
+            self.lock();
+            let len = self.len.load(Ordering::Relaxed);
+            if len > 0 {
+                let block = self.blocks[len - 1].load(Ordering::Relaxed);
+                self.len.store(len - 1, Ordering::Relaxed);
+                self.unlock();
+                return block;
+            }
+            self.unlock();
+        }
+    }
+
+    #[inline(always)]
+    fn give(&self, block: *mut u8) {
+        self.lock();
+        let len = self.len.load(Ordering::Relaxed);
+        self.blocks[len].store(block, Ordering::Relaxed);
+        self.len.store(len + 1, Ordering::Relaxed);
+        self.unlock();
+    }
+}
+
 trait Stamps: Sync {
     fn after_alloc() -> u64;
     fn before_free() -> u64;
@@ -143,6 +195,20 @@ impl Stamps for Plain {
     }
 }
 
+struct Half;
+
+impl Stamps for Half {
+    #[inline(always)]
+    fn after_alloc() -> u64 {
+        clock::now_after_alloc()
+    }
+
+    #[inline(always)]
+    fn before_free() -> u64 {
+        Plain::before_free()
+    }
+}
+
 struct Fenced;
 
 impl Stamps for Fenced {
@@ -157,7 +223,7 @@ impl Stamps for Fenced {
 
     #[inline(always)]
     fn before_free() -> u64 {
-        Plain::before_free()
+        Self::after_alloc()
     }
 }
 
@@ -170,35 +236,70 @@ struct Event {
     is_free: bool,
 }
 
+/// Counts one more event of a block.
+#[inline(always)]
+fn count(block: *mut u8) -> u64 {
+    // SAFETY: the block is this thread's until it gives it up, and larger than the counter's place.
+    unsafe {
+        let counter = block.add(COUNTER_AT).cast::<u64>();
+        *counter += 1;
+        *counter
+    }
+}
+
+/// Some moments, of a random number.
+#[inline(always)]
+fn pause(random: &mut u64) {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    for _ in 0..*random & 15 {
+        // SAFETY: does nothing, for a moment.
+        unsafe { std::arch::asm!("nop", options(nomem, nostack)) };
+    }
+}
+
+/// What a thread does with blocks.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    /// Allocates a block and frees it.
+    Both,
+    /// Allocates blocks and hands them over.
+    Allocates,
+    /// Frees what is handed over.
+    Frees,
+}
+
 #[inline(never)]
-fn work<A: Allocator, S: Stamps>(allocator: &A, thread: u32, pairs: usize, start: &Barrier) -> Vec<Event> {
+fn work<A: Allocator, B: Allocator, S: Stamps>(
+    (allocator, between): (&A, &B),
+    role: Role,
+    thread: u32,
+    pairs: usize,
+    start: &Barrier,
+) -> Vec<Event> {
     let mut events = Vec::with_capacity(2 * pairs);
     let mut random = 0x9e37_79b9_u64.wrapping_mul(u64::from(thread) + 1) | 1;
     start.wait();
     for _ in 0..pairs {
-        let block = allocator.take();
-        let stamp = S::after_alloc();
-        // SAFETY: the block is this thread's until it gives it up, and larger than the counter's place.
-        let counter = unsafe { block.add(COUNTER_AT).cast::<u64>() };
-        let count = || {
-            // SAFETY: as above.
-            unsafe {
-                *counter += 1;
-                *counter
-            }
+        let block = if role == Role::Frees {
+            between.take()
+        } else {
+            let block = allocator.take();
+            let stamp = S::after_alloc();
+            events.push(Event { block: block as u64, count: count(block), stamp, thread, is_free: false });
+            pause(&mut random);
+            block
         };
-        events.push(Event { block: block as u64, count: count(), stamp, thread, is_free: false });
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        for _ in 0..random & 15 {
-            // SAFETY: does nothing, for a moment.
-            unsafe { std::arch::asm!("nop", options(nomem, nostack)) };
+        if role == Role::Allocates {
+            between.give(block);
+        } else {
+            // First the stamp, as in `free`: what it must not pass is the load that has just brought the block.
+            let stamp = S::before_free();
+            let count = count(block);
+            allocator.give(block);
+            events.push(Event { block: block as u64, count, stamp, thread, is_free: true });
         }
-        let count = count();
-        let stamp = S::before_free();
-        allocator.give(block);
-        events.push(Event { block: block as u64, count, stamp, thread, is_free: true });
     }
     events
 }
@@ -207,22 +308,23 @@ fn work<A: Allocator, S: Stamps>(allocator: &A, thread: u32, pairs: usize, start
 struct Outcome {
     hand_overs: u64,
     violations: u64,
-    /// Places where a block's births and deaths do not alternate by their stamps.
+    /// Places where a block's allocations and frees do not alternate by their stamps.
     disorders: u64,
-    /// Ticks between a free and the allocation after it, at least.
+    /// Ticks between the two events of a hand-over, at least.
     smallest: i64,
 }
 
-fn round<A: Allocator, S: Stamps>(allocator: &A, threads: usize, outcome: &mut Outcome) {
-    let start = Barrier::new(threads);
+fn round<A: Allocator, B: Allocator, S: Stamps>(by: (&A, &B), roles: &[Role], outcome: &mut Outcome) {
+    let start = Barrier::new(roles.len());
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut events: Vec<Event> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|thread| {
+        let workers: Vec<_> = (0..)
+            .zip(roles)
+            .map(|(thread, &role)| {
                 let start = &start;
                 scope.spawn(move || {
-                    pin(thread % cpus);
-                    work::<A, S>(allocator, thread as u32, PAIRS, start)
+                    pin(thread as usize % cpus);
+                    work::<A, B, S>(by, role, thread, PAIRS, start)
                 })
             })
             .collect();
@@ -230,31 +332,37 @@ fn round<A: Allocator, S: Stamps>(allocator: &A, threads: usize, outcome: &mut O
     });
     events.sort_by_key(|event| (event.block, event.count));
     for pair in events.windows(2) {
-        let (free, alloc) = (pair[0], pair[1]);
+        let (first, second) = (pair[0], pair[1]);
         // An allocator that gives pages back to the kernel gets them zeroed: the counter cannot tell the order then.
-        assert!((free.block, free.count) != (alloc.block, alloc.count), "the allocator must keep the counters");
-        let follows = free.block == alloc.block && alloc.count == free.count + 1;
-        if follows && free.is_free && !alloc.is_free && free.thread != alloc.thread {
-            let distance = alloc.stamp as i64 - free.stamp as i64;
+        assert!((first.block, first.count) != (second.block, second.count), "the allocator must keep the counters");
+        let follows = first.block == second.block && second.count == first.count + 1;
+        if follows && first.is_free != second.is_free && first.thread != second.thread {
+            let distance = second.stamp as i64 - first.stamp as i64;
             outcome.hand_overs += 1;
             outcome.violations += u64::from(distance < 0);
             outcome.smallest = outcome.smallest.min(distance);
         }
     }
-    // By stamps alone; at equal stamps a free comes first, as the reader of a recording has it.
-    events.sort_by_key(|event| (event.block, event.stamp, !event.is_free));
+    // By stamps alone: at equal stamps the true order is as good as any.
+    events.sort_by_key(|event| (event.block, event.stamp, event.count));
     let broken = |pair: &[Event]| pair[0].block == pair[1].block && pair[0].is_free == pair[1].is_free;
     outcome.disorders += events.windows(2).filter(|pair| broken(pair)).count() as u64;
 }
 
 /// Rounds until there were this many hand-overs, or too much time has passed.
-fn run<A: Allocator, S: Stamps>(allocator: &A, threads: usize, hand_overs: u64) -> Outcome {
+fn run<A: Allocator, B: Allocator, S: Stamps>(by: (&A, &B), roles: &[Role], hand_overs: u64) -> Outcome {
     let mut outcome = Outcome { hand_overs: 0, violations: 0, disorders: 0, smallest: i64::MAX };
     let begun = Instant::now();
-    while outcome.hand_overs < hand_overs && begun.elapsed() < PATIENCE {
-        round::<A, S>(allocator, threads, &mut outcome);
+    while outcome.hand_overs < hand_overs && begun.elapsed() < patience() {
+        round::<A, B, S>(by, roles, &mut outcome);
     }
     outcome
+}
+
+/// For how long to go on at most: `CLOCK_ORDER_SECONDS`, else eight seconds.
+fn patience() -> Duration {
+    let seconds = std::env::var("CLOCK_ORDER_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(8))
 }
 
 fn pin(cpu: usize) {
@@ -266,17 +374,28 @@ fn pin(cpu: usize) {
     }
 }
 
-fn with_stamps<A: Allocator>(name: &str, allocator: &A, threads: usize, hand_overs: u64, stamps: &str) -> bool {
-    let outcome = match stamps {
-        "plain" => run::<A, Plain>(allocator, threads, hand_overs),
-        "fenced" => run::<A, Fenced>(allocator, threads, hand_overs),
-        _ => run::<A, Ours>(allocator, threads, hand_overs),
+fn with_stamps<A: Allocator, B: Allocator>(name: &str, by: (&A, &B), roles: &[Role], asked: &Asked) -> bool {
+    let outcome = match asked.stamps.as_str() {
+        "plain" => run::<A, B, Plain>(by, roles, asked.hand_overs),
+        "half" => run::<A, B, Half>(by, roles, asked.hand_overs),
+        "fenced" => run::<A, B, Fenced>(by, roles, asked.hand_overs),
+        _ => run::<A, B, Ours>(by, roles, asked.hand_overs),
     };
     println!(
-        "{name} threads {threads} stamps {stamps} hand_overs {} violations {} disorders {} smallest {}",
-        outcome.hand_overs, outcome.violations, outcome.disorders, outcome.smallest
+        "{name} threads {} stamps {} hand_overs {} violations {} disorders {} smallest {}",
+        roles.len(),
+        asked.stamps,
+        outcome.hand_overs,
+        outcome.violations,
+        outcome.disorders,
+        outcome.smallest
     );
     outcome.violations == 0 && outcome.disorders == 0
+}
+
+struct Asked {
+    hand_overs: u64,
+    stamps: String,
 }
 
 fn blocks(count: usize) -> Vec<*mut u8> {
@@ -284,23 +403,51 @@ fn blocks(count: usize) -> Vec<*mut u8> {
     (0..count).map(|_| unsafe { libc::calloc(1, BLOCK_BYTES).cast() }).collect()
 }
 
+fn slots(filled: usize) -> Slots {
+    let blocks = blocks(filled);
+    Slots(std::array::from_fn(|index| AtomicPtr::new(blocks.get(index).copied().unwrap_or(std::ptr::null_mut()))))
+}
+
+fn mailbox(is_filled: bool) -> Mailbox {
+    Mailbox(AtomicPtr::new(if is_filled { blocks(1)[0] } else { std::ptr::null_mut() }))
+}
+
+fn locked(filled: usize) -> Locked {
+    let blocks = blocks(filled);
+    let slot = |index: usize| AtomicPtr::new(blocks.get(index).copied().unwrap_or(std::ptr::null_mut()));
+    Locked { locked: AtomicBool::new(false), len: AtomicUsize::new(filled), blocks: std::array::from_fn(slot) }
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let name = arguments.get(1).map_or("", String::as_str);
-    let wanted = arguments.get(2).and_then(|count| count.parse().ok()).unwrap_or(1_000_000);
-    let stamps = arguments.get(3).map_or("ours", String::as_str);
+    let asked = Asked {
+        hand_overs: arguments.get(2).and_then(|count| count.parse().ok()).unwrap_or(1_000_000),
+        stamps: arguments.get(3).cloned().unwrap_or_else(|| "ours".into()),
+    };
     clock::init();
+    let relay = [Role::Allocates, Role::Frees];
+    let many = [Role::Allocates, Role::Frees, Role::Frees, Role::Allocates];
+    let both = |threads: usize| vec![Role::Both; threads];
     let in_order = match name {
-        "glibc" => [2, 4].iter().all(|threads| with_stamps(name, &Glibc, *threads, wanted, stamps)),
-        "jemalloc" => [2, 4].iter().all(|threads| with_stamps(name, &Jemalloc, *threads, wanted, stamps)),
-        "slots" => {
-            let blocks = blocks(2);
-            let slot = |index: usize| AtomicPtr::new(blocks.get(index).copied().unwrap_or(std::ptr::null_mut()));
-            with_stamps(name, &Slots(std::array::from_fn(slot)), 2, wanted, stamps)
+        "glibc" => [2, 4].iter().all(|&n| with_stamps(name, (&Glibc, &Glibc), &both(n), &asked)),
+        "jemalloc" => [2, 4].iter().all(|&n| with_stamps(name, (&Jemalloc, &Jemalloc), &both(n), &asked)),
+        "slots" => with_stamps(name, (&slots(2), &slots(0)), &both(2), &asked),
+        "mailbox" => with_stamps(name, (&mailbox(true), &mailbox(false)), &both(2), &asked),
+        "relay-slots" => {
+            with_stamps(name, (&slots(2), &slots(0)), &relay, &asked)
+                && with_stamps(name, (&slots(4), &slots(0)), &many, &asked)
         }
-        "mailbox" => with_stamps(name, &Mailbox(AtomicPtr::new(blocks(1)[0])), 2, wanted, stamps),
+        "relay-mailbox" => with_stamps(name, (&mailbox(true), &mailbox(false)), &relay, &asked),
+        "relay-lock" => {
+            with_stamps(name, (&locked(2), &locked(0)), &relay, &asked)
+                && with_stamps(name, (&locked(4), &locked(0)), &many, &asked)
+        }
         _ => {
-            eprintln!("clock-order glibc|jemalloc|slots|mailbox HAND-OVERS [ours|plain|fenced]");
+            eprintln!(
+                "clock-order glibc|jemalloc|slots|mailbox|relay-slots|relay-mailbox|relay-lock HAND-OVERS \
+                 [ours|plain|half|fenced]"
+            );
             return ExitCode::from(2);
         }
     };
