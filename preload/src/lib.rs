@@ -5,6 +5,7 @@
 
 mod api;
 mod arena;
+mod bpf;
 mod entry;
 mod environment;
 mod exec;
