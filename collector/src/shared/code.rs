@@ -11,7 +11,8 @@
 //! writer in the middle of dlclose holds the loader's lock, and both would wait for ever. [`modules`] tells all
 //! that is to be known without a lock.
 
-mod elf;
+#[doc(hidden)]
+pub mod elf;
 mod generations;
 mod module;
 mod modules;
