@@ -7,11 +7,12 @@ PREFIX ?= /usr/local
 SERVE ?= 1
 PORT ?= 8080
 RELEASE := target/release
+DIST := target/dist
 LOOKS ?= target/looks
 
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -type f -print 2>/dev/null)
 
-.PHONY: build web demo test test-rust test-web test-page lint bench looks soak fuzz install clean help
+.PHONY: build web demo test test-all test-rust test-web test-page lint bench looks soak fuzz dist install clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -30,22 +31,29 @@ web/dist/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
 demo: build ## record two real programs, print the leak report, serve both (SERVE=0: stop after the report)
 	tests/demo.sh "$(SERVE)" "$(PORT)"
 
-test: test-rust test-web test-page ## every test of every part
+test: ## every test of every part, and how long each took
+	@rm -f target/test-times.txt
+	@status=0; $(MAKE) --no-print-directory test-all || status=1; \
+	echo "how long each part took:"; cat target/test-times.txt; exit $$status
+
+test-all: test-rust test-web test-page
 
 test-rust: build
-	tests/needs.sh
-	cargo test --workspace --no-fail-fast
+	tests/timed.sh "Debian packages" tests/needs.sh
+	tests/timed.sh "building the tests" cargo test --release --workspace --no-run
+	tests/timed.sh "Rust tests" cargo test --release --workspace --no-fail-fast
 
 test-web: web
-	cd web && npm test --silent
+	tests/timed.sh "unit tests of the page" npm --prefix web test --silent
 
 test-page: build
 	tests/needs.sh
-	tests/page.sh
+	tests/timed.sh "tests in Chromium" tests/page.sh
 
+# The profile of `make build`, whose build scripts (C libraries) are used again.
 lint: web/node_modules/.package-lock.json ## formatting, clippy, types, Biome
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --release --workspace --all-targets -- -D warnings
 	cd web && npm run lint --silent
 
 bench: build ## numbers and ratios: the recorder's cost, ingest, queries, verdicts
@@ -61,10 +69,13 @@ soak: build ## redis under load for SOAK_MINUTES (default 10): the recorder's me
 fuzz: ## every decoder against hostile input, FUZZ_CASES (default 200000) cases each
 	tests/fuzz.sh
 
-install: build ## into PREFIX (default /usr/local), without line tables
+dist: web ## what is shipped, linked as one (some minutes more than build), in target/dist
+	cargo build --profile dist -p tracehound-preload -p tracehound-server
+
+install: dist ## into PREFIX (default /usr/local), without line tables
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" "$(DESTDIR)$(PREFIX)/include"
-	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/bin/heaptrace" $(RELEASE)/heaptrace
-	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/lib/libtracehound.so" $(RELEASE)/libtracehound.so
+	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/bin/heaptrace" $(DIST)/heaptrace
+	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/lib/libtracehound.so" $(DIST)/libtracehound.so
 	chmod 755 "$(DESTDIR)$(PREFIX)/bin/heaptrace" "$(DESTDIR)$(PREFIX)/lib/libtracehound.so"
 	install -m 644 preload/include/tracehound.h "$(DESTDIR)$(PREFIX)/include/"
 
