@@ -305,6 +305,40 @@ pub struct MemoryPart {
     pub limit: u64,
 }
 
+/// How the backtraces of events were found; the latest one counts, figures are totals since the start.
+///
+/// Each backtrace is counted once among `paths`, `chains`, `cfi`, `general`, `frame_chain`, `libunwind`, `nested` and
+/// `missing`: what answered it. The other figures say what it rests on, and may overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StackCounts {
+    /// When, ticks.
+    pub tick: u64,
+    /// Found in the trie of known stacks.
+    pub paths: u64,
+    /// New, or not to be written as words, and joined to a verified chain.
+    pub chains: u64,
+    /// Walked to its end by the rules of unwind information.
+    pub cfi: u64,
+    /// Walked by the general unwinder, for frames that need more than the stack and frame pointers.
+    pub general: u64,
+    /// Walked to its end by frame pointers alone, as `TRACEHOUND_UNWINDER=frame-pointer` asks for.
+    pub frame_chain: u64,
+    /// Found by libunwind.
+    pub libunwind: u64,
+    /// Walked for a signal handler that interrupted another event.
+    pub nested: u64,
+    /// Not to be had: no memory for the thread's unwinder. They are among `truncated`, too.
+    pub missing: u64,
+    /// With frames of code whose unwind information the program registered (`__register_frame`).
+    pub registered: u64,
+    /// With frames of code that keeps frame pointers by convention: JIT compilers, or by the option.
+    pub frame_pointers: u64,
+    /// With frames found by heuristics: code of an object without unwind information.
+    pub heuristic: u64,
+    /// That end before the outermost frame.
+    pub truncated: u64,
+}
+
 /// Any metadata record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meta {
@@ -342,4 +376,6 @@ pub enum Meta {
     MemoryDetail(MemoryDetail),
     /// Tag 17.
     RecorderMemory(RecorderMemory),
+    /// Tag 18.
+    StackCounts(StackCounts),
 }

@@ -42,7 +42,7 @@ macro_rules! records {
 records! {
     1 => Process, 2 => Clock, 3 => ClockSample, 4 => ModuleLoad, 5 => ModuleUnload, 6 => ThreadStart, 7 => ThreadName,
     8 => ThreadEnd, 9 => MemorySample, 10 => Mark, 11 => Watermark, 12 => Statistics, 13 => Remark, 14 => End,
-    15 => Directory, 16 => MemoryDetail, 17 => RecorderMemory,
+    15 => Directory, 16 => MemoryDetail, 17 => RecorderMemory, 18 => StackCounts,
 }
 
 /// Appends a body.
@@ -245,6 +245,24 @@ mod tests {
                     parts: vec![MemoryPart { name: "w".into(), bytes: 2, limit: 3 }],
                 }),
                 "11 00 06 00 00 00 01 01 01 77 02 03",
+            ),
+            (
+                Meta::StackCounts(StackCounts {
+                    tick: 1,
+                    paths: 2,
+                    chains: 3,
+                    cfi: 4,
+                    general: 5,
+                    frame_chain: 6,
+                    libunwind: 7,
+                    nested: 8,
+                    missing: 9,
+                    registered: 10,
+                    frame_pointers: 11,
+                    heuristic: 12,
+                    truncated: 13,
+                }),
+                "12 00 0d 00 00 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d",
             ),
         ]
     }

@@ -172,6 +172,9 @@ pub struct Recorder {
     pub guessed_stacks: u64,
     /// Backtraces taken by the general unwinder.
     pub slow_stacks: u64,
+    /// By what means backtraces were found; nothing in recordings that do not say.
+    #[serde(default)]
+    pub stacks: Option<Stacks>,
     /// Call-tree nodes.
     pub nodes: u64,
     /// CPU time of the recorder's own threads.
@@ -184,6 +187,38 @@ pub struct Recorder {
     pub clock_quality: Option<ClockQuality>,
     /// The recorder's memory by its parts, the latest figures.
     pub memory: Vec<MemoryPart>,
+}
+
+/// By what means backtraces were found. Each one is counted once among `paths`, `chains`, `cfi`, `general`, `frame_chain`,
+/// `libunwind`, `nested` and `missing`, whose sum is `total`; the other figures say what backtraces rest on, and may overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Stacks {
+    /// All of them.
+    pub total: u64,
+    /// Found in the trie of known stacks.
+    pub paths: u64,
+    /// New, or not to be written as words, and joined to a verified chain.
+    pub chains: u64,
+    /// Walked to its end by the rules of unwind information.
+    pub cfi: u64,
+    /// Walked by the general unwinder.
+    pub general: u64,
+    /// Walked to its end by frame pointers alone, as the option asks for.
+    pub frame_chain: u64,
+    /// Found by libunwind.
+    pub libunwind: u64,
+    /// Walked for a signal handler that interrupted another event.
+    pub nested: u64,
+    /// Not to be had: no memory for the thread's unwinder.
+    pub missing: u64,
+    /// With frames of code whose unwind information the program registered.
+    pub registered: u64,
+    /// With frames of code that keeps frame pointers by convention: JIT compilers, or by the option.
+    pub frame_pointers: u64,
+    /// With frames found by heuristics: code of an object without unwind information.
+    pub heuristic: u64,
+    /// That end before the outermost frame.
+    pub truncated: u64,
 }
 
 /// How good the clock was: what its samples against the kernel's clocks say.

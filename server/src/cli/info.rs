@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use tracehound_server::api::info::{Capture, End, Info, Recorder};
+use tracehound_server::api::info::{Capture, End, Info, Recorder, Stacks};
 
 use super::args::Files;
 use super::terminal::{ColorChoice, Role, Style, clean};
@@ -135,6 +135,9 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
         parts.push(format!("the program waited {}", duration(recorder.wait_ns)));
     }
     line("recorder", parts.join(", "))?;
+    if let Some(stacks) = &recorder.stacks {
+        line("unwinding", unwinding(stacks))?;
+    }
     line("clock", clock(recorder))?;
     if !recorder.options.is_empty() {
         line("options", clean(&recorder.options.join(" ")).into_owned())?;
@@ -156,6 +159,33 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
         line("remark", style.paint(Role::Hot, clean(&remark.text)).to_string())?;
     }
     Ok(())
+}
+
+/// By what means backtraces were found.
+fn unwinding(stacks: &Stacks) -> String {
+    let answers = [
+        ("by known paths", stacks.paths),
+        ("by verified chains", stacks.chains),
+        ("by unwind information", stacks.cfi),
+        ("by the general unwinder", stacks.general),
+        ("by frame pointers alone", stacks.frame_chain),
+        ("by libunwind", stacks.libunwind),
+        ("nested", stacks.nested),
+        ("without an unwinder", stacks.missing),
+    ];
+    let kinds = [
+        ("with registered frames", stacks.registered),
+        ("with frame pointers by convention", stacks.frame_pointers),
+        ("heuristic", stacks.heuristic),
+        ("truncated", stacks.truncated),
+    ];
+    let listed = |list: &[(&str, u64)]| {
+        let list: Vec<_> =
+            list.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{} {what}", count(*n))).collect();
+        list.join(", ")
+    };
+    let kinds = listed(&kinds);
+    if kinds.is_empty() { listed(&answers) } else { format!("{}; of them {kinds}", listed(&answers)) }
 }
 
 /// The clock and how good it was.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use tracehound_format::meta::{
     Clock, ClockSample, ClockSource, End, MemoryDetail, MemoryPart, MemorySample, Meta, ModuleLoad, Process, Remark,
-    Statistics,
+    StackCounts, Statistics,
 };
 use tracehound_format::nodes::Node;
 
@@ -58,6 +58,8 @@ pub struct Intake {
     pub watermark: u64,
     /// Latest statistics.
     pub statistics: Statistics,
+    /// Latest counts of backtraces.
+    pub stack_counts: Option<StackCounts>,
     /// Remarks.
     pub remarks: Vec<Remark>,
     /// The end.
@@ -207,6 +209,12 @@ impl Sink for Intake {
                 tick = memory.tick;
                 if memory.tick >= self.parts.0 {
                     self.parts = (memory.tick, memory.parts);
+                }
+            }
+            Meta::StackCounts(counts) => {
+                tick = counts.tick;
+                if self.stack_counts.is_none_or(|known| counts.tick >= known.tick) {
+                    self.stack_counts = Some(counts);
                 }
             }
             Meta::Mark(mark) => {

@@ -143,6 +143,7 @@ pub fn facts(
         captures: captures(intake, engine, duration_ns),
         remarks: remarks(scan, intake, engine),
         statistics: intake.statistics.clone(),
+        stack_counts: intake.stack_counts,
         events: t.counts,
         allocated_bytes: t.allocated,
         live_bytes: t.live,

@@ -1,9 +1,11 @@
 //! A recording in one document.
 
+use tracehound_format::meta::StackCounts;
+
 use crate::api::Amount;
 use crate::api::info::{
     Capture, ClockQuality, Events, Info, Mapped, Mark, MemoryPart, Peak, PeakRss, ProcessInfo, Recorder, Remark,
-    Temporary,
+    Stacks, Temporary,
 };
 use crate::trace::Trace;
 use crate::trace::facts::{Facts, TEMPORARY_WITHIN};
@@ -68,6 +70,7 @@ pub fn run(trace: &Trace) -> Info {
             truncated_stacks: statistics.truncated_stacks,
             guessed_stacks: statistics.guessed_stacks,
             slow_stacks: statistics.slow_stacks,
+            stacks: f.stack_counts.as_ref().map(stacks),
             nodes: u64::from(trace.node_count().max(1) - 1),
             background_cpu_ns: statistics.background_cpu_ns,
             options: process.map_or_else(Vec::new, |p| p.options.clone()),
@@ -87,6 +90,26 @@ pub fn run(trace: &Trace) -> Info {
             .map(|r| Remark { t_ns: r.t_ns, topic: r.topic.clone(), text: r.text.clone() })
             .collect(),
         exactness: trace.exactness(),
+    }
+}
+
+fn stacks(counts: &StackCounts) -> Stacks {
+    let &StackCounts { paths, chains, cfi, general, frame_chain, libunwind, nested, missing, .. } = counts;
+    let answers = [paths, chains, cfi, general, frame_chain, libunwind, nested, missing];
+    Stacks {
+        total: answers.iter().fold(0, |sum, n| sum.saturating_add(*n)),
+        paths,
+        chains,
+        cfi,
+        general,
+        frame_chain,
+        libunwind,
+        nested,
+        missing,
+        registered: counts.registered,
+        frame_pointers: counts.frame_pointers,
+        heuristic: counts.heuristic,
+        truncated: counts.truncated,
     }
 }
 

@@ -2,7 +2,7 @@
 //! Kept as JSON in the index folder; everything that grows with the number of events is in columns.
 
 use serde::{Deserialize, Serialize};
-use tracehound_format::meta::{EndReason, MemoryPart, Process, Segment, Statistics};
+use tracehound_format::meta::{EndReason, MemoryPart, Process, Segment, StackCounts, Statistics};
 
 use super::sums::Directory;
 
@@ -238,6 +238,9 @@ pub struct Facts {
     pub remarks: Vec<Remark>,
     /// The recorder's own figures, the latest ones.
     pub statistics: Statistics,
+    /// How backtraces were found, the latest figures; `None` in recordings that do not say.
+    #[serde(default)]
+    pub stack_counts: Option<StackCounts>,
     /// Numbers of events.
     pub events: EventCounts,
     /// Bytes of all births.
