@@ -57,9 +57,9 @@ impl RecordingFile {
         self.private_table = true;
     }
 
-    /// The table that the descriptors were in is no more.
-    pub fn table_is_gone(&mut self) {
-        self.private_table = false;
+    /// The table that the descriptors were in is no more; false when that was the program's, which stays.
+    pub fn lose_table(&mut self) -> bool {
+        core::mem::take(&mut self.private_table)
     }
 
     /// Opens what is not open any more.

@@ -263,13 +263,12 @@ impl Writer {
         }
     }
 
-    fn end(&mut self, reason: EndReason, error: Option<Errno>) -> sys::Result<()> {
+    fn end(&mut self, reason: EndReason, error: Option<(i32, String)>) -> sys::Result<()> {
         self.blocks.flush_metas();
         self.commit()?;
         self.before_end = self.blocks.position();
         let tick = (self.facts.now)();
         let statistics = self.statistics(tick);
-        let error = error.map(|error| (error.0, error.to_string()));
         self.blocks.end(tick, &Meta::End(End { reason, tick, statistics, error }))?;
         self.ended = Some(reason);
         self.session.side.set_finished(true);
@@ -281,7 +280,7 @@ impl Writer {
     pub fn suspend(&mut self) {
         self.session.flush_wanted.fetch_add(1, Ordering::AcqRel);
         self.round();
-        self.blocks.file().table_is_gone();
+        self.blocks.file().lose_table();
         self.memory = MemoryCounters::none();
         self.suspended = true;
     }
@@ -321,8 +320,29 @@ impl Writer {
         }
     }
 
+    /// After a panic in a round: what the writer held in its hands is lost, what is in the file stays, and the end says so.
+    pub fn failed(&mut self) {
+        if self.ended.is_none() {
+            self.stop_with(0, "the recorder's writer failed");
+        }
+    }
+
+    /// The calling thread goes on with the writer's work after the writer's thread, whose descriptors have ended with it.
+    pub fn adopt(&mut self) {
+        if self.blocks.file().lose_table() {
+            self.memory = MemoryCounters::none();
+            if let Err(error) = self.blocks.file().reopen() {
+                self.stop(error);
+            }
+        }
+    }
+
     /// Stops recording for good: the file keeps what it has.
     fn stop(&mut self, error: Errno) {
+        self.stop_with(error.0, &error.to_string());
+    }
+
+    fn stop_with(&mut self, code: i32, error: &str) {
         self.session.end_recording();
         let path = self.blocks.file().path();
         crate::shared::log::error(&format!("{path}: {error}; recording stops here, the program goes on"));
@@ -334,7 +354,7 @@ impl Writer {
         let tick = (self.facts.now)();
         self.blocks.meta(tick, &Meta::Remark(Remark { tick, topic: "write-error".into(), text }));
         let reason = EndReason::DiskFull;
-        if self.end(reason, Some(error)).is_err() {
+        if self.end(reason, Some((code, error.into()))).is_err() {
             // Not even the end block has room: the file ends after its last whole block.
             self.blocks.file().trim();
             self.ended = Some(reason);

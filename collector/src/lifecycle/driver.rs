@@ -199,8 +199,16 @@ extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
 fn guarded<T: Default + From<bool>>(session: &'static Session, work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         session.end_recording();
+        // Here the file is still open: its end says what happened. Should that fail too, the side file stays beside it.
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            if let WriterState::Running(writer) = &mut *WRITER.lock() {
+                writer.failed();
+            }
+        }));
+        if told.is_err() {
+            log::error("the writer failed; recording stops here, the program goes on");
+        }
         session.writer_alive.store(false, Ordering::Release);
-        log::error("the writer failed; recording stops here, the program goes on");
         CARRIED_OUT.fetch_add(1, Ordering::SeqCst);
         T::from(true)
     })
@@ -321,6 +329,7 @@ pub(super) fn drive(session: &'static Session) {
     if let Some(mut state) = WRITER.try_lock()
         && let Some(writer) = running(&mut state, session)
     {
+        writer.adopt();
         serve(writer);
     }
 }

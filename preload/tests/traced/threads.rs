@@ -38,6 +38,14 @@ fn two_thousand_short_threads() {
 }
 
 #[test]
+fn threads_that_come_and_go_while_chunks_are_taken_away_end_nothing() {
+    // Two hundred at a time for a twelfth of the chunks that they would like: the writer looks for quiet ones all the time.
+    for _ in 0..4 {
+        check(&unharmed("churn", &["200", "400", "4"], &[("TRACEHOUND_BUFFER", "1M")]), 801);
+    }
+}
+
+#[test]
 fn dropping_is_counted() {
     let options = [("TRACEHOUND_BUFFER", "1M"), ("TRACEHOUND_ON_FULL", "drop")];
     let run = unharmed("churn", &["48", "40000"], &options);

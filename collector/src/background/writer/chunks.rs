@@ -54,7 +54,7 @@ impl Writer {
             .collect();
         // A thread whose state has not changed since the last look has been quiet for long.
         let threads = &self.threads;
-        candidates.sort_by_key(|context| {
+        sort_by_moving_key(&mut candidates, |context| {
             let state = context.state.load(Ordering::Relaxed);
             let seen = threads.get(&context.id.load(Ordering::Relaxed)).map(|thread| thread.seen_state);
             (
@@ -343,6 +343,12 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// Sorts by keys that other threads change meanwhile: each is read once. A sort that reads a key for every comparison finds
+/// them contradict each other, and panics.
+fn sort_by_moving_key<T, K: Ord>(items: &mut [T], key: impl FnMut(&T) -> K) {
+    items.sort_by_cached_key(key);
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use tracehound_format::block::{BlockHeader, BlockKind};
+use tracehound_format::block::{BlockHeader, BlockKind, Codec};
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{ClockSample, ClockSource, EndReason, Process};
 use tracehound_format::options::Options;
@@ -49,7 +49,7 @@ impl Stage {
         let session = Box::leak(Box::new(Session {
             number: session::new_number(),
             pid: std::process::id(),
-            options: Options { sample_memory_ms: 0, ..Options::default() },
+            options: Options { sample_memory_ms: 0, compression: Codec::None, ..Options::default() },
             recording_id: [7; 16],
             forked_from: None,
             started_tick: 1,
@@ -260,4 +260,53 @@ fn a_last_chunk_that_never_comes_is_counted() {
     // It holds a chunk without a record now.
     stage.fill(0);
     assert_eq!(stage.end(), (vec![(0, 5)], 6));
+}
+
+#[test]
+fn a_sort_reads_a_key_that_moves_once() {
+    let mut reads = 0_u64;
+    // Another answer to every question, as of threads that run.
+    let mut moving = || {
+        reads += 1;
+        reads.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    };
+    let mut threads: Vec<u64> = (0..500).collect();
+    super::sort_by_moving_key(&mut threads, |_| moving());
+    threads.sort_unstable();
+    assert!(threads.into_iter().eq(0..500));
+    assert_eq!(reads, 500);
+}
+
+/// Descriptors of the recording and of its side file, as another table than the calling thread's would hold them.
+fn close_descriptors(stage: &mut Stage) {
+    for (fd, _) in stage.writer.descriptors() {
+        crate::shared::sys::close(fd);
+    }
+}
+
+#[test]
+fn another_thread_goes_on_when_the_writers_table_has_ended() {
+    let mut stage = Stage::new("adopt");
+    stage.fill(5);
+    stage.writer.flush_everything(false).unwrap();
+    stage.writer.file().table_is_private();
+    close_descriptors(&mut stage);
+    stage.writer.adopt();
+    let (blocks, lost) = stage.end();
+    assert!(whole(&blocks, 5), "{blocks:?}");
+    assert_eq!(lost, 0);
+}
+
+#[test]
+fn a_failure_of_the_writer_is_told_by_the_end() {
+    let mut stage = Stage::new("failed");
+    stage.fill(5);
+    stage.writer.flush_everything(false).unwrap();
+    stage.writer.failed();
+    let bytes = std::fs::read(stage.folder.join("r.dat")).unwrap();
+    let says = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+    assert!(says("recording stopped: the recorder's writer failed"));
+    assert!(!stage.folder.join("r.dat.live").exists(), "nobody was killed");
+    assert_eq!(stage.writer.ended, Some(EndReason::DiskFull));
+    std::fs::remove_dir_all(&stage.folder).unwrap();
 }
