@@ -105,3 +105,10 @@ fn tcmalloc_preloaded() {
 fn mimalloc_preloaded() {
     preloaded("libmimalloc.so.2");
 }
+
+#[test]
+fn handlers_over_all_states_of_an_allocator_that_calls_itself() {
+    let allocator = compile("signal_safe_allocator.c", &["-O1", "-shared", "-fPIC", "-fno-builtin"]);
+    let run = Case::new("signal_storm.c").preloads(&allocator).any_stderr().agrees();
+    assert!(!run.info["remarks"].to_string().contains("replaced"), "{:#}", run.info["remarks"]);
+}

@@ -9,7 +9,7 @@ use super::unwind::{Caller, Engine, Unwinder};
 use crate::shared::gate;
 use crate::shared::session;
 use crate::shared::sys;
-use crate::shared::thread::{EVENT, ThreadContext, life};
+use crate::shared::thread::{EVENT, IDLE, ThreadContext, life};
 
 /// Which engine the options ask for.
 pub fn engine(options: &options::Options) -> Engine {
@@ -37,6 +37,7 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
     let id = session.threads.new_id();
     context.os_thread.store(sys::thread_id(), Ordering::Relaxed);
     context.state.store(EVENT, Ordering::Relaxed);
+    context.inner.store(IDLE, Ordering::Relaxed);
     context.parked.store(0, Ordering::Relaxed);
     context.limit.store(0, Ordering::Relaxed);
     context.cursor.store(0, Ordering::Relaxed);

@@ -2,18 +2,18 @@
 //! calls that allocators make to themselves.
 
 use core::ffi::c_void;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use tracehound_format::record::{Kind, Record};
 
 use super::publish::{self, after, enter, settle};
 use super::record::{ReallocKinds, publish_rebirth};
-use super::unwind::{Caller, Unwinder, capture_nested};
+use super::unwind::{Caller, Unwinder, capture_nested, first_answer};
 use super::{attach, clock};
 use crate::shared::code;
 use crate::shared::gate;
 use crate::shared::session;
-use crate::shared::sys;
 use crate::shared::thread::{IDLE, IN_REAL, MODE, RECORDING, STAMPED, ThreadContext};
 
 /// An event that has been entered on the slow path.
@@ -24,7 +24,10 @@ pub struct Entry {
     pub nested: bool,
     /// It interrupts a call of the real function: it may be that function's own.
     inside_real: bool,
+    /// The thread's state before the event.
     state: u64,
+    /// [`ThreadContext::inner`] before the event.
+    inner: u64,
 }
 
 /// Enters an event in `mode`; `None` when the call is to pass through.
@@ -67,37 +70,48 @@ pub unsafe fn enter_at_any_gate(caller: Caller, mode: u64) -> Option<Entry> {
         return None;
     }
     let mut state = context.state.load(Ordering::Relaxed);
-    if state & MODE != IDLE && is_stale(context, caller.sp) {
+    // SAFETY: passed on.
+    if state & MODE != IDLE && unsafe { is_stale(context, caller) } {
         state = after(state);
         // SAFETY: the event that had entered the unwinder is gone for good.
         if let Some(unwinder) = unsafe { context.alloc_unwinder.load(Ordering::Relaxed).cast::<Unwinder>().as_mut() } {
             unwinder.reset();
         }
         context.parked.store(0, Ordering::Relaxed);
+        context.inner.store(IDLE, Ordering::Relaxed);
         context.state.store(state, Ordering::Relaxed);
     }
-    let outer = state & MODE;
-    if outer == IDLE {
+    let nested = state & MODE != IDLE;
+    if !nested {
         context.entry_sp.store(caller.sp, Ordering::Relaxed);
     }
-    if outer != RECORDING {
-        enter(context, state, mode);
-    }
-    let inside_real = outer == IN_REAL || outer == STAMPED;
-    Some(Entry { context, nested: outer != IDLE, inside_real, state })
+    let inner = context.inner.load(Ordering::Relaxed);
+    let interrupted = if inner == IDLE { state & MODE } else { inner };
+    let entry = Entry { context, nested, inside_real: interrupted == IN_REAL || interrupted == STAMPED, state, inner };
+    entry.enter(mode);
+    Some(entry)
 }
 
 impl Entry {
+    /// Enters `mode`. The thread's state stays at what the interrupted events need: see [`ThreadContext::inner`].
+    fn enter(&self, mode: u64) {
+        if self.nested {
+            self.context.inner.store(mode, Ordering::Relaxed);
+        }
+        let outer = self.state & MODE;
+        let held = |held: u64| mode == held || outer == held;
+        let state = [RECORDING, STAMPED, IN_REAL].into_iter().find(|&state| held(state)).unwrap_or(IDLE);
+        enter(self.context, self.state, state);
+    }
+
     /// The real call has returned: from here on records are written.
     pub fn record(&self) {
-        enter(self.context, self.state, RECORDING);
+        self.enter(RECORDING);
     }
 
     /// The real call is next: what was to be recorded before it has been.
     pub fn in_real(&self) {
-        if self.state & MODE != RECORDING {
-            enter(self.context, self.state, IN_REAL);
-        }
+        self.enter(IN_REAL);
     }
 
     /// Node of the caller; `None` when the event is the allocator's own and is not to be recorded.
@@ -114,53 +128,64 @@ impl Entry {
         }
         let session = session::current()?;
         // SAFETY: passed on.
-        let node = unsafe { capture_nested(session.tree, caller) }.node.0;
-        if self.inside_real && !comes_from_signal_handler(node) {
+        if self.inside_real && !unsafe { comes_from_signal_handler(caller) } {
             return None;
         }
-        Some(node)
+        // SAFETY: passed on.
+        Some(unsafe { capture_nested(session.tree, caller) }.node.0)
     }
 
     /// Ends the event.
     pub fn leave(self, recorded: bool) {
+        if self.nested {
+            self.context.inner.store(self.inner, Ordering::Relaxed);
+        }
         let state = if recorded && !self.nested { after(self.state) } else { self.state };
         settle(self.context, state);
     }
 }
 
 /// Whether the event that the context is in was left by a jump (`siglongjmp` out of a handler): the stack has been
-/// unwound past it. Only told where both lie on the thread's own stack, close together; else the event counts as
+/// unwound past it, and none of our functions is on it. Only told where both lie close together; else the event counts as
 /// interrupted, which is always correct and only slower.
-fn is_stale(context: &ThreadContext, sp: u64) -> bool {
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+#[cold]
+unsafe fn is_stale(context: &ThreadContext, caller: Caller) -> bool {
     const NEAR: u64 = 1 << 20;
     let entry = context.entry_sp.load(Ordering::Relaxed);
-    sp > entry && sp - entry < NEAR && !sys::on_signal_stack()
+    if caller.sp <= entry || caller.sp - entry >= NEAR {
+        return false;
+    }
+    // A handler's event may have been between the storing of `entry_sp` and the event's beginning, and have left its own.
+    let own = own_code();
+    // SAFETY: passed on.
+    unsafe { first_answer(caller, |pc| own.contains(&pc).then_some(())) }.is_none()
 }
 
-/// Whether a signal frame lies between the leaf of `node` and our own code: then a handler makes the call, not the
-/// allocator that it interrupted.
-fn comes_from_signal_handler(node: u32) -> bool {
+/// Whether a signal frame lies between `caller` and our own code: then a handler makes the call, not the allocator that
+/// it interrupted.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+unsafe fn comes_from_signal_handler(caller: Caller) -> bool {
+    let own = own_code();
+    let judge = |pc| if own.contains(&pc) { Some(false) } else { is_signal_return(pc).then_some(true) };
+    // SAFETY: passed on.
+    unsafe { first_answer(caller, judge) }.unwrap_or(false)
+}
+
+/// Where this library lies.
+fn own_code() -> Range<u64> {
     static OWN: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
-    let Some(session) = session::current() else { return false };
-    if OWN[1].load(Ordering::Relaxed) == 0
-        && let Some(object) = code::object_at(comes_from_signal_handler as *const () as u64)
+    if OWN[1].load(Ordering::Acquire) == 0
+        && let Some(object) = code::object_at(own_code as *const () as u64)
     {
         OWN[0].store(object.start, Ordering::Relaxed);
-        OWN[1].store(object.end, Ordering::Relaxed);
+        OWN[1].store(object.end, Ordering::Release);
     }
-    let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
-    let mut id = node;
-    for _ in 0..4096 {
-        let Some(node) = session.tree.get(id) else { return false };
-        if own.contains(&node.pc) {
-            return false;
-        }
-        if is_signal_return(node.pc) {
-            return true;
-        }
-        id = node.parent;
-    }
-    false
+    OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed)
 }
 
 /// Whether the code at `pc` is what the kernel makes signal handlers return to.

@@ -53,6 +53,7 @@ pub fn unrecorded<T>(caller: Caller, real: impl FnOnce() -> T) -> T {
 #[derive(Clone, Copy)]
 pub struct Way {
     mode: u64,
+    inner: u64,
 }
 
 impl Way {
@@ -61,24 +62,28 @@ impl Way {
     pub fn back() -> Self {
         // SAFETY: contexts stay mapped.
         let context = unsafe { gate::slot().context.get().as_ref() };
-        Self { mode: context.map_or(IDLE, |context| context.mode()) }
+        context.map_or(Self { mode: IDLE, inner: IDLE }, |context| Self {
+            mode: context.mode(),
+            inner: context.inner.load(Ordering::Relaxed),
+        })
     }
 
     /// Runs `real`, which may end by an exception.
     #[inline(always)]
     pub fn call<T>(self, real: impl FnOnce() -> T) -> T {
-        struct Unwound(u64);
+        struct Unwound(Way);
         impl Drop for Unwound {
             #[cold]
             fn drop(&mut self) {
                 // SAFETY: contexts stay mapped.
                 if let Some(context) = unsafe { gate::slot().context.get().as_ref() } {
                     let state = context.state.load(Ordering::Relaxed);
-                    settle(context, state & !MODE | self.0);
+                    context.inner.store(self.0.inner, Ordering::Relaxed);
+                    settle(context, state & !MODE | self.0.mode);
                 }
             }
         }
-        let unwound = Unwound(self.mode);
+        let unwound = Unwound(self);
         let result = real();
         core::mem::forget(unwound);
         result

@@ -10,6 +10,10 @@
 //! IDLE ─▶ RECORDING ─▶ IN_REAL ─▶ IDLE        free: stamped and published before it
 //! IDLE ─▶ STAMPED ─▶ RECORDING ─▶ IDLE        realloc, munmap: stamped before, published after the real call
 //! ```
+//!
+//! An event may interrupt another one: a signal handler's, or a call that the real function makes through the hooks. Then
+//! `state` is what other threads must respect, RECORDING if any of the events is, else STAMPED if any is; and `inner` is
+//! what the innermost event does. Each event restores both on its way out.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -64,6 +68,8 @@ pub struct ThreadContext {
     /// The thread waits for a chunk or at a frozen gate, in the middle of an event.
     pub parked: AtomicU32,
 
+    /// Mode of the innermost event while that has interrupted another one; [`IDLE`] otherwise.
+    pub inner: AtomicU64,
     /// The unwinder of the context's former thread.
     pub kept_unwinder: AtomicPtr<()>,
     /// The next context in the list of all; never changes once there.

@@ -342,6 +342,15 @@ pub unsafe fn capture_nested(tree: &CallTree, caller: Caller) -> Captured {
     unsafe { nested::capture(tree, caller) }
 }
 
+/// What `judge` says of the first frame, from `caller` outwards, of which it says anything. Keeps nothing.
+///
+/// # Safety
+/// As for [`capture_nested`].
+pub unsafe fn first_answer<T>(caller: Caller, judge: impl FnMut(u64) -> Option<T>) -> Option<T> {
+    // SAFETY: as the caller promises.
+    unsafe { nested::first_answer(caller, judge) }
+}
+
 /// Frames of a backtrace, and the outermost one's pc.
 fn depth_of(tree: &CallTree, node: NodeId) -> (usize, u64) {
     let (mut depth, mut outermost) = (0, 0);

@@ -23,11 +23,11 @@ pub unsafe fn capture(tree: &CallTree, caller: Caller) -> Captured {
     let mut window = [0u64; WINDOW];
     let mut how = How::ByRules;
     // SAFETY: as the caller promises, here and below.
-    let mut found = unsafe { pass(how, caller, usize::MAX, &mut window) };
+    let mut found = unsafe { take(how, caller, usize::MAX, &mut window) };
     if found.is_none() {
         how = How::Generally;
         // SAFETY: as above.
-        found = unsafe { pass(how, caller, usize::MAX, &mut window) };
+        found = unsafe { take(how, caller, usize::MAX, &mut window) };
     }
     let Some((depth, mut flags)) = found else { return Captured::FAILED };
     let mut left = depth;
@@ -39,7 +39,7 @@ pub unsafe fn capture(tree: &CallTree, caller: Caller) -> Captured {
     while left > 0 {
         if depth > WINDOW {
             // SAFETY: as the caller promises.
-            unsafe { pass(how, caller, left, &mut window) };
+            unsafe { take(how, caller, left, &mut window) };
         }
         let first = left.saturating_sub(WINDOW);
         for index in (first..left).rev() {
@@ -57,20 +57,51 @@ enum How {
     Generally,
 }
 
+/// See [`super::first_answer`].
+///
+/// # Safety
+/// As for [`super::capture_nested`].
+pub unsafe fn first_answer<T>(caller: Caller, mut judge: impl FnMut(u64) -> Option<T>) -> Option<T> {
+    let mut answer = None;
+    let mut each = |pc| {
+        answer = judge(pc);
+        answer.is_none()
+    };
+    // SAFETY: as the caller promises.
+    unsafe {
+        if pass(How::ByRules, caller, &mut each).is_none() {
+            pass(How::Generally, caller, &mut each);
+        }
+    }
+    answer
+}
+
 /// Walks up to `limit` frames and leaves the PC of frame `i` in `window[i % WINDOW]`. Answers how many frames
 /// there are, and their flags; `None` if this way does not work.
 ///
 /// # Safety
 /// As for [`super::capture_nested`].
-unsafe fn pass(how: How, caller: Caller, limit: usize, window: &mut [u64; WINDOW]) -> Option<(usize, u8)> {
-    let (mut depth, mut flags) = (0, 0);
-    let mut take = |pc: u64| {
+unsafe fn take(how: How, caller: Caller, limit: usize, window: &mut [u64; WINDOW]) -> Option<(usize, u8)> {
+    let mut depth = 0;
+    let mut each = |pc: u64| {
         if let Some(slot) = window.get_mut(depth % WINDOW) {
             *slot = pc;
         }
         depth += 1;
         depth < limit
     };
+    // SAFETY: as the caller promises.
+    let flags = unsafe { pass(how, caller, &mut each) }?;
+    Some((depth, flags))
+}
+
+/// Hands the PCs of the frames to `take`, innermost first, until it answers false. Answers their flags; `None` if this
+/// way does not work.
+///
+/// # Safety
+/// As for [`super::capture_nested`].
+unsafe fn pass(how: How, caller: Caller, take: &mut dyn FnMut(u64) -> bool) -> Option<u8> {
+    let mut flags = 0;
     if let How::Generally = how {
         let each = |frame: general::GeneralFrame| {
             flags |= frame.flags;
@@ -78,7 +109,7 @@ unsafe fn pass(how: How, caller: Caller, limit: usize, window: &mut [u64; WINDOW
         };
         // SAFETY: as the caller promises.
         let end = unsafe { general::unwind(caller, each) }?;
-        return Some((depth, flags | end));
+        return Some(flags | end);
     }
     let mut own = OwnStack::of_this_thread(caller.sp);
     let mut state = State::from(caller);
@@ -105,5 +136,5 @@ unsafe fn pass(how: How, caller: Caller, limit: usize, window: &mut [u64; WINDOW
             }
         }
     }
-    Some((depth, flags & !SLOW))
+    Some(flags & !SLOW)
 }

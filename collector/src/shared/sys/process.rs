@@ -149,17 +149,6 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// Whether the calling thread runs on its alternate signal stack.
-pub fn on_signal_stack() -> bool {
-    let mut stack = core::mem::MaybeUninit::<libc::stack_t>::zeroed();
-    // SAFETY: the kernel fills a structure of this layout.
-    if unsafe { call!(libc::SYS_sigaltstack, 0, stack.as_mut_ptr()) }.is_err() {
-        return false;
-    }
-    // SAFETY: filled by the kernel, zeroed before.
-    unsafe { stack.assume_init() }.ss_flags & libc::SS_ONSTACK != 0
-}
-
 /// Effective user of the calling thread.
 pub fn user_id() -> u32 {
     // SAFETY: no arguments.
