@@ -5,6 +5,7 @@
 //! shared/       everything that two threads can see: gate, thread contexts, chunks, call tree, loaded code
 //! background/   runs on our own thread: the writer, the recording's file, modules, memory samples
 //! lifecycle     start, fork, exec, stop, end: puts the three together
+//! sync          the atomics that all of them use
 //! ```
 //! `hot` and `background` know `shared` and not each other.
 
@@ -12,3 +13,4 @@ pub mod background;
 pub mod hot;
 pub mod lifecycle;
 pub mod shared;
+pub mod sync;

@@ -3,7 +3,8 @@
 //! A slot is reserved by one compare-and-swap that is atomic against signals of the same thread (on x86-64 without the
 //! lock prefix), then filled, word 0 last. A signal handler that allocates in between gets the next slot.
 
-use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::light_barrier;
 
 use tracehound_format::options::OnFull;
 use tracehound_format::record::{Kind, RECORD_BYTES, Record};
@@ -254,7 +255,7 @@ fn wait_for_chunk(context: &ThreadContext, session: &'static Session, started_ns
 /// Leaves the thread's state as it was before an event, keeps the compiler from moving the event's stores past it.
 #[inline(always)]
 pub fn settle(context: &ThreadContext, state: u64) {
-    compiler_fence(Ordering::SeqCst);
+    light_barrier();
     context.state.store(state, Ordering::Release);
 }
 
@@ -262,7 +263,7 @@ pub fn settle(context: &ThreadContext, state: u64) {
 #[inline(always)]
 pub fn enter(context: &ThreadContext, state: u64, mode: u64) {
     context.state.store(state & !MODE | mode, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
+    light_barrier();
 }
 
 /// The state after one more event, idle.

@@ -15,8 +15,8 @@
 
 mod slot;
 
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 

@@ -1,6 +1,6 @@
 //! A chunk where it lies: header and records, in the layout of the side file ([`tracehound_format::live`]).
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tracehound_format::live::{CHUNK_HEADER_BYTES, ChunkState, chunk_offset};
 use tracehound_format::record::{RECORD_BYTES, Record};

@@ -4,8 +4,8 @@
 //! COLD ──init──▶ RECORDING ◀──start, stop──▶ PASS          FROZEN: other threads wait while the process ends or execs
 //! ```
 
+use crate::sync::atomic::{AtomicU32, Ordering};
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::thread::ThreadContext;
 

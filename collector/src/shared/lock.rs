@@ -1,8 +1,8 @@
 //! A small lock on a futex, for cold paths. Never taken while an event is being recorded on the fast path.
 
+use crate::sync::atomic::{AtomicU32, Ordering};
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::sys;
 

@@ -4,7 +4,7 @@
 //! crossbeam queue with room for every chunk, so that a push never fails) → pool ([`Pool::give_back`]).
 //! Only the writer wipes a chunk, so the writer may read any chunk at any time.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
 use tracehound_format::live::offset;

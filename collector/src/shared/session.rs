@@ -1,7 +1,7 @@
 //! One recording of one process: everything that its threads share. Made once, never freed; a followed forked child
 //! makes its own.
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use tracehound_format::options::Options;
 use tracehound_format::record::{Kind, Record};

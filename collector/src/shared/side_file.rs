@@ -1,7 +1,7 @@
 //! The side file's memory: header page, chunks and the mirror of the call tree, in the layout of
 //! [`tracehound_format::live`]. Where no file can be had, the same layout in private memory.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use tracehound_format::live::{self, HEADER_BYTES, NODE_SLOT_BYTES, node_slot, offset};
 use tracehound_format::nodes::Node;

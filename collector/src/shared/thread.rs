@@ -15,7 +15,7 @@
 //! `state` is what other threads must respect, RECORDING if any of the events is, else STAMPED if any is; and `inner` is
 //! what the innermost event does. Each event restores both on its way out.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// The thread is in the program's own code.
 pub const IDLE: u64 = 0;

@@ -1,6 +1,6 @@
 //! The list of all thread contexts. It only grows; contexts of ended threads are used again.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::sys;
 use super::thread::{NO_CHUNK, ThreadContext, life};

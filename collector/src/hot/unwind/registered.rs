@@ -4,9 +4,9 @@
 //! time. The copies live in one reservation that is never unmapped; a copy read while it is being replaced gives
 //! a wrong rule for code that is being thrown away, and no fault.
 
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use core::ops::Range;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 

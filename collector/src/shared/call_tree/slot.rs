@@ -1,6 +1,6 @@
 //! The place of one node, claimed by one store of its whole identity.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use crate::sync::atomic::{AtomicU32, AtomicU64};
 
 /// One node.
 #[repr(C, align(16))]
@@ -72,7 +72,7 @@ pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::sync::atomic::Ordering;
+    use crate::sync::atomic::Ordering;
 
     #[test]
     fn a_slot_is_claimed_once() {

@@ -6,8 +6,8 @@
 //!
 //! One thread changes the table at a time (the loader's lock is held); all threads read it.
 
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAX_ENTRIES: usize = 2048;
 

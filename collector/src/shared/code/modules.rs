@@ -9,9 +9,9 @@
 //! stores modules in the recording *acknowledges* those that are gone once it has stored them; until then they
 //! keep their place, so that none is missed however short its life was.
 
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::cell::UnsafeCell;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::module::{LoadedObject, Module, each_loaded};
 

@@ -1,7 +1,7 @@
 //! A small, one-sided memory of which parts of the address space were touched: "certainly not" or "maybe".
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 const WORDS: usize = 64;
 const BITS: u64 = WORDS as u64 * 64;
