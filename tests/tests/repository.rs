@@ -144,3 +144,41 @@ fn paths_named_in_the_docs_exist() {
     }
     assert!(checked > 10, "only {checked} paths were checked: the pattern no longer fits the docs");
 }
+
+#[test]
+fn every_direct_dependency_has_its_reason() {
+    let list = read(&root().join("docs/dependencies.md"));
+    let named: BTreeSet<&str> = list
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .collect();
+    let manifest = read(&root().join("Cargo.toml"));
+    let section = manifest.split("[workspace.dependencies]").nth(1).and_then(|rest| rest.split("\n[").next());
+    let mut used: BTreeSet<String> = section
+        .unwrap_or("")
+        .lines()
+        .filter_map(|line| Some(line.split_once(" = ")?.0.to_owned()))
+        .filter(|name| !name.starts_with("tracehound-") && !name.starts_with('#'))
+        .collect();
+    let page: serde_json::Value = serde_json::from_str(&read(&root().join("web/package.json"))).expect("JSON");
+    for kind in ["dependencies", "devDependencies"] {
+        used.extend(page[kind].as_object().expect("an object").keys().cloned());
+    }
+    assert!(used.len() > 50, "only {} dependencies were found", used.len());
+    for name in &used {
+        assert!(named.contains(name.as_str()), "docs/dependencies.md does not say why {name} is there");
+    }
+    for name in named {
+        assert!(used.contains(name), "docs/dependencies.md names {name}, which nothing depends on");
+    }
+}
+
+#[test]
+fn every_decision_is_in_the_index() {
+    let index = read(&root().join("docs/decisions/README.md"));
+    for path in files_below(&root().join("docs/decisions"), "md") {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
+        assert!(name == "README.md" || index.contains(&format!("({name})")), "docs/decisions/README.md lacks {name}");
+    }
+}
