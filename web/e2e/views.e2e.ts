@@ -255,7 +255,7 @@ test("filters are kept as a preset, and used again", async () => {
   const page = await open(`/r/${shop}/functions?metric=allocated&min_size=1k&focus=main`);
   await settled(page);
   await page.getByRole("button", { name: "Presets" }).click();
-  await page.getByRole("menuitem", { name: /^Keep/ }).click();
+  await page.getByRole("menuitem", { name: /^Save/ }).click();
   await page.getByRole("button", { name: "Remove all" }).click();
   await settled(page);
   await page.reload();

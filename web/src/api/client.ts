@@ -14,7 +14,7 @@ export class ProblemError extends Error {
 /** There was no answer at all. */
 export class LostServerError extends Error {
   constructor() {
-    super("The server does not answer.");
+    super("The server does not respond.");
     this.name = "LostServerError";
   }
 }

@@ -68,7 +68,7 @@ export function answerFromReport(path: string, parameters: Parameters): unknown 
     if (cut) return cut;
   }
   if (["from", "to", "at", "focus", "ignore", "hide", "show_from"].some((word) => asksFor(name, word, parameters)))
-    throw refusal("A report answers for its own window and filter only.");
+    throw refusal("A report contains one window and one filter only.");
   switch (name) {
     case "flamegraph": {
       const { metric = "live", unit = "bytes", inverted = false } = parameters;
@@ -119,7 +119,7 @@ function asksFor(document: string, word: string, parameters: Parameters): boolea
 
 function find<T>(document: string, parameters: Record<string, unknown>): T {
   const found = answers.get(key(document, parameters));
-  if (found === undefined) throw refusal("It is not part of this report.");
+  if (found === undefined) throw refusal("This report does not contain it.");
   return found as T;
 }
 

@@ -12,13 +12,13 @@ import { VIEW_TEXT } from "./views.tsx";
 const METRIC_TEXT: Record<MetricName, { label: string; title: string }> = {
   live: { label: "Live", title: "Blocks live at the chosen instant, else at the end of the window" },
   peak: { label: "Peak", title: "Blocks live when live bytes were highest inside the window" },
-  leaked: { label: "Leaked", title: "Blocks born in the window that are live at the end of the recording" },
-  allocated: { label: "Allocated", title: "Blocks born in the window" },
-  freed: { label: "Freed", title: "Blocks that died in the window, by the stack that allocated them" },
-  grown: { label: "Grown", title: "Born in the window and live at its end, minus live at its start and died in it" },
+  leaked: { label: "Leaked", title: "Blocks allocated in the window and still live at the end of the recording" },
+  allocated: { label: "Allocated", title: "Blocks allocated in the window" },
+  freed: { label: "Freed", title: "Blocks freed in the window, by the stack that allocated them" },
+  grown: { label: "Grown", title: "Live bytes at the end of the window minus live bytes at its start" },
   temporary: {
     label: "Temporary",
-    title: "Born in the window and freed again at once; the Recording view names the rule",
+    title: "Allocated in the window and freed at once; the Recording view gives the rule",
   },
 };
 
@@ -220,8 +220,7 @@ function Presets() {
   const [presets, setPresets] = useState<Preset[]>(readPresets);
   const keep = (next: Preset[]) => {
     setPresets(next);
-    if (!writePresets(next))
-      notice("The browser does not keep anything for this page; presets last until it is closed.");
+    if (!writePresets(next)) notice("The browser stores nothing for this page; presets are lost when it is closed.");
   };
   const { filters } = search;
   if (!filters && presets.length === 0) return null;
@@ -240,7 +239,7 @@ function Presets() {
             ? [
                 "separator" as const,
                 {
-                  label: `Keep “${presetName(filters)}”`,
+                  label: `Save “${presetName(filters)}”`,
                   run: () =>
                     keep([
                       ...presets.filter((one) => one.name !== presetName(filters)),

@@ -9,8 +9,8 @@ export function Root() {
     <>
       {lost && (
         <div className="banner" role="alert">
-          The server does not answer. Start “heaptrace server” again on the same recording and port; the page goes on by
-          itself.
+          The server does not respond. Start “heaptrace server” again on the same recording and port; the page goes on
+          by itself.
         </div>
       )}
       <Outlet />

@@ -68,7 +68,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
     (patch: Partial<PageSearch>, options: GoOptions = {}) => {
       const to = options.view ?? view;
       if (report && asksTooMuch(patch, to)) {
-        notice("A report has one window and one filter. “heaptrace server” on the recording answers for any.");
+        notice("A report has one window and one filter. Run “heaptrace server” on the recording to choose others.");
         return;
       }
       void navigate({
@@ -149,7 +149,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
         {recording.state === "failed" ? (
           <main>
             <Empty title="This recording cannot be opened">
-              <p>{recording.error ?? "The server gave no reason."}</p>
+              <p>{recording.error ?? "The server returned no reason."}</p>
               <p>
                 <code>heaptrace info {recording.name}</code> says more.
               </p>
@@ -201,7 +201,7 @@ function Indexing({ progress }: { progress: RecordingSummary["progress"] }) {
   return (
     <main>
       <div className="state" role="status">
-        <h2>Reading the recording, once</h2>
+        <h2>Indexing the recording (first time only)</h2>
         <progress
           value={progress.done_bytes}
           max={Math.max(1, progress.total_bytes)}

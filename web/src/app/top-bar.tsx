@@ -110,7 +110,7 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
         <Button
           onClick={() => page.setPaused(!paused)}
           on={paused}
-          title="Hold the page still while the program goes on (Space)"
+          title="Pause the page while the program runs on (Space)"
         >
           {paused ? "Follow" : "Pause"}
         </Button>

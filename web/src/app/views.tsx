@@ -42,10 +42,10 @@ interface ViewText {
 }
 
 export const VIEW_TEXT: Record<View, ViewText> = {
-  overview: { label: "Overview", hint: "The numbers people quote, and what to read first" },
+  overview: { label: "Overview", hint: "Key figures and findings" },
   flamegraph: {
     label: "Flame graph",
-    hint: "Who put it there: widths are bytes or blocks",
+    hint: "Allocating backtraces; width is bytes or blocks",
     metric: true,
     search: true,
   },
@@ -54,8 +54,8 @@ export const VIEW_TEXT: Record<View, ViewText> = {
   sites: { label: "Sites", hint: "One row for each allocating backtrace", search: true },
   leaks: { label: "Leaks", hint: "What was never freed, with a verdict", search: true },
   lifetimes: { label: "Lifetimes", hint: "How long blocks live, against their size" },
-  allocations: { label: "Allocations", hint: "Every block, with birth and death" },
-  threads: { label: "Threads", hint: "Who allocates, who frees whose" },
+  allocations: { label: "Allocations", hint: "Every block, with its allocation and its free" },
+  threads: { label: "Threads", hint: "Allocations by thread, and frees across threads" },
   compare: { label: "Compare", hint: "What changed between two instants or two recordings", search: true },
   recording: { label: "Recording", hint: "Process, modules, and the recorder about itself" },
   source: { label: "Source", hint: "A source file with bytes or blocks for each line", metric: true },

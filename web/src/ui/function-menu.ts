@@ -38,7 +38,7 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
         },
         "separator",
         {
-          label: "Light it up in every view",
+          label: "Highlight in every view",
           run: () => go({ selected: search.selected === name ? undefined : name }, { replace: true }),
         },
         ...(view === "functions"

@@ -92,8 +92,8 @@ test("drawing does not matter to what is found, meaning does", async () => {
   useReport(report);
   const asked = await getJson<Flamegraph>("recordings/r1/flamegraph", { width: 1200, max_nodes: 10, root: 7 });
   expect(asked.rows.id).toEqual([7, 9]);
-  await expect(getJson("recordings/r1/flamegraph", { metric: "peak" })).rejects.toThrow("not part of this report");
-  await expect(getJson("recordings/r1/flamegraph", { from: 1, to: 2 })).rejects.toThrow("own window and filter");
+  await expect(getJson("recordings/r1/flamegraph", { metric: "peak" })).rejects.toThrow("report does not contain it");
+  await expect(getJson("recordings/r1/flamegraph", { from: 1, to: 2 })).rejects.toThrow("one window and one filter");
   await expect(getJson("recordings/r1/allocations", {})).rejects.toThrow("heaptrace server");
   const list = await getJson<Recordings>("recordings", {});
   expect(list.recordings.map(({ id, state }) => [id, state])).toEqual([["r1", "ready"]]);

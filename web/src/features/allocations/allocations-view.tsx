@@ -53,7 +53,7 @@ export function AllocationsView() {
     <div className="split-view">
       <div className="table-view">
         <div className="view-bar">
-          {first && <span className="muted">{formatCount(first.total)} blocks were born in this window</span>}
+          {first && <span className="muted">{formatCount(first.total)} blocks were allocated in this window</span>}
           {search.site && (
             <span className="chip">
               <b>site</b> {search.site}
@@ -75,7 +75,7 @@ export function AllocationsView() {
           {() =>
             rows.length === 0 ? (
               <Empty title="No block">
-                <p>Nothing was born in this window that passes the filters.</p>
+                <p>No block allocated in this window passes the filters.</p>
               </Empty>
             ) : (
               <DataTable
@@ -98,7 +98,7 @@ export function AllocationsView() {
                 menu={(row) => [
                   { label: "Open its site", hint: "Enter", run: () => go({ site: row.site }, { view: "sites" }) },
                   {
-                    label: "What was live when it was born",
+                    label: "Live blocks at its allocation",
                     run: () => go({ at: row.born_ns, metric: undefined, window: undefined }, { view: "flamegraph" }),
                   },
                   { label: "Copy address", run: () => copy(row.address, "the address") },
@@ -173,7 +173,7 @@ const COLUMNS: Column<Allocation>[] = [
   {
     id: "index",
     header: "Block",
-    definition: "Position among all births",
+    definition: "Position among all allocations",
     width: "76px",
     numeric: true,
     value: (row) => row.index,
@@ -208,7 +208,7 @@ const COLUMNS: Column<Allocation>[] = [
   {
     id: "lifetime",
     header: "Lifetime",
-    definition: "From birth to death; empty if it was never freed",
+    definition: "From allocation to free; empty if it was never freed",
     width: "78px",
     numeric: true,
     value: (row) => (row.died_ns == null ? "" : row.died_ns - row.born_ns),
@@ -218,7 +218,7 @@ const COLUMNS: Column<Allocation>[] = [
   {
     id: "thread",
     header: "Thread",
-    definition: "Who allocated it",
+    definition: "Thread that allocated it",
     width: "48px",
     numeric: true,
     value: (row) => row.thread,

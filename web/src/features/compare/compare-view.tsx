@@ -243,7 +243,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
             {selected.survived && (
               <div>
                 <dt>
-                  <Term definition="The very same blocks, live on both sides.">Survived</Term>
+                  <Term definition="Blocks that are live on both sides.">Survived</Term>
                 </dt>
                 <dd>
                   {formatBytes(selected.survived.bytes)}, {formatExact(selected.survived.count, "count")}
@@ -316,7 +316,7 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
     amount("after", "After", "Live on the second side", (row) => row.after[unit]),
     ...(withSurvived
       ? [
-          amount("survived", "Survived", "The very same blocks on both sides", (row) => row.survived?.[unit] ?? 0),
+          amount("survived", "Survived", "Blocks that are live on both sides", (row) => row.survived?.[unit] ?? 0),
           amount("born", "New", "Live on the second side only", (row) => row.born?.[unit] ?? 0),
           amount("dead", "Dead", "Live on the first side only", (row) => row.dead?.[unit] ?? 0),
         ]

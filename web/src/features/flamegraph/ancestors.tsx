@@ -21,7 +21,7 @@ export function Ancestors({ document }: { document: Flamegraph }) {
   const hidden = all ? 0 : Math.max(0, ancestors.length - SHOWN);
   const here = rows.frame[0];
   return (
-    <nav className="ancestors" aria-label="Way to the zoomed frame">
+    <nav className="ancestors" aria-label="Path to the zoomed frame">
       <Button quiet onClick={() => go({ root: undefined })} title="The whole tree">
         all
       </Button>

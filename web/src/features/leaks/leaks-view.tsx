@@ -39,7 +39,7 @@ export function LeaksView() {
       {(leaks) =>
         leaks.sites.length === 0 ? (
           <Empty title={running ? "Nothing is live in this window" : "Nothing leaked in this window"}>
-            <p>Every block that was born in it and passes the filters has been freed.</p>
+            <p>Every block that was allocated in it and passes the filters has been freed.</p>
             {leaks.suppressed.count > 0 && <p>{formatBytes(leaks.suppressed.bytes)} are suppressed.</p>}
           </Empty>
         ) : (
@@ -208,7 +208,7 @@ function Loaded({ leaks }: { leaks: Leaks }) {
             {selected.verdict.forecast && (
               <div>
                 <dt>
-                  <Term definition="Where it leads if nothing changes.">Forecast</Term>
+                  <Term definition="Extrapolation of the current rate.">Forecast</Term>
                 </dt>
                 <dd>
                   {formatBytes(selected.verdict.forecast.bytes)} {formatDuration(selected.verdict.forecast.after_ns)}{" "}
@@ -319,7 +319,7 @@ function columnsFor(leaks: Leaks): Column<LeakSite>[] {
     {
       id: "last",
       header: "Last kept",
-      definition: "Birth of the last block that leaked",
+      definition: "Allocation of the last block that leaked",
       width: "70px",
       numeric: true,
       value: (site) => site.last_ns,

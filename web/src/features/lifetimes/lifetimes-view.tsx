@@ -31,14 +31,14 @@ export function LifetimesView() {
           onChange={(value) => go({ unit: value === "count" ? "count" : undefined })}
         />
         <span className="muted">
-          Blocks born in the window; those never freed count as living until the end of the recording.
+          Blocks allocated in the window. Blocks never freed count as live until the end of the recording.
         </span>
       </div>
       <Answer query={lifetimes} what="the lifetimes">
         {(document) =>
           document.map_count.length === 0 ? (
             <Empty title="No block">
-              <p>Nothing was born in this window that passes the filters.</p>
+              <p>No block allocated in this window passes the filters.</p>
             </Empty>
           ) : (
             <div className="lifetimes-columns">
@@ -97,7 +97,7 @@ function HeatMapView({ document, unit }: { document: Lifetimes; unit: "bytes" | 
   if (!map) {
     return (
       <Empty title="No block">
-        <p>Nothing was born in this window that passes the filters.</p>
+        <p>No block allocated in this window passes the filters.</p>
       </Empty>
     );
   }

@@ -1,4 +1,4 @@
-// The numbers people quote, each with what it means.
+// Key figures, each with what it means.
 import type { Amount, Info, Leaks } from "../../api/types.ts";
 import {
   formatBytes,
@@ -43,7 +43,8 @@ export function factsOf(info: Info, leaks: Leaks | undefined, running: boolean):
       value: formatShortCount(allocations.count),
       exact: `${formatCount(allocations.count)} blocks, ${formatCount(allocations.bytes)} bytes`,
       note: `${formatBytes(allocations.bytes)} in all`,
-      definition: "Blocks that were born, by malloc and its relatives. A realloc that succeeded bears one more block.",
+      definition:
+        "Blocks allocated by malloc and related functions. A realloc that succeeded counts as one more allocation.",
       link: { view: "functions", search: { ...WHOLE, metric: "allocated", unit: "count" } },
     },
     {
@@ -124,7 +125,7 @@ export function factsOf(info: Info, leaks: Leaks | undefined, running: boolean):
       label: "Missing",
       value: `${formatCount(info.events.lost)} events`,
       exact: `${formatCount(info.events.lost)} events, ${formatCount(info.exactness.damaged_blocks)} damaged blocks`,
-      definition: "Events known to be missing. Every figure stands on the rest alone.",
+      definition: "Events known to be missing. All figures are computed from the rest.",
       tone: "bad",
       link: { view: "recording", search: {} },
     });

@@ -87,7 +87,7 @@ function leaking({ info, leaks }: Evidence): Weighed[] {
   if (growing.length === 0 && largest) {
     out.push({
       id: "largest leak",
-      title: `Most of what was never freed: ${shortName(allocatorTitle(largest.stack, largest.id), 80)}`,
+      title: `Largest never-freed site: ${shortName(allocatorTitle(largest.stack, largest.id), 80)}`,
       text: `${formatBytes(largest.bytes)} of ${formatBytes(leaks.leaked.bytes)} (${formatPercent(largest.bytes / leaks.leaked.bytes)}). ${sentence(largest.verdict.why)}`,
       tone: "warn",
       view: "leaks",

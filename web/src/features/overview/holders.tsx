@@ -12,13 +12,13 @@ import { LitLine } from "./lit-line.tsx";
 import { PageLink } from "./page-link.tsx";
 
 const TITLE: Record<Metric, string> = {
-  live: "Who holds what is live",
-  peak: "Who held the peak",
-  leaked: "Who allocated what leaked",
-  allocated: "Who allocated",
-  freed: "Who had allocated what was freed",
-  grown: "Who grew",
-  temporary: "Who allocated what was temporary",
+  live: "Top holders of live memory",
+  peak: "Top peak holders",
+  leaked: "Top leaking sites",
+  allocated: "Top allocators",
+  freed: "Top allocators of freed memory",
+  grown: "Top growing sites",
+  temporary: "Top allocators of temporary memory",
 };
 
 /** By which column sites have the metric. */

@@ -79,8 +79,8 @@ export function OverviewView() {
   });
   return (
     <div className="overview">
-      <section aria-label="The numbers people quote">
-        <h2 className="visually-hidden">The numbers people quote</h2>
+      <section aria-label="Key figures">
+        <h2 className="visually-hidden">Key figures</h2>
         <dl className="facts">
           {factsOf(info, leaks.data, running).map((fact) => (
             <FactTile key={fact.id} fact={fact} />

@@ -6,20 +6,20 @@ import { usePage, useRequest } from "../../ui/page.ts";
 import { Term } from "../../ui/term.tsx";
 
 const ASKED = [
-  { metric: "allocated", label: "Allocated", definition: "Bytes of blocks that were born in the window." },
-  { metric: "freed", label: "Freed", definition: "Bytes of blocks that died in the window." },
+  { metric: "allocated", label: "Allocated", definition: "Bytes of blocks allocated in the window." },
+  { metric: "freed", label: "Freed", definition: "Bytes of blocks freed in the window." },
   { metric: "grown", label: "Grown", definition: "Live bytes at the end of the window minus those at its start." },
   { metric: "live", label: "Live at its end", definition: "Bytes of blocks that were live when the window ended." },
   { metric: "peak", label: "Peak in it", definition: "Largest sum of live bytes inside the window." },
   {
     metric: "leaked",
     label: "Leaked from it",
-    definition: "Bytes of blocks that were born in the window and never freed.",
+    definition: "Bytes of blocks allocated in the window and never freed.",
   },
   {
     metric: "temporary",
     label: "Temporary",
-    definition: "Bytes of blocks that were born in the window and freed again at once.",
+    definition: "Bytes of blocks allocated in the window and freed at once.",
   },
 ] as const;
 

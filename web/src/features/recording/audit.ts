@@ -50,7 +50,7 @@ export function auditOf(info: Info): AuditEntry[] {
       "unmatched",
       "Unmatched frees",
       recorder.unmatched_frees,
-      "Frees of blocks whose birth was not seen: born before recording began, or lost.",
+      "Frees of blocks whose allocation was not recorded: allocated before recording began, or lost.",
       "warn",
     ),
     count(

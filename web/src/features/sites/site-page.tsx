@@ -140,7 +140,7 @@ function Lifetimes({ site }: { site: Site }) {
   ] as const;
   return (
     <p className="quantiles">
-      <Term definition="How long blocks born in the window lived; those still live count until the end of the recording.">
+      <Term definition="Lifetimes of the blocks allocated in the window. Blocks that are still live count until the end of the recording.">
         Lifetimes
       </Term>
       {cells.map(([label, ns]) => (
@@ -157,7 +157,7 @@ function FreedBy({ site }: { site: Site }) {
   if (site.freed_by.length === 0) return <p className="muted">No block of this site was freed in the window.</p>;
   return (
     <>
-      <h3>Who frees its blocks</h3>
+      <h3>Freed by</h3>
       <ul className="freed-by">
         {site.freed_by.map((free, i) => (
           <li key={i}>

@@ -161,7 +161,7 @@ const COLUMNS: Column<SiteRow>[] = [
   {
     id: "count",
     header: "Blocks",
-    definition: "Blocks born in the window",
+    definition: "Blocks allocated in the window",
     width: "72px",
     numeric: true,
     value: (site) => site.allocated.count,
@@ -170,7 +170,8 @@ const COLUMNS: Column<SiteRow>[] = [
   {
     id: "lifetime",
     header: "Lifetime",
-    definition: "Median lifetime of the blocks born in the window; the tooltip has shortest, 10 %, 90 % and longest",
+    definition:
+      "Median lifetime of the blocks allocated in the window; the tooltip has shortest, 10 %, 90 % and longest",
     width: "76px",
     numeric: true,
     value: (site) => site.lifetimes.p50_ns,
@@ -180,7 +181,7 @@ const COLUMNS: Column<SiteRow>[] = [
   {
     id: "mean",
     header: "Mean size",
-    definition: "Bytes a block of those born in the window",
+    definition: "Mean bytes per block allocated in the window",
     width: "72px",
     numeric: true,
     value: (site) => (site.allocated.count > 0 ? site.allocated.bytes / site.allocated.count : 0),

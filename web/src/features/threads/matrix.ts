@@ -1,4 +1,4 @@
-// Who frees whose blocks, as a square; the busiest threads if there are many.
+// Frees by allocating and freeing thread, as a square matrix; the busiest threads if there are many.
 import type { Threads } from "../../api/types.ts";
 
 export interface Matrix {

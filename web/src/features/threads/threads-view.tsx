@@ -99,7 +99,7 @@ function Matrix({ threads, unit }: { threads: Threads; unit: "bytes" | "count" }
   return (
     <section className="matrix" aria-labelledby="matrix-title">
       <h2 id="matrix-title">
-        Who frees whose <span className="muted">{formatPercent(matrix.across / matrix.total)} across threads</span>
+        Frees by thread <span className="muted">{formatPercent(matrix.across / matrix.total)} across threads</span>
       </h2>
       <div className="matrix-scroll">
         <table>
