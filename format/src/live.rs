@@ -1,7 +1,8 @@
 //! The side file `memory-*.dat.live`: the memory that the traced process shares with whoever opens its recording.
 //!
 //! It exists while the process runs and after a kill; a clean exit removes it.
-//! Everything lies at fixed offsets, is allocated up front, and is written by plain stores.
+//! Everything lies at fixed offsets, is allocated up front, and is written by plain stores. Header fields that an older
+//! recorder did not know read as zero.
 //!
 //! ```text
 //! 0                         LiveHeader (one page)
@@ -50,6 +51,17 @@ pub mod offset {
     pub const FINISHED: usize = 72;
     /// `u64` ticks up to which the `.dat` file is known to be complete.
     pub const WATERMARK: usize = 80;
+    /// `u32` 1 while the process holds an exclusive `flock` on the recording, and will as long as it writes: when nobody
+    /// holds that lock, the process is gone. 0: locks do not work there, or cannot be relied on now.
+    pub const LOCKED: usize = 128;
+    /// `u64` inode of the pid namespace in which [`PID`] counts (`/proc/self/ns/pid`); 0 = unknown.
+    pub const PID_NAMESPACE: usize = 136;
+    /// `u64` device of the recording as the process sees it.
+    pub const DEVICE: usize = 144;
+    /// `u64` inode of the recording as the process sees it; 0 = unknown.
+    pub const INODE: usize = 152;
+    /// `[u8; 16]` the kernel's boot id (`/proc/sys/kernel/random/boot_id`); zeros = unknown.
+    pub const BOOT_ID: usize = 160;
 }
 
 /// Offsets of a chunk header's fields, relative to the chunk.
@@ -99,6 +111,14 @@ pub struct LiveHeader {
     pub nodes_capacity: u64,
     /// The recording was finished in an orderly way.
     pub finished: bool,
+    /// The process holds the recording's lock as long as it writes.
+    pub locked: bool,
+    /// Inode of the namespace of [`Self::pid`]; 0 = unknown.
+    pub pid_namespace: u64,
+    /// Device and inode of the recording as the process sees them; inode 0 = unknown.
+    pub recording_file: (u64, u64),
+    /// The kernel's boot id; zeros = unknown.
+    pub boot_id: [u8; 16],
 }
 
 impl LiveHeader {
@@ -121,6 +141,8 @@ impl LiveHeader {
         }
         let mut recording_id = [0; 16];
         recording_id.copy_from_slice(&page[offset::RECORDING_ID..offset::RECORDING_ID + 16]);
+        let mut boot_id = [0; 16];
+        boot_id.copy_from_slice(&page[offset::BOOT_ID..offset::BOOT_ID + 16]);
         let header = Self {
             pid: u32_at(offset::PID),
             recording_id,
@@ -131,6 +153,10 @@ impl LiveHeader {
             nodes_offset: u64_at(offset::NODES),
             nodes_capacity: u64_at(offset::NODES_CAPACITY),
             finished: u32_at(offset::FINISHED) != 0,
+            locked: u32_at(offset::LOCKED) == 1,
+            pid_namespace: u64_at(offset::PID_NAMESPACE),
+            recording_file: (u64_at(offset::DEVICE), u64_at(offset::INODE)),
+            boot_id,
         };
         let chunks_end = u64::from(header.chunk_bytes)
             .checked_mul(u64::from(header.chunk_count))

@@ -281,12 +281,18 @@ pub struct OutputNames<'a> {
     pub unix_seconds: u64,
     /// `%n`: a counter that makes the name new.
     pub counter: u32,
+    /// `%h`: name of the host, that of a container where there is one.
+    pub host: &'a [u8],
+    /// `%i`: its first four bytes, as eight hexadecimal digits.
+    pub recording_id: [u8; 16],
 }
 
-/// Fills `%e`, `%p`, `%t`, `%n` and `%%` in; other `%` stay as they are. Slashes in the executable's name become `_`.
+/// Fills `%e`, `%p`, `%t`, `%n`, `%h`, `%i` and `%%` in; other `%` stay as they are. Slashes in the names of executable
+/// and host become `_`.
 #[must_use]
 pub fn expand_output(template: &[u8], names: OutputNames<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(template.len() + 32);
+    let put_name = |out: &mut Vec<u8>, name: &[u8]| out.extend(name.iter().map(|&b| if b == b'/' { b'_' } else { b }));
     let mut rest = template;
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
@@ -295,7 +301,12 @@ pub fn expand_output(template: &[u8], names: OutputNames<'_>) -> Vec<u8> {
             continue;
         }
         match tail.first() {
-            Some(b'e') => out.extend(names.executable.iter().map(|&b| if b == b'/' { b'_' } else { b })),
+            Some(b'e') => put_name(&mut out, names.executable),
+            Some(b'h') => put_name(&mut out, names.host),
+            Some(b'i') => {
+                let [a, b, c, d, ..] = names.recording_id;
+                out.extend_from_slice(format!("{:08x}", u32::from_be_bytes([a, b, c, d])).as_bytes());
+            }
             Some(b'p') => out.extend_from_slice(names.pid.to_string().as_bytes()),
             Some(b't') => out.extend_from_slice(names.unix_seconds.to_string().as_bytes()),
             Some(b'n') => out.extend_from_slice(names.counter.to_string().as_bytes()),
@@ -367,7 +378,11 @@ mod tests {
 
     #[test]
     fn templates() {
-        let names = OutputNames { executable: b"a/b", pid: 7, unix_seconds: 9, counter: 2 };
+        let mut recording_id = [0; 16];
+        recording_id[..5].copy_from_slice(&[0x0a, 0xb1, 2, 3, 4]);
+        let names =
+            OutputNames { executable: b"a/b", pid: 7, unix_seconds: 9, counter: 2, host: b"web/1", recording_id };
         assert_eq!(expand_output(b"m-%e-%p-%t-%n.%%%x%", names), b"m-a_b-7-9-2.%%x%");
+        assert_eq!(expand_output(b"%h/%i%%i.dat", names), b"web_1/0ab10203%i.dat");
     }
 }

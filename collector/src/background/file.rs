@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 
-use super::output::Output;
+use super::output::{self, Output};
 use crate::shared::side_file;
 use crate::shared::sys::{self, Errno, FileIdentity};
 
@@ -52,14 +52,19 @@ impl RecordingFile {
         all
     }
 
-    /// From now on the calling thread's table is its own: nobody else closes our descriptors.
-    pub fn table_is_private(&mut self) {
+    /// From now on the calling thread's table is its own: nobody else closes our descriptors. Gives whether the
+    /// recording is locked: it stays so then.
+    pub fn table_is_private(&mut self) -> bool {
         self.private_table = true;
+        self.output.locked
     }
 
-    /// The table that the descriptors were in is no more; false when that was the program's, which stays.
+    /// The table that the descriptors were in is no more, and neither is the lock; false when that was the program's,
+    /// which stays.
     pub fn lose_table(&mut self) -> bool {
-        core::mem::take(&mut self.private_table)
+        let lost = core::mem::take(&mut self.private_table);
+        self.output.locked &= !lost;
+        lost
     }
 
     /// Opens what is not open any more.
@@ -75,7 +80,7 @@ impl RecordingFile {
             let flags = libc::O_PATH | libc::O_DIRECTORY;
             self.output.directory = sys::move_high(sys::open_at(libc::AT_FDCWD, &directory, flags, 0)?);
         }
-        let _ = sys::lock_file(self.output.file);
+        self.output.locked = self.output.locked || output::lock(self.output.file);
         Ok(())
     }
 
@@ -97,7 +102,11 @@ impl RecordingFile {
             *fd = sys::move_high(again);
             Ok(())
         };
+        let before = self.output.file;
         checked(&mut self.output.file, self.identity, &self.output.path)?;
+        if self.output.file != before {
+            self.output.locked = output::lock(self.output.file);
+        }
         checked(&mut self.output.side_file, self.side_identity, &self.output.side_path)
     }
 

@@ -2,6 +2,7 @@
 
 mod batch;
 pub mod blocks;
+pub mod earlier;
 pub mod existing;
 pub mod file;
 pub mod live_blocks;

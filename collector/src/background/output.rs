@@ -1,10 +1,11 @@
-//! Where a recording goes: expands the output template, creates the file and its side file, and never takes a name that
-//! a living recording, or an earlier one of this process, has.
+//! Where a recording goes: expands the output template, creates the file and its side file, and never takes the name of
+//! a recording that lives, that has no end, or that is an earlier one of this process.
 
 use std::ffi::CString;
 
 use tracehound_format::options::{OutputNames, expand_output};
 
+use super::earlier;
 use crate::shared::sys::{self, Errno};
 
 /// A recording's files, created and open in the program's descriptor table.
@@ -17,12 +18,14 @@ pub struct Output {
     pub name: CString,
     /// Name of the side file in its directory.
     pub side_name: CString,
-    /// The recording, locked.
+    /// The recording.
     pub file: i32,
     /// The side file, empty.
     pub side_file: i32,
     /// The directory.
     pub directory: i32,
+    /// The recording is locked; false where the file system has no locks.
+    pub locked: bool,
 }
 
 /// Why there is no recording: what was tried, and the error.
@@ -37,13 +40,12 @@ pub struct Failure {
 ///
 /// # Errors
 /// When the directory is missing or cannot be written to.
-pub fn create(template: &[u8], executable: &[u8], pid: u32, unix_seconds: u64) -> Result<Output, Failure> {
+pub fn create(template: &[u8], names: OutputNames<'_>) -> Result<Output, Failure> {
     let base = sys::working_directory().unwrap_or_default();
     let counts = uses_counter(template);
     let mut last = Failure { path: template.to_vec(), error: Errno(libc::EEXIST) };
     for attempt in 0..10_000 {
-        let names = OutputNames { executable, pid, unix_seconds, counter: attempt };
-        let mut path = expand_output(template, names);
+        let mut path = expand_output(template, OutputNames { counter: attempt, ..names });
         if attempt > 0 && !counts {
             path = with_suffix(&path, attempt);
         }
@@ -53,7 +55,7 @@ pub fn create(template: &[u8], executable: &[u8], pid: u32, unix_seconds: u64) -
             absolute.extend_from_slice(&path);
             path = absolute;
         }
-        match create_at(&path, pid) {
+        match create_at(&path) {
             Ok(Some(output)) => return Ok(output),
             Ok(None) => last.path = path,
             Err(error) => return Err(Failure { path, error }),
@@ -85,7 +87,10 @@ fn with_suffix(path: &[u8], number: u32) -> Vec<u8> {
 }
 
 /// `Ok(None)`: the name is taken.
-fn create_at(path: &[u8], pid: u32) -> Result<Option<Output>, Errno> {
+///
+/// The side file comes first. It is made only where there is none, and nobody removes one but the process that made it,
+/// so whoever makes it has the name, on file systems without locks, too. What a killed process left keeps its name.
+fn create_at(path: &[u8]) -> Result<Option<Output>, Errno> {
     let invalid = |_| Errno(libc::EINVAL);
     let (dir, name) = match path.iter().rposition(|&byte| byte == b'/') {
         Some(0) => (&b"/"[..], path.get(1..).unwrap_or_default()),
@@ -98,97 +103,59 @@ fn create_at(path: &[u8], pid: u32) -> Result<Option<Output>, Errno> {
     let side_path = CString::new([path, b".live"].concat()).map_err(invalid)?;
     let path = CString::new(path).map_err(invalid)?;
     let directory = sys::move_high(sys::open_at(libc::AT_FDCWD, &c_dir, libc::O_PATH | libc::O_DIRECTORY, 0)?);
-    let result = claim(directory, &c_name, pid).and_then(|file| {
-        let Some(file) = file else { return Ok(None) };
-        // The recording is ours, hence a side file under its name is a dead process's.
-        let _ = sys::unlink_at(directory, &side_name);
-        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-        match sys::open_at(directory, &side_name, flags, 0o600) {
-            Ok(side) => Ok(Some((file, sys::move_high(side)))),
-            Err(error) => {
-                sys::close(file);
-                Err(error)
-            }
+    let side_file = match create_new(directory, &side_name) {
+        Ok(Some(side_file)) => side_file,
+        other => {
+            sys::close(directory);
+            return other.map(|_| None);
         }
-    });
-    match result {
-        Ok(Some((file, side_file))) => {
-            Ok(Some(Output { path, side_path, name: c_name, side_name, file, side_file, directory }))
+    };
+    match claim(directory, &c_name) {
+        Ok(Some(file)) => {
+            let locked = lock(file);
+            Ok(Some(Output { path, side_path, name: c_name, side_name, file, side_file, directory, locked }))
         }
         other => {
+            let _ = sys::unlink_at(directory, &side_name);
+            sys::close(side_file);
             sys::close(directory);
             other.map(|_| None)
         }
     }
 }
 
-/// Creates and locks the recording; `Ok(None)` when its name is taken.
-fn claim(directory: i32, name: &CString, pid: u32) -> Result<Option<i32>, Errno> {
+/// Creates the recording; `Ok(None)` when its name is taken.
+fn claim(directory: i32, name: &CString) -> Result<Option<i32>, Errno> {
+    if let Some(file) = create_new(directory, name)? {
+        return Ok(Some(file));
+    }
+    if !earlier::is_replaceable(directory, name) || sys::unlink_at(directory, name).is_err() {
+        return Ok(None);
+    }
+    create_new(directory, name)
+}
+
+/// Creates a file; `Ok(None)` when there is one.
+fn create_new(directory: i32, name: &CString) -> Result<Option<i32>, Errno> {
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
     match sys::open_at(directory, name, flags, 0o600) {
-        Ok(file) => return locked(file),
-        Err(Errno(libc::EEXIST)) => {}
-        Err(error) => return Err(error),
-    }
-    // Something has the name: an old recording makes room, a living one and one of this very process do not.
-    let Ok(old) = sys::open_at(directory, name, libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0) else {
-        return Ok(None);
-    };
-    let replaceable = is_recording(old) && sys::lock_file(old).is_ok() && is_older_than(old, pid);
-    if replaceable {
-        let _ = sys::unlink_at(directory, name);
-    }
-    sys::close(old);
-    if !replaceable {
-        return Ok(None);
-    }
-    match sys::open_at(directory, name, flags, 0o600) {
-        Ok(file) => locked(file),
+        Ok(file) => Ok(Some(sys::move_high(file))),
         Err(Errno(libc::EEXIST)) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn locked(file: i32) -> Result<Option<i32>, Errno> {
-    let file = sys::move_high(file);
-    // A file system without locks: then only the name protects the recording.
-    let _ = sys::lock_file(file);
-    Ok(Some(file))
-}
-
-/// Whether the file is empty or begins like a recording: nothing else is ever replaced.
-fn is_recording(fd: i32) -> bool {
-    let mut magic = [0; 8];
-    match sys::read_at(fd, &mut magic, 0) {
-        Ok(0) => sys::stat(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG),
-        Ok(8) => magic == tracehound_format::header::MAGIC,
-        _ => false,
+/// Takes the recording's lock, which tells readers that its process lives. False where the file system has no locks.
+pub fn lock(file: i32) -> bool {
+    // A reader that asks whether the process lives has the lock for a moment.
+    for _ in 0..50 {
+        match sys::lock_file(file) {
+            Ok(()) => return true,
+            Err(Errno(libc::EAGAIN)) => sys::sleep(1_000_000),
+            Err(_) => return false,
+        }
     }
-}
-
-/// Whether the file was last written before this process began: an earlier image of the process, before an exec, and
-/// its relatives have written theirs since.
-fn is_older_than(fd: i32, pid: u32) -> bool {
-    let Ok(stat) = sys::stat(fd) else { return false };
-    let written_ns = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
-    let since_boot_ns = process_start(pid) * (1_000_000_000 / ticks_per_second());
-    let boot_ns = sys::clock(libc::CLOCK_REALTIME).saturating_sub(sys::clock(libc::CLOCK_BOOTTIME));
-    written_ns < boot_ns + since_boot_ns
-}
-
-fn ticks_per_second() -> u64 {
-    // SAFETY: getauxval reads the process's own auxiliary vector.
-    unsafe { libc::getauxval(libc::AT_CLKTCK) }.max(1)
-}
-
-/// Start of the process in clock ticks since boot; 0 when `/proc` is not there.
-pub fn process_start(pid: u32) -> u64 {
-    let Ok(path) = CString::new(format!("/proc/{pid}/stat")) else { return 0 };
-    let Ok(text) = sys::read_file(libc::AT_FDCWD, &path) else { return 0 };
-    let Some(after_name) = text.iter().rposition(|&byte| byte == b')') else { return 0 };
-    // Field 22, counted from 1; the name is field 2.
-    let fields = text.get(after_name + 1..).unwrap_or_default().split(|&byte| byte == b' ').filter(|f| !f.is_empty());
-    fields.clone().nth(19).and_then(|field| std::str::from_utf8(field).ok()?.parse().ok()).unwrap_or(0)
+    false
 }
 
 #[cfg(test)]
@@ -208,21 +175,84 @@ mod tests {
         assert!(!uses_counter(b"m%"));
     }
 
+    fn names() -> OutputNames<'static> {
+        OutputNames { executable: b"x", pid: 1, unix_seconds: 0, counter: 0, host: b"h", recording_id: [0; 16] }
+    }
+
+    /// Creates a recording of this template in `folder`, and gives its file name.
+    fn name_of(folder: &std::path::Path, template: &str) -> String {
+        let template = folder.join(template).into_os_string().into_encoded_bytes();
+        let output = create(&template, names()).ok().unwrap();
+        assert!(output.locked);
+        output.name.into_string().unwrap()
+    }
+
     #[test]
-    fn a_recording_of_this_process_keeps_its_name() {
+    fn a_name_that_is_taken_stays() {
         let dir = std::env::temp_dir().join(format!("tracehound-output-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        let template = dir.join("r.dat").into_os_string().into_encoded_bytes();
-        let pid = std::process::id();
-        let first = create(&template, b"x", pid, 0).ok().unwrap();
-        assert!(first.path.to_bytes().ends_with(b"/r.dat"));
-        sys::write_all_at(first.file, &tracehound_format::header::MAGIC, 0).unwrap();
-        let second = create(&template, b"x", pid, 0).ok().unwrap();
-        assert!(second.path.to_bytes().ends_with(b"/r.1.dat"));
+        assert_eq!(name_of(&dir, "r.dat"), "r.dat");
+        assert_eq!(name_of(&dir, "r.dat"), "r.1.dat");
+        assert_eq!(name_of(&dir, "r-%n.dat"), "r-0.dat");
+        assert_eq!(name_of(&dir, "r-%n.dat"), "r-1.dat");
         std::fs::write(dir.join("text.dat"), "not ours").unwrap();
-        let other = dir.join("text.dat").into_os_string().into_encoded_bytes();
-        assert!(create(&other, b"x", pid, 0).ok().unwrap().path.to_bytes().ends_with(b"/text.1.dat"));
+        assert_eq!(name_of(&dir, "text.dat"), "text.1.dat");
         assert_eq!(std::fs::read(dir.join("text.dat")).unwrap(), b"not ours");
+        assert!(!dir.join("text.dat.live").exists());
+        // The side file alone, as when someone has removed the recording of a living process.
+        std::fs::write(dir.join("alone.dat.live"), "chunks").unwrap();
+        assert_eq!(name_of(&dir, "alone.dat"), "alone.1.dat");
+        assert_eq!(std::fs::read(dir.join("alone.dat.live")).unwrap(), b"chunks");
+        assert!(!dir.join("alone.dat").exists());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_finished_recording_makes_room_unless_it_is_of_this_process() {
+        use tracehound_format::block::{BlockHeader, BlockKind, Codec};
+        let dir = std::env::temp_dir().join(format!("tracehound-finished-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let block = |kind| {
+            let (codec, thread, block_number, payload_crc) = (Codec::None, 0, 0, 0);
+            let (first_record, first_tick, last_tick) = (0, 0, 0);
+            let (count, raw_len, stored_len) = (0, 0, 0);
+            let header = BlockHeader {
+                kind,
+                codec,
+                thread,
+                block_number,
+                first_record,
+                first_tick,
+                last_tick,
+                count,
+                raw_len,
+                stored_len,
+                payload_crc,
+            };
+            [&tracehound_format::header::FileHeader::new([1; 16]).encode()[..], &header.encode()].concat()
+        };
+        let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        let put = |name: &str, bytes: &[u8], is_old: bool| {
+            std::fs::write(dir.join(name), bytes).unwrap();
+            if is_old {
+                std::fs::File::options().write(true).open(dir.join(name)).unwrap().set_modified(hour_ago).unwrap();
+            }
+        };
+        put("end.dat", &block(BlockKind::End), true);
+        assert_eq!(name_of(&dir, "end.dat"), "end.dat");
+        put("own.dat", &block(BlockKind::End), false);
+        assert_eq!(name_of(&dir, "own.dat"), "own.1.dat");
+        put("killed.dat", &block(BlockKind::Events), true);
+        assert_eq!(name_of(&dir, "killed.dat"), "killed.1.dat");
+        put("side.dat", &block(BlockKind::End), true);
+        put("side.dat.live", b"", true);
+        assert_eq!(name_of(&dir, "side.dat"), "side.1.dat");
+        put("kept.dat", &block(BlockKind::End), true);
+        let read_only = std::os::unix::fs::PermissionsExt::from_mode(0o444);
+        std::fs::set_permissions(dir.join("kept.dat"), read_only).unwrap();
+        assert_eq!(name_of(&dir, "kept.dat"), "kept.1.dat");
+        put("empty.dat", b"", true);
+        assert_eq!(name_of(&dir, "empty.dat"), "empty.dat");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -280,6 +280,7 @@ impl Writer {
     pub fn suspend(&mut self) {
         self.session.flush_wanted.fetch_add(1, Ordering::AcqRel);
         self.round();
+        self.session.side.set_locked(false);
         self.blocks.file().lose_table();
         self.memory = MemoryCounters::none();
         self.suspended = true;
@@ -329,6 +330,7 @@ impl Writer {
 
     /// The calling thread goes on with the writer's work after the writer's thread, whose descriptors have ended with it.
     pub fn adopt(&mut self) {
+        self.session.side.set_locked(false);
         if self.blocks.file().lose_table() {
             self.memory = MemoryCounters::none();
             if let Err(error) = self.blocks.file().reopen() {

@@ -191,6 +191,8 @@ extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
         session.pool.sleep(if session.main_gone.load(Ordering::Relaxed) { 2_000_000 } else { rest });
     }
     control::close();
+    // The recording's lock ends with this thread's descriptors, the process does not.
+    session.side.set_locked(false);
     session.writer_alive.store(false, Ordering::Release);
     core::ptr::null_mut()
 }
@@ -306,7 +308,8 @@ fn leave_descriptor_table(session: &'static Session) -> bool {
     // Messages still need stderr.
     numbers.push(2);
     if sys::own_descriptor_table(&mut numbers) {
-        writer.file().table_is_private();
+        let locked = writer.file().table_is_private();
+        session.side.set_locked(locked);
         control::open(session);
         *session.leftovers.lock() = descriptors;
         session.has_leftovers.store(true, Ordering::Release);

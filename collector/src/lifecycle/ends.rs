@@ -159,6 +159,7 @@ pub fn forget_in_child() -> Option<Heritage> {
     slot.context.set(core::ptr::null_mut());
     slot.exempt.set(0);
     let session = session::current()?;
+    session.close_descriptors();
     let held = FORKING.swap(0, Ordering::SeqCst) == own_slot();
     // SAFETY: the child of a fork has one thread, this one, which has held the writer if anyone has.
     let blocks = unsafe { driver::forget_writer(held) };

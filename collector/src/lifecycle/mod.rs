@@ -24,9 +24,10 @@ pub use switch::{flush, mark, resume_recording, stop, toggle};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use tracehound_format::meta::{ClockSample, ClockSource, Process};
-use tracehound_format::options::Options;
+use tracehound_format::options::{Options, OutputNames};
 use tracehound_format::record::Kind;
 
+use crate::background::earlier;
 use crate::background::output::{self, Output};
 use crate::background::writer::Facts;
 use crate::hot::unwind;
@@ -69,8 +70,6 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
     let file_name = program_name(&executable);
     let sample = clock::sample();
     let unix_seconds = sample.realtime_ns / 1_000_000_000;
-    let output = output::create(&options.output, &file_name, pid, unix_seconds)
-        .map_err(|failure| format!("{}: {}", String::from_utf8_lossy(&failure.path), failure.error))?;
     let mut recording_id = [0; 16];
     if sys::random(&mut recording_id).is_err() {
         // Too early in the machine's life for random numbers: time and process id must do.
@@ -78,6 +77,10 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
         head.copy_from_slice(&sample.realtime_ns.to_ne_bytes());
         tail.copy_from_slice(&(u64::from(pid) << 32 | sample.ticks & 0xffff_ffff).to_ne_bytes());
     }
+    let host = sys::host_name();
+    let names = OutputNames { executable: &file_name, pid, unix_seconds, counter: 0, host: &host, recording_id };
+    let output = output::create(&options.output, names)
+        .map_err(|failure| format!("{}: {}", String::from_utf8_lossy(&failure.path), failure.error))?;
     let discard = |output: &Output| {
         let _ = sys::unlink_at(output.directory, &output.side_name);
         let _ = sys::unlink_at(output.directory, &output.name);
@@ -87,7 +90,14 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
     };
     let max_nodes = nodes_within_limits();
     let chunks = u32::try_from(options.buffer_bytes / chunk::CHUNK_BYTES as u64).unwrap_or(u32::MAX).max(2);
-    let owner = Owner { pid, recording_id, process_start: output::process_start(pid) };
+    let owner = Owner {
+        pid,
+        recording_id,
+        process_start: earlier::process_start(),
+        pid_namespace: earlier::pid_namespace(),
+        boot_id: earlier::boot_id(),
+        recording: sys::identity(output.file).ok(),
+    };
     let mut remark = None;
     let side = SideMemory::in_file(output.side_file, chunks, u64::from(max_nodes), &owner).or_else(|error| {
         signals.forget_size_signal();
@@ -125,6 +135,8 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
         clock: clock_sample,
         now: clock::now_after_alloc,
     };
+    let opened = [output.file, output.side_file, output.directory];
+    let descriptors = opened.iter().filter_map(|&fd| Some((fd, sys::identity(fd).ok()?))).collect();
     // A forked child goes on as its parent was: recording or not.
     let maps = options.mappings;
     let (given_start, start) = (options.start, heritage.map_or(options.start, |heritage| heritage.recording));
@@ -143,7 +155,7 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
         notes: Lock::new(Notes::default()),
         writer_alive: AtomicBool::new(false),
         writer_thread: AtomicU32::new(0),
-        leftovers: Lock::new(Vec::new()),
+        leftovers: Lock::new(descriptors),
         has_leftovers: AtomicBool::new(false),
         flush_wanted: AtomicU32::new(0),
         flush_done: AtomicU32::new(0),

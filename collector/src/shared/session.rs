@@ -43,7 +43,8 @@ pub struct Session {
     pub writer_alive: AtomicBool,
     /// The writer's kernel thread id.
     pub writer_thread: AtomicU32,
-    /// Descriptors have been left behind in the program's table, to be closed by one of its threads.
+    /// Descriptors of ours in the program's table: those of the writer, until it has a table of its own, and then those
+    /// that it has left behind, to be closed by one of the program's threads.
     pub leftovers: Lock<Vec<(i32, super::sys::FileIdentity)>>,
     /// There are leftovers.
     pub has_leftovers: AtomicBool,
@@ -175,9 +176,14 @@ impl Session {
     /// numbers used again, in the meantime: the identity tells.
     #[cold]
     pub fn close_leftovers(&self) {
-        if !self.has_leftovers.load(Ordering::Acquire) {
-            return;
+        if self.has_leftovers.load(Ordering::Acquire) {
+            self.close_descriptors();
         }
+    }
+
+    /// In a forked child: closes those of our descriptors that it has, so that it does not hold the recording's lock,
+    /// which says that its parent lives.
+    pub fn close_descriptors(&self) {
         let Some(mut leftovers) = self.leftovers.try_lock() else { return };
         for (fd, identity) in leftovers.drain(..) {
             if super::sys::identity(fd) == Ok(identity) {

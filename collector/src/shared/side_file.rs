@@ -8,7 +8,7 @@ use tracehound_format::nodes::Node;
 
 use super::chunk::CHUNK_BYTES;
 use super::pool::FIRST_CHUNKS;
-use super::sys::{self, Errno};
+use super::sys::{self, Errno, FileIdentity};
 
 /// Node slots that are backed from the start.
 const FIRST_NODES: u64 = 16 << 10;
@@ -38,6 +38,12 @@ pub struct Owner {
     pub recording_id: [u8; 16],
     /// Start time of the process in clock ticks since boot.
     pub process_start: u64,
+    /// Inode of its pid namespace; 0 = unknown.
+    pub pid_namespace: u64,
+    /// The kernel's boot id; zeros = unknown.
+    pub boot_id: [u8; 16],
+    /// The recording's file, as the process sees it.
+    pub recording: Option<FileIdentity>,
 }
 
 impl SideMemory {
@@ -77,10 +83,17 @@ impl SideMemory {
         let (nodes_at, _) = layout(self.chunks, self.nodes);
         self.word(offset::VERSION).store(live::VERSION, Ordering::Relaxed);
         self.word(offset::PID).store(owner.pid, Ordering::Relaxed);
-        for (i, piece) in owner.recording_id.chunks_exact(8).enumerate() {
-            let mut value = [0; 8];
-            value.copy_from_slice(piece);
-            self.long(offset::RECORDING_ID + i * 8).store(u64::from_le_bytes(value), Ordering::Relaxed);
+        for (at, id) in [(offset::RECORDING_ID, &owner.recording_id), (offset::BOOT_ID, &owner.boot_id)] {
+            for (i, piece) in id.chunks_exact(8).enumerate() {
+                let mut value = [0; 8];
+                value.copy_from_slice(piece);
+                self.long(at + i * 8).store(u64::from_le_bytes(value), Ordering::Relaxed);
+            }
+        }
+        self.long(offset::PID_NAMESPACE).store(owner.pid_namespace, Ordering::Relaxed);
+        if let Some(FileIdentity { device, inode }) = owner.recording {
+            self.long(offset::DEVICE).store(device, Ordering::Relaxed);
+            self.long(offset::INODE).store(inode, Ordering::Relaxed);
         }
         self.long(offset::PROCESS_START).store(owner.process_start, Ordering::Relaxed);
         self.word(offset::CHUNK_BYTES).store(CHUNK_BYTES as u32, Ordering::Relaxed);
@@ -205,6 +218,13 @@ impl SideMemory {
     pub fn set_watermark(&self, tick: u64) {
         if self.shared {
             self.long(offset::WATERMARK).store(tick, Ordering::Release);
+        }
+    }
+
+    /// Tells readers whether the recording's lock says that the process lives: it is held, and will be.
+    pub fn set_locked(&self, locked: bool) {
+        if self.shared {
+            self.word(offset::LOCKED).store(u32::from(locked), Ordering::Release);
         }
     }
 

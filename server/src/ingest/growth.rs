@@ -107,7 +107,7 @@ impl Growth {
     pub(super) fn has_news(&self) -> bool {
         let len = self.file.metadata().map_or(0, |m| m.len());
         len != self.seen_bytes
-            || !SideFile::open(&self.path, self.recording_id).is_some_and(|side| side.is_process_alive())
+            || !SideFile::open(&self.path, self.recording_id).is_some_and(|side| side.is_process_alive(&self.file))
     }
 
     pub(super) fn advance(&mut self) -> Result<Trace, OpenError> {
@@ -127,7 +127,7 @@ impl Growth {
     fn take_in(&mut self) -> io::Result<Option<Trace>> {
         // First the process, then the file: what a process wrote before it was gone is in the file now.
         let side = SideFile::open(&self.path, self.recording_id);
-        let alive = side.as_ref().is_some_and(SideFile::is_process_alive);
+        let alive = side.as_ref().is_some_and(|side| side.is_process_alive(&self.file));
         let len = self.file.metadata()?.len();
         self.seen_bytes = len;
         self.control.set_total(len);

@@ -15,6 +15,7 @@ pub mod folder;
 mod growth;
 pub mod intake;
 pub mod live_map;
+pub mod liveness;
 pub mod merge;
 pub mod recording;
 pub mod resume;

@@ -10,6 +10,8 @@ use tracehound_format::live::{self, ChunkState, LiveHeader, chunk_offset};
 use tracehound_format::nodes::Node;
 use tracehound_format::record::{RECORD_BYTES, Record};
 
+use super::liveness;
+
 /// An open side file.
 #[derive(Debug)]
 pub struct SideFile {
@@ -57,10 +59,10 @@ impl SideFile {
         (header.recording_id == recording_id).then_some(Self { file, header })
     }
 
-    /// Whether the process that wrote it still runs.
+    /// Whether the process that writes it and `recording` lives.
     #[must_use]
-    pub fn is_process_alive(&self) -> bool {
-        !self.header.finished && start_time(self.header.pid) == Some(self.header.process_start)
+    pub fn is_process_alive(&self, recording: &File) -> bool {
+        liveness::is_alive(&self.header, recording)
     }
 
     /// What the chunks hold, by thread and number.
@@ -129,31 +131,5 @@ impl SideFile {
             id += take;
         }
         Ok(())
-    }
-}
-
-/// Start time of a process in clock ticks since boot, if it runs: field 22 of its `stat`, counted behind the name,
-/// which may hold anything.
-#[must_use]
-pub fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let behind = stat.iter().rposition(|&b| b == b')')?;
-    let text = std::str::from_utf8(stat.get(behind + 2..)?).ok()?;
-    let mut fields = text.split_ascii_whitespace();
-    let state = fields.next()?;
-    if state == "Z" || state == "X" {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn we_run_and_nobody_has_pid_zero() {
-        assert!(start_time(std::process::id()).is_some());
-        assert_eq!(start_time(0), None);
     }
 }

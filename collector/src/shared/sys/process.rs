@@ -74,6 +74,18 @@ pub fn process_id() -> u32 {
     unsafe { call!(libc::SYS_getpid) }.unwrap_or(0) as u32
 }
 
+/// The host's name, that of a container where there is one; empty if the kernel does not say.
+pub fn host_name() -> Vec<u8> {
+    let mut names = core::mem::MaybeUninit::<libc::utsname>::zeroed();
+    // SAFETY: the kernel fills a structure of this layout.
+    if unsafe { call!(libc::SYS_uname, names.as_mut_ptr()) }.is_err() {
+        return Vec::new();
+    }
+    // SAFETY: filled by the kernel, zeroed before.
+    let names = unsafe { names.assume_init() };
+    names.nodename.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect()
+}
+
 /// Parent's process id.
 pub fn parent_id() -> u32 {
     // SAFETY: no arguments.

@@ -34,7 +34,7 @@ use super::{Misuse, terminal, units};
 
 It exits as the program exits: with its code, or by the signal that ended it.")]
 pub struct RunArgs {
-    /// Where the recording goes: %e is the program's name, %p its pid, %t the time in seconds, %n a counter
+    /// Where the recording goes: %e is the program's name, %p its pid, %t the time in seconds, %n a counter, %h the host's name, %i the recording's id
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Record the processes that the program starts, too: one recording each

@@ -123,7 +123,7 @@ fn pieces(template: &[u8]) -> Vec<Vec<u8>> {
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
         match (byte, tail.first()) {
-            (b'%', Some(b'e' | b'p' | b't' | b'n')) => pieces.push(Vec::new()),
+            (b'%', Some(b'e' | b'p' | b't' | b'n' | b'h' | b'i')) => pieces.push(Vec::new()),
             (b'%', Some(b'%')) => pieces.last_mut().expect("there is always a piece").push(b'%'),
             _ => {
                 pieces.last_mut().expect("there is always a piece").push(byte);
@@ -162,6 +162,7 @@ mod tests {
             ("memory-%e-%p.dat", "memory-app-12.dat.live", false),
             ("100%%-%p", "100%-7", true),
             ("%p%n.dat", "77.dat", true),
+            ("%e-%h-%i.dat", "app-web1-0ab10203.dat", true),
             ("plain.dat", "plain.dat", true),
             ("plain.dat", "plain.datx", false),
             ("odd%", "odd%", true),

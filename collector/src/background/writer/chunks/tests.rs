@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tracehound_format::block::{BlockHeader, BlockKind, Codec};
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{ClockSample, ClockSource, EndReason, Process};
-use tracehound_format::options::Options;
+use tracehound_format::options::{Options, OutputNames};
 use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
 use crate::background::file::RecordingFile;
@@ -40,7 +40,15 @@ impl Stage {
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
         let template = folder.join("r.dat");
-        let Ok(output) = output::create(template.as_os_str().as_bytes(), b"test", std::process::id(), 0) else {
+        let names = OutputNames {
+            executable: b"test",
+            pid: std::process::id(),
+            unix_seconds: 0,
+            counter: 0,
+            host: b"host",
+            recording_id: [7; 16],
+        };
+        let Ok(output) = output::create(template.as_os_str().as_bytes(), names) else {
             panic!("the folder can be written");
         };
         let side = SideMemory::in_private_memory(CHUNKS).unwrap();
