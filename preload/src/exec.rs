@@ -19,13 +19,14 @@ unsafe extern "C" {
 
 /// Runs `exec` with the environment that the new program is to have. Before, the recording is finished, unless this is a
 /// vfork child that shares the memory of a parent which goes on; should exec fail, it goes on.
-unsafe fn around(may_succeed: bool, environment: List, exec: impl FnOnce(List) -> c_int) -> c_int {
+unsafe fn around(may_succeed: impl FnOnce() -> bool, environment: List, exec: impl FnOnce(List) -> c_int) -> c_int {
     start::ensure();
-    if !may_succeed {
-        return exec(environment);
-    }
     let recorded = start::recorded_pid();
     let is_recorded = recorded != 0 && recorded == sys::process_id();
+    // Without a recording no system call of ours: the program may have forbidden it.
+    if is_recorded && !may_succeed() {
+        return exec(environment);
+    }
     let finished = is_recorded && lifecycle::finish(Finish::Exec);
     let own = {
         let _internal = Internal::enter();
@@ -51,13 +52,6 @@ unsafe fn around(may_succeed: bool, environment: List, exec: impl FnOnce(List) -
     result
 }
 
-fn executable(path: &CStr) -> bool {
-    // SAFETY: the path is terminated.
-    (unsafe {
-        sys::raw(libc::SYS_faccessat, libc::AT_FDCWD as usize, path.as_ptr() as usize, libc::X_OK as usize, 0, 0, 0)
-    }) == 0
-}
-
 /// Whether exec of `file` could find something; where that cannot be told, it could.
 unsafe fn reachable(file: Text, search: bool) -> bool {
     if file.is_null() {
@@ -66,7 +60,7 @@ unsafe fn reachable(file: Text, search: bool) -> bool {
     // SAFETY: the program passes a terminated string.
     let file = unsafe { CStr::from_ptr(file) };
     if !search || file.to_bytes().contains(&b'/') {
-        return executable(file);
+        return sys::is_executable(file);
     }
     let path = crate::environment::get("PATH").unwrap_or(b"/bin:/usr/bin");
     let mut buffer = [0_u8; 4096];
@@ -81,7 +75,7 @@ unsafe fn reachable(file: Text, search: bool) -> bool {
             *slash = b'/';
             rest.copy_from_slice(name);
         }
-        CStr::from_bytes_with_nul(place).is_ok_and(executable)
+        CStr::from_bytes_with_nul(place).is_ok_and(sys::is_executable)
     })
 }
 
@@ -90,9 +84,11 @@ unsafe fn reachable(file: Text, search: bool) -> bool {
 pub unsafe extern "C-unwind" fn execve(path: Text, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(reachable(path, false), environment, |environment| {
-            next::execve().map_or(-1, |function| function(path, arguments, environment))
-        })
+        around(
+            || reachable(path, false),
+            environment,
+            |environment| next::execve().map_or(-1, |function| function(path, arguments, environment)),
+        )
     }
 }
 
@@ -115,9 +111,11 @@ pub unsafe extern "C-unwind" fn execvp(file: Text, arguments: List) -> c_int {
 pub unsafe extern "C-unwind" fn execvpe(file: Text, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(reachable(file, true), environment, |environment| {
-            next::execvpe().map_or(-1, |function| function(file, arguments, environment))
-        })
+        around(
+            || reachable(file, true),
+            environment,
+            |environment| next::execvpe().map_or(-1, |function| function(file, arguments, environment)),
+        )
     }
 }
 
@@ -126,9 +124,11 @@ pub unsafe extern "C-unwind" fn execvpe(file: Text, arguments: List, environment
 pub unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(true, environment, |environment| {
-            next::fexecve().map_or(-1, |function| function(fd, arguments, environment))
-        })
+        around(
+            || true,
+            environment,
+            |environment| next::fexecve().map_or(-1, |function| function(fd, arguments, environment)),
+        )
     }
 }
 
@@ -143,9 +143,11 @@ pub unsafe extern "C-unwind" fn execveat(
 ) -> c_int {
     // SAFETY: the program's arguments.
     unsafe {
-        around(true, environment, |environment| {
-            next::execveat().map_or(-1, |function| function(dir, path, arguments, environment, flags))
-        })
+        around(
+            || true,
+            environment,
+            |environment| next::execveat().map_or(-1, |function| function(dir, path, arguments, environment, flags)),
+        )
     }
 }
 

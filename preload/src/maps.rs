@@ -130,16 +130,15 @@ unsafe extern "C-unwind" fn mmap_body(
 /// Before libc's function is known.
 unsafe fn raw_mmap(at: Ptr, len: usize, protection: c_int, flags: c_int, fd: c_int, offset: i64) -> Ptr {
     // SAFETY: the program's arguments.
-    let result = unsafe {
-        sys::raw(libc::SYS_mmap, at as usize, len, protection as usize, flags as usize, fd as usize, offset as usize)
-    };
-    if (-4095..0).contains(&result) {
-        if start::is_loaded() {
-            start::set_errno(-result as c_int);
+    match unsafe { sys::mmap_for_program(at as usize, len, protection, flags, fd, offset) } {
+        Ok(address) => address as Ptr,
+        Err(error) => {
+            if start::is_loaded() {
+                start::set_errno(error.0);
+            }
+            libc::MAP_FAILED
         }
-        return libc::MAP_FAILED;
     }
-    result as Ptr
 }
 
 unsafe extern "C-unwind" fn munmap_body(at: Ptr, len: usize, stack: u64, frame: u64) -> c_int {
@@ -170,10 +169,9 @@ unsafe extern "C-unwind" fn munmap_body(at: Ptr, len: usize, stack: u64, frame: 
 
 unsafe fn raw_munmap(at: Ptr, len: usize) -> c_int {
     // SAFETY: the program's arguments.
-    let result = unsafe { sys::raw(libc::SYS_munmap, at as usize, len, 0, 0, 0, 0) };
-    if result < 0 {
+    if let Err(error) = unsafe { sys::munmap_for_program(at as usize, len) } {
         if start::is_loaded() {
-            start::set_errno(-result as c_int);
+            start::set_errno(error.0);
         }
         return -1;
     }
@@ -208,7 +206,7 @@ unsafe extern "C-unwind" fn brk_body(end: Ptr, stack: u64, frame: u64) -> c_int 
     if !wanted() {
         return call();
     }
-    let before = current_break();
+    let before = sys::current_break();
     let mut result = -1;
     let real = || {
         result = call();
@@ -239,11 +237,6 @@ unsafe extern "C-unwind" fn sbrk_body(by: isize, stack: u64, frame: u64) -> Ptr 
 fn moved(before: usize, now: usize) -> Option<Change> {
     let by = now.wrapping_sub(before) as isize;
     (by != 0).then_some(Change::Break { by })
-}
-
-fn current_break() -> usize {
-    // SAFETY: an impossible break changes nothing and gives the current one.
-    (unsafe { sys::raw(libc::SYS_brk, 0, 0, 0, 0, 0, 0) }) as usize
 }
 
 /// Records `change` around `real`, whose result is an address, or `failed`.

@@ -75,10 +75,7 @@ fn exit_now(status: c_int) -> ! {
     if start::is_loaded() && start::recorded_pid() != 0 && start::recorded_pid() == sys::process_id() {
         start::finish();
     }
-    loop {
-        // SAFETY: ends the process.
-        unsafe { sys::raw(libc::SYS_exit_group, status as usize, 0, 0, 0, 0, 0) };
-    }
+    sys::exit_process(status)
 }
 
 /// `_exit(2)`.

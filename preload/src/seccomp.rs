@@ -1,54 +1,16 @@
 //! Filters of system calls that the program puts on itself. A filter that fails our calls is met when they fail; one that
 //! would kill the process for them is seen here, before it is in place, and recording ends instead.
 //!
-//! The filter is run ([`crate::bpf`]) for the calls that the recorder makes, with the arguments that matter to filters:
-//! operations, flags and protections. Addresses, lengths and descriptors are zero, or whatever they are.
+//! The filter is run ([`crate::bpf`]) for the calls that the recorder makes, as the one module lists them that makes them.
 
 use core::ffi::{c_int, c_long};
 
 use tracehound_collector::lifecycle;
+use tracehound_collector::shared::sys::calls::{By, calls_by};
 
 use crate::bpf::{Call, Instruction, is_survived};
 use crate::next;
 use crate::start;
-
-/// Calls that a thread of the program makes for the recorder.
-const OF_THREADS: [Call; 14] = [
-    Call(libc::SYS_rt_sigprocmask, [SETMASK, 0, 0, 8, 0, 0]),
-    Call(libc::SYS_futex, [0, FUTEX_WAIT, 0, 0, 0, 0]),
-    Call(libc::SYS_futex, [0, FUTEX_WAKE, ALL_WAITERS, 0, 0, 0]),
-    Call(libc::SYS_clock_gettime, [libc::CLOCK_MONOTONIC as u64, 0, 0, 0, 0, 0]),
-    Call(libc::SYS_gettid, [0; 6]),
-    Call(libc::SYS_getpid, [0; 6]),
-    Call(libc::SYS_tgkill, [0; 6]),
-    Call(libc::SYS_membarrier, [MEMBARRIER_EXPEDITED, 0, 0, 0, 0, 0]),
-    Call(libc::SYS_nanosleep, [0; 6]),
-    Call(libc::SYS_mmap, [0, 4096, READ_WRITE, PRIVATE, u64::MAX, 0]),
-    Call(libc::SYS_munmap, [0, 4096, 0, 0, 0, 0]),
-    Call(libc::SYS_mremap, [0, 4096, 8192, libc::MREMAP_MAYMOVE as u64, 0, 0]),
-    Call(libc::SYS_madvise, [0, 4096, libc::MADV_POPULATE_WRITE as u64, 0, 0, 0]),
-    Call(libc::SYS_prctl, [libc::PR_GET_NAME as u64, 0, 0, 0, 0, 0]),
-];
-/// Calls that the writer's thread makes besides.
-const OF_WRITER: [Call; 9] = [
-    Call(libc::SYS_pwrite64, [0; 6]),
-    Call(libc::SYS_pread64, [0; 6]),
-    Call(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0]),
-    Call(libc::SYS_close, [0; 6]),
-    Call(libc::SYS_fstat, [0; 6]),
-    Call(libc::SYS_fallocate, [0; 6]),
-    Call(libc::SYS_fallocate, [0, libc::FALLOC_FL_KEEP_SIZE as u64, 0, 0, 0, 0]),
-    Call(libc::SYS_ftruncate, [0; 6]),
-    Call(libc::SYS_unlinkat, [0; 6]),
-];
-
-const SETMASK: u64 = libc::SIG_SETMASK as u64;
-const FUTEX_WAIT: u64 = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as u64;
-const FUTEX_WAKE: u64 = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as u64;
-const ALL_WAITERS: u64 = i32::MAX as u64;
-const MEMBARRIER_EXPEDITED: u64 = 1 << 3;
-const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-const PRIVATE: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
 
 /// A filter (`struct sock_fprog`).
 #[repr(C)]
@@ -81,13 +43,20 @@ pub unsafe fn before_filter(filter: usize, all: bool) {
         }
         core::slice::from_raw_parts(filter.code, usize::from(filter.len))
     };
-    let kills = |calls: &[Call]| calls.iter().any(|&call| !is_survived(code, call));
-    if kills(&OF_THREADS) || all && kills(&OF_WRITER) {
-        lifecycle::end_early("the program forbids itself system calls by a seccomp filter that would kill it for ours");
-    } else if all {
+    let kills = |by| calls_by(by).any(|call| !is_survived(code, Call(call.number, call.arguments)));
+    if kills(By::Program) || (all || !lifecycle::has_writer()) && kills(By::Writer) {
+        return lifecycle::end_early(WHY);
+    }
+    if kills(By::Writer) || kills(By::Start) {
+        lifecycle::confine();
+    }
+    if all {
         lifecycle::close_control();
     }
 }
+
+/// Why a recording ends before the program does.
+const WHY: &str = "the program forbids itself system calls by a seccomp filter that would kill it for ours";
 
 /// `syscall(2)`: looked at on the way, for `seccomp(2)` has no function of its own in the C library.
 #[cfg(target_arch = "x86_64")]

@@ -101,6 +101,22 @@ fn modules_point_one_way() {
 }
 
 #[test]
+fn the_traced_process_has_one_door_to_the_kernel() {
+    let door = root().join("collector/src/shared/sys");
+    for folder in ["collector/src", "preload/src"] {
+        for path in files_below(&root().join(folder), "rs").into_iter().filter(|path| !path.starts_with(&door)) {
+            for (number, line) in without_tests(&path).lines().enumerate() {
+                let code = line.split("//").next().unwrap_or("");
+                for word in ["rustix", "\"syscall\"", "\"svc 0\"", "libc::prctl(", "libc::mprotect(", "libc::syscall("]
+                {
+                    assert!(!code.contains(word), "{}:{}: {word}", relative(&path), number + 1);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn nothing_in_the_traced_process_can_panic_by_word() {
     let words = [".unwrap()", ".expect(", "panic!(", "todo!(", "unimplemented!(", "unreachable!(", "assert!("];
     for folder in ["collector/src", "preload/src"] {

@@ -81,7 +81,7 @@ fn has_end(fd: i32, len: u64) -> bool {
 /// its relatives have written theirs since.
 fn is_older_than_process(fd: i32) -> bool {
     let Ok(stat) = sys::stat(fd) else { return false };
-    let written_ns = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec as u64;
+    let written_ns = stat.st_mtime as u64 * 1_000_000_000 + stat.st_mtime_nsec;
     let since_boot_ns = process_start() * (1_000_000_000 / ticks_per_second());
     let boot_ns = sys::clock(libc::CLOCK_REALTIME).saturating_sub(sys::clock(libc::CLOCK_BOOTTIME));
     written_ns < boot_ns + since_boot_ns

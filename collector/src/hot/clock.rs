@@ -17,6 +17,9 @@
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
+#[cfg(target_arch = "x86_64")]
+use crate::shared::sys;
+
 /// Ticks are shifted right by this many bits: the counters of today's CPUs step by 16 and more.
 #[cfg(target_arch = "x86_64")]
 pub const SHIFT: u32 = 4;
@@ -142,12 +145,7 @@ mod counter {
 #[cfg(target_arch = "x86_64")]
 fn has_reliable_counter() -> bool {
     use core::arch::x86_64::__cpuid;
-    const PR_GET_TSC: libc::c_int = 25;
-    const PR_TSC_ENABLE: libc::c_int = 1;
-    let mut mode: libc::c_int = 0;
-    // SAFETY: `mode` is valid for the int that the call writes.
-    let asked = unsafe { libc::prctl(PR_GET_TSC, &raw mut mode) };
-    if asked == 0 && mode != PR_TSC_ENABLE {
+    if !sys::counter_is_allowed() {
         return false;
     }
     let extended = __cpuid(0x8000_0000).eax;
@@ -170,13 +168,11 @@ fn has_reliable_counter() -> bool {
 /// as well if the CPU promises an invariant one.
 #[cfg(target_arch = "x86_64")]
 fn kernel_trusts_counter() -> bool {
-    use rustix::fs::{Mode, OFlags, open};
+    let mut name = [0u8; 32];
     let path = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    let Ok(file) = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+    let Some(length) = sys::read_start(path, &mut name) else {
         // No sysfs, as in many containers: the CPU's promise must do.
         return true;
     };
-    let mut name = [0u8; 32];
-    let length = rustix::io::read(&file, &mut name).unwrap_or(0);
     matches!(name.get(..length), Some(b"tsc\n" | b"kvm-clock\n" | b"hyperv_clocksource_tsc_page\n"))
 }

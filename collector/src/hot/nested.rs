@@ -37,10 +37,18 @@ pub struct Entry {
 #[cold]
 pub unsafe fn enter_event(caller: Caller, mode: u64) -> Option<Entry> {
     let slot = gate::slot();
+    // Until the session knows the thread, it is to be waited for here.
+    let mut company = None;
     loop {
         match gate::state() {
+            gate::RECORDING if slot.context.get().is_null() && company.is_none() => {
+                company = Some(gate::Company::join());
+            }
             gate::RECORDING => break,
-            gate::FROZEN if slot.exempt.get() == 0 && slot.internal.get() == 0 => gate::wait_while_frozen(),
+            gate::FROZEN if slot.exempt.get() == 0 && slot.internal.get() == 0 => {
+                company = None;
+                gate::wait_while_frozen();
+            }
             _ => return None,
         }
     }

@@ -117,7 +117,7 @@ fn create_thread(session: &'static Session, stack: usize) -> bool {
     // SAFETY: plain calls with valid arguments. The lowest page becomes a guard. pthread_sigmask, unlike the system call,
     // leaves the two signals alone that libc needs for setuid and cancellation.
     unsafe {
-        libc::mprotect(stack as *mut c_void, 4096, libc::PROT_NONE);
+        sys::protect(stack as *mut u8, 4096, false);
         let mut attributes = core::mem::zeroed::<libc::pthread_attr_t>();
         let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());
         libc::sigfillset(&raw mut all);
@@ -139,6 +139,10 @@ fn create_thread(session: &'static Session, stack: usize) -> bool {
 pub fn without_writer<T>(call: impl FnOnce() -> T) -> T {
     let session = session::current().filter(|session| session.pid == sys::process_id());
     let Some(session) = session.filter(|session| session.writer_alive.load(Ordering::Acquire)) else { return call() };
+    if !super::ends::is_free(session, "the recording ends before the program enters other namespaces") {
+        super::end_early("the program enters other namespaces behind a seccomp filter");
+        return call();
+    }
     {
         let _internal = Internal::enter();
         command(session, SUSPEND);
@@ -153,6 +157,11 @@ pub fn without_writer<T>(call: impl FnOnce() -> T) -> T {
         unsafe { *libc::__errno_location() = errno };
     }
     result
+}
+
+/// Whether the writer has a thread of its own.
+pub fn has_writer() -> bool {
+    session::current().is_some_and(|session| session.writer_alive.load(Ordering::Acquire))
 }
 
 /// Waits for the end of the writer's thread, at most a second.
@@ -329,6 +338,9 @@ fn alone() -> bool {
 
 /// A round of the writer on the calling thread, if nobody else has it.
 pub(super) fn drive(session: &'static Session) {
+    if session.confined.load(Ordering::SeqCst) {
+        return;
+    }
     if let Some(mut state) = WRITER.try_lock()
         && let Some(writer) = running(&mut state, session)
     {

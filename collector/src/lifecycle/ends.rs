@@ -11,7 +11,7 @@ use crate::shared::gate::{self, Internal};
 use crate::shared::log;
 use crate::shared::session::{self, Session};
 use crate::shared::sys;
-use crate::shared::thread::RECORDING;
+use crate::shared::thread::{RECORDING, ThreadContext};
 
 /// Stops all other threads at their next event, so that nothing completes any more that would not be in the file.
 fn freeze(session: &Session) {
@@ -97,7 +97,42 @@ pub fn end_early(why: &str) {
     session.paused.store(false, Ordering::SeqCst);
     session::forget();
     gate::set(gate::PASS);
+    // Who was on the way into the recorder, or waits in it, makes system calls until it is out.
+    let own = gate::slot().context.get();
+    for _ in 0..2000 {
+        let inside = |context: &ThreadContext| {
+            !core::ptr::eq(own, context) && context.is_in_use() && context.mode() == RECORDING
+        };
+        if !gate::has_company() && !session.threads.iter().any(inside) {
+            break;
+        }
+        sys::sleep(500_000);
+    }
     gate::slot().exempt.set(0);
+}
+
+/// The program puts a filter on a thread that would kill it for system calls which the recording can do without. The
+/// threads of the program make none such from here on.
+pub fn confine() {
+    let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) else { return };
+    let _internal = Internal::enter();
+    session.close_leftovers();
+    session.confined.store(true, Ordering::SeqCst);
+}
+
+/// Whether the calling thread, one of the program's, may do what only [`confine`] forbids; if not, the recording says that
+/// `what` was left out.
+pub(super) fn is_free(session: &Session, what: &str) -> bool {
+    let confined = session.confined.load(Ordering::SeqCst);
+    if confined {
+        let _internal = Internal::enter();
+        session.remark(
+            clock::now_after_alloc(),
+            "confined",
+            format!("a seccomp filter of the program forbids it: {what}"),
+        );
+    }
+    !confined
 }
 
 /// What a followed child takes over from its parent.
@@ -124,6 +159,9 @@ fn own_slot() -> usize {
 pub fn before_followed_fork() {
     let Some(session) = session::current() else { return };
     if session.pid != sys::process_id() || gate::is_internal() {
+        return;
+    }
+    if !is_free(session, "a forked child is not recorded") {
         return;
     }
     // One fork at a time: another thread's ends in a moment.
@@ -159,11 +197,15 @@ pub fn forget_in_child() -> Option<Heritage> {
     slot.context.set(core::ptr::null_mut());
     slot.exempt.set(0);
     let session = session::current()?;
+    gate::forget_company();
     session.close_descriptors();
     let held = FORKING.swap(0, Ordering::SeqCst) == own_slot();
     // SAFETY: the child of a fork has one thread, this one, which has held the writer if anyone has.
     let blocks = unsafe { driver::forget_writer(held) };
     session::forget();
+    if session.confined.load(Ordering::SeqCst) {
+        return None;
+    }
     let recording = !session.paused.load(Ordering::Relaxed);
     Some(Heritage { recording_id: session.recording_id, tree: session.tree, blocks, recording })
 }

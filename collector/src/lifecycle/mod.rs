@@ -14,10 +14,10 @@ mod ends;
 mod switch;
 
 pub use control::close_from_program as close_control;
-pub use driver::{start_writer, without_writer};
+pub use driver::{has_writer, start_writer, without_writer};
 pub use ends::{
-    Finish, Heritage, after_followed_fork, before_followed_fork, end_early, finish, forget_in_child, record_heritage,
-    resume, thread_ends,
+    Finish, Heritage, after_followed_fork, before_followed_fork, confine, end_early, finish, forget_in_child,
+    record_heritage, resume, thread_ends,
 };
 pub use switch::{flush, mark, resume_recording, stop, toggle};
 
@@ -100,7 +100,7 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
     };
     let mut remark = None;
     let side = SideMemory::in_file(output.side_file, chunks, u64::from(max_nodes), &owner).or_else(|error| {
-        signals.forget_size_signal();
+        sys::forget_size_signal(&signals);
         let text = format!("no side file ({error}): a kill loses what is not in the recording yet");
         remark = Some(text);
         SideMemory::in_private_memory(chunks)
@@ -164,6 +164,7 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
         main_gone: AtomicBool::new(false),
         paused: AtomicBool::new(!start),
         filtered: AtomicBool::new(false),
+        confined: AtomicBool::new(false),
         retired: Retired::default(),
         existing_wanted: AtomicU64::new(if start && maps { sample.ticks.max(1) } else { 0 }),
         unwinder_limit: unwind::memory_limit,
@@ -190,7 +191,7 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
 
 /// Nodes for which address space is taken: fewer under a limit of the address space, which is the program's.
 fn nodes_within_limits() -> u32 {
-    let limit = sys::resource_limit(libc::RLIMIT_AS);
+    let limit = sys::resource_limit(sys::Resource::As);
     let nodes = limit / 16 / (CallTree::NODE_BYTES as u64 + 16);
     u32::try_from(nodes).unwrap_or(u32::MAX).clamp(1 << 16, MAX_NODES)
 }

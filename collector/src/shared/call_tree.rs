@@ -18,8 +18,6 @@ mod slot;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-
 use slot::{Slot, claim_identity};
 
 /// A backtrace: the id of its innermost node. 0 is the empty backtrace.
@@ -86,17 +84,7 @@ impl CallTree {
         let mut capacity = max_nodes.clamp(MIN_NODES, u32::MAX - 1);
         loop {
             let bytes = Self::bytes_for(capacity);
-            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
-            let mapped = unsafe {
-                mmap_anonymous(
-                    core::ptr::null_mut(),
-                    bytes,
-                    ProtFlags::READ | ProtFlags::WRITE,
-                    MapFlags::PRIVATE | MapFlags::NORESERVE,
-                )
-            };
-            if let Some(base) = mapped.ok().and_then(|base| NonNull::new(base.cast::<u8>())) {
-                super::own::note(base.addr().get(), bytes.next_multiple_of(4096));
+            if let Some(base) = super::sys::map_memory(bytes).ok().and_then(NonNull::new) {
                 return Some(Self::over(base, capacity, bytes, true));
             }
             if capacity == MIN_NODES {
@@ -258,9 +246,7 @@ impl Drop for CallTree {
     fn drop(&mut self) {
         if self.owned {
             // SAFETY: `create` mapped exactly this range, and no reference into it outlives `self`.
-            // A failed unmap leaves address space behind, nothing else.
-            let _ = unsafe { munmap(self.base.as_ptr().cast(), self.reserved_bytes) };
-            super::own::forget(self.base.addr().get(), self.reserved_bytes.next_multiple_of(4096));
+            unsafe { super::sys::unmap(self.base.as_ptr(), self.reserved_bytes) };
         }
     }
 }

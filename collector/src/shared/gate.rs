@@ -85,9 +85,40 @@ pub fn change(from: u32, to: u32) -> bool {
     done
 }
 
+/// Threads that wait at the gate, or have passed it and are not known to the session yet.
+static COMPANY: AtomicU32 = AtomicU32::new(0);
+
+/// A thread among those that [`has_company`] tells of.
+pub struct Company(());
+
+impl Company {
+    /// The calling thread.
+    pub fn join() -> Self {
+        COMPANY.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Company {
+    fn drop(&mut self) {
+        COMPANY.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether any thread waits at the gate, or has passed it and is not known to the session yet.
+pub fn has_company() -> bool {
+    COMPANY.load(Ordering::SeqCst) != 0
+}
+
+/// In a forked child: the others are the parent's.
+pub fn forget_company() {
+    COMPANY.store(0, Ordering::SeqCst);
+}
+
 /// Waits until the gate is not frozen any more, at most five seconds: should the process live on after all, it goes on.
 #[cold]
 pub fn wait_while_frozen() {
+    let _company = Company::join();
     for _ in 0..50 {
         if state() != FROZEN {
             return;

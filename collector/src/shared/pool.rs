@@ -108,8 +108,8 @@ impl Pool {
             let result = unsafe {
                 let (from, bytes) = (self.base.add(grown as usize * CHUNK_BYTES), count as usize * CHUNK_BYTES);
                 // Many pages at once, unlike those that are there from the start.
-                let _ = sys::advise(from, bytes, libc::MADV_NORMAL);
-                sys::advise(from, bytes, libc::MADV_POPULATE_WRITE)
+                sys::read_ahead(from, bytes);
+                sys::populate(from, bytes)
             };
             match result {
                 Ok(()) => {}

@@ -60,6 +60,12 @@ pub struct Session {
     pub paused: AtomicBool,
     /// The program has installed a seccomp filter: our threads keep to the system calls that they cannot do without.
     pub filtered: AtomicBool,
+    /// Some thread of the program has a filter that would kill it for what [`By::Writer`] and [`By::Start`] allow: none makes
+    /// such calls any more.
+    ///
+    /// [`By::Writer`]: super::sys::By::Writer
+    /// [`By::Start`]: super::sys::By::Start
+    pub confined: AtomicBool,
     /// The main thread has called pthread_exit.
     pub main_gone: AtomicBool,
     /// Figures of unwinders that are gone.
@@ -184,6 +190,9 @@ impl Session {
     /// In a forked child: closes those of our descriptors that it has, so that it does not hold the recording's lock,
     /// which says that its parent lives.
     pub fn close_descriptors(&self) {
+        if self.confined.load(Ordering::SeqCst) {
+            return;
+        }
         let Some(mut leftovers) = self.leftovers.try_lock() else { return };
         for (fd, identity) in leftovers.drain(..) {
             if super::sys::identity(fd) == Ok(identity) {

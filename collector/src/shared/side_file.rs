@@ -54,7 +54,7 @@ impl SideMemory {
     /// When the file system, a limit or the address space refuses.
     pub fn in_file(fd: i32, chunks: u32, nodes: u64, owner: &Owner) -> sys::Result<Self> {
         let (nodes_at, bytes) = layout(chunks, nodes);
-        if bytes as u64 > sys::resource_limit(libc::RLIMIT_FSIZE) {
+        if bytes as u64 > sys::resource_limit(sys::Resource::Fsize) {
             return Err(Errno(libc::EFBIG));
         }
         sys::truncate(fd, bytes as u64)?;
@@ -170,7 +170,7 @@ impl SideMemory {
             // SAFETY: the range is part of the mapping and holds zeros or slots; populating changes nothing in it.
             let result = unsafe {
                 let from = self.base.add(nodes_at + backed as usize * NODE_SLOT_BYTES);
-                sys::advise(from, more as usize * NODE_SLOT_BYTES, libc::MADV_POPULATE_WRITE)
+                sys::populate(from, more as usize * NODE_SLOT_BYTES)
             };
             if result.is_err() {
                 return false;
@@ -208,10 +208,8 @@ impl SideMemory {
     fn protect(&self) {
         // Most of the file is never touched: without the last advice the first access makes the kernel read as much around
         // it as the device's readahead is, which takes longer than all the rest of a start.
-        for advice in [libc::MADV_DONTFORK, libc::MADV_DONTDUMP, libc::MADV_RANDOM] {
-            // SAFETY: changes nothing for this process.
-            let _ = unsafe { sys::advise(self.base, self.bytes, advice) };
-        }
+        // SAFETY: the mapping is ours.
+        unsafe { sys::keep_apart(self.base, self.bytes) };
     }
 
     /// Tells readers how far the recording is complete.

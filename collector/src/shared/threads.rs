@@ -45,7 +45,7 @@ impl Threads {
         let memory = sys::map_memory(size_of::<ThreadContext>()).ok()?.cast::<ThreadContext>();
         // SAFETY: a forked child must not find the parent's chunk in here; old kernels cannot do it, and there the
         // fork handler alone protects it.
-        let _ = unsafe { sys::advise(memory.cast(), size_of::<ThreadContext>(), libc::MADV_WIPEONFORK) };
+        unsafe { sys::wipe_in_children(memory.cast(), size_of::<ThreadContext>()) };
         // SAFETY: fresh, zeroed, page-aligned memory, which makes a valid context, and is never unmapped.
         let context = unsafe { &*memory };
         context.active.store(NO_CHUNK, Ordering::Relaxed);

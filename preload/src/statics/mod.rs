@@ -226,10 +226,9 @@ fn seal(detours: &[Prepared]) {
     pages.dedup();
     let own = code::object_at(seal as *const () as u64).map_or(0..0, |object| object.start..object.end);
     for at in pages.into_iter().filter(|at| !own.contains(at)) {
-        let protection = (libc::PROT_READ | libc::PROT_EXEC) as usize;
         // SAFETY: pages that the detour crate mapped for this purpose and, having no more detours to make, does not
         // write to again.
-        unsafe { sys::raw(libc::SYS_mprotect, at as usize, page as usize, protection, 0, 0, 0) };
+        unsafe { sys::protect(at as *mut u8, page as usize, true) };
     }
 }
 

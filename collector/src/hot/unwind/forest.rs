@@ -25,10 +25,11 @@ use core::ops::Range;
 
 use super::Captured;
 use super::budget::Account;
-use super::memory::{Array, SignalsBlocked, bytes_of};
+use super::memory::{Array, bytes_of};
 use super::rule::Rule;
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code::Regions;
+use crate::shared::sys;
 use plant::{Child, INDEX_BITS, MAX_PARTS};
 pub use plant::{Frame, is_plantable};
 pub use record::{Check, Record, first_failing, verify_chain};
@@ -234,7 +235,7 @@ impl Forest {
     /// Makes room for `records` records in all; `None` where that much may not or cannot be had, and then nothing has
     /// changed.
     fn enlarge(&mut self, records: usize, tree: &CallTree) -> Option<()> {
-        let _undisturbed = SignalsBlocked::new();
+        let _undisturbed = sys::SignalsBlocked::new();
         if records > MAX_RECORDS {
             return None;
         }

@@ -12,8 +12,8 @@ use super::forest::ucontext;
 use super::lookup::{Located, follows_call, locate};
 use super::rule::Kind;
 use super::rule_cache::rule_of;
-use super::stack::readable_page;
 use super::{Caller, GUESSED, SLOW, TRUNCATED};
+use crate::shared::sys::is_readable;
 
 /// Frames of our own between here and the hook's caller, at most.
 const MAX_OWN_FRAMES: usize = 64;
@@ -240,7 +240,7 @@ impl Machine for Registers {
         let last = address.checked_add(u64::from(size).checked_sub(1)?)?;
         for page in [address & !(PAGE - 1), last & !(PAGE - 1)] {
             if page != self.page {
-                if !readable_page(page) {
+                if !is_readable(page) {
                     return None;
                 }
                 self.page = page;

@@ -3,9 +3,9 @@
 use super::cfi::bytes::Bytes;
 use super::cfi::entry::Entry;
 use super::cfi::index;
-use super::stack::readable_page;
 use super::{debug_frame, registered};
 use crate::shared::code;
+use crate::shared::sys::is_readable;
 
 /// An entry and the readable memory its expressions lie in.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ fn ends_in_call(code: &[u8; 7]) -> bool {
 /// The bytes at `pc`, where the thread will return to.
 pub fn code_at<const N: usize>(pc: u64) -> Option<[u8; N]> {
     let last = pc.checked_add(N as u64 - 1)?;
-    let readable = (4096..1 << 47).contains(&pc) && readable_page(pc & !4095) && readable_page(last & !4095);
+    let readable = (4096..1 << 47).contains(&pc) && is_readable(pc & !4095) && is_readable(last & !4095);
     // SAFETY: both pages are readable, and code that the thread will return to stays.
     readable.then(|| unsafe { (pc as *const [u8; N]).read_unaligned() })
 }

@@ -2,9 +2,7 @@
 
 use core::ptr::NonNull;
 
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
-
-use crate::shared::own;
+use crate::shared::{own, sys};
 
 const PAGE: usize = 4096;
 
@@ -18,12 +16,7 @@ impl<T> Array<T> {
     /// Room for `count` elements or a few more; `None` when the kernel has no memory.
     pub fn new(count: usize) -> Option<Array<T>> {
         let bytes = bytes_of::<T>(count)?;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
-        let base = unsafe {
-            mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-        };
-        let base = NonNull::<T>::new(base.ok()?.cast())?;
-        own::note(base.addr().get(), bytes);
+        let base = NonNull::<T>::new(sys::map_memory(bytes).ok()?.cast())?;
         own::stacks_changed(0, bytes);
         Some(Array { base, bytes })
     }
@@ -44,10 +37,8 @@ impl<T> Array<T> {
     pub unsafe fn grow(&mut self, count: usize) -> Option<()> {
         let bytes = bytes_of::<T>(count)?;
         // SAFETY: the old range is this array's own mapping.
-        let base = unsafe { mremap(self.base.as_ptr().cast(), self.bytes, bytes, MremapFlags::MAYMOVE) };
+        let base = unsafe { sys::remap(self.base.as_ptr().cast(), self.bytes, bytes) };
         let base = NonNull::<T>::new(base.ok()?.cast())?;
-        own::forget(self.base.addr().get(), self.bytes);
-        own::note(base.addr().get(), bytes);
         own::stacks_changed(self.bytes, bytes);
         self.base = base;
         self.bytes = bytes;
@@ -74,9 +65,8 @@ impl<T> Array<T> {
     /// # Safety
     /// Neither the array nor its elements may be used afterwards.
     pub unsafe fn release(&mut self) {
-        // SAFETY: the range is this array's own mapping. A failed unmap leaves memory behind, no more.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
-        own::forget(self.base.addr().get(), self.bytes);
+        // SAFETY: the range is this array's own mapping.
+        unsafe { sys::unmap(self.base.as_ptr().cast(), self.bytes) };
         own::stacks_changed(self.bytes, 0);
     }
 }
@@ -84,57 +74,4 @@ impl<T> Array<T> {
 /// Bytes that an array of `count` elements occupies; `None` if that overflows.
 pub fn bytes_of<T>(count: usize) -> Option<usize> {
     count.checked_mul(size_of::<T>())?.max(1).checked_next_multiple_of(PAGE)
-}
-
-/// While this lives, no signal handler runs on this thread, so none can jump out of a change of what an array is.
-pub struct SignalsBlocked {
-    before: u64,
-}
-
-impl SignalsBlocked {
-    /// Blocks all signals.
-    pub fn new() -> SignalsBlocked {
-        let (all, mut before) = (u64::MAX, 0);
-        set_mask(&raw const all, &raw mut before);
-        SignalsBlocked { before }
-    }
-}
-
-impl Drop for SignalsBlocked {
-    fn drop(&mut self) {
-        set_mask(&raw const self.before, core::ptr::null_mut());
-    }
-}
-
-/// `rt_sigprocmask(SIG_SETMASK, new, old, 8)`, past libc, which would not block its own signals.
-fn set_mask(new: *const u64, old: *mut u64) {
-    const SETMASK: usize = 2;
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: both sets have eight bytes, `old` may be null; the kernel changes rax, rcx and r11 only.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            inout("rax") 14usize => _,
-            in("rdi") SETMASK,
-            in("rsi") new,
-            in("rdx") old,
-            in("r10") 8usize,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: both sets have eight bytes, `old` may be null.
-    unsafe {
-        core::arch::asm!(
-            "svc 0",
-            in("x8") 135usize,
-            inout("x0") SETMASK => _,
-            in("x1") new,
-            in("x2") old,
-            in("x3") 8usize,
-            options(nostack),
-        );
-    }
 }

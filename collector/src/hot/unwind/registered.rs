@@ -8,15 +8,13 @@ use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering}
 use core::ops::Range;
 use core::ptr::NonNull;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-
 use super::cfi::bytes::Bytes;
 use super::cfi::entry::{Parsed, Section, parse};
 use super::cfi::index;
 use super::lookup::Located;
 use super::rule_cache;
-use super::stack::readable_page;
-use crate::shared::code;
+use crate::shared::sys::is_readable;
+use crate::shared::{code, sys};
 
 const MAX_SECTIONS: usize = 8192;
 /// Copies take whole blocks.
@@ -189,7 +187,7 @@ struct Growing {
 impl Growing {
     fn reach(&mut self, end: u64) -> Option<()> {
         while self.end < end {
-            readable_page(self.end).then_some(())?;
+            is_readable(self.end).then_some(())?;
             self.end += PAGE;
         }
         Some(())
@@ -197,7 +195,7 @@ impl Growing {
 
     fn reach_down(&mut self, start: u64) -> Option<()> {
         while self.start > start {
-            readable_page(self.start.checked_sub(PAGE)?).then_some(())?;
+            is_readable(self.start.checked_sub(PAGE)?).then_some(())?;
             self.start -= PAGE;
         }
         Some(())
@@ -250,12 +248,7 @@ fn reservation() -> Option<NonNull<u8>> {
     if let Some(copies) = NonNull::new(COPIES.load(Ordering::Relaxed)) {
         return Some(copies);
     }
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
-    let copies = unsafe {
-        mmap_anonymous(core::ptr::null_mut(), BLOCK * BLOCKS, ProtFlags::READ | ProtFlags::WRITE, flags).ok()?
-    };
-    crate::shared::own::note(copies as usize, BLOCK * BLOCKS);
+    let copies = sys::map_memory(BLOCK * BLOCKS).ok()?;
     COPIES.store(copies.cast(), Ordering::Relaxed);
     NonNull::new(copies.cast())
 }

@@ -6,12 +6,12 @@
 //!   so nothing is remembered of it: a walk begins with the page of its stack pointer and asks the kernel
 //!   page by page as it goes up.
 //!
-//! The question is `rt_sigprocmask` with an invalid `how`: the kernel first copies the set from the address
-//! asked about (EFAULT if it cannot), then refuses (EINVAL), and changes nothing. It needs no descriptor, as
-//! /proc/self/maps does, is allowed in every sandbox, as process_vm_readv is not, and tells guard pages from
-//! memory, as mincore does not.
+//! The question, [`sys::is_readable`], needs no descriptor, as /proc/self/maps does, is allowed in every sandbox, as
+//! process_vm_readv is not, and tells guard pages from memory, as mincore does not.
 
 use core::ops::Range;
+
+use crate::shared::sys::{self, is_readable};
 
 const PAGE: u64 = 4096;
 /// How far the own stack may be extended downwards at once, and how far one walk may look upwards on another
@@ -42,7 +42,7 @@ pub struct Readable {
 impl OwnStack {
     /// The own stack of the calling thread, seen from the frame at `sp`.
     pub fn of_this_thread(sp: u64) -> OwnStack {
-        let top = if rustix::thread::gettid() == rustix::process::getpid() {
+        let top = if sys::thread_id() == sys::process_id() {
             // The strings of the program's start are the last thing on the main stack.
             // SAFETY: getauxval reads the process's own auxiliary vector.
             page_end(unsafe { libc::getauxval(libc::AT_EXECFN) })
@@ -53,7 +53,7 @@ impl OwnStack {
         let mut stack = OwnStack { range: page_start(top.wrapping_sub(1))..top, barrier: 0 };
         // Where the first backtrace is taken on another stack, this one is found at the first event on it.
         stack.contains(sp);
-        if readable_page(stack.range.start) { stack } else { OwnStack::none() }
+        if is_readable(stack.range.start) { stack } else { OwnStack::none() }
     }
 
     /// No known stack: every address belongs to another one.
@@ -79,7 +79,7 @@ impl OwnStack {
         let mut page = self.range.start;
         while page > wanted {
             page -= PAGE;
-            if !readable_page(page) {
+            if !is_readable(page) {
                 // Pages above the barrier stay part of the stack; the barrier is never asked about again.
                 self.range.start = page + PAGE;
                 self.barrier = page + PAGE - 1;
@@ -109,13 +109,13 @@ impl Readable {
             return Some(Readable { range: sp..own.range.end, bottom: sp, own: true, budget });
         }
         let budget = budget.checked_sub(1)?;
-        if readable_page(page_start(sp)) {
+        if is_readable(page_start(sp)) {
             return Some(Readable { range: sp..page_end(sp), bottom: sp, own: false, budget });
         }
         // A stack that has overflowed begins a little further up. Which one it is, the rule of the frame will confirm:
         // its size is known, and must lead there.
         let end = page_start(sp).checked_add(MAX_HOLE)?;
-        let first = (page_end(sp)..end).step_by(PAGE as usize).find(|&page| readable_page(page))?;
+        let first = (page_end(sp)..end).step_by(PAGE as usize).find(|&page| is_readable(page))?;
         let own_stack = own.contains(first);
         let end = if own_stack { own.range.end } else { page_end(first) };
         Some(Readable { range: first..end, bottom: sp, own: own_stack, budget })
@@ -143,7 +143,7 @@ impl Readable {
             return false;
         }
         while self.range.end < end {
-            if !readable_page(self.range.end) {
+            if !is_readable(self.range.end) {
                 return false;
             }
             self.range.end += PAGE;
@@ -175,53 +175,6 @@ fn page_end(address: u64) -> u64 {
     page_start(address).wrapping_add(PAGE)
 }
 
-/// Whether the eight bytes at `address`, and so the page around them, can be read. `address` must be a
-/// multiple of eight.
-pub fn readable_page(address: u64) -> bool {
-    const EINVAL: isize = -22;
-    ask_kernel(address) == EINVAL
-}
-
-#[cfg(target_arch = "x86_64")]
-fn ask_kernel(address: u64) -> isize {
-    const RT_SIGPROCMASK: isize = 14;
-    let result;
-    // SAFETY: with this invalid `how` the call reads the set and changes nothing, whatever `address` is.
-    unsafe {
-        core::arch::asm!(
-            "syscall",
-            inout("rax") RT_SIGPROCMASK => result,
-            in("rdi") -1isize,
-            in("rsi") address,
-            in("rdx") 0usize,
-            in("r10") 8usize,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
-
-#[cfg(target_arch = "aarch64")]
-fn ask_kernel(address: u64) -> isize {
-    const RT_SIGPROCMASK: isize = 135;
-    let result;
-    // SAFETY: with this invalid `how` the call reads the set and changes nothing, whatever `address` is.
-    unsafe {
-        core::arch::asm!(
-            "svc 0",
-            in("x8") RT_SIGPROCMASK,
-            inout("x0") -1isize => result,
-            in("x1") address,
-            in("x2") 0usize,
-            in("x3") 8usize,
-            options(nostack),
-        );
-    }
-    result
-}
-
 #[cfg(target_arch = "x86_64")]
 fn thread_pointer() -> u64 {
     let pointer;
@@ -243,12 +196,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_readable_pages_from_the_rest() {
+    fn the_kernel_tells_is_readables_from_the_rest() {
         let local = 0u64;
-        assert!(readable_page(page_start(&raw const local as u64)));
-        assert!(!readable_page(0));
-        assert!(!readable_page(0x7fff_ffff_f000));
-        assert!(!readable_page(0xffff_8000_0000_0000));
+        assert!(is_readable(page_start(&raw const local as u64)));
+        assert!(!is_readable(0));
+        assert!(!is_readable(0x7fff_ffff_f000));
+        assert!(!is_readable(0xffff_8000_0000_0000));
     }
 
     #[test]

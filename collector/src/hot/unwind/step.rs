@@ -5,7 +5,8 @@ use super::epilogue;
 use super::forest::ucontext;
 use super::lookup::follows_call;
 use super::rule::{Kind, Rule};
-use super::stack::{OwnStack, Readable, readable_page};
+use super::stack::{OwnStack, Readable};
+use crate::shared::sys::is_readable;
 
 /// A frame's state: all that the fast rules depend on.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +79,7 @@ pub unsafe fn step(rule: Rule, state: State, readable: &mut Readable, own: &mut 
 #[cold]
 fn is_in_red_zone(slot: u64, sp: u64) -> bool {
     const RED_ZONE: u64 = 128;
-    slot < sp && sp - slot <= RED_ZONE && readable_page(slot & !4095)
+    slot < sp && sp - slot <= RED_ZONE && is_readable(slot & !4095)
 }
 
 /// Realigned and signal frames, and the ends.

@@ -3,7 +3,7 @@
 use super::forest::{self, Forest, Frame, Record, ucontext};
 use super::general::{self, GeneralFrame};
 use super::known::Known;
-use super::memory::{Array, SignalsBlocked};
+use super::memory::Array;
 use super::rule::{Kind, Rule};
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
@@ -11,6 +11,7 @@ use super::step::{State, Step, believe, guess, load, step};
 use super::{Caller, Captured, GUESSED, SLOW, TRUNCATED};
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
+use crate::shared::sys;
 
 /// Which rules a walk goes by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,7 +163,7 @@ impl Frames<'_> {
 
     #[cold]
     fn grow(&mut self) -> bool {
-        let _undisturbed = SignalsBlocked::new();
+        let _undisturbed = sys::SignalsBlocked::new();
         // SAFETY: no pointer into the array is held across a push.
         unsafe { self.scratch.grow(self.scratch.len() * 2) }.is_some()
     }

@@ -14,6 +14,7 @@ use core::cell::UnsafeCell;
 use core::ops::Range;
 
 use super::module::{LoadedObject, Module, each_loaded};
+use crate::shared::sys;
 
 const MAX_MODULES: usize = 8192;
 
@@ -80,13 +81,8 @@ pub enum Change {
 impl Modules {
     /// An empty table; `None` when there is no address space for it.
     pub fn create() -> Option<Modules> {
-        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let bytes = MAX_MODULES * size_of::<Slot>();
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
-        let slots = unsafe { mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
-        let slots = slots.ok()?;
-        crate::shared::own::note(slots as usize, bytes.next_multiple_of(4096));
+        let slots = sys::map_memory(bytes).ok()?;
         Some(Modules {
             slots: slots.cast(),
             used: AtomicU32::new(0),

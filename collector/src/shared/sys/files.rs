@@ -1,33 +1,39 @@
 //! Files and directories.
 
 use core::ffi::CStr;
+use core::mem::MaybeUninit;
 
-use super::{Errno, Result, call};
+use rustix::fd::IntoRawFd;
+use rustix::fs::{self, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, RawDir};
+use rustix::io::retry_on_intr;
+
+use super::process::duplicate;
+use super::{Errno, Result, borrowed};
 
 /// Opens `path` relative to `dir`.
 pub fn open_at(dir: i32, path: &CStr, flags: i32, mode: u32) -> Result<i32> {
-    // SAFETY: the path is terminated.
-    unsafe { call!(libc::SYS_openat, dir, path.as_ptr(), flags | libc::O_CLOEXEC, mode) }.map(|fd| fd as i32)
+    let flags = OFlags::from_bits_retain(flags as u32).union(OFlags::CLOEXEC);
+    Ok(fs::openat(borrowed(dir)?, path, flags, Mode::from_raw_mode(mode))?.into_raw_fd())
 }
 
 /// Closes a descriptor of ours.
 pub fn close(fd: i32) {
-    // SAFETY: a number; the caller owns the descriptor.
-    let _ = unsafe { call!(libc::SYS_close, fd) };
+    if fd != -1 {
+        // SAFETY: the caller owns the descriptor.
+        unsafe { rustix::io::close(fd) }
+    }
 }
 
 /// Writes all of `bytes` at `offset`; on an error the length that got written comes with it.
 pub fn write_all_at(fd: i32, mut bytes: &[u8], mut offset: u64) -> Result<()> {
+    let fd = borrowed(fd)?;
     while !bytes.is_empty() {
-        // SAFETY: the slice is valid for reads.
-        match unsafe { call!(libc::SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), offset) } {
-            Ok(0) => return Err(Errno(libc::EIO)),
-            Ok(len) => {
+        match retry_on_intr(|| rustix::io::pwrite(fd, bytes, offset))? {
+            0 => return Err(Errno(libc::EIO)),
+            len => {
                 bytes = bytes.get(len..).unwrap_or_default();
                 offset += len as u64;
             }
-            Err(Errno(libc::EINTR)) => {}
-            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -35,19 +41,13 @@ pub fn write_all_at(fd: i32, mut bytes: &[u8], mut offset: u64) -> Result<()> {
 
 /// Writes to a stream, once; for messages.
 pub fn write_once(fd: i32, bytes: &[u8]) {
-    // SAFETY: the slice is valid for reads.
-    let _ = unsafe { call!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) };
+    let _ = borrowed(fd).map(|fd| rustix::io::write(fd, bytes));
 }
 
 /// Reads up to `buffer.len()` bytes at `offset`.
 pub fn read_at(fd: i32, buffer: &mut [u8], offset: u64) -> Result<usize> {
-    loop {
-        // SAFETY: the slice is valid for writes.
-        match unsafe { call!(libc::SYS_pread64, fd, buffer.as_mut_ptr(), buffer.len(), offset) } {
-            Err(Errno(libc::EINTR)) => {}
-            other => return other,
-        }
-    }
+    let fd = borrowed(fd)?;
+    Ok(retry_on_intr(|| rustix::io::pread(fd, &mut *buffer, offset))?)
 }
 
 /// Reads a whole file of the kernel's, such as `/proc/self/maps`.
@@ -68,23 +68,17 @@ pub fn read_file(dir: i32, path: &CStr) -> Result<Vec<u8>> {
 
 /// Sets a file's length.
 pub fn truncate(fd: i32, len: u64) -> Result<()> {
-    // SAFETY: numbers only.
-    unsafe { call!(libc::SYS_ftruncate, fd, len) }.map(|_| ())
+    Ok(fs::ftruncate(borrowed(fd)?, len)?)
 }
 
 /// Reserves disk space for a range of a file; with `keep_size` the length stays.
 pub fn allocate(fd: i32, keep_size: bool, offset: u64, len: u64) -> Result<()> {
-    let mode = if keep_size { libc::FALLOC_FL_KEEP_SIZE } else { 0 };
-    loop {
-        // SAFETY: numbers only.
-        match unsafe { call!(libc::SYS_fallocate, fd, mode, offset, len) } {
-            Err(Errno(libc::EINTR)) => {}
-            other => return other.map(|_| ()),
-        }
-    }
+    let mode = if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+    let fd = borrowed(fd)?;
+    Ok(retry_on_intr(|| fs::fallocate(fd, mode, offset, len))?)
 }
 
-/// Device, inode, length, modification time in seconds and type of an open file.
+/// Device and inode of an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileIdentity {
     /// Device number.
@@ -94,12 +88,8 @@ pub struct FileIdentity {
 }
 
 /// `fstat`.
-pub fn stat(fd: i32) -> Result<libc::stat> {
-    let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the kernel fills a structure of this layout.
-    unsafe { call!(libc::SYS_fstat, fd, stat.as_mut_ptr()) }?;
-    // SAFETY: filled by the kernel, zeroed before.
-    Ok(unsafe { stat.assume_init() })
+pub fn stat(fd: i32) -> Result<fs::Stat> {
+    Ok(fs::fstat(borrowed(fd)?)?)
 }
 
 /// Which file a descriptor stands for.
@@ -107,79 +97,61 @@ pub fn identity(fd: i32) -> Result<FileIdentity> {
     stat(fd).map(|stat| FileIdentity { device: stat.st_dev, inode: stat.st_ino })
 }
 
+/// Whether the process may run a file.
+pub fn is_executable(path: &CStr) -> bool {
+    fs::accessat(fs::CWD, path, fs::Access::EXEC_OK, AtFlags::empty()).is_ok()
+}
+
 /// Removes a name.
 pub fn unlink_at(dir: i32, path: &CStr) -> Result<()> {
-    // SAFETY: the path is terminated.
-    unsafe { call!(libc::SYS_unlinkat, dir, path.as_ptr(), 0) }.map(|_| ())
+    Ok(fs::unlinkat(borrowed(dir)?, path, AtFlags::empty())?)
 }
 
 /// Reads a symbolic link.
 pub fn read_link(path: &CStr) -> Result<Vec<u8>> {
     let mut buffer = vec![0_u8; 4096];
-    // SAFETY: path and buffer are valid.
-    let len = unsafe { call!(libc::SYS_readlinkat, libc::AT_FDCWD, path.as_ptr(), buffer.as_mut_ptr(), buffer.len()) }?;
+    let len = fs::readlinkat_raw(fs::CWD, path, buffer.as_mut_slice())?;
     buffer.truncate(len);
     Ok(buffer)
 }
 
 /// The working directory.
 pub fn working_directory() -> Result<Vec<u8>> {
-    let mut buffer = vec![0_u8; 4096];
-    // SAFETY: the buffer is valid.
-    let len = unsafe { call!(libc::SYS_getcwd, buffer.as_mut_ptr(), buffer.len()) }?;
-    buffer.truncate(len.saturating_sub(1));
-    Ok(buffer)
+    Ok(rustix::process::getcwd(Vec::new())?.into_bytes())
 }
 
 /// Moves a descriptor to a number of 256 or more where the limit allows, close-on-exec.
 pub fn move_high(fd: i32) -> i32 {
-    for least in [256, 128, 64, 32] {
-        // SAFETY: numbers only.
-        if let Ok(high) = unsafe { call!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, least) } {
+    match [256, 128, 64, 32].into_iter().find_map(|least| duplicate(fd, least)) {
+        Some(high) => {
             close(fd);
-            return high as i32;
+            high
         }
+        None => fd,
     }
-    fd
 }
 
 /// Takes the exclusive lock of an open file, without waiting.
 pub fn lock_file(fd: i32) -> Result<()> {
-    // SAFETY: numbers only.
-    unsafe { call!(libc::SYS_flock, fd, libc::LOCK_EX | libc::LOCK_NB) }.map(|_| ())
+    Ok(fs::flock(borrowed(fd)?, FlockOperation::NonBlockingLockExclusive)?)
 }
 
 /// Fills `bytes` with random ones.
 pub fn random(bytes: &mut [u8]) -> Result<()> {
-    const NONBLOCK: usize = 1;
-    // SAFETY: the slice is valid for writes.
-    let len = unsafe { call!(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), NONBLOCK) }?;
-    if len == bytes.len() { Ok(()) } else { Err(Errno(libc::EAGAIN)) }
+    let wanted = bytes.len();
+    let len = rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::NONBLOCK)?;
+    if len == wanted { Ok(()) } else { Err(Errno(libc::EAGAIN)) }
 }
 
 /// Calls `each` with the names in a folder, the first few thousand of them.
 pub fn names_in(path: &CStr, each: &mut dyn FnMut(&CStr)) -> Result<()> {
-    // struct linux_dirent64: inode, offset, length u16, type u8, name.
-    const LENGTH_AT: usize = 16;
-    const NAME_AT: usize = 19;
-    const ROUNDS: u32 = 32;
+    const MAX_NAMES: u32 = 1 << 13;
     let fd = open_at(libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
-    let mut buffer = vec![0_u8; 8192];
-    for _ in 0..ROUNDS {
-        // SAFETY: the slice is valid for writes.
-        let filled = unsafe { call!(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), buffer.len()) }.unwrap_or(0);
-        let mut rest = buffer.get(..filled).unwrap_or_default();
-        if rest.is_empty() {
-            break;
-        }
-        while let Some(&[low, high]) = rest.get(LENGTH_AT..LENGTH_AT + 2) {
-            let length = usize::from(u16::from_le_bytes([low, high]));
-            let name = rest.get(NAME_AT..length).unwrap_or_default();
-            if let Ok(name) = CStr::from_bytes_until_nul(name) {
-                each(name);
-            }
-            rest = rest.get(length.max(1)..).unwrap_or_default();
-        }
+    let mut buffer = [MaybeUninit::uninit(); 8192];
+    let mut names = RawDir::new(borrowed(fd)?, &mut buffer);
+    for _ in 0..MAX_NAMES {
+        let Some(Ok(name)) = names.next() else { break };
+        each(name.file_name());
     }
     close(fd);
     Ok(())
@@ -187,12 +159,19 @@ pub fn names_in(path: &CStr, each: &mut dyn FnMut(&CStr)) -> Result<()> {
 
 /// Makes sure of a folder for its owner alone, made if it is not there. Refuses what is a link, another user's, or open to others.
 pub fn private_folder(path: &CStr, user: u32) -> Result<()> {
-    // SAFETY: the path is terminated.
-    let _ = unsafe { call!(libc::SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), 0o700) };
+    let _ = fs::mkdirat(fs::CWD, path, Mode::RWXU);
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
     let fd = open_at(libc::AT_FDCWD, path, flags, 0)?;
     let found = stat(fd);
     close(fd);
     let found = found?;
     if found.st_uid == user && found.st_mode & 0o077 == 0 { Ok(()) } else { Err(Errno(libc::EACCES)) }
+}
+
+/// The first bytes of a file, as many as there is room for: how many; `None` where there is no such file.
+pub fn read_start(path: &CStr, buffer: &mut [u8]) -> Option<usize> {
+    let fd = open_at(libc::AT_FDCWD, path, libc::O_RDONLY, 0).ok()?;
+    let len = read_at(fd, buffer, 0).unwrap_or(0);
+    close(fd);
+    Some(len)
 }

@@ -1,18 +1,21 @@
 //! Mappings of ours.
 
-use super::{Result, call};
+use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
+
+use super::{Result, borrowed};
+
+const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Maps private anonymous memory, zeroed.
 pub fn map_memory(bytes: usize) -> Result<*mut u8> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let flags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
     // SAFETY: a new mapping where the kernel likes touches nothing that exists.
-    unsafe { call!(libc::SYS_mmap, 0, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1_isize, 0) }
-        .map(|at| ours(at, bytes))
+    Ok(ours(unsafe { mm::mmap_anonymous(core::ptr::null_mut(), bytes, READ_WRITE, flags) }?.cast(), bytes))
 }
 
-fn ours(at: usize, bytes: usize) -> *mut u8 {
-    crate::shared::own::note(at, whole_pages(bytes));
-    at as *mut u8
+fn ours(at: *mut u8, bytes: usize) -> *mut u8 {
+    crate::shared::own::note(at as usize, whole_pages(bytes));
+    at
 }
 
 fn whole_pages(bytes: usize) -> usize {
@@ -21,9 +24,9 @@ fn whole_pages(bytes: usize) -> usize {
 
 /// Maps the first `bytes` of a file, shared.
 pub fn map_shared(fd: i32, bytes: usize) -> Result<*mut u8> {
-    // SAFETY: as above.
-    unsafe { call!(libc::SYS_mmap, 0, bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, 0) }
-        .map(|at| ours(at, bytes))
+    // SAFETY: a new mapping where the kernel likes touches nothing that exists.
+    let at = unsafe { mm::mmap(core::ptr::null_mut(), bytes, READ_WRITE, MapFlags::SHARED, borrowed(fd)?, 0) }?;
+    Ok(ours(at.cast(), bytes))
 }
 
 /// Maps the first `bytes` of a file, shared, over what is mapped at `at`.
@@ -31,9 +34,10 @@ pub fn map_shared(fd: i32, bytes: usize) -> Result<*mut u8> {
 /// # Safety
 /// The range must be the caller's own, and nobody may use it meanwhile.
 pub unsafe fn map_shared_over(at: *mut u8, fd: i32, bytes: usize) -> Result<()> {
-    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+    let flags = MapFlags::SHARED.union(MapFlags::FIXED);
     // SAFETY: vouched for by the caller.
-    unsafe { call!(libc::SYS_mmap, at, bytes, protection, flags, fd, 0) }.map(|_| ())
+    unsafe { mm::mmap(at.cast(), bytes, READ_WRITE, flags, borrowed(fd)?, 0) }?;
+    Ok(())
 }
 
 /// Takes a mapping away.
@@ -41,16 +45,66 @@ pub unsafe fn map_shared_over(at: *mut u8, fd: i32, bytes: usize) -> Result<()> 
 /// # Safety
 /// Nothing may use the range any more.
 pub unsafe fn unmap(at: *mut u8, bytes: usize) {
-    // SAFETY: vouched for by the caller.
-    let _ = unsafe { call!(libc::SYS_munmap, at, bytes) };
+    // SAFETY: vouched for by the caller. A failed call leaves memory behind, no more.
+    let _ = unsafe { mm::munmap(at.cast(), bytes) };
     crate::shared::own::forget(at as usize, whole_pages(bytes));
 }
 
-/// Advises the kernel about a range of ours.
+/// Makes a private anonymous mapping of ours larger, wherever there is room; what is new is zeroed.
 ///
 /// # Safety
-/// The advice must not destroy what is still needed.
-pub unsafe fn advise(at: *mut u8, bytes: usize, advice: i32) -> Result<()> {
+/// `at` and `before` must be a whole mapping of ours; where it lay nothing may be used any more.
+pub unsafe fn remap(at: *mut u8, before: usize, bytes: usize) -> Result<*mut u8> {
     // SAFETY: vouched for by the caller.
-    unsafe { call!(libc::SYS_madvise, at, bytes, advice) }.map(|_| ())
+    let moved = unsafe { mm::mremap(at.cast(), before, bytes, MremapFlags::MAYMOVE) }?;
+    crate::shared::own::forget(at as usize, whole_pages(before));
+    Ok(ours(moved.cast(), bytes))
+}
+
+/// Has the kernel make pages of a shared mapping of ours, so that a full disk is an error here and no signal later.
+///
+/// # Safety
+/// The range must be part of a mapping of ours.
+pub unsafe fn populate(at: *mut u8, bytes: usize) -> Result<()> {
+    // SAFETY: vouched for by the caller; changes nothing in the range.
+    Ok(unsafe { mm::madvise(at.cast(), bytes, Advice::LinuxPopulateWrite) }?)
+}
+
+/// Takes back what [`keep_apart`] has said of reading ahead.
+///
+/// # Safety
+/// The range must be part of a mapping of ours.
+pub unsafe fn read_ahead(at: *mut u8, bytes: usize) {
+    // SAFETY: vouched for by the caller; changes nothing in the range.
+    let _ = unsafe { mm::madvise(at.cast(), bytes, Advice::Normal) };
+}
+
+/// Has a range of ours read zero in forked children. Kernels before 4.14 cannot.
+///
+/// # Safety
+/// The range must be a private mapping of ours.
+pub unsafe fn wipe_in_children(at: *mut u8, bytes: usize) {
+    // SAFETY: vouched for by the caller; changes nothing for this process.
+    let _ = unsafe { mm::madvise(at.cast(), bytes, Advice::LinuxWipeOnFork) };
+}
+
+/// Keeps a shared mapping of ours from forked children and core dumps, and from being read ahead.
+///
+/// # Safety
+/// The range must be a mapping of ours.
+pub unsafe fn keep_apart(at: *mut u8, bytes: usize) {
+    for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump, Advice::Random] {
+        // SAFETY: vouched for by the caller; changes nothing for this process.
+        let _ = unsafe { mm::madvise(at.cast(), bytes, advice) };
+    }
+}
+
+/// Makes pages a guard that nobody may touch, or code.
+///
+/// # Safety
+/// The pages must be the caller's own, and not be needed in the way that is denied.
+pub unsafe fn protect(at: *mut u8, bytes: usize, as_code: bool) {
+    let protection = if as_code { MprotectFlags::READ.union(MprotectFlags::EXEC) } else { MprotectFlags::empty() };
+    // SAFETY: vouched for by the caller. A failed call leaves the pages as they are.
+    let _ = unsafe { mm::mprotect(at.cast(), bytes, protection) };
 }

@@ -78,6 +78,7 @@ impl Stage {
             main_gone: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             filtered: AtomicBool::new(false),
+            confined: AtomicBool::new(false),
             retired: Retired::default(),
             existing_wanted: AtomicU64::new(0),
             unwinder_limit: |_, _| 0,

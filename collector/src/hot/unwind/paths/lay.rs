@@ -3,10 +3,11 @@
 use super::{End, Key, OFFSET_BITS, Path, Paths, Place, RBP, STEP, VALUE_BITS};
 use crate::hot::unwind::budget::Account;
 use crate::hot::unwind::forest::{Check, Forest, Record};
-use crate::hot::unwind::memory::{Array, SignalsBlocked, bytes_of};
+use crate::hot::unwind::memory::{Array, bytes_of};
 use crate::hot::unwind::rule::Kind;
 use crate::hot::unwind::step::State;
 use crate::shared::call_tree::CallTree;
+use crate::shared::sys;
 
 /// One read of unwinding: a slot, or the caller's rbp, and what it gave.
 #[repr(C)]
@@ -116,7 +117,7 @@ impl Paths {
             return None;
         }
         if *count == self.reads.len() {
-            let _undisturbed = SignalsBlocked::new();
+            let _undisturbed = sys::SignalsBlocked::new();
             // SAFETY: no pointer into the array is held across a push.
             unsafe { self.reads.grow(self.reads.len() * 2)? };
         }
@@ -303,7 +304,7 @@ impl Paths {
         if words > MAX_WORDS || places > MAX_PLACES {
             return Err(Full);
         }
-        let _undisturbed = SignalsBlocked::new();
+        let _undisturbed = sys::SignalsBlocked::new();
         let grown = self.grow(words, places, tree);
         self.account.settle(self.bytes());
         grown.ok_or(Full)
