@@ -3,8 +3,8 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 
-use tracehound_collector::hot::record;
 use tracehound_collector::hot::unwind::{self, Caller};
+use tracehound_collector::hot::{record, room};
 use tracehound_collector::lifecycle;
 use tracehound_collector::shared::gate::{self, Internal};
 use tracehound_collector::shared::{session, sys};
@@ -117,6 +117,21 @@ pub unsafe extern "C-unwind" fn prctl(option: c_int, a: usize, b: usize, c: usiz
     let result = unsafe { next::prctl().map_or(-1, |function| function(option, a, b, c, d)) };
     if result == 0 && option == libc::PR_SET_NAME {
         name_changed(true);
+    }
+    result
+}
+
+/// `sigaltstack(2)`: there may be less room on it than the recorder would like to have.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sigaltstack(stack: *const libc::stack_t, before: *mut libc::stack_t) -> c_int {
+    start::ensure();
+    // SAFETY: the program's arguments.
+    let result = unsafe { next::sigaltstack().map_or(-1, |function| function(stack, before)) };
+    // SAFETY: null, or what the kernel has read.
+    if let (0, Some(stack)) = (result, unsafe { stack.as_ref() }) {
+        let (low, len) = (stack.ss_sp as u64, stack.ss_size as u64);
+        let none = stack.ss_flags & libc::SS_DISABLE != 0;
+        room::signal_stack_changed(low, if none { low } else { low.saturating_add(len) });
     }
     result
 }

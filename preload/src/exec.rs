@@ -69,7 +69,7 @@ unsafe fn reachable(file: Text, search: bool) -> bool {
         let name = file.to_bytes_with_nul();
         let len = directory.len() + 1 + name.len();
         let Some(place) = buffer.get_mut(..len) else { return true };
-        let (head, tail) = place.split_at_mut(directory.len());
+        let Some((head, tail)) = place.split_at_mut_checked(directory.len()) else { return true };
         head.copy_from_slice(directory);
         if let Some((slash, rest)) = tail.split_first_mut() {
             *slash = b'/';

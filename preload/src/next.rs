@@ -64,6 +64,7 @@ functions! {
     setns: c"setns", fn(c_int, c_int) -> c_int;
     pthread_setname_np: c"pthread_setname_np", fn(libc::pthread_t, *const c_char) -> c_int;
     prctl: c"prctl", fn(c_int, usize, usize, usize, usize) -> c_int;
+    sigaltstack: c"sigaltstack", fn(*const libc::stack_t, *mut libc::stack_t) -> c_int;
     syscall: c"syscall", fn(libc::c_long) -> libc::c_long;
     dlopen: c"dlopen", fn(*const c_char, c_int) -> Ptr;
     dlmopen: c"dlmopen", fn(libc::c_long, *const c_char, c_int) -> Ptr;

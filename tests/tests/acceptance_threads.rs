@@ -77,6 +77,11 @@ fn the_smallest_stacks() {
 }
 
 #[test]
+fn stacks_with_room_for_the_allocator_and_little_more() {
+    Case::compiled("tiny_stacks.c", &["-O1", "-Wl,-z,now"]).agrees();
+}
+
+#[test]
 fn threads_in_rust() {
     agrees("rust_threads.rs", &[]);
 }

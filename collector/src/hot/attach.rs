@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering;
 
 use tracehound_format::options;
 
-use super::clock;
 use super::unwind::{Caller, Engine, Unwinder};
+use super::{clock, room};
 use crate::shared::gate;
 use crate::shared::session;
 use crate::shared::sys;
@@ -60,6 +60,7 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
     context.alloc_unwinder.store(unwinder, Ordering::Relaxed);
     let for_frees = if session.options.free_stacks { unwinder } else { core::ptr::null_mut() };
     context.free_unwinder.store(for_frees, Ordering::Relaxed);
+    room::keep(context);
     context.id.store(id, Ordering::Release);
     slot.context.set(core::ptr::from_ref(context).cast_mut());
     Some(context)

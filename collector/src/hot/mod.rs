@@ -7,4 +7,5 @@ pub mod other_calls;
 mod prefetch;
 pub mod publish;
 pub mod record;
+pub mod room;
 pub mod unwind;

@@ -9,6 +9,7 @@ use tracehound_format::record::{Kind, Record};
 
 use super::publish::{self, after, enter, settle};
 use super::record::{ReallocKinds, publish_rebirth};
+use super::room::with_room;
 use super::unwind::{Caller, Unwinder, capture_nested, first_answer};
 use super::{attach, clock};
 use crate::shared::code;
@@ -70,7 +71,7 @@ pub unsafe fn enter_at_any_gate(caller: Caller, mode: u64) -> Option<Entry> {
     let context = match unsafe { slot.context.get().as_ref() } {
         Some(context) => context,
         // SAFETY: passed on.
-        None => unsafe { attach::attach(caller)? },
+        None => with_room(|| unsafe { attach::attach(caller) })?,
     };
     if context.id.load(Ordering::Relaxed) == 0 {
         // A child cloned behind fork's back: its context is zeroed. It is not recorded.
@@ -127,6 +128,11 @@ impl Entry {
     /// # Safety
     /// `caller` must be the state of the hooked function's caller.
     pub unsafe fn node(&self, caller: Caller) -> Option<u32> {
+        // SAFETY: passed on.
+        with_room(|| unsafe { self.node_here(caller) })
+    }
+
+    unsafe fn node_here(&self, caller: Caller) -> Option<u32> {
         if !self.nested {
             let unwinder = self.context.alloc_unwinder.load(Ordering::Relaxed);
             // SAFETY: the thread's own unwinder, in no capture.
@@ -169,7 +175,7 @@ unsafe fn is_stale(context: &ThreadContext, caller: Caller) -> bool {
     // A handler's event may have been between the storing of `entry_sp` and the event's beginning, and have left its own.
     let own = own_code();
     // SAFETY: passed on.
-    unsafe { first_answer(caller, |pc| own.contains(&pc).then_some(())) }.is_none()
+    with_room(|| unsafe { first_answer(caller, |pc| own.contains(&pc).then_some(())) }).is_none()
 }
 
 /// Whether a signal frame lies between `caller` and our own code: then a handler makes the call, not the allocator that
@@ -241,8 +247,19 @@ pub unsafe fn birth(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMu
     entry.record();
     let tick = clock::now_after_alloc();
     // SAFETY: passed on.
+    unsafe { born(entry, caller, kind, size, [tick, block as u64]) };
+    block
+}
+
+/// What [`birth`] does after the real call: apart, for what is on the stack during that call is not there for others.
+///
+/// # Safety
+/// As for [`birth`].
+#[inline(never)]
+unsafe fn born(entry: Entry, caller: Caller, kind: Kind, size: usize, [tick, block]: [u64; 2]) {
+    // SAFETY: passed on.
     if let Some(node) = unsafe { entry.node(caller) } {
-        let record = Record::new(kind, tick, block as u64, node, size as u32);
+        let record = Record::new(kind, tick, block, node, size as u32);
         if size >> 32 == 0 {
             publish::several(entry.context, &[record], entry.nested);
         } else {
@@ -251,7 +268,6 @@ pub unsafe fn birth(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMu
         }
     }
     entry.leave(true);
-    block
 }
 
 /// [`super::record::death`] for a thread that is not ready.
@@ -263,6 +279,19 @@ pub unsafe fn birth(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMu
 pub unsafe fn death(caller: Caller, kind: Kind, block: *mut c_void, real: &mut dyn FnMut()) {
     // SAFETY: passed on.
     let Some(entry) = (unsafe { enter_event(caller, RECORDING) }) else { return real() };
+    // SAFETY: passed on.
+    unsafe { dying(&entry, caller, kind, block) };
+    entry.in_real();
+    real();
+    entry.leave(true);
+}
+
+/// What [`death`] does before the real call: see [`born`].
+///
+/// # Safety
+/// As for [`death`].
+#[inline(never)]
+unsafe fn dying(entry: &Entry, caller: Caller, kind: Kind, block: *mut c_void) {
     entry.record();
     let tick = clock::now_before_free();
     let wanted = !entry.context.free_unwinder.load(Ordering::Relaxed).is_null();
@@ -272,9 +301,6 @@ pub unsafe fn death(caller: Caller, kind: Kind, block: *mut c_void, real: &mut d
         let record = Record::new(kind, tick, block as u64, if wanted { node } else { 0 }, 0);
         publish::several(entry.context, &[record], entry.nested);
     }
-    entry.in_real();
-    real();
-    entry.leave(true);
 }
 
 /// [`super::record::rebirth`] for a thread that is not ready.
@@ -299,16 +325,33 @@ pub unsafe fn rebirth(
         return block;
     }
     entry.record();
-    let tick = clock::now_after_alloc();
+    let ticks = [before, clock::now_after_alloc()];
+    // SAFETY: passed on.
+    unsafe { reborn(entry, caller, kinds, ticks, [old, block], size) };
+    block
+}
+
+/// What [`rebirth`] does after the real call: see [`born`].
+///
+/// # Safety
+/// As for [`rebirth`].
+#[inline(never)]
+unsafe fn reborn(
+    entry: Entry,
+    caller: Caller,
+    kinds: ReallocKinds,
+    ticks: [u64; 2],
+    blocks: [*mut c_void; 2],
+    size: usize,
+) {
     // SAFETY: passed on.
     if let Some(node) = unsafe { entry.node(caller) } {
-        if block.is_null() {
-            let record = Record::new(Kind::ReallocFree, before, old as u64, node, 0);
+        if blocks[1].is_null() {
+            let record = Record::new(Kind::ReallocFree, ticks[0], blocks[0] as u64, node, 0);
             publish::several(entry.context, &[record], entry.nested);
         } else {
-            publish_rebirth(entry.context, kinds, [before, tick], [old, block], node, size, entry.nested);
+            publish_rebirth(entry.context, kinds, ticks, blocks, node, size, entry.nested);
         }
     }
     entry.leave(true);
-    block
 }

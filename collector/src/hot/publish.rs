@@ -10,6 +10,7 @@ use tracehound_format::options::OnFull;
 use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
 use super::clock;
+use super::room::with_room;
 use crate::shared::chunk::Chunk;
 use crate::shared::gate;
 use crate::shared::session::{self, Session};
@@ -114,7 +115,7 @@ pub fn refill(context: &ThreadContext, count: u64, nested: bool) -> bool {
     let mut started_ns = 0_u64;
     let done = loop {
         let signals = sys::SignalsBlocked::new();
-        match try_refill(context, session, count, nested) {
+        match with_room(|| try_refill(context, session, count, nested)) {
             Refill::Room => break true,
             Refill::NoWay => break false,
             Refill::NoChunk => {}

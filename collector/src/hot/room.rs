@@ -66,10 +66,10 @@ fn call(work: Work, task: *mut c_void) {
     unsafe { work(task) }
 }
 
-/// Whether `sp` lies on the stack of ours that the calling thread has.
+/// Whether `sp` lies on the stack of ours that the calling thread has. Its upper end is where [`call_on`] stands.
 pub fn is_on_stack_of_ours(sp: u64) -> bool {
     let base = gate::slot().stack_of_ours.get();
-    base != 0 && (base..base + STACK_BYTES as u64).contains(&sp)
+    base != 0 && (base..=base + STACK_BYTES as u64).contains(&sp)
 }
 
 fn has_room(slot: &Slot, sp: u64) -> bool {

@@ -143,12 +143,24 @@ pub struct Slot {
     pub rounds: Cell<u32>,
     /// [`MAGIC`] once the loader has initialised thread-local storage, which it does after relocation.
     magic: u64,
+    /// The thread's own stack, as far as it is known to be there; 0: not looked at yet.
+    pub stack_low: Cell<u64>,
+    /// Its upper end.
+    pub stack_high: Cell<u64>,
+    /// What is known not to be there below it; 0: unknown.
+    pub stack_floor: Cell<u64>,
+    /// The thread's alternate signal stack.
+    pub signal_stack_low: Cell<u64>,
+    /// Its upper end.
+    pub signal_stack_high: Cell<u64>,
+    /// A stack of the recorder's for the thread; 0: none yet.
+    pub stack_of_ours: Cell<u64>,
 }
 
 /// See [`Slot::is_initialised`].
 const MAGIC: u64 = 0x7472_6163_6568_6e64;
 
-const _: () = assert!(size_of::<Slot>() == 32 && core::mem::offset_of!(Slot, magic) == 24);
+const _: () = assert!(size_of::<Slot>() == 80 && core::mem::offset_of!(Slot, magic) == 24);
 
 impl Slot {
     /// Whether the loader has initialised thread-local storage.
@@ -164,12 +176,12 @@ core::arch::global_asm!(
     ".hidden tracehound_thread_slot",
     ".globl tracehound_thread_slot",
     ".type tracehound_thread_slot,@object",
-    ".size tracehound_thread_slot, 64",
+    ".size tracehound_thread_slot, 128",
     ".p2align 6",
     "tracehound_thread_slot:",
     ".zero 24",
     ".quad 0x7472616365686e64",
-    ".zero 32",
+    ".zero 96",
     ".text",
 );
 
@@ -197,12 +209,12 @@ core::arch::global_asm!(
     ".hidden tracehound_thread_slot",
     ".globl tracehound_thread_slot",
     ".type tracehound_thread_slot,@object",
-    ".size tracehound_thread_slot, 64",
+    ".size tracehound_thread_slot, 128",
     ".p2align 6",
     "tracehound_thread_slot:",
     ".zero 24",
     ".quad 0x7472616365686e64",
-    ".zero 32",
+    ".zero 96",
     ".text",
 );
 

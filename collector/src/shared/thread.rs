@@ -72,6 +72,8 @@ pub struct ThreadContext {
     pub inner: AtomicU64,
     /// The unwinder of the context's former thread.
     pub kept_unwinder: AtomicPtr<()>,
+    /// The stack of the recorder's that its thread or a former one has; 0: none.
+    pub kept_stack: AtomicU64,
     /// The next context in the list of all; never changes once there.
     pub next: AtomicPtr<ThreadContext>,
     /// See [`life`].

@@ -13,6 +13,7 @@ use super::lookup::{Located, follows_call, locate};
 use super::rule::Kind;
 use super::rule_cache::rule_of;
 use super::{Caller, GUESSED, SLOW, TRUNCATED};
+use crate::hot::room::is_on_stack_of_ours;
 use crate::shared::sys::is_readable;
 
 /// Frames of our own between here and the hook's caller, at most.
@@ -54,7 +55,7 @@ pub unsafe fn unwind(caller: Caller, mut each: impl FnMut(GeneralFrame) -> bool)
     let mut own_frames = 0;
     while registers.pc() != caller.pc || registers.sp() != caller.sp {
         own_frames += 1;
-        if own_frames > MAX_OWN_FRAMES || registers.sp() > caller.sp {
+        if own_frames > MAX_OWN_FRAMES || registers.sp() > caller.sp && !is_on_stack_of_ours(registers.sp()) {
             return None;
         }
         let located = locate(registers.pc().wrapping_sub(1))?;
@@ -169,7 +170,7 @@ impl Registers {
         let mut pc = outer.get(entry.return_register)?;
         if entry.signal {
             pc = pc.wrapping_add(1);
-        } else if outer.sp() <= self.sp() {
+        } else if outer.sp() <= self.sp() && !is_on_stack_of_ours(self.sp()) {
             return None;
         }
         outer.set(register::RETURN, pc);

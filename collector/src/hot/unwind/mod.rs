@@ -35,6 +35,7 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 
 use crate::hot::clock;
+use crate::hot::room::with_room;
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;
 use forest::Frame;
@@ -45,6 +46,7 @@ use step::State;
 use walk::Rules;
 
 pub use budget::limit as memory_limit;
+pub use stack::top_of_own_stack;
 
 /// The backtrace ends before the outermost frame.
 pub const TRUNCATED: u8 = 1;
@@ -206,6 +208,11 @@ impl Unwinder {
     #[cold]
     #[inline(never)]
     unsafe fn learn(&mut self, caller: Caller) -> Captured {
+        // SAFETY: passed on.
+        with_room(|| unsafe { self.learn_here(caller) })
+    }
+
+    unsafe fn learn_here(&mut self, caller: Caller) -> Captured {
         self.stats.learned += 1;
         // SAFETY: as the caller of `capture` promises.
         unsafe {

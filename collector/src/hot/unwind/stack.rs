@@ -42,14 +42,7 @@ pub struct Readable {
 impl OwnStack {
     /// The own stack of the calling thread, seen from the frame at `sp`.
     pub fn of_this_thread(sp: u64) -> OwnStack {
-        let top = if sys::thread_id() == sys::process_id() {
-            // The strings of the program's start are the last thing on the main stack.
-            // SAFETY: getauxval reads the process's own auxiliary vector.
-            page_end(unsafe { libc::getauxval(libc::AT_EXECFN) })
-        } else {
-            // The thread's control block lies at the upper end of its stack.
-            thread_pointer()
-        };
+        let top = top_of_own_stack();
         let mut stack = OwnStack { range: page_start(top.wrapping_sub(1))..top, barrier: 0 };
         // Where the first backtrace is taken on another stack, this one is found at the first event on it.
         stack.contains(sp);
@@ -88,6 +81,18 @@ impl OwnStack {
         }
         self.range.start = page;
         true
+    }
+}
+
+/// The upper end of the calling thread's own stack.
+pub fn top_of_own_stack() -> u64 {
+    if sys::thread_id() == sys::process_id() {
+        // The strings of the program's start are the last thing on the main stack.
+        // SAFETY: getauxval reads the process's own auxiliary vector.
+        page_end(unsafe { libc::getauxval(libc::AT_EXECFN) })
+    } else {
+        // The thread's control block lies at the upper end of its stack.
+        thread_pointer()
     }
 }
 

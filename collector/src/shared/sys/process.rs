@@ -46,6 +46,7 @@ fn has_own_table(known: &[i32]) -> bool {
 }
 
 /// Another number for a descriptor, `least` or more, close-on-exec.
+#[inline(never)]
 pub(super) fn duplicate(fd: i32, least: i32) -> Option<i32> {
     use rustix::fd::IntoRawFd;
     rustix::io::fcntl_dupfd_cloexec(borrowed(fd).ok()?, least).ok().map(IntoRawFd::into_raw_fd)

@@ -65,6 +65,11 @@ impl SignalsBlocked {
         let (all, mut before) = (u64::MAX, 0_u64);
         Self(set_mask(&all, &raw mut before).then_some(before))
     }
+
+    /// Whether they are blocked: a sandbox may deny it.
+    pub fn are_blocked(&self) -> bool {
+        self.0.is_some()
+    }
 }
 
 impl Default for SignalsBlocked {
