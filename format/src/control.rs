@@ -2,7 +2,7 @@
 //! on a sequenced-packet Unix socket that is its owner's alone, in a folder that is its owner's alone.
 //!
 //! ```text
-//! message   "thct"  version u8  body (bincode, as for metadata records)
+//! message   "thct"  version u8  body (bincode 2, standard configuration)
 //! folder    /run/user/<user>/tracehound, else /tmp/tracehound-<user>
 //! name      <number of the pid namespace>-<process id in it>
 //! ```
@@ -112,7 +112,8 @@ pub fn namespace_number(link: &[u8]) -> u64 {
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>> {
     let mut bytes = MAGIC.to_vec();
     bytes.push(VERSION);
-    crate::meta_codec::append(message, &mut bytes)?;
+    bincode::serde::encode_into_std_write(message, &mut bytes, bincode::config::standard())
+        .map_err(|error| FormatError::malformed("a control message", error.to_string()))?;
     if bytes.len() > MAX_MESSAGE {
         return Err(FormatError::malformed("a control message", format!("it has {} bytes", bytes.len())));
     }
@@ -133,7 +134,9 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     if *version != VERSION {
         return Err(malformed(&format!("it is of version {version}, this program speaks version {VERSION}")));
     }
-    crate::meta_codec::get(body)
+    let config = bincode::config::standard().with_limit::<MAX_MESSAGE>();
+    let (message, used) = bincode::serde::decode_from_slice(body, config).map_err(|error| malformed(&error.to_string()))?;
+    if used == body.len() { Ok(message) } else { Err(malformed(&format!("{} bytes are left over", body.len() - used))) }
 }
 
 #[cfg(test)]

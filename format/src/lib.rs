@@ -23,6 +23,7 @@ pub mod nodes;
 pub mod options;
 pub mod record;
 pub mod varint;
+mod wire;
 
 /// What can be wrong with bytes that claim to be part of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,27 +1,19 @@
-//! The only file that knows bincode: bodies of metadata records as bincode 2 "standard" (varint, little-endian).
-//!
-//! The bytes are pinned by tests; `wincode` writes the same ones (docs/decisions/0002-bincode.md).
+//! Frames of metadata records: tag, length, body. The bytes are pinned by tests.
 
 use crate::meta::Meta;
 use crate::{FormatError, Result};
-use bincode::config::{Configuration, Limit, LittleEndian, Varint};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use crate::wire::{Input, Wire};
 
-/// Bytes that one record may claim while it is decoded; a hostile length cannot make us reserve more.
+/// Bytes that a record may have.
 const LIMIT: usize = 16 << 20;
 const FRAME_HEADER: usize = 6;
-
-fn config() -> Configuration<LittleEndian, Varint, Limit<LIMIT>> {
-    bincode::config::standard().with_limit::<LIMIT>()
-}
 
 macro_rules! records {
     ($($tag:literal => $variant:ident),* $(,)?) => {
         /// Appends `meta` as one frame. A record over the size limit is refused.
         ///
         /// # Errors
-        /// When bincode cannot encode the record.
+        /// When the record is over the limit.
         pub fn encode(meta: &Meta, out: &mut Vec<u8>) -> Result<()> {
             match meta { $(Meta::$variant(record) => put($tag, record, out),)* }
         }
@@ -36,6 +28,12 @@ macro_rules! records {
                 _ => return Ok(None),
             }))
         }
+
+        /// All records by tag: tag, name, and the names and types of the fields, as docs/FORMAT.md lists them.
+        #[must_use]
+        pub fn records() -> Vec<(u16, &'static str, Vec<(&'static str, String)>)> {
+            vec![$(($tag, stringify!($variant), crate::meta::$variant::fields())),*]
+        }
     };
 }
 
@@ -45,45 +43,32 @@ records! {
     15 => Directory, 16 => MemoryDetail, 17 => RecorderMemory, 18 => StackCounts,
 }
 
-/// Appends a body.
-///
-/// # Errors
-/// When bincode cannot encode the record.
-pub(crate) fn append<T: Serialize>(record: &T, out: &mut Vec<u8>) -> Result<usize> {
-    bincode::serde::encode_into_std_write(record, out, bincode::config::standard())
-        .map_err(|e| FormatError::malformed("a record", e.to_string()))
-}
-
-fn put<T: Serialize>(tag: u16, record: &T, out: &mut Vec<u8>) -> Result<()> {
+fn put<T: Wire>(tag: u16, record: &T, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     out.extend_from_slice(&tag.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
-    let written = bincode::serde::encode_into_std_write(record, out, bincode::config::standard());
-    let result = match written {
-        Ok(len) if len <= LIMIT => {
-            if let Some(place) = out.get_mut(start + 2..start + FRAME_HEADER) {
-                place.copy_from_slice(&(len as u32).to_le_bytes());
-            }
-            return Ok(());
-        }
-        Ok(len) => FormatError::malformed("a metadata record", format!("it has {len} bytes")),
-        Err(e) => FormatError::malformed("a metadata record", e.to_string()),
-    };
-    out.truncate(start);
-    Err(result)
+    record.put(out);
+    let len = out.len() - start - FRAME_HEADER;
+    if len > LIMIT {
+        out.truncate(start);
+        return Err(FormatError::malformed("a metadata record", format!("it has {len} bytes")));
+    }
+    if let Some(place) = out.get_mut(start + 2..start + FRAME_HEADER) {
+        place.copy_from_slice(&(len as u32).to_le_bytes());
+    }
+    Ok(())
 }
 
-/// Reads a body, all of it.
-///
-/// # Errors
-/// When it is malformed or has bytes left over.
-pub(crate) fn get<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
-    let (record, used) = bincode::serde::decode_from_slice(body, config())
-        .map_err(|e| FormatError::malformed("a metadata record", e.to_string()))?;
-    if used == body.len() {
+fn get<T: Wire>(body: &[u8]) -> Result<T> {
+    if body.len() > LIMIT {
+        return Err(FormatError::malformed("a metadata record", format!("it has {} bytes", body.len())));
+    }
+    let mut input = Input::new(body);
+    let record = T::get(&mut input)?;
+    if input.len() == 0 {
         Ok(record)
     } else {
-        Err(FormatError::malformed("a metadata record", format!("{} bytes are left over", body.len() - used)))
+        Err(FormatError::malformed("a metadata record", format!("{} bytes are left over", input.len())))
     }
 }
 

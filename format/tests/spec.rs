@@ -8,7 +8,7 @@ use tracehound_format::block::{BlockHeader, BlockKind, Codec};
 use tracehound_format::columns::{Columns, Decoder, Encoder};
 use tracehound_format::header::FileHeader;
 use tracehound_format::live::{node_from_slot, node_slot};
-use tracehound_format::meta::{Clock, ClockSource, Frames, Meta, ThreadName, decode_body, encode};
+use tracehound_format::meta::{self, Clock, ClockSource, Frames, Meta, ThreadName, decode_body, encode};
 use tracehound_format::nodes::{self, Node};
 use tracehound_format::record::{Kind, Record};
 use tracehound_format::varint::{Reader, put, unzigzag};
@@ -108,40 +108,44 @@ fn every_example_says_what_the_text_says() {
     assert_eq!(left, [""; 0], "examples that no test decodes");
 }
 
-/// Prints the bytes for the document: `cargo test -p tracehound-format --test spec -- --nocapture print`.
-#[test]
-fn print_bytes_for_the_document() {
-    let hex = |name: &str, bytes: &[u8]| {
-        println!("{name}");
-        for line in bytes.chunks(16) {
-            println!("{}", line.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" "));
+/// The rows of the table below each heading of level four: first and second column.
+fn tables() -> BTreeMap<String, Vec<(String, String)>> {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/FORMAT.md")).expect("it exists");
+    let mut found = BTreeMap::<String, Vec<(String, String)>>::new();
+    let mut heading = None;
+    for line in text.lines() {
+        if line.starts_with('#') {
+            heading = line.strip_prefix("#### ").map(str::to_owned);
+        } else if let (Some(heading), Some(row)) = (&heading, line.strip_prefix("| ")) {
+            let mut cells = row.split(" | ").map(|cell| cell.trim_matches(['`', ' ', '|']).to_owned());
+            let row = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+            found.entry(heading.clone()).or_default().push(row);
         }
-    };
-    hex("file-header", &FileHeader::new(*b"0123456789abcdef").encode());
-    let record = Record::new(Kind::Malloc, 1000, 0x5555_0000_12a0, 2, 24);
-    hex("record", &record.to_words().map(u64::to_le_bytes).concat());
-    let mut payload = Vec::new();
-    nodes::encode(1, &sample_nodes(), &mut payload);
-    hex("nodes-payload", &payload);
-    payload.clear();
-    Encoder::new().encode(&sample_events(), 1000, &mut payload);
-    hex("events-payload", &payload);
-    let header = BlockHeader {
-        kind: BlockKind::Events,
-        codec: Codec::None,
-        thread: 1,
-        block_number: 3,
-        first_record: 0,
-        first_tick: 1000,
-        last_tick: 1025,
-        count: 3,
-        raw_len: payload.len() as u32,
-        stored_len: payload.len() as u32,
-        payload_crc: crc32fast::hash(&payload),
-    };
-    let mut block = header.encode().to_vec();
-    block.extend_from_slice(&payload);
-    hex("events-block", &block);
-    hex("node-slot", &node_slot(sample_nodes()[2]).map(u64::to_le_bytes).concat());
-    assert_eq!(block.len(), BlockHeader::LEN + payload.len());
+    }
+    for rows in found.values_mut() {
+        rows.remove(0);
+    }
+    found
+}
+
+fn owned<T: std::fmt::Display>(rows: Vec<(&'static str, T)>) -> Vec<(String, String)> {
+    rows.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect()
+}
+
+fn numbered(variants: Vec<(&'static str, u32)>) -> Vec<(String, String)> {
+    variants.into_iter().map(|(name, number)| (number.to_string(), name.to_owned())).collect()
+}
+
+#[test]
+fn every_metadata_record_is_specified_field_by_field() {
+    let mut tables = tables();
+    let mut take = |heading: &str| tables.remove(heading).unwrap_or_else(|| panic!("docs/FORMAT.md lacks {heading}"));
+    for (tag, name, fields) in meta::records() {
+        assert_eq!(take(&format!("{tag} {name}")), owned(fields), "{name}");
+    }
+    assert_eq!(take("Segment, inside other records"), owned(meta::Segment::fields()));
+    assert_eq!(take("MemoryPart, inside other records"), owned(meta::MemoryPart::fields()));
+    assert_eq!(take("ClockSource, inside other records"), numbered(meta::ClockSource::variants()));
+    assert_eq!(take("EndReason, inside other records"), numbered(meta::EndReason::variants()));
+    assert_eq!(tables.keys().collect::<Vec<_>>(), [&String::new(); 0], "tables of records that do not exist");
 }
