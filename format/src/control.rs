@@ -135,7 +135,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
         return Err(malformed(&format!("it is of version {version}, this program speaks version {VERSION}")));
     }
     let config = bincode::config::standard().with_limit::<MAX_MESSAGE>();
-    let (message, used) = bincode::serde::decode_from_slice(body, config).map_err(|error| malformed(&error.to_string()))?;
+    let (message, used) =
+        bincode::serde::decode_from_slice(body, config).map_err(|error| malformed(&error.to_string()))?;
     if used == body.len() { Ok(message) } else { Err(malformed(&format!("{} bytes are left over", body.len() - used))) }
 }
 

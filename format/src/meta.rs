@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::{wire_enum, wire_struct};
 pub use crate::meta_codec::{Frames, decode_body, encode, records};
+use crate::wire::{wire_enum, wire_struct};
 
 wire_struct! {
     /// The traced process; the first record of every recording.

@@ -1,8 +1,8 @@
 //! Frames of metadata records: tag, length, body. The bytes are pinned by tests.
 
 use crate::meta::Meta;
-use crate::{FormatError, Result};
 use crate::wire::{Input, Wire};
+use crate::{FormatError, Result};
 
 /// Bytes that a record may have.
 const LIMIT: usize = 16 << 20;
