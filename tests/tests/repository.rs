@@ -138,7 +138,7 @@ fn nothing_in_the_traced_process_can_panic_by_word() {
 #[test]
 fn paths_named_in_the_docs_exist() {
     let mut documents = files_below(&root().join("docs"), "md");
-    documents.extend(["README.md", "CHANGELOG.md"].map(|name| root().join(name)));
+    documents.extend(["README.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|name| root().join(name)));
     let folders: BTreeSet<&str> =
         ["collector", "docs", "format", "preload", "server", "tests", "web"].into_iter().collect();
     let mut checked = 0;
