@@ -31,7 +31,7 @@ const SECOND: [&str; 4] = [
 ];
 
 /// Functions of the writer's thread and of the start that call a panic, with the reason why it is not met.
-const KNOWN: [(&str, &str, &str); 20] = [
+const KNOWN: [(&str, &str, &str); 23] = [
     (
         "meta_codec::",
         "unwrap_failed",
@@ -39,9 +39,12 @@ const KNOWN: [(&str, &str, &str); 20] = [
     ),
     ("tracehound_format::control::", "unwrap_failed", "the same"),
     ("sync::once::", "panic_fmt", "only after a panic in what is done once"),
+    ("control::answer", "unwrap_failed", "the same, inlined"),
     ("Writer::end", "unwrap_failed", "to_string of a number and a constant text"),
     ("control::serve", "unwrap_failed", "to_string of a number and a constant text"),
     ("Writer::round", "unwrap_failed", "to_string of a number and a constant text"),
+    ("Writer::stop", "unwrap_failed", "to_string of a number and a constant text"),
+    ("Writer::round", "panic_bounds_check", "the standard library's sort by cached keys: indices of its own list"),
     (
         "lz4_flex::",
         "core::panicking::panic",

@@ -330,6 +330,9 @@ impl Writer {
 
     /// The calling thread goes on with the writer's work after the writer's thread, whose descriptors have ended with it.
     pub fn adopt(&mut self) {
+        if self.has_ended_for_good() {
+            return;
+        }
         self.session.side.set_locked(false);
         if self.blocks.file().lose_table() {
             self.memory = MemoryCounters::none();
