@@ -256,3 +256,13 @@ pub fn wait_for(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// Seed of a test of chance: that of `TRACEHOUND_TEST_SEED`, else another one in every run. It is printed, and a failing
+/// test shows what it printed: the same seed makes the same run again.
+pub fn random_seed() -> u32 {
+    let given = std::env::var("TRACEHOUND_TEST_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
+    // The clock's low bits are random enough and differ from run to run.
+    let seed = given.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().expect("the clock is set").subsec_nanos());
+    println!("TRACEHOUND_TEST_SEED={seed}");
+    seed
+}

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tracehound_tests::ground_truth::Case;
 use tracehound_tests::ledger::Ledger;
-use tracehound_tests::{json, number, wait_for};
+use tracehound_tests::{json, number, random_seed, wait_for};
 
 /// What `published.c` had completed: allocations and frees of all threads.
 fn published(file: &File, threads: u64) -> (u64, u64) {
@@ -66,8 +66,7 @@ fn killed_at_once() {
 
 #[test]
 fn killed_at_random_moments() {
-    // The clock's low bits are random enough and differ from run to run.
-    let seed = std::time::UNIX_EPOCH.elapsed().expect("the clock is set").subsec_nanos();
+    let seed = random_seed();
     for round in 0..12u32 {
         let ms = u64::from(seed.wrapping_mul(2_654_435_761).rotate_left(round * 5) % 300);
         killed_after(1 + u64::from(round % 3) * 2, 2000, Duration::from_millis(ms), Signal::KILL);
