@@ -9,10 +9,11 @@ PORT ?= 8080
 RELEASE := target/release
 DIST := target/dist
 LOOKS ?= target/looks
+FUZZ_SECONDS ?= 60
 
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -type f -print 2>/dev/null)
 
-.PHONY: build web demo test test-all test-rust test-web test-page lint bench looks soak fuzz dist install clean help
+.PHONY: build web demo test test-all test-rust test-proofs test-web test-page lint bench looks soak fuzz prove dist install clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -43,6 +44,9 @@ test-rust: build
 	tests/timed.sh "building the tests" cargo test --release --workspace --no-run
 	tests/timed.sh "Rust tests" cargo test --release --workspace --no-fail-fast
 
+test-proofs:
+	tests/timed.sh "proofs, in short" tests/prove.sh short
+
 test-web: web
 	tests/timed.sh "unit tests of the page" npm --prefix web test --silent
 
@@ -66,8 +70,11 @@ soak: build ## redis under load for SOAK_MINUTES (default 10): the recorder's me
 	tests/needs.sh
 	cargo test -p tracehound-tests --test soak -- --ignored --nocapture
 
-fuzz: ## every decoder against hostile input, FUZZ_CASES (default 200000) cases each
-	tests/fuzz.sh
+fuzz: ## every decoder against hostile input, guided by coverage, FUZZ_SECONDS (default 60) each
+	SECONDS_EACH=$(FUZZ_SECONDS) tests/prove.sh fuzz
+
+prove: ## models, fuzzing, sanitizers, Miri: docs/proving.md
+	tests/prove.sh full
 
 dist: web ## what is shipped, linked as one (some minutes more than build), in target/dist
 	cargo build --profile dist -p tracehound-preload -p tracehound-server

@@ -57,6 +57,7 @@ impl Entry {
 }
 
 impl Generations {
+    /// An empty table.
     pub const fn new() -> Generations {
         Generations {
             entries: [const { Entry::free() }; MAX_ENTRIES],

@@ -1,0 +1,15 @@
+//! Files of names (`symbolize::cache`), the checksum put right: what can be read is written and read again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tracehound_fuzz::symbolize::cache;
+
+fuzz_target!(|input: &[u8]| {
+    let mut bytes = b"THSYMB\n\x01".to_vec();
+    bytes.extend_from_slice(input);
+    let crc = crc32fast::hash(&bytes);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+    if let Some(modules) = cache::decode(&bytes) {
+        assert_eq!(cache::decode(&cache::encode(&modules)), Some(modules));
+    }
+});

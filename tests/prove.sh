@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# The proofs by machine (docs/proving.md): coverage-guided fuzzing, models of the lock-free core, Miri, sanitizers.
+#
+#   prove.sh short    some seconds a fuzz target, all models: what `make test` runs
+#   prove.sh full     all of it, in less than twenty minutes when nothing must be compiled
+#   prove.sh fuzz|models|miri|memcheck|race    one part; SECONDS_EACH for each fuzz target, default 60
+#
+# The compiler's nightly flags are switched on by RUSTC_BOOTSTRAP: the stable toolchain is enough. Only Miri is a part of
+# nightly toolchains; where there is none, that is said, and memcheck is run in its place.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+HOST=$(rustc -vV | sed -n 's/^host: //p')
+TOOLS=$PWD/target/tools
+JOBS=$(nproc)
+failed=()
+
+part() { # NAME COMMAND...: runs a part and says how long it took; goes on when it fails
+    local name=$1 from=$SECONDS
+    shift
+    echo "== $name"
+    if "$@"; then echo "== $name: done in $((SECONDS - from)) s"; else
+        echo "== $name: FAILED after $((SECONDS - from)) s"
+        failed+=("$name")
+    fi
+}
+
+fuzz_build() {
+    if ! [ -x "$TOOLS/bin/cargo-fuzz" ]; then
+        cargo install --quiet --locked --root "$TOOLS" --version 0.13.2 cargo-fuzz
+    fi
+    # -a: with checks of overflow and debug assertions, in what is also optimised.
+    PATH="$TOOLS/bin:$PATH" RUSTC_BOOTSTRAP=1 cargo fuzz build -a "$@"
+}
+
+fuzz_one() { # TARGET SECONDS
+    local target=$1 seconds=$2 log status=0
+    log=target/fuzz/$target.log
+    mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target" "fuzz/seeds/$target" target/fuzz
+    "fuzz/target/$HOST/release/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=3000 -max_len=65536 \
+        -artifact_prefix="fuzz/artifacts/$target/" -print_final_stats=1 "fuzz/corpus/$target" "fuzz/seeds/$target" \
+        >"$log" 2>&1 || status=$?
+    local runs cover
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    cover=$(grep -oE 'cov: [0-9]+ ft: [0-9]+ corp: [0-9]+' "$log" | tail -1)
+    if [ "$status" = 0 ]; then
+        printf '%-12s %9s executions, %s\n' "$target" "$runs" "$cover"
+    else
+        printf '%-12s FAILED, see %s; the input is in fuzz/artifacts/%s\n' "$target" "$log" "$target"
+        tail -40 "$log"
+        return 1
+    fi
+}
+
+fuzz_run() { # SECONDS for each target
+    local targets status=0
+    targets=$(sed -n 's/^name = "\(.*\)"$/\1/p' fuzz/Cargo.toml | tail -n +2)
+    export -f fuzz_one
+    export HOST
+    # shellcheck disable=SC2086
+    printf '%s\n' $targets | xargs -P "$JOBS" -I{} bash -c "fuzz_one {} $1" || status=1
+    return "$status"
+}
+
+fuzz() {
+    fuzz_build && fuzz_run "$1"
+}
+
+models() {
+    RUSTFLAGS="--cfg loom" cargo test --release -p tracehound-collector --target-dir target/loom --test models -- \
+        --nocapture --test-threads=1
+}
+
+miri() {
+    local cargo=()
+    for candidate in "cargo" "cargo +nightly"; do
+        if $candidate miri --version >/dev/null 2>&1; then
+            read -ra cargo <<<"$candidate"
+            break
+        fi
+    done
+    if [ "${#cargo[@]}" = 0 ]; then
+        echo "Miri: NOT RUN: no toolchain here has it (rustup component add --toolchain nightly miri rust-src)"
+        return 0
+    fi
+    MIRIFLAGS="-Zmiri-disable-isolation" PROPTEST_CASES=8 "${cargo[@]}" miri test --target-dir target/miri \
+        -p tracehound-format --lib
+}
+
+memcheck() {
+    # The unit tests of what runs in the traced process, and of the format, under valgrind: no invalid memory is touched.
+    local binary
+    cargo test --release --no-run -p tracehound-format -p tracehound-collector --lib 2>&1 |
+        sed -n 's/.*Executable.*(\(.*\))$/\1/p' >target/memcheck.list
+    while read -r binary; do
+        PROPTEST_CASES=8 valgrind --quiet --error-exitcode=9 --leak-check=no --undef-value-errors=no \
+            "$binary" --test-threads=1 >target/memcheck.log 2>&1 || { tail -40 target/memcheck.log; return 1; }
+        grep "^test result" target/memcheck.log
+    done <target/memcheck.list
+}
+
+race() { # SECONDS: the collector under many threads, with ThreadSanitizer
+    local binary=target/tsan/$HOST/release/examples/stress folder
+    # The standard library is not compiled for the sanitizer: it has no source here. What our crates share between
+    # threads they share by their own atomics, which are.
+    RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
+        cargo build --release -p tracehound-collector --example stress --target "$HOST" --target-dir target/tsan
+    folder=$(mktemp -d)
+    export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=0 exitcode=66 report_signal_unsafe=0"
+    if TRACEHOUND_OUTPUT=$folder/planted.dat "$binary" 1 --plant-race >target/race.log 2>&1; then
+        echo "the planted race was not found"
+        return 1
+    fi
+    grep -q "data race" target/race.log || { tail -40 target/race.log; return 1; }
+    echo "the planted race was found"
+    if ! TRACEHOUND_OUTPUT=$folder/stress.dat "$binary" "$1" >target/race.log 2>&1; then
+        grep -c "WARNING: ThreadSanitizer" target/race.log || true
+        head -80 target/race.log
+        return 1
+    fi
+    cat target/race.log
+    rm -r "$folder"
+}
+
+case ${1:-full} in
+short)
+    part "fuzzing" fuzz 4
+    part "models" models
+    part "Miri" miri
+    ;;
+full)
+    part "fuzzing" fuzz "${SECONDS_EACH:-45}"
+    part "models" models
+    part "Miri" miri
+    part "memcheck" memcheck
+    part "data races" race 60
+    ;;
+fuzz) part "fuzzing" fuzz "${SECONDS_EACH:-60}" ;;
+models) part "models" models ;;
+miri) part "Miri" miri ;;
+memcheck) part "memcheck" memcheck ;;
+race) part "data races" race "${SECONDS_EACH:-60}" ;;
+*)
+    echo "usage: $0 short|full|fuzz|models|miri|memcheck|race" >&2
+    exit 2
+    ;;
+esac
+if [ "${#failed[@]}" -gt 0 ]; then
+    echo "failed: ${failed[*]}"
+    exit 1
+fi
