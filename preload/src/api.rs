@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 
-use tracehound_collector::hot::unwind::{self, Caller};
+use tracehound_collector::hot::unwind::Caller;
 use tracehound_collector::hot::{record, room};
 use tracehound_collector::lifecycle;
 use tracehound_collector::shared::gate::{self, Internal};
@@ -255,28 +255,6 @@ unsafe extern "C" fn look_at_dlopen(path: *const c_char, flags: c_int) -> usize 
         remark("deepbind", text, unsafe { CStr::from_ptr(path) });
     }
     next::dlopen_address()
-}
-
-/// `__register_frame`: unwind information of code made at run time.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn __register_frame(begin: *mut c_void) {
-    start::ensure();
-    if let Some(function) = next::register_frame() {
-        // SAFETY: the program's argument.
-        unsafe { function(begin) }
-    }
-    unwind::code_changed();
-}
-
-/// `__deregister_frame`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn __deregister_frame(begin: *mut c_void) {
-    start::ensure();
-    if let Some(function) = next::deregister_frame() {
-        // SAFETY: the program's argument.
-        unsafe { function(begin) }
-    }
-    unwind::code_changed();
 }
 
 /// Remarks on it when the program's own calls of malloc do not come to this library first.

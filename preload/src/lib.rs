@@ -9,6 +9,7 @@ mod bpf;
 mod entry;
 mod environment;
 mod exec;
+mod frames;
 mod hooks;
 mod maps;
 mod next;

@@ -1,7 +1,8 @@
 //! The next definitions in link order: what would have been called without us.
 //!
 //! Only names that libc always has are looked up: a look-up that fails makes libc allocate its error message, which a
-//! program with a malloc of its own would see. What `free` can do is left to `free`.
+//! program with a malloc of its own would see. What `free` can do is left to `free`. libgcc is there because this library
+//! needs it itself.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -69,7 +70,14 @@ functions! {
     dlopen: c"dlopen", fn(*const c_char, c_int) -> Ptr;
     dlmopen: c"dlmopen", fn(libc::c_long, *const c_char, c_int) -> Ptr;
     register_frame: c"__register_frame", fn(Ptr) -> ();
+    register_frame_table: c"__register_frame_table", fn(Ptr) -> ();
+    register_frame_info: c"__register_frame_info", fn(Ptr, Ptr) -> ();
+    register_frame_info_table: c"__register_frame_info_table", fn(Ptr, Ptr) -> ();
+    register_frame_info_bases: c"__register_frame_info_bases", fn(Ptr, Ptr, Ptr, Ptr) -> ();
+    register_frame_info_table_bases: c"__register_frame_info_table_bases", fn(Ptr, Ptr, Ptr, Ptr) -> ();
     deregister_frame: c"__deregister_frame", fn(Ptr) -> ();
+    deregister_frame_info: c"__deregister_frame_info", fn(Ptr) -> Ptr;
+    deregister_frame_info_bases: c"__deregister_frame_info_bases", fn(Ptr) -> Ptr;
 }
 
 fn find(name: &CStr) -> usize {

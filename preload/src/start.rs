@@ -132,6 +132,7 @@ extern "C" fn construct() {
         } else {
             environment::leave_preload();
         }
+        lifecycle::prepare_unwinder();
         lifecycle::start_writer();
     }
     set_errno(errno);

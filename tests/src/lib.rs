@@ -74,7 +74,7 @@ pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
     let to = folder.join(format!("{}-{extension}-{tag}", stem.replace('/', "-")));
     let age = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
     // What the sources include.
-    let shared = ["truth.h", "counted.rs"].map(|name| root().join("tests/programs").join(name));
+    let shared = ["truth.h", "stacks.h", "counted.rs"].map(|name| root().join("tests/programs").join(name));
     if shared.iter().chain([&from]).all(|source| age(&to) > age(source)) {
         return to;
     }

@@ -54,7 +54,11 @@ fn every_compression_and_unwinder_tells_the_same() {
         ("SAMPLE_MEMORY_MS", "1"),
         ("BUFFER", "1M"),
     ] {
-        Case::new("realloc_chain.c").option(name, value).agrees();
+        let run = Case::new("realloc_chain.c").option(name, value).agrees();
+        let by_libunwind = number(&run.info, "/recorder/stacks/libunwind");
+        assert_eq!(by_libunwind > 0, value == "libunwind", "{name}={value}: {:#}", run.info);
+        let by_rules = number(&run.info, "/recorder/stacks/paths") + number(&run.info, "/recorder/stacks/cfi");
+        assert!(by_rules > 0 || value == "libunwind", "{name}={value}: {:#}", run.info);
     }
 }
 

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
 use tracehound_format::meta::{
-    ClockSample, ClockSource, End, EndReason, MemoryPart, Meta, Process, Remark, Statistics,
+    ClockSample, ClockSource, End, EndReason, MemoryPart, Meta, Process, Remark, StackCounts, Statistics,
 };
 use tracehound_format::record::Kind;
 
@@ -83,6 +83,7 @@ pub struct Writer {
     /// Kept where forked children are followed.
     live: Option<LiveBlocks>,
     last_statistics: Statistics,
+    last_stack_counts: StackCounts,
     last_parts: Vec<MemoryPart>,
 }
 
@@ -145,6 +146,7 @@ impl Writer {
             settled: Vec::new(),
             live: session.options.children.then(LiveBlocks::default),
             last_statistics: Statistics::default(),
+            last_stack_counts: StackCounts::default(),
             last_parts: Vec::new(),
         };
         writer.first_clock();
@@ -214,6 +216,7 @@ impl Writer {
             self.times.second = now;
             self.bury_dead_threads(life::LIVE);
             self.put_statistics();
+            self.put_stack_counts();
             self.put_parts();
         }
         if due {
@@ -264,6 +267,7 @@ impl Writer {
     }
 
     fn end(&mut self, reason: EndReason, error: Option<(i32, String)>) -> sys::Result<()> {
+        self.put_stack_counts();
         self.blocks.flush_metas();
         self.commit()?;
         self.before_end = self.blocks.position();

@@ -54,9 +54,13 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
                 unwinder.adopt(caller);
                 kept
             }
-            None => Unwinder::create(engine(&session.options), session.tree, caller).cast::<()>(),
+            None => Unwinder::create(engine(&session.options), session.tree, &context.stacks, caller).cast::<()>(),
         }
     };
+    if unwinder.is_null() {
+        let text = "no memory for a thread's unwinder: its events have no stacks";
+        session.remark(clock::now_before_free(), "no-unwinder", text.into());
+    }
     context.alloc_unwinder.store(unwinder, Ordering::Relaxed);
     let for_frees = if session.options.free_stacks { unwinder } else { core::ptr::null_mut() };
     context.free_unwinder.store(for_frees, Ordering::Relaxed);
@@ -78,14 +82,4 @@ pub fn thread_ends() {
     context.set_name(sys::thread_name());
     context.ended_tick.store(clock::now_after_alloc(), Ordering::Relaxed);
     context.life.store(life::ENDING, Ordering::Release);
-}
-
-/// See [`Session::unwinder_figures`](crate::shared::session::Session::unwinder_figures).
-///
-/// # Safety
-/// `unwinder` must be alive. The figures of a running one may be a little old.
-pub unsafe fn unwinder_figures(unwinder: *mut ()) -> [u64; 3] {
-    // SAFETY: plain counters of a live unwinder.
-    let stats = unsafe { (*unwinder.cast::<Unwinder>()).stats() };
-    [stats.truncated, stats.guessed, stats.slow]
 }

@@ -8,13 +8,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use tracehound_format::record::{Kind, Record};
 
 use super::publish::{self, after, enter, settle};
-use super::record::{ReallocKinds, publish_rebirth};
+use super::record::{ReallocKinds, publish_rebirth, without_unwinder};
 use super::room::with_room;
-use super::unwind::{Caller, Unwinder, capture_nested, first_answer};
+use super::unwind::{Caller, Unwinder, capture_nested, count_nested, first_answer};
 use super::{attach, clock};
 use crate::shared::code;
 use crate::shared::gate;
 use crate::shared::session;
+use crate::shared::stack_counters::count;
 use crate::shared::thread::{IDLE, IN_REAL, MODE, RECORDING, STAMPED, ThreadContext};
 
 /// An event that has been entered on the slow path.
@@ -137,7 +138,10 @@ impl Entry {
             let unwinder = self.context.alloc_unwinder.load(Ordering::Relaxed);
             // SAFETY: the thread's own unwinder, in no capture.
             return Some(unsafe {
-                unwinder.cast::<Unwinder>().as_mut().map_or(0, |unwinder| unwinder.capture(caller).node.0)
+                match unwinder.cast::<Unwinder>().as_mut() {
+                    Some(unwinder) => unwinder.capture(caller).node.0,
+                    None => without_unwinder(self.context),
+                }
             });
         }
         let session = session::current()?;
@@ -146,7 +150,16 @@ impl Entry {
             return None;
         }
         // SAFETY: passed on.
-        Some(unsafe { capture_nested(session.tree, caller) }.node.0)
+        let captured = unsafe { capture_nested(session.tree, caller) };
+        count_nested(&self.context.stacks, captured);
+        Some(captured.node.0)
+    }
+
+    /// Says that no stack is taken for the event.
+    pub fn without_stack(&self) {
+        if !self.nested {
+            count(&self.context.stacks.unwanted);
+        }
     }
 
     /// Ends the event.
@@ -295,8 +308,12 @@ unsafe fn dying(entry: &Entry, caller: Caller, kind: Kind, block: *mut c_void) {
     entry.record();
     let tick = clock::now_before_free();
     let wanted = !entry.context.free_unwinder.load(Ordering::Relaxed).is_null();
-    // SAFETY: passed on.
-    let node = if wanted || entry.nested { unsafe { entry.node(caller) } } else { Some(0) };
+    let node = if wanted || entry.nested {
+        // SAFETY: passed on.
+        unsafe { entry.node(caller) }
+    } else {
+        Some(without_unwinder(entry.context))
+    };
     if let Some(node) = node {
         let record = Record::new(kind, tick, block as u64, if wanted { node } else { 0 }, 0);
         publish::several(entry.context, &[record], entry.nested);

@@ -11,6 +11,7 @@ use super::publish::{self, after, enter, settle};
 use super::unwind::{Caller, Unwinder};
 use super::{clock, nested, prefetch};
 use crate::shared::gate;
+use crate::shared::stack_counters::count;
 use crate::shared::thread::{IDLE, IN_REAL, RECORDING, STAMPED, ThreadContext};
 
 /// The calling thread's context, if it can record right now: the gate open, the thread known and in no event.
@@ -29,14 +30,26 @@ pub fn ready() -> Option<&'static ThreadContext> {
 
 /// The node of `caller`; 0 without an unwinder.
 #[inline(always)]
-unsafe fn capture(unwinder: *mut (), caller: Caller) -> u32 {
+unsafe fn capture(context: &ThreadContext, unwinder: *mut (), caller: Caller) -> u32 {
     // SAFETY: the unwinder is null or the calling thread's; the mode keeps it from being entered twice.
     unsafe {
         match unwinder.cast::<Unwinder>().as_mut() {
             Some(unwinder) => unwinder.capture(caller).node.0,
-            None => 0,
+            None => without_unwinder(context),
         }
     }
+}
+
+/// Counts an event without a stack: none is wanted of frees, or there was no memory for the unwinder.
+#[inline]
+pub(super) fn without_unwinder(context: &ThreadContext) -> u32 {
+    if context.alloc_unwinder.load(Ordering::Relaxed).is_null() {
+        count(&context.stacks.missing);
+        count(&context.stacks.truncated);
+    } else {
+        count(&context.stacks.unwanted);
+    }
+    0
 }
 
 /// Fetches what [`capture`] will look at first, while the allocator is at work.
@@ -72,7 +85,7 @@ pub unsafe fn birth(
     enter(context, state, RECORDING);
     let tick = clock::now_after_alloc();
     // SAFETY: as the caller promises.
-    let node = unsafe { capture(context.alloc_unwinder.load(Ordering::Relaxed), caller) };
+    let node = unsafe { capture(context, context.alloc_unwinder.load(Ordering::Relaxed), caller) };
     if size >> 32 == 0 {
         publish::one(context, Record::new(kind, tick, block as u64, node, size as u32));
     } else {
@@ -105,7 +118,7 @@ pub unsafe fn death(context: &ThreadContext, caller: Caller, kind: Kind, block: 
     enter(context, state, RECORDING);
     let tick = clock::now_before_free();
     // SAFETY: as the caller promises.
-    let node = unsafe { capture(context.free_unwinder.load(Ordering::Relaxed), caller) };
+    let node = unsafe { capture(context, context.free_unwinder.load(Ordering::Relaxed), caller) };
     publish::one(context, Record::new(kind, tick, block as u64, node, 0));
     let state = after(state);
     enter(context, state, IN_REAL);
@@ -155,7 +168,7 @@ pub unsafe fn rebirth(
     enter(context, state, RECORDING);
     let tick = clock::now_after_alloc();
     // SAFETY: as the caller promises.
-    let node = unsafe { capture(context.alloc_unwinder.load(Ordering::Relaxed), caller) };
+    let node = unsafe { capture(context, context.alloc_unwinder.load(Ordering::Relaxed), caller) };
     if block.is_null() {
         publish::one(context, Record::new(Kind::ReallocFree, before, old as u64, node, 0));
     } else {
@@ -301,6 +314,7 @@ pub unsafe fn change(
 pub fn without_stack(kind: Kind, address: u64, size: usize) {
     // SAFETY: no stack is taken; the state only tells where this thread's stack is.
     let Some(entry) = (unsafe { nested::enter_event(here(), RECORDING) }) else { return };
+    entry.without_stack();
     let tick = clock::now_after_alloc();
     let record = Record::new(kind, tick, address, 0, size as u32);
     if size >> 32 == 0 {
@@ -315,6 +329,7 @@ pub fn without_stack(kind: Kind, address: u64, size: usize) {
 pub fn inherited(address: u64, size: u64, node: u32) {
     // SAFETY: as above.
     let Some(entry) = (unsafe { nested::enter_event(here(), RECORDING) }) else { return };
+    entry.without_stack();
     let tick = clock::now_after_alloc();
     let record = Record::new(Kind::Inherited, tick, address, node, size as u32);
     if size >> 32 == 0 {

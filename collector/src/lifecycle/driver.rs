@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tracehound_format::meta::EndReason;
 
-use super::{control, switch};
+use super::{control, frame_loader, switch};
 use crate::background::file::RecordingFile;
 use crate::background::live_blocks::LiveBlock;
 use crate::background::output::Output;
@@ -75,6 +75,12 @@ pub(super) unsafe fn forget_writer(held: bool) -> Vec<LiveBlock> {
     control::forget();
     switch::forget();
     blocks
+}
+
+/// Loads the unwind information that the program is known to need from files, before its own code begins.
+pub(super) fn load_first_frames() {
+    let _writer = WRITER.lock();
+    frame_loader::begin();
 }
 
 /// The stack of the writer's thread; 0 before the first one.
@@ -190,6 +196,7 @@ extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
             let mut state = WRITER.lock();
             let Some(writer) = running(&mut state, session) else { return true };
             serve(writer);
+            frame_loader::serve();
             control::attend(writer, session);
             rest = if control::has_clients() { 1_000_000 } else { writer.rest_ns() };
             writer.has_ended_for_good() || writer.is_suspended()
@@ -346,5 +353,6 @@ pub(super) fn drive(session: &'static Session) {
     {
         writer.adopt();
         serve(writer);
+        frame_loader::serve();
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! mod       the start of a recording            switch    recording on and off, marks, flush
 //! driver    the writer's thread, its commands   control   the same, asked for from outside
-//! ends      exit, exec and fork
+//! ends      exit, exec and fork             frame_loader  unwind information from files
 //! ```
 //! Lock order: the switch's lock, the writer's lock, then a thread's chunk lock, then the pool's or the notes'. Threads
 //! of the program take the writer's lock only when the writer's own thread does not exist.
@@ -11,6 +11,7 @@
 mod control;
 mod driver;
 mod ends;
+mod frame_loader;
 mod switch;
 
 pub use control::close_from_program as close_control;
@@ -19,19 +20,20 @@ pub use ends::{
     Finish, Heritage, after_followed_fork, before_followed_fork, confine, end_early, finish, forget_in_child,
     record_heritage, resume, thread_ends,
 };
+pub use frame_loader::serve as load_frame_sections;
 pub use switch::{flush, mark, resume_recording, stop, toggle};
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use tracehound_format::meta::{ClockSample, ClockSource, Process};
-use tracehound_format::options::{Options, OutputNames};
+use tracehound_format::options::{self, Options, OutputNames};
 use tracehound_format::record::Kind;
 
 use crate::background::earlier;
 use crate::background::output::{self, Output};
 use crate::background::writer::Facts;
+use crate::hot::clock;
 use crate::hot::unwind;
-use crate::hot::{attach, clock};
 use crate::shared::call_tree::CallTree;
 use crate::shared::gate;
 use crate::shared::lock::Lock;
@@ -169,7 +171,6 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
         existing_wanted: AtomicU64::new(if start && maps { sample.ticks.max(1) } else { 0 }),
         unwinder_limit: unwind::memory_limit,
         drive: driver::drive,
-        unwinder_figures: attach::unwinder_figures,
     });
     if let Some(text) = remark {
         session.remark(sample.ticks, "no-side-file", text);
@@ -271,4 +272,19 @@ fn clock_note(source: clock::Source) -> &'static str {
 fn clock_sample() -> ClockSample {
     let sample = clock::sample();
     ClockSample { tick: sample.ticks, monotonic_ns: sample.monotonic_ns, realtime_ns: sample.realtime_ns }
+}
+
+/// Before the program's own code begins, with libc ready: loads the unwind information that only files have, and opens
+/// libunwind where the options ask for it.
+pub fn prepare_unwinder() {
+    driver::load_first_frames();
+    let Some(session) = session::current().filter(|session| session.options.unwinder == options::Unwinder::Libunwind)
+    else {
+        return;
+    };
+    if !unwind::prepare_libunwind() {
+        let text = "there is no libunwind.so.8: backtraces are found by the recorder's own rules";
+        log::warn(text);
+        session.remark(clock::now_after_alloc(), "no-libunwind", text.into());
+    }
 }

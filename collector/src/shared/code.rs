@@ -17,6 +17,7 @@ mod generations;
 mod module;
 mod modules;
 mod regions;
+mod shape;
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -30,6 +31,7 @@ pub use module::{MAX_SEGMENTS, Module, Segment};
 use modules::Change;
 pub use modules::{Event, Modules};
 pub use regions::Regions;
+pub use shape::Object;
 
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 static ADDED: AtomicU64 = AtomicU64::new(0);
@@ -184,39 +186,6 @@ pub fn generation_of(pc: u64) -> u32 {
     GENERATIONS.of(pc.wrapping_sub(1))
 }
 
-/// A loaded object, as far as unwinding cares.
-#[derive(Clone, Copy, Debug)]
-pub struct Object {
-    /// First address of the object's mapping.
-    pub start: u64,
-    /// Address after its last one.
-    pub end: u64,
-    /// Address of `.eh_frame_hdr`; 0 if the object has none.
-    pub frame_header: u64,
-    layout: Layout,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Layout {
-    Image(Image),
-    Module(&'static Module),
-}
-
-impl Object {
-    /// The readable segment of the object that holds `address`.
-    pub fn segment(&self, address: u64) -> Option<(u64, u64)> {
-        match self.layout {
-            Layout::Image(image) => image.segment(address),
-            Layout::Module(module) => module
-                .segments()
-                .iter()
-                .filter(|segment| segment.flags & elf::READABLE != 0)
-                .map(|segment| (segment.start, segment.start.wrapping_add(segment.file_bytes)))
-                .find(|(start, end)| (*start..*end).contains(&address)),
-        }
-    }
-}
-
 /// Address after the last page of the ELF object whose file header is mapped at `map_start`.
 ///
 /// # Safety
@@ -226,13 +195,15 @@ pub unsafe fn image_end(map_start: u64) -> Option<u64> {
     unsafe { elf::Image::at(map_start) }.and_then(|image| image.end().checked_next_multiple_of(4096))
 }
 
-/// The object around `pc`.
+/// The object around `pc`; `None` if none is, or if it is so new that it is not known yet.
+///
+/// The table of [`modules`] has all that is to be known of an object. Where libc can be asked without a lock who is at
+/// `pc`, the table must agree: then an object that went or came a moment ago, unnoticed, is not taken for another.
 pub fn object_at(pc: u64) -> Option<Object> {
+    let modules = MODULES.get()?;
     let find = FIND_OBJECT.load(Ordering::Acquire);
     if find == 0 {
-        let module = MODULES.get()?.around(pc)?;
-        let Range { start, end } = module.range();
-        return Some(Object { start, end, frame_header: module.frame_header, layout: Layout::Module(module) });
+        return modules.around(pc);
     }
     // SAFETY: `find` is the address of glibc's function of this type.
     let find = unsafe { core::mem::transmute::<usize, FindObject>(find) };
@@ -244,11 +215,40 @@ pub fn object_at(pc: u64) -> Option<Object> {
         }
         found.assume_init()
     };
-    let start = found.map_start as u64;
-    // SAFETY: the loader mapped the first segment there, and the caller's pc keeps it loaded.
-    let image = unsafe { Image::at(start) }?;
-    Some(Object { start, end: found.map_end as u64, frame_header: found.eh_frame as u64, layout: Layout::Image(image) })
+    // The range that glibc names is the whole object, or, where there are holes in it, the segment around `pc`. So it says
+    // nothing about where the file's header is mapped.
+    let agrees = |object: &Object| {
+        // Pages may have up to 64 KiB.
+        let end = object.end.saturating_add(LARGEST_PAGE - 1) & !(LARGEST_PAGE - 1);
+        object.start & !(LARGEST_PAGE - 1) <= found.map_start as u64
+            && found.map_end as u64 <= end
+            && object.frame_header == found.eh_frame as u64
+    };
+    modules.around(pc).filter(agrees).or_else(|| {
+        // Objects of other namespaces, which the loader does not list: where nothing tells otherwise, the file's header
+        // begins the mapping, and is at the address that all others are relative to.
+        let start = found.map_start as u64;
+        // SAFETY: the loader mapped the segment there, and the caller's pc keeps it loaded; its link map, too, whose
+        // first member is the load bias.
+        let (image, bias) = unsafe { (Image::at(start)?, found.link_map.cast::<u64>().as_ref().copied()?) };
+        (image.bias == bias).then(|| Object::of_image(image, start, found.map_end as u64)).filter(agrees)
+    })
 }
+
+/// Whether some loaded object has code at `pc`, be it known or not.
+pub fn has_object(pc: u64) -> bool {
+    let find = FIND_OBJECT.load(Ordering::Acquire);
+    if find == 0 {
+        return MODULES.get().is_some_and(|modules| modules.around(pc).is_some());
+    }
+    // SAFETY: `find` is the address of glibc's function of this type.
+    let find = unsafe { core::mem::transmute::<usize, FindObject>(find) };
+    let mut found = MaybeUninit::<FoundObject>::uninit();
+    // SAFETY: as in `object_at`.
+    unsafe { find(pc as *mut c_void, found.as_mut_ptr()) == 0 }
+}
+
+const LARGEST_PAGE: u64 = 1 << 16;
 
 type FindObject = unsafe extern "C" fn(*mut c_void, *mut FoundObject) -> c_int;
 

@@ -24,6 +24,8 @@ pub struct ElfFile {
 pub struct Section {
     /// `sh_type`.
     pub kind: u32,
+    /// `sh_addr`.
+    pub address: u64,
     /// `sh_offset`.
     pub offset: u64,
     /// `sh_size`.
@@ -103,6 +105,7 @@ impl ElfFile {
             name: word(0) as u32,
             kind: word(4) as u32,
             flags: word(8),
+            address: word(16),
             offset: word(24),
             bytes: word(32),
             link: word(40) as u32,

@@ -12,6 +12,7 @@ pub mod own;
 pub mod pool;
 pub mod session;
 pub mod side_file;
+pub mod stack_counters;
 pub mod symbols;
 pub mod sys;
 pub mod thread;

@@ -10,7 +10,8 @@ use super::call_tree::CallTree;
 use super::lock::Lock;
 use super::pool::Pool;
 use super::side_file::SideMemory;
-use super::thread::ThreadContext;
+use super::stack_counters::StackCounters;
+use super::thread::{IN_REAL, ThreadContext};
 use super::threads::Threads;
 
 /// See the module's description.
@@ -76,8 +77,6 @@ pub struct Session {
     pub existing_wanted: AtomicU64,
     /// The most memory that unwinders take: of so many threads, with so many call-tree nodes.
     pub unwinder_limit: fn(u64, u64) -> u64,
-    /// Reads an unwinder's figures: truncated, guessed, slow.
-    pub unwinder_figures: unsafe fn(*mut ()) -> [u64; 3],
 }
 
 /// See [`Session::notes`].
@@ -94,8 +93,8 @@ pub struct Notes {
 /// Totals over threads that have ended.
 #[derive(Default)]
 pub struct Retired {
-    /// Truncated, guessed and slow stacks.
-    pub stacks: [AtomicU64; 3],
+    /// How backtraces were found.
+    pub stacks: StackCounters,
     /// Events dropped.
     pub lost: AtomicU64,
     /// Waits.
@@ -140,13 +139,12 @@ impl Session {
             context.alloc_unwinder.swap(core::ptr::null_mut(), Ordering::Relaxed)
         };
         if !unwinder.is_null() {
-            // SAFETY: the unwinder was this context's and nobody uses it any more.
-            let figures = unsafe { (self.unwinder_figures)(unwinder) };
-            for (total, figure) in self.retired.stacks.iter().zip(figures) {
-                total.fetch_add(figure, Ordering::Relaxed);
-            }
             context.kept_unwinder.store(unwinder, Ordering::Relaxed);
         }
+        self.retired.stacks.add(&context.stacks, context.events());
+        context.stacks.clear();
+        // The events have been taken over with the rest.
+        context.state.store(IN_REAL, Ordering::Relaxed);
         for (total, figure) in [
             (&self.retired.lost, &context.lost),
             (&self.retired.waits, &context.waits),

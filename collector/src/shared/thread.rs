@@ -17,6 +17,8 @@
 
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use super::stack_counters::StackCounters;
+
 /// The thread is in the program's own code.
 pub const IDLE: u64 = 0;
 /// In the real function, without a time stamp taken.
@@ -106,6 +108,8 @@ pub struct ThreadContext {
     pub waits: AtomicU64,
     /// Nanoseconds that it waited for chunks.
     pub wait_ns: AtomicU64,
+    /// How its backtraces were found.
+    pub stacks: StackCounters,
 }
 
 const _: () = assert!(size_of::<ThreadContext>() == 4096);
@@ -115,6 +119,12 @@ impl ThreadContext {
     /// Whether a thread may write here.
     pub fn is_in_use(&self) -> bool {
         matches!(self.life.load(Ordering::Acquire), life::LIVE | life::ENDING)
+    }
+
+    /// Events of its thread so far, those aside that interrupted another.
+    pub fn events(&self) -> u64 {
+        // It begins with one.
+        (self.state.load(Ordering::Relaxed) / EVENT).saturating_sub(1)
     }
 
     /// The mode.

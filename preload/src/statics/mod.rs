@@ -91,7 +91,8 @@ fn executable() -> Option<&'static Module> {
     let mut headers = 0_u64;
     // SAFETY: the callback has the type that the loader expects; the number lives until this returns.
     unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut headers).cast()) };
-    code::modules()?.around(headers)
+    // SAFETY: the program's own object is never unloaded.
+    unsafe { code::modules()?.module_around(headers) }
 }
 
 /// The allocators in the program's file, and how much its table of symbols says.

@@ -36,7 +36,6 @@ long go(Walk *, int) { return 0; }
 long go_with_stack_arguments(Walk *, int, long, long, long, long, long, long, long, long) { return 0; }
 void probe_destroy();
 void probe_reset();
-int probe_prepare_libunwind();
 }
 
 namespace {
@@ -755,21 +754,6 @@ void case_overflowed_stack() {
     pthread_join(thread, nullptr);
 }
 
-// With libunwind at hand a cut stack may go on; it is marked, and the frames found by rules stay the same.
-void case_libunwind_as_last_resort() {
-    odd_without_anything(nullptr, probes);
-    Backtrace before(continued);
-    EXPECT(before.flags == (GUESSED | TRUNCATED));
-    EXPECT(probe_prepare_libunwind());
-    for (int i = 0; i < 3; i++) {
-        odd_without_anything(nullptr, probes);
-        Backtrace after(continued);
-        EXPECT(after.depth() >= before.depth());
-        EXPECT(std::equal(before.pcs.begin(), before.pcs.end(), after.pcs.begin()));
-        EXPECT(after.flags & GUESSED);
-    }
-}
-
 // The same with a frame in between that is larger than the words of a path reach.
 template <void (*kCase)()> __attribute__((noinline)) void far_away() {
     volatile char room[600 << 10];
@@ -827,7 +811,6 @@ struct Case {
     {"jumps-out-of-handlers", case_jumps_out_of_handlers},
     {"small-signal-stack", case_small_signal_stack},
     {"overflowed-stack", case_overflowed_stack},
-    {"libunwind-as-last-resort", case_libunwind_as_last_resort},
 };
 
 } // namespace

@@ -366,6 +366,13 @@ void case_information_on_disk() {
     void *handle = dlopen((directory + "/hidden.so").c_str(), RTLD_NOW);
     auto call = (long (*)(Callback, void *, int))dlsym(handle, "hidden_call");
     size_t depth = Backtrace(probe()).depth();
+    // Until the file has been read, stacks are marked, whatever was found.
+    for (int i = 0; i < 3; i++) {
+        uint64_t early = 0;
+        call(takes_node, &early, 64);
+        EXPECT(Backtrace(early).flags & GUESSED);
+    }
+    probe_load_frame_sections();
     for (int i = 0; i < 3; i++)
         for (int bytes = 64; bytes < 200; bytes += 17) {
             uint64_t captured = 0;

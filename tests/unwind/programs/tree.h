@@ -40,6 +40,7 @@ uint64_t probe_nested(void);
 size_t probe_pcs(uint32_t node, uint64_t *out, size_t max);
 uint32_t probe_generation(uint32_t node, uint32_t out);
 void probe_code_changed(void);
+void probe_load_frame_sections(void);
 void probe_frames_registered(const void *begin);
 void probe_frames_deregistered(const void *begin);
 uint64_t probe_stat(int which);

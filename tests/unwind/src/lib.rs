@@ -8,10 +8,12 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 
 use tracehound_collector::hot::unwind::{
-    Caller, Captured, Engine, Unwinder, capture_nested, code_changed, frames_deregistered, frames_registered,
-    prepare_libunwind,
+    Caller, Captured, Engine, FRAME_POINTERS, GUESSED, REGISTERED, Registration, Unwinder, capture_nested,
+    code_changed, frames_deregistered, frames_registered, prepare_libunwind,
 };
+use tracehound_collector::lifecycle::load_frame_sections;
 use tracehound_collector::shared::call_tree::{CallTree, NodeId};
+use tracehound_collector::shared::stack_counters::StackCounters;
 
 static TREE: OnceLock<CallTree> = OnceLock::new();
 
@@ -154,11 +156,14 @@ unsafe fn create(caller: Caller) -> *mut Unwinder {
         prepare_libunwind();
     }
     // SAFETY: as the caller promises.
-    unsafe { Unwinder::create(engine(), tree(), caller) }
+    unsafe { Unwinder::create(engine(), tree(), Box::leak(Box::<StackCounters>::default()), caller) }
 }
 
 fn pack(captured: Captured) -> u64 {
-    u64::from(captured.node.0) | u64::from(captured.flags) << 32
+    // Frame pointers by convention are not proved: for these tests they are guesses. Registered frames are exact.
+    let guessed = if captured.flags & FRAME_POINTERS != 0 { GUESSED } else { 0 };
+    let flags = captured.flags & !(FRAME_POINTERS | REGISTERED) | guessed;
+    u64::from(captured.node.0) | u64::from(flags) << 32
 }
 
 /// Copies the PCs of a node, innermost first; answers how many there are.
@@ -195,7 +200,7 @@ pub extern "C" fn probe_generation(node: u32, out: u32) -> u32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn probe_frames_registered(begin: *const u8) {
     // SAFETY: as the caller promises.
-    unsafe { frames_registered(begin) };
+    unsafe { frames_registered(Registration { begin, is_table: false, text_base: 0, data_base: 0 }) };
 }
 
 /// As the hook of `__deregister_frame` calls it.
@@ -204,10 +209,10 @@ pub extern "C" fn probe_frames_deregistered(begin: *const u8) {
     frames_deregistered(begin);
 }
 
-/// Opens libunwind as the last resort; answers whether it is there.
+/// Loads the unwind information that was missed so far, as the recorder's own thread does.
 #[unsafe(no_mangle)]
-pub extern "C" fn probe_prepare_libunwind() -> i32 {
-    i32::from(prepare_libunwind())
+pub extern "C" fn probe_load_frame_sections() {
+    load_frame_sections();
 }
 
 /// Tells the unwinder that code was loaded or unloaded.

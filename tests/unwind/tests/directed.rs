@@ -44,7 +44,6 @@ cases! { "directed":
     jumps_out_of_handlers = "jumps-out-of-handlers",
     small_signal_stack = "small-signal-stack",
     overflowed_stack = "overflowed-stack",
-    libunwind_as_last_resort = "libunwind-as-last-resort",
 }
 
 cases! { "loading":

@@ -73,7 +73,6 @@ const STEPS: &[Step] = &[
     step("directed", &["restorer-without-information"]),
     step("directed", &["small-signal-stack"]),
     step("directed", &["overflowed-stack"]),
-    step("directed", &["libunwind-as-last-resort", "."]),
     step("directed", &["jumps-out-of-handlers", "."]),
     step("directed", &["destroy-gives-everything-back", "."]),
     step("directed", &["deeper-than-memory", "."]),

@@ -1541,6 +1541,7 @@ export interface components {
              * @description Backtraces taken by the general unwinder.
              */
             slow_stacks: number;
+            stacks?: components["schemas"]["Stacks"] | null;
             /**
              * Format: int64
              * @description Backtraces cut short.
@@ -1846,6 +1847,77 @@ export interface components {
              * @description Line number, from 1.
              */
             line: number;
+        };
+        /**
+         * @description By what means backtraces were found. Each one is counted once among `paths`, `chains`, `cfi`, `general`, `frame_chain`,
+         *     `libunwind`, `nested` and `missing`, whose sum is `total`; the other figures say what backtraces rest on, and may overlap.
+         */
+        Stacks: {
+            /**
+             * Format: int64
+             * @description Walked to its end by the rules of unwind information.
+             */
+            cfi: number;
+            /**
+             * Format: int64
+             * @description New, or not to be written as words, and joined to a verified chain.
+             */
+            chains: number;
+            /**
+             * Format: int64
+             * @description Walked to its end by frame pointers alone, as the option asks for.
+             */
+            frame_chain: number;
+            /**
+             * Format: int64
+             * @description With frames of code that keeps frame pointers by convention: JIT compilers, or by the option.
+             */
+            frame_pointers: number;
+            /**
+             * Format: int64
+             * @description Walked by the general unwinder.
+             */
+            general: number;
+            /**
+             * Format: int64
+             * @description With frames found by heuristics: code of an object without unwind information.
+             */
+            heuristic: number;
+            /**
+             * Format: int64
+             * @description Found by libunwind.
+             */
+            libunwind: number;
+            /**
+             * Format: int64
+             * @description Not to be had: no memory for the thread's unwinder.
+             */
+            missing: number;
+            /**
+             * Format: int64
+             * @description Walked for a signal handler that interrupted another event.
+             */
+            nested: number;
+            /**
+             * Format: int64
+             * @description Found in the trie of known stacks.
+             */
+            paths: number;
+            /**
+             * Format: int64
+             * @description With frames of code whose unwind information the program registered.
+             */
+            registered: number;
+            /**
+             * Format: int64
+             * @description All of them.
+             */
+            total: number;
+            /**
+             * Format: int64
+             * @description That end before the outermost frame.
+             */
+            truncated: number;
         };
         /**
          * @description What can be asked of a recording.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tracehound_format::meta::{Clock, Mark, MemoryPart, Meta, RecorderMemory, Remark, Statistics};
+use tracehound_format::meta::{Clock, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics};
 
 use super::chunks::BLOCK_RECORDS;
 use super::{LATENCY_NS, OUTSIDE, SECOND_NS, Writer};
@@ -11,6 +11,7 @@ use crate::background::existing;
 use crate::shared::call_tree::CallTree;
 use crate::shared::chunk::{CHUNK_BYTES, RECORDS};
 use crate::shared::session::Notes;
+use crate::shared::stack_counters::StackCounters;
 use crate::shared::sys;
 use crate::shared::thread::ThreadContext;
 use crate::shared::{heap, own};
@@ -175,6 +176,24 @@ impl Writer {
         }
     }
 
+    /// How backtraces were found, if that has changed.
+    pub(super) fn put_stack_counts(&mut self) {
+        let counts = self.stack_counts((self.facts.now)());
+        if (StackCounts { tick: 0, ..counts }) != (StackCounts { tick: 0, ..self.last_stack_counts }) {
+            self.blocks.meta(counts.tick, &Meta::StackCounts(counts));
+            self.last_stack_counts = counts;
+        }
+    }
+
+    fn stack_counts(&self, tick: u64) -> StackCounts {
+        let total = StackCounters::default();
+        total.add(&self.session.retired.stacks, 0);
+        for context in self.session.threads.iter().filter(|c| c.is_in_use()) {
+            total.add(&context.stacks, context.events());
+        }
+        total.counts(tick)
+    }
+
     /// Bytes of the file so far.
     pub fn file_bytes(&self) -> u64 {
         self.blocks.position()
@@ -189,24 +208,11 @@ impl Writer {
     /// Figures up to now.
     pub fn statistics(&mut self, tick: u64) -> Statistics {
         let session = self.session;
+        let stacks = self.stack_counts(tick);
         let retired = &session.retired;
-        let mut stacks = [0_u64; 3];
-        for (sum, figure) in stacks.iter_mut().zip(&retired.stacks) {
-            *sum = figure.load(Ordering::Relaxed);
-        }
         let mut lost = retired.lost.load(Ordering::Relaxed) + session.threads.homeless.load(Ordering::Relaxed);
         let (mut waits, mut wait_ns) = (retired.waits.load(Ordering::Relaxed), retired.wait_ns.load(Ordering::Relaxed));
         for context in session.threads.iter().filter(|c| c.is_in_use()) {
-            // The lock keeps the thread from destroying its unwinder now.
-            let _held = context.lock_chunks();
-            let unwinder = context.alloc_unwinder.load(Ordering::Relaxed);
-            if !unwinder.is_null() {
-                // SAFETY: alive, see above; the figures are plain counters.
-                let figures = unsafe { (session.unwinder_figures)(unwinder) };
-                for (sum, figure) in stacks.iter_mut().zip(figures) {
-                    *sum += figure;
-                }
-            }
             lost += context.lost.load(Ordering::Relaxed);
             waits += context.waits.load(Ordering::Relaxed);
             wait_ns += context.wait_ns.load(Ordering::Relaxed);
@@ -221,9 +227,9 @@ impl Writer {
             waits,
             chunk_bytes: u64::from(session.pool.chunks()) * CHUNK_BYTES as u64,
             nodes: u64::from(session.tree.len().saturating_sub(1)),
-            truncated_stacks: stacks[0],
-            guessed_stacks: stacks[1],
-            slow_stacks: stacks[2],
+            truncated_stacks: stacks.truncated,
+            guessed_stacks: stacks.heuristic,
+            slow_stacks: stacks.general,
             background_cpu_ns: sys::clock(libc::CLOCK_THREAD_CPUTIME_ID),
             memory_bytes: self.peak_bytes,
         }

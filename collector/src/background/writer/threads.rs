@@ -8,7 +8,7 @@ use tracehound_format::record::RECORD_BYTES;
 use super::Writer;
 use crate::shared::session::Session;
 use crate::shared::sys;
-use crate::shared::thread::{IN_REAL, NO_CHUNK, ThreadContext, life};
+use crate::shared::thread::{IN_REAL, MODE, NO_CHUNK, ThreadContext, life};
 
 impl Writer {
     /// Starts, names and ends of threads.
@@ -94,7 +94,8 @@ impl Writer {
 fn bury(context: &ThreadContext, session: &Session, tick: u64) {
     let held = context.lock_chunks();
     hand_over(context, session);
-    context.state.store(IN_REAL, Ordering::Relaxed);
+    let events = context.state.load(Ordering::Relaxed) & !MODE;
+    context.state.store(events | IN_REAL, Ordering::Relaxed);
     drop(held);
     session.retire(context);
     if context.ended_tick.load(Ordering::Relaxed) == 0 {

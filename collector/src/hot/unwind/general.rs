@@ -9,10 +9,11 @@ use super::cfi::expression::{Machine, evaluate};
 use super::cfi::program::{Cfa, FullRow, Recovery, register, row_at};
 use super::epilogue;
 use super::forest::ucontext;
-use super::lookup::{Located, follows_call, locate};
+use super::lookup::{Located, follows_call, is_registered, locate};
 use super::rule::Kind;
 use super::rule_cache::rule_of;
-use super::{Caller, GUESSED, SLOW, TRUNCATED};
+use super::step::keeps_frame_pointers;
+use super::{Caller, FRAME_POINTERS, GUESSED, REGISTERED, SLOW, TRUNCATED};
 use crate::hot::room::is_on_stack_of_ours;
 use crate::shared::sys::is_readable;
 
@@ -126,7 +127,7 @@ impl Registers {
             _ => {}
         }
         let (outer, flags) = match locate(inside) {
-            Some(located) => (self.step(&located), 0),
+            Some(located) => (self.step(&located), if is_registered(inside) { REGISTERED } else { 0 }),
             None => (self.by_epilogue(), GUESSED),
         };
         match outer {
@@ -227,7 +228,13 @@ impl Registers {
             outer.page = self.page;
             Some(Outer::Frame(outer))
         };
-        (follow().unwrap_or(Outer::Lost), GUESSED)
+        let outer = follow().unwrap_or(Outer::Lost);
+        let keeps = match &outer {
+            Outer::Frame(outer) => keeps_frame_pointers(self.pc(), Some(outer.pc())),
+            Outer::End => keeps_frame_pointers(self.pc(), None),
+            Outer::Lost => false,
+        };
+        (outer, if keeps { FRAME_POINTERS } else { GUESSED })
     }
 }
 

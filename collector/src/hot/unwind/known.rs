@@ -7,6 +7,7 @@ use super::paths::{Answer, Paths};
 use super::step::State;
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
+use crate::shared::stack_counters::StackCounters;
 
 /// See the module's description.
 pub struct Known {
@@ -18,8 +19,8 @@ pub struct Known {
 
 impl Known {
     /// Nothing; `None` when the kernel has no memory.
-    pub fn new() -> Option<Known> {
-        Some(Known { epoch: 0, paths: Paths::new()?, forest: Forest::new()? })
+    pub fn new(counters: &'static StackCounters) -> Option<Known> {
+        Some(Known { epoch: 0, paths: Paths::new(counters)?, forest: Forest::new()? })
     }
 
     /// The backtrace of a caller, if its stack has been seen in this state before.

@@ -1,10 +1,13 @@
-//! `libunwind.so.8`, if the machine has it: an engine of its own, and the last resort where a stack is cut.
+//! `libunwind.so.8`, if the machine has it: an engine of its own, to compare with.
+//!
+//! It takes the loader's lock and opens files while it unwinds, in the middle of the program's calls of malloc. So it is
+//! used where it is asked for, and nowhere else.
 //!
 //! It is opened by name at run time, in its own scope. Linking it would put its `_Unwind_*` and `backtrace` before
 //! those of libgcc and glibc for the whole program.
 
 use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use super::memory::Array;
 use super::rule::Kind;
@@ -70,7 +73,7 @@ pub fn is_ready() -> bool {
 ///
 /// # Safety
 /// `caller` must be the state of a function that has not returned, further out on the running thread's stack.
-pub unsafe fn capture(buffer: &mut Array<*mut c_void>, tree: &CallTree, caller: Caller) -> Option<(Captured, usize)> {
+pub unsafe fn capture(buffer: &mut Array<*mut c_void>, tree: &CallTree, caller: Caller) -> Option<Captured> {
     let backtrace = BACKTRACE.load(Ordering::Acquire);
     if backtrace == 0 {
         return None;
@@ -103,7 +106,7 @@ pub unsafe fn capture(buffer: &mut Array<*mut c_void>, tree: &CallTree, caller: 
         let pc = (*pc as u64).wrapping_add(u64::from(interrupted));
         captured.node = tree.intern(captured.node, pc, code::generation_of(pc));
     }
-    Some((captured, found.len()))
+    Some(captured)
 }
 
 /// What libunwind remembers of code that has changed is wrong, and it does not notice.
@@ -117,32 +120,4 @@ fn flush_stale() {
             flush(ADDRESS_SPACE.load(Ordering::Relaxed) as *mut c_void, 0, 0);
         }
     }
-}
-
-static WANTED: AtomicBool = AtomicBool::new(false);
-/// PCs that libunwind cannot get beyond either.
-static DEAD_ENDS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
-
-/// Notes that a stack was cut.
-pub fn want() {
-    WANTED.store(true, Ordering::Relaxed);
-}
-
-/// Whether a stack was cut, and the library has not been opened yet.
-pub fn is_wanted() -> bool {
-    WANTED.load(Ordering::Relaxed) && !OPENED.load(Ordering::Relaxed)
-}
-
-/// Notes that stacks which are cut at `pc` stay so.
-pub fn failed_at(pc: u64) {
-    dead_end(pc).store(pc, Ordering::Relaxed);
-}
-
-/// Whether [`failed_at`] was said of `pc`.
-pub fn has_failed_at(pc: u64) -> bool {
-    dead_end(pc).load(Ordering::Relaxed) == pc
-}
-
-fn dead_end(pc: u64) -> &'static AtomicU64 {
-    &DEAD_ENDS[usize::from(pc as u8 ^ (pc >> 8) as u8)]
 }

@@ -3,7 +3,7 @@
 use super::cfi::bytes::Bytes;
 use super::cfi::entry::Entry;
 use super::cfi::index;
-use super::{debug_frame, registered};
+use super::{file_sections, registered};
 use crate::shared::code;
 use crate::shared::sys::is_readable;
 
@@ -30,7 +30,18 @@ pub fn locate(inside: u64) -> Option<Located> {
     {
         return Some(Located { entry, window });
     }
-    registered::locate(inside).or_else(|| debug_frame::locate(&object, inside))
+    registered::locate(inside).or_else(|| file_sections::locate(&object, inside))
+}
+
+/// Whether the rule of the code at `inside` comes from what the program registered.
+#[inline(always)]
+pub fn is_registered(inside: u64) -> bool {
+    registered::may_cover(inside) && is_registered_for_certain(inside)
+}
+
+#[cold]
+fn is_registered_for_certain(inside: u64) -> bool {
+    code::object_at(inside).is_none_or(|object| object.frame_header == 0) && registered::locate(inside).is_some()
 }
 
 /// Whether a handler that returns to `pc` returns to what a signal interrupted: the code there is nothing but
@@ -80,6 +91,26 @@ pub fn follows_call(pc: u64) -> bool {
 fn ends_in_call(code: &[u8; 7]) -> bool {
     let indirect = |length: usize| code[7 - length] == 0xff && code[8 - length] >> 3 & 7 == 2;
     code[2] == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(indirect)
+}
+
+/// Whether the function around `pc`, which has no unwind information, seems to begin as those that keep frame pointers do:
+/// the next such beginning before it has no unwind information either.
+#[cfg(target_arch = "x86_64")]
+pub fn begins_frames(pc: u64) -> bool {
+    const REACH: u64 = 32 << 10;
+    let Some(object) = code::object_at(pc.wrapping_sub(1)) else { return false };
+    let Some((start, _)) = object.segment(pc.wrapping_sub(1)) else { return false };
+    let start = start.max(pc.saturating_sub(REACH));
+    // SAFETY: a readable segment of an object that holds code which the thread will return to.
+    let code = unsafe { core::slice::from_raw_parts(start as *const u8, (pc - start) as usize) };
+    let begins = code.windows(4).rposition(|code| code == [0x55, 0x48, 0x89, 0xe5] || code == [0x55, 0x48, 0x8b, 0xec]);
+    begins.is_some_and(|at| locate(start + at as u64).is_none())
+}
+
+/// Whether the function around `pc` seems to begin as those that keep frame pointers do: not known here.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn begins_frames(_: u64) -> bool {
+    false
 }
 
 /// The bytes at `pc`, where the thread will return to.

@@ -14,8 +14,8 @@
 
 mod budget;
 pub mod cfi;
-mod debug_frame;
 mod epilogue;
+pub mod file_sections;
 mod forest;
 mod general;
 mod known;
@@ -33,27 +33,36 @@ mod walk;
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::hot::clock;
 use crate::hot::room::with_room;
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;
+use crate::shared::gate::Internal;
+use crate::shared::stack_counters::{StackCounters, count};
 use forest::Frame;
 use known::Known;
 use memory::Array;
 use stack::OwnStack;
 use step::State;
-use walk::Rules;
+use walk::{Means, Rules};
 
 pub use budget::limit as memory_limit;
+pub use registered::Registration;
 pub use stack::top_of_own_stack;
 
 /// The backtrace ends before the outermost frame.
 pub const TRUNCATED: u8 = 1;
-/// Some frame was found by its frame pointer alone, or by libunwind's heuristics.
+/// Some frame was found by heuristics: its code, part of an object, has no unwind information.
 pub const GUESSED: u8 = 2;
 /// Taken by the general unwinder.
 pub const SLOW: u8 = 4;
+/// Some frame was found by its frame pointer, which its code keeps by convention: code of no object, as JIT compilers
+/// make it, or any with [`Engine::FramePointer`].
+pub const FRAME_POINTERS: u8 = 8;
+/// Some frame was found by unwind information that the program registered.
+pub const REGISTERED: u8 = 16;
 
 /// State of the caller of the hooked function, at the entry of the hook: `([rsp], rsp + 8, rbp)`.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +80,7 @@ pub struct Caller {
 pub struct Captured {
     /// Innermost node of the backtrace.
     pub node: NodeId,
-    /// [`TRUNCATED`], [`GUESSED`] and [`SLOW`].
+    /// [`TRUNCATED`], [`GUESSED`], [`SLOW`], [`FRAME_POINTERS`] and [`REGISTERED`].
     pub flags: u8,
 }
 
@@ -119,40 +128,47 @@ pub struct Unwinder {
     addresses: Option<Array<*mut c_void>>,
     tree: &'static CallTree,
     engine: Engine,
-    stats: UnwindStats,
+    counters: &'static StackCounters,
+    learned: u64,
 }
 
 const FIRST_FRAMES: usize = 256;
 
 impl Unwinder {
-    /// An unwinder for the calling thread, in memory of its own. Null when there is no memory.
+    /// An unwinder for the calling thread, in memory of its own, that counts in the thread's `counters`. Null when there
+    /// is no memory.
     ///
     /// # Safety
     /// `caller` must be the state of a caller on the calling thread's stack.
-    pub unsafe fn create(engine: Engine, tree: &'static CallTree, caller: Caller) -> *mut Unwinder {
+    pub unsafe fn create(
+        engine: Engine,
+        tree: &'static CallTree,
+        counters: &'static StackCounters,
+        caller: Caller,
+    ) -> *mut Unwinder {
         init();
         let parts = || {
             let place = Array::<Unwinder>::new(1)?;
-            Some((place, Known::new()?, Array::new(FIRST_FRAMES)?))
+            Some((place, Known::new(counters)?, Array::new(FIRST_FRAMES)?))
         };
         let Some((place, known, scratch)) = parts() else { return core::ptr::null_mut() };
         let own_stack = OwnStack::of_this_thread(caller.sp);
-        let unwinder =
-            Unwinder { known, own_stack, scratch, addresses: None, tree, engine, stats: UnwindStats::default() };
+        let unwinder = Unwinder { known, own_stack, scratch, addresses: None, tree, engine, counters, learned: 0 };
         let this = place.as_ptr();
         // SAFETY: the array has room for one unwinder.
         unsafe { this.write(unwinder) };
         this
     }
 
-    /// Hands the unwinder of a thread that has ended to the calling thread. It keeps its memory and forgets the rest.
+    /// Hands the unwinder of a thread that has ended to the calling thread, which counts in the same place. It keeps its
+    /// memory and forgets the rest.
     ///
     /// # Safety
     /// As for [`create`](Self::create); the thread that it was made for must not use it any more.
     pub unsafe fn adopt(&mut self, caller: Caller) {
         self.known.forget();
         self.own_stack = OwnStack::of_this_thread(caller.sp);
-        self.stats = UnwindStats::default();
+        self.learned = 0;
     }
 
     /// Frees an unwinder and all it remembers.
@@ -187,7 +203,7 @@ impl Unwinder {
             }
         };
         if captured.flags != 0 {
-            self.count(captured.flags);
+            count_flags(self.counters, captured.flags);
         }
         captured
     }
@@ -199,13 +215,6 @@ impl Unwinder {
     }
 
     #[cold]
-    fn count(&mut self, flags: u8) {
-        self.stats.truncated += u64::from(flags & TRUNCATED != 0);
-        self.stats.guessed += u64::from(flags & GUESSED != 0);
-        self.stats.slow += u64::from(flags & SLOW != 0);
-    }
-
-    #[cold]
     #[inline(never)]
     unsafe fn learn(&mut self, caller: Caller) -> Captured {
         // SAFETY: passed on.
@@ -213,14 +222,17 @@ impl Unwinder {
     }
 
     unsafe fn learn_here(&mut self, caller: Caller) -> Captured {
-        self.stats.learned += 1;
+        self.learned += 1;
         // SAFETY: as the caller of `capture` promises.
         unsafe {
             match self.engine {
-                Engine::Cached => self.learn_by_rules(caller),
+                Engine::Cached => self.walk(caller, Rules::UnwindInformation),
                 Engine::FramePointer => self.walk(caller, Rules::FramePointers),
                 Engine::LibUnwind => match self.ask_libunwind(caller) {
-                    Some((captured, _)) => captured,
+                    Some(captured) => {
+                        count(&self.counters.libunwind);
+                        captured
+                    }
                     None => self.walk(caller, Rules::UnwindInformation),
                 },
             }
@@ -228,45 +240,21 @@ impl Unwinder {
     }
 
     unsafe fn walk(&mut self, caller: Caller, rules: Rules) -> Captured {
-        let Unwinder { known, own_stack, scratch, tree, .. } = self;
+        let Unwinder { known, own_stack, scratch, tree, counters, .. } = self;
         // SAFETY: as the caller of `capture` promises.
-        unsafe { walk::learn(known, own_stack, scratch, tree, caller, rules) }
+        let (captured, means) = unsafe { walk::learn(known, own_stack, scratch, tree, caller, rules) };
+        count(match means {
+            Means::Chain => &counters.chains,
+            Means::Rules => &counters.cfi,
+            Means::FramePointers => &counters.frame_chain,
+            Means::General => &counters.general,
+        });
+        captured
     }
 
-    unsafe fn learn_by_rules(&mut self, caller: Caller) -> Captured {
-        // SAFETY: as the caller of `capture` promises.
-        unsafe {
-            let captured = self.walk(caller, Rules::UnwindInformation);
-            if captured.flags & TRUNCATED == 0 {
-                return captured;
-            }
-            self.rescue(caller, captured)
-        }
-    }
-
-    /// Asks libunwind for the rest of a stack that was cut, unless it has failed at the same place before.
-    #[cold]
-    unsafe fn rescue(&mut self, caller: Caller, cut: Captured) -> Captured {
-        libunwind::want();
-        let (depth, outermost) = depth_of(self.tree, cut.node);
-        if !libunwind::is_ready() || libunwind::has_failed_at(outermost) {
-            return cut;
-        }
-        // SAFETY: as the caller of `capture` promises.
-        match unsafe { self.ask_libunwind(caller) } {
-            Some((captured, found)) if found > depth => {
-                // The chain must not answer for this state: it ends too early.
-                self.known.paths.disown(caller.pc, caller.sp);
-                Captured { flags: captured.flags | SLOW | GUESSED, ..captured }
-            }
-            _ => {
-                libunwind::failed_at(outermost);
-                cut
-            }
-        }
-    }
-
-    unsafe fn ask_libunwind(&mut self, caller: Caller) -> Option<(Captured, usize)> {
+    unsafe fn ask_libunwind(&mut self, caller: Caller) -> Option<Captured> {
+        // What it allocates is not the program's.
+        let _internal = Internal::enter();
         if self.addresses.is_none() {
             self.addresses = Array::new(FIRST_FRAMES);
         }
@@ -279,13 +267,31 @@ impl Unwinder {
         self.known.forget();
     }
 
-    /// What has been counted so far.
+    /// What has been counted so far. For the thread that it belongs to.
     pub fn stats(&self) -> UnwindStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         UnwindStats {
+            learned: self.learned,
+            truncated: get(&self.counters.truncated),
+            guessed: get(&self.counters.heuristic),
+            slow: get(&self.counters.general),
             forgotten: self.known.forest.forgotten + self.known.paths.forgotten,
             records: self.known.forest.records() as u64,
             bytes: (self.known.bytes() + self.scratch.bytes()) as u64,
-            ..self.stats
+        }
+    }
+}
+
+#[cold]
+fn count_flags(counters: &StackCounters, flags: u8) {
+    for (flag, counter) in [
+        (TRUNCATED, &counters.truncated),
+        (GUESSED, &counters.heuristic),
+        (FRAME_POINTERS, &counters.frame_pointers),
+        (REGISTERED, &counters.registered),
+    ] {
+        if flags & flag != 0 {
+            count(counter);
         }
     }
 }
@@ -302,33 +308,23 @@ pub fn code_changed() {
     code::changed(clock::now_before_free(), &mut rule_cache::forget);
 }
 
-/// Opens libunwind, for [`Engine::LibUnwind`] and for stacks that are cut otherwise. Answers whether it is there.
+/// Opens libunwind, for [`Engine::LibUnwind`]. Answers whether it is there.
 /// It allocates and takes the loader's locks: call it when the library starts or from a thread of ours, never from
 /// a hook.
 pub fn prepare_libunwind() -> bool {
-    let ready = libunwind::prepare();
-    if ready {
-        // Chains that end too early may be continued now.
-        code::announce(&(0..u64::MAX), &mut |_| {});
-    }
-    ready
+    libunwind::prepare()
 }
 
-/// Whether some stack was cut so far, and [`prepare_libunwind`] may help.
-pub fn wants_libunwind() -> bool {
-    libunwind::is_wanted()
-}
-
-/// The program has called `__register_frame(begin)` (or `__register_frame_info`): call it after the real one.
+/// The program has registered unwind information: call it after the real function.
 ///
 /// # Safety
-/// `begin` must be what the program gave.
-pub unsafe fn frames_registered(begin: *const u8) {
+/// It must be what the program gave.
+pub unsafe fn frames_registered(registration: Registration) {
     // SAFETY: as the caller promises.
-    unsafe { registered::register(begin) };
+    unsafe { registered::register(registration) };
 }
 
-/// The program calls `__deregister_frame(begin)` (or `__deregister_frame_info`): call it before the real one.
+/// The program deregisters what it has registered as `begin`: call it before the real function.
 pub fn frames_deregistered(begin: *const u8) {
     registered::deregister(begin);
 }
@@ -337,6 +333,7 @@ pub fn frames_deregistered(begin: *const u8) {
 pub fn after_fork_in_child() {
     code::after_fork_in_child();
     registered::after_fork_in_child();
+    file_sections::after_fork_in_child();
 }
 
 /// A backtrace without an unwinder, for a signal handler that allocates in the middle of a capture on the same
@@ -358,13 +355,8 @@ pub unsafe fn first_answer<T>(caller: Caller, judge: impl FnMut(u64) -> Option<T
     unsafe { nested::first_answer(caller, judge) }
 }
 
-/// Frames of a backtrace, and the outermost one's pc.
-fn depth_of(tree: &CallTree, node: NodeId) -> (usize, u64) {
-    let (mut depth, mut outermost) = (0, 0);
-    let mut id = node.0;
-    while let Some(node) = tree.get(id) {
-        (depth, outermost) = (depth + 1, node.pc);
-        id = node.parent;
-    }
-    (depth, outermost)
+/// Counts a backtrace of [`capture_nested`] that is used.
+pub fn count_nested(counters: &StackCounters, captured: Captured) {
+    count(&counters.nested);
+    count_flags(counters, captured.flags);
 }

@@ -1,11 +1,12 @@
 //! A backtrace without any state: for a signal handler that allocates in the middle of a capture.
 
 use super::general;
+use super::lookup::is_registered;
 use super::rule::Kind;
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
-use super::step::{State, Step, believe, guess, step};
-use super::{Caller, Captured, GUESSED, SLOW, TRUNCATED};
+use super::step::{State, Step, believe, guess, kind_of_guess, step};
+use super::{Caller, Captured, REGISTERED, SLOW, TRUNCATED};
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;
 
@@ -119,10 +120,14 @@ unsafe fn pass(how: How, caller: Caller, take: &mut dyn FnMut(u64) -> bool) -> O
         // SAFETY: `readable` begins at or below the state's sp.
         let next = unsafe {
             if rule.kind() == Kind::Unknown {
-                flags |= GUESSED;
                 let belief = believe(state, &mut readable, &mut own);
-                guess(belief.rule, state, &mut readable, &mut own)
+                let next = guess(belief.rule, state, &mut readable, &mut own);
+                flags |= kind_of_guess(belief.rule, state.pc, &next);
+                next
             } else {
+                if is_registered(state.pc.wrapping_sub(1)) {
+                    flags |= REGISTERED;
+                }
                 step(rule, state, &mut readable, &mut own)
             }
         };

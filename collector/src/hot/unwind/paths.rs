@@ -27,6 +27,7 @@ use super::memory::Array;
 use super::step::State;
 use crate::hot::prefetch;
 use crate::shared::call_tree::NodeId;
+use crate::shared::stack_counters::{StackCounters, count};
 use lay::{Read, Used};
 
 /// What a key stands for.
@@ -100,6 +101,7 @@ pub struct Paths {
     shelf: Array<u32>,
     reads: Array<Read>,
     account: Account,
+    counters: &'static StackCounters,
     /// Times that all were dropped because memory for them was used up.
     pub forgotten: u64,
 }
@@ -121,7 +123,7 @@ unsafe fn load(sp: u64, offset: u64) -> u64 {
 
 impl Paths {
     /// No paths; `None` when the kernel has no memory.
-    pub fn new() -> Option<Paths> {
+    pub fn new(counters: &'static StackCounters) -> Option<Paths> {
         Some(Paths {
             table: Array::new(FIRST_PLACES)?,
             mask: (FIRST_PLACES - 1) * size_of::<Place>(),
@@ -131,6 +133,7 @@ impl Paths {
             shelf: Array::new(lay::SHELF)?,
             reads: Array::new(lay::FIRST_READS)?,
             account: Account::new(),
+            counters,
             forgotten: 0,
         })
     }
@@ -182,7 +185,11 @@ impl Paths {
                         let value = if path.next == RBP { state.rbp } else { load(state.sp, u64::from(path.next)) };
                         key = Key::behind(path.what, value);
                     }
-                    End::Chain => return recall_chain(forest, path.what, state),
+                    End::Chain => {
+                        let answer = recall_chain(forest, path.what, state)?;
+                        count(&self.counters.chains);
+                        return Some(answer);
+                    }
                     End::Lost => return None,
                 }
             }
@@ -247,12 +254,6 @@ impl Paths {
                 End::Fork | End::Lost => {}
             }
         }
-    }
-
-    /// Forgets the stacks of a caller's state.
-    pub fn disown(&mut self, pc: u64, sp: u64) {
-        // SAFETY: `find` gives a place of the table; in an empty one this changes nothing.
-        unsafe { (*self.find(Key::of(pc, sp))).path.end = End::Lost };
     }
 
     /// Bytes held.

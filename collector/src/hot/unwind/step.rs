@@ -1,11 +1,12 @@
 //! One step outwards: from the state of a frame and its rule to the state of its caller.
 
-use super::Caller;
 use super::epilogue;
 use super::forest::ucontext;
-use super::lookup::follows_call;
+use super::lookup::{begins_frames, follows_call};
 use super::rule::{Kind, Rule};
 use super::stack::{OwnStack, Readable};
+use super::{Caller, FRAME_POINTERS, GUESSED};
+use crate::shared::code;
 use crate::shared::sys::is_readable;
 
 /// A frame's state: all that the fast rules depend on.
@@ -148,6 +149,27 @@ pub unsafe fn believe(state: State, readable: &mut Readable, own: &mut OwnStack)
         Step::Out(outer) if follows_call(outer.pc) => Belief { rule, pure: true },
         _ => Belief { rule: Rule::FRAME_POINTER, pure: false },
     }
+}
+
+/// The flag of a step that was taken from `pc` without unwind information, and led to `next`.
+#[cold]
+pub fn kind_of_guess(rule: Rule, pc: u64, next: &Step) -> u8 {
+    let outer = match next {
+        Step::Out(outer) => Some(outer.pc),
+        Step::End => None,
+        Step::General | Step::Cut { .. } => return GUESSED,
+    };
+    if rule == Rule::FRAME_POINTER && keeps_frame_pointers(pc, outer) { FRAME_POINTERS } else { GUESSED }
+}
+
+/// Whether the code at `pc`, which has no unwind information, keeps frame pointers by convention, if its own has led to
+/// `outer`, or to the end of the stack. Code of no object is a JIT compiler's, and those do; such compilers put code into
+/// objects, too, where it shows how its functions begin. What it is called from is other such code, or stands behind a
+/// call.
+#[cold]
+pub fn keeps_frame_pointers(pc: u64, outer: Option<u64>) -> bool {
+    let is_outside = |pc: u64| !code::has_object(pc.wrapping_sub(1));
+    outer.is_none_or(|outer| follows_call(outer) || is_outside(outer)) && (is_outside(pc) || begins_frames(pc))
 }
 
 /// One step by what is [believed](believe).

@@ -3,12 +3,13 @@
 use super::forest::{self, Forest, Frame, Record, ucontext};
 use super::general::{self, GeneralFrame};
 use super::known::Known;
+use super::lookup::is_registered;
 use super::memory::Array;
 use super::rule::{Kind, Rule};
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
-use super::step::{State, Step, believe, guess, load, step};
-use super::{Caller, Captured, GUESSED, SLOW, TRUNCATED};
+use super::step::{State, Step, believe, guess, kind_of_guess, load, step};
+use super::{Caller, Captured, FRAME_POINTERS, REGISTERED, SLOW, TRUNCATED};
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
 use crate::shared::sys;
@@ -20,6 +21,19 @@ pub enum Rules {
     UnwindInformation,
     /// Frame pointers alone.
     FramePointers,
+}
+
+/// By what means a backtrace was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Means {
+    /// It joined a verified chain.
+    Chain,
+    /// Rules, to its end.
+    Rules,
+    /// Frame pointers alone, to its end.
+    FramePointers,
+    /// The general unwinder.
+    General,
 }
 
 /// Why a rule is believed.
@@ -77,7 +91,7 @@ pub unsafe fn learn(
     tree: &CallTree,
     caller: Caller,
     rules: Rules,
-) -> Captured {
+) -> (Captured, Means) {
     let loader = code::in_loader(caller.pc);
     if loader {
         super::code_changed();
@@ -91,14 +105,15 @@ pub unsafe fn learn(
         found = unsafe { walk(&known.forest, own, scratch, caller, rules) };
     }
     let forest = &mut known.forest;
-    let outer = match found.end {
-        End::Joined(record) => record,
-        End::Outermost => forest.root(),
+    let (outer, means) = match found.end {
+        End::Joined(record) => (record, Means::Chain),
+        End::Outermost if rules == Rules::FramePointers => (forest.root(), Means::FramePointers),
+        End::Outermost => (forest.root(), Means::Rules),
         // SAFETY: as the caller promises.
-        End::General => return unsafe { generally(scratch, found.frames, tree, caller) },
+        End::General => return (unsafe { generally(scratch, found.frames, tree, caller) }, Means::General),
     };
     if !found.pure || found.frames > forest.room() {
-        return intern(forest.captured(outer), tree, scratch, found.frames);
+        return (intern(forest.captured(outer), tree, scratch, found.frames), means);
     }
     let mut at = outer;
     for index in (0..found.frames).rev() {
@@ -110,7 +125,7 @@ pub unsafe fn learn(
     if !loader {
         known.keep(at, State::from(caller), tree);
     }
-    captured
+    (captured, means)
 }
 
 /// The backtrace by the general unwinder; its first `frames` frames, which the rules found, stand in if it fails.
@@ -224,7 +239,11 @@ unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, 
             rule = belief.rule;
             pure &= belief.pure;
         }
-        let flags = if ground == Ground::Guess { GUESSED } else { 0 };
+        let flags = match ground {
+            Ground::Convention => FRAME_POINTERS,
+            Ground::Information if is_registered(state.pc.wrapping_sub(1)) => REGISTERED,
+            Ground::Information | Ground::Guess => 0,
+        };
         let frame = Frame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule, flags };
         if !frames.push(frame) {
             frames.mark(TRUNCATED);
@@ -239,6 +258,9 @@ unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, 
                 guess(rule, state, &mut readable, own)
             }
         };
+        if ground == Ground::Guess {
+            frames.mark(kind_of_guess(rule, state.pc, &next));
+        }
         match next {
             Step::Out(outer) => {
                 // A convention may only be relied on again where its words are sure to be readable then: on the own

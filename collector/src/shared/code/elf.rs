@@ -101,6 +101,12 @@ impl Image {
         unsafe { core::slice::from_raw_parts(self.headers, self.count) }
     }
 
+    /// Address of `.eh_frame_hdr`; 0 if there is none.
+    pub fn frame_header(&self) -> u64 {
+        let header = self.headers().iter().find(|header| header.kind == FRAMES);
+        header.map_or(0, |header| self.bias.wrapping_add(header.address))
+    }
+
     /// Address after the last segment.
     pub fn end(&self) -> u64 {
         let loads = self.headers().iter().filter(|header| header.kind == LOAD);

@@ -10,7 +10,7 @@ use super::elf::{self, ProgramHeader};
 const PATH_BYTES: usize = 1024;
 const BUILD_ID_BYTES: usize = 64;
 /// Segments kept of an object; none that a linker makes has more.
-pub const MAX_SEGMENTS: usize = 12;
+pub const MAX_SEGMENTS: usize = 32;
 /// Unwind information read to tell apart two objects without build id.
 const MAX_HASHED_BYTES: u64 = 4 << 20;
 
@@ -110,6 +110,14 @@ impl Module {
         self.segments.get(..self.segment_count).unwrap_or(&[])
     }
 
+    /// Adds a segment, as long as there is room.
+    pub(super) fn push(&mut self, segment: Segment) {
+        if let Some(place) = self.segments.get_mut(self.segment_count) {
+            *place = segment;
+            self.segment_count += 1;
+        }
+    }
+
     /// First to last address.
     pub fn range(&self) -> Range<u64> {
         self.start..self.end
@@ -205,16 +213,15 @@ impl LoadedObject {
         module.identity = self.identity();
         let frames = self.headers().iter().find(|header| header.kind == elf::FRAMES);
         module.frame_header = frames.map_or(0, |header| self.bias.wrapping_add(header.address));
-        for (segment, header) in module.segments.iter_mut().zip(self.loads()) {
-            *segment = Segment {
+        for header in self.loads() {
+            module.push(Segment {
                 start: self.bias.wrapping_add(header.address),
                 bytes: header.memory_bytes,
                 file_address: header.address,
                 file_offset: header.offset,
                 file_bytes: header.file_bytes,
                 flags: header.flags,
-            };
-            module.segment_count += 1;
+            });
         }
         module.path_was_cut = copy(self.name(), &mut module.path, &mut module.path_len);
         copy(self.build_id().unwrap_or(&[]), &mut module.build_id, &mut module.build_id_len);

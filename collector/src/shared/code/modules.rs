@@ -8,12 +8,16 @@
 //! *Update* runs with the loader's own lock held (inside `dl_iterate_phdr`), so there is one at a time. Whoever
 //! stores modules in the recording *acknowledges* those that are gone once it has stored them; until then they
 //! keep their place, so that none is missed however short its life was.
+//!
+//! What unwinding needs of an object lies in its [`Shape`], which any thread may read at any time: all of it is atomic,
+//! and a version that is odd while the shape is written tells a reader that what it has read belongs together.
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::cell::UnsafeCell;
 use core::ops::Range;
 
 use super::module::{LoadedObject, Module, each_loaded};
+use super::shape::{Object, Shape};
 use crate::shared::sys;
 
 const MAX_MODULES: usize = 8192;
@@ -35,6 +39,8 @@ struct Slot {
 /// The table of all objects.
 pub struct Modules {
     slots: *mut Slot,
+    /// In step with the slots.
+    shapes: *mut Shape,
     used: AtomicU32,
     updates: AtomicU64,
     serials: AtomicU64,
@@ -81,10 +87,9 @@ pub enum Change {
 impl Modules {
     /// An empty table; `None` when there is no address space for it.
     pub fn create() -> Option<Modules> {
-        let bytes = MAX_MODULES * size_of::<Slot>();
-        let slots = sys::map_memory(bytes).ok()?;
         Some(Modules {
-            slots: slots.cast(),
+            slots: sys::map_memory(MAX_MODULES * size_of::<Slot>()).ok()?.cast(),
+            shapes: sys::map_memory(MAX_MODULES * size_of::<Shape>()).ok()?.cast(),
             used: AtomicU32::new(0),
             updates: AtomicU64::new(0),
             serials: AtomicU64::new(0),
@@ -96,6 +101,17 @@ impl Modules {
         let used = (self.used.load(Ordering::Acquire) as usize).min(MAX_MODULES);
         // SAFETY: the mapping holds MAX_MODULES zeroed or initialised slots, for ever.
         unsafe { core::slice::from_raw_parts(self.slots, used) }
+    }
+
+    fn shapes(&self) -> &'static [Shape] {
+        let used = (self.used.load(Ordering::Acquire) as usize).min(MAX_MODULES);
+        // SAFETY: the mapping holds MAX_MODULES shapes, zeroed at first, which is a valid one, and is never unmapped.
+        unsafe { core::slice::from_raw_parts(self.shapes, used) }
+    }
+
+    fn shape(&self, slot: &Slot) -> &'static Shape {
+        // SAFETY: `slot` is one of the table, and shapes run in step with slots.
+        unsafe { &*self.shapes.offset(core::ptr::from_ref(slot).offset_from(self.slots)) }
     }
 
     /// Compares the table with the loader's list. `change` hears of every change before the table shows it, and
@@ -113,6 +129,7 @@ impl Modules {
                 // SAFETY: modules do not change while their slot is not FREE.
                 let module = unsafe { &*slot.module.get() };
                 change(Change::Unloaded { range: module.range(), identity: module.identity.lasting() });
+                self.shape(slot).clear();
                 slot.unloaded_tick.store(tick.max(1), Ordering::Relaxed);
                 slot.state.store(GONE, Ordering::Release);
             }
@@ -135,6 +152,7 @@ impl Modules {
             slot.seen.store(update, Ordering::Relaxed);
             slot.told.store(false, Ordering::Relaxed);
             slot.unloaded_tick.store(0, Ordering::Relaxed);
+            self.shape(slot).set(module);
             slot.state.store(LOADED, Ordering::Release);
         });
     }
@@ -202,14 +220,44 @@ impl Modules {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// The loaded object around `pc`.
-    pub fn around(&self, pc: u64) -> Option<&Module> {
-        self.slots()
-            .iter()
-            .filter(|slot| slot.state.load(Ordering::Acquire) == LOADED)
-            // SAFETY: as in `drain`; a slot freed and filled again meanwhile belongs to an object that is being
-            // unloaded, where no caller of ours can be.
-            .map(|slot| unsafe { &*slot.module.get() })
-            .find(|module| module.range().contains(&pc))
+    /// The loaded object one of whose segments holds `pc`. Never a wrong one, whatever is loaded and unloaded meanwhile.
+    pub fn around(&self, pc: u64) -> Option<Object> {
+        self.shapes().iter().find_map(|shape| shape.around(pc))
+    }
+
+    /// Hands the object that was given this [serial](Module::serial) to `work`. Only the thread that calls
+    /// [`drain`](Self::drain) may call this.
+    pub fn with_serial<T>(&self, serial: u64, work: impl FnOnce(&Module) -> T) -> Option<T> {
+        let slot = self.slots().iter().find(|slot| {
+            slot.state.load(Ordering::Acquire) != FREE
+                // SAFETY: modules do not change while their slot is not FREE, and only this thread frees slots.
+                && unsafe { &*slot.module.get() }.serial == serial
+        })?;
+        // SAFETY: as above.
+        Some(work(unsafe { &*slot.module.get() }))
+    }
+
+    /// Calls `each` for every object that is loaded. Only the thread that calls [`drain`](Self::drain) may call this.
+    pub fn each(&self, mut each: impl FnMut(&Module)) {
+        for slot in self.slots().iter().filter(|slot| slot.state.load(Ordering::Acquire) == LOADED) {
+            // SAFETY: modules do not change while their slot is not FREE, and only this thread frees slots.
+            each(unsafe { &*slot.module.get() });
+        }
+    }
+
+    /// The module around `address`, which must lie in an object that stays loaded while the answer is in use.
+    ///
+    /// # Safety
+    /// No such object may be unloaded meanwhile: its slot would be used again.
+    pub unsafe fn module_around(&self, address: u64) -> Option<&Module> {
+        let serial = self.around(address)?.serial();
+        let mut loaded = self.slots().iter().filter(|slot| slot.state.load(Ordering::Acquire) == LOADED);
+        loaded.find_map(|slot| {
+            // SAFETY: plain numbers in mapped memory; a slot that is being filled by another thread does not have this
+            // serial, which is given once.
+            let found = unsafe { (&raw const (*slot.module.get()).serial).read_volatile() };
+            // SAFETY: the caller keeps this one's slot LOADED.
+            (found == serial).then(|| unsafe { &*slot.module.get() })
+        })
     }
 }

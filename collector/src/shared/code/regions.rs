@@ -28,6 +28,15 @@ impl Regions {
         }
     }
 
+    /// Touches the regions of `range`.
+    pub fn add_range(&self, range: &Range<u64>) {
+        let (first, last) = (range.start >> SHIFT, range.end.saturating_sub(1) >> SHIFT);
+        // After so many all bits are set.
+        for region in (first..=last).take(BITS as usize) {
+            self.add(region << SHIFT);
+        }
+    }
+
     /// Whether some address in `range` may have been touched.
     pub fn may_hold(&self, range: &Range<u64>) -> bool {
         let (first, last) = (range.start >> SHIFT, range.end.saturating_sub(1) >> SHIFT);

@@ -83,7 +83,6 @@ impl Stage {
             existing_wanted: AtomicU64::new(0),
             unwinder_limit: |_, _| 0,
             drive: |_| {},
-            unwinder_figures: no_figures,
         }));
         let facts = Facts {
             process: process(),
@@ -138,10 +137,6 @@ impl Stage {
 
 fn now() -> u64 {
     crate::shared::sys::clock(libc::CLOCK_MONOTONIC)
-}
-
-unsafe fn no_figures(_: *mut ()) -> [u64; 3] {
-    [0; 3]
 }
 
 fn process() -> Process {

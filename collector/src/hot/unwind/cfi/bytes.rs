@@ -12,6 +12,7 @@ pub struct Bytes {
 
 const ABSOLUTE: u8 = 0x00;
 const PC_RELATIVE: u8 = 0x10;
+const TEXT_RELATIVE: u8 = 0x20;
 const DATA_RELATIVE: u8 = 0x30;
 /// The encoding that stands for "no value".
 pub const OMITTED: u8 = 0xff;
@@ -116,6 +117,11 @@ impl Bytes {
     /// data-relative ones count from. Indirect and aligned pointers are refused: no linker writes them where
     /// this is used.
     pub fn pointer(&mut self, encoding: u8, data_base: u64) -> Option<u64> {
+        self.based_pointer(encoding, 0, data_base)
+    }
+
+    /// [`pointer`](Self::pointer), where text-relative ones count from `text_base`.
+    pub fn based_pointer(&mut self, encoding: u8, text_base: u64, data_base: u64) -> Option<u64> {
         let place = self.at.wrapping_add(self.delta);
         let value = match encoding & 0x0f {
             0x00 | 0x04 | 0x0c => self.u64()?,
@@ -130,6 +136,7 @@ impl Bytes {
         match encoding & 0xf0 {
             ABSOLUTE => Some(value),
             PC_RELATIVE => Some(value.wrapping_add(place)),
+            TEXT_RELATIVE => Some(value.wrapping_add(text_base)),
             DATA_RELATIVE => Some(value.wrapping_add(data_base)),
             _ => None,
         }

@@ -8,6 +8,13 @@ use super::bytes::{Bytes, OMITTED};
 pub enum Section {
     /// `.eh_frame`, in memory.
     EhFrame,
+    /// `.eh_frame` that the program has registered, with what text-relative and data-relative addresses count from.
+    Registered {
+        /// `tbase` of `__register_frame_info_bases`.
+        text_base: u64,
+        /// `dbase` of it.
+        data_base: u64,
+    },
     /// `.debug_frame`, mapped from the file: CIEs are named by offset from `start`, and `load_bias` is added
     /// to addresses.
     DebugFrame {
@@ -16,6 +23,16 @@ pub enum Section {
         /// Run-time address minus address in the file.
         load_bias: u64,
     },
+}
+
+impl Section {
+    /// What text-relative and data-relative addresses count from.
+    pub fn bases(self) -> (u64, u64) {
+        match self {
+            Section::Registered { text_base, data_base } => (text_base, data_base),
+            Section::EhFrame | Section::DebugFrame { .. } => (0, 0),
+        }
+    }
 }
 
 /// A parsed FDE.
@@ -74,7 +91,7 @@ pub fn parse(window: Bytes, at: u64, section: Section) -> Option<Parsed> {
     let id_place = body.position();
     let id = if wide { body.u64()? } else { u64::from(body.u32()?) };
     let common_at = match section {
-        Section::EhFrame => {
+        Section::EhFrame | Section::Registered { .. } => {
             if id == 0 {
                 return Some(Parsed::Common);
             }
@@ -89,8 +106,9 @@ pub fn parse(window: Bytes, at: u64, section: Section) -> Option<Parsed> {
     };
     let common = parse_common(from(window, common_at)?, section)?;
     let (begin, length) = match section {
-        Section::EhFrame => {
-            let begin = body.pointer(common.address_encoding, 0)?;
+        Section::EhFrame | Section::Registered { .. } => {
+            let (text_base, data_base) = section.bases();
+            let begin = body.based_pointer(common.address_encoding, text_base, data_base)?;
             (begin, body.pointer(common.address_encoding & 0x0f, 0)?)
         }
         Section::DebugFrame { load_bias, .. } => (body.u64()?.wrapping_add(load_bias), body.u64()?),
@@ -133,7 +151,7 @@ fn parse_common(mut cursor: Bytes, section: Section) -> Option<Common> {
     let (mut body, wide) = record(&mut cursor)?;
     let id = if wide { body.u64()? } else { u64::from(body.u32()?) };
     let expected = match section {
-        Section::EhFrame => 0,
+        Section::EhFrame | Section::Registered { .. } => 0,
         Section::DebugFrame { .. } if wide => u64::MAX,
         Section::DebugFrame { .. } => 0xffff_ffff,
     };

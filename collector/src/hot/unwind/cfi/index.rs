@@ -19,7 +19,7 @@ pub fn lookup(header: u64, pc: u64, segment: impl Fn(u64) -> Option<Bytes>) -> O
     let frames = cursor.pointer(frames_encoding, header)?;
     if table_encoding != TABLE_ENCODING || count_encoding == OMITTED {
         let window = segment(frames)?;
-        return Some((scan(starting_at(window, frames)?, window, pc)?, window));
+        return Some((scan(starting_at(window, frames)?, window, pc, Section::EhFrame)?, window));
     }
     let count = cursor.pointer(count_encoding, header)?;
     let table = cursor.split(count.checked_mul(8)?)?;
@@ -49,12 +49,12 @@ pub fn lookup(header: u64, pc: u64, segment: impl Fn(u64) -> Option<Bytes>) -> O
 
 /// The entry covering `pc` among those in `frames`, up to the terminator or the end; `window` is the memory
 /// their common entries lie in.
-pub fn scan(frames: Bytes, window: Bytes, pc: u64) -> Option<Entry> {
+pub fn scan(frames: Bytes, window: Bytes, pc: u64, section: Section) -> Option<Entry> {
     let mut cursor = frames;
     while !cursor.is_empty() {
         let at = cursor.position();
         record(&mut cursor)?;
-        match parse(window, at, Section::EhFrame) {
+        match parse(window, at, section) {
             Some(Parsed::Entry(entry)) if covers(&entry, pc) => return Some(entry),
             Some(Parsed::Terminator) => return None,
             _ => {}

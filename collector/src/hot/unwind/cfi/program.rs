@@ -160,7 +160,8 @@ pub fn row_at<R: Row, const DEPTH: usize>(entry: &Entry, pc: u64) -> Option<R> {
                 (3, _) => restore(&mut row, &mut initial, low),
                 (_, 0x00) => {}
                 (_, 0x01) => {
-                    location = code.pointer(entry.address_encoding, 0)?;
+                    let (text_base, data_base) = entry.section.bases();
+                    location = code.based_pointer(entry.address_encoding, text_base, data_base)?;
                     if location > pc {
                         return Some(row);
                     }
