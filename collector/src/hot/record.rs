@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering;
 use tracehound_format::record::{Kind, Record};
 
 use super::publish::{self, after, enter, settle};
+use super::room::with_room;
 use super::unwind::{Caller, Unwinder};
 use super::{clock, nested, prefetch};
 use crate::shared::gate;
@@ -303,9 +304,11 @@ pub unsafe fn change(
     entry.record();
     let tick = clock::now_after_alloc();
     // SAFETY: passed on.
-    if let Some(node) = unsafe { entry.node(caller) } {
-        publish_change(entry.context, what, before, tick, address.unwrap_or(0), node, entry.nested);
-    }
+    with_room(|| unsafe {
+        if let Some(node) = entry.node(caller) {
+            publish_change(entry.context, what, before, tick, address.unwrap_or(0), node, entry.nested);
+        }
+    });
     entry.leave(true);
     address
 }

@@ -120,6 +120,11 @@ pub fn confine() {
     session.confined.store(true, Ordering::SeqCst);
 }
 
+/// Whether [`confine`] was called.
+pub fn is_confined() -> bool {
+    session::current().is_some_and(|session| session.confined.load(Ordering::SeqCst))
+}
+
 /// Whether the calling thread, one of the program's, may do what only [`confine`] forbids; if not, the recording says that
 /// `what` was left out.
 pub(super) fn is_free(session: &Session, what: &str) -> bool {

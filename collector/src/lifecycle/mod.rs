@@ -18,7 +18,7 @@ pub use control::close_from_program as close_control;
 pub use driver::{has_writer, start_writer, without_writer};
 pub use ends::{
     Finish, Heritage, after_followed_fork, before_followed_fork, confine, end_early, finish, forget_in_child,
-    record_heritage, resume, thread_ends,
+    is_confined, record_heritage, resume, thread_ends,
 };
 pub use frame_loader::serve as load_frame_sections;
 pub use switch::{flush, mark, resume_recording, stop, toggle};

@@ -13,7 +13,7 @@ pub enum By {
     /// ([`Session::confined`](crate::shared::session::Session::confined)): where it starts a recording, or does the work of
     /// a writer that has no thread.
     Writer,
-    /// The same threads, but only as long as the program has put no filter on all of them
+    /// The same threads, and one that is about to exec, but only as long as the program has put no filter on all of them
     /// ([`Session::filtered`](crate::shared::session::Session::filtered)): what a recording can do without once it runs.
     Start,
     /// A thread of the program that was about to make the same call.
@@ -151,7 +151,7 @@ table! {
         ],
     }
     files {
-        is_executable: Program [SYS_faccessat(CWD, 0, libc::X_OK)],
+        is_executable: Start [SYS_faccessat(CWD, 0, libc::X_OK)],
         open_at: Writer [SYS_openat(CWD, 0, OPEN)],
         close: Writer [SYS_close()],
         write_all_at: Writer [SYS_pwrite64()],
