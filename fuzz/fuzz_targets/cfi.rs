@@ -32,6 +32,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let kind = match choice & 6 {
         0 => Section::EhFrame,
+        2 => Section::Registered { text_base: distance, data_base: distance << 1 },
         _ => Section::DebugFrame { start, load_bias: distance },
     };
     let mut cursor = window;
@@ -47,7 +48,7 @@ fuzz_target!(|input: &[u8]| {
             }
         }
     }
-    let _ = index::scan(window, window, distance);
+    let _ = index::scan(window, window, distance, kind);
 });
 
 fn rules(entry: &Entry, window: Bytes, pc: u64) {
