@@ -88,6 +88,7 @@ static void *started(void *argument) {
     provide();
     allocate();
     finished++;
+    for (;;) __asm__ volatile("pause");
     return argument;
 }
 

@@ -136,6 +136,18 @@ fn lives_on(action: &str, way: &str, scene: &str) {
 }
 
 #[test]
+fn a_sandbox_without_files_around_code_whose_unwind_information_lies_in_its_file() {
+    let flags = ["-O1", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    for call in [libc::SYS_openat, libc::SYS_pread64, libc::SYS_fstat, libc::SYS_close, libc::SYS_fcntl] {
+        for (way, scene) in [("prctl", "alone"), ("seccomp", "thread"), ("tsync", "busy")] {
+            let call = call.to_string();
+            let args = [call.as_str(), "kill_process", way, scene];
+            Case::compiled("seccomp_call.c", &flags).args(&args).any_stderr().unharmed();
+        }
+    }
+}
+
+#[test]
 fn forbidden_to_its_only_thread_on_pain_of_death() {
     lives_on("kill_process", "prctl", "alone");
 }
