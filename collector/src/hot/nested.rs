@@ -1,9 +1,9 @@
 //! Events that are not on the fast path: a thread's first, those of signal handlers that interrupt another event, and
 //! calls that allocators make to themselves.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use core::ffi::c_void;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use tracehound_format::record::{Kind, Record};
 

@@ -4,7 +4,7 @@
 //! lock prefix), then filled, word 0 last. A signal handler that allocates in between gets the next slot.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::light_barrier;
+use crate::sync::{light_barrier, order};
 
 use tracehound_format::options::OnFull;
 use tracehound_format::record::{Kind, RECORD_BYTES, Record};
@@ -61,7 +61,7 @@ pub fn several(context: &ThreadContext, records: &[Record], nested: bool) {
 }
 
 /// Moves the cursor from `from` to `to`, if it is still there.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline(always)]
 fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
     let done: u8;
@@ -82,10 +82,20 @@ fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
 }
 
 /// Moves the cursor from `from` to `to`, if it is still there.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(all(not(target_arch = "x86_64"), not(loom)))]
 #[inline(always)]
 fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
     cursor.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+/// Moves the cursor from `from` to `to`, if it is still there: in two steps, as other threads see it.
+#[cfg(loom)]
+fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
+    let is_there = cursor.load(Ordering::Relaxed) == from;
+    if is_there {
+        cursor.store(to, Ordering::Relaxed);
+    }
+    is_there
 }
 
 #[inline(always)]
@@ -96,7 +106,7 @@ fn fill(at: u64, record: Record) {
     unsafe {
         (*slot.add(1)).store(second, Ordering::Relaxed);
         (*slot.add(2)).store(third, Ordering::Relaxed);
-        (*slot).store(first, Ordering::Release);
+        (*slot).store(first, order!("publish-first-word": Release, not Relaxed));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The writer's thread: how it is made, what it is told to do, and who does its work when it does not exist.
 
+use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tracehound_format::meta::EndReason;

@@ -1,6 +1,6 @@
 //! The ends and the splittings of a recorded process: exit, exec, fork, and the ends of its threads.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 use super::driver::{self, command};
 use super::flush;

@@ -1,6 +1,6 @@
 //! Loading of unwind information from objects' files: on the recorder's own thread, and in its constructor.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 use crate::hot::clock;
 use crate::hot::unwind::file_sections::{self, SectionCopy};

@@ -23,7 +23,7 @@ pub use ends::{
 pub use frame_loader::serve as load_frame_sections;
 pub use switch::{flush, mark, resume_recording, stop, toggle};
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use tracehound_format::meta::{ClockSample, ClockSource, Process};
 use tracehound_format::options::{self, Options, OutputNames};

@@ -16,6 +16,7 @@
 mod slot;
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::order;
 use core::ptr::NonNull;
 
 use slot::{Slot, claim_identity};
@@ -189,7 +190,8 @@ impl CallTree {
                         mirror(own, Node { parent: parent.0, pc, generation });
                     }
                 }
-                match link.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
+                let linked = order!("tree-link": AcqRel, not Relaxed);
+                match link.compare_exchange(0, own, linked, Ordering::Acquire) {
                     Ok(_) => return NodeId(own),
                     Err(other) => id = other,
                 }
@@ -215,7 +217,7 @@ impl CallTree {
             }
             let taken = claim_identity(self.slot(id), pc, place);
             // Whoever finds a slot taken helps to move `len` past it, so that nobody waits for its owner.
-            len.fetch_max(id + 1, Ordering::AcqRel);
+            len.fetch_max(id + 1, order!("tree-length": AcqRel, not Relaxed));
             if taken {
                 return Some(id);
             }

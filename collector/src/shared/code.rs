@@ -19,19 +19,21 @@ mod modules;
 mod regions;
 mod shape;
 
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use elf::Image;
-use generations::Generations;
+pub use generations::Generations;
 pub use module::{MAX_SEGMENTS, Module, Segment};
 use modules::Change;
 pub use modules::{Event, Modules};
 pub use regions::Regions;
 pub use shape::Object;
+#[cfg(loom)]
+pub use shape::Shape;
 
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 static ADDED: AtomicU64 = AtomicU64::new(0);

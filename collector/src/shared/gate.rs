@@ -43,7 +43,7 @@ fn gate() -> &'static AtomicU32 {
 }
 
 /// Where the gate stands. Readable before the library is relocated.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline(always)]
 pub fn state() -> u32 {
     let state;
@@ -55,7 +55,7 @@ pub fn state() -> u32 {
 }
 
 /// Where the gate stands. Readable before the library is relocated.
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(loom)))]
 #[inline(always)]
 pub fn state() -> u32 {
     let state;
@@ -70,6 +70,12 @@ pub fn state() -> u32 {
         );
     }
     state
+}
+
+/// Where the gate stands.
+#[cfg(loom)]
+pub fn state() -> u32 {
+    gate().load(Ordering::Relaxed)
 }
 
 /// Moves the gate.
@@ -186,7 +192,7 @@ core::arch::global_asm!(
 );
 
 /// The calling thread's slot. The library must be relocated.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline(always)]
 pub fn slot() -> &'static Slot {
     let slot: *const Slot;
@@ -219,7 +225,7 @@ core::arch::global_asm!(
 );
 
 /// The calling thread's slot. The library must be relocated.
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(loom)))]
 #[inline(always)]
 pub fn slot() -> &'static Slot {
     let slot: *const Slot;
@@ -236,6 +242,13 @@ pub fn slot() -> &'static Slot {
         );
         &*slot
     }
+}
+
+/// The calling thread's slot.
+#[cfg(loom)]
+pub fn slot() -> &'static Slot {
+    // SAFETY: cells of numbers and null pointers, for which zeros are valid.
+    crate::sync::model::of_thread(|| unsafe { core::mem::zeroed::<Slot>() })
 }
 
 /// A section whose allocations are the recorder's own: they are served apart and not recorded.

@@ -5,6 +5,7 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
 use super::sys;
+use crate::sync::assert_exclusive;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -32,15 +33,16 @@ impl<T> Lock<T> {
                 sys::futex_wait(&self.word, WAITED_FOR, 1_000_000_000);
             }
         }
+        assert_exclusive(&self.value);
         Guard { lock: self }
     }
 
     /// Takes the lock if nobody holds it.
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        self.word
-            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
-            .then(|| Guard { lock: self })
+        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok().then(|| {
+            assert_exclusive(&self.value);
+            Guard { lock: self }
+        })
     }
 
     /// Takes the lock and keeps it, across a fork for instance, until [`release`](Self::release).

@@ -5,7 +5,7 @@
 //! has and begins again; stacks stay exact. Paths answer events and forests only help to learn them, so that forests
 //! may not use the account up.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::shared::call_tree::CallTree;
 

@@ -31,9 +31,9 @@ mod stack;
 mod step;
 mod walk;
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::hot::clock;
 use crate::hot::room::with_room;

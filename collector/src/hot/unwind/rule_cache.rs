@@ -7,8 +7,8 @@
 //! A word is one atomic, so nobody sees half of it. The index and the tag together give the PC back, which lets
 //! [`forget`] drop the rules of a range of code.
 
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::cfi::compile;
 use super::lookup::{Located, is_made_up, is_sigreturn, locate};

@@ -12,7 +12,7 @@ pub struct Slot {
 }
 
 /// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
     let taken: u8;
     // SAFETY: `slot` is valid for writes and 16-byte aligned; its first 16 bytes are `pc` and `place`. Every
@@ -37,7 +37,7 @@ pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
 }
 
 /// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(loom)))]
 pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
     let taken: u64;
     // SAFETY: `slot` is valid for writes and 16-byte aligned; its first 16 bytes are `pc` and `place`. The
@@ -69,7 +69,13 @@ pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
     taken != 0
 }
 
-#[cfg(test)]
+/// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
+#[cfg(loom)]
+pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
+    crate::sync::model::claim_pair(&slot.pc, &slot.place, (pc, place))
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::sync::atomic::Ordering;

@@ -74,6 +74,18 @@ impl Identity {
     }
 }
 
+#[cfg(loom)]
+impl Module {
+    /// An object of one segment, whose numbers all follow from where it begins.
+    pub fn of_model(start: u64) -> Module {
+        let mut module = Module::EMPTY;
+        (module.start, module.end, module.bias) = (start, start + 0x1000, start);
+        (module.serial, module.frame_header) = (start >> 12, start + 0x10);
+        module.push(Segment { start, bytes: 0xf00, file_bytes: 0x800, flags: 4, ..Segment::default() });
+        module
+    }
+}
+
 impl Module {
     /// No object yet.
     pub(super) const EMPTY: Module = Module {

@@ -5,6 +5,7 @@
 //! parts of two objects are never taken for one.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::order;
 use core::ops::Range;
 
 use super::elf::{self, Image};
@@ -86,7 +87,7 @@ impl Shape {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         // A reader that sees one of the stores below sees the odd version, too.
-        fence(Ordering::Release);
+        fence(order!("shape-fence": Release, not Acquire));
         change();
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }

@@ -3,10 +3,13 @@
 use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use super::{Result, borrowed};
+#[cfg(loom)]
+pub use crate::sync::system::{map_memory, unmap};
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Maps private anonymous memory, zeroed.
+#[cfg(not(loom))]
 pub fn map_memory(bytes: usize) -> Result<*mut u8> {
     let flags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
     // SAFETY: a new mapping where the kernel likes touches nothing that exists.
@@ -44,6 +47,7 @@ pub unsafe fn map_shared_over(at: *mut u8, fd: i32, bytes: usize) -> Result<()> 
 ///
 /// # Safety
 /// Nothing may use the range any more.
+#[cfg(not(loom))]
 pub unsafe fn unmap(at: *mut u8, bytes: usize) {
     // SAFETY: vouched for by the caller. A failed call leaves memory behind, no more.
     let _ = unsafe { mm::munmap(at.cast(), bytes) };

@@ -17,8 +17,11 @@ mod memory;
 mod process;
 mod raw;
 mod socket;
+#[cfg(not(loom))]
 mod waiting;
 
+#[cfg(loom)]
+use crate::sync::system as waiting;
 pub use calls::*;
 pub use files::FileIdentity;
 pub use rustix::process::Resource;
