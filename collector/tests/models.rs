@@ -7,6 +7,8 @@
 mod call_tree;
 #[path = "models/contexts.rs"]
 mod contexts;
+#[path = "models/generations.rs"]
+mod generations;
 #[path = "models/publish.rs"]
 mod publish;
 #[path = "models/shapes.rs"]

@@ -4,15 +4,20 @@
 //! unloaded, and another when other code takes the place; if the very same object comes back to the very same
 //! place, its old generation comes back with it. So a node's (pc, generation) names one piece of code for ever.
 //!
-//! One thread changes the table at a time (the loader's lock is held); all threads read it.
+//! One thread changes the table at a time (the loader's lock is held); all threads read it. An entry has a version, which is
+//! odd while the entry is written: what a reader has found counts only if the version stayed the same, so that the start
+//! of one range is never taken with the end of another.
 
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::order;
 use core::ops::Range;
 
-const MAX_ENTRIES: usize = 2048;
+/// Few in a model: its threads have small stacks.
+const MAX_ENTRIES: usize = if cfg!(loom) { 4 } else { 2048 };
 
 /// One range whose generation is not 0. `end` of 0: not in use.
 struct Entry {
+    version: AtomicU32,
     start: AtomicU64,
     end: AtomicU64,
     generation: AtomicU32,
@@ -34,6 +39,7 @@ pub struct Generations {
 impl Entry {
     const fn free() -> Entry {
         Entry {
+            version: AtomicU32::new(0),
             start: AtomicU64::new(0),
             end: AtomicU64::new(0),
             generation: AtomicU32::new(0),
@@ -42,17 +48,44 @@ impl Entry {
         }
     }
 
+    /// For the thread that changes the table.
     fn range(&self) -> Range<u64> {
-        self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Acquire)
+        self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)
     }
 
     fn set(&self, range: &Range<u64>, generation: u32, previous: u32, gone: u64) {
-        self.end.store(0, Ordering::Release);
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        // A reader that sees one of the stores below sees the odd version, too.
+        fence(order!("generation-fence": Release, not Acquire));
         self.start.store(range.start, Ordering::Relaxed);
+        self.end.store(range.end, Ordering::Relaxed);
         self.generation.store(generation, Ordering::Relaxed);
         self.previous.store(previous, Ordering::Relaxed);
         self.gone.store(gone, Ordering::Relaxed);
-        self.end.store(range.end, Ordering::Release);
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    /// The generation, if the range holds `pc`.
+    fn of(&self, pc: u64) -> Option<u32> {
+        loop {
+            let version = self.version.load(Ordering::Acquire);
+            // While it is written, code comes or goes in its range: nobody is there.
+            if version & 1 != 0 {
+                return None;
+            }
+            let found = self.range().contains(&pc).then(|| self.generation.load(Ordering::Relaxed));
+            fence(Ordering::Acquire);
+            if self.version.load(Ordering::Relaxed) == version {
+                return found;
+            }
+        }
+    }
+}
+
+impl Default for Generations {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -74,8 +107,7 @@ impl Generations {
 
     /// The generation of the code at `pc`.
     pub fn of(&self, pc: u64) -> u32 {
-        let here = self.used().iter().filter(|entry| entry.range().contains(&pc));
-        here.map(|entry| entry.generation.load(Ordering::Relaxed)).max().unwrap_or(0)
+        self.used().iter().filter_map(|entry| entry.of(pc)).max().unwrap_or(0)
     }
 
     /// Code identified by `identity` (0: not to be recognised) was unloaded from `range`.
