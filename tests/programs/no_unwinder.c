@@ -1,17 +1,19 @@
-// A thread makes its first allocations when the address space has only so many pages left as the argument says.
+// A thread makes its first allocations when the address space has only so many pages left as the argument says. States how
+// many of them it got.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-static volatile int go;
+static volatile int go, made;
 
 static void *thread(void *unused) {
     while (!go) usleep(1000);
     for (int i = 0; i < 100; i++) {
         void *block = malloc(24);
         __asm__ volatile("" : : "r"(block) : "memory");
+        if (block) made++;
         free(block);
     }
     return unused;
@@ -32,5 +34,6 @@ int main(int argc, char **argv) {
     pthread_join(other, NULL);
     limit.rlim_cur = RLIM_INFINITY;
     setrlimit(RLIMIT_AS, &limit);
+    printf("made %d\n", made);
     return 0;
 }

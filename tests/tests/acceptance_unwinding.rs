@@ -345,9 +345,13 @@ fn node_has_few_heuristic_stacks() {
 fn a_thread_without_an_unwinder_is_said() {
     let program = compile("no_unwinder.c", &["-O1"]);
     let mut seen = false;
-    for pages in 0..48 {
+    for pages in (0..96).step_by(2) {
         let traced = trace(&program, &[&pages.to_string()], &[]);
         let info = info(&traced);
+        if traced.stdout().trim() != "made 100" {
+            // There was not even memory for the program's blocks.
+            continue;
+        }
         let missing = stacks(&info, "missing");
         let said = info["remarks"].as_array().unwrap().iter().any(|remark| remark["topic"] == "no-unwinder");
         assert_eq!(missing > 0, said, "{pages} pages: {info:#}");

@@ -39,6 +39,25 @@ fn add(counter: &AtomicU64, count: u64) {
 }
 
 impl StackCounters {
+    /// All zero.
+    pub const fn new() -> StackCounters {
+        StackCounters {
+            chains: AtomicU64::new(0),
+            cfi: AtomicU64::new(0),
+            general: AtomicU64::new(0),
+            frame_chain: AtomicU64::new(0),
+            libunwind: AtomicU64::new(0),
+            nested: AtomicU64::new(0),
+            missing: AtomicU64::new(0),
+            registered: AtomicU64::new(0),
+            frame_pointers: AtomicU64::new(0),
+            heuristic: AtomicU64::new(0),
+            truncated: AtomicU64::new(0),
+            unwanted: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+        }
+    }
+
     fn all(&self) -> [&AtomicU64; 13] {
         [
             &self.chains,

@@ -6,6 +6,7 @@ mod framehop;
 use std::arch::naked_asm;
 use std::cell::Cell;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracehound_collector::hot::unwind::{
     Caller, Captured, Engine, FRAME_POINTERS, GUESSED, REGISTERED, Registration, Unwinder, capture_nested,
@@ -156,12 +157,25 @@ unsafe fn create(caller: Caller) -> *mut Unwinder {
         prepare_libunwind();
     }
     // SAFETY: as the caller promises.
-    unsafe { Unwinder::create(engine(), tree(), Box::leak(Box::<StackCounters>::default()), caller) }
+    unsafe { Unwinder::create(engine(), tree(), counters(), caller) }
+}
+
+/// Counters for another unwinder, in memory that is there already: the first ones again when there are no more.
+fn counters() -> &'static StackCounters {
+    static ALL: [StackCounters; 1024] = [const { StackCounters::new() }; 1024];
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let counters = &ALL[NEXT.fetch_add(1, Ordering::Relaxed) % ALL.len()];
+    counters.clear();
+    counters
 }
 
 fn pack(captured: Captured) -> u64 {
-    // Frame pointers by convention are not proved: for these tests they are guesses. Registered frames are exact.
-    let guessed = if captured.flags & FRAME_POINTERS != 0 { GUESSED } else { 0 };
+    // Frame pointers by convention are not proved: for these tests they are guesses, where they were not asked for.
+    // Registered frames are exact.
+    static ASKED_FOR: OnceLock<bool> = OnceLock::new();
+    let is_guess =
+        |flags: u8| flags & FRAME_POINTERS != 0 && !*ASKED_FOR.get_or_init(|| matches!(engine(), Engine::FramePointer));
+    let guessed = if is_guess(captured.flags) { GUESSED } else { 0 };
     let flags = captured.flags & !(FRAME_POINTERS | REGISTERED) | guessed;
     u64::from(captured.node.0) | u64::from(flags) << 32
 }
