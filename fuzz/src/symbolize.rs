@@ -14,7 +14,7 @@ pub mod resolve {
     use std::sync::Arc;
 
     /// One function at an address.
-    #[derive(Debug, Clone, PartialEq, Eq)]
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct Function {
         /// Its name.
         pub name: Option<Arc<str>>,
@@ -24,6 +24,10 @@ pub mod resolve {
         pub line: Option<u32>,
         /// It was inlined into the next one.
         pub inlined: bool,
+        /// Where it is declared.
+        pub declared: Option<(Arc<str>, u32)>,
+        /// Its first address.
+        pub start: Option<u64>,
     }
 
     /// The functions at an address.

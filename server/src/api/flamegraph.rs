@@ -73,10 +73,14 @@ pub struct FlameFrame {
     pub name: String,
     /// File name of the module.
     pub module: Option<String>,
-    /// Source file of the function.
+    /// Source file that the function is declared in; where that is not known, the file of a call in it.
     pub file: Option<String>,
-    /// Some line of it that is in the graph.
+    /// Line of `file`: that of the declaration, or of the call.
     pub line: Option<u32>,
     /// It was inlined into its caller.
     pub inlined: bool,
+    /// Of a standard library, or a function that only hands out memory under another name.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub library: bool,
 }

@@ -39,8 +39,8 @@ pub enum GroupBy {
     /// One function of one module.
     #[default]
     Function,
-    /// One function of the program: what standard libraries and wrappers of the allocator allocate counts as allocated
-    /// by the innermost function that is neither.
+    /// One function of the program: what standard libraries, wrappers of the allocator and code without a name allocate
+    /// counts as allocated by the innermost function that is none of them.
     Program,
     /// One source file.
     File,
@@ -61,10 +61,14 @@ pub struct FunctionRow {
     pub name: String,
     /// File name of the module, where a row has one.
     pub module: Option<String>,
-    /// Source file, where a row has one.
+    /// Source file, where a row has one: of a function the one that it is declared in.
     pub file: Option<String>,
-    /// Line, where a row has one.
+    /// Line of `file`, where a row has one: of a function that of its declaration.
     pub line: Option<u32>,
+    /// Of a function: of a standard library, or one that only hands out memory under another name.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub library: bool,
     /// The function itself called the allocator.
     pub flat: i64,
     /// The function was anywhere on the stack; recursion counted once.

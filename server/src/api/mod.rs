@@ -11,7 +11,6 @@ pub mod functions;
 pub mod histograms;
 pub mod info;
 pub mod leaks;
-pub mod library;
 pub mod live;
 pub mod memory;
 pub mod modules;
@@ -57,14 +56,11 @@ pub struct Frame {
     /// Of a frame without a function: where it is in the file of its module, `0x…`, as flame graphs and tables call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<String>,
-}
-
-impl Frame {
-    /// Not the program's own code: see [`library`].
-    #[must_use]
-    pub fn is_library(&self) -> bool {
-        library::is_library(self.function.as_deref(), self.file.as_deref(), self.module.as_deref())
-    }
+    /// Not the program's own code, or code between the program's function and the allocator. So the first frame of a
+    /// stack without it is the program's function; if all frames have it, the first one stands for it.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub library: bool,
 }
 
 /// What is measured. Windows are `[from, to)`.

@@ -30,7 +30,8 @@ pub struct Sites {
 pub struct SiteRow {
     /// Handle, `s12`.
     pub id: String,
-    /// Innermost function that is neither a standard library's nor a wrapper of the allocator, else the innermost.
+    /// The program's function: the innermost one that has a name and is neither a standard library's nor a wrapper of
+    /// the allocator; else the best that there is.
     pub function: Option<String>,
     /// Source file of that function's frame.
     pub file: Option<String>,

@@ -145,6 +145,6 @@ fn mapped(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()> 
 
 /// The program's own frame if there is one, else the innermost.
 fn mapper_name(mapper: &Mapper) -> String {
-    let own = mapper.stack.iter().find(|frame| !frame.is_library()).or(mapper.stack.first());
+    let own = mapper.stack.iter().find(|frame| !frame.library).or(mapper.stack.first());
     own.map_or_else(|| "(before recording, without a backtrace, or others)".to_owned(), name)
 }

@@ -42,7 +42,7 @@ pub fn print(stack: &[Frame], all_frames: bool, style: Style, out: &mut dyn Writ
         let pad = " ".repeat(column.saturating_sub(width(&name)));
         let place = place(frame);
         let place = truncate_front(&place, room.saturating_sub(width(&name) + pad.len()).max(12));
-        let role = if frame.is_library() { Role::Faint } else { Role::Name };
+        let role = if frame.library { Role::Faint } else { Role::Name };
         if place.is_empty() {
             writeln!(out, "    {}", style.paint(role, name))?;
         } else {
@@ -67,13 +67,13 @@ enum Line {
 /// above the one that called it, between two of its frames both. All frames if none is the program's.
 fn fold(stack: &[Frame]) -> Vec<Line> {
     let mut lines = Vec::new();
-    let own = |frame: &Frame| !frame.is_library();
+    let own = |frame: &Frame| !frame.library;
     let Some(last_own) = stack.iter().rposition(own) else {
         return (0..stack.len()).map(Line::Frame).collect();
     };
     let mut i = 0;
     while i < stack.len() {
-        let run = stack[i..].iter().take_while(|frame| frame.is_library()).count();
+        let run = stack[i..].iter().take_while(|frame| frame.library).count();
         if run == 0 {
             lines.push(Line::Frame(i));
             i += 1;
@@ -116,7 +116,7 @@ fn shorten(mut lines: Vec<Line>) -> Vec<Line> {
 
 /// The innermost functions of the program on one line, their callers behind them.
 pub fn one_line(stack: &[Frame], most: usize) -> String {
-    let own: Vec<&Frame> = stack.iter().filter(|frame| !frame.is_library()).collect();
+    let own: Vec<&Frame> = stack.iter().filter(|frame| !frame.library).collect();
     let frames = if own.is_empty() { stack.iter().collect() } else { own };
     let names: Vec<String> = frames.iter().take(most).map(|frame| name(frame)).collect();
     let more = if frames.len() > names.len() { " ← …" } else { "" };

@@ -13,7 +13,7 @@ use super::terminal::{ColorChoice, Role, Style};
 use super::units::{duration, percent, signed_bytes, signed_count};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
 
-const GROUPS: &[&str] = &["function", "file", "module", "thread", "site"];
+const GROUPS: &[&str] = &["function", "program", "file", "module", "thread", "site"];
 
 /// Show which functions (or files, modules, threads, sites) have the memory, in pprof's columns.
 ///
@@ -27,7 +27,8 @@ const GROUPS: &[&str] = &["function", "file", "module", "thread", "site"];
 pub struct TopArgs {
     #[command(flatten)]
     files: Files,
-    /// Add up per: function, file, module, thread, site
+    /// Add up per: function, program (the program's functions: what wrappers and libraries allocate is their callers'),
+    /// file, module, thread, site
     #[arg(long, value_name = "WHAT", default_value = "function", value_parser = wire::<GroupBy>(GROUPS), hide_possible_values = true)]
     by: GroupBy,
     /// Sort by what was allocated below a function, not by the function itself

@@ -6,10 +6,10 @@
 use std::io::Write;
 
 use serde_json::json;
-use tracehound_server::api::Frame;
 use tracehound_server::query::stacks;
 use tracehound_server::trace::{Event, What};
 
+use super::samples::PlainFrame;
 use super::{Result, Source};
 
 /// How to write the lines.
@@ -171,7 +171,8 @@ impl<'a> Stacks<'a> {
                         line.push(b',');
                     }
                     // A line for every event: what the address and the module say already is left out.
-                    let frame = Frame { offset: None, ..stacks::frame(trace, self.source.symbols, level, pc) };
+                    let frame = stacks::frame(trace, self.source.symbols, level, pc);
+                    let frame = PlainFrame { offset: None, ..PlainFrame::from(&frame) };
                     serde_json::to_writer(&mut *line, &frame).map_err(std::io::Error::from)?;
                 }
             } else {

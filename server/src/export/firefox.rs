@@ -21,7 +21,7 @@ use tracehound_server::query::filter::Selection;
 use tracehound_server::query::window::Resolved;
 use tracehound_server::query::{Window, timeline};
 use tracehound_server::trace::Span;
-use tracehound_server::trace::symbols::{FunctionId, SymbolFrame};
+use tracehound_server::trace::symbols::{FileId, FunctionId, SymbolFrame};
 
 use super::events::select;
 use super::samples::{display_name, frames, resolve_all};
@@ -161,8 +161,10 @@ fn views<'a>(source: Source<'a>, scope: &Scope, window: &Resolved, selection: &'
 struct Tables {
     strings: Vec<String>,
     string_ids: HashMap<String, usize>,
-    functions: Vec<(usize, Option<usize>)>,
-    function_ids: HashMap<FunctionId, usize>,
+    /// Name, file, line of the declaration.
+    functions: Vec<(usize, Option<usize>, Option<u32>)>,
+    /// By the file of its calls, too: a line counts in the file of its function.
+    function_ids: HashMap<(FunctionId, Option<FileId>), usize>,
     /// Function, line, inlined.
     frames: Vec<(usize, Option<u32>, bool)>,
     frame_ids: HashMap<SymbolFrame, usize>,
@@ -185,13 +187,16 @@ impl Tables {
         if let Some(&id) = self.frame_ids.get(&frame) {
             return id;
         }
-        let function = match self.function_ids.get(&frame.function) {
+        let key = (frame.function, frame.file);
+        let function = match self.function_ids.get(&key) {
             Some(&id) => id,
             None => {
                 let name = self.string(&display_name(source, frame.function));
                 let file = frame.file.map(|file| self.string(&source.symbols.file(file)));
-                self.functions.push((name, file));
-                self.function_ids.insert(frame.function, self.functions.len() - 1);
+                let declared = source.symbols.function(frame.function);
+                let line = declared.line.filter(|_| declared.file == frame.file);
+                self.functions.push((name, file, line));
+                self.function_ids.insert(key, self.functions.len() - 1);
                 self.functions.len() - 1
             }
         };
@@ -238,7 +243,7 @@ fn thread(
         if stack.is_empty() {
             // The profiler leaves samples without a backtrace out of its sums.
             let name = tables.string("(no backtrace)");
-            tables.functions.push((name, None));
+            tables.functions.push((name, None, None));
             tables.frames.push((tables.functions.len() - 1, None, false));
             tables.stacks.push((None, tables.frames.len() - 1));
             *entry = Some(tables.stacks.len() - 1);
@@ -273,16 +278,13 @@ fn thread(
     array(out, t.functions.iter().map(|function| function.0))?;
     out.write_all(br#","fileName":"#)?;
     array(out, t.functions.iter().map(|function| OrNull(function.1)))?;
-    for (field, value) in [
-        ("isJS", "false"),
-        ("relevantForJS", "false"),
-        ("resource", "-1"),
-        ("lineNumber", "null"),
-        ("columnNumber", "null"),
-    ] {
+    for (field, value) in [("isJS", "false"), ("relevantForJS", "false"), ("resource", "-1"), ("columnNumber", "null")]
+    {
         write!(out, r#","{field}":"#)?;
         array(out, std::iter::repeat_n(value, functions))?;
     }
+    out.write_all(br#","lineNumber":"#)?;
+    array(out, t.functions.iter().map(|function| OrNull(function.2)))?;
     let frames = t.frames.len();
     write!(out, r#"}},"frameTable":{{"length":{frames},"func":"#)?;
     array(out, t.frames.iter().map(|frame| frame.0))?;

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use tracehound_server::api::{Metric, Unit};
 
-use super::samples::{display_name, frames, resolve_all, samples};
+use super::samples::{DistinctNames, frames, resolve_all, samples};
 use super::{Result, Scope, Source};
 
 /// The one value that a line has.
@@ -23,6 +23,7 @@ pub struct Of {
 /// When the scope does not fit the recording, the output refuses, or cancelled.
 pub fn write(source: Source<'_>, scope: &Scope, of: Of, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
+    let distinct = DistinctNames::new(source);
     let mut names = HashMap::new();
     let mut lines: BTreeMap<String, i64> = BTreeMap::new();
     let mut stack = Vec::new();
@@ -31,8 +32,7 @@ pub fn write(source: Source<'_>, scope: &Scope, of: Of, out: &mut dyn Write) -> 
         frames(source, sample.node, &mut stack);
         let mut line = String::new();
         for frame in stack.iter().rev() {
-            let name: &String =
-                names.entry(frame.function).or_insert_with(|| safe(&display_name(source, frame.function)));
+            let name: &String = names.entry(frame.function).or_insert_with(|| safe(&distinct.get(frame.function)));
             if !line.is_empty() {
                 line.push(';');
             }

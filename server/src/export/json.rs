@@ -20,7 +20,7 @@ use tracehound_server::trace::symbols::LocationId;
 use tracehound_server::trace::{Block, Span, Trace};
 
 use super::digits::{put_decimal, put_hex};
-use super::samples::resolve_all;
+use super::samples::{PlainFrame, resolve_all};
 use super::{Result, Scope, Source};
 use crate::audit;
 
@@ -189,7 +189,7 @@ fn frames(source: Source<'_>, nodes: &[u32], out: &mut dyn Write) -> Result<Hash
             for level in &levels {
                 let frame = stacks::frame(trace, source.symbols, level, trace.location(location).pc);
                 out.write_all(if count > 0 { b",\n" } else { b"\n" })?;
-                serde_json::to_writer(&mut *out, &frame).map_err(io::Error::from)?;
+                serde_json::to_writer(&mut *out, &PlainFrame::from(&frame)).map_err(io::Error::from)?;
                 count += 1;
             }
             ranges.insert(location, start..count);

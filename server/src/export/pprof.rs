@@ -13,7 +13,7 @@ use flate2::write::GzEncoder;
 use tracehound_format::varint::put;
 use tracehound_server::query::classes::{self, Class};
 use tracehound_server::trace::facts::{Module, Thread};
-use tracehound_server::trace::symbols::{FunctionId, LocationId, SymbolFrame};
+use tracehound_server::trace::symbols::{FileId, FunctionId, LocationId, SymbolFrame};
 
 use super::samples::resolve_all;
 use super::{Result, Scope, Source};
@@ -135,7 +135,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     let (bytes_key, bytes_unit) = (strings.id("bytes"), strings.id("bytes"));
     let classes = classes::run(trace, source.symbols, &scope.window, &scope.filter, source.cancel)?;
     let mut known: Vec<bool> = vec![false; trace.location_count() as usize];
-    let mut functions: HashMap<FunctionId, u64> = HashMap::new();
+    let mut functions: HashMap<FunctionIn, u64> = HashMap::new();
     for class in classes {
         let class = class?;
         source.cancel.check()?;
@@ -205,11 +205,14 @@ fn mapping(position: usize, module: &Module, strings: &mut Strings, out: &mut Me
     });
 }
 
+/// A function, and the file of its calls: a line counts in the file of its function.
+type FunctionIn = (FunctionId, Option<FileId>);
+
 /// A location, and the functions in it that were not written before.
 fn location(
     source: Source<'_>,
     id: LocationId,
-    functions: &mut HashMap<FunctionId, u64>,
+    functions: &mut HashMap<FunctionIn, u64>,
     strings: &mut Strings,
     out: &mut Message,
 ) {
@@ -218,9 +221,11 @@ fn location(
     source.symbols.frames(source.trace, id, &mut levels);
     for level in &levels {
         let next = functions.len() as u64 + 1;
-        let number = *functions.entry(level.function).or_insert(next);
+        let number = *functions.entry((level.function, level.file)).or_insert(next);
         if number == next {
             let function = source.symbols.function(level.function);
+            let declared = level.file.is_none() || level.file == function.file;
+            let start = if declared { function.line.map_or(0, u64::from) } else { 0 };
             let file = level.file.or(function.file).map_or(0, |file| strings.id(&source.symbols.file(file)));
             let name = strings.id(function.display());
             out.message(profile::FUNCTION, |message| {
@@ -228,6 +233,7 @@ fn location(
                 message.number(2, name);
                 message.number(3, name);
                 message.number(4, file);
+                message.number(5, start);
             });
         }
     }
@@ -238,7 +244,7 @@ fn location(
         message.number(3, place.pc.wrapping_sub(1));
         for level in &levels {
             message.message(4, |line| {
-                line.number(1, functions.get(&level.function).copied().unwrap_or(0));
+                line.number(1, functions.get(&(level.function, level.file)).copied().unwrap_or(0));
                 line.number(2, level.line.map_or(0, u64::from));
             });
         }

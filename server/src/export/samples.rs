@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use tracehound_server::api::{Metric, Unit};
+use serde::Serialize;
+use tracehound_server::api::{Frame, Metric, Unit};
 use tracehound_server::query::node_sums::{self, Params};
 use tracehound_server::trace::symbols::{FunctionId, LocationId, SymbolFrame};
 
@@ -49,6 +50,40 @@ pub fn samples(source: Source<'_>, scope: &Scope, columns: &[(Metric, Unit)]) ->
     Ok(samples)
 }
 
+/// A frame by itself, without what only its neighbours tell.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct PlainFrame<'a> {
+    /// Demangled function name.
+    pub function: Option<&'a str>,
+    /// Source file of the call.
+    pub file: Option<&'a str>,
+    /// Line of the call.
+    pub line: Option<u32>,
+    /// File name of the module.
+    pub module: Option<&'a str>,
+    /// The function was inlined into the next frame.
+    pub inlined: bool,
+    /// Return address.
+    pub address: &'a str,
+    /// Of a frame without a function: where it is in the file of its module.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<&'a str>,
+}
+
+impl<'a> From<&'a Frame> for PlainFrame<'a> {
+    fn from(frame: &'a Frame) -> Self {
+        Self {
+            function: frame.function.as_deref(),
+            file: frame.file.as_deref(),
+            line: frame.line,
+            module: frame.module.as_deref(),
+            inlined: frame.inlined,
+            address: &frame.address,
+            offset: frame.offset.as_deref(),
+        }
+    }
+}
+
 /// Makes all names ready at once, which is much faster than one by one.
 ///
 /// # Errors
@@ -77,5 +112,54 @@ pub fn display_name(source: Source<'_>, function: FunctionId) -> String {
         (Some(name), _) => name.to_string(),
         (None, Some(module)) => format!("{} in {module}", function.fallback),
         (None, None) => function.fallback.to_string(),
+    }
+}
+
+/// Names of functions for formats that have nothing else to tell functions apart: those that share theirs with another
+/// function of the recording have the place of their declaration behind it.
+pub struct DistinctNames<'a> {
+    source: Source<'a>,
+    known: HashMap<FunctionId, String>,
+}
+
+impl<'a> DistinctNames<'a> {
+    /// The names of all functions.
+    pub fn new(source: Source<'a>) -> Self {
+        let mut ids: Vec<FunctionId> = Vec::new();
+        let mut seen = std::collections::HashSet::new();
+        let mut levels = Vec::new();
+        for location in 0..source.trace.location_count() {
+            levels.clear();
+            source.symbols.frames(source.trace, location, &mut levels);
+            ids.extend(levels.iter().map(|level| level.function).filter(|&id| seen.insert(id)));
+        }
+        let mut by_name: HashMap<String, Vec<FunctionId>> = HashMap::new();
+        for id in ids {
+            by_name.entry(display_name(source, id)).or_default().push(id);
+        }
+        let mut known = HashMap::new();
+        for (name, ids) in by_name {
+            if let [id] = ids[..] {
+                known.insert(id, name);
+                continue;
+            }
+            for id in ids {
+                let function = source.symbols.function(id);
+                let path = function.file.map(|file| source.symbols.file(file));
+                let file = path.as_deref().map(|path| path.rsplit('/').next().unwrap_or(path));
+                let shown = match (file, function.line) {
+                    (Some(file), Some(line)) => format!("{name} ({file}:{line})"),
+                    (Some(file), None) => format!("{name} ({file})"),
+                    (None, _) => name.clone(),
+                };
+                known.insert(id, shown);
+            }
+        }
+        Self { source, known }
+    }
+
+    /// The name of a function.
+    pub fn get(&self, id: FunctionId) -> String {
+        self.known.get(&id).cloned().unwrap_or_else(|| display_name(self.source, id))
     }
 }

@@ -234,6 +234,7 @@ mod tests {
             file: Some("a.c".into()),
             line: Some(3),
             inlined: false,
+            library: false,
         };
         Flamegraph {
             schema: "heaptrace.flamegraph/1".into(),

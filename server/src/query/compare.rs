@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::diff::{Params, Side, path_of, site_sums};
+use super::across::Across;
+use super::diff::{Params, Side, site_sums};
 use super::{QueryError, Result, stacks};
 use crate::api::{Exactness, Frame, Unit};
 use crate::trace::Cancel;
@@ -87,13 +88,15 @@ pub fn run(before: &[Side<'_>], after: &[Side<'_>], params: &Params, cancel: &Ca
     let mut known: HashMap<_, usize> = HashMap::new();
     let mut values: Vec<Vec<i64>> = Vec::new();
     let all: Vec<&Side<'_>> = before.iter().chain(after).collect();
+    let sides: Vec<Side<'_>> = all.iter().map(|side| **side).collect();
+    let across = Across::new(&sides, cancel)?;
     let mut exactness = Exactness { complete: true, watermark_ns: u64::MAX, ..Exactness::default() };
     for (at, side) in all.iter().enumerate() {
         let (sums, _) = site_sums(**side, params, cancel)?;
         for (site, sum) in (0_u32..).zip(sums).filter(|(_, sum)| !sum.is_zero()) {
-            let stack = stacks::frames(side.trace, side.symbols, side.trace.site_node(site).unwrap_or(0));
-            let row = *known.entry(path_of(&stack)).or_insert_with(|| {
-                stacks_of.push(stack);
+            let node = side.trace.site_node(site).unwrap_or(0);
+            let row = *known.entry(across.path(at, **side, node)).or_insert_with(|| {
+                stacks_of.push(stacks::frames(side.trace, side.symbols, node));
                 values.push(vec![0; all.len()]);
                 values.len() - 1
             });

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::across::Across;
 use super::amounts::{Key, Question, Signed};
 use super::filter::Filter;
 use super::stacks;
@@ -42,14 +43,8 @@ pub struct Params {
     pub normalize: bool,
 }
 
-/// What tells backtraces of two recordings apart: addresses and line numbers do not.
+/// What tells backtraces of two recordings apart: addresses and line numbers do not. See [`super::across`].
 pub type Path = Vec<(Option<String>, Option<String>, bool)>;
-
-/// What a backtrace is called across recordings.
-#[must_use]
-pub fn path_of(stack: &[Frame]) -> Path {
-    stack.iter().map(|frame| (named(frame), frame.module.clone(), frame.inlined)).collect()
-}
 
 #[derive(Debug, Default)]
 struct Pair {
@@ -193,12 +188,14 @@ fn by_site(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
 fn by_path(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) -> Result<Vec<Pair>> {
     let mut pairs: Vec<Pair> = Vec::new();
     let mut known: HashMap<Path, usize> = HashMap::new();
-    for (side, is_after) in [(before, false), (after, true)] {
+    let across = Across::new(&[before, after], cancel)?;
+    for (at_side, side) in [before, after].into_iter().enumerate() {
+        let is_after = at_side == 1;
         let (sums, _) = site_sums(side, params, cancel)?;
         for (site, sum) in (0_u32..).zip(sums).filter(|(_, sum)| !sum.is_zero()) {
-            let stack = stacks::frames(side.trace, side.symbols, side.trace.site_node(site).unwrap_or(0));
-            let at = *known.entry(path_of(&stack)).or_insert_with(|| {
-                pairs.push(Pair { stack, ..Pair::default() });
+            let node = side.trace.site_node(site).unwrap_or(0);
+            let at = *known.entry(across.path(at_side, side, node)).or_insert_with(|| {
+                pairs.push(Pair { stack: stacks::frames(side.trace, side.symbols, node), ..Pair::default() });
                 pairs.len() - 1
             });
             let amount = sum.amount();
@@ -208,9 +205,4 @@ fn by_path(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
         }
     }
     Ok(pairs)
-}
-
-/// Functions without a name cannot be told apart across recordings by their addresses, which differ.
-fn named(frame: &Frame) -> Option<String> {
-    frame.function.clone()
 }

@@ -1,4 +1,5 @@
-//! Two sides as one flame graph: their trees of functions laid over one another by name and module, so that what grew
+//! Two sides as one flame graph: their trees of functions laid over one another by name and module (see
+//! [`super::across`]), so that what grew
 //! and what shrank stand where they are called from. Addresses and lines do not matter, so that two runs, or two
 //! builds, can be compared.
 
@@ -6,6 +7,7 @@ mod inverted;
 
 use std::collections::HashMap;
 
+use super::across::Across;
 use super::diff::{Side, both};
 use super::filter::Filter;
 use super::node_sums;
@@ -52,12 +54,15 @@ struct Overlay {
     functions: Vec<FlameFrame>,
     /// By (parent, function).
     children: HashMap<(RowId, u32), RowId>,
-    /// By name and module.
+    /// By name, with what tells it from others of that name, and module.
     named: HashMap<(String, Option<String>), u32>,
+    /// By function: the name in `named`.
+    called: Vec<String>,
+    across: Across,
 }
 
 impl Overlay {
-    fn new() -> Self {
+    fn new(across: Across) -> Self {
         Self {
             parent: vec![0],
             function: vec![u32::MAX],
@@ -65,6 +70,8 @@ impl Overlay {
             functions: Vec::new(),
             children: HashMap::new(),
             named: HashMap::new(),
+            called: Vec::new(),
+            across,
         }
     }
 
@@ -89,7 +96,7 @@ impl Overlay {
         for row in 0..holds.len() {
             if row > 0 && holds[row] {
                 let frame = values.shape.frame[row];
-                let function = *known.entry(frame.function).or_insert_with(|| self.function(side, &frame));
+                let function = *known.entry(frame.function).or_insert_with(|| self.function(side, which, &frame));
                 shown_as[row] = self.child(shown_as[values.shape.parent[row] as usize], function);
             }
             self.own[shown_as[row] as usize][which] += amount(row);
@@ -97,14 +104,18 @@ impl Overlay {
         Ok(self.own.iter().map(|own| own[which]).sum())
     }
 
-    fn function(&mut self, side: Side<'_>, frame: &crate::trace::symbols::SymbolFrame) -> u32 {
+    fn function(&mut self, side: Side<'_>, which: usize, frame: &crate::trace::symbols::SymbolFrame) -> u32 {
         let function = side.symbols.function(frame.function);
         let name = function.display().as_ref().to_owned();
         let module = function.module.and_then(|m| side.trace.modules().get(m as usize)).map(|m| m.name());
-        let functions = &mut self.functions;
-        *self.named.entry((name.clone(), module.clone())).or_insert_with(|| {
-            let file = function.file.or(frame.file).map(|f| side.symbols.file(f).as_ref().to_owned());
-            functions.push(FlameFrame { name, module, file, line: frame.line, inlined: frame.inlined });
+        let called = format!("{name}{}", self.across.label(which, frame.function));
+        let (functions, names) = (&mut self.functions, &mut self.called);
+        *self.named.entry((called.clone(), module.clone())).or_insert_with(|| {
+            let (file, line) = function.place(frame);
+            let file = file.map(|f| side.symbols.file(f).as_ref().to_owned());
+            let library = function.kind.is_library();
+            functions.push(FlameFrame { name, module, file, line, inlined: frame.inlined, library });
+            names.push(called);
             functions.len() as u32 - 1
         })
     }
@@ -127,7 +138,8 @@ impl Overlay {
 
     /// Ids that depend on nothing but the names on the way: the same in every answer, whatever else is in the tree.
     fn ids(&self) -> Vec<u64> {
-        let named: Vec<u64> = self.functions.iter().map(|f| hash(&f.name) ^ hash_module(f.module.as_deref())).collect();
+        let hashed = |(f, called): (&FlameFrame, &String)| hash(called) ^ hash_module(f.module.as_deref());
+        let named: Vec<u64> = self.functions.iter().zip(&self.called).map(hashed).collect();
         let mut ids = vec![0_u64; self.parent.len()];
         for row in 1..ids.len() {
             let above = ids[self.parent[row] as usize];
@@ -287,7 +299,7 @@ pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
     if params.metric == Metric::Grown {
         return Err(QueryError::bad("metric", "`grown` is a difference already; compare `live` instead"));
     }
-    let mut overlay = Overlay::new();
+    let mut overlay = Overlay::new(Across::new(&[before, after], cancel)?);
     let total_before = overlay.add(before, 0, params, cancel)?;
     let total_after = overlay.add(after, 1, params, cancel)?;
     let mut frames = FrameList { overlay: &overlay, list: Vec::new(), numbers: HashMap::new() };

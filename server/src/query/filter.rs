@@ -218,7 +218,7 @@ impl Functions {
         for row in tree.rows().filter(|r| r.frame.function != NO_FUNCTION) {
             texts.entry(row.frame.function).or_insert_with(|| {
                 let function = symbols.function(row.frame.function);
-                let file = function.file.or(row.frame.file).map(|f| symbols.file(f));
+                let file = function.place(&row.frame).0.map(|f| symbols.file(f));
                 (Arc::clone(function.display()), file)
             });
         }

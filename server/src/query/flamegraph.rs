@@ -108,13 +108,14 @@ impl FrameList<'_> {
         let (trace, symbols, list) = (self.trace, self.symbols, &mut self.list);
         *self.by_function.entry(frame.function).or_insert_with(|| {
             let function = symbols.function(frame.function);
-            let file = function.file.or(frame.file);
+            let (file, line) = function.place(frame);
             list.push(FlameFrame {
                 name: function.display().as_ref().to_owned(),
                 module: function.module.and_then(|m| trace.modules().get(m as usize)).map(|m| m.name()),
                 file: file.map(|f| symbols.file(f).as_ref().to_owned()),
-                line: frame.line,
+                line,
                 inlined: frame.inlined,
+                library: function.kind.is_library(),
             });
             list.len() as u32 - 1
         })

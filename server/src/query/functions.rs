@@ -11,9 +11,9 @@ use super::value_tree::ValueTree;
 use super::window::Window;
 use super::{Result, site_handle};
 use crate::api::functions::{FunctionRow, Functions, GroupBy};
-use crate::api::library::is_library;
 use crate::api::{Metric, Unit};
 use crate::trace::frame_tree::NO_FUNCTION;
+use crate::trace::program::{Kind, program_frame};
 use crate::trace::symbols::{SymbolFrame, Symbols};
 use crate::trace::{Cancel, Trace};
 
@@ -148,19 +148,26 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
         module: None,
         file: None,
         line: None,
+        library: false,
         flat: group.flat.of(unit),
         cum: group.cum.of(unit),
         flat_other: group.flat.other(unit),
         cum_other: group.cum.other(unit),
     };
     match by {
-        GroupBy::File => group(values, |row| values.shape.frame[row].file)
-            .into_iter()
-            .map(|(file, group)| {
-                let name = file.map_or_else(|| "(no source file)".into(), |f| symbols.file(f).as_ref().to_owned());
-                row(name.clone(), name, &group)
-            })
-            .collect(),
+        GroupBy::File => {
+            let mut files: HashMap<u32, Option<u32>> = HashMap::new();
+            for frame in values.shape.frame.iter().filter(|frame| frame.function != NO_FUNCTION) {
+                files.entry(frame.function).or_insert_with(|| symbols.function(frame.function).place(frame).0);
+            }
+            group(values, |row| files.get(&values.shape.frame[row].function).copied().flatten())
+                .into_iter()
+                .map(|(file, group)| {
+                    let name = file.map_or_else(|| "(no source file)".into(), |f| symbols.file(f).as_ref().to_owned());
+                    row(name.clone(), name, &group)
+                })
+                .collect()
+        }
         GroupBy::Module => {
             let modules: HashMap<u32, Option<u32>> = values
                 .shape
@@ -182,7 +189,7 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
         _ => {
             // The recursive flag of a row says at once what walking up its path would.
             let totals = values.totals();
-            let owned = (by == GroupBy::Program).then(|| owned_by_program(trace, symbols, values));
+            let owned = (by == GroupBy::Program).then(|| owned_by_program(symbols, values));
             let own = owned.as_ref().unwrap_or(&values.own);
             let mut groups: HashMap<u32, Group> = HashMap::new();
             for (row, total) in totals.iter().enumerate().skip(1) {
@@ -203,11 +210,12 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
                 .map(|(id, group)| {
                     let function = symbols.function(id);
                     let frame = values.shape.frame[group.example];
-                    let file = function.file.or(frame.file);
+                    let (file, line) = function.place(&frame);
                     FunctionRow {
                         module: name_of(function.module),
                         file: file.map(|f| symbols.file(f).as_ref().to_owned()),
-                        line: frame.line,
+                        line,
+                        library: function.kind.is_library(),
                         ..row(
                             format!("f{}", values.id(group.example as u32)),
                             function.display().as_ref().to_owned(),
@@ -220,23 +228,19 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
     }
 }
 
-/// What each row allocated itself, where what is not the program's own code allocated is its innermost caller's that is;
-/// what no function of the program asked for stays where it is.
-fn owned_by_program(trace: &Trace, symbols: &dyn Symbols, values: &ValueTree) -> Vec<Signed> {
-    let mut known: HashMap<(u32, Option<u32>), bool> = HashMap::new();
-    let mut is_own = |row: u32| {
-        let frame = values.shape.frame[row as usize];
-        *known.entry((frame.function, frame.file)).or_insert_with(|| {
-            let function = symbols.function(frame.function);
-            let module = function.module.and_then(|m| trace.modules().get(m as usize)).map(|m| m.name());
-            let file = frame.file.map(|file| symbols.file(file));
-            !is_library(function.name.as_deref(), file.as_deref(), module.as_deref())
-        })
+/// What each row allocated itself, where each allocation is that of its stack's function of the program; what has none
+/// stays where it is.
+fn owned_by_program(symbols: &dyn Symbols, values: &ValueTree) -> Vec<Signed> {
+    let mut known: HashMap<u32, Kind> = HashMap::new();
+    let mut kind = |row: u32| {
+        let function = values.shape.frame[row as usize].function;
+        *known.entry(function).or_insert_with(|| symbols.function(function).kind)
     };
     let mut owned = vec![Signed::default(); values.len()];
     for (row, own) in (0..).zip(&values.own) {
         if !own.is_zero() {
-            let owner = values.path(row).find(|&above| is_own(above)).unwrap_or(row);
+            let owner = program_frame(values.path(row).map(&mut kind)).and_then(|at| values.path(row).nth(at));
+            let owner = owner.unwrap_or(row);
             add(&mut owned[owner as usize], own);
         }
     }
@@ -255,6 +259,7 @@ fn by_site(trace: &Trace, symbols: &dyn Symbols, unit: Unit, sums: &NodeSums) ->
             module: frame.as_ref().and_then(|f| f.module.clone()),
             file: frame.as_ref().and_then(|f| f.file.clone()),
             line: frame.as_ref().and_then(|f| f.line),
+            library: frame.as_ref().is_some_and(|f| f.library),
             flat: node.sum.of(unit),
             cum: node.sum.of(unit),
             flat_other: node.sum.other(unit),
@@ -277,6 +282,7 @@ fn by_thread(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Can
         module: None,
         file: None,
         line: None,
+        library: false,
         flat: sum.of(unit),
         cum: sum.of(unit),
         flat_other: sum.other(unit),

@@ -8,6 +8,7 @@
 //! Whole buckets are answered by their sums, the two edges by rows; conditions on rows (size, lifetime, thread) scan the
 //! columns in parallel.
 
+pub mod across;
 pub mod allocations;
 pub mod amounts;
 pub mod classes;

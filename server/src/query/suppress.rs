@@ -139,6 +139,7 @@ mod tests {
             inlined: false,
             address: "0x1".into(),
             offset: None,
+            library: false,
         }
     }
 

@@ -45,14 +45,14 @@ pub(super) const NO_MODULE: &[u8] = b"\0";
 /// The names that came with a recording: those inside it, and those beside it, which win.
 pub(super) fn load(recording: &Path) -> cache::Modules {
     let mut names = embedded(recording).unwrap_or_default();
-    for (module, beside) in cache::load(&path_beside(recording)) {
+    for (module, beside) in cache::load(&path_beside(recording), cache::Versions::All) {
         names.entry(module).or_default().extend(beside);
     }
     names
 }
 
 /// One function of a [`Bundle`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Named {
     /// Its name.
     pub name: Option<Arc<str>>,
@@ -62,6 +62,10 @@ pub struct Named {
     pub line: Option<u32>,
     /// It was inlined into the next one.
     pub inlined: bool,
+    /// Source file and line of its declaration; line 0: not known.
+    pub declared: Option<(Arc<str>, u32)>,
+    /// What tells it from others of its name, where nothing else does: its first address.
+    pub start: Option<u64>,
 }
 
 /// Names for another machine.
@@ -77,6 +81,8 @@ impl Bundle {
             file: named.file,
             line: named.line,
             inlined: named.inlined,
+            declared: named.declared,
+            start: named.start,
         });
         self.0.entry(key).or_default().insert(address, functions.collect());
     }
@@ -174,7 +180,7 @@ fn embedded(recording: &Path) -> Option<cache::Modules> {
         all.extend_from_slice(&raw);
         at += (BlockHeader::LEN + stored.len()) as u64;
     }
-    cache::decode(&all)
+    cache::decode(&all, cache::Versions::All)
 }
 
 /// Copies the first `len` bytes of a file.
@@ -192,7 +198,7 @@ mod tests {
 
     fn bundle(name: &str) -> Bundle {
         let mut bundle = Bundle::default();
-        let named = Named { name: Some(name.into()), file: None, line: Some(7), inlined: false };
+        let named = Named { name: Some(name.into()), line: Some(7), ..Named::default() };
         bundle.add(Some((b"id", b"/bin/app")), 16, vec![named]);
         bundle
     }

@@ -6,11 +6,14 @@
 //! varint     number of modules, then each:
 //!   varint   length of the key, the key; varint number of addresses, then each:
 //!     varint address - previous address; varint number of functions, then each:
-//!       varint  name + 1, or 0; file + 1, or 0 (indices of strings); line, or 0; 1 if inlined
+//!       varint  name + 1, or 0; file + 1, or 0 (indices of strings); line, or 0; 1 if inlined;
+//!               from version 2 on: file of the declaration + 1, or 0; its line, or 0; first address + 1, or 0
 //! u32        CRC-32 of everything before
 //! ```
 //! A key holds the identity of the file that the names come from: once that changes, they are looked up again.
-//! A cache that is damaged, cut off or of another version is no cache; nobody is told.
+//! The last byte of the magic is the version. A cache that is damaged, truncated or of another version is no cache;
+//! nobody is told. Names of version 1 were chosen by other rules: they are looked up again where they can be, and used
+//! where a recording brought them along from another machine.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -23,7 +26,8 @@ use tracehound_format::varint::{Reader, put};
 
 use super::resolve::{Function, Functions};
 
-const MAGIC: &[u8; 8] = b"THSYMB\n\x01";
+const MAGIC: &[u8; 8] = b"THSYMB\n\x02";
+const MAGIC_1: &[u8; 8] = b"THSYMB\n\x01";
 
 /// Names of one file: by address, as in the file.
 pub type Names = BTreeMap<u64, Functions>;
@@ -31,11 +35,20 @@ pub type Names = BTreeMap<u64, Functions>;
 /// Names by the key of their file.
 pub type Modules = HashMap<Vec<u8>, Names>;
 
+/// Which versions are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Versions {
+    /// What this program writes.
+    Current,
+    /// All that there ever were.
+    All,
+}
+
 /// Reads a cache; empty if there is none that can be used.
-pub fn load(path: &Path) -> Modules {
+pub fn load(path: &Path, versions: Versions) -> Modules {
     // A cache has some ten bytes an address; one of gigabytes was not written by us.
     let small = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() < 1 << 32);
-    small.then(|| fs::read(path).ok()).flatten().and_then(|bytes| decode(&bytes)).unwrap_or_default()
+    small.then(|| fs::read(path).ok()).flatten().and_then(|bytes| decode(&bytes, versions)).unwrap_or_default()
 }
 
 /// Writes a cache, readable by its owner alone, in one step.
@@ -85,6 +98,10 @@ pub fn encode(modules: &Modules) -> Vec<u8> {
                 put(&mut out, id(&function.file));
                 put(&mut out, u64::from(function.line.unwrap_or(0)));
                 put(&mut out, u64::from(function.inlined));
+                let declared = function.declared.as_ref();
+                put(&mut out, declared.map_or(0, |(file, _)| ids[&**file]));
+                put(&mut out, declared.map_or(0, |&(_, line)| u64::from(line)));
+                put(&mut out, function.start.map_or(0, |start| start.wrapping_add(1)));
             }
         }
     }
@@ -94,16 +111,19 @@ pub fn encode(modules: &Modules) -> Vec<u8> {
 }
 
 fn texts(function: &Function) -> impl Iterator<Item = &str> {
-    [&function.name, &function.file].into_iter().filter_map(|text| text.as_deref())
+    let declared = function.declared.as_ref().map(|(file, _)| file);
+    [function.name.as_ref(), function.file.as_ref(), declared].into_iter().flatten().map(|text| &**text)
 }
 
 /// What bytes hold, if they are a cache.
-pub fn decode(bytes: &[u8]) -> Option<Modules> {
+pub fn decode(bytes: &[u8], versions: Versions) -> Option<Modules> {
     let (bytes, crc) = bytes.split_last_chunk::<4>()?;
     if crc32fast::hash(bytes) != u32::from_le_bytes(*crc) {
         return None;
     }
-    let mut reader = Reader::new(bytes.strip_prefix(MAGIC)?);
+    let current = bytes.strip_prefix(MAGIC);
+    let old = || bytes.strip_prefix(MAGIC_1).filter(|_| versions == Versions::All);
+    let mut reader = Reader::new(current.or_else(old)?);
     // Counts are believed only as far as the bytes reach: every element takes a byte at least.
     let mut strings: Vec<Arc<str>> = Vec::new();
     for _ in 0..reader.next_u64()? {
@@ -122,12 +142,19 @@ pub fn decode(bytes: &[u8]) -> Option<Modules> {
             address = address.checked_add(reader.next_u64()?)?;
             let mut functions = Vec::new();
             for _ in 0..reader.next_u64()? {
-                functions.push(Function {
+                let mut function = Function {
                     name: string(reader.next_u64()?)?,
                     file: string(reader.next_u64()?)?,
                     line: Some(u32::try_from(reader.next_u64()?).ok()?).filter(|&line| line > 0),
                     inlined: reader.next_u64()? != 0,
-                });
+                    ..Function::default()
+                };
+                if current.is_some() {
+                    let (file, line) = (string(reader.next_u64()?)?, u32::try_from(reader.next_u64()?).ok()?);
+                    function.declared = file.map(|file| (file, line));
+                    function.start = reader.next_u64()?.checked_sub(1);
+                }
+                functions.push(function);
             }
             names.insert(address, functions.into_boxed_slice());
         }
@@ -148,12 +175,11 @@ mod tests {
 
     fn function() -> impl Strategy<Value = Function> {
         let text = || prop::option::of("[a-z<>:ü]{0,12}".prop_map(|text: String| Arc::<str>::from(text)));
-        (text(), text(), prop::option::of(1_u32..), any::<bool>()).prop_map(|(name, file, line, inlined)| Function {
-            name,
-            file,
-            line,
-            inlined,
-        })
+        let declared = (text(), any::<u32>()).prop_map(|(file, line)| Some((file?, line)));
+        let start = prop::option::of(0..u64::MAX);
+        (text(), text(), prop::option::of(1_u32..), any::<bool>(), declared, start).prop_map(
+            |(name, file, line, inlined, declared, start)| Function { name, file, line, inlined, declared, start },
+        )
     }
 
     fn modules() -> impl Strategy<Value = Modules> {
@@ -168,29 +194,43 @@ mod tests {
             let temp = tempfile::tempdir().unwrap();
             let path = temp.path().join("symbols.bin");
             save(&path, &modules).unwrap();
-            prop_assert_eq!(load(&path), modules);
+            prop_assert_eq!(load(&path, Versions::Current), modules);
         }
 
         #[test]
-        fn hostile_bytes_are_no_cache(mut bytes: Vec<u8>, good_crc: bool) {
-            bytes.splice(0..0, *MAGIC);
+        fn hostile_bytes_are_no_cache(mut bytes: Vec<u8>, good_crc: bool, old: bool) {
+            bytes.splice(0..0, if old { *MAGIC_1 } else { *MAGIC });
             let crc = if good_crc { crc32fast::hash(&bytes) } else { 7 };
             bytes.extend_from_slice(&crc.to_le_bytes());
-            let _ = decode(&bytes);
+            let _ = decode(&bytes, Versions::All);
         }
     }
 
     #[test]
     fn no_byte_can_change_unnoticed() {
-        let function = Function { name: Some("main".into()), file: None, line: Some(3), inlined: false };
+        let declared = Some(("a.c".into(), 2));
+        let function = Function { name: Some("main".into()), line: Some(3), declared, ..Function::default() };
         let names = Names::from([(0x1130, Functions::from([function]))]);
         let bytes = encode(&Modules::from([(b"key".to_vec(), names)]));
-        assert!(decode(&bytes).is_some());
+        assert!(decode(&bytes, Versions::Current).is_some());
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 4;
-            assert_eq!(decode(&damaged), None, "byte {at}");
-            assert_eq!(decode(&bytes[..at]), None, "cut at {at}");
+            assert_eq!(decode(&damaged, Versions::All), None, "byte {at}");
+            assert_eq!(decode(&bytes[..at], Versions::All), None, "cut at {at}");
         }
+    }
+
+    #[test]
+    fn old_names_are_read_only_where_they_cannot_be_looked_up() {
+        // One string, `main`; one module, `k`; one address, 4, with one function: the string, no file, line 3.
+        let mut bytes = MAGIC_1.to_vec();
+        bytes.extend_from_slice(&[1, 4, b'm', b'a', b'i', b'n', 1, 1, b'k', 1, 4, 1, 1, 0, 3, 0]);
+        let crc = crc32fast::hash(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode(&bytes, Versions::Current), None);
+        let function = Function { name: Some("main".into()), line: Some(3), ..Function::default() };
+        let names = Names::from([(4, Functions::from([function]))]);
+        assert_eq!(decode(&bytes, Versions::All), Some(Modules::from([(b"k".to_vec(), names)])));
     }
 }

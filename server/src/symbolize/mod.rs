@@ -5,13 +5,19 @@
 
 pub mod bundle;
 mod cache;
+mod demangle;
 pub mod elsewhere;
+mod function_die;
 mod locate;
+mod object_file;
 mod perf_map;
+mod qualified;
 mod resolve;
 mod state;
+mod table;
 #[cfg(test)]
 mod tests;
+mod units;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -25,6 +31,7 @@ use tracehound_server::query::modules::{self, ModuleSymbols};
 use tracehound_server::trace::Trace;
 use tracehound_server::trace::cancel::{Cancel, Cancelled};
 use tracehound_server::trace::facts::Module;
+use tracehound_server::trace::program::Kind;
 use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
 
 pub use bundle::{Bundle, Named};
@@ -32,6 +39,9 @@ use locate::Source;
 pub use locate::map;
 use perf_map::PerfMap;
 use state::{Place, State, place};
+
+/// Locations that are looked up together where one is asked for.
+const NEIGHBOURS: u32 = 1 << 14;
 
 thread_local! {
     /// A panic on this thread is expected and caught: nothing is to be printed.
@@ -76,7 +86,7 @@ impl Symbolizer {
     /// Names for one recording; those of earlier runs are read from `cache_file`, and new ones added to it.
     pub fn new(cache_file: Option<PathBuf>) -> Self {
         static IDENTITIES: AtomicU64 = AtomicU64::new(1);
-        let names = cache_file.as_deref().map(cache::load).unwrap_or_default();
+        let names = cache_file.as_deref().map(|path| cache::load(path, cache::Versions::Current)).unwrap_or_default();
         let known = names.values().map(BTreeMap::len).sum();
         Self {
             identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
@@ -136,11 +146,16 @@ impl Symbolizer {
         for location in 0..trace.location_count() {
             levels.clear();
             self.frames(trace, location, &mut levels);
-            let named = levels.iter().map(|level| Named {
-                name: self.function(level.function).name,
-                file: level.file.map(|file| self.file(file)),
-                line: level.line,
-                inlined: level.inlined,
+            let named = levels.iter().map(|level| {
+                let function = self.function(level.function);
+                Named {
+                    declared: function.file.map(|file| (self.file(file), function.line.unwrap_or(0))),
+                    name: function.name,
+                    file: level.file.map(|file| self.file(file)),
+                    line: level.line,
+                    inlined: level.inlined,
+                    start: self.read().starts.get(&level.function).copied(),
+                }
             });
             let mut named: Vec<Named> = named.collect();
             if named.iter().all(|named| named.name.is_none() && named.file.is_none()) {
@@ -221,18 +236,23 @@ impl Symbolizer {
                 }
             }
         }
-        let mut jobs: Vec<(Arc<[u8]>, Source, Vec<u64>)> = Vec::new();
-        for (key, (source, mut addresses)) in wanted {
-            // Neighbours share compilation units, which are parsed on first use: each job gets neighbours.
+        let files: Vec<(Arc<[u8]>, Source, Vec<u64>)> =
+            wanted.into_iter().map(|(key, (source, addresses))| (key, source, addresses)).collect();
+        let opened = in_parallel(files.len(), |i| cancel.check().map(|()| resolve::Opened::new(&files[i].1)));
+        let opened = opened.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut jobs: Vec<(Arc<[u8]>, &resolve::Opened, Vec<u64>)> = Vec::new();
+        for ((key, _, mut addresses), opened) in files.into_iter().zip(&opened) {
+            // Neighbours share compilation units, which are parsed on first use: each job gets neighbours, and no file
+            // is parsed by more jobs than can run at once.
             addresses.sort_unstable();
             addresses.dedup();
-            jobs.extend(
-                addresses.chunks(resolve::BATCH).map(|batch| (Arc::clone(&key), source.clone(), batch.to_vec())),
-            );
+            let part = addresses.len().div_ceil(threads).max(resolve::BATCH);
+            jobs.extend(addresses.chunks(part).map(|part| (Arc::clone(&key), opened, part.to_vec())));
         }
         // Large jobs first, or the last one to be taken might be the longest.
         jobs.sort_by_key(|(.., addresses)| std::cmp::Reverse(addresses.len()));
-        let found = in_parallel(jobs.len(), |i| cancel.check().map(|()| resolve::resolve(&jobs[i].1, &jobs[i].2)));
+        let found = in_parallel(jobs.len(), |i| jobs[i].1.resolve(&jobs[i].2, cancel));
         let mut state = self.write();
         let mut cancelled = Ok(());
         for ((key, _, addresses), found) in jobs.into_iter().zip(found) {
@@ -296,8 +316,14 @@ impl Symbols for Symbolizer {
 
     fn frames(&self, trace: &Trace, location: LocationId, out: &mut Vec<SymbolFrame>) {
         if !self.read().is_known(location, trace.modules().len()) {
-            // A flag that nobody can set: this cannot be cancelled.
-            let _ = self.resolve(trace, &[location], &Cancel::new());
+            // Who asks for one will ask for its neighbours, and files are read once for all of them. The flag is one
+            // that nobody can set: this cannot be cancelled.
+            let first = location / NEIGHBOURS * NEIGHBOURS;
+            let mut some: Vec<LocationId> = (first..trace.location_count().min(first + NEIGHBOURS)).collect();
+            if !some.contains(&location) {
+                some.push(location);
+            }
+            let _ = self.resolve(trace, &some, &Cancel::new());
         }
         let state = self.read();
         if let Some(Some(frames)) = state.locations.get(location as usize) {
@@ -312,6 +338,8 @@ impl Symbols for Symbolizer {
             fallback: "?".into(),
             module: None,
             file: None,
+            line: None,
+            kind: Kind::Nameless,
         })
     }
 

@@ -1,10 +1,12 @@
 //! What is known of a recording's names: modules with their files, functions and files as dense ids, frames by location.
 
 use std::collections::HashMap;
+use std::path::Component;
 use std::sync::Arc;
 
 use tracehound_server::trace::Trace;
 use tracehound_server::trace::facts::Module;
+use tracehound_server::trace::program::Kind;
 use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame};
 
 use super::locate::{Located, Source};
@@ -23,6 +25,8 @@ pub(super) struct State {
     pub(super) nowhere: HashMap<LocationId, usize>,
     pub(super) functions: Vec<Function>,
     function_ids: HashMap<FunctionKey, FunctionId>,
+    /// First addresses of functions that nothing else tells apart.
+    pub(super) starts: HashMap<FunctionId, u64>,
     pub(super) files: Vec<Arc<str>>,
     pub(super) file_ids: HashMap<Arc<str>, FileId>,
     pub(super) names: cache::Modules,
@@ -36,6 +40,8 @@ pub(super) struct State {
 }
 
 pub(super) struct Known {
+    /// File name of the module.
+    name: Arc<str>,
     bundle_key: Vec<u8>,
     first_position: u32,
     pub(super) located: Arc<Located>,
@@ -44,8 +50,21 @@ pub(super) struct Known {
 
 #[derive(PartialEq, Eq, Hash)]
 enum FunctionKey {
-    Named(Option<u32>, Arc<str>),
+    Named(Option<u32>, Arc<str>, Origin),
     Unknown(Option<u32>, u64),
+}
+
+/// What tells functions of the same name in the same module apart.
+#[derive(PartialEq, Eq, Hash)]
+enum Origin {
+    /// Where it is declared; the path without `..`, since one file may be named from several folders.
+    Declared(String, u32),
+    /// Its first address.
+    Start(u64),
+    /// The file of its calls, where names came from elsewhere and say no more.
+    Calls(FileId),
+    /// The name is enough.
+    Unknown,
 }
 
 /// Where a location's call is: position of the module and address in its file, or the bare address.
@@ -73,17 +92,20 @@ impl State {
         let bundle_key = bundle::key(&module.build_id, &module.path);
         let located = Arc::new(located);
         let entry = self.modules.entry(position);
-        Arc::clone(&entry.or_insert(Known { bundle_key, first_position, located, key }).located)
+        let name = module.name().into();
+        Arc::clone(&entry.or_insert(Known { name, bundle_key, first_position, located, key }).located)
     }
 
     /// Turns what was looked up for a place into the frames of a location.
     pub(super) fn settle(&mut self, location: LocationId, place: Place) {
+        // Where names came with the recording, which may know less of them.
+        let mut came_along = false;
         let (module, address, functions) = match place {
             Place::Nowhere(pc) => {
                 let bundled = self.bundled.get(bundle::NO_MODULE).and_then(|names| names.get(&pc)).cloned();
                 let made = || {
                     let name = Arc::clone(self.jit.find(pc)?);
-                    let function = resolve::Function { name: Some(name), file: None, line: None, inlined: false };
+                    let function = resolve::Function { name: Some(name), ..resolve::Function::default() };
                     Some(Functions::from([function]))
                 };
                 (None, pc, made().or(bundled))
@@ -94,7 +116,9 @@ impl State {
                         let functions = names.get(key).and_then(|names| names.get(&address)).cloned();
                         functions.filter(|functions| !functions.is_empty())
                     };
-                    let functions = of(&self.names, &module.key).or_else(|| of(&self.bundled, &module.bundle_key));
+                    let own = of(&self.names, &module.key);
+                    came_along = own.is_none();
+                    let functions = own.or_else(|| of(&self.bundled, &module.bundle_key));
                     (Some(module.first_position), address, functions)
                 }
                 None => (Some(id), address, None),
@@ -104,11 +128,11 @@ impl State {
         let mut frames: Vec<SymbolFrame> = Vec::with_capacity(functions.len().max(1));
         for function in &functions {
             let file = function.file.as_ref().map(|file| self.file_id(file));
-            let id = self.function_id(module, address, function.name.as_ref(), file);
+            let id = self.function_id(module, address, function, file.filter(|_| came_along));
             frames.push(SymbolFrame { function: id, file, line: function.line, inlined: function.inlined });
         }
         if frames.is_empty() {
-            let function = self.function_id(module, address, None, None);
+            let function = self.function_id(module, address, &resolve::Function::default(), None);
             frames.push(SymbolFrame { function, file: None, line: None, inlined: false });
         }
         let index = location as usize;
@@ -118,22 +142,37 @@ impl State {
         self.locations[index] = Some(frames.into_boxed_slice());
     }
 
+    /// The id of a function at an address. `calls` is the file of its calls, if that is to tell it from others.
     fn function_id(
         &mut self,
         module: Option<u32>,
         address: u64,
-        name: Option<&Arc<str>>,
-        file: Option<FileId>,
+        function: &resolve::Function,
+        calls: Option<FileId>,
     ) -> FunctionId {
-        let key = match name {
-            Some(name) => FunctionKey::Named(module, Arc::clone(name)),
+        let origin = match (&function.declared, function.start, calls) {
+            (Some((file, line)), ..) => Origin::Declared(without_parents(file), *line),
+            (None, Some(start), _) => Origin::Start(start),
+            (None, None, Some(file)) => Origin::Calls(file),
+            (None, None, None) => Origin::Unknown,
+        };
+        let key = match &function.name {
+            Some(name) => FunctionKey::Named(module, Arc::clone(name), origin),
             None => FunctionKey::Unknown(module, address),
         };
         let next = self.functions.len() as FunctionId;
         let id = *self.function_ids.entry(key).or_insert(next);
         if id == next {
-            let fallback = name.cloned().unwrap_or_else(|| format!("{:#x}", address.wrapping_add(1)).into());
-            self.functions.push(Function { name: name.cloned(), fallback, module, file });
+            let name = function.name.clone();
+            let fallback = name.clone().unwrap_or_else(|| format!("{:#x}", address.wrapping_add(1)).into());
+            let declared = function.declared.as_ref();
+            let module_name = module.and_then(|module| self.modules.get(&module)).map(|known| &*known.name);
+            let file = declared.map(|(file, _)| file).or(function.file.as_ref());
+            let kind = Kind::of(name.as_deref(), file.map(|file| &**file), module_name);
+            let line = declared.map(|&(_, line)| line).filter(|&line| line > 0);
+            let file = declared.map(|(file, _)| self.file_id(file));
+            self.starts.extend(function.start.map(|start| (id, start)));
+            self.functions.push(Function { name, fallback, module, file, line, kind });
         }
         id
     }
@@ -146,6 +185,20 @@ impl State {
         }
         id
     }
+}
+
+/// A path without `..` where that can be told without asking the file system.
+fn without_parents(path: &str) -> String {
+    let mut plain = std::path::PathBuf::new();
+    for component in std::path::Path::new(path).components() {
+        let is_name = |path: &std::path::Path| matches!(path.components().next_back(), Some(Component::Normal(_)));
+        if component != Component::ParentDir || !is_name(&plain) {
+            plain.push(component);
+        } else {
+            plain.pop();
+        }
+    }
+    plain.to_string_lossy().into_owned()
 }
 
 /// What must be the same for names to be the same: the recorded file, and the file that they were read from.

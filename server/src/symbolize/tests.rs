@@ -7,10 +7,11 @@ use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSymbol};
 use tracehound_format::meta::Segment;
 use tracehound_server::api::modules::Symbols as Quality;
+use tracehound_server::trace::cancel::Cancel;
 use tracehound_server::trace::facts::Module;
 
 use super::locate::{Source, locate, map};
-use super::resolve::{Functions, resolve};
+use super::resolve::{Functions, Opened};
 
 const C: &str = "\
 void sink(int);
@@ -27,6 +28,10 @@ __attribute__((noinline)) void outer(int n) {
 __attribute__((noinline)) void sink(int n) { __asm__ volatile(\"\" : : \"r\"(n)); }
 int main(int argc, char **argv) { (void)argv; outer(argc); return 0; }
 ";
+
+fn resolve(source: &Source, addresses: &[u64]) -> Vec<Functions> {
+    Opened::new(source).resolve(addresses, &Cancel::new()).unwrap()
+}
 
 fn run(program: &str, arguments: &[&str], dir: &Path) {
     let output = Command::new(program).args(arguments).current_dir(dir).output().unwrap();

@@ -25,6 +25,7 @@ pub mod nodes;
 mod page_finder;
 pub mod passage;
 pub mod places;
+pub mod program;
 pub mod rows;
 pub mod sums;
 pub mod symbols;

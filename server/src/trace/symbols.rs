@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use super::Trace;
 use super::cancel::{Cancel, Cancelled};
+use super::program::Kind;
 
 /// Dense id of a distinct (pc, generation) of the call tree, see [`Trace::location`]. Many nodes share one.
 pub type LocationId = u32;
-/// Dense id of a function, given out by the [`Symbols`]; two locations in the same function of the same module share it.
+/// Dense id of a function, given out by the [`Symbols`]; two locations in the same function share it. Functions are the
+/// same if they are of the same module, have the same name and are declared at the same line of the same file.
 pub type FunctionId = u32;
 /// Dense id of a source file, given out by the [`Symbols`].
 pub type FileId = u32;
@@ -34,8 +36,12 @@ pub struct Function {
     pub fallback: Arc<str>,
     /// Id of the module in [`Trace::modules`], if the pc lies in one.
     pub module: Option<u32>,
-    /// Source file that the function is defined in, if known.
+    /// Source file that the function is declared in, if known.
     pub file: Option<FileId>,
+    /// Line of the declaration, if known.
+    pub line: Option<u32>,
+    /// Not the program's own code, or none that says anything: what its name, file and module make of it.
+    pub kind: Kind,
 }
 
 impl Function {
@@ -43,6 +49,15 @@ impl Function {
     #[must_use]
     pub fn display(&self) -> &Arc<str> {
         self.name.as_ref().unwrap_or(&self.fallback)
+    }
+
+    /// A file and a line that stand for the function: of its declaration, else those of a call in it.
+    #[must_use]
+    pub fn place(&self, call: &SymbolFrame) -> (Option<FileId>, Option<u32>) {
+        match self.file {
+            Some(file) => (Some(file), self.line),
+            None => (call.file, call.line),
+        }
     }
 }
 
@@ -102,7 +117,8 @@ impl Symbols for Addresses {
 
     fn function(&self, id: FunctionId) -> Function {
         let (address, module) = self.locations.get(id as usize).copied().unwrap_or_default();
-        Function { name: None, fallback: format!("{address:#x}").into(), module, file: None }
+        let fallback = format!("{address:#x}").into();
+        Function { name: None, fallback, module, file: None, line: None, kind: Kind::Nameless }
     }
 
     fn file(&self, _: FileId) -> Arc<str> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tracehound_server::trace::program::Kind;
 use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
 use tracehound_server::trace::{Cancel, Cancelled, Trace};
 
@@ -17,7 +18,7 @@ pub fn levels(pc: u64) -> Vec<u32> {
 pub const WRAPPER: u32 = FUNCTIONS - 1;
 
 pub fn name(function: u32) -> String {
-    if function == WRAPPER { "xmalloc_fn".into() } else { format!("fn_{function}") }
+    if function == WRAPPER { "xmalloc".into() } else { format!("fn_{function}") }
 }
 
 pub fn file(function: u32) -> String {
@@ -48,8 +49,9 @@ impl Symbols for Names {
     }
 
     fn function(&self, id: FunctionId) -> Function {
+        let kind = Kind::of(Some(&name(id)), Some(&file(id)), None);
         let name = Some(name(id).into());
-        Function { name, fallback: "".into(), module: Some(id % 2), file: Some(id % 3) }
+        Function { name, fallback: "".into(), module: Some(id % 2), file: Some(id % 3), line: None, kind }
     }
 
     fn file(&self, id: FileId) -> Arc<str> {

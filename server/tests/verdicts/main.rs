@@ -12,6 +12,7 @@ use heap::{Heap, SUBJECT};
 use tracehound_server::api::leaks::{LeakSite, Verdict};
 use tracehound_server::ingest::{IndexPlace, OpenOptions, Recording};
 use tracehound_server::query::leaks;
+use tracehound_server::trace::program::Kind;
 use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
 use tracehound_server::trace::{Cancel, Cancelled, Trace};
 
@@ -36,7 +37,14 @@ impl Symbols for Addresses {
 
     fn function(&self, id: FunctionId) -> Function {
         let name: Arc<str> = format!("f{id:x}").into();
-        Function { name: Some(Arc::clone(&name)), fallback: name, module: None, file: None }
+        Function {
+            name: Some(Arc::clone(&name)),
+            fallback: name,
+            module: None,
+            file: None,
+            line: None,
+            kind: Kind::Program,
+        }
     }
 
     fn file(&self, _: FileId) -> Arc<str> {

@@ -12,6 +12,7 @@ use tracehound_server::ingest::{OpenOptions, Recording};
 use tracehound_server::query::{
     Filter, TimeExpr, Window, diff, flamegraph, functions, leaks, lifetimes, memory, sites, timeline,
 };
+use tracehound_server::trace::program::Kind;
 use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
 use tracehound_server::trace::{Cancel, Cancelled, Trace};
 
@@ -33,7 +34,8 @@ impl Symbols for Names {
     }
 
     fn function(&self, id: FunctionId) -> Function {
-        Function { name: Some(format!("function_{id}").into()), fallback: "".into(), module: Some(0), file: None }
+        let (name, fallback) = (Some(format!("function_{id}").into()), "".into());
+        Function { name, fallback, module: Some(0), file: None, line: None, kind: Kind::Program }
     }
 
     fn file(&self, _: FileId) -> Arc<str> {

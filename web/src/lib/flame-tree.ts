@@ -277,6 +277,7 @@ export function stackOf(node: FlameNode, document: Flamegraph): Frame[] {
     line: frame.line ?? null,
     module: frame.module ?? null,
     inlined: frame.inlined,
+    library: frame.library,
     address: "",
   }));
 }

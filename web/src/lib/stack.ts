@@ -1,6 +1,5 @@
 // Stacks as text, to be copied into a mail or an issue.
 import type { Frame } from "../api/types.ts";
-import { isLibrary } from "./library.ts";
 import { location } from "./names.ts";
 
 /** What a frame is called in every view: its function, else where it is in its module's file. */
@@ -24,11 +23,11 @@ export function stackText(stack: readonly Frame[]): string {
     .join("\n");
 }
 
-/** Who allocated and who called that: from the innermost frame that is of no library, else from the innermost. */
+/** Who allocated and who called that: from the frame that the server calls the program's function, else the innermost. */
 export function allocatedBy(stack: readonly Frame[]): { by: Frame | undefined; from: Frame | undefined } {
   const own = Math.max(
     0,
-    stack.findIndex((frame) => !isLibrary(frame)),
+    stack.findIndex((frame) => !frame.library),
   );
   const by = stack[own];
   // A function that calls itself, or whose part was split off, says nothing new.

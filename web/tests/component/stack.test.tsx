@@ -10,8 +10,8 @@ import { HOSTILE_NAME } from "../mock-api/recording.ts";
 import { renderInPage } from "./page.tsx";
 
 const STACK: Frame[] = [
-  { function: HOSTILE_NAME, file: "a.c", line: 3, module: "app", inlined: false, address: "0x1" },
-  { function: null, file: null, line: null, module: "libx.so", inlined: false, address: "0x2" },
+  { function: HOSTILE_NAME, file: "a.c", line: 3, module: "app", inlined: false, library: false, address: "0x1" },
+  { function: null, file: null, line: null, module: "libx.so", inlined: false, library: false, address: "0x2" },
 ];
 
 test("a stack is text, its frames have the menu, filters match the name exactly", () => {

@@ -397,6 +397,7 @@ export function functions(view: View, query: Query): Functions {
           module: shown ? frame.module : null,
           file: shown ? frame.file : null,
           line: shown ? frame.line : null,
+          library: shown && frame.library,
           flat: 0,
           cum: 0,
           flat_other: 0,
@@ -549,6 +550,7 @@ function wire(frame: MockFrame, i: number): Frame {
     line: frame.line,
     module: frame.module,
     inlined: frame.inlined,
+    library: frame.library,
     address: `0x${(0x55550000 + i * 64).toString(16)}`,
   };
 }

@@ -6,6 +6,7 @@ export interface MockFrame {
   file: string | null;
   line: number | null;
   inlined: boolean;
+  library: boolean;
 }
 
 export interface MockSite {
@@ -279,6 +280,7 @@ function build(
       file: place?.[1] ?? (generated ? `src/${generated[1]}.rs` : null),
       line: place?.[2] ?? (generated ? 10 + ((name.length * 7) % 400) : null),
       inlined: name.includes("push_str"),
+      library: /^<*(alloc|core|std|hashbrown)::/.test(name) || module.startsWith("libc.so"),
     });
     return frames.length - 1;
   };

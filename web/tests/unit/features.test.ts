@@ -154,8 +154,8 @@ test("saved pictures hold names as text", () => {
 test("stacks as text", () => {
   expect(
     stackText([
-      { function: "f", file: "a.c", line: 3, module: "app", inlined: true, address: "0x1" },
-      { function: null, file: null, line: null, module: null, inlined: false, address: "0x2" },
+      { function: "f", file: "a.c", line: 3, module: "app", inlined: true, library: false, address: "0x1" },
+      { function: null, file: null, line: null, module: null, inlined: false, library: false, address: "0x2" },
     ]),
   ).toBe("#0 f [inlined] at a.c:3 (app)\n#1 0x2");
 });

@@ -20,6 +20,7 @@ const FRAMES = ["main", "work", "rest", "recurse"].map((name) => ({
   file: null,
   line: null,
   inlined: false,
+  library: false,
 }));
 
 function document(

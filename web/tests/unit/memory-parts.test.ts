@@ -49,6 +49,7 @@ test("mappings are added up by the function that is the program's own", () => {
     line: null,
     module,
     inlined: false,
+    library: module.startsWith("libc.so"),
     address: "0x1",
   });
   const mapper = (mapped: number, used: number, stack: ReturnType<typeof frame>[]) => ({

@@ -20,7 +20,14 @@ const graph = {
     own: [0, 20, 10, 10, 10, 20, 0, 20, 5, 5],
     folded: [0, 0, 0, 0, 0, 0, 0, 0, 0, 2],
   },
-  frames: ["main", "f", "g", "h"].map((name) => ({ name, module: "app", file: null, line: null, inlined: false })),
+  frames: ["main", "f", "g", "h"].map((name) => ({
+    name,
+    module: "app",
+    file: null,
+    line: null,
+    inlined: false,
+    library: false,
+  })),
 } as unknown as Flamegraph;
 
 /** `name value own` for each row, with its depth in front. */

@@ -25,7 +25,14 @@ const graph: Flamegraph = {
     own: [0, 30, 20, 40, 10],
     folded: [0, 0, 0, 0, 3],
   },
-  frames: ["main", "a", "b"].map((name) => ({ name, module: "app", file: null, line: null, inlined: false })),
+  frames: ["main", "a", "b"].map((name) => ({
+    name,
+    module: "app",
+    file: null,
+    line: null,
+    inlined: false,
+    library: false,
+  })),
   exactness,
 };
 
@@ -34,6 +41,7 @@ const row = (name: string, flat: number, cum: number) => ({
   name,
   flat,
   cum,
+  library: false,
   flat_other: 1,
   cum_other: 1,
   module: "app",

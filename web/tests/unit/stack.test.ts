@@ -3,7 +3,8 @@ import type { Frame } from "../../src/api/types.ts";
 import { allocatedBy, allocatorName, allocatorPlace, callerName } from "../../src/lib/stack.ts";
 
 function frame(fn: string, file: string | null, module: string): Frame {
-  return { function: fn, file, line: 7, module, inlined: false, address: "0x1" };
+  const library = file?.startsWith("/rustc/") ?? true;
+  return { function: fn, file, line: 7, module, inlined: false, library, address: "0x1" };
 }
 
 test("who allocated is the innermost function of the program, not of its standard library", () => {

@@ -44,7 +44,7 @@ pub fn print(report: &Report, style: Style, out: &mut dyn Write) -> io::Result<(
 
 /// The program's part of a backtrace: function and place.
 fn stack(evidence: &Evidence) -> Vec<String> {
-    let own: Vec<_> = evidence.stack.iter().filter(|frame| !frame.is_library()).collect();
+    let own: Vec<_> = evidence.stack.iter().filter(|frame| !frame.library).collect();
     let frames = if own.is_empty() { evidence.stack.iter().collect() } else { own };
     let mut lines: Vec<String> = frames
         .iter()

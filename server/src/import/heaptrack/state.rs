@@ -172,6 +172,7 @@ impl<W: Write> State<W> {
                 file: self.text(file)?,
                 line: u32::try_from(line).ok().filter(|&line| line > 0),
                 inlined: true,
+                ..Named::default()
             });
         }
         // All but the last were inlined into it.
@@ -179,7 +180,7 @@ impl<W: Write> State<W> {
             last.inlined = false;
         } else {
             let name = format!("{address:#x}");
-            functions.push(Named { name: Some(name.into()), file: None, line: None, inlined: false });
+            functions.push(Named { name: Some(name.into()), ..Named::default() });
         }
         let offset = self.places.len() as u64 * 16;
         if offset >= MODULE_BYTES {

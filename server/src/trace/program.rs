@@ -1,0 +1,434 @@
+//! The program's function: who is named as the one who allocated. Standard libraries, functions that only pass memory on
+//! and code without a name are left out, as long as there is something better further out on the stack.
+//!
+//! ```text
+//! malloc ← sqlite3MemMalloc ← 0xa7504 ← sqlite3DbMallocRawNN ← sqlite3BtreeInsert ← …
+//!            wrapper           nameless   wrapper                the program's function
+//! ```
+
+/// What kind of code a function is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The program's own, or a library's that is no standard library.
+    Program,
+    /// Code without a name.
+    Nameless,
+    /// It hands out memory under another name.
+    Wrapper,
+    /// It came with the compiler or the C library.
+    Library,
+}
+
+/// Which frame of a stack, innermost first, is the program's function; `None` if all are of standard libraries.
+#[must_use]
+pub fn program_frame(kinds: impl IntoIterator<Item = Kind>) -> Option<usize> {
+    let (mut nameless, mut wrapper) = (None, None);
+    for (at, kind) in kinds.into_iter().enumerate() {
+        match kind {
+            Kind::Program => return Some(at),
+            Kind::Nameless => nameless = nameless.or(Some(at)),
+            Kind::Wrapper => wrapper = wrapper.or(Some(at)),
+            Kind::Library => {}
+        }
+    }
+    nameless.or(wrapper)
+}
+
+/// Sources of standard libraries.
+const SOURCES: [&str; 5] = ["/rustc/", "/usr/include/", "/usr/lib/", "./csu/", "../sysdeps/"];
+/// Rust's standard library as `rustup component add rust-src` puts it into somebody's home.
+const RUST_SOURCES: &str = "/rustlib/src/rust/library/";
+const MODULES: [&str; 5] = ["libc.so", "ld-linux", "libstdc++.so", "libgcc_s.so", "libpthread.so"];
+/// Namespaces of standard libraries, for code whose source is not known.
+const CPP: [&str; 2] = ["std::", "__gnu_cxx::"];
+const RUST: [&str; 4] = ["alloc::", "core::", "std::", "hashbrown::"];
+
+/// How names of wrappers end, after [`MODIFIERS`] were taken off: in lower case, words joined.
+const SUFFIXES: [&str; 7] = ["alloc", "allocate", "memalign", "strdup", "strndup", "memdup", "operatornew"];
+
+/// What names of functions that release memory end with.
+const RELEASING: [&str; 3] = ["dealloc", "deallocate", "unalloc"];
+
+/// Words behind the one that says that memory is handed out: `DbMallocRawNN`, `AlignedAllocWithRetry`, `zmalloc_usable`.
+const MODIFIERS: [&str; 60] = [
+    "abort",
+    "align",
+    "aligned",
+    "and",
+    "array",
+    "backing",
+    "base",
+    "bounded",
+    "brotli",
+    "bytes",
+    "checked",
+    "clear",
+    "debug",
+    "default",
+    "die",
+    "exit",
+    "extended",
+    "ext",
+    "external",
+    "fail",
+    "fast",
+    "finish",
+    "flags",
+    "for",
+    "free",
+    "from",
+    "heap",
+    "hook",
+    "impl",
+    "inner",
+    "internal",
+    "locked",
+    "n",
+    "nn",
+    "no",
+    "nothrow",
+    "null",
+    "num",
+    "object",
+    "or",
+    "raw",
+    "retry",
+    "root",
+    "safe",
+    "size",
+    "sized",
+    "slow",
+    "store",
+    "throw",
+    "track",
+    "try",
+    "uninitialized",
+    "unlocked",
+    "unsafe",
+    "usable",
+    "with",
+    "x",
+    "zero",
+    "zeroed",
+    "zlib",
+];
+
+/// Functions, with their scope in front, that hand out memory and do not say so as others do; by how they begin.
+const FAMILIES: [&str; 14] = [
+    // C and Rust.
+    "malloc",
+    "calloc",
+    "realloc",
+    "posix_memalign",
+    "__rust_",
+    "__rustc::",
+    "__rdl_",
+    "__rg_",
+    // GLib.
+    "g_slice_",
+    "g_strdup",
+    "g_try_",
+    // CPython.
+    "PyMem_",
+    "_PyMem_",
+    "gc_alloc",
+];
+
+/// Constructors of plain memory: strings, tuples, buffers, whose callers are meant.
+const CONSTRUCTORS: [&str; 20] = [
+    // Redis' strings.
+    "sdsnew",
+    "sdsnewlen",
+    "_sdsnewlen",
+    "sdstrynewlen",
+    "sdsempty",
+    "sdsdup",
+    "sdsMakeRoomFor",
+    "_sdsMakeRoomFor",
+    "sdsMakeRoomForNonGreedy",
+    "sdsResize",
+    // CPython's objects; those that end with `_New` besides.
+    "PyType_GenericNew",
+    "PyBytes_FromStringAndSize",
+    "_PyBytes_FromSize",
+    "_PyBytes_Resize",
+    "resize_compact",
+    "unicode_resize",
+    "PyUnicode_Resize",
+    // SQLite's texts.
+    "sqlite3DbSpanDup",
+    "sqlite3_mprintf",
+    "sqlite3_vmprintf",
+];
+
+/// How names of constructors end, in this spelling.
+const CONSTRUCTOR_SUFFIXES: [&str; 4] = ["_New", "_NewVar", "_GC_New", "_GC_NewVar"];
+
+impl Kind {
+    /// Of a standard library, or a wrapper.
+    #[must_use]
+    pub const fn is_library(self) -> bool {
+        matches!(self, Self::Library | Self::Wrapper)
+    }
+
+    /// The kind of a function, by its name, the file that it is declared in and its module's file name.
+    #[must_use]
+    pub fn of(function: Option<&str>, file: Option<&str>, module: Option<&str>) -> Self {
+        let in_sources =
+            |file: &str| SOURCES.iter().any(|source| file.starts_with(source)) || file.contains(RUST_SOURCES);
+        let is_library = module.is_some_and(|module| MODULES.iter().any(|library| module.starts_with(library)))
+            || file.is_some_and(in_sources)
+            || file.is_none() && function.is_some_and(in_standard_library);
+        match function {
+            _ if is_library => Self::Library,
+            None => Self::Nameless,
+            Some(name) if is_wrapper(name) => Self::Wrapper,
+            Some(_) => Self::Program,
+        }
+    }
+}
+
+/// By its name alone: whether it only passes on what its callers ask for.
+fn is_wrapper(name: &str) -> bool {
+    let path = path(name);
+    let base = base(path);
+    if FAMILIES.iter().any(|family| path.starts_with(family))
+        || CONSTRUCTORS.contains(&base)
+        || CONSTRUCTOR_SUFFIXES.iter().any(|suffix| base.ends_with(suffix))
+    {
+        return true;
+    }
+    let mut words = words(base);
+    while words.len() > 1 && words.last().is_some_and(|word| MODIFIERS.contains(&word.as_str())) {
+        words.pop();
+    }
+    let joined = words.concat();
+    SUFFIXES.iter().any(|suffix| joined.ends_with(suffix)) && !RELEASING.iter().any(|suffix| joined.ends_with(suffix))
+}
+
+/// The words of an identifier in lower case, without digits: of `AlignedAllocWithRetry`, of `zmalloc_usable`.
+fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = vec![String::new()];
+    let mut previous_is_lower = false;
+    for c in name.chars() {
+        let starts = !c.is_alphanumeric() || c.is_uppercase() && previous_is_lower;
+        if starts && words.last().is_some_and(|word| !word.is_empty()) {
+            words.push(String::new());
+        }
+        if c.is_alphabetic()
+            && let Some(word) = words.last_mut()
+        {
+            word.extend(c.to_lowercase());
+        }
+        previous_is_lower = c.is_lowercase() || c.is_numeric();
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// By its name alone: whether it belongs to a standard library.
+fn in_standard_library(name: &str) -> bool {
+    // C++ names end with their parameters; Rust's do not.
+    if name.trim_end_matches(" const").ends_with(')') {
+        return CPP.iter().any(|space| path(name).starts_with(space));
+    }
+    let path = name.trim_start_matches('<');
+    RUST.iter().chain(&CPP).any(|space| path.starts_with(space))
+}
+
+/// Of a name what stands before the parameters, without what templates return; all of it where brackets mislead.
+fn path(name: &str) -> &str {
+    let name = name.find(" [clone ").map_or(name, |at| &name[..at]);
+    let (mut depth, mut start) = (0_i32, 0);
+    for (i, c) in name.char_indices() {
+        let operator = || name[..i].ends_with("operator");
+        match c {
+            '<' | '>' if depth == 0 && name[..i].trim_end_matches(['<', '>', '-']).ends_with("operator") => {}
+            '<' | '{' | '[' => depth += 1,
+            '>' | '}' | ']' => depth -= 1,
+            ' ' if depth == 0 && !operator() => start = i + 1,
+            '(' if depth == 0 && !operator() && !name[i..].starts_with("(anonymous namespace)") => {
+                return &name[start.min(i)..i];
+            }
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+    }
+    if depth == 0 { &name[start.min(name.len())..] } else { name }
+}
+
+/// The last part of a path, without what its templates were made for and what compilers put behind it.
+fn base(path: &str) -> &str {
+    let (mut depth, mut start, mut end) = (0_i32, 0, path.len());
+    for (i, c) in path.char_indices() {
+        match c {
+            '<' | '{' | '(' | '[' => {
+                if depth == 0 && i > start {
+                    end = i;
+                }
+                depth += 1;
+            }
+            '>' | '}' | ')' | ']' => depth -= 1,
+            ':' if depth == 0 => (start, end) = (i + 1, path.len()),
+            '.' if depth == 0 && i > start && is_clone(&path[i + 1..]) => end = end.min(i),
+            _ => {}
+        }
+    }
+    path.get(start..end).unwrap_or(path)
+}
+
+/// Whether a suffix of a name says that this is a part or a copy of the function.
+fn is_clone(suffix: &str) -> bool {
+    suffix.starts_with(|c: char| c.is_ascii_digit())
+        || ["cold", "part.", "isra.", "constprop.", "lto_priv."].iter().any(|known| suffix.starts_with(known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(name: &str) -> Kind {
+        Kind::of(Some(name), Some("src/a.c"), Some("app"))
+    }
+
+    #[test]
+    fn wrappers_are_known_by_their_names() {
+        for name in [
+            // What programs in the field call theirs.
+            "my_alloc",
+            "xmalloc",
+            "xcalloc",
+            "xrealloc",
+            "xstrdup",
+            "xstrndup",
+            "xmemdup",
+            "zmalloc",
+            "zcalloc_num",
+            "ztrymalloc_usable",
+            "ztrymalloc_usable_internal",
+            "zstrdup",
+            "_sdsnewlen",
+            "sdsnewlen",
+            "sdsdup",
+            "sqlite3Malloc",
+            "sqlite3MemMalloc",
+            "sqlite3DbMallocRawNN",
+            "sqlite3DbMallocRaw",
+            "sqlite3MallocZero",
+            "sqlite3DbReallocOrFree",
+            "sqlite3DbStrDup",
+            "sqlite3_malloc64",
+            "pcache1Alloc",
+            "dbMallocRawFinish",
+            "CRYPTO_zalloc",
+            "CRYPTO_malloc",
+            "CRYPTO_strdup",
+            "uprv_malloc",
+            "uv__malloc",
+            "ares_malloc",
+            "v8::internal::AlignedAllocWithRetry(unsigned long, unsigned long)",
+            "node::NodeArrayBufferAllocator::AllocateUninitialized(unsigned long)",
+            "char* node::UncheckedMalloc<char>(unsigned long)",
+            "node::AllocForZlib(void*, unsigned, unsigned)",
+            "PyUnicode_New",
+            "gc_alloc",
+            "_PyObject_NewVar",
+            "_PyObject_GC_New",
+            "PyType_GenericAlloc",
+            "_PyType_AllocNoTrack",
+            "_PyMem_RawMalloc",
+            "PyObject_Malloc",
+            "g_malloc0_n",
+            "g_strdup_printf",
+            "g_slice_new",
+            "g_memdup2",
+            "palloc0",
+            "ngx_pcalloc",
+            "MemoryContextAllocExtended",
+            "luaM_realloc_",
+            "operator new(unsigned long)",
+            "icu::UMemory::operator new(unsigned long)",
+            "operator new[](unsigned long)",
+            "__rust_alloc",
+            "__rustc::__rust_alloc",
+            "app::Pool<int>::allocate(unsigned long) const",
+            "(anonymous namespace)::grab::my_alloc(int)",
+            "my_alloc.part.0",
+            "my_alloc(int) [clone .cold]",
+            "void* app::take_alloc<std::vector<int, std::allocator<int> > >(int)",
+            "mallocator",
+            "do_alloc2",
+        ] {
+            assert_eq!(kind(name), Kind::Wrapper, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_the_program_does_is_no_wrapper() {
+        for name in [
+            "main",
+            "sqlite3BtreeInsert",
+            "allocate_table_rows",
+            "allocations",
+            "list_dealloc",
+            "newline",
+            "renew",
+            "main::{lambda(int)#3}::operator()(int) const",
+            "alloc_test_run",
+            "parse",
+            "tree_new",
+            "malformed",
+            "app::Allocator::Allocator(int)",
+            "std_like",
+            "b",
+            "PyList_Append",
+            "strduplicate",
+            "a::b<alloc>::run(alloc)",
+            "app::operator<<(app::Out&, int)",
+            "app::operator()(int)",
+            "f(void (*)(int))",
+            "рекурсия(int)",
+            "New",
+        ] {
+            assert_eq!(kind(name), Kind::Program, "{name}");
+        }
+    }
+
+    #[test]
+    fn standard_libraries_are_known_by_file_module_or_name() {
+        let of = |function, file, module| Kind::of(function, file, module);
+        assert_eq!(of(Some("std::vector<int>::push_back(int)"), None, Some("app")), Kind::Library);
+        assert_eq!(of(Some("void* std::f<int>(int) const"), None, Some("app")), Kind::Library);
+        assert_eq!(of(Some("<alloc::vec::Vec<T> as core::clone::Clone>::clone"), None, Some("app")), Kind::Library);
+        assert_eq!(of(Some("hashbrown::raw::RawTable<T>::reserve"), None, None), Kind::Library);
+        assert_eq!(of(Some("new_allocator"), Some("/usr/include/c++/12/bits/new_allocator.h"), None), Kind::Library);
+        assert_eq!(
+            of(Some("f"), Some("/home/u/.rustup/lib/rustlib/src/rust/library/alloc/src/vec.rs"), None),
+            Kind::Library
+        );
+        assert_eq!(of(None, None, Some("libc.so.6")), Kind::Library);
+        assert_eq!(of(None, None, Some("app")), Kind::Nameless);
+        assert_eq!(of(None, None, None), Kind::Nameless);
+        // The program's own functions may take or return what is the library's.
+        assert_eq!(of(Some("app::f(std::vector<int>)"), None, Some("app")), Kind::Program);
+        assert_eq!(of(Some("std::vector<int> app::f<int>(int)"), None, Some("app")), Kind::Program);
+        assert_eq!(of(Some("(anonymous namespace)::f()"), None, Some("app")), Kind::Program);
+        assert_eq!(of(Some("std::run"), Some("src/std.rs"), Some("app")), Kind::Program);
+    }
+
+    #[test]
+    fn the_best_frame_is_found() {
+        use Kind::{Library, Nameless, Program, Wrapper};
+        for (kinds, at) in [
+            (&[Library, Wrapper, Nameless, Wrapper, Program, Program][..], Some(4)),
+            (&[Program], Some(0)),
+            (&[Library, Wrapper, Nameless, Nameless, Library], Some(2)),
+            (&[Wrapper, Library], Some(0)),
+            (&[Library, Library], None),
+            (&[], None),
+        ] {
+            assert_eq!(program_frame(kinds.iter().copied()), at, "{kinds:?}");
+        }
+    }
+}

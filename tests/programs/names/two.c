@@ -1,0 +1,50 @@
+#include "names.h"
+// The static function stands further down than one.c has lines.
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+static OUT void init(void) { KEEP(2 << 20); }
+
+void two(void) {
+    init();
+    in_header();
+}
