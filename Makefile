@@ -13,7 +13,7 @@ FUZZ_SECONDS ?= 60
 
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -type f -print 2>/dev/null)
 
-.PHONY: build web demo test test-all test-rust test-proofs test-web test-page lint bench looks soak fuzz prove dist install clean help
+.PHONY: build web demo test test-all test-rust test-proofs test-web test-page lint bench looks soak order fuzz prove dist install clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -37,7 +37,7 @@ test: ## every test of every part, and how long each took
 	@status=0; $(MAKE) --no-print-directory test-all || status=1; \
 	echo "how long each part took:"; cat target/test-times.txt; exit $$status
 
-test-all: test-rust test-web test-page
+test-all: test-rust test-web test-page test-proofs
 
 test-rust: build
 	tests/timed.sh "Debian packages" tests/needs.sh
@@ -68,7 +68,10 @@ looks: build ## a picture of every view, theme and width in LOOKS (default targe
 
 soak: build ## redis under load for SOAK_MINUTES (default 10): the recorder's memory must stay flat
 	tests/needs.sh
-	cargo test -p tracehound-tests --test soak -- --ignored --nocapture
+	cargo test --release -p tracehound-tests --test soak -- --ignored --nocapture
+
+order: build ## blocks that go from thread to thread, HAND_OVERS (default 10000000) of each kind: which thread freed which block
+	HAND_OVERS=$${HAND_OVERS:-10000000} cargo test --release -p tracehound-tests --test order -- --nocapture --test-threads=1
 
 fuzz: ## every decoder against hostile input, guided by coverage, FUZZ_SECONDS (default 60) each
 	SECONDS_EACH=$(FUZZ_SECONDS) tests/prove.sh fuzz

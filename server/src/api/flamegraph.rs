@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Exactness, Metric, Unit};
+use super::{Exactness, Metric, PeakOf, Unit};
 
 /// A flame graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -24,6 +24,9 @@ pub struct Flamegraph {
     pub to_ns: u64,
     /// The instant, for `live` and `peak`.
     pub at_ns: Option<u64>,
+    /// Whose peak the instant is, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_of: Option<PeakOf>,
     /// Leaf functions at the root (callers below), or the program's entry.
     pub inverted: bool,
     /// Sum over the whole recording, window and filter, before zooming and folding. `grown` may be negative.

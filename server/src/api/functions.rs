@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Exactness, Metric, Unit};
+use super::{Exactness, Metric, PeakOf, Unit};
 
 /// A table of functions (or files, modules, threads, sites).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -22,6 +22,9 @@ pub struct Functions {
     pub to_ns: u64,
     /// The instant, for `live` and `peak`.
     pub at_ns: Option<u64>,
+    /// Whose peak the instant is, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_of: Option<PeakOf>,
     /// Sum over everything that passed the filter.
     pub total: i64,
     /// Rows that exist, of which `rows` is a part.

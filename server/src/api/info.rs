@@ -166,6 +166,10 @@ pub struct Recorder {
     pub clock: String,
     /// Frees of blocks whose birth was not seen.
     pub unmatched_frees: u64,
+    /// Hand-overs of a block between threads whose stamps were the wrong way round, and were put right: a free stamped
+    /// before the allocation of its block, or an allocation before the free that made room for it.
+    #[serde(default)]
+    pub order_repairs: u64,
     /// Backtraces cut short.
     pub truncated_stacks: u64,
     /// Backtraces that a frame pointer guess completed.

@@ -38,6 +38,16 @@ pub struct Exactness {
     pub complete: bool,
 }
 
+/// Whose peak an instant is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PeakOf {
+    /// That of all live bytes.
+    Heap,
+    /// That of what passes the filter: the first moment at which most of its own bytes were live.
+    Filter,
+}
+
 /// One frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 pub struct Frame {

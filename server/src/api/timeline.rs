@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::Exactness;
 use super::info::{Capture, Mark, Peak};
+use super::{Exactness, PeakOf};
 
 /// Curves over a window, in equal columns of time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -23,8 +23,10 @@ pub struct Timeline {
     pub marks: Vec<Mark>,
     /// Captures that overlap the window.
     pub captures: Vec<Capture>,
-    /// Peak of live bytes inside the window.
+    /// Peak of live bytes inside the window; under a filter, of the bytes that pass it.
     pub peak: Peak,
+    /// Whose peak that is.
+    pub peak_of: PeakOf,
     /// How far the figures can be trusted.
     pub exactness: Exactness,
 }

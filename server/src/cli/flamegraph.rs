@@ -77,7 +77,7 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
     );
     let mut subtitle = format!("{} {}: {}", top::unit_name(unit), top::metric_name(graph.metric), amount(graph.total));
     let _ = match graph.at_ns {
-        Some(at) => write!(subtitle, " at {}", units::duration(at)),
+        Some(at) => write!(subtitle, " at {}{}", units::duration(at), top::whose(graph.peak_of)),
         None => write!(subtitle, " from {} to {}", units::duration(graph.from_ns), units::duration(graph.to_ns)),
     };
     if graph.inverted {

@@ -127,6 +127,7 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     ];
     let figures = [
         ("unmatched frees", recorder.unmatched_frees),
+        ("repairs of the order", recorder.order_repairs),
         ("truncated stacks", recorder.truncated_stacks),
         ("guessed stacks", recorder.guessed_stacks),
     ];

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use tracehound_server::api::functions::{FunctionRow, Functions, GroupBy};
-use tracehound_server::api::{Metric, Unit};
+use tracehound_server::api::{Metric, PeakOf, Unit};
 use tracehound_server::query::functions::{self, Params, Sort};
 
 use super::args::{Files, Filters, Measure, wire};
@@ -148,8 +148,17 @@ fn label(row: &FunctionRow, by: GroupBy) -> String {
 
 fn when(functions: &Functions) -> String {
     match functions.at_ns {
-        Some(at) => format!("at {}", duration(at)),
+        Some(at) => format!("at {}{}", duration(at), whose(functions.peak_of)),
         None => format!("from {} to {}", duration(functions.from_ns), duration(functions.to_ns)),
+    }
+}
+
+/// Which peak an instant is, to be put behind it.
+pub const fn whose(peak: Option<PeakOf>) -> &'static str {
+    match peak {
+        None => "",
+        Some(PeakOf::Heap) => ", the heap's peak",
+        Some(PeakOf::Filter) => ", the peak of what passes the filter",
     }
 }
 

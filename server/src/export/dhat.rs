@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! tb tbk tl   bytes, blocks and summed lifetimes of all blocks of a backtrace     mb mbk   at its own maximum
-//! gb gbk      at the peak of the whole program                                    eb ebk   at the end
+//! gb gbk      at the peak of all of them                                          eb ebk   at the end
 //! fs          frames, leaf first, as positions in ftbl
 //! ```
 //! Accesses are not recorded, which the file says (`bkacc`).
@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use serde_json::json;
 use tracehound_server::trace::symbols::SymbolFrame;
 
-use super::events::each;
+use super::events::{each, select};
 use super::samples::{display_name, frames, resolve_all};
 use super::{Result, Scope, Source};
 
@@ -94,7 +94,8 @@ impl Points {
 pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
-    let window = scope.window.resolve(trace)?;
+    let selection = select(source, scope, source.cancel)?;
+    let window = scope.window.resolve(trace, &selection, source.cancel)?;
     let of_site = vec![Point::default(); trace.site_count() as usize + 1];
     let mut points = Points { of_site, peak_ns: window.from_ns, ..Points::default() };
     each(source, scope, |step| {

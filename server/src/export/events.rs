@@ -30,8 +30,8 @@ pub struct Step {
 /// When the scope does not fit the recording, what `each` fails with, or cancelled.
 pub fn each(source: Source<'_>, scope: &Scope, mut each: impl FnMut(Step) -> Result<()>) -> Result<()> {
     let trace = source.trace;
-    let window = scope.window.resolve(trace)?;
     let selection = select(source, scope, source.cancel)?;
+    let window = scope.window.resolve(trace, &selection, source.cancel)?;
     let test = selection.rows(trace);
     let (all, first) = (test.passes_all(), window.span.from.births);
     for (i, step) in (0_u64..).zip(trace.steps(window.span)) {

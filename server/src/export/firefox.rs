@@ -76,7 +76,8 @@ impl View<'_> {
 pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
-    let window = scope.window.resolve(trace)?;
+    let selection = select(source, scope, source.cancel)?;
+    let window = scope.window.resolve(trace, &selection, source.cancel)?;
     let process = trace.facts().process.as_ref();
     let name = process.map_or_else(String::new, |process| String::from_utf8_lossy(&process.executable).into_owned());
     let pid = process.map_or(0, |process| process.pid);
@@ -96,7 +97,6 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
                           "fields": [{"key": "label", "label": "Label", "format": "string"}]}],
     });
     write!(out, r#"{{"meta":{meta},"libs":[],"pages":[],"profilerOverhead":[],"threads":["#)?;
-    let selection = select(source, scope, source.cancel)?;
     for (i, view) in views(source, scope, &window, &selection)?.into_iter().enumerate() {
         if i > 0 {
             out.write_all(b",\n")?;
@@ -146,8 +146,8 @@ fn views<'a>(source: Source<'a>, scope: &Scope, window: &Resolved, selection: &'
         allocated.push((t_ns, Resolved { span: Span { from, to }, ..*window }));
         from = to;
     }
-    let peak = Window { at: None, ..scope.window.clone() }.resolve(trace)?;
-    let peak_ns = trace.peak_in(peak.span, peak.from_ns).at_ns;
+    let peak = Window { at: None, ..scope.window.clone() }.resolve(trace, selection, source.cancel)?;
+    let peak_ns = question().moment(Metric::Peak, &peak)?.map_or(window.to_ns, |moment| moment.ns);
     let view = |title, metric, columns| View { title, question: question(), metric, columns };
     Ok([
         view("allocated", Metric::Allocated, allocated),

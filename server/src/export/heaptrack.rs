@@ -17,7 +17,7 @@ use tracehound_server::query::timeline;
 use tracehound_server::trace::symbols::SymbolFrame;
 
 use super::digits::put_hex;
-use super::events::{Step, each, one_line};
+use super::events::{Step, each, one_line, select};
 use super::samples::resolve_all;
 use super::{Result, Scope, Source};
 
@@ -35,7 +35,8 @@ const MOST_KINDS: usize = 1 << 19;
 pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
-    let window = scope.window.resolve(trace)?;
+    let selection = select(source, scope, source.cancel)?;
+    let window = scope.window.resolve(trace, &selection, source.cancel)?;
     let process = trace.facts().process.as_ref();
     let command = process.map_or_else(Vec::new, |process| process.arguments.join(&b' '));
     writeln!(out, "v 10400 3\nX {}", one_line(&String::from_utf8_lossy(&command)))?;

@@ -15,6 +15,7 @@ use std::io::{self, Write};
 use rustc_hash::FxHashMap as HashMap;
 use serde_json::json;
 use tracehound_format::record::Kind;
+use tracehound_server::query::filter::Selection;
 use tracehound_server::query::stacks;
 use tracehound_server::trace::symbols::LocationId;
 use tracehound_server::trace::{Block, Span, Trace};
@@ -36,7 +37,7 @@ const FULL: usize = 1 << 15;
 pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
-    let window = scope.window.resolve(trace)?;
+    let window = scope.window.resolve(trace, &Selection::all(), source.cancel)?;
     write!(out, r#"{{"schema":"heaptrace.export/1","info":"#)?;
     let info = audit::info(trace);
     serde_json::to_writer(&mut *out, &info).map_err(io::Error::from)?;

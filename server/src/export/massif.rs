@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use tracehound_server::query::amounts::{Key, Question};
+use tracehound_server::query::timeline;
 use tracehound_server::trace::Position;
 use tracehound_server::trace::symbols::SymbolFrame;
 
@@ -37,8 +38,8 @@ const DEPTH: usize = 30;
 pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
-    let window = scope.window.resolve(trace)?;
     let selection = select(source, scope, source.cancel)?;
+    let window = scope.window.resolve(trace, &selection, source.cancel)?;
     let process = trace.facts().process.as_ref();
     let command = process.map_or_else(Vec::new, |process| process.arguments.join(&b' '));
     let command = String::from_utf8_lossy(&command).into_owned();
@@ -60,7 +61,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
         (t_ns, place, if i > 0 && i.is_multiple_of(DETAILED) { "detailed" } else { "empty" })
     };
     let mut snapshots: Vec<(u64, Position, &str)> = (0..=SNAPSHOTS).map(moment).collect();
-    let peak = trace.peak_in(window.span, window.from_ns);
+    let peak = timeline::peak::find(trace, &selection, window.span, window.from_ns, source.cancel)?;
     if peak.bytes > 0 {
         let at = snapshots.partition_point(|&(_, place, _)| place.events() < peak.place.events());
         snapshots.insert(at, (peak.at_ns.clamp(window.from_ns, window.to_ns), peak.place, "peak"));

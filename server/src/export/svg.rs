@@ -243,6 +243,7 @@ mod tests {
             from_ns: 0,
             to_ns: 10,
             at_ns: None,
+            peak_of: None,
             inverted: false,
             total: 100,
             ancestors: Vec::new(),

@@ -92,6 +92,13 @@ impl ClockMap {
         self.peek(tick)
     }
 
+    /// Ticks that so many nanoseconds take, at the latest rate that is known.
+    #[must_use]
+    pub fn ticks(&self, ns: u64) -> u64 {
+        let rate = self.points.last().map_or(ONE, |point| point.rate);
+        u64::try_from((u128::from(ns) << 32) / u128::from(rate.max(1))).unwrap_or(u64::MAX)
+    }
+
     /// Nanoseconds of a tick that is not smaller than any converted before.
     #[inline]
     pub fn convert(&mut self, tick: u64) -> u64 {

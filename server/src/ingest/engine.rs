@@ -9,6 +9,7 @@
 //! that instant, and the realloc counts as a free and an allocation.
 
 mod kinds;
+mod order;
 mod origins;
 mod pages;
 mod rare;
@@ -18,7 +19,9 @@ use std::collections::HashMap;
 use std::io;
 
 use kinds::Class;
-pub use kinds::{DONE, key_of};
+pub use kinds::key_of;
+use order::MOST_TRIES;
+pub use order::WINDOW_NS;
 pub use origins::Origins;
 use state::LastBirths;
 pub use state::{HalfRealloc, ThreadState, Totals};
@@ -43,7 +46,7 @@ pub struct Event {
     pub origin: u32,
     /// Position in the list of threads.
     pub thread: u32,
-    /// Kind number; [`DONE`] once it was taken out of turn.
+    /// Kind number.
     pub kind: u8,
 }
 
@@ -66,6 +69,8 @@ pub struct Engine {
     halves: u32,
     /// Threads whose next record has an upper half of its size.
     carries: u32,
+    /// Events up to this tick may stand elsewhere than in the file.
+    moved_until: u64,
 }
 
 /// More births than row numbers.
@@ -88,6 +93,7 @@ impl Engine {
             fine,
             halves: 0,
             carries: 0,
+            moved_until: 0,
         }
     }
 
@@ -157,24 +163,27 @@ impl Engine {
         self.live.table_bytes()
     }
 
-    /// Takes events in their true order. `hand_over` gets full chunks and gives empty ones back. Events of the same tick
-    /// must come in one call.
+    /// Takes the first `ready` events, which come in the order of their stamps; those behind are only looked at, to put
+    /// hand-overs right. What is left to be taken lies behind `ready` afterwards, perhaps in another order. `hand_over`
+    /// gets full chunks and gives empty ones back.
     ///
     /// # Errors
     /// When memory or disk runs out, or there are more births than row numbers.
     pub fn take(
         &mut self,
         events: &mut [Event],
+        ready: usize,
         hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
     ) -> io::Result<()> {
-        let births = self.totals.births + events.len() as u64;
+        let births = self.totals.births + ready as u64;
         if births > MAX_BIRTHS {
             return Err(io::Error::other("the recording has more than 4,294,967,294 allocations"));
         }
         for event in events.iter().take(AHEAD) {
             self.live.prefetch(key_of(event.address, event.kind));
         }
-        for at in 0..events.len() {
+        let (mut at, mut tries) = (0, 0);
+        while at < ready {
             if let Some(next) = events.get(at + AHEAD) {
                 self.live.prefetch(key_of(next.address, next.kind));
             }
@@ -183,25 +192,52 @@ impl Engine {
             if self.halves > 0 && class != Class::ReallocTo {
                 self.drop_half(&event);
             }
-            match class {
-                Class::Alloc => {
-                    self.totals.counts.alloc += 1;
-                    let ns = self.clock.convert(event.tick);
-                    self.birth(ns, &event, event.origin, false, events, at)?;
-                }
-                Class::Free => {
-                    self.totals.counts.free += 1;
-                    let ns = self.clock.convert(event.tick);
-                    match self.live.remove(key_of(event.address, event.kind)) {
-                        Some(live) => self.death(ns, live, event.origin, true),
-                        None => self.unmatched(ns, &event),
-                    }
-                }
-                Class::ReallocFrom => self.realloc_from(&event),
-                Class::ReallocTo => self.realloc_to(&event, events, at)?,
-                Class::Other => self.other(&event),
-                Class::Skip => {}
+            let may_wait = tries < MOST_TRIES;
+            let is_tied = events.get(at + 1).is_some_and(|next| next.tick == event.tick);
+            if is_tied && may_wait && class != Class::Other && self.put_off_tied(events, at) {
+                tries += 1;
+                continue;
             }
+            let taken = match class {
+                Class::Alloc => {
+                    let ns = self.clock.convert(event.tick);
+                    let taken = self.birth(ns, &event, event.origin, false, events, at, may_wait)?;
+                    self.totals.counts.alloc += u64::from(taken);
+                    taken
+                }
+                Class::Free => match self.live.remove(key_of(event.address, event.kind)) {
+                    Some(live) => {
+                        self.totals.counts.free += 1;
+                        let ns = self.clock.convert(event.tick);
+                        self.death(ns, live, event.origin, true);
+                        true
+                    }
+                    None if may_wait && self.put_off_free(events, at) => false,
+                    None => {
+                        self.totals.counts.free += 1;
+                        let ns = self.clock.convert(event.tick);
+                        self.unmatched(ns, &event);
+                        true
+                    }
+                },
+                Class::ReallocFrom => match self.live.remove(event.address) {
+                    None if may_wait && self.put_off_free(events, at) => false,
+                    live => {
+                        self.realloc_from(&event, live);
+                        true
+                    }
+                },
+                Class::ReallocTo => self.realloc_to(&event, events, at, may_wait)?,
+                Class::Other => {
+                    self.other(&event);
+                    true
+                }
+            };
+            if !taken {
+                tries += 1;
+                continue;
+            }
+            (at, tries) = (at + 1, 0);
             if self.chunk.events() >= self.fine.chunk_events && self.totals.page_events >= self.fine.page_events {
                 self.close_page();
                 self.hand_over(hand_over)?;
@@ -220,7 +256,9 @@ impl Engine {
         u64::from(event.size) | std::mem::take(&mut thread.size_high) << 32
     }
 
+    /// False when the event at `at` was put off, if it `may_wait`: nothing has happened then.
     #[inline]
+    #[allow(clippy::too_many_arguments)] // The fast path's state, in registers.
     fn birth(
         &mut self,
         ns: u64,
@@ -229,7 +267,8 @@ impl Engine {
         with_previous: bool,
         events: &mut [Event],
         at: usize,
-    ) -> io::Result<()> {
+        may_wait: bool,
+    ) -> io::Result<bool> {
         let size = self.full_size(event);
         let key = key_of(event.address, event.kind);
         if self.halves > 0 {
@@ -237,7 +276,12 @@ impl Engine {
         }
         let row = self.totals.births as u32;
         if let Some(old) = self.live.insert(key, Live { born_ns: ns, size, row, origin })? {
-            self.settle_collision(ns, key, old, events, at);
+            if may_wait && self.put_off_alloc(events, at) {
+                self.live.insert(key, old)?;
+                self.give_back_size(event.thread, size);
+                return Ok(false);
+            }
+            self.overwrite(ns, old, event.thread);
         }
         let since = self.page_time(ns, with_previous);
         let chunk = &mut self.chunk;
@@ -268,7 +312,7 @@ impl Engine {
         }
         note_birth(&mut self.threads[event.thread as usize].last_births, row);
         self.note(false, true);
-        Ok(())
+        Ok(true)
     }
 
     #[inline]
@@ -300,8 +344,7 @@ impl Engine {
     }
 
     #[inline]
-    fn realloc_from(&mut self, event: &Event) {
-        let live = self.live.remove(event.address);
+    fn realloc_from(&mut self, event: &Event, live: Option<Live>) {
         let half =
             HalfRealloc { address: event.address, origin: event.origin, row: live.map(|l| l.row), live, split: false };
         if let Some(thread) = self.threads.get_mut(event.thread as usize) {
@@ -310,23 +353,28 @@ impl Engine {
         }
     }
 
+    /// False when the event at `at` was put off.
     #[inline]
-    fn realloc_to(&mut self, event: &Event, events: &mut [Event], at: usize) -> io::Result<()> {
+    fn realloc_to(&mut self, event: &Event, events: &mut [Event], at: usize, may_wait: bool) -> io::Result<bool> {
         let ns = self.clock.convert(event.tick);
+        // What else must happen at this instant happens before, so that the two halves stay together.
+        if let Some(occupant) = self.live.remove(event.address) {
+            if may_wait && self.put_off_alloc(events, at) {
+                self.live.insert(event.address, occupant)?;
+                return Ok(false);
+            }
+            self.overwrite(ns, occupant, event.thread);
+        }
         let half = self.threads.get_mut(event.thread as usize).and_then(|t| t.half_realloc.take());
         self.halves -= u32::from(half.is_some());
         match half {
             Some(HalfRealloc { live: Some(old), origin, .. }) => {
                 self.totals.counts.realloc += 1;
-                // What else must happen at this instant happens before, so that the two halves stay together.
                 if self.halves > 0 {
                     self.split_half(ns, event.address);
                 }
-                if let Some(occupant) = self.live.remove(event.address) {
-                    self.settle_collision(ns, event.address, occupant, events, at);
-                }
                 self.death(ns, old, origin, false);
-                self.birth(ns, event, event.origin, true, events, at)
+                self.birth(ns, event, event.origin, true, events, at, false)
             }
             Some(HalfRealloc { split: true, .. }) => {
                 self.totals.counts.alloc += 1;
@@ -335,7 +383,7 @@ impl Engine {
                 let kind = if event.kind == Kind::ReallocTo as u8 { Kind::ReallocNew } else { Kind::ReallocarrayNew };
                 let origin = self.origins.intern(node, event.thread, kind as u8, &mut self.chunk);
                 let event = Event { kind: kind as u8, ..*event };
-                self.birth(ns, &event, origin, false, events, at)
+                self.birth(ns, &event, origin, false, events, at, false)
             }
             other => {
                 // The old block was not seen, or its record is lost.
@@ -343,7 +391,7 @@ impl Engine {
                 self.totals.counts.unmatched += u64::from(other.is_some());
                 let old_address = other.map_or(u64::MAX, |half| half.address);
                 self.chunk.orphans.push((self.totals.births, old_address));
-                self.birth(ns, event, event.origin, false, events, at)
+                self.birth(ns, event, event.origin, false, events, at, false)
             }
         }
     }

@@ -186,6 +186,7 @@ impl Growth {
             return Ok(None);
         }
         self.revision += 1;
+        let limit = limit.map(|limit| limit.saturating_sub(engine.window()));
         let ending = Ending { running, killed, limit };
         if running { self.snapshot(ending).map(Some) } else { self.finish(ending).map(Some) }
     }
@@ -291,7 +292,9 @@ impl Growth {
     /// Leaves behind what a later run needs to go on.
     pub(super) fn save(&self) -> io::Result<()> {
         let Some((engine, sealer)) = &self.parts else { return Ok(()) };
-        self.keeper(engine, sealer).save(self.merger.checkpoint(engine, &[]), sealer)
+        // Where a later run could not go on from here, it goes on from the checkpoint before.
+        let Some(checkpoint) = self.merger.resting_checkpoint(engine) else { return Ok(()) };
+        self.keeper(engine, sealer).save(checkpoint, sealer)
     }
 
     fn keeper(&self, engine: &Engine, sealer: &Sealer) -> Keeper<'_> {

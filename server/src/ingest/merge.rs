@@ -1,4 +1,5 @@
-//! All threads' runs to one sequence by time, exact: ties go by thread id, a thread's own order is never changed.
+//! All threads' runs to one sequence by time, exact: ties go by thread id, a thread's own order is never changed. The
+//! pairing sees a window ahead of what it takes, so that it can put right the order of hand-overs.
 //!
 //! ```text
 //! blocks by first tick → decoders (several threads, a bounded stretch ahead) → cursors, one a thread → batches of events
@@ -78,6 +79,10 @@ impl Cursor {
 pub struct Merger {
     pending: Vec<Pending>,
     cursors: Vec<Cursor>,
+    /// Merged events that the pairing has only looked at.
+    ahead: Vec<Event>,
+    /// Nothing before this tick is expected any more.
+    merged_until: u64,
     /// Payload offsets of blocks of events that turned out to be damaged.
     pub damaged: BTreeSet<u64>,
     spare: Vec<Run>,
@@ -87,7 +92,7 @@ pub struct Merger {
 const AHEAD: usize = 24;
 /// Events that are paired in one go: they stay in the cache between the two steps.
 const BATCH: usize = 1024;
-/// A batch with more events of one tick than this is cut all the same.
+/// A batch with more events within one window than this is cut all the same.
 const MAX_BATCH: usize = 1 << 16;
 
 impl Merger {
@@ -96,25 +101,39 @@ impl Merger {
         self.pending.push(pending);
     }
 
-    /// The state behind what `engine` has taken; `batch` has left the runs and was not taken yet.
-    #[must_use]
-    pub fn checkpoint(&self, engine: &Engine, batch: &[Event]) -> Checkpoint {
+    /// Whether a later run could go on behind what `engine` has taken; `rest` has left the runs and was not taken yet. Not
+    /// where events stand elsewhere than in the file, or one of them is none of the file's: a gap is told by an event
+    /// that is no record.
+    fn can_stop_before(engine: &Engine, rest: &[Event]) -> bool {
+        engine.can_stop_before(rest) && rest.iter().all(|event| event.kind != Kind::Lost as u8)
+    }
+
+    /// The state behind what `engine` has taken.
+    fn checkpoint(&self, engine: &Engine, rest: &[Event]) -> Checkpoint {
         let mut threads = engine.threads.clone();
         for (cursor, state) in self.cursors.iter().zip(&mut threads) {
             let left: usize = cursor.runs.iter().map(|a| a.run.items.len() - a.at).sum();
             state.next_record -= (left as u64).min(state.next_record);
             state.last_tick = state.last_tick.max(cursor.floor);
         }
-        for event in batch {
+        for event in rest.iter().rev() {
             if let Some(state) = threads.get_mut(event.thread as usize) {
                 state.next_record -= state.next_record.min(1);
+                state.last_tick = event.tick;
             }
         }
         let (totals, clock, damaged) = (engine.totals.clone(), engine.clock.clone(), self.damaged.clone());
         Checkpoint { totals, threads, clock, damaged }
     }
 
-    /// Merges everything before `limit` (`None`: everything) into `engine`, whose chunks go to `sealer`.
+    /// The state between two runs; `None` where a later run could not go on.
+    #[must_use]
+    pub fn resting_checkpoint(&self, engine: &Engine) -> Option<Checkpoint> {
+        Self::can_stop_before(engine, &self.ahead).then(|| self.checkpoint(engine, &self.ahead))
+    }
+
+    /// Merges everything before `limit` (`None`: everything) into `engine`, whose chunks go to `sealer`. With a limit,
+    /// what is less than the engine's window before it is left for later.
     ///
     /// # Errors
     /// When memory or disk runs out.
@@ -222,13 +241,16 @@ impl Merger {
                 heap.push(Reverse((tick, cursor.id, index)));
             }
         }
-        let mut batch: Vec<Event> = Vec::with_capacity(BATCH * 2);
-        let mut next = 0;
+        let mut batch = std::mem::take(&mut self.ahead);
+        batch.reserve(BATCH * 2);
+        let (mut due, mut next) = (full, 0);
+        let mut is_cancelled = false;
         loop {
             let next_key = blocks.get(next).map_or(u64::MAX, |b| b.key);
             let head = heap.peek().map_or(u64::MAX, |h| h.0.0);
             if next < blocks.len() && next_key <= head {
                 if control.cancel.is_cancelled() {
+                    is_cancelled = true;
                     break;
                 }
                 let run = fetch(next);
@@ -248,24 +270,31 @@ impl Merger {
             if let Some(head) = emit(cursor, id, index as u32, bound, &mut batch, &mut self.spare) {
                 heap.push(Reverse((head, id, index)));
             }
-            if batch.len() >= full {
+            if batch.len() >= due {
                 let last = batch.last().map_or(0, |e| e.tick);
-                let cut = batch.iter().rposition(|e| e.tick != last).map_or(0, |at| at + 1);
+                let cut = before(&batch, last.saturating_sub(engine.window()));
                 let cut = if cut == 0 && batch.len() > MAX_BATCH { batch.len() } else { cut };
                 if cut > 0 {
-                    engine.totals.counts.total += cut as u64;
-                    engine.take(&mut batch[..cut], hand_over)?;
-                    batch.drain(..cut);
-                    // A gap is told by an event of its own, which is no record: its batch is not cut by a checkpoint.
-                    if saved.elapsed() >= save_every && batch.iter().all(|event| event.kind != Kind::Lost as u8) {
+                    take(engine, &mut batch, cut, hand_over)?;
+                    if saved.elapsed() >= save_every && Self::can_stop_before(engine, &batch) {
                         engine.flush_with(|engine| self.checkpoint(engine, &batch), hand_over)?;
                         saved = Instant::now();
                     }
                 }
+                due = batch.len() + full;
             }
         }
-        engine.totals.counts.total += batch.len() as u64;
-        engine.take(&mut batch, hand_over)?;
+        let last = batch.last().map_or(0, |e| e.tick);
+        let cut = match (is_cancelled, limit) {
+            (true, _) => before(&batch, last.saturating_sub(engine.window())),
+            (false, u64::MAX) => batch.len(),
+            (false, limit) => before(&batch, limit.saturating_sub(engine.window())),
+        };
+        take(engine, &mut batch, cut, hand_over)?;
+        self.ahead = batch;
+        if !is_cancelled {
+            self.merged_until = limit;
+        }
         Ok(next)
     }
 
@@ -297,7 +326,7 @@ impl Merger {
         state.known_records = state.known_records.max(state.next_record);
         // Thread 0 is nobody's: marks, starts and stops from outside.
         state.active |= pending.thread != 0;
-        let floor = state.last_tick.max(pending.key);
+        let floor = state.last_tick.max(pending.key).max(self.merged_until);
         let gap = pending.first_record.saturating_sub(expected);
         if gap > 0 {
             let kind = Kind::Lost as u8;
@@ -327,6 +356,24 @@ impl Merger {
             state.last_tick = state.last_tick.max(cursor.floor);
         }
     }
+}
+
+/// Events of a batch before a tick.
+fn before(batch: &[Event], tick: u64) -> usize {
+    batch.partition_point(|event| event.tick < tick)
+}
+
+/// Has the first `count` events of a batch taken.
+fn take(
+    engine: &mut Engine,
+    batch: &mut Vec<Event>,
+    count: usize,
+    hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
+) -> io::Result<()> {
+    engine.totals.counts.total += count as u64;
+    engine.take(batch, count, hand_over)?;
+    batch.drain(..count);
+    Ok(())
 }
 
 /// Moves a cursor's events before `bound` (tick, thread id) to the batch; gives the tick of the next one.

@@ -28,6 +28,7 @@ pub mod snapshot;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use engine::WINDOW_NS;
 pub use recording::{IndexPlace, OpenError, OpenOptions, Recording};
 pub use scan::unzstd;
 

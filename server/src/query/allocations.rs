@@ -56,8 +56,8 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     if params.limit == 0 || params.limit > MAX_LIMIT {
         return Err(QueryError::bad("limit", format!("1 to {MAX_LIMIT} blocks can be asked for")));
     }
-    let window = params.window.resolve(trace)?;
     let mut selection = params.filter.select(trace, symbols, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
     if let Some(site) = params.site {
         selection = selection.and_site(trace, site);
     }

@@ -7,8 +7,9 @@ use rayon::prelude::*;
 use super::Result;
 use super::filter::Selection;
 use super::scan::{Also, BLOCK, Picker};
-use super::window::Resolved;
-use crate::api::Metric;
+use super::timeline::peak;
+use super::window::{Resolved, peak_of};
+use crate::api::{Metric, PeakOf};
 use crate::trace::layout::field;
 use crate::trace::sums::Amount;
 use crate::trace::{Cancel, Position, Span, Trace};
@@ -74,20 +75,48 @@ pub struct Question<'a> {
     pub cancel: &'a Cancel,
 }
 
-/// The place at which something is live, for the metrics that are about a moment: time and place.
-#[must_use]
-pub fn moment(trace: &Trace, metric: Metric, window: &Resolved) -> Option<(u64, Position)> {
-    match metric {
-        Metric::Live => Some(window.at.unwrap_or((window.to_ns, window.span.to))),
-        Metric::Peak => {
-            let peak = trace.peak_in(window.span, window.from_ns);
-            Some((peak.at_ns, peak.place))
-        }
-        _ => None,
-    }
+/// The moment that a metric is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// When.
+    pub ns: u64,
+    /// Where among the events.
+    pub place: Position,
+    /// Whose peak it is, if it is one.
+    pub peak_of: Option<PeakOf>,
 }
 
 impl Question<'_> {
+    /// The place at which something is live, for the metrics that are about a moment. The peak is that of what the
+    /// selection keeps.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn moment(&self, metric: Metric, window: &Resolved) -> Result<Option<Moment>> {
+        match metric {
+            Metric::Live => {
+                let (ns, place) = window.at.unwrap_or((window.to_ns, window.span.to));
+                Ok(Some(Moment { ns, place, peak_of: window.peak_of }))
+            }
+            Metric::Peak => {
+                let peak = peak::find(self.trace, self.selection, window.span, window.from_ns, self.cancel)?;
+                Ok(Some(Moment { ns: peak.at_ns, place: peak.place, peak_of: Some(peak_of(self.selection)) }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Sums of a metric over a window, and the moment that it is about.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn metric_at(&self, metric: Metric, window: &Resolved) -> Result<(Sums, Option<Moment>)> {
+        match self.moment(metric, window)? {
+            Some(moment) => Ok((self.live_at(moment.place)?, Some(moment))),
+            None => Ok((self.metric(metric, window)?, None)),
+        }
+    }
+
     /// Sums of a metric over a window.
     ///
     /// # Errors
@@ -96,7 +125,7 @@ impl Question<'_> {
         let span = window.span;
         match metric {
             Metric::Live | Metric::Peak => {
-                let place = moment(self.trace, metric, window).map_or(span.to, |m| m.1);
+                let place = self.moment(metric, window)?.map_or(span.to, |moment| moment.place);
                 self.live_at(place)
             }
             Metric::Leaked => self.part(Part::Leaked, span),

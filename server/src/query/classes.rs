@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::amounts::{moment, stretches};
+use super::amounts::{self, Question, stretches};
 use super::filter::Filter;
 use super::scan::{Also, BLOCK, Picker};
 use super::window::Window;
@@ -101,12 +101,14 @@ fn bounded<'a>(
     cancel: &Cancel,
     entries: usize,
 ) -> Result<impl Iterator<Item = Result<Class>> + use<'a>> {
-    let window = window.resolve(trace)?;
     let selection = filter.select(trace, symbols, cancel)?;
+    let window = window.resolve(trace, &selection, cancel)?;
     let test = selection.rows(trace);
     let born = window.span.from.births..window.span.to.births;
-    let live_place = moment(trace, Metric::Live, &window).map_or(window.span.to, |m| m.1);
-    let peak_place = moment(trace, Metric::Peak, &window).map_or(window.span.to, |m| m.1);
+    let question = Question { trace, selection: &selection, key: amounts::Key::Site, cancel };
+    let place =
+        |metric| Ok::<_, QueryError>(question.moment(metric, &window)?.map_or(window.span.to, |moment| moment.place));
+    let (live_place, peak_place) = (place(Metric::Live)?, place(Metric::Peak)?);
     let until = born.end.max(live_place.births).max(peak_place.births);
     let lives = |row: u64, death: Option<u64>, place: Position| {
         row < place.births && death.is_none_or(|death| death >= place.deaths)

@@ -145,11 +145,11 @@ pub fn site_sums(side: Side<'_>, params: &Params, cancel: &Cancel) -> Result<(Ve
     if params.metric == Metric::Grown {
         return Err(QueryError::bad("metric", "`grown` is a difference already; compare `live` instead"));
     }
-    let window = side.window.resolve(side.trace)?;
     let selection = params.filter.select(side.trace, side.symbols, cancel)?;
+    let window = side.window.resolve(side.trace, &selection, cancel)?;
     let question = Question { trace: side.trace, selection: &selection, key: Key::Site, cancel };
-    let place = super::amounts::moment(side.trace, params.metric, &window).map(|m| m.1);
-    Ok((question.metric(params.metric, &window)?, place))
+    let (sums, moment) = question.metric_at(params.metric, &window)?;
+    Ok((sums, moment.map(|moment| moment.place)))
 }
 
 /// One recording: sites are the same on both sides, and the very same blocks can be told.

@@ -10,7 +10,7 @@ use super::amounts::{Key, Question, stretches};
 use super::filter::Selection;
 use super::scan::{Also, BLOCK, Picker};
 use crate::api::Metric;
-use crate::query::window::Window;
+use crate::query::window::Resolved;
 use crate::trace::{Cancel, Span, Trace};
 
 /// Rows of births, and ordinals of their deaths, both ascending.
@@ -72,7 +72,7 @@ impl Selection {
         if self.sites.is_none() || is_short {
             return Ok(self);
         }
-        let everything = Window::default().resolve(trace)?;
+        let everything = Resolved::whole(trace);
         let sites = Self { sites: self.sites.clone(), ..Self::default() };
         let question = Question { trace, selection: &sites, key: Key::Site, cancel };
         let born: i64 = question.metric(Metric::Allocated, &everything)?.iter().map(|sum| sum.count).sum();

@@ -326,7 +326,7 @@ impl Selection {
 
     /// Whether all rows of a site and thread that pass do pass.
     #[must_use]
-    pub fn is_about_origins(&self) -> bool {
+    pub const fn is_about_origins(&self) -> bool {
         self.min_size == 0
             && self.max_size == u64::MAX
             && self.min_lifetime == 0
@@ -336,7 +336,7 @@ impl Selection {
 
     /// Whether everything passes.
     #[must_use]
-    pub fn is_everything(&self) -> bool {
+    pub const fn is_everything(&self) -> bool {
         self.sites.is_none() && self.threads.is_none() && self.is_about_origins()
     }
 }

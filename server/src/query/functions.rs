@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use super::amounts::{Key, Question, Signed, moment};
+use super::amounts::{Key, Question, Signed};
 use super::filter::Filter;
 use super::node_sums::{self, NodeSums};
 use super::stacks;
@@ -96,7 +96,8 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         by: params.by,
         from_ns: sums.window.from_ns,
         to_ns: sums.window.to_ns,
-        at_ns: sums.at_ns,
+        at_ns: sums.moment.map(|moment| moment.ns),
+        peak_of: sums.moment.and_then(|moment| moment.peak_of),
         total: sums.total.of(unit),
         total_rows,
         rows,
@@ -270,11 +271,10 @@ fn by_site(trace: &Trace, symbols: &dyn Symbols, unit: Unit, sums: &NodeSums) ->
 }
 
 fn by_thread(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Vec<FunctionRow>> {
-    let window = params.window.resolve(trace)?;
     let selection = params.filter.select(trace, symbols, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
     let question = Question { trace, selection: &selection, key: Key::Thread, cancel };
     let sums = question.metric(params.metric, &window)?;
-    debug_assert!(moment(trace, params.metric, &window).is_none_or(|m| m.0 <= trace.duration_ns()));
     let unit = params.unit;
     let row = |(thread, sum): (&crate::trace::facts::Thread, Signed)| FunctionRow {
         id: format!("t{}", thread.id),

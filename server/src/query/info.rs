@@ -67,6 +67,7 @@ pub fn run(trace: &Trace) -> Info {
             memory_bytes: statistics.memory_bytes,
             clock: f.clock.clone(),
             unmatched_frees: e.unmatched,
+            order_repairs: e.reordered,
             truncated_stacks: statistics.truncated_stacks,
             guessed_stacks: statistics.guessed_stacks,
             slow_stacks: statistics.slow_stacks,

@@ -6,7 +6,7 @@ use super::amounts::{Key, Question, Signed};
 use super::filter::{Filter, Selection};
 use super::suppress::Suppression;
 use super::verdict::{AGES, History, judge};
-use super::window::Window;
+use super::window::{Resolved, Window};
 use super::{Result, site_handle, stacks, trend};
 use crate::api::info::End;
 use crate::api::leaks::{LeakSite, Leaks, SuppressedSite, UsedSuppression, Verdict, VerdictKind};
@@ -41,8 +41,8 @@ const MANY_SITES: usize = 1 << 14;
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
 pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Leaks> {
-    let window = params.window.resolve(trace)?;
     let selection = params.filter.select(trace, symbols, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
     let question = Question { trace, selection: &selection, key: Key::Site, cancel };
     let sums = question.metric(Metric::Leaked, &window)?;
     let mut sites: Vec<(u32, Amount)> =
@@ -167,7 +167,7 @@ pub fn verdicts(
     left: &HashMap<u32, Left>,
     cancel: &Cancel,
 ) -> Result<Vec<Verdict>> {
-    let everything = Window::default().resolve(trace)?;
+    let everything = Resolved::whole(trace);
     let count = if sites.len() > MANY_SITES { FEWER_MOMENTS } else { MOMENTS };
     let moments = trend::moments(trace, &everything, count);
     let places: Vec<_> = moments.iter().map(|m| m.1).collect();

@@ -36,8 +36,8 @@ const MAP: Scale = Scale { split: 1 };
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
 pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Lifetimes> {
-    let window = params.window.resolve(trace)?;
     let selection = params.filter.select(trace, symbols, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
     let classes = MAP.classes();
     let test = selection.rows(trace);
     let parts: Vec<(Vec<Cell>, Vec<Cell>)> = stretches(window.span.from.births, window.span.to.births)

@@ -12,13 +12,13 @@ use rayon::prelude::*;
 use tracehound_format::meta::MemoryPart;
 use tracehound_format::record::Kind;
 
-use super::amounts::{moment, stretches};
+use super::amounts::stretches;
 use super::filter::Selection;
 use super::scan::{Also, BLOCK, Picker};
 use super::window::{TimeExpr, Window};
 use super::{Result, stacks};
+use crate::api::Amount;
 use crate::api::memory::{self as api, KernelKinds, MappedKind, Mapper, Memory, Pages, Resident, Sample};
-use crate::api::{Amount, Metric};
 use crate::trace::mappings::{MappingKind, Space};
 use crate::trace::symbols::Symbols;
 use crate::trace::{Cancel, Position, Trace};
@@ -37,8 +37,9 @@ pub struct Params {
 /// # Errors
 /// When the moment does not fit the recording, or cancelled.
 pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Memory> {
-    let window = Window { at: params.at.clone().or(Some(TimeExpr::End)), ..Window::default() }.resolve(trace)?;
-    let (at_ns, place) = moment(trace, Metric::Live, &window).unwrap_or((window.to_ns, window.span.to));
+    let window = Window { at: params.at.clone().or(Some(TimeExpr::End)), ..Window::default() };
+    let window = window.resolve(trace, &Selection::all(), cancel)?;
+    let (at_ns, place) = window.at.unwrap_or((window.to_ns, window.span.to));
     let (live, blocks) = blocks(trace, place, cancel)?;
     let page_bytes = trace.facts().process.as_ref().map_or(4096, |p| u64::from(p.page_bytes)).max(1);
     let space = trace.mapped_at(at_ns);

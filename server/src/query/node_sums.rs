@@ -1,7 +1,7 @@
 //! Sums per allocating backtrace: what flame graphs, tables and exporters are made from.
 
 use super::Result;
-use super::amounts::{Key, Question, Signed, moment};
+use super::amounts::{Key, Moment, Question, Signed};
 use super::filter::Filter;
 use super::window::{Resolved, Window};
 use crate::api::{Metric, Unit};
@@ -25,7 +25,7 @@ pub struct NodeSums {
     /// The window.
     pub window: Resolved,
     /// The moment, for `live` and `peak`.
-    pub at_ns: Option<u64>,
+    pub moment: Option<Moment>,
     /// Backtraces with a sum, by site.
     pub nodes: Vec<NodeSum>,
     /// Sum over all of them.
@@ -48,10 +48,10 @@ pub struct Params {
 /// # Errors
 /// When the window or the filter does not fit the recording, or cancelled.
 pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<NodeSums> {
-    let window = params.window.resolve(trace)?;
     let selection = params.filter.select(trace, symbols, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
     let question = Question { trace, selection: &selection, key: Key::Site, cancel };
-    let sums = question.metric(params.metric, &window)?;
+    let (sums, moment) = question.metric_at(params.metric, &window)?;
     let mut total = Signed::default();
     let mut nodes = Vec::new();
     for (site, sum) in (0_u32..).zip(sums).filter(|(_, sum)| !sum.is_zero()) {
@@ -59,8 +59,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         total.bytes += sum.bytes;
         nodes.push(NodeSum { site, node: trace.site_node(site).unwrap_or(0), sum });
     }
-    let at_ns = moment(trace, params.metric, &window).map(|m| m.0);
-    Ok(NodeSums { window, at_ns, nodes, total })
+    Ok(NodeSums { window, moment, nodes, total })
 }
 
 impl Signed {

@@ -5,13 +5,14 @@ use rayon::prelude::*;
 use super::amounts::{Key, Question, Sums, stretches};
 use super::filter::{Filter, Selection};
 use super::scan::{Also, BLOCK, Picker};
+use super::timeline::peak;
 use super::window::{Resolved, Window};
 use super::{QueryError, Result, leaks, lifetimes, site_handle, sizes, stacks, timeline, trend};
 use crate::api::sites::{FreeSite, Quantiles, Site, SiteRow, Sites};
 use crate::api::timeline::SeriesName;
 use crate::api::{Amount, Metric};
 use crate::trace::symbols::Symbols;
-use crate::trace::{Cancel, Trace};
+use crate::trace::{Cancel, Position, Trace};
 
 /// What is asked of the table.
 #[derive(Debug, Clone, Default)]
@@ -65,7 +66,8 @@ struct Columns {
 }
 
 impl Columns {
-    fn new(trace: &Trace, selection: &Selection, window: &Resolved, cancel: &Cancel) -> Result<Self> {
+    /// `peak`: the moment of the peak.
+    fn new(trace: &Trace, selection: &Selection, window: &Resolved, peak: Position, cancel: &Cancel) -> Result<Self> {
         let question = Question { trace, selection, key: Key::Site, cancel };
         let of = |metric| question.metric(metric, window);
         Ok(Self {
@@ -73,7 +75,7 @@ impl Columns {
             freed: of(Metric::Freed)?,
             live: of(Metric::Live)?,
             leaked: of(Metric::Leaked)?,
-            at_peak: of(Metric::Peak)?,
+            at_peak: question.live_at(peak)?,
             temporary: of(Metric::Temporary)?,
         })
     }
@@ -135,9 +137,10 @@ fn trends(
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
 pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Sites> {
-    let window = params.window.resolve(trace)?;
     let selection = params.filter.select(trace, symbols, cancel)?;
-    let columns = Columns::new(trace, &selection, &window, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
+    let peak = peak::find(trace, &selection, window.span, window.from_ns, cancel)?;
+    let columns = Columns::new(trace, &selection, &window, peak.place, cancel)?;
     let mut sites: Vec<u32> = (0..trace.site_count()).filter(|&site| columns.has_any(site as usize)).collect();
     if let Some(search) = &params.search {
         let wanted = Filter::regex("search", search)?;
@@ -193,10 +196,12 @@ pub fn one(trace: &Trace, symbols: &dyn Symbols, params: &OneParams, cancel: &Ca
     let Some(node) = trace.site_node(site) else {
         return Err(QueryError::NotFound { what: format!("site {}", site_handle(site)) });
     };
-    let window = params.window.resolve(trace)?;
     let filtered = params.filter.select(trace, symbols, cancel)?;
-    let selection = filtered.and_site(trace, site).found(trace, trace.everything(), cancel)?;
-    let columns = Columns::new(trace, &selection, &window, cancel)?;
+    let window = params.window.resolve(trace, &filtered, cancel)?;
+    let selection = filtered.clone().and_site(trace, site).found(trace, trace.everything(), cancel)?;
+    // The row is that of the table: the peak is not the site's own.
+    let peak = peak::find(trace, &filtered, window.span, window.from_ns, cancel)?;
+    let columns = Columns::new(trace, &selection, &window, peak.place, cancel)?;
     let trend = trends(trace, &selection, &window, &[site], cancel)?.pop().unwrap_or_default();
     let series = [SeriesName::LiveBytes, SeriesName::LiveCount, SeriesName::AllocRate, SeriesName::FreeRate];
     let points = params.points.clamp(1, timeline::MAX_POINTS);

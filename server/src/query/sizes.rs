@@ -35,8 +35,8 @@ const TABLE: usize = 1 << 14;
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
 pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Sizes> {
-    let window = params.window.resolve(trace)?;
     let selection = params.filter.select(trace, symbols, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
     let counted = count(trace, &selection, window.span, cancel)?;
     let mut exact: Vec<(u64, u64)> = counted.table.iter().enumerate().map(|(s, &c)| (s as u64, c)).collect();
     exact.extend(counted.map);

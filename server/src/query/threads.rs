@@ -26,8 +26,8 @@ pub struct Params {
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
 pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Threads> {
-    let window = params.window.resolve(trace)?;
     let selection = params.filter.select(trace, symbols, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
     let question = Question { trace, selection: &selection, key: Key::Thread, cancel };
     let of = |metric| question.metric(metric, &window);
     let (allocated, live) = (of(Metric::Allocated)?, of(Metric::Live)?);

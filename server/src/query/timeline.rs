@@ -3,6 +3,7 @@
 //! Extremes are exact: whole pages of the index bring theirs, events at the edges of a column are walked one by one.
 
 mod columns;
+pub mod peak;
 mod steps;
 
 use columns::{Column, Grid};
@@ -10,7 +11,7 @@ use rayon::prelude::*;
 
 use super::filter::{Filter, Selection};
 use super::scan::{Also, BLOCK, Picker};
-use super::window::{Resolved, Window};
+use super::window::{Resolved, Window, peak_of};
 use super::{QueryError, Result};
 use crate::api::info::{Capture, Mark, Peak};
 use crate::api::timeline::{Series, SeriesName, Timeline};
@@ -49,11 +50,12 @@ pub const MAX_POINTS: usize = 20_000;
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
 pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Timeline> {
-    let window = params.window.resolve(trace)?;
+    let selection = params.filter.select(trace, symbols, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
     if params.points == 0 || params.points > MAX_POINTS {
         return Err(QueryError::bad("points", format!("1 to {MAX_POINTS} columns can be asked for")));
     }
-    let selection = params.filter.select(trace, symbols, cancel)?.found(trace, window.span, cancel)?;
+    let selection = selection.found(trace, window.span, cancel)?;
     draw(trace, &selection, &window, &params.series, params.points, cancel)
 }
 
@@ -92,7 +94,7 @@ pub fn draw(
             _ => drawn.push(curve(name, &columns, &grid)),
         }
     }
-    let peak = trace.peak_in(window.span, window.from_ns);
+    let peak = peak::find(trace, selection, window.span, window.from_ns, cancel)?;
     let facts = trace.facts();
     let inside = |t_ns: u64| (window.from_ns..=window.to_ns).contains(&t_ns);
     Ok(Timeline {
@@ -114,6 +116,7 @@ pub fn draw(
             .map(|&(from_ns, to_ns)| Capture { from_ns, to_ns })
             .collect(),
         peak: Peak { bytes: peak.bytes, count: peak.count, at_ns: peak.at_ns },
+        peak_of: peak_of(selection),
         exactness: trace.exactness(),
     })
 }

@@ -54,7 +54,7 @@ pub fn live_at(
     let mut columns: Vec<Vec<Signed>> = spans
         .into_par_iter()
         .map(|span| {
-            let window = Resolved { from_ns: 0, to_ns: 0, span, at: None };
+            let window = Resolved { from_ns: 0, to_ns: 0, span, at: None, peak_of: None };
             question.metric(Metric::Grown, &window).map(pick)
         })
         .collect::<Result<_>>()?;

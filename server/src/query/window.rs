@@ -2,8 +2,11 @@
 
 use std::str::FromStr;
 
+use super::filter::Selection;
+use super::timeline::peak;
 use super::{QueryError, Result};
-use crate::trace::{Position, Span, Trace};
+use crate::api::PeakOf;
+use crate::trace::{Cancel, Position, Span, Trace};
 
 /// A moment, as it was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,7 +19,7 @@ pub enum TimeExpr {
     Start,
     /// The end.
     End,
-    /// When live bytes were highest.
+    /// When live bytes were highest; under a filter, those of what passes it.
     Peak,
     /// When a mark of this label was set first.
     Mark(String),
@@ -137,6 +140,17 @@ pub struct Resolved {
     pub span: Span,
     /// The moment, if one was asked for: time and place.
     pub at: Option<(u64, Position)>,
+    /// Whose peak the moment is, if it is one.
+    pub peak_of: Option<PeakOf>,
+}
+
+impl Resolved {
+    /// The whole recording.
+    #[must_use]
+    pub fn whole(trace: &Trace) -> Self {
+        let span = Span { from: Position::default(), to: trace.end_position() };
+        Self { from_ns: 0, to_ns: trace.duration_ns(), span, at: None, peak_of: None }
+    }
 }
 
 /// A moment: its time, the place before the events of that time, and the place behind them.
@@ -147,7 +161,7 @@ struct Moment {
     after: Position,
 }
 
-fn moment(trace: &Trace, parameter: &str, time: &TimeExpr) -> Result<Moment> {
+fn moment(trace: &Trace, selection: &Selection, parameter: &str, time: &TimeExpr, cancel: &Cancel) -> Result<Moment> {
     let duration = trace.duration_ns();
     let ns = match time {
         TimeExpr::Ns(ns) => (*ns).min(duration),
@@ -156,8 +170,8 @@ fn moment(trace: &Trace, parameter: &str, time: &TimeExpr) -> Result<Moment> {
         TimeExpr::End => duration,
         TimeExpr::Peak => {
             // The peak is a place among the events, finer than a nanosecond.
-            let place = trace.peak_position();
-            return Ok(Moment { ns: trace.facts().peak.at_ns, before: place, after: place });
+            let peak = peak::find(trace, selection, trace.everything(), 0, cancel)?;
+            return Ok(Moment { ns: peak.at_ns, before: peak.place, after: peak.place });
         }
         TimeExpr::Capture(number) => {
             let captures = &trace.facts().captures;
@@ -187,18 +201,26 @@ fn moment(trace: &Trace, parameter: &str, time: &TimeExpr) -> Result<Moment> {
     Ok(Moment { ns, before, after })
 }
 
+/// Whose peak is that of what `selection` keeps.
+#[must_use]
+pub const fn peak_of(selection: &Selection) -> PeakOf {
+    if selection.is_everything() { PeakOf::Heap } else { PeakOf::Filter }
+}
+
 impl Window {
     /// The times as they were asked for.
     pub fn times(&self) -> impl Iterator<Item = &TimeExpr> {
         [&self.from, &self.to, &self.at].into_iter().flatten()
     }
 
-    /// Looks the times up.
+    /// Looks the times up. A peak is that of what `selection` keeps.
     ///
     /// # Errors
-    /// When a mark is unknown or the end lies before the start.
-    pub fn resolve(&self, trace: &Trace) -> Result<Resolved> {
-        let of = |name: &str, time: &Option<TimeExpr>| time.as_ref().map(|t| moment(trace, name, t)).transpose();
+    /// When a mark is unknown, the end lies before the start, or cancelled.
+    pub fn resolve(&self, trace: &Trace, selection: &Selection, cancel: &Cancel) -> Result<Resolved> {
+        let of = |name: &str, time: &Option<TimeExpr>| {
+            time.as_ref().map(|t| moment(trace, selection, name, t, cancel)).transpose()
+        };
         let from = of("from", &self.from)?.unwrap_or(Moment {
             ns: 0,
             before: Position::default(),
@@ -210,7 +232,9 @@ impl Window {
             return Err(QueryError::bad("to", "the window ends before it starts"));
         }
         let at = of("at", &self.at)?.map(|m| (m.ns, m.after));
-        Ok(Resolved { from_ns: from.ns, to_ns: to.ns, span: Span { from: from.before, to: to.before }, at })
+        let peak_of = (self.at == Some(TimeExpr::Peak)).then(|| peak_of(selection));
+        let span = Span { from: from.before, to: to.before };
+        Ok(Resolved { from_ns: from.ns, to_ns: to.ns, span, at, peak_of })
     }
 }
 

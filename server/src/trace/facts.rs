@@ -140,6 +140,8 @@ pub struct EventCounts {
     pub unmatched: u64,
     /// Births at an address whose block had not been freed.
     pub overwritten: u64,
+    /// Hand-overs whose stamps were the wrong way round, and were put right.
+    pub reordered: u64,
     /// Records of kinds that this version does not know.
     pub unknown: u64,
     /// All events that were taken in.

@@ -137,7 +137,7 @@ impl Ask {
     /// Births and deaths before the moment of a metric.
     pub fn moment(&self, truth: &Reference, metric: Metric) -> u64 {
         match (metric, self.at) {
-            (Metric::Peak, _) => truth.peak(self.from, self.to).3,
+            (Metric::Peak, _) => truth.peak_of(self.from, self.to, &self.keep).3,
             (_, Some(at)) => truth.events_before(at + 1),
             (_, None) => truth.events_before(self.to),
         }

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tracehound_format::record::Kind;
-use tracehound_server::api::{Amount, Metric};
+use tracehound_server::api::{Amount, Metric, PeakOf};
 use tracehound_server::ingest::Recording;
-use tracehound_server::query::{info, node_sums};
+use tracehound_server::query::{TimeExpr, Window, flamegraph, info, node_sums};
 use tracehound_server::trace::layout::{class_floor, lifetime_class};
 use tracehound_server::trace::zones::{Zone, site_bit, thread_bit};
 use tracehound_server::trace::{Birth, Block, Cancel, Span, Step, Trace, What};
@@ -77,6 +77,7 @@ pub fn facts_agree(trace: &Trace, truth: &Reference) {
     assert_eq!(info.events.lost, 0);
     assert!(info.complete);
     assert_eq!(info.recorder.unmatched_frees, truth.unmatched);
+    assert_eq!(info.recorder.order_repairs, truth.inverted);
     assert_eq!(info.allocations.count, truth.births.len() as u64);
     assert_eq!(info.allocations.bytes, truth.births.iter().map(|b| b.size).sum::<u64>());
     let left: Vec<_> = truth.births.iter().filter(|b| b.died.is_none()).collect();
@@ -243,6 +244,7 @@ pub fn queries_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         }
         functions_agree(trace, truth, ask, metric, &expected);
     }
+    peak_agrees(trace, truth, ask);
     threads_agree(trace, truth, ask);
     timeline_agrees(trace, truth, ask);
     allocations_agree(trace, truth, ask);
@@ -251,4 +253,23 @@ pub fn queries_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     sites_agree(trace, truth, ask);
     diff_agrees(trace, truth, ask);
     memory_agrees(trace, truth, ask);
+}
+
+/// The moment of the peak is that of what passes the filter, and the answer says so.
+fn peak_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
+    let is_everything = ask.filter.select(trace, &Names, &no()).unwrap().is_everything();
+    let of = Some(if is_everything { PeakOf::Heap } else { PeakOf::Filter });
+    let params = node_sums::Params { metric: Metric::Peak, window: ask.window(), filter: ask.filter.clone() };
+    let got = node_sums::run(trace, &Names, &params, &no()).unwrap();
+    let moment = got.moment.unwrap();
+    let expected = truth.peak_of(ask.from, ask.to, &ask.keep);
+    assert_eq!((moment.ns, moment.place.events(), moment.peak_of), (expected.2, expected.3, of), "{ask:?}");
+    assert_eq!((got.total.bytes, got.total.count), (expected.0 as i64, expected.1 as i64));
+    // `at=peak` is the same moment of the whole recording.
+    let expected = truth.peak_of(0, u64::MAX, &ask.keep);
+    let window = Window { at: Some(TimeExpr::Peak), ..ask.window() };
+    let params = flamegraph::Params { window, filter: ask.filter.clone(), ..flamegraph::Params::default() };
+    let got = flamegraph::run(trace, &Names, &params, &no()).unwrap();
+    assert_eq!((got.at_ns, got.peak_of), (Some(expected.2), of));
+    assert_eq!(got.total, truth.sums(Metric::Live, 0, 0, expected.3, &ask.keep).values().map(|sum| sum.0).sum::<i64>());
 }

@@ -14,6 +14,7 @@ use tracehound_format::record::{Kind, Record};
 use tracehound_recordings::{LiveChunk, Writer, side_file};
 use tracehound_server::api::Metric;
 use tracehound_server::api::info::End;
+use tracehound_server::ingest::WINDOW_NS;
 use tracehound_server::ingest::checkpoint::OnSaved;
 use tracehound_server::ingest::liveness::start_time;
 use tracehound_server::ingest::side_file::path_of;
@@ -35,7 +36,9 @@ fn running(path: &std::path::Path) {
     std::fs::write(path_of(path), bytes).unwrap();
 }
 
+/// What is less than the window of hand-overs before the watermark waits for what comes behind it.
 fn live_agrees(trace: &Trace, truth: &Reference, watermark_ns: u64) {
+    let watermark_ns = watermark_ns.saturating_sub(WINDOW_NS);
     assert_eq!(trace.watermark_ns(), watermark_ns);
     zones_agree(trace);
     let params = node_sums::Params { metric: Metric::Allocated, ..node_sums::Params::default() };

@@ -9,9 +9,10 @@ use tracehound_format::meta::{EndReason, Mark, MemorySample, Meta, ModuleLoad, S
 use tracehound_format::nodes::Node;
 use tracehound_format::record::{Kind, Record};
 use tracehound_recordings::Writer;
+use tracehound_server::ingest::WINDOW_NS;
 
 use crate::reference::{Birth, Mapping, Reference, Truth};
-use crate::script::{ID, START, Script, Step};
+use crate::script::{HandOver, ID, START, Script, Step};
 
 /// Blocks of the recording as they are written: for tests that damage them.
 pub struct Written {
@@ -39,6 +40,10 @@ struct Program {
     buffers: BTreeMap<u32, Columns>,
     tick: u64,
     last_thread: u32,
+    /// Tick of the last record by thread, and by address.
+    last_of_thread: BTreeMap<u32, u64>,
+    last_at: BTreeMap<u64, u64>,
+    last_watermark: u64,
     live: BTreeMap<u64, usize>,
     pool: BTreeMap<u64, usize>,
     held: Vec<Held>,
@@ -104,6 +109,9 @@ pub fn run(script: &Script) -> Written {
         buffers: BTreeMap::new(),
         tick: START,
         last_thread: 0,
+        last_of_thread: BTreeMap::new(),
+        last_at: BTreeMap::new(),
+        last_watermark: START,
         live: BTreeMap::new(),
         pool: BTreeMap::new(),
         held: Vec::new(),
@@ -141,6 +149,8 @@ impl Program {
             };
             self.writer.meta(&[Meta::ThreadStart(start)]).unwrap();
         }
+        self.last_of_thread.insert(thread, record.tick);
+        self.last_at.insert(record.address, record.tick);
         let buffer = self.buffers.entry(thread).or_default();
         buffer.push(record);
         if buffer.len() >= self.script_chunk {
@@ -178,6 +188,15 @@ impl Program {
             Step::Alloc { slot, size, node, kind } => self.alloc(thread, pause, slot, size, node, kind),
             Step::Free { pick, node } => self.free(thread, pause, pick, node),
             Step::Realloc { pick, slot, size, node, held } => self.realloc(thread, pause, pick, slot, size, node, held),
+            Step::HandOver { slot, size, node, kind, to, early, how } => {
+                let to = (thread + u32::from(to)) % 4 + 1;
+                if to != thread && !self.held.iter().any(|h| h.thread == to) {
+                    match how {
+                        HandOver::Reuse => self.reuse([thread, to], pause, [slot, node, kind], size, early),
+                        _ => self.hand_over([thread, to], pause, [slot, node, kind], size, early, how),
+                    }
+                }
+            }
             Step::Unmatched { slot, node, realloc } => self.unmatched(thread, pause, slot, node, realloc),
             Step::Pool { slot, size, node } => {
                 let (address, node) = (address(slot), self.node(node));
@@ -262,6 +281,7 @@ impl Program {
                 // Everything before this tick is written; a later event of the same tick may follow.
                 self.writer.meta(&[Meta::Watermark(Watermark { tick: self.tick })]).unwrap();
                 self.watermarks.push((self.writer.bytes() as usize, self.tick - START));
+                self.last_watermark = self.tick;
             }
         }
     }
@@ -339,6 +359,78 @@ impl Program {
             self.truth.frees += 1;
             self.truth.unmatched += 1;
         }
+        // An alloc by another thread soon after would be taken for that of the block.
+        self.tick += WINDOW_NS + 1;
+    }
+
+    /// A stamp of `thread` for its part of a hand-over at `address`, earlier than the other's if nothing forbids it.
+    fn early(&mut self, thread: u32, address: u64, tick: u64, early: u16) -> u64 {
+        let after = |last: &BTreeMap<u64, u64>, key: u64| last.get(&key).map_or(0, |tick| tick + 1);
+        let own = self.last_of_thread.get(&thread).copied().unwrap_or(0);
+        let least = own.max(after(&self.last_at, address)).max(self.last_watermark);
+        (tick - u64::from(early)).max(least).min(tick)
+    }
+
+    /// Counts an event that was stamped `at` and happened at `tick`.
+    fn stamped(&mut self, thread: u32, at: u64, tick: u64) {
+        self.truth.inverted += u64::from(at < tick);
+        self.last_of_thread.insert(thread, tick);
+        if at == tick {
+            self.last_thread = self.last_thread.max(thread);
+        }
+    }
+
+    fn hand_over(
+        &mut self,
+        [thread, to]: [u32; 2],
+        pause: u64,
+        [slot, node, kind]: [u8; 3],
+        size: u32,
+        early: u16,
+        how: HandOver,
+    ) {
+        let at = address(slot);
+        let busy = self.is_crowded() || self.live.contains_key(&at) || self.held.iter().any(|h| h.old_address == at);
+        if busy {
+            return;
+        }
+        let next = self.tick + pause + 1;
+        let stamp = self.early(to, at, next, early);
+        self.alloc(thread, pause, slot, size, node, kind);
+        let (tick, node) = (self.tick, self.node(node));
+        let Some(index) = self.live.remove(&at) else { return };
+        let stamp = stamp.min(tick);
+        if how == HandOver::Realloc {
+            let from = Record::new(Kind::ReallocFrom, stamp, at, node, 0);
+            self.push(to, from);
+            let (slot, old) = (slot.wrapping_add(5), Some(index));
+            self.held.push(Held { thread: to, steps: 2, old, old_address: at, slot, size, node, from });
+        } else {
+            self.push(to, Record::new(Kind::Free, stamp, at, node, 0));
+            self.truth.death(index, tick - START, to, node, Kind::Free);
+            self.truth.order.push(Truth::Free(index));
+            self.truth.frees += 1;
+        }
+        self.last_at.insert(at, tick);
+        self.stamped(to, stamp, tick);
+    }
+
+    /// A free, and an alloc of another thread at the same address.
+    fn reuse(&mut self, [thread, to]: [u32; 2], pause: u64, [pick, node, kind]: [u8; 3], size: u32, early: u16) {
+        let Some((&at, &index)) = self.live.iter().nth(pick as usize % self.live.len().max(1)) else { return };
+        let next = self.tick + pause + 1;
+        let stamp = self.early(to, at, next, early);
+        self.free(thread, pause, pick, node);
+        let (tick, node, kind) = (self.tick, self.node(node), KINDS[kind as usize]);
+        debug_assert!(!self.live.contains_key(&at), "{index} was freed");
+        let stamp = stamp.min(tick);
+        let (full, size) = self.sized(to, stamp, size);
+        self.push(to, Record::new(kind, stamp, at, node, size));
+        let index = self.truth.birth(Birth::new(tick - START, at, full, node, to, kind));
+        self.truth.order.push(Truth::Alloc(index));
+        self.live.insert(at, index);
+        self.last_at.insert(at, tick);
+        self.stamped(to, stamp, tick);
     }
 
     #[allow(clippy::too_many_arguments)] // The fields of a step.

@@ -87,11 +87,15 @@ pub struct Reference {
     pub frees: u64,
     pub reallocs: u64,
     pub unmatched: u64,
+    /// Hand-overs with their stamps the wrong way round.
+    pub inverted: u64,
     pub marks: Vec<(u64, String)>,
     pub samples: Vec<(u64, u64)>,
     pub duration: u64,
     /// Live bytes, blocks, time, whether a realloc is not half done: behind each birth and death.
     pub states: Vec<State>,
+    /// Birth or death of which block each of them stands behind.
+    pub steps: Vec<(usize, bool)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -170,6 +174,7 @@ impl Reference {
                 count -= 1;
                 event += 1;
                 states.push(State { t_ns: b.died.unwrap().ns, bytes, count, settled: birth.is_none() });
+                self.steps.push((i, false));
             }
             if let Some(i) = birth {
                 let b = &mut self.births[i];
@@ -179,6 +184,7 @@ impl Reference {
                 count += 1;
                 event += 1;
                 states.push(State { t_ns: b.born_ns, bytes, count, settled: true });
+                self.steps.push((i, true));
             }
         }
         self.order = order;
@@ -291,6 +297,32 @@ impl Reference {
         for (i, s) in self.states.iter().enumerate() {
             if s.t_ns >= from && s.t_ns < to && s.bytes > best.0 {
                 best = (s.bytes, s.count, s.t_ns, i as u64 + 1);
+            }
+        }
+        best
+    }
+
+    /// The same of what passes a filter.
+    pub fn peak_of(&self, from: u64, to: u64, keep: &Keep) -> (u64, u64, u64, u64) {
+        let first = self.events_before(from);
+        let passing: Vec<bool> = self.births.iter().map(|b| self.passes(b, keep)).collect();
+        let (mut bytes, mut count) = (0, 0);
+        for (b, _) in self.births.iter().zip(&passing).filter(|(b, passes)| **passes && b.is_live_at_event(first)) {
+            bytes += b.size;
+            count += 1;
+        }
+        let mut best = (bytes, count, from, first);
+        for (i, (s, &(block, born))) in self.states.iter().zip(&self.steps).enumerate().skip(first as usize) {
+            if s.t_ns >= to {
+                break;
+            }
+            if !passing[block] {
+                continue;
+            }
+            let size = self.births[block].size;
+            (bytes, count) = if born { (bytes + size, count + 1) } else { (bytes - size, count - 1) };
+            if bytes > best.0 {
+                best = (bytes, count, s.t_ns, i as u64 + 1);
             }
         }
         best

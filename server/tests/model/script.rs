@@ -23,6 +23,16 @@ pub enum Step {
         node: u8,
         held: u8,
     },
+    /// Two threads at one address, the second stamped `early`, before the first.
+    HandOver {
+        slot: u8,
+        size: u32,
+        node: u8,
+        kind: u8,
+        to: u8,
+        early: u16,
+        how: HandOver,
+    },
     Unmatched {
         slot: u8,
         node: u8,
@@ -65,6 +75,17 @@ pub enum Step {
     Watermark,
 }
 
+/// What a hand-over is made of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum HandOver {
+    /// An alloc and a free.
+    Free,
+    /// An alloc and a realloc.
+    Realloc,
+    /// A free and an alloc.
+    Reuse,
+}
+
 #[derive(Debug, Clone)]
 pub struct Script {
     /// (thread, pause, step)
@@ -77,6 +98,10 @@ pub struct Script {
 pub const START: u64 = 5_000;
 pub const ID: [u8; 16] = [9; 16];
 
+fn hand_over() -> impl Strategy<Value = HandOver> {
+    prop_oneof![2 => Just(HandOver::Free), 1 => Just(HandOver::Realloc), 1 => Just(HandOver::Reuse)]
+}
+
 pub fn script(max: usize) -> impl Strategy<Value = Script> {
     let size = prop_oneof![4 => 0_u32..64, 2 => 0_u32..5000, 1 => Just(u32::MAX), 1 => any::<u32>()];
     let step = prop_oneof![
@@ -84,6 +109,8 @@ pub fn script(max: usize) -> impl Strategy<Value = Script> {
         8 => (any::<u8>(), any::<u8>()).prop_map(|(pick, node)| Step::Free { pick, node }),
         3 => (any::<u8>(), any::<u8>(), size.clone(), any::<u8>(), 0_u8..4)
             .prop_map(|(pick, slot, size, node, held)| Step::Realloc { pick, slot, size, node, held }),
+        4 => ((any::<u8>(), size.clone(), any::<u8>(), 0_u8..9), 0_u8..3, prop_oneof![Just(0_u16), 1_u16..9, 1_u16..9000], hand_over())
+            .prop_map(|((slot, size, node, kind), to, early, how)| Step::HandOver { slot, size, node, kind, to, early, how }),
         1 => (any::<u8>(), any::<u8>(), any::<bool>()).prop_map(|(slot, node, realloc)| Step::Unmatched { slot, node, realloc }),
         1 => (any::<u8>(), size, any::<u8>()).prop_map(|(slot, size, node)| Step::Pool { slot, size, node }),
         1 => any::<u8>().prop_map(|pick| Step::PoolFree { pick }),

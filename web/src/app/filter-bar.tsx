@@ -11,7 +11,10 @@ import { VIEW_TEXT } from "./views.tsx";
 
 const METRIC_TEXT: Record<MetricName, { label: string; title: string }> = {
   live: { label: "Live", title: "Blocks live at the chosen instant, else at the end of the window" },
-  peak: { label: "Peak", title: "Blocks live when live bytes were highest inside the window" },
+  peak: {
+    label: "Peak",
+    title: "Blocks live when live bytes were highest inside the window; under a filter, when its own were",
+  },
   leaked: { label: "Leaked", title: "Blocks allocated in the window and still live at the end of the recording" },
   allocated: { label: "Allocated", title: "Blocks allocated in the window" },
   freed: { label: "Freed", title: "Blocks freed in the window, by the stack that allocated them" },

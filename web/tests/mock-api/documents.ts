@@ -1021,6 +1021,7 @@ export function info(view: View): Info {
       memory_bytes: 3_400_000,
       clock: "tsc",
       unmatched_frees: 3,
+      order_repairs: 0,
       truncated_stacks: 0,
       guessed_stacks: 0,
       slow_stacks: 41,

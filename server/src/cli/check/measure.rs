@@ -255,7 +255,7 @@ impl<'a> Subject<'a> {
                 let sums = self.node_sums(Metric::Peak, &filter)?;
                 let total: i64 = sums.iter().map(|sum| sum.sum.bytes).sum();
                 let limit = Limit { max: max.0, source: source.to_owned() };
-                let words = format!("# at the peak are of module `{regex}`, of @");
+                let words = format!("# were live at once of module `{regex}`, of @");
                 let name = format!("module-peak:{regex}");
                 let check = compare(&name, total.max(0).cast_unsigned(), Unit::Bytes, &limit, &words);
                 checks.push(self.with(check, || self.sums(Metric::Peak, Unit::Bytes, &filter))?);

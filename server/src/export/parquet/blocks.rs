@@ -18,8 +18,8 @@ use super::table::{BATCH, Table, name_type, names_builder};
 pub(super) fn allocations(source: Source<'_>, scope: &Scope, names: &Names, out: &mut dyn Write) -> Result<()> {
     use DataType::{Boolean, UInt32, UInt64, Utf8};
     let trace = source.trace;
-    let window = scope.window.resolve(trace)?;
     let selection = select(source, scope, source.cancel)?;
+    let window = scope.window.resolve(trace, &selection, source.cancel)?;
     let test = selection.rows(trace);
     let mut table = Table::new(
         source,
@@ -98,8 +98,8 @@ pub(super) fn sites(source: Source<'_>, scope: &Scope, names: &Names, out: &mut 
         ("temporary", Metric::Temporary),
     ];
     let trace = source.trace;
-    let window = scope.window.resolve(trace)?;
     let selection = select(source, scope, source.cancel)?;
+    let window = scope.window.resolve(trace, &selection, source.cancel)?;
     let question = Question { trace, selection: &selection, key: Key::Site, cancel: source.cancel };
     let sums = METRICS.iter().map(|(_, metric)| Ok(question.metric(*metric, &window)?)).collect::<Result<Vec<_>>>()?;
     let titles: Vec<[String; 2]> =

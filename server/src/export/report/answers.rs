@@ -82,7 +82,8 @@ pub fn all(asked: &Asked<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError
     let peak_rss = info.peak_rss.as_ref().map(|peak| peak.at_ns);
     out.put("", json!({}), info)?;
     // Where the overview looks: when the process was largest; of a part of the recording at the part's end.
-    let resolved = window.resolve(trace)?;
+    let selection = filter.select(trace, symbols, cancel)?;
+    let resolved = window.resolve(trace, &selection, cancel)?;
     let whole = resolved.from_ns == 0 && resolved.to_ns >= trace.duration_ns();
     let moment = if whole { peak_rss.unwrap_or(resolved.to_ns) } else { resolved.to_ns };
     let params = memory::Params { at: Some(TimeExpr::Ns(moment)), limit: Some(MAPPERS) };

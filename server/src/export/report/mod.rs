@@ -114,7 +114,8 @@ pub fn make(asked: &Asked<'_>) -> Result<Report, ReportError> {
 /// What the page reads.
 fn describe(asked: &Asked<'_>, detail: &Detail) -> Result<serde_json::Value, ReportError> {
     let trace = asked.trace;
-    let window = asked.window.resolve(trace)?;
+    let selection = asked.filter.select(trace, asked.symbols, asked.cancel)?;
+    let window = asked.window.resolve(trace, &selection, asked.cancel)?;
     let name = trace.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let process = trace.facts().process.as_ref();
     let title = process.map_or_else(

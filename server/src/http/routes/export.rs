@@ -7,6 +7,8 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
+use tracehound_server::query::filter::Selection;
+use tracehound_server::trace::Cancel;
 
 use super::shared::{Filters, Measure, Window, window};
 use super::{Problems, RecordingId};
@@ -43,7 +45,7 @@ pub async fn export(asked: Asked) -> Result<Response> {
     let of = folded::Of { metric: measure.metric, unit: measure.unit };
     let snapshot = asked.served.ready().await?;
     // What does not fit the recording is said before the answer begins.
-    scope.window.resolve(snapshot.parts()?.0)?;
+    scope.window.resolve(snapshot.parts()?.0, &Selection::all(), &Cancel::new())?;
 
     let file_name = format!("{}.{}", asked.served.file_stem(), format.extension());
     let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(4);

@@ -2,13 +2,9 @@
 
 use tracehound_format::record::Kind;
 
-/// Kind of an event that was taken already.
-pub const DONE: u8 = 0;
-
 /// What a kind means here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
-    Skip,
     Alloc,
     Free,
     ReallocFrom,
@@ -35,7 +31,6 @@ const CLASSES: [Class; 64] = {
         }
         number += 1;
     }
-    classes[DONE as usize] = Class::Skip;
     classes
 };
 
@@ -49,6 +44,12 @@ impl Class {
     #[inline]
     pub(super) const fn bears(self) -> bool {
         matches!(self, Self::Alloc | Self::ReallocTo)
+    }
+
+    /// Whether events of the class end a block.
+    #[inline]
+    pub(super) const fn ends(self) -> bool {
+        matches!(self, Self::Free | Self::ReallocFrom)
     }
 }
 

@@ -1,44 +1,30 @@
-//! What pairing does rarely: addresses that are handed out while their old block is on its way out, halves of reallocs
-//! that lost each other, and events that are neither births nor deaths.
+//! What pairing does rarely: addresses that are handed out while their old block is there, halves of reallocs that lost
+//! each other, and events that are neither births nor deaths.
 
 use tracehound_format::record::Kind;
 
-use super::kinds::{Class, DONE, key_of};
-use super::state::HalfRealloc;
 use super::{Engine, Event};
 use crate::ingest::chunk::Other;
 use crate::ingest::live_map::Live;
 
 impl Engine {
-    /// A block is born where one lives: either its free carries the same tick and comes behind in the order of threads,
-    /// or its end was not seen.
+    /// A block is born where one lives, whose end was not seen.
     #[cold]
-    pub(super) fn settle_collision(&mut self, ns: u64, key: u64, old: Live, events: &mut [Event], at: usize) {
-        let born = events[at];
-        let rest = events.iter_mut().skip(at + 1).take_while(|e| e.tick == born.tick);
-        for event in rest {
-            let class = Class::of(event.kind);
-            let ends = matches!(class, Class::Free | Class::ReallocFrom);
-            if ends && event.thread != born.thread && key_of(event.address, event.kind) == key {
-                let (thread, origin) = (event.thread, event.origin);
-                event.kind = DONE;
-                if class == Class::Free {
-                    self.totals.counts.free += 1;
-                    self.death(ns, old, origin, true);
-                } else {
-                    self.die_as_free(ns, old, origin);
-                    let half = HalfRealloc { address: key, origin, row: None, live: None, split: true };
-                    if let Some(thread) = self.threads.get_mut(thread as usize) {
-                        thread.half_realloc = Some(half);
-                        self.halves += 1;
-                    }
-                }
-                return;
-            }
-        }
+    pub(super) fn overwrite(&mut self, ns: u64, old: Live, thread: u32) {
         self.totals.counts.overwritten += 1;
-        let origin = self.origins.intern(0, born.thread, Kind::Lost as u8, &mut self.chunk);
+        let origin = self.origins.intern(0, thread, Kind::Lost as u8, &mut self.chunk);
         self.death(ns, old, origin, true);
+    }
+
+    /// The upper half of a size that was taken from a record that is to be taken later.
+    #[cold]
+    pub(super) fn give_back_size(&mut self, thread: u32, size: u64) {
+        if size >> 32 != 0
+            && let Some(thread) = self.threads.get_mut(thread as usize)
+        {
+            thread.size_high = size >> 32;
+            self.carries += 1;
+        }
     }
 
     fn die_as_free(&mut self, ns: u64, live: Live, origin: u32) {
@@ -54,7 +40,7 @@ impl Engine {
     pub(super) fn drop_half(&mut self, event: &Event) {
         let carries_on = event.kind == Kind::SizeHigh as u8;
         let Some(thread) = self.threads.get_mut(event.thread as usize) else { return };
-        if carries_on || event.kind == DONE || thread.half_realloc.is_none() {
+        if carries_on || thread.half_realloc.is_none() {
             return;
         }
         let Some(half) = thread.half_realloc.take() else { return };

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::steps::{Filtered, Steps};
+use super::steps::{Filtered, Steps, Watch};
 use crate::query::Result;
 use crate::query::amounts::{Key, Question};
 use crate::query::filter::Selection;
@@ -42,14 +42,6 @@ impl Column {
         }
     }
 
-    #[inline]
-    pub(super) fn see(&mut self, bytes: i64, count: i64) {
-        self.min_bytes = self.min_bytes.min(bytes);
-        self.max_bytes = self.max_bytes.max(bytes);
-        self.min_count = self.min_count.min(count);
-        self.max_count = self.max_count.max(count);
-    }
-
     fn shift(&mut self, bytes: i64, count: i64) {
         for value in [&mut self.min_bytes, &mut self.max_bytes, &mut self.last_bytes] {
             *value += bytes;
@@ -57,6 +49,33 @@ impl Column {
         for value in [&mut self.min_count, &mut self.max_count, &mut self.last_count] {
             *value += count;
         }
+    }
+}
+
+impl Watch for Column {
+    #[inline]
+    fn live(&self) -> (i64, i64) {
+        (self.last_bytes, self.last_count)
+    }
+
+    #[inline]
+    fn set_live(&mut self, bytes: i64, count: i64) {
+        (self.last_bytes, self.last_count) = (bytes, count);
+    }
+
+    #[inline]
+    fn see(&mut self, bytes: i64, count: i64, _: u64) {
+        self.min_bytes = self.min_bytes.min(bytes);
+        self.max_bytes = self.max_bytes.max(bytes);
+        self.min_count = self.min_count.min(count);
+        self.max_count = self.max_count.max(count);
+    }
+
+    #[inline]
+    fn add(&mut self, births: u64, born_bytes: u64, deaths: u64) {
+        self.births += births;
+        self.born_bytes += born_bytes;
+        self.deaths += deaths;
     }
 }
 

@@ -4,7 +4,6 @@
 use rayon::prelude::*;
 use tracehound_format::record::Kind;
 
-use super::columns::Column;
 use crate::query::Result;
 use crate::query::filter::Selection;
 use crate::query::scan::{BLOCK, RowTest};
@@ -88,6 +87,18 @@ fn passing(test: &RowTest<'_>, to: u64, cancel: &Cancel) -> Vec<u64> {
         }
     });
     bits
+}
+
+/// What is told of the steps.
+pub(super) trait Watch {
+    /// Live bytes and blocks so far.
+    fn live(&self) -> (i64, i64);
+    /// They are these now.
+    fn set_live(&mut self, bytes: i64, count: i64);
+    /// They were these behind so many births and deaths of the trace, and no realloc was half done.
+    fn see(&mut self, bytes: i64, count: i64, events: u64);
+    /// A block of events has so many births, of so many bytes, and so many deaths.
+    fn add(&mut self, births: u64, born_bytes: u64, deaths: u64);
 }
 
 /// The steps of one block of events.
@@ -189,26 +200,25 @@ impl<'a> Steps<'a> {
         Self { filtered, keep: [0; BLOCK], births: Passing::new(), deaths: Passing::new(), other_half: None }
     }
 
-    /// Adds all events of `span` to a column.
-    pub(super) fn walk(&mut self, span: Span, column: &mut Column) -> Result<()> {
+    /// Tells all events of `span`.
+    pub(super) fn walk(&mut self, span: Span, watch: &mut impl Watch) -> Result<()> {
         let mut at = span.from;
         self.other_half = None;
         while at.events() < span.to.events() {
             self.filtered.cancel.check()?;
             let next = self.filtered.block_end(at, span.to);
             let block = Span { from: at, to: next };
-            self.load(block, column);
-            self.walk_block(block, column);
+            self.load(block, watch);
+            self.walk_block(block, watch);
             at = next;
         }
         Ok(())
     }
 
     /// Goes from one step of a block to the next.
-    fn walk_block(&mut self, span: Span, column: &mut Column) {
+    fn walk_block(&mut self, span: Span, watch: &mut impl Watch) {
         let Self { filtered, births, deaths, other_half, .. } = self;
-        let mut seen = *column;
-        let (mut bytes, mut count) = (column.last_bytes, column.last_count);
+        let (mut bytes, mut count) = watch.live();
         let (mut born, mut died) = (births.steps.iter(), deaths.steps.iter());
         // Births and deaths of the block before the word.
         let (mut births_before, mut deaths_before) = (0, 0);
@@ -224,15 +234,16 @@ impl<'a> Steps<'a> {
                 passing &= passing - 1;
                 let is_death = dying >> bit & 1 == 1;
                 let step = if is_death { died.next() } else { born.next() }.copied().unwrap_or_default();
-                if other_half.take().is_some_and(|half| half < event + u64::from(bit)) {
-                    seen.see(bytes, count);
+                let at = event + u64::from(bit);
+                if let Some(half) = other_half.take().filter(|&half| half < at) {
+                    watch.see(bytes, count, half + 1);
                 }
                 bytes += step.bytes;
                 count += 1 - 2 * i64::from(is_death);
                 if step.half {
-                    *other_half = Some(event + u64::from(bit) + 1);
+                    *other_half = Some(at + 1);
                 } else {
-                    seen.see(bytes, count);
+                    watch.see(bytes, count, at + 1);
                 }
             }
             let deaths_inside = (word & inside).count_ones() as usize;
@@ -241,26 +252,25 @@ impl<'a> Steps<'a> {
             event += take;
         }
         // The second half lies in the block and does not pass.
-        if other_half.is_some_and(|half| half < end) {
+        if let Some(half) = other_half.filter(|&half| half < end) {
             *other_half = None;
-            seen.see(bytes, count);
+            watch.see(bytes, count, half + 1);
         }
-        (seen.last_bytes, seen.last_count) = (bytes, count);
-        *column = seen;
+        watch.set_live(bytes, count);
     }
 
     /// Finds the steps of a block.
-    fn load(&mut self, span: Span, column: &mut Column) {
+    fn load(&mut self, span: Span, watch: &mut impl Watch) {
         let Self { filtered, keep, births, deaths, other_half: _ } = self;
         let trace = filtered.trace;
         let keep_births = &mut keep[..(span.to.births - span.from.births) as usize];
         filtered.range(span.from.births, keep_births);
+        let mut born_bytes = 0;
         births.fill(keep_births, |at| {
             let size = trace.size_of(span.from.births + at as u64);
-            column.born_bytes += size;
+            born_bytes += size;
             Step { bytes: size as i64, half: false }
         });
-        column.births += births.steps.len() as u64;
         let keep_deaths = &mut keep[..(span.to.deaths - span.from.deaths) as usize];
         filtered.deaths(span.from.deaths, keep_deaths);
         let origins = &trace.columns().death_origin;
@@ -270,7 +280,7 @@ impl<'a> Steps<'a> {
             let half = filtered.halves.get(origin as usize) == Some(&true);
             Step { bytes: -(trace.size_of_death(ordinal) as i64), half }
         });
-        column.deaths += deaths.steps.len() as u64;
+        watch.add(births.steps.len() as u64, born_bytes, deaths.steps.len() as u64);
     }
 }
 

@@ -58,7 +58,7 @@ pub fn timeline_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     let mapped = truth.mapped_pages();
     let params = timeline::Params { series, window: ask.window(), filter: ask.filter.clone(), points: ask.points };
     let got = timeline::run(trace, &Names, &params, &no()).unwrap();
-    let peak = truth.peak(ask.from, ask.to);
+    let peak = truth.peak_of(ask.from, ask.to, &ask.keep);
     assert_eq!((got.peak.bytes, got.peak.count, got.peak.at_ns), (peak.0, peak.1, peak.2));
     // What passes, one by one: (time, bytes, count, whether a realloc is not half done).
     let mut steps = Vec::new();

@@ -58,7 +58,7 @@ export function pictureOf(root: FlameNode, document: Flamegraph, width: number, 
   const picture: Omit<Picture, "svg"> = {
     width,
     height: TITLE + (depth + 1) * ROW + 4,
-    title: `${document.metric} ${document.unit}, ${document.at_ns == null ? span : `at ${formatInstant(document.at_ns)}`}, total ${formatValue(document.total, document.unit)}`,
+    title: `${document.metric} ${document.unit}, ${document.at_ns == null ? span : `at ${formatInstant(document.at_ns)}${document.peak_of ? `, the peak of ${document.peak_of === "filter" ? "what passes the filter" : "the heap"}` : ""}`}, total ${formatValue(document.total, document.unit)}`,
     boxes,
     ink: theme === "light" ? "#1b1e25" : "#e8ebf0",
     paper: theme === "light" ? "#ffffff" : "#16181d",

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Functions, Metric, SiteRow } from "../../api/types.ts";
-import { formatPercent, formatValue } from "../../lib/format.ts";
+import { formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { Share } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
@@ -78,7 +78,11 @@ export function Holders({ functions, limit }: { functions: Functions | undefined
     <section aria-labelledby="holders">
       <h2 id="holders">
         {TITLE[functions?.metric ?? "peak"]}{" "}
-        <span className="muted">{functions && formatValue(functions.total, functions.unit)}</span>
+        <span className="muted">
+          {functions && formatValue(functions.total, functions.unit)}
+          {functions?.peak_of && functions.at_ns != null && `, at ${formatInstant(functions.at_ns)}`}
+          {functions?.peak_of === "filter" && ", the peak of what passes the filter"}
+        </span>
       </h2>
       <table className="small-table">
         <thead>

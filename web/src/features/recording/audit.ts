@@ -53,6 +53,16 @@ export function auditOf(info: Info): AuditEntry[] {
       "Frees of blocks whose allocation was not recorded: allocated before recording began, or lost.",
       "warn",
     ),
+    {
+      ...count(
+        "reordered",
+        "Repairs of the order",
+        recorder.order_repairs ?? 0,
+        "Blocks that went from one thread to another with stamps the wrong way round. They were put right.",
+        "warn",
+      ),
+      tone: "good",
+    },
     count(
       "truncated",
       "Truncated stacks",

@@ -79,7 +79,7 @@ const AMOUNTS = [
   ["freed", "Freed", "Died in the window."],
   ["live", "Live", "Live at the end of the window."],
   ["leaked", "Leaked", "Born in the window and never freed."],
-  ["at_peak", "At peak", "Live when live bytes were highest."],
+  ["at_peak", "At peak", "Live when live bytes were highest; under a filter, when its own were."],
   ["temporary", "Temporary", "Born in the window and freed again at once."],
 ] as const;
 

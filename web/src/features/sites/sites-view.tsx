@@ -123,7 +123,7 @@ const AMOUNT_TEXT: Record<AmountName, { header: string; definition: string }> = 
   allocated: { header: "Allocated", definition: "Born in the window" },
   freed: { header: "Freed", definition: "Died in the window" },
   leaked: { header: "Leaked", definition: "Born in the window and never freed" },
-  at_peak: { header: "At peak", definition: "Live when live bytes were highest" },
+  at_peak: { header: "At peak", definition: "Live when live bytes were highest; under a filter, when its own were" },
   temporary: { header: "Temporary", definition: "Born in the window and freed again at once" },
 };
 

@@ -18,7 +18,11 @@ export function Readout({
   if (at === undefined) {
     return (
       <output className="readout">
-        <Value label="peak" value={formatBytes(peak.bytes)} title={`${formatCount(peak.bytes)} bytes`} />
+        <Value
+          label={timeline.peak_of === "filter" ? "peak of the filter" : "peak"}
+          value={formatBytes(peak.bytes)}
+          title={`${formatCount(peak.bytes)} bytes`}
+        />
         {peak.count > 0 && <Value label="at" value={formatInstant(peak.at_ns, step)} />}
         <Value label="blocks" value={formatCount(peak.count)} />
       </output>

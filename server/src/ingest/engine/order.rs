@@ -1,0 +1,178 @@
+//! Order of hand-overs: events of one block whose stamps are equal or the wrong way round are put right.
+//!
+//! ```text
+//! a free of no living block,  the alloc follows in the window:   the free's thread waits until behind the alloc
+//! an alloc over a living one, the free follows in the window:    the alloc's thread waits until behind the free
+//! three and more at one address and tick:                        an order in which allocs and frees alternate
+//! ```
+//! Stamps of today's recorder are equal where a hand-over takes less than a tick, and never the wrong way round;
+//! recorders that read the clock of a free without a fence could stamp it before the alloc of its own block. A thread
+//! that waits takes all its events of the window along, so its own order never changes.
+
+use super::kinds::{Class, key_of};
+use super::{Engine, Event};
+
+/// Stamps of a hand-over that are the wrong way round are not further apart.
+pub const WINDOW_NS: u64 = 10_000;
+/// Events that are looked through for the other half of a hand-over.
+const MOST_EVENTS: usize = 4096;
+/// Events of one address and tick that are put in order together.
+const MOST_TIED: usize = 16;
+/// How often a place in the order is given to another event before its event is taken as it is.
+pub(super) const MOST_TRIES: u32 = 64;
+
+/// What else happens at an address in the window, in the order of the stamps.
+struct Next {
+    /// Position of the first event, whether it bears, its thread.
+    first: Option<(usize, bool, u32)>,
+    /// Whether it and those behind it contradict the order of the stamps: two allocs or two frees in a row, if the event
+    /// in front is taken where it stands.
+    contradicts: bool,
+}
+
+impl Engine {
+    /// Ticks of the window.
+    #[must_use]
+    pub fn window(&self) -> u64 {
+        self.clock.ticks(WINDOW_NS)
+    }
+
+    /// Whether everything before `rest`, which has not been taken, stands as it does in the file: then a later run can
+    /// go on there.
+    #[must_use]
+    pub fn can_stop_before(&self, rest: &[Event]) -> bool {
+        rest.first().is_none_or(|next| next.tick > self.moved_until)
+    }
+
+    /// The free at `at` finds no block. Tells whether it was put off until behind the alloc that it belongs to.
+    #[cold]
+    pub(super) fn put_off_free(&mut self, events: &mut [Event], at: usize) -> bool {
+        let next = look_ahead(events, at, self.window(), false);
+        match next.first {
+            Some((to, true, thread)) if thread != events[at].thread && (self.has_no_gap() || next.contradicts) => {
+                self.put_off(events, at, to);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The alloc at `at` finds a living block. Tells whether it was put off until behind the free of that block.
+    #[cold]
+    pub(super) fn put_off_alloc(&mut self, events: &mut [Event], at: usize) -> bool {
+        let next = look_ahead(events, at, self.window(), true);
+        match next.first {
+            Some((to, false, thread))
+                if thread != events[at].thread
+                    && (self.has_no_gap() || next.contradicts || events[to].tick == events[at].tick) =>
+            {
+                self.put_off(events, at, to);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The event at `at` shares its tick with the next one. Tells whether it was put off, because allocs and frees of its
+    /// address alternate only if another one of that tick comes first. Two of them are left to the other rules.
+    #[cold]
+    pub(super) fn put_off_tied(&mut self, events: &mut [Event], at: usize) -> bool {
+        let event = events[at];
+        let key = key_of(event.address, event.kind);
+        let tied: Vec<(usize, bool, u32)> = events
+            .iter()
+            .enumerate()
+            .skip(at)
+            .take(MOST_EVENTS)
+            .take_while(|(_, other)| other.tick == event.tick)
+            .filter(|(_, other)| key_of(other.address, other.kind) == key)
+            .filter_map(|(index, other)| {
+                let class = Class::of(other.kind);
+                (class.bears() || class.ends()).then_some((index, class.bears(), other.thread))
+            })
+            .take(MOST_TIED + 1)
+            .collect();
+        if tied.len() < 3 || tied.len() > MOST_TIED {
+            return false;
+        }
+        let mut order = Vec::with_capacity(tied.len());
+        let mut steps = 1 << 12;
+        if !alternate(&tied, self.live.get(key).is_some(), &mut order, &mut steps) {
+            return false;
+        }
+        match order.first().and_then(|&first: &usize| tied.get(first)) {
+            Some(&(to, _, thread)) if to != at && thread != event.thread => {
+                self.put_off(events, at, to);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Nothing is known to be missing: every free has its alloc, and the other way round.
+    fn has_no_gap(&self) -> bool {
+        self.totals.lost == 0 && self.totals.switches.is_empty()
+    }
+
+    /// Moves the event at `at`, and those of its thread behind it, until behind the event at `to`.
+    fn put_off(&mut self, events: &mut [Event], at: usize, to: usize) {
+        let Some(window) = events.get_mut(at..=to) else { return };
+        let (Some(first), Some(last)) = (window.first().copied(), window.last().copied()) else { return };
+        self.totals.counts.reordered += u64::from(first.tick != last.tick);
+        self.moved_until = self.moved_until.max(last.tick);
+        let (moved, others): (Vec<Event>, Vec<Event>) = window.iter().partition(|event| event.thread == first.thread);
+        let moved = moved.into_iter().map(|event| Event { tick: last.tick, ..event });
+        for (slot, event) in window.iter_mut().zip(others.into_iter().chain(moved)) {
+            *slot = event;
+        }
+    }
+}
+
+/// Finds an order of `tied` (position, bears, thread) in which allocs and frees alternate, and each thread's own order
+/// is kept; `lives`: a block is there before. The earliest choices come first.
+fn alternate(tied: &[(usize, bool, u32)], lives: bool, order: &mut Vec<usize>, steps: &mut u32) -> bool {
+    if order.len() == tied.len() {
+        return true;
+    }
+    for (index, &(_, bears, thread)) in tied.iter().enumerate() {
+        if *steps == 0 {
+            return false;
+        }
+        let is_next = !order.contains(&index)
+            && tied.iter().take(index).enumerate().all(|(before, other)| other.2 != thread || order.contains(&before));
+        if bears == lives || !is_next {
+            continue;
+        }
+        *steps -= 1;
+        order.push(index);
+        if alternate(tied, bears, order, steps) {
+            return true;
+        }
+        order.pop();
+    }
+    false
+}
+
+/// Looks for the events at the address of the one at `at`, which bears or ends a block.
+fn look_ahead(events: &[Event], at: usize, window: u64, bears: bool) -> Next {
+    let mut next = Next { first: None, contradicts: false };
+    let Some(event) = events.get(at) else { return next };
+    let key = key_of(event.address, event.kind);
+    let until = event.tick.saturating_add(window);
+    let mut before = bears;
+    let rest = events.iter().enumerate().skip(at + 1).take(MOST_EVENTS).take_while(|(_, e)| e.tick <= until);
+    for (index, other) in rest.filter(|(_, other)| key_of(other.address, other.kind) == key) {
+        let class = Class::of(other.kind);
+        let other_bears = class.bears();
+        if !other_bears && !class.ends() {
+            continue;
+        }
+        if next.first.is_some() && other_bears == before {
+            next.contradicts = true;
+            break;
+        }
+        next.first.get_or_insert((index, other_bears, other.thread));
+        before = other_bears;
+    }
+    next
+}
