@@ -151,6 +151,8 @@ static void *noise(void *argument) {
         void *some[16];
         for (int i = 0; i < 16; i++) some[i] = noise_block(500);
         for (int i = 0; i < 16; i++) free(some[i]);
+        struct timespec moment = {0, 20000};
+        nanosleep(&moment, NULL);
     }
     return argument;
 }

@@ -118,7 +118,7 @@ fn assert_says_missing(child: &Path) {
     assert_eq!(number(&info, "/recorder/unmatched_frees"), 13, "{info:#}");
     let said = "is not there: the blocks that were inherited are missing, and their frees count as unmatched";
     assert!(info["remarks"].to_string().contains(said), "{info:#}");
-    for args in [&["info"][..], &["leaks"], &["top"], &["sites"], &["summary"], &["dump"], &["flamegraph"]] {
+    for args in [&["info"][..], &["leaks"], &["top"], &["sites"], &["summary"], &["dump"]] {
         let output = Command::new(heaptrace()).args(args).arg(child).output().expect("heaptrace can be started");
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).split_whitespace().collect::<Vec<_>>().join(" ");
