@@ -385,6 +385,24 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// This process was forked by a recorded one: what it has inherited is in the parent's recording.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+    pub struct ForkedFrom {
+        /// The parent's recording.
+        pub recording_id: [u8; 16],
+        /// Where that was being written, absolute.
+        pub path: Vec<u8>,
+        /// The fork, ticks of the parent's clock, which is this recording's, too: the blocks that were alive then are
+        /// inherited.
+        pub tick: u64,
+        /// Call-tree nodes at the fork: those with smaller ids are the same in both recordings.
+        pub nodes: u32,
+        /// The parent was recording; otherwise it had been switched off, and what happened meanwhile is not known.
+        pub recording: bool,
+    }
+}
+
 /// Any metadata record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meta {
@@ -424,4 +442,6 @@ pub enum Meta {
     RecorderMemory(RecorderMemory),
     /// Tag 18.
     StackCounts(StackCounts),
+    /// Tag 21.
+    ForkedFrom(ForkedFrom),
 }

@@ -41,6 +41,7 @@ records! {
     1 => Process, 2 => Clock, 3 => ClockSample, 4 => ModuleLoad, 5 => ModuleUnload, 6 => ThreadStart, 7 => ThreadName,
     8 => ThreadEnd, 9 => MemorySample, 10 => Mark, 11 => Watermark, 12 => Statistics, 13 => Remark, 14 => End,
     15 => Directory, 16 => MemoryDetail, 17 => RecorderMemory, 18 => StackCounts,
+    21 => ForkedFrom,
 }
 
 fn put<T: Wire>(tag: u16, record: &T, out: &mut Vec<u8>) -> Result<()> {
@@ -248,6 +249,16 @@ mod tests {
                     truncated: 13,
                 }),
                 "12 00 0d 00 00 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d",
+            ),
+            (
+                Meta::ForkedFrom(ForkedFrom {
+                    recording_id: [0xab; 16],
+                    path: b"/m".to_vec(),
+                    tick: 300,
+                    nodes: 2,
+                    recording: true,
+                }),
+                "15 00 18 00 00 00 ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab 02 2f 6d fb 2c 01 02 01",
             ),
         ]
     }

@@ -147,5 +147,5 @@ fn every_metadata_record_is_specified_field_by_field() {
     assert_eq!(take("MemoryPart, inside other records"), owned(meta::MemoryPart::fields()));
     assert_eq!(take("ClockSource, inside other records"), numbered(meta::ClockSource::variants()));
     assert_eq!(take("EndReason, inside other records"), numbered(meta::EndReason::variants()));
-    assert_eq!(tables.keys().collect::<Vec<_>>(), [&String::new(); 0], "tables of records that do not exist");
+    assert!(tables.is_empty(), "tables of records that do not exist: {:?}", tables.keys());
 }

@@ -64,7 +64,6 @@ unsafe extern "C" fn in_child() {
         }
         gate::slot().armed.set(0);
         start::arm();
-        lifecycle::record_heritage(&heritage);
     }
     start::set_errno(errno);
 }

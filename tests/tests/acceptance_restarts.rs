@@ -173,12 +173,13 @@ fn processes_that_want_the_same_name_at_once_get_one_each() {
     // A whole old recording whose name all of them could take.
     run(stays(folder.path(), "same.dat", 3, "exit", false));
     std::thread::sleep(std::time::Duration::from_millis(50));
-    let children: Vec<_> = (100..112)
-        .map(|count| stays(folder.path(), "same.dat", count, "exit", false).spawn().expect("starts"))
-        .collect();
-    for mut child in children {
-        assert!(child.wait().expect("it can be waited for").success());
+    let start = |count| Running(stays(folder.path(), "same.dat", count, "stay", false).spawn().expect("it starts"));
+    let mut children: Vec<_> = (100..112).map(start).collect();
+    for child in &mut children {
+        let mut line = [0; 6];
+        child.stdout.as_mut().expect("a pipe").read_exact(&mut line).expect("it gets ready");
     }
+    drop(children);
     let mut counts: Vec<u64> = recordings(folder.path())
         .iter()
         .map(|path| number(&json(&["info"], path), "/events/alloc"))

@@ -5,7 +5,6 @@ pub mod blocks;
 pub mod earlier;
 pub mod existing;
 pub mod file;
-pub mod live_blocks;
 pub mod memory;
 pub mod modules;
 pub mod output;

@@ -22,7 +22,6 @@ use tracehound_format::record::Kind;
 use super::batch::{Batch, Settlement};
 use super::blocks::BlockWriter;
 use super::file::RecordingFile;
-use super::live_blocks::{LiveBlock, LiveBlocks};
 use super::memory::MemoryCounters;
 use super::modules::Modules;
 use crate::shared::chunk::Chunk;
@@ -80,8 +79,6 @@ pub struct Writer {
     taken: Vec<Settlement>,
     /// Chunks whose records are in blocks: to be settled after the commit.
     settled: Vec<Settlement>,
-    /// Kept where forked children are followed.
-    live: Option<LiveBlocks>,
     last_statistics: Statistics,
     last_stack_counts: StackCounts,
     last_parts: Vec<MemoryPart>,
@@ -121,6 +118,9 @@ impl Writer {
     pub fn new(session: &'static Session, facts: Facts, file: RecordingFile) -> sys::Result<Self> {
         let mut blocks = BlockWriter::new(file, session.recording_id, session.options.compression)?;
         blocks.meta(session.started_tick, &Meta::Process(facts.process.clone()));
+        if let Some(forked_from) = &session.forked_from {
+            blocks.meta(session.started_tick, &Meta::ForkedFrom(forked_from.clone()));
+        }
         let mut writer = Self {
             session,
             facts,
@@ -144,7 +144,6 @@ impl Writer {
             before_end: 0,
             taken: Vec::new(),
             settled: Vec::new(),
-            live: session.options.children.then(LiveBlocks::default),
             last_statistics: Statistics::default(),
             last_stack_counts: StackCounts::default(),
             last_parts: Vec::new(),
@@ -303,11 +302,6 @@ impl Writer {
     /// Whether the writer's thread is to end for a while.
     pub fn is_suspended(&self) -> bool {
         self.suspended
-    }
-
-    /// Blocks alive at the last flush, if they are kept.
-    pub fn live_blocks(&self) -> Vec<LiveBlock> {
-        self.live.as_ref().map(LiveBlocks::list).unwrap_or_default()
     }
 
     /// After an end that did not come, such as an exec that failed: goes on with the same file.

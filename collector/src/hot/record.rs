@@ -328,21 +328,6 @@ pub fn without_stack(kind: Kind, address: u64, size: usize) {
     entry.leave(true);
 }
 
-/// Records a block that a forked child has inherited, with the node of its birth.
-pub fn inherited(address: u64, size: u64, node: u32) {
-    // SAFETY: as above.
-    let Some(entry) = (unsafe { nested::enter_event(here(), RECORDING) }) else { return };
-    entry.without_stack();
-    let tick = clock::now_after_alloc();
-    let record = Record::new(Kind::Inherited, tick, address, node, size as u32);
-    if size >> 32 == 0 {
-        publish::one(entry.context, record);
-    } else {
-        publish::several(entry.context, &[size_high(tick, size as usize), record], entry.nested);
-    }
-    entry.leave(true);
-}
-
 /// A place on the calling thread's stack.
 fn here() -> Caller {
     let mark = 0_u64;

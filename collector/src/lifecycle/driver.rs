@@ -8,7 +8,6 @@ use tracehound_format::meta::EndReason;
 
 use super::{control, frame_loader, switch};
 use crate::background::file::RecordingFile;
-use crate::background::live_blocks::LiveBlock;
 use crate::background::output::Output;
 use crate::background::writer::{Facts, Writer};
 use crate::hot::clock;
@@ -59,22 +58,16 @@ pub(super) unsafe fn release_writer() {
     unsafe { WRITER.release() }
 }
 
-/// In a forked child: what the parent's writer knew to be alive, if it was `held` across the fork; then forgets it.
+/// In a forked child: forgets the parent's writer.
 ///
 /// # Safety
-/// The calling thread must be the child's only one, and the one that has called [`hold_writer`] if it was held.
-pub(super) unsafe fn forget_writer(held: bool) -> Vec<LiveBlock> {
-    let mut blocks = Vec::new();
-    // SAFETY: as the caller promises.
-    if held && let WriterState::Running(writer) = unsafe { WRITER.held() } {
-        blocks = writer.live_blocks();
-    }
+/// The calling thread must be the child's only one.
+pub(super) unsafe fn forget_writer() {
     // SAFETY: as the caller promises.
     unsafe { WRITER.abandon(WriterState::None) };
     COMMAND.store(NO_COMMAND, Ordering::SeqCst);
     control::forget();
     switch::forget();
-    blocks
 }
 
 /// Loads the unwind information that the program is known to need from files, before its own code begins.

@@ -1,11 +1,11 @@
 //! The ends and the splittings of a recorded process: exit, exec, fork, and the ends of its threads.
 
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tracehound_format::meta::ForkedFrom;
 
 use super::driver::{self, command};
-use super::flush;
-use crate::background::live_blocks::LiveBlock;
-use crate::hot::{attach, clock, record};
+use crate::hot::{attach, clock};
 use crate::shared::call_tree::CallTree;
 use crate::shared::gate::{self, Internal};
 use crate::shared::log;
@@ -142,25 +142,23 @@ pub(super) fn is_free(session: &Session, what: &str) -> bool {
 
 /// What a followed child takes over from its parent.
 pub struct Heritage {
-    /// The parent's recording.
-    pub recording_id: [u8; 16],
+    /// The parent's recording, and the fork: what was alive then is found there.
+    pub(super) from: ForkedFrom,
     /// The call tree: the child's copy of it goes on with the same ids.
     pub(super) tree: &'static CallTree,
-    /// The blocks that were alive at the fork.
-    blocks: Vec<LiveBlock>,
-    /// The parent was recording.
-    pub(super) recording: bool,
 }
 
 /// The thread in a followed fork, by its gate slot, whose address the child's only thread has, too; 0: none.
 static FORKING: AtomicUsize = AtomicUsize::new(0);
+/// The fork in the parent's time.
+static FORK_TICK: AtomicU64 = AtomicU64::new(0);
 
 fn own_slot() -> usize {
     core::ptr::from_ref(gate::slot()) as usize
 }
 
-/// Before a fork whose child will be followed: everything is in the file, the writer and all other threads stand still,
-/// so that the child finds a consistent picture of its heritage.
+/// Before a fork whose child will be followed: the writer and all other threads stand still, so that the child finds a
+/// consistent picture of its heritage. What has happened so far may reach the file later.
 pub fn before_followed_fork() {
     let Some(session) = session::current() else { return };
     if session.pid != sys::process_id() || gate::is_internal() {
@@ -180,8 +178,8 @@ pub fn before_followed_fork() {
     session.close_leftovers();
     gate::slot().exempt.set(1);
     settle_others(session);
-    flush();
     driver::hold_writer();
+    FORK_TICK.store(clock::now_after_alloc(), Ordering::SeqCst);
     FORKING.store(own_slot(), Ordering::SeqCst);
 }
 
@@ -203,23 +201,26 @@ pub fn forget_in_child() -> Option<Heritage> {
     slot.exempt.set(0);
     let session = session::current()?;
     gate::forget_company();
-    session.close_descriptors();
-    let held = FORKING.swap(0, Ordering::SeqCst) == own_slot();
-    // SAFETY: the child of a fork has one thread, this one, which has held the writer if anyone has.
-    let blocks = unsafe { driver::forget_writer(held) };
+    let confined = session.confined.load(Ordering::SeqCst);
+    if !confined {
+        session.close_descriptors();
+    }
+    let followed = FORKING.swap(0, Ordering::SeqCst) == own_slot();
+    // SAFETY: the child of a fork has one thread, this one.
+    unsafe { driver::forget_writer() };
     session::forget();
-    if session.confined.load(Ordering::SeqCst) {
+    if confined {
         return None;
     }
-    let recording = !session.paused.load(Ordering::Relaxed);
-    Some(Heritage { recording_id: session.recording_id, tree: session.tree, blocks, recording })
-}
-
-/// Records what a followed child has inherited, on its only thread.
-pub fn record_heritage(heritage: &Heritage) {
-    for block in &heritage.blocks {
-        record::inherited(block.address, block.size, block.node);
-    }
+    let from = ForkedFrom {
+        recording_id: session.recording_id,
+        path: session.path.clone(),
+        // Where the fork was not prepared for, the present is the best that there is to say.
+        tick: if followed { FORK_TICK.load(Ordering::SeqCst) } else { clock::now_after_alloc() },
+        nodes: session.tree.len(),
+        recording: !session.paused.load(Ordering::Relaxed),
+    };
+    Some(Heritage { from, tree: session.tree })
 }
 
 /// The calling thread ends.

@@ -18,7 +18,7 @@ pub use control::close_from_program as close_control;
 pub use driver::{has_writer, start_writer, without_writer};
 pub use ends::{
     Finish, Heritage, after_followed_fork, before_followed_fork, confine, end_early, finish, forget_in_child,
-    is_confined, record_heritage, resume, thread_ends,
+    is_confined, resume, thread_ends,
 };
 pub use frame_loader::serve as load_frame_sections;
 pub use switch::{flush, mark, resume_recording, stop, toggle};
@@ -63,7 +63,7 @@ pub fn start(options: Options, given: Vec<String>, heritage: Option<&Heritage>) 
 }
 
 fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) -> Result<bool, String> {
-    let forked_from = heritage.map(|heritage| heritage.recording_id);
+    let forked_from = heritage.map(|heritage| heritage.from.clone());
     let signals = sys::SignalsBlocked::new();
     unwind::init();
     let source = clock::init();
@@ -130,7 +130,7 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
     // SAFETY: the chunks lie at this address, zeroed and mapped for ever; the header is theirs.
     let pool = unsafe { Pool::new(side.first_chunk(), side.header(), side.is_shared(), side.chunks()) };
     let facts = Facts {
-        process: process_record(given, pid, executable, &sample, forked_from),
+        process: process_record(given, pid, executable, &sample, forked_from.as_ref().map(|from| from.recording_id)),
         source: clock_source(source),
         shift: clock::SHIFT as u8,
         clock_note: clock_note(source).into(),
@@ -141,12 +141,13 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
     let descriptors = opened.iter().filter_map(|&fd| Some((fd, sys::identity(fd).ok()?))).collect();
     // A forked child goes on as its parent was: recording or not.
     let maps = options.mappings;
-    let (given_start, start) = (options.start, heritage.map_or(options.start, |heritage| heritage.recording));
+    let (given_start, start) = (options.start, heritage.map_or(options.start, |heritage| heritage.from.recording));
     let session = session::install(Session {
         number: session::new_number(),
         pid,
         options,
         recording_id,
+        path: output.path.to_bytes().to_vec(),
         forked_from,
         started_tick: sample.ticks,
         started_unix_ns: sample.realtime_ns,

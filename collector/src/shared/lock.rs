@@ -58,15 +58,6 @@ impl<T> Lock<T> {
         drop(Guard { lock: self });
     }
 
-    /// The value behind a lock that [`hold`](Self::hold) has taken.
-    ///
-    /// # Safety
-    /// The caller must be the one that holds it, and use one reference at a time.
-    pub unsafe fn held(&self) -> &T {
-        // SAFETY: nobody else has the lock.
-        unsafe { &*self.value.get() }
-    }
-
     /// Opens the lock whoever holds it, without touching the value.
     ///
     /// # Safety

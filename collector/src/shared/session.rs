@@ -3,6 +3,7 @@
 
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use tracehound_format::meta::ForkedFrom;
 use tracehound_format::options::Options;
 use tracehound_format::record::{Kind, Record};
 
@@ -24,8 +25,10 @@ pub struct Session {
     pub options: Options,
     /// The recording's id.
     pub recording_id: [u8; 16],
-    /// Id of the recording of the process that forked this one.
-    pub forked_from: Option<[u8; 16]>,
+    /// Where the recording is written, absolute.
+    pub path: Vec<u8>,
+    /// The recording of the process that forked this one, and the fork.
+    pub forked_from: Option<ForkedFrom>,
     /// Time 0 of the recording.
     pub started_tick: u64,
     /// The same on CLOCK_REALTIME, nanoseconds.

@@ -1,6 +1,9 @@
 //! Processes that fork, exec and end in every way.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use tracehound_format::meta::{EndReason, Meta};
@@ -33,9 +36,17 @@ fn followed_children_have_recordings_that_know_what_they_inherited() {
         assert_eq!(process(child).forked_from, Some(parent.id));
         assert_eq!(process(child).parent_pid, process(parent).pid);
         pids.push(process(child).pid);
-        let heap = child.heap();
-        assert_eq!(heap.unmatched, 0, "what a child frees it had or inherited");
-        assert!(child.count(Kind::Inherited) >= 1);
+        let forked = child.metas.iter().find_map(|meta| match meta {
+            Meta::ForkedFrom(forked) => Some(forked.clone()),
+            _ => None,
+        });
+        let forked = forked.expect("a child says where what it inherited is found");
+        assert_eq!(forked.recording_id, parent.id);
+        assert!(Recording::read(Path::new(OsStr::from_bytes(&forked.path))).id == parent.id && forked.recording);
+        assert_eq!(child.count(Kind::Inherited), 0, "the parent's recording has them");
+        let inherited = parent.live_at(forked.tick);
+        assert!(inherited.values().any(|&size| size == 4000));
+        assert_eq!(child.heap_with(inherited).unmatched, 0, "what a child frees it had or inherited");
         assert!(child.events.iter().all(|(_, record)| record.node != 0));
         assert_eq!(child.count(Kind::Malloc), 101);
         assert_eq!(child.end.as_ref().map(|end| end.reason), Some(EndReason::Exit));

@@ -206,9 +206,23 @@ impl Recording {
 
     /// The same without blocks that were born as `left_out`, such as the loader's for new threads, which are `calloc`s.
     pub fn heap_without(&self, left_out: Option<Kind>) -> Heap {
-        let (mut heap, mut live, mut high) = (Heap::default(), HashMap::new(), 0_u64);
+        self.heap_from(HashMap::new(), left_out, u64::MAX).0
+    }
+
+    /// Blocks, by address with their sizes, that were alive when `tick` was over.
+    pub fn live_at(&self, tick: u64) -> HashMap<u64, u64> {
+        self.heap_from(HashMap::new(), None, tick).1
+    }
+
+    /// Births, deaths and what is left, where these blocks were inherited.
+    pub fn heap_with(&self, inherited: HashMap<u64, u64>) -> Heap {
+        self.heap_from(inherited, None, u64::MAX).0
+    }
+
+    fn heap_from(&self, inherited: HashMap<u64, u64>, left_out: Option<Kind>, until: u64) -> (Heap, HashMap<u64, u64>) {
+        let (mut heap, mut live, mut high) = (Heap::default(), inherited, 0_u64);
         let mut others = std::collections::HashSet::new();
-        for (_, record) in &self.events {
+        for (_, record) in self.events.iter().take_while(|(_, record)| record.tick <= until) {
             let Some(kind) = Kind::from_u8(record.kind) else { continue };
             if kind == Kind::SizeHigh {
                 high = record.address << 32;
@@ -228,7 +242,7 @@ impl Recording {
             }
         }
         heap.live = (live.len() as u64, live.values().sum());
-        heap
+        (heap, live)
     }
 
     /// Return addresses of a record's stack, innermost first.

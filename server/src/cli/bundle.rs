@@ -56,6 +56,7 @@ pub fn run(args: &BundleArgs) -> Result<()> {
             path.clone()
         }
     };
+    tell_of_parents(&opened, &written);
     let (named, all) = bundle.counts();
     let (named, all) = (units::count(named as u64), units::count(all as u64));
     eprintln!("heaptrace: {}: names for {named} of {all} places in the code", written.display());
@@ -75,6 +76,20 @@ fn check_target(args: &BundleArgs, path: &Path) -> Result<()> {
         return Err(Misuse(format!("{why}: write the bundle to a file, so that both lie side by side")).into());
     }
     Ok(())
+}
+
+/// What a forked process has inherited lies in its parent's recording.
+fn tell_of_parents(opened: &open::Opened, written: &Path) {
+    use std::os::unix::ffi::OsStrExt;
+    let inherited = opened.trace.facts().inherited.as_ref();
+    if let Some(from) = inherited.and_then(|inherited| inherited.from.as_ref()) {
+        let parent = Path::new(std::ffi::OsStr::from_bytes(&from.path)).display();
+        let written = written.display();
+        eprintln!(
+            "heaptrace: the process was forked: take its parent's recording {parent} along, too, into the folder of \
+             {written}; the blocks that it inherited are only there"
+        );
+    }
 }
 
 /// What a killed program had not written yet lies in a file of its own, which is part of the recording.

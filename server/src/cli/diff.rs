@@ -109,8 +109,8 @@ pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
         (instant("from", &args.from, TimeExpr::Start)?, instant("to", &args.to, TimeExpr::End)?)
     };
 
-    let first = open::open_telling(&args.files[0])?;
-    let second = args.files.get(1).map(|path| open::open_telling(path)).transpose()?;
+    let first = open::open_telling_among(&args.files[0], &args.files)?;
+    let second = args.files.get(1).map(|path| open::open_telling_among(path, &args.files)).transpose()?;
     let other = second.as_ref().unwrap_or(&first);
     first.tell_beyond(before.times());
     other.tell_beyond(after.times());
@@ -149,7 +149,9 @@ fn window(name: &str, text: &str) -> Result<Window> {
 
 /// Several recordings a side.
 fn run_many(args: &DiffArgs, params: &Params, color: ColorChoice) -> Result<()> {
-    let open_all = |files: &[PathBuf]| files.iter().map(|file| open::open_telling(file)).collect::<Result<Vec<_>>>();
+    let all = [args.files.as_slice(), args.vs.as_slice()].concat();
+    let open_all =
+        |files: &[PathBuf]| files.iter().map(|file| open::open_telling_among(file, &all)).collect::<Result<Vec<_>>>();
     let (before, after) = (open_all(&args.files)?, open_all(&args.vs)?);
     let everything = Window::default();
     let sides = |opened: &[Opened]| -> Vec<(usize, String)> {

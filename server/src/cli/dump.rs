@@ -33,7 +33,7 @@ pub struct DumpArgs {
 pub fn run(args: &DumpArgs) -> Result<()> {
     let mut out = terminal::stdout();
     for file in &args.files {
-        let opened = open::open_telling(file)?;
+        let opened = open::open_telling_among(file, &args.files)?;
         let source = Source { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
         let options = dump::Options { symbols: !args.no_symbols, existing: args.existing };
         dump::write(source, options, &mut out).map_err(export_error)?;

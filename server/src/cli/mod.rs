@@ -205,7 +205,7 @@ fn for_each<T: Serialize>(
 ) -> Result<()> {
     let mut documents = Vec::new();
     for (i, file) in files.files.iter().enumerate() {
-        let opened = open::open(file)?;
+        let opened = open::open_among(file, &files.files)?;
         let answer = ask(&opened)?;
         if !files.json {
             if i > 0 {

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{IsTerminal, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,7 @@ fn shortfall(facts: &Facts, end: End) -> Option<String> {
     if facts.lost > 0 {
         missing.push(format!("events known to be missing: {}", units::count(facts.lost)));
     }
+    missing.extend(facts.inherited.as_ref().and_then(|inherited| inherited.shortfall.clone()));
     let until = units::duration(facts.watermark_ns);
     match end {
         End::Running => missing.push(format!("the program runs, and answers hold up to {until}")),
@@ -75,7 +76,12 @@ fn shortfall(facts: &Facts, end: End) -> Option<String> {
 /// Opens a recording as it is now, and tells on standard error if it is not complete: for answers that have no room for
 /// that.
 pub fn open_telling(path: &Path) -> Result<Opened> {
-    let opened = open(path)?;
+    open_telling_among(path, &[])
+}
+
+/// The same of a recording among others, see [`open_among`].
+pub fn open_telling_among(path: &Path, others: &[PathBuf]) -> Result<Opened> {
+    let opened = open_among(path, others)?;
     if let Some(shortfall) = opened.shortfall() {
         eprintln!("heaptrace: {}: {shortfall}", terminal::clean(&opened.path));
     }
@@ -84,9 +90,15 @@ pub fn open_telling(path: &Path) -> Result<Opened> {
 
 /// Opens a recording as it is now.
 pub fn open(path: &Path) -> Result<Opened> {
+    open_among(path, &[])
+}
+
+/// Opens a recording as it is now; those that were named along with it are at hand: one of them may be its parent's.
+pub fn open_among(path: &Path, others: &[PathBuf]) -> Result<Opened> {
     let bar = std::io::stderr().is_terminal().then(|| Arc::new(Bar::new(path)));
     let progress = bar.clone().map(|bar| -> OnProgress { Arc::new(move |progress: &Progress| bar.show(progress)) });
-    let options = OpenOptions { cancel: interrupt::flag().clone(), progress, ..OpenOptions::default() };
+    let (cancel, others) = (interrupt::flag().clone(), others.to_vec());
+    let options = OpenOptions { cancel, progress, others, ..OpenOptions::default() };
     let recording = Recording::open(path, options);
     if let Some(bar) = bar {
         bar.clear();

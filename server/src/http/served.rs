@@ -53,7 +53,8 @@ impl App {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         // Indexing is heavy: as many at a time as there are processors.
         let turn = Arc::new(Turns::new(processors));
-        let served = paths.iter().enumerate().map(|(number, path)| Served::start(number, path, &turn, &stop)).collect();
+        let start = |(number, path): (usize, &PathBuf)| Served::start(number, path, paths, &turn, &stop);
+        let served = paths.iter().enumerate().map(start).collect();
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         Arc::new(Self {
             served,
@@ -143,7 +144,7 @@ impl Snapshot {
 }
 
 impl Served {
-    fn start(number: usize, path: &Path, turn: &Arc<Turns>, stop: &Cancel) -> Arc<Self> {
+    fn start(number: usize, path: &Path, all: &[PathBuf], turn: &Arc<Turns>, stop: &Cancel) -> Arc<Self> {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let served = Arc::new(Self {
             number,
@@ -153,9 +154,9 @@ impl Served {
             state: watch::Sender::new(Snapshot { state: Some(State::Indexing), ..Snapshot::default() }),
             attention: Attention::default(),
         });
-        let (this, turn, stop) = (Arc::clone(&served), Arc::clone(turn), stop.clone());
+        let (this, turn, stop, all) = (Arc::clone(&served), Arc::clone(turn), stop.clone(), all.to_vec());
         let spawned = std::thread::Builder::new().name(format!("heaptrace-r{}", number + 1)).spawn(move || {
-            let recording = turn.take(|| this.open(&stop));
+            let recording = turn.take(|| this.open(all, &stop));
             if let Some((recording, symbols)) = recording {
                 this.follow(recording, &symbols, &stop);
             }
@@ -166,10 +167,11 @@ impl Served {
         served
     }
 
-    fn open(&self, stop: &Cancel) -> Option<(Recording, Arc<Symbolizer>)> {
+    fn open(&self, others: Vec<PathBuf>, stop: &Cancel) -> Option<(Recording, Arc<Symbolizer>)> {
         let state = self.state.clone();
         let options = OpenOptions {
             cancel: stop.clone(),
+            others,
             progress: Some(Arc::new(move |progress: &ingest::Progress| {
                 state.send_modify(|snapshot| snapshot.progress = wire(progress));
             })),

@@ -7,13 +7,7 @@
 use serde::{Deserialize, Serialize};
 use tracehound_format::meta::ClockSample;
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Point {
-    tick: u64,
-    ns: u64,
-    /// Nanoseconds a tick from here on, times 2^32.
-    rate: u64,
-}
+use crate::trace::facts::{ClockPoint as Point, ns_of_tick};
 
 /// The mapping.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,8 +76,13 @@ impl ClockMap {
     }
 
     fn peek(&self, tick: u64) -> u64 {
-        let at = self.points.partition_point(|p| p.tick <= tick).saturating_sub(1);
-        self.points.get(at).map_or(0, |p| p.ns + scale(tick.saturating_sub(p.tick), p.rate))
+        ns_of_tick(&self.points, tick)
+    }
+
+    /// Where the line bends; what was converted before lies on it.
+    #[must_use]
+    pub fn points(&self) -> &[Point] {
+        &self.points
     }
 
     /// Nanoseconds of a tick, for information that is not part of the order of events.
@@ -110,11 +109,11 @@ impl ClockMap {
         if tick < point.tick && self.hint > 0 {
             return self.peek(tick);
         }
-        point.ns + scale(tick.saturating_sub(point.tick), point.rate)
+        point.ns_of(tick)
     }
 }
 
-#[inline]
+/// Nanoseconds of so many ticks at a rate.
 fn scale(ticks: u64, rate: u64) -> u64 {
     ((u128::from(ticks) * u128::from(rate)) >> 32) as u64
 }

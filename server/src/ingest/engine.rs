@@ -23,14 +23,14 @@ pub use kinds::key_of;
 use order::MOST_TRIES;
 pub use order::WINDOW_NS;
 pub use origins::Origins;
-use state::LastBirths;
 pub use state::{HalfRealloc, ThreadState, Totals};
+use state::{LastBirths, NO_ROW};
 use tracehound_format::record::Kind;
 
 use super::chunk::Chunk;
 use super::clock::ClockMap;
 use super::live_map::{Live, LiveMap};
-use crate::trace::facts::Peak;
+use crate::trace::facts::{Peak, TEMPORARY_WITHIN};
 use crate::trace::layout::{FATE_TEMPORARY, Granularity, ODD_ADDRESS, lifetime_class};
 
 /// An event on its way from the merge, in true order.
@@ -155,6 +155,13 @@ impl Engine {
     #[must_use]
     pub const fn zone_rows(&self) -> u64 {
         self.fine.zone_rows
+    }
+
+    /// The births so far of a thread are no longer its last ones.
+    pub fn forget_last_births(&mut self, thread: u32) {
+        if let Some(thread) = self.threads.get_mut(thread as usize) {
+            thread.last_births = [NO_ROW; TEMPORARY_WITHIN + 1];
+        }
     }
 
     /// Bytes of the table of live blocks.

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracehound_format::nodes::Node;
+
 use super::checkpoint::{Keeper, OnSaved};
 use super::dying::Dying;
 use super::engine::Engine;
 use super::folder::Folder;
 use super::intake::Intake;
+use super::lineage::{self, Kin};
 use super::live_map::LiveMap;
 use super::merge::{Merger, Pending, Source};
 use super::recording::{OpenError, OpenOptions, modified_ns};
@@ -22,7 +25,7 @@ use super::side_file::SideFile;
 use super::sizes::SizeCodes;
 use super::snapshot::{Ending, NodeStore, facts, store_samples};
 use super::{Control, decode};
-use crate::trace::facts::Facts;
+use crate::trace::facts::{Facts, Inherited};
 use crate::trace::files::{Columns, LAYOUT, Ledgers, Manifest, Writers};
 use crate::trace::layout::Granularity;
 use crate::trace::{Parts, Tail, Trace};
@@ -49,6 +52,9 @@ pub(super) struct Growth {
     seen_bytes: u64,
     save_every: Duration,
     saved: Option<OnSaved>,
+    kin: Kin,
+    /// What the process has inherited, once that is in the index.
+    inherited: Option<Inherited>,
 }
 
 impl Growth {
@@ -57,6 +63,7 @@ impl Growth {
         file: File,
         recording_id: [u8; 16],
         folder: Folder,
+        kin: Kin,
         options: OpenOptions,
     ) -> io::Result<Self> {
         let mut growth = Self {
@@ -76,12 +83,15 @@ impl Growth {
             seen_bytes: 0,
             save_every: options.save_every,
             saved: options.saved,
+            kin,
+            inherited: None,
             file,
             folder: Arc::new(folder),
         };
         let len = growth.file.metadata()?.len();
         if !options.rebuild
             && let Some((manifest, resume)) = resume::find(&growth.folder.path, recording_id, len)
+            && manifest.facts.inherited.as_ref().is_none_or(|inherited| growth.kin.is_current(inherited))
             && let Ok(parts) = growth.take_up(&manifest, &resume)
         {
             growth.parts = Some(parts);
@@ -89,18 +99,34 @@ impl Growth {
             growth.fine = resume.fine;
             growth.peak_rss = resume.peak_rss;
             growth.skip_samples = manifest.facts.lengths.samples;
+            growth.inherited = manifest.facts.inherited;
         } else {
             growth.folder.invalidate()?;
         }
         Ok(growth)
     }
 
-    fn take_up(&self, manifest: &Manifest, resume: &Resume) -> io::Result<(Engine, Sealer)> {
+    fn take_up(&mut self, manifest: &Manifest, resume: &Resume) -> io::Result<(Engine, Sealer)> {
+        if manifest.facts.inherited.is_some() {
+            self.keep_nodes(&manifest.facts)?;
+        }
         // The metadata is read again from the start; its columns begin anew.
         let mut facts = manifest.facts.clone();
         facts.lengths.nodes = 0;
         facts.lengths.locations = 0;
         resume::take_up(&self.folder.path, &facts, resume, self.budget_bytes)
+    }
+
+    /// Nodes that came from the parent's recording are in the index alone.
+    fn keep_nodes(&mut self, facts: &Facts) -> io::Result<()> {
+        let columns = Columns::open(&self.folder.path, &facts.lengths)?;
+        for (id, (&parent, &location)) in (0..).zip(columns.node_parent.iter().zip(columns.node_location.iter())) {
+            let at = location as usize;
+            if let (Some(&pc), Some(&generation)) = (columns.location_pc.get(at), columns.location_generation.get(at)) {
+                self.intake.node(id, Node { parent, pc, generation });
+            }
+        }
+        Ok(())
     }
 
     /// Whether the file has grown or the process has ended since the last time.
@@ -148,6 +174,28 @@ impl Growth {
         } else {
             self.intake.clock_samples.drain(..).for_each(|sample| engine.clock.sample(&sample));
         }
+        if self.inherited.is_none()
+            && let Some(fork) = self.intake.forked_from.clone()
+        {
+            let (mut inherited, parent) = self.kin.inherit(&fork);
+            if let Some(parent) = &parent {
+                let done = lineage::begin_with(
+                    parent,
+                    &fork,
+                    &mut inherited,
+                    &mut self.intake,
+                    engine,
+                    sealer,
+                    &self.control.cancel,
+                );
+                if !matches!(done, Ok(true)) {
+                    // Half of it is no index to go on with.
+                    self.parts = None;
+                    return done.map(|_| None);
+                }
+            }
+            self.inherited = Some(inherited);
+        }
         for pending in self.intake.blocks.drain(..) {
             let thread = engine.thread(pending.thread);
             let done = engine.threads.get(thread as usize).map_or(0, |t| t.next_record);
@@ -168,6 +216,7 @@ impl Growth {
             &self.merger,
             sealer,
             self.peak_rss,
+            self.inherited.as_ref(),
             UNFINISHED,
         );
         let keeper = Keeper {
@@ -228,6 +277,7 @@ impl Growth {
             &self.merger,
             sealer,
             self.peak_rss,
+            self.inherited.as_ref(),
             ending,
         )
     }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tracehound_format::meta::{
-    Clock, ClockSample, ClockSource, End, MemoryDetail, MemoryPart, MemorySample, Meta, ModuleLoad, Process, Remark,
-    StackCounts, Statistics,
+    Clock, ClockSample, ClockSource, End, ForkedFrom, MemoryDetail, MemoryPart, MemorySample, Meta, ModuleLoad,
+    Process, Remark, StackCounts, Statistics,
 };
 use tracehound_format::nodes::Node;
 
@@ -64,6 +64,8 @@ pub struct Intake {
     pub remarks: Vec<Remark>,
     /// The end.
     pub end: Option<End>,
+    /// The fork that made the process, if it was recorded by reference.
+    pub forked_from: Option<ForkedFrom>,
     /// Nodes by id; `None` where a block is lost. The root is 0.
     pub nodes: Vec<Option<Node>>,
     /// Events that were found and not passed on.
@@ -237,6 +239,9 @@ impl Sink for Intake {
                     self.statistics = end.statistics.clone();
                 }
                 self.end.get_or_insert(end);
+            }
+            Meta::ForkedFrom(from) => {
+                self.forked_from.get_or_insert(from);
             }
             Meta::Directory(_) => {}
         }

@@ -14,6 +14,7 @@ pub mod engine;
 pub mod folder;
 mod growth;
 pub mod intake;
+mod lineage;
 pub mod live_map;
 pub mod liveness;
 pub mod merge;

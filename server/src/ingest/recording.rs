@@ -14,6 +14,7 @@ use super::OnProgress;
 use super::checkpoint::OnSaved;
 use super::folder::{Folder, candidates};
 use super::growth::Growth;
+use super::lineage::Kin;
 use crate::trace::files::{Columns, Ledgers, read_manifest};
 use crate::trace::layout::Granularity;
 use crate::trace::{Cancel, Parts, Tail, Trace};
@@ -47,6 +48,10 @@ pub struct OpenOptions {
     pub save_every: Duration,
     /// Called whenever that was done.
     pub saved: Option<OnSaved>,
+    /// Other recordings that are at hand: a forked process's parent may be among them.
+    pub others: Vec<PathBuf>,
+    /// Ids of the recordings for whose sake this one is opened: children of its process, their children, and so on.
+    pub descendants: Vec<[u8; 16]>,
 }
 
 impl Default for OpenOptions {
@@ -61,6 +66,8 @@ impl Default for OpenOptions {
             fine: Granularity::default(),
             save_every: Duration::from_secs(2),
             saved: None,
+            others: Vec::new(),
+            descendants: Vec::new(),
         }
     }
 }
@@ -138,15 +145,16 @@ impl Recording {
             IndexPlace::Auto => candidates(path, header.recording_id),
             IndexPlace::In(folder) => vec![folder.clone()],
         };
+        let kin = Kin::new(path, header.recording_id, &options);
         if !options.rebuild {
             for place in &places {
-                if let Some(trace) = open_finished(path, &file, place, header.recording_id).map_err(index)? {
+                if let Some(trace) = open_finished(path, &file, place, header.recording_id, &kin).map_err(index)? {
                     return Ok(Self { trace: Arc::new(trace), growth: None });
                 }
             }
         }
         let folder = Folder::claim(&places).map_err(index)?;
-        let mut growth = Growth::start(path, file, header.recording_id, folder, options).map_err(index)?;
+        let mut growth = Growth::start(path, file, header.recording_id, folder, kin, options).map_err(index)?;
         let trace = growth.advance()?;
         let more = trace.facts().running;
         Ok(Self { trace: Arc::new(trace), growth: more.then(|| Box::new(growth)) })
@@ -197,7 +205,7 @@ pub(super) fn modified_ns(file: &File) -> u64 {
 }
 
 /// Opens the index in `folder` if it stands for the present content of the recording.
-fn open_finished(path: &Path, file: &File, folder: &Path, id: [u8; 16]) -> io::Result<Option<Trace>> {
+fn open_finished(path: &Path, file: &File, folder: &Path, id: [u8; 16], kin: &Kin) -> io::Result<Option<Trace>> {
     let Some(manifest) = read_manifest(folder) else { return Ok(None) };
     let len = file.metadata()?.len();
     if !manifest.is_final || manifest.facts.recording_id != id || manifest.file_bytes != len {
@@ -209,6 +217,9 @@ fn open_finished(path: &Path, file: &File, folder: &Path, id: [u8; 16]) -> io::R
         return Ok(None);
     }
     let facts = manifest.facts;
+    if facts.inherited.as_ref().is_some_and(|inherited| !kin.is_current(inherited)) {
+        return Ok(None);
+    }
     let (Ok(columns), Ok(ledgers)) = (Columns::open(folder, &facts.lengths), Ledgers::open(folder, &facts)) else {
         return Ok(None);
     };

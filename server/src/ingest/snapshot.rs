@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::io;
 
+use super::clock::ClockMap;
 use super::engine::Engine;
 use super::intake::Intake;
 use super::merge::Merger;
 use super::scan::Scan;
 use super::seal::Sealer;
 use crate::trace::column::Writer;
-use crate::trace::facts::{Facts, Remark, Thread};
+use crate::trace::facts::{Facts, Inherited, Module, Remark, Thread};
 use crate::trace::nodes::NO_LOCATION;
 
 /// What is known about the end of a recording.
@@ -114,6 +115,7 @@ pub fn facts(
     merger: &Merger,
     sealer: &Sealer,
     peak_rss: Option<(u64, u64, u64)>,
+    inherited: Option<&Inherited>,
     ending: Ending,
 ) -> Facts {
     let t = &engine.totals;
@@ -137,11 +139,11 @@ pub fn facts(
         end: intake.end.as_ref().map(|e| e.reason),
         running: ending.running,
         killed: ending.killed,
-        modules: intake.modules(clock),
+        modules: modules(intake, clock, inherited),
         threads: threads(intake, engine),
         marks: intake.marks(clock),
         captures: captures(intake, engine, duration_ns),
-        remarks: remarks(scan, intake, engine),
+        remarks: remarks(scan, intake, engine, inherited),
         statistics: intake.statistics.clone(),
         stack_counts: intake.stack_counts,
         events: t.counts,
@@ -157,6 +159,8 @@ pub fn facts(
         clock_quality: intake.calibration.quality(intake.clock.as_ref()),
         recorder_parts: intake.parts.1.clone(),
         memory_details: intake.memory_details(clock),
+        clock_points: clock.points().to_vec(),
+        inherited: inherited.cloned(),
         lengths: sealer.lengths(),
         zone_rows: engine.zone_rows(),
         buckets: sealer.buckets.clone(),
@@ -170,7 +174,11 @@ pub fn facts(
 fn threads(intake: &Intake, engine: &Engine) -> Vec<Thread> {
     let clock = &engine.clock;
     let thread = |state: &super::engine::ThreadState| {
-        let meta = intake.threads.get(&state.id).cloned().unwrap_or_default();
+        let mut meta = intake.threads.get(&state.id).cloned().unwrap_or_default();
+        if state.id == 1 && meta.os_thread == 0 && intake.forked_from.is_some() {
+            // It has made no event itself; blocks that were inherited are its own.
+            meta.os_thread = intake.process.as_ref().map_or(0, |process| process.pid);
+        }
         Thread {
             id: state.id,
             os_thread: meta.os_thread,
@@ -206,7 +214,34 @@ fn captures(intake: &Intake, engine: &Engine, duration_ns: u64) -> Vec<(u64, u64
     captures
 }
 
-fn remarks(scan: &Scan, intake: &Intake, engine: &Engine) -> Vec<Remark> {
+/// What a forked process has inherited, in words.
+fn about(inherited: &Inherited) -> String {
+    let mut text = String::new();
+    if let Some(from) = &inherited.from
+        && (inherited.blocks > 0 || inherited.shortfall.is_none())
+    {
+        let (blocks, bytes) = (inherited.blocks, inherited.bytes);
+        let path = String::from_utf8_lossy(&from.path);
+        text = format!("The process was forked: {blocks} blocks of {bytes} bytes were alive then, by {path}.");
+    }
+    if inherited.had_pauses {
+        text.push_str(
+            " That recording had been stopped before the fork: blocks that were freed meanwhile count as inherited.",
+        );
+    }
+    if let Some(shortfall) = &inherited.shortfall {
+        text.push_str(&format!(" Not complete: {shortfall}."));
+    }
+    text.trim_start().into()
+}
+
+fn modules(intake: &Intake, clock: &ClockMap, inherited: Option<&Inherited>) -> Vec<Module> {
+    let mut modules = intake.modules(clock);
+    modules.extend(inherited.into_iter().flat_map(|inherited| inherited.modules.iter().cloned()));
+    modules
+}
+
+fn remarks(scan: &Scan, intake: &Intake, engine: &Engine, inherited: Option<&Inherited>) -> Vec<Remark> {
     let mut remarks: Vec<Remark> = intake
         .remarks
         .iter()
@@ -216,6 +251,9 @@ fn remarks(scan: &Scan, intake: &Intake, engine: &Engine) -> Vec<Remark> {
     let mut add = |topic: &str, text: String| remarks.push(Remark { t_ns, topic: topic.into(), text });
     if intake.process.is_none() {
         add("no-process", "The record about the process is missing.".into());
+    }
+    if let Some(inherited) = inherited {
+        add("inherited", about(inherited));
     }
     if scan.unknown > 0 || engine.totals.counts.unknown > 0 {
         let count = scan.unknown + engine.totals.counts.unknown;

@@ -209,6 +209,76 @@ pub struct Lengths {
     pub sums: u64,
 }
 
+/// A place where the line from ticks to nanoseconds bends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockPoint {
+    /// Ticks.
+    pub tick: u64,
+    /// The same in nanoseconds since the start.
+    pub ns: u64,
+    /// Nanoseconds a tick from here on, times 2^32.
+    pub rate: u64,
+}
+
+impl ClockPoint {
+    /// Nanoseconds of a tick that lies behind this point and before the next.
+    #[inline]
+    #[must_use]
+    pub fn ns_of(&self, tick: u64) -> u64 {
+        self.ns + ((u128::from(tick.saturating_sub(self.tick)) * u128::from(self.rate)) >> 32) as u64
+    }
+}
+
+/// Nanoseconds of a tick by these points, which are sorted; 0 without any.
+#[must_use]
+pub fn ns_of_tick(points: &[ClockPoint], tick: u64) -> u64 {
+    let at = points.partition_point(|p| p.tick <= tick).saturating_sub(1);
+    points.get(at).map_or(0, |p| p.ns_of(tick))
+}
+
+/// A recording that is needed and that is not there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingRecording {
+    /// Its id.
+    pub recording_id: [u8; 16],
+    /// Where it was written.
+    pub path: Vec<u8>,
+}
+
+/// The recording that inherited blocks were taken from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InheritedFrom {
+    /// Its id.
+    pub recording_id: [u8; 16],
+    /// Where it was found.
+    pub path: Vec<u8>,
+    /// Its length then.
+    pub file_bytes: u64,
+    /// Time of its last change then, nanoseconds since 1970.
+    pub modified_ns: u64,
+    /// Its process was running then.
+    pub may_grow: bool,
+}
+
+/// What a forked process has inherited, and from where.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Inherited {
+    /// The parent's recording, if it was found.
+    pub from: Option<InheritedFrom>,
+    /// Blocks that were alive at the fork.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Recordings of ancestors that are not there.
+    pub missing: Vec<MissingRecording>,
+    /// Modules that the parent had unloaded before the fork.
+    pub modules: Vec<Module>,
+    /// What is missing, in one sentence without a full stop.
+    pub shortfall: Option<String>,
+    /// The parent's recording was switched off at the fork, or had been before.
+    pub had_pauses: bool,
+}
+
 /// Everything about a recording but its columns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
@@ -269,6 +339,10 @@ pub struct Facts {
     pub recorder_parts: Vec<MemoryPart>,
     /// Memory by the kernel's kinds, in the order of time.
     pub memory_details: Vec<MemoryDetail>,
+    /// From ticks to nanoseconds.
+    pub clock_points: Vec<ClockPoint>,
+    /// What the process has inherited, if it was forked by a recorded one.
+    pub inherited: Option<Inherited>,
     /// Lengths of the columns.
     pub lengths: Lengths,
     /// Births, or deaths, of a run that has a zone of its own.
@@ -283,6 +357,14 @@ pub struct Facts {
     pub thread_sums: Directory,
     /// Sums by pair of threads: freed.
     pub pair_sums: Directory,
+}
+
+impl Facts {
+    /// Nanoseconds of a tick, as events with that tick have it.
+    #[must_use]
+    pub fn ns_of_tick(&self, tick: u64) -> u64 {
+        ns_of_tick(&self.clock_points, tick)
+    }
 }
 
 /// Later allocations of the same thread within which a block must die to be temporary.

@@ -232,6 +232,7 @@ impl Trace {
             && f.lost == 0
             && f.damaged_blocks == 0
             && !f.cut
+            && f.inherited.as_ref().is_none_or(|inherited| inherited.shortfall.is_none())
     }
 
     /// Why it ended.
@@ -363,6 +364,12 @@ impl Trace {
             kind: c.origin_kind.get(at).copied().unwrap_or(0),
             site: c.origin_site.get(at).copied().unwrap_or(NO_SITE),
         }
+    }
+
+    /// Origin of a birth.
+    #[must_use]
+    pub fn origin_of_birth(&self, row: u64) -> Origin {
+        self.origin(self.columns.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX))
     }
 
     /// Recording-wide id of the thread at a position.

@@ -190,9 +190,6 @@ impl Writer {
             self.blocks.flush_metas();
             self.commit()?;
             self.session.side.set_watermark(watermark);
-            if let Some(live) = &mut self.live {
-                live.prune(watermark);
-            }
         }
         Ok(())
     }
@@ -303,9 +300,6 @@ impl Writer {
             self.put_metas();
             self.blocks.flush_metas();
             self.blocks.events(id, *first, &self.batch);
-            if let Some(live) = &mut self.live {
-                live.add(self.batch.spans().flatten().chain(self.batch.loose()));
-            }
             *first += u64::from(self.batch.count);
             self.records += u64::from(self.batch.count);
             self.batch.clear();

@@ -16,8 +16,8 @@ use crate::shared::sys;
 use crate::shared::thread::ThreadContext;
 use crate::shared::{heap, own};
 
-/// What is left of our heap when the writer's buffers are taken away: tables of modules and names, what the allocator
-/// keeps for itself, and, where forked children are followed, the live blocks, which are not bounded by it.
+/// What is left of our heap when the writer's buffers are taken away: tables of modules and names, and what the allocator
+/// keeps for itself.
 const OTHER_LIMIT: u64 = 16 << 20;
 
 impl Writer {

@@ -81,7 +81,7 @@ pub fn run(args: &CheckArgs, color: ColorChoice) -> Result<ExitCode> {
     let limits = limits(args, &given)?;
     let mut reports = Vec::new();
     for file in &args.files {
-        let opened = open::open(file)?;
+        let opened = open::open_among(file, &args.files)?;
         let mut suppress = given.clone();
         suppress.extend(args.suppressions.of_program(&opened));
         reports.push(Subject::new(&opened, suppress)?.report(&limits)?);

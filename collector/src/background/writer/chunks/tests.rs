@@ -59,6 +59,7 @@ impl Stage {
             pid: std::process::id(),
             options: Options { sample_memory_ms: 0, compression: Codec::None, ..Options::default() },
             recording_id: [7; 16],
+            path: Vec::new(),
             forked_from: None,
             started_tick: 1,
             started_unix_ns: 0,
