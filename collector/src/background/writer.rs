@@ -196,7 +196,7 @@ impl Writer {
         if let Err(error) = self.try_round() {
             self.stop(error);
         }
-        self.session.pool.heartbeat.fetch_add(1, Ordering::Relaxed);
+        self.session.pool.beat();
     }
 
     fn try_round(&mut self) -> sys::Result<()> {
@@ -255,7 +255,7 @@ impl Writer {
         if let Err(error) = self.try_finish(reason) {
             self.stop(error);
         }
-        self.session.pool.heartbeat.fetch_add(1, Ordering::Relaxed);
+        self.session.pool.beat();
     }
 
     fn try_finish(&mut self, reason: EndReason) -> sys::Result<()> {

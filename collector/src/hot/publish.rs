@@ -258,15 +258,19 @@ fn used_records(context: &ThreadContext, chunk: Chunk) -> u32 {
 struct Patience {
     /// Since when; 0: it has not waited.
     started_ns: u64,
-    /// The writer's rounds when it was last seen to make one, and when that was.
+    /// The writer's steps when it was last seen to make one, when that was, and how often this thread has looked since.
     beats: u64,
     beat_ns: u64,
+    looks: u32,
 }
 
 /// Waits a little for a chunk, as the options say; true: give up.
 fn wait_for_chunk(context: &ThreadContext, session: &'static Session, patience: &mut Patience) -> bool {
-    /// A writer that makes no round for this long, while its thread exists, hangs in something that waits for us.
+    /// A writer that makes no step for this long, while its thread exists and this one got to look so often, hangs in
+    /// something that waits for us. The time alone would not tell: where ten thousand threads want two processors, it
+    /// may just not have had one.
     const PATIENCE_NS: u64 = 10_000_000_000;
+    const LOOKS: u32 = 100;
     if gate::state() == gate::PASS {
         return true;
     }
@@ -277,7 +281,7 @@ fn wait_for_chunk(context: &ThreadContext, session: &'static Session, patience: 
     let now = sys::clock(libc::CLOCK_MONOTONIC);
     let beats = session.pool.heartbeat.load(Ordering::Relaxed);
     if patience.started_ns == 0 {
-        *patience = Patience { started_ns: now, beats, beat_ns: now };
+        *patience = Patience { started_ns: now, beats, beat_ns: now, looks: 0 };
     }
     if session.writer_alive.load(Ordering::Acquire) {
         session.pool.wait(20_000_000);
@@ -298,9 +302,10 @@ fn wait_for_chunk(context: &ThreadContext, session: &'static Session, patience: 
     }
     let (now, beats) = (sys::clock(libc::CLOCK_MONOTONIC), session.pool.heartbeat.load(Ordering::Relaxed));
     if beats != patience.beats {
-        (patience.beats, patience.beat_ns) = (beats, now);
+        (patience.beats, patience.beat_ns, patience.looks) = (beats, now, 0);
     }
-    now.saturating_sub(patience.beat_ns) > PATIENCE_NS
+    patience.looks += 1;
+    patience.looks > LOOKS && now.saturating_sub(patience.beat_ns) > PATIENCE_NS
 }
 
 /// Leaves the thread's state as it was before an event, keeps the compiler from moving the event's stores past it.

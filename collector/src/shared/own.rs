@@ -54,7 +54,7 @@ impl Table {
         if index < FIRST {
             return self.first.get(index);
         }
-        let number = (index / FIRST).ilog2();
+        let number = (index / FIRST).checked_ilog2().unwrap_or(0);
         let segment = self.more.get(number as usize)?.load(Ordering::Acquire);
         // SAFETY: a segment has as many entries as there are indices of its number, and is never unmapped.
         (!segment.is_null()).then(|| unsafe { &*segment.add(index - (FIRST << number)) })
@@ -95,7 +95,7 @@ impl Table {
 
     fn append(&self, start: usize, bytes: usize) -> bool {
         let index = self.used.fetch_add(1, Ordering::AcqRel);
-        if index >= FIRST && !self.make_segment((index / FIRST).ilog2()) {
+        if index >= FIRST && !self.make_segment((index / FIRST).checked_ilog2().unwrap_or(0)) {
             return false;
         }
         let Some(entry) = self.entry(index) else { return false };

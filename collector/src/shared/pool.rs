@@ -62,7 +62,8 @@ pub struct Pool {
     writer_sleeps: AtomicBool,
     /// A thread could not grow the pool by itself: the writer must.
     pub growth_wanted: AtomicBool,
-    /// Counts the writer's rounds, so that a waiting thread can see that it is alive.
+    /// Counts the writer's steps, so that a waiting thread can see that it is alive: a round that looks at ten thousand
+    /// threads may take long on a busy machine.
     pub heartbeat: AtomicU64,
     /// Counts the writer's flushes: how long a chunk has lasted.
     pub flushes: AtomicU32,
@@ -416,6 +417,11 @@ impl Pool {
             sys::futex_wait(&self.released, seen, nanos);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The writer has made a step.
+    pub fn beat(&self) {
+        self.heartbeat.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Wakes the writer.

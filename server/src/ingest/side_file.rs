@@ -145,7 +145,7 @@ fn rest_of(chunk: &[u8]) -> Option<Rest> {
     let written = u32_at(chunk, chunk_offset::WRITTEN);
     let mut columns = Columns::default();
     records.map_while(record).skip(written as usize).for_each(|record| columns.push(record));
-    (columns.len() > 0).then(|| Rest {
+    (!columns.is_empty()).then(|| Rest {
         thread: u32_at(chunk, chunk_offset::THREAD),
         first_record: u64_at(chunk, chunk_offset::FIRST_RECORD).saturating_add(u64::from(written)),
         columns,

@@ -105,6 +105,7 @@ impl Writer {
                 let guard = context.lock_chunks();
                 (*context, context.limit.swap(0, Ordering::Relaxed), guard)
             };
+            self.session.pool.beat();
             let held: Vec<_> = some.iter().map(lock).collect();
             sys::barrier();
             // Whoever starts an event from here on finds no room and waits for the lock.
@@ -172,6 +173,7 @@ impl Writer {
     /// Puts what has gathered into the file; then the chunks that it came from may go.
     pub(super) fn commit(&mut self) -> sys::Result<()> {
         self.blocks.commit()?;
+        self.session.pool.beat();
         for settlement in self.settled.drain(..) {
             match settlement {
                 Settlement::Partly(chunk, written) => chunk.set_written(written),
@@ -245,6 +247,7 @@ impl Writer {
         if !last && self.has_nothing_new(context, id) {
             return Ok(());
         }
+        self.session.pool.beat();
         let open = if with_active { self.open_chunks(context, id) } else { Vec::new() };
         if !open.is_empty() {
             // What the thread filled before these was sent before they were taken: it comes first.
@@ -399,8 +402,11 @@ impl Writer {
 
 /// Sorts by keys that other threads change meanwhile: each is read once. A sort that reads a key for every comparison finds
 /// them contradict each other, and panics.
-fn sort_by_moving_key<T, K: Ord>(items: &mut [T], key: impl FnMut(&T) -> K) {
-    items.sort_by_cached_key(key);
+fn sort_by_moving_key<T: Copy, K: Ord>(items: &mut Vec<T>, mut key: impl FnMut(&T) -> K) {
+    let mut keyed: Vec<(K, T)> = items.iter().map(|item| (key(item), *item)).collect();
+    keyed.sort_by(|one, other| one.0.cmp(&other.0));
+    items.clear();
+    items.extend(keyed.into_iter().map(|(_, item)| item));
 }
 
 #[cfg(test)]
