@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! 0                         LiveHeader (one page)
-//! chunks_offset             chunk_count chunks of chunk_bytes each: ChunkHeader (64 bytes), then records
+//! chunks_offset             chunk_count slots of chunk_bytes each, divided into chunks of one size
+//! chunk                     ChunkHeader (64 bytes), then records
 //! nodes_offset              nodes_capacity node slots of 16 bytes (slot 0 is the root's and stays zero)
 //! ```
 //! A reader appends, for every chunk that is not free, the records that the recording does not hold yet: a thread's
@@ -16,8 +17,10 @@ use crate::{FormatError, Result};
 
 /// First eight bytes of a side file.
 pub const MAGIC: [u8; 8] = *b"\x89THLIVE\n";
-/// Layout version.
-pub const VERSION: u32 = 1;
+/// Layout version. In version 1 every slot is one chunk.
+pub const VERSION: u32 = 2;
+/// The smallest chunk; larger ones are a power of two times as large.
+pub const CHUNK_STEP_BYTES: usize = 4096;
 /// Bytes of the header page.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a chunk's own header.
@@ -37,11 +40,11 @@ pub mod offset {
     pub const RECORDING_ID: usize = 16;
     /// `u64` start time of the process in clock ticks since boot (field 22 of `/proc/PID/stat`), to tell a reused pid.
     pub const PROCESS_START: usize = 32;
-    /// `u32` bytes of a chunk, header included.
+    /// `u32` bytes of a slot, and of the largest chunk, header included.
     pub const CHUNK_BYTES: usize = 40;
-    /// `u32` number of chunks.
+    /// `u32` number of slots; grows.
     pub const CHUNK_COUNT: usize = 44;
-    /// `u64` file offset of the first chunk.
+    /// `u64` file offset of the first slot.
     pub const CHUNKS: usize = 48;
     /// `u64` file offset of node slot 0.
     pub const NODES: usize = 56;
@@ -76,6 +79,11 @@ pub mod chunk_offset {
     pub const WRITTEN: usize = 16;
     /// `u32` the kernel's thread id.
     pub const OS_THREAD: usize = 20;
+    /// `u32` records that the chunk holds, known once it is full. From version 2 on.
+    pub const USED: usize = 24;
+    /// `u32` bytes of each chunk of the slot, in the slot's first chunk; 0: the slot is one chunk. It changes only while all
+    /// chunks of the slot are free. From version 2 on.
+    pub const BYTES: usize = 28;
 }
 
 /// Who owns a chunk.
@@ -99,11 +107,13 @@ pub struct LiveHeader {
     pub recording_id: [u8; 16],
     /// Start time of the process, clock ticks since boot.
     pub process_start: u64,
-    /// Bytes of a chunk, header included.
+    /// Layout version.
+    pub version: u32,
+    /// Bytes of a slot.
     pub chunk_bytes: u32,
-    /// Number of chunks.
+    /// Number of slots.
     pub chunk_count: u32,
-    /// File offset of the first chunk.
+    /// File offset of the first slot.
     pub chunks_offset: u64,
     /// File offset of node slot 0.
     pub nodes_offset: u64,
@@ -136,8 +146,9 @@ impl LiveHeader {
         if page[..8] != MAGIC {
             return Err(FormatError::malformed(WHAT, "wrong magic number"));
         }
-        if u32_at(offset::VERSION) != VERSION {
-            return Err(FormatError::malformed(WHAT, format!("unknown version {}", u32_at(offset::VERSION))));
+        let version = u32_at(offset::VERSION);
+        if !(1..=VERSION).contains(&version) {
+            return Err(FormatError::malformed(WHAT, format!("unknown version {version}")));
         }
         let mut recording_id = [0; 16];
         recording_id.copy_from_slice(&page[offset::RECORDING_ID..offset::RECORDING_ID + 16]);
@@ -147,6 +158,7 @@ impl LiveHeader {
             pid: u32_at(offset::PID),
             recording_id,
             process_start: u64_at(offset::PROCESS_START),
+            version,
             chunk_bytes: u32_at(offset::CHUNK_BYTES),
             chunk_count: u32_at(offset::CHUNK_COUNT),
             chunks_offset: u64_at(offset::CHUNKS),
@@ -170,6 +182,16 @@ impl LiveHeader {
             return Err(FormatError::malformed(WHAT, "its parts do not fit into the file"));
         }
         Ok(header)
+    }
+
+    /// Bytes of each chunk of a slot, given the header of its first chunk.
+    #[must_use]
+    pub fn chunk_bytes_in(&self, head: &[u8]) -> usize {
+        let slot = self.chunk_bytes as usize;
+        let field = head.get(chunk_offset::BYTES..).and_then(|rest| rest.first_chunk::<4>());
+        let bytes = field.map_or(0, |&field| u32::from_le_bytes(field) as usize);
+        let divides = bytes.is_multiple_of(CHUNK_STEP_BYTES) && slot.checked_rem(bytes) == Some(0);
+        if self.version >= 2 && divides { bytes } else { slot }
     }
 }
 
@@ -207,6 +229,26 @@ mod tests {
             assert_eq!(node_from_slot(node_slot(node)), Some(node));
         }
         assert_eq!(node_from_slot([5, 0]), None);
+    }
+
+    #[test]
+    fn a_slot_is_divided_as_its_first_chunk_says() {
+        let mut page = vec![0; HEADER_BYTES];
+        page[..8].copy_from_slice(&MAGIC);
+        page[offset::CHUNK_BYTES..][..4].copy_from_slice(&65536_u32.to_le_bytes());
+        let bytes = |version: u32, said: u32| {
+            let mut page = page.clone();
+            page[offset::VERSION..][..4].copy_from_slice(&version.to_le_bytes());
+            let mut head = [0; CHUNK_HEADER_BYTES];
+            head[chunk_offset::BYTES..][..4].copy_from_slice(&said.to_le_bytes());
+            LiveHeader::decode(&page, 1 << 20).expect("a header").chunk_bytes_in(&head)
+        };
+        assert_eq!([4096, 8192, 65536].map(|said| bytes(2, said)), [4096, 8192, 65536]);
+        // What no recorder writes is no reason to leave the slot, or to read it as chunks without a header.
+        assert_eq!([0, 1, 64, 12288, 131_072, u32::MAX].map(|said| bytes(2, said)), [65536; 6]);
+        assert_eq!(bytes(1, 4096), 65536, "the field is of version 2");
+        page[offset::VERSION] = 3;
+        assert!(LiveHeader::decode(&page, 1 << 20).is_err());
     }
 
     #[test]

@@ -44,7 +44,6 @@ const KNOWN: [(&str, &str, &str); 23] = [
     ("control::serve", "unwrap_failed", "to_string of a number and a constant text"),
     ("Writer::round", "unwrap_failed", "to_string of a number and a constant text"),
     ("Writer::stop", "unwrap_failed", "to_string of a number and a constant text"),
-    ("Writer::round", "panic_bounds_check", "the standard library's sort by cached keys: indices of its own list"),
     (
         "lz4_flex::",
         "core::panicking::panic",

@@ -2,7 +2,7 @@
 
 use tracehound_format::record::{Kind, Record};
 
-use crate::shared::chunk::{Chunk, RECORDS};
+use crate::shared::chunk::Chunk;
 
 /// Stands in for a record that is not there; see [`Batch::add_full`].
 const MISSING: Record = Record::new(Kind::Lost, 0, 1, 0, 0);
@@ -89,7 +89,7 @@ impl Batch {
 
     /// Appends what is published in a chunk that is not full yet; gives how far that is.
     pub fn add_open(&mut self, chunk: Chunk) -> u32 {
-        self.add(chunk, RECORDS, |_, record| record)
+        self.add(chunk, chunk.room(), |_, record| record)
     }
 
     /// Appends records that lie in no chunk.
@@ -144,15 +144,15 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shared::chunk::CHUNK_BYTES;
+    use crate::shared::chunk::SLOT_BYTES;
 
     #[repr(align(64))]
-    struct Memory([u8; CHUNK_BYTES]);
+    struct Memory([u8; SLOT_BYTES]);
 
     fn chunk() -> (Box<Memory>, Chunk) {
-        let mut memory = Box::new(Memory([0; CHUNK_BYTES]));
+        let mut memory = Box::new(Memory([0; SLOT_BYTES]));
         // SAFETY: aligned, and kept beside the chunk.
-        let chunk = unsafe { Chunk::at(memory.0.as_mut_ptr()) };
+        let chunk = unsafe { Chunk::at(memory.0.as_mut_ptr(), SLOT_BYTES as u32) };
         chunk.open(1, 2, 100);
         (memory, chunk)
     }

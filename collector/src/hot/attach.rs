@@ -40,6 +40,7 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
     context.inner.store(IDLE, Ordering::Relaxed);
     context.parked.store(0, Ordering::Relaxed);
     context.limit.store(0, Ordering::Relaxed);
+    context.class.store(0, Ordering::Relaxed);
     context.cursor.store(0, Ordering::Relaxed);
     context.next_record.store(0, Ordering::Relaxed);
     context.ended_tick.store(0, Ordering::Relaxed);
@@ -54,7 +55,10 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
                 unwinder.adopt(caller);
                 kept
             }
-            None => Unwinder::create(engine(&session.options), session.tree, &context.stacks, caller).cast::<()>(),
+            None => {
+                let block = session.threads.block(context);
+                Unwinder::create_in(block, engine(&session.options), session.tree, &context.stacks, caller).cast::<()>()
+            }
         }
     };
     if unwinder.is_null() {

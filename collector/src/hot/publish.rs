@@ -11,7 +11,7 @@ use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
 use super::clock;
 use super::room::with_room;
-use crate::shared::chunk::Chunk;
+use crate::shared::chunk::{Chunk, LARGEST};
 use crate::shared::gate;
 use crate::shared::session::{self, Session};
 use crate::shared::sys;
@@ -122,7 +122,7 @@ pub fn refill(context: &ThreadContext, count: u64, nested: bool) -> bool {
         // Recording was switched off while this event was under way: it comes after the switch.
         return false;
     }
-    let mut started_ns = 0_u64;
+    let mut patience = Patience::default();
     let done = loop {
         let signals = sys::SignalsBlocked::new();
         match with_room(|| try_refill(context, session, count, nested)) {
@@ -136,14 +136,14 @@ pub fn refill(context: &ThreadContext, count: u64, nested: bool) -> bool {
         if gate::state() == gate::FROZEN && gate::slot().exempt.get() == 0 {
             gate::wait_while_frozen();
         }
-        let give_up = wait_for_chunk(context, session, &mut started_ns);
+        let give_up = wait_for_chunk(context, session, &mut patience);
         context.parked.store(0, Ordering::SeqCst);
         if give_up {
             break false;
         }
     };
-    if started_ns != 0 {
-        let waited = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started_ns);
+    if patience.started_ns != 0 {
+        let waited = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(patience.started_ns);
         context.waits.fetch_add(1, Ordering::Relaxed);
         context.wait_ns.fetch_add(waited, Ordering::Relaxed);
     }
@@ -178,8 +178,10 @@ fn try_refill(context: &ThreadContext, session: &'static Session, count: u64, ne
     if nested && context.pinned_len.load(Ordering::Relaxed) as usize >= PINNED {
         return Refill::NoWay;
     }
+    let class = next_class(context, session, nested);
     detach(context, session, nested);
-    let Some((number, chunk)) = session.pool.take() else { return Refill::NoChunk };
+    let Some((number, chunk)) = session.pool.take(class) else { return Refill::NoChunk };
+    context.taken_at.store(session.pool.flushes.load(Ordering::Relaxed), Ordering::Relaxed);
     let first = context.next_record.load(Ordering::Relaxed);
     let mut at = chunk.first_address();
     chunk.open(context.id.load(Ordering::Relaxed), context.os_thread.load(Ordering::Relaxed), first);
@@ -192,6 +194,31 @@ fn try_refill(context: &ThreadContext, session: &'static Session, count: u64, ne
     context.limit.store(chunk.end_address(), Ordering::Relaxed);
     context.active.store(number, Ordering::Release);
     Refill::Room
+}
+
+/// The size class of the thread's next chunk: the next larger one when a chunk was full soon, a smaller one when it lasted
+/// for seconds, and never more than the thread's part of the memory. A handler's chunks stay aside until the event that it
+/// has interrupted is complete, and only a few may: they are large.
+fn next_class(context: &ThreadContext, session: &Session, nested: bool) -> u32 {
+    /// The writer flushes five times a second, or less often when there is much to flush.
+    const SOON: u32 = 2;
+    const LONG: u32 = 10;
+    if nested {
+        return LARGEST;
+    }
+    let mut class = context.class.load(Ordering::Relaxed);
+    if context.active.load(Ordering::Relaxed) != NO_CHUNK {
+        let lasted =
+            session.pool.flushes.load(Ordering::Relaxed).wrapping_sub(context.taken_at.load(Ordering::Relaxed));
+        if lasted <= SOON {
+            class += 1;
+        } else if lasted > LONG {
+            class = class.saturating_sub(1);
+        }
+    }
+    class = class.min(session.pool.fair_class(session.threads.alive()));
+    context.class.store(class, Ordering::Relaxed);
+    class
 }
 
 /// Takes the chunk from the thread and hands it over; or, if an unfinished event below may still write to it, keeps it
@@ -226,22 +253,36 @@ fn used_records(context: &ThreadContext, chunk: Chunk) -> u32 {
     (context.cursor.load(Ordering::Relaxed).saturating_sub(chunk.first_address()) / BYTES) as u32
 }
 
+/// How long a thread has waited for a chunk.
+#[derive(Default)]
+struct Patience {
+    /// Since when; 0: it has not waited.
+    started_ns: u64,
+    /// The writer's steps when it was last seen to make one, when that was, and how often this thread has looked since.
+    beats: u64,
+    beat_ns: u64,
+    looks: u32,
+}
+
 /// Waits a little for a chunk, as the options say; true: give up.
-fn wait_for_chunk(context: &ThreadContext, session: &'static Session, started_ns: &mut u64) -> bool {
-    /// A writer that makes no round for this long, while its thread exists, hangs in something that waits for us.
+fn wait_for_chunk(context: &ThreadContext, session: &'static Session, patience: &mut Patience) -> bool {
+    /// A writer that makes no step for this long, while its thread exists and this one got to look so often, hangs in
+    /// something that waits for us. The time alone would not tell: where ten thousand threads want two processors, it
+    /// may just not have had one.
     const PATIENCE_NS: u64 = 10_000_000_000;
+    const LOOKS: u32 = 100;
     if gate::state() == gate::PASS {
         return true;
     }
-    if session.options.on_full == OnFull::Drop && session.pool.free_chunks() == 0 {
-        session.pool.ring();
+    if session.options.on_full == OnFull::Drop && session.pool.free_bytes() == 0 {
+        session.pool.starve();
         return true;
     }
     let now = sys::clock(libc::CLOCK_MONOTONIC);
-    if *started_ns == 0 {
-        *started_ns = now;
-    }
     let beats = session.pool.heartbeat.load(Ordering::Relaxed);
+    if patience.started_ns == 0 {
+        *patience = Patience { started_ns: now, beats, beat_ns: now, looks: 0 };
+    }
     if session.writer_alive.load(Ordering::Acquire) {
         session.pool.wait(20_000_000);
         let writer = session.writer_thread.load(Ordering::Relaxed);
@@ -259,8 +300,12 @@ fn wait_for_chunk(context: &ThreadContext, session: &'static Session, started_ns
             sys::sleep(100_000);
         }
     }
-    session.pool.heartbeat.load(Ordering::Relaxed) == beats
-        && sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(*started_ns) > PATIENCE_NS
+    let (now, beats) = (sys::clock(libc::CLOCK_MONOTONIC), session.pool.heartbeat.load(Ordering::Relaxed));
+    if beats != patience.beats {
+        (patience.beats, patience.beat_ns, patience.looks) = (beats, now, 0);
+    }
+    patience.looks += 1;
+    patience.looks > LOOKS && now.saturating_sub(patience.beat_ns) > PATIENCE_NS
 }
 
 /// Leaves the thread's state as it was before an event, keeps the compiler from moving the event's stores past it.

@@ -91,7 +91,7 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
         }
     };
     let max_nodes = nodes_within_limits();
-    let chunks = u32::try_from(options.buffer_bytes / chunk::CHUNK_BYTES as u64).unwrap_or(u32::MAX).max(2);
+    let chunks = u32::try_from(options.buffer_bytes / chunk::SLOT_BYTES as u64).unwrap_or(u32::MAX).max(2);
     let owner = Owner {
         pid,
         recording_id,

@@ -2,22 +2,50 @@
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use tracehound_format::live::{CHUNK_HEADER_BYTES, ChunkState, chunk_offset};
+use tracehound_format::live::{CHUNK_HEADER_BYTES, CHUNK_STEP_BYTES, ChunkState, chunk_offset};
 use tracehound_format::record::{RECORD_BYTES, Record};
 
-/// Bytes of a chunk: large enough to make hand-overs rare, small enough to stay in the second-level cache.
-pub const CHUNK_BYTES: usize = 64 << 10;
-/// Records that fit into a chunk.
-pub const RECORDS: u32 = ((CHUNK_BYTES - CHUNK_HEADER_BYTES) / RECORD_BYTES) as u32;
+/// Bytes of a slot, which is divided into chunks of one class: the largest chunk is large enough to make hand-overs rare,
+/// small enough to stay in the second-level cache.
+pub const SLOT_BYTES: usize = 64 << 10;
+/// Size classes: class 0 is 4 KiB, each next one twice the one before.
+pub const CLASSES: u32 = 5;
+/// The class of a chunk that fills a slot.
+pub const LARGEST: u32 = CLASSES - 1;
+/// Records that fit into the largest chunk.
+pub const MOST_RECORDS: u32 = records_in(SLOT_BYTES as u32);
 
-/// Offset of `u32`: records that the chunk holds, known once it is full; after the fields that a reader knows.
-const USED: usize = 24;
+/// Offset of `u32`: the next chunk in the list of full ones; after the fields that a reader knows.
+const NEXT: usize = 32;
 
-const _: () = assert!(USED >= chunk_offset::OS_THREAD + 4 && USED + 4 <= CHUNK_HEADER_BYTES);
+const _: () = assert!(NEXT >= chunk_offset::BYTES + 4 && NEXT + 4 <= CHUNK_HEADER_BYTES);
+const _: () = assert!(bytes_of(LARGEST) as usize == SLOT_BYTES);
+
+/// Bytes of a chunk of this class.
+pub const fn bytes_of(class: u32) -> u32 {
+    (CHUNK_STEP_BYTES as u32) << class
+}
+
+const fn records_in(bytes: u32) -> u32 {
+    (bytes - CHUNK_HEADER_BYTES as u32) / RECORD_BYTES as u32
+}
+
+/// Divides a slot into chunks of a class, for readers of the side file: its first chunk says how large each is.
+///
+/// # Safety
+/// `slot` must be the start of a slot in mapped memory, of which nobody uses a chunk.
+pub unsafe fn divide(slot: *mut u8, class: u32) {
+    // SAFETY: as the caller promises.
+    let first = unsafe { Chunk::at(slot, bytes_of(class)) };
+    first.word(chunk_offset::BYTES).store(bytes_of(class), Ordering::Release);
+}
 
 /// A chunk in mapped memory.
 #[derive(Clone, Copy)]
-pub struct Chunk(*mut u8);
+pub struct Chunk {
+    base: *mut u8,
+    bytes: u32,
+}
 
 // SAFETY: a place in shared memory that is accessed through atomics, but for wiping, which its only owner does.
 unsafe impl Send for Chunk {}
@@ -26,19 +54,39 @@ impl Chunk {
     /// The chunk at `base`.
     ///
     /// # Safety
-    /// `base` must be aligned to 64 bytes and stay mapped, [`CHUNK_BYTES`] long.
-    pub unsafe fn at(base: *mut u8) -> Self {
-        Self(base)
+    /// `base` must be aligned to 64 bytes and stay mapped, `bytes` long, which must be the size of a class.
+    pub unsafe fn at(base: *mut u8, bytes: u32) -> Self {
+        Self { base, bytes }
+    }
+
+    /// Bytes, header included.
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Records that fit.
+    pub fn room(&self) -> u32 {
+        records_in(self.bytes)
+    }
+
+    /// The next chunk in the list of full ones.
+    pub fn next(&self) -> u32 {
+        self.word(NEXT).load(Ordering::Relaxed)
+    }
+
+    /// Links it into the list of full ones.
+    pub fn set_next(&self, number: u32) {
+        self.word(NEXT).store(number, Ordering::Relaxed);
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: inside the header, four-byte aligned, mapped as long as `self` may be used.
-        unsafe { &*self.0.add(offset).cast() }
+        unsafe { &*self.base.add(offset).cast() }
     }
 
     fn long(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: as above, eight-byte aligned.
-        unsafe { &*self.0.add(offset).cast() }
+        unsafe { &*self.base.add(offset).cast() }
     }
 
     /// Who owns the chunk.
@@ -68,14 +116,14 @@ impl Chunk {
 
     /// Records that a full chunk holds.
     pub fn used(&self) -> u32 {
-        self.word(USED).load(Ordering::Acquire).min(RECORDS)
+        self.word(chunk_offset::USED).load(Ordering::Acquire).min(self.room())
     }
 
     /// Makes it a thread's, empty.
     pub fn open(&self, thread: u32, os_thread: u32, first_record: u64) {
         self.word(chunk_offset::WRITTEN).store(0, Ordering::Relaxed);
         self.word(chunk_offset::OS_THREAD).store(os_thread, Ordering::Relaxed);
-        self.word(USED).store(0, Ordering::Relaxed);
+        self.word(chunk_offset::USED).store(0, Ordering::Relaxed);
         self.long(chunk_offset::FIRST_RECORD).store(first_record, Ordering::Relaxed);
         self.word(chunk_offset::THREAD).store(thread, Ordering::Release);
         self.set_state(ChunkState::Active);
@@ -83,7 +131,7 @@ impl Chunk {
 
     /// Marks it full, with `used` records.
     pub fn close(&self, used: u32) {
-        self.word(USED).store(used, Ordering::Release);
+        self.word(chunk_offset::USED).store(used, Ordering::Release);
         self.set_state(ChunkState::Full);
     }
 
@@ -91,24 +139,28 @@ impl Chunk {
     pub fn wipe(&self) {
         let bytes = self.used() as usize * RECORD_BYTES;
         // SAFETY: the records lie directly after the header; `used` is at most what fits.
-        unsafe { core::ptr::write_bytes(self.0.add(CHUNK_HEADER_BYTES), 0, bytes) };
+        unsafe { core::ptr::write_bytes(self.base.add(CHUNK_HEADER_BYTES), 0, bytes) };
         self.set_state(ChunkState::Free);
-        self.word(chunk_offset::THREAD).store(0, Ordering::Relaxed);
+        // The whole header but the size of a slot's chunks: a larger chunk may have records here next.
+        for field in [chunk_offset::THREAD, chunk_offset::WRITTEN, chunk_offset::OS_THREAD, chunk_offset::USED, NEXT] {
+            self.word(field).store(0, Ordering::Relaxed);
+        }
+        self.long(chunk_offset::FIRST_RECORD).store(0, Ordering::Relaxed);
     }
 
     /// Address of the first record.
     pub fn first_address(&self) -> u64 {
-        self.0 as u64 + CHUNK_HEADER_BYTES as u64
+        self.base as u64 + CHUNK_HEADER_BYTES as u64
     }
 
     /// Address after the last record.
     pub fn end_address(&self) -> u64 {
-        self.first_address() + u64::from(RECORDS) * RECORD_BYTES as u64
+        self.first_address() + u64::from(self.room()) * RECORD_BYTES as u64
     }
 
     /// Publishes a record in a chunk that nobody else fills.
     pub fn put(&self, index: u32, record: Record) {
-        if index < RECORDS {
+        if index < self.room() {
             let at = CHUNK_HEADER_BYTES + index as usize * RECORD_BYTES;
             let [first, second, third] = record.to_words();
             self.long(at + 8).store(second, Ordering::Relaxed);
@@ -120,7 +172,7 @@ impl Chunk {
     /// Record `index`, if it is published.
     #[inline]
     pub fn record(&self, index: u32) -> Option<Record> {
-        if index >= RECORDS {
+        if index >= self.room() {
             return None;
         }
         let at = CHUNK_HEADER_BYTES + index as usize * RECORD_BYTES;

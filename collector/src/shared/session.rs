@@ -149,6 +149,7 @@ impl Session {
         // The events have been taken over with the rest.
         context.state.store(IN_REAL, Ordering::Relaxed);
         for (total, figure) in [
+            (&self.threads.unreported, &context.lost_unreported),
             (&self.retired.lost, &context.lost),
             (&self.retired.waits, &context.waits),
             (&self.retired.wait_ns, &context.wait_ns),

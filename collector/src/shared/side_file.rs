@@ -6,8 +6,8 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tracehound_format::live::{self, HEADER_BYTES, NODE_SLOT_BYTES, node_slot, offset};
 use tracehound_format::nodes::Node;
 
-use super::chunk::CHUNK_BYTES;
-use super::pool::FIRST_CHUNKS;
+use super::chunk::SLOT_BYTES;
+use super::pool::FIRST_SLOTS;
 use super::sys::{self, Errno, FileIdentity};
 
 /// Node slots that are backed from the start.
@@ -47,7 +47,7 @@ pub struct Owner {
 }
 
 impl SideMemory {
-    /// Sizes the open, empty file `fd` for `chunks` chunks and `nodes` nodes, reserves its first part on disk, maps it
+    /// Sizes the open, empty file `fd` for `chunks` slots of chunks and `nodes` nodes, reserves its first part on disk, maps it
     /// and fills the header in.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl SideMemory {
             return Err(Errno(libc::EFBIG));
         }
         sys::truncate(fd, bytes as u64)?;
-        let first_chunks = HEADER_BYTES as u64 + u64::from(FIRST_CHUNKS.min(chunks)) * CHUNK_BYTES as u64;
+        let first_chunks = HEADER_BYTES as u64 + u64::from(FIRST_SLOTS.min(chunks)) * SLOT_BYTES as u64;
         let first_nodes = FIRST_NODES.min(nodes);
         back(fd, 0, first_chunks)?;
         back(fd, nodes_at as u64, first_nodes * NODE_SLOT_BYTES as u64)?;
@@ -96,7 +96,7 @@ impl SideMemory {
             self.long(offset::INODE).store(inode, Ordering::Relaxed);
         }
         self.long(offset::PROCESS_START).store(owner.process_start, Ordering::Relaxed);
-        self.word(offset::CHUNK_BYTES).store(CHUNK_BYTES as u32, Ordering::Relaxed);
+        self.word(offset::CHUNK_BYTES).store(SLOT_BYTES as u32, Ordering::Relaxed);
         self.long(offset::CHUNKS).store(HEADER_BYTES as u64, Ordering::Relaxed);
         self.long(offset::NODES).store(nodes_at as u64, Ordering::Relaxed);
         self.long(offset::NODES_CAPACITY).store(self.backed_nodes.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -118,13 +118,13 @@ impl SideMemory {
         if self.shared { self.base } else { core::ptr::null_mut() }
     }
 
-    /// The first chunk.
+    /// The first slot of chunks.
     pub fn first_chunk(&self) -> *mut u8 {
         // SAFETY: the chunks begin after the header page, inside the mapping.
         unsafe { self.base.add(HEADER_BYTES) }
     }
 
-    /// Number of chunks that the layout has room for.
+    /// Number of slots that the layout has room for.
     pub fn chunks(&self) -> u32 {
         self.chunks
     }
@@ -192,7 +192,7 @@ impl SideMemory {
         let chunks = self.word(offset::CHUNK_COUNT).load(Ordering::Acquire) as usize;
         let nodes = self.backed_nodes.load(Ordering::Acquire) as usize;
         sys::truncate(fd, self.bytes as u64)?;
-        for (from, bytes) in [(0, HEADER_BYTES + chunks * CHUNK_BYTES), (nodes_at, nodes * NODE_SLOT_BYTES)] {
+        for (from, bytes) in [(0, HEADER_BYTES + chunks * SLOT_BYTES), (nodes_at, nodes * NODE_SLOT_BYTES)] {
             back(fd, from as u64, bytes as u64)?;
             // SAFETY: backed parts of the mapping; everybody else stands still.
             let bytes = unsafe { core::slice::from_raw_parts(self.base.add(from), bytes) };
@@ -236,7 +236,7 @@ impl SideMemory {
 
 /// Where the nodes begin, and the length of all, in bytes.
 fn layout(chunks: u32, nodes: u64) -> (usize, usize) {
-    let nodes_at = HEADER_BYTES + chunks as usize * CHUNK_BYTES;
+    let nodes_at = HEADER_BYTES + chunks as usize * SLOT_BYTES;
     (nodes_at, (nodes_at + nodes as usize * NODE_SLOT_BYTES).next_multiple_of(HEADER_BYTES))
 }
 

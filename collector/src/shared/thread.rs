@@ -1,8 +1,8 @@
 //! What one thread of the program carries while it is recorded: its state, its chunk, its unwinder.
 //!
 //! The owner alone writes it, but for `limit` and `active`, which the writer may take away under `chunk_lock` from a
-//! thread that is not recording (see [`crate::shared::pool`]). A context lives in a page of its own that a forked
-//! child finds zeroed: there `limit` is 0, so that no child ever writes into its parent's chunks.
+//! thread that is not recording (see [`crate::shared::pool`]). A context lives in memory that a forked child finds
+//! zeroed: there `limit` is 0, so that no child ever writes into its parent's chunks.
 //!
 //! ```text
 //! state = mode (2 bits) | number of events << 2
@@ -37,6 +37,10 @@ pub const NO_CHUNK: u32 = u32::MAX;
 /// Chunks that a signal handler may fill up while the event that it interrupted is unfinished.
 pub const PINNED: usize = 16;
 
+const UNLOCKED: u32 = 0;
+const LOCKED: u32 = 1;
+const WAITED_FOR: u32 = 2;
+
 /// Life of a context.
 pub mod life {
     /// In the list, waiting for a thread.
@@ -49,8 +53,8 @@ pub mod life {
     pub const ENDED: u32 = 3;
 }
 
-/// See the module's description. One page.
-#[repr(C, align(4096))]
+/// See the module's description. Whole cache lines: two threads never write to one.
+#[repr(C, align(64))]
 #[derive(Default)]
 pub struct ThreadContext {
     /// Mode and number of events.
@@ -76,8 +80,6 @@ pub struct ThreadContext {
     pub kept_unwinder: AtomicPtr<()>,
     /// The stack of the recorder's that its thread or a former one has; 0: none.
     pub kept_stack: AtomicU64,
-    /// The next context in the list of all; never changes once there.
-    pub next: AtomicPtr<ThreadContext>,
     /// See [`life`].
     pub life: AtomicU32,
     /// The kernel's thread id.
@@ -96,6 +98,10 @@ pub struct ThreadContext {
     pub active: AtomicU32,
     /// Chunks in `pinned`.
     pub pinned_len: AtomicU32,
+    /// Size class of the thread's next chunk; the writer sets it back when it takes an idle chunk.
+    pub class: AtomicU32,
+    /// The writer's flushes when the chunk was taken.
+    pub taken_at: AtomicU32,
     /// Full chunks that an interrupted event may still write to, oldest first.
     pub pinned: [AtomicU32; PINNED],
     /// Number of the next chunk's first record.
@@ -112,7 +118,7 @@ pub struct ThreadContext {
     pub stacks: StackCounters,
 }
 
-const _: () = assert!(size_of::<ThreadContext>() == 4096);
+const _: () = assert!(size_of::<ThreadContext>() <= 384);
 const _: () = assert!(core::mem::offset_of!(ThreadContext, parked) == 52);
 
 impl ThreadContext {
@@ -142,15 +148,21 @@ impl ThreadContext {
         state
     }
 
-    /// Locks the chunk fields.
+    /// Locks the chunk fields. The writer holds them of many threads at once for a moment: who waits sleeps, since
+    /// thousands that look again and again would keep the processors from the writer.
     pub fn lock_chunks(&self) -> ChunkGuard<'_> {
-        let mut spins = 0_u32;
-        while self.chunk_lock.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            spins += 1;
-            if spins.is_multiple_of(64) {
-                super::sys::sleep(20_000);
-            }
+        const SPINS: u32 = 64;
+        const WAIT_NS: u64 = 100_000_000;
+        let lock = &self.chunk_lock;
+        let open = || lock.compare_exchange(UNLOCKED, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        let spin = |_| {
             core::hint::spin_loop();
+            open()
+        };
+        if !open() && !(0..SPINS).any(spin) {
+            while lock.swap(WAITED_FOR, Ordering::Acquire) != UNLOCKED {
+                super::sys::futex_wait(lock, WAITED_FOR, WAIT_NS);
+            }
         }
         ChunkGuard(self)
     }
@@ -180,6 +192,8 @@ pub struct ChunkGuard<'a>(&'a ThreadContext);
 
 impl Drop for ChunkGuard<'_> {
     fn drop(&mut self) {
-        self.0.chunk_lock.store(0, Ordering::Release);
+        if self.0.chunk_lock.swap(UNLOCKED, Ordering::Release) == WAITED_FOR {
+            super::sys::futex_wake(&self.0.chunk_lock, 1);
+        }
     }
 }

@@ -46,6 +46,39 @@ fn threads_that_come_and_go_while_chunks_are_taken_away_end_nothing() {
 }
 
 #[test]
+fn a_thousand_threads_alive_at_once() {
+    check(&unharmed("alive", &["1000", "20", "5"], &[]), 1001);
+}
+
+#[test]
+fn ten_thousand_threads_that_come_and_go() {
+    check(&unharmed("churn", &["100", "20", "100"], &[]), 10_001);
+}
+
+/// More threads than the memory has chunks of the smallest size; as many as the machine lets one process have.
+#[test]
+fn ten_thousand_threads_alive_at_once() {
+    let run = unharmed("alive", &["10000", "3", "2"], &[("TRACEHOUND_BUFFER", "32M")]);
+    if run.output.status.code() == Some(3) {
+        // The limit of this machine: as many as it has let begin were the same with and without the recorder.
+        return;
+    }
+    check(&run, 10_001);
+    assert_eq!(
+        run.recording().end.expect("an end").statistics.chunk_bytes,
+        32 << 20,
+        "the bound of chunk memory holds"
+    );
+}
+
+#[test]
+fn idle_chunks_come_back_and_grow_again() {
+    let run = unharmed("idle", &["200", "6000"], &[("TRACEHOUND_BUFFER", "1M")]);
+    check(&run, 201);
+    assert!(run.recording().end.expect("an end").statistics.chunk_bytes <= 1 << 20);
+}
+
+#[test]
 fn dropping_is_counted() {
     let options = [("TRACEHOUND_BUFFER", "1M"), ("TRACEHOUND_ON_FULL", "drop")];
     let run = unharmed("churn", &["48", "40000"], &options);

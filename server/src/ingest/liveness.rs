@@ -110,6 +110,7 @@ mod tests {
     fn header(recording: &File) -> LiveHeader {
         let meta = recording.metadata().unwrap();
         LiveHeader {
+            version: tracehound_format::live::VERSION,
             pid: std::process::id(),
             recording_id: [0; 16],
             process_start: start_time(std::process::id()).unwrap(),

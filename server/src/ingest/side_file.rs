@@ -71,36 +71,33 @@ impl SideFile {
     /// When the file cannot be read.
     pub fn rest(&self) -> io::Result<Vec<Rest>> {
         let mut rests = Vec::new();
-        let mut chunk = vec![0; self.header.chunk_bytes as usize];
+        let mut slot = vec![0; self.header.chunk_bytes as usize];
         for index in 0..u64::from(self.header.chunk_count) {
             let at = self.header.chunks_offset + index * u64::from(self.header.chunk_bytes);
-            let head = &mut chunk[..live::CHUNK_HEADER_BYTES];
-            self.file.read_exact_at(head, at)?;
-            if u32_at(head, chunk_offset::STATE) == ChunkState::Free as u32 {
-                continue;
-            }
-            self.file.read_exact_at(&mut chunk, at)?;
-            let mut columns = Columns::default();
-            for words in chunk[live::CHUNK_HEADER_BYTES..].chunks_exact(RECORD_BYTES) {
-                let words = [u64_at(words, 0), u64_at(words, 8), u64_at(words, 16)];
-                match Record::from_words(words) {
-                    Some(record) => columns.push(record),
-                    None => break,
-                }
-            }
-            let written = (u32_at(&chunk, chunk_offset::WRITTEN) as usize).min(columns.len());
-            if written < columns.len() {
-                let mut rest = Columns::default();
-                (written..columns.len()).filter_map(|i| columns.get(i)).for_each(|record| rest.push(record));
-                rests.push(Rest {
-                    thread: u32_at(&chunk, chunk_offset::THREAD),
-                    first_record: u64_at(&chunk, chunk_offset::FIRST_RECORD).saturating_add(written as u64),
-                    columns: rest,
-                });
+            if self.read_slot(at, &mut slot)? {
+                let bytes = self.header.chunk_bytes_in(&slot);
+                rests.extend(slot.chunks_exact(bytes).filter_map(rest_of));
             }
         }
         rests.sort_by_key(|r| (r.thread, r.first_record));
         Ok(rests)
+    }
+
+    /// Reads a slot whole, if one of its chunks is in use.
+    fn read_slot(&self, at: u64, slot: &mut [u8]) -> io::Result<bool> {
+        let mut head = [0; live::CHUNK_HEADER_BYTES];
+        self.file.read_exact_at(&mut head, at)?;
+        let bytes = self.header.chunk_bytes_in(&head);
+        let mut from = 0;
+        while !is_used(&head) {
+            from += bytes;
+            if from >= slot.len() {
+                return Ok(false);
+            }
+            self.file.read_exact_at(&mut head, at + from as u64)?;
+        }
+        self.file.read_exact_at(slot, at)?;
+        Ok(true)
     }
 
     /// Nodes that were published, from id `from` on, up to the first slot that never was followed by any.
@@ -132,4 +129,25 @@ impl SideFile {
         }
         Ok(())
     }
+}
+
+fn is_used(chunk: &[u8]) -> bool {
+    u32_at(chunk, chunk_offset::STATE) != ChunkState::Free as u32
+}
+
+/// What a chunk holds beyond what is written.
+fn rest_of(chunk: &[u8]) -> Option<Rest> {
+    if !is_used(chunk) {
+        return None;
+    }
+    let record = |words: &[u8]| Record::from_words([u64_at(words, 0), u64_at(words, 8), u64_at(words, 16)]);
+    let records = chunk.get(live::CHUNK_HEADER_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
+    let written = u32_at(chunk, chunk_offset::WRITTEN);
+    let mut columns = Columns::default();
+    records.map_while(record).skip(written as usize).for_each(|record| columns.push(record));
+    (!columns.is_empty()).then(|| Rest {
+        thread: u32_at(chunk, chunk_offset::THREAD),
+        first_record: u64_at(chunk, chunk_offset::FIRST_RECORD).saturating_add(u64::from(written)),
+        columns,
+    })
 }

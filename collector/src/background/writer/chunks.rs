@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 
 use tracehound_format::meta::{Meta, Watermark};
 use tracehound_format::nodes::Node;
-use tracehound_format::record::Kind;
+use tracehound_format::record::{Kind, RECORD_BYTES};
 
 use super::threads::hand_over;
-use super::{Settlement, ThreadState, Writer};
-use crate::shared::chunk::{Chunk, RECORDS};
+use super::{SECOND_NS, Settlement, ThreadState, Writer};
+use crate::shared::chunk::{Chunk, MOST_RECORDS};
 use crate::shared::sys;
 use crate::shared::thread::{MODE, NO_CHUNK, RECORDING, STAMPED, ThreadContext, life};
 
@@ -19,39 +19,43 @@ impl Writer {
     pub(super) fn grow_pool(&mut self) {
         let pool = &self.session.pool;
         if pool.growth_wanted.load(Ordering::Relaxed)
-            && let Some((from, bytes)) = pool.next_growth()
+            && let Some((slot, offset, bytes)) = pool.next_growth()
         {
-            let at = tracehound_format::live::HEADER_BYTES as u64 + from;
+            let at = tracehound_format::live::HEADER_BYTES as u64 + offset;
             let backed = self.blocks.file().back_side_file(at, bytes);
-            pool.grown_by_writer(backed.is_ok().then_some(bytes));
+            pool.grown_by_writer(slot, backed.is_ok().then_some(bytes));
         }
     }
 
     pub(super) fn take_full_chunks(&mut self) {
         while let Some(number) = self.session.pool.receive() {
             let Some(chunk) = self.session.pool.chunk(number) else { continue };
-            self.threads.entry(chunk.thread()).or_default().queue.push_back((number, chunk));
-            self.queued += 1;
+            let state = self.threads.entry(chunk.thread()).or_default();
+            state.queue.push_back((number, chunk));
+            state.queued_records += u64::from(chunk.used());
+            self.queued += u64::from(chunk.bytes());
         }
     }
 
-    /// When threads wait and every chunk is in use, takes half-filled ones from threads that are not recording right now,
-    /// the quietest first. The thread notices at its next event that it has no room.
+    /// Takes the oldest chunk of a thread off its queue, to be settled.
+    fn take_off(&mut self, state: &mut ThreadState) {
+        if let Some((number, chunk)) = state.queue.pop_front() {
+            state.queued_records = state.queued_records.saturating_sub(u64::from(chunk.used()));
+            self.queued = self.queued.saturating_sub(u64::from(chunk.bytes()));
+            self.taken.push(Settlement::Emptied(number, chunk));
+        }
+    }
+
+    /// When threads want chunks and every one is in use, takes half-filled ones from threads that are not recording right
+    /// now, the quietest first. The thread notices at its next event that it has no room.
     pub(super) fn seize_chunks(&mut self) {
         let pool = &self.session.pool;
-        let wanted = pool.waiting() as usize;
-        if wanted == 0 || pool.free_chunks() > 0 || self.queued > 0 {
+        let wanted = pool.wanted() as usize;
+        if wanted == 0 || pool.free_bytes() > 0 || self.queued > 0 {
             return;
         }
-        let mut candidates: Vec<&'static ThreadContext> = self
-            .session
-            .threads
-            .iter()
-            .filter(|context| context.is_in_use())
-            .filter(|context| {
-                context.active.load(Ordering::Acquire) != NO_CHUNK && context.parked.load(Ordering::Relaxed) == 0
-            })
-            .collect();
+        pool.fed();
+        let mut candidates: Vec<&'static ThreadContext> = self.holders().collect();
         // A thread whose state has not changed since the last look has been quiet for long.
         let threads = &self.threads;
         sort_by_moving_key(&mut candidates, |context| {
@@ -62,48 +66,82 @@ impl Writer {
                 context.limit.load(Ordering::Relaxed).saturating_sub(context.cursor.load(Ordering::Relaxed)),
             )
         });
-        candidates.truncate(wanted.max(pool.chunks() as usize / 4));
-        let held: Vec<_> = candidates
-            .iter()
-            .map(|context| {
+        let some = candidates.len() / 4;
+        candidates.truncate(wanted.max(some));
+        self.take_from(candidates);
+    }
+
+    /// Threads that have a chunk and do not wait for another.
+    fn holders(&self) -> impl Iterator<Item = &'static ThreadContext> {
+        self.session.threads.iter().filter(|context| {
+            context.is_in_use()
+                && context.active.load(Ordering::Acquire) != NO_CHUNK
+                && context.parked.load(Ordering::Relaxed) == 0
+        })
+    }
+
+    /// Takes chunks back from threads that have recorded nothing for a second: others may need them, in other sizes. Such a
+    /// thread gets a small one at its next event.
+    pub(super) fn take_idle_chunks(&mut self, now: u64) {
+        let is_idle = |context: &&ThreadContext| {
+            let thread = self.threads.get(&context.id.load(Ordering::Relaxed));
+            let state = context.state.load(Ordering::Relaxed);
+            state & MODE != RECORDING
+                && thread
+                    .is_some_and(|thread| thread.seen_state == state && now.saturating_sub(thread.changed) >= SECOND_NS)
+        };
+        let idle: Vec<&'static ThreadContext> = self.holders().filter(is_idle).collect();
+        if !idle.is_empty() {
+            self.take_from(idle);
+        }
+    }
+
+    /// Takes the chunks of those threads that are not recording.
+    fn take_from(&mut self, threads: Vec<&'static ThreadContext>) {
+        /// A barrier for so many; each of them waits as long, should it begin an event.
+        const AT_ONCE: usize = 256;
+        for some in threads.chunks(AT_ONCE) {
+            let lock = |context: &&'static ThreadContext| {
                 let guard = context.lock_chunks();
                 (*context, context.limit.swap(0, Ordering::Relaxed), guard)
-            })
-            .collect();
-        sys::barrier();
-        // Whoever starts an event from here on finds no room and waits for the lock.
-        for (context, limit, guard) in held {
-            let quiet = context.mode() != RECORDING && context.active.load(Ordering::Relaxed) != NO_CHUNK;
-            if quiet {
-                hand_over(context, self.session);
-            } else {
-                context.limit.store(limit, Ordering::Relaxed);
+            };
+            self.session.pool.beat();
+            let held: Vec<_> = some.iter().map(lock).collect();
+            sys::barrier();
+            // Whoever starts an event from here on finds no room and waits for the lock.
+            for (context, limit, guard) in held {
+                let quiet = context.mode() != RECORDING && context.active.load(Ordering::Relaxed) != NO_CHUNK;
+                if quiet {
+                    hand_over(context, self.session);
+                } else {
+                    context.limit.store(limit, Ordering::Relaxed);
+                }
+                drop(guard);
             }
-            drop(guard);
         }
         self.take_full_chunks();
     }
 
     /// Without hurry: threads with a block's worth of chunks, threads that have ended, and all when the pool runs low.
     pub(super) fn write_ready_queues(&mut self) -> sys::Result<()> {
-        const ENOUGH: usize = BLOCK_RECORDS / RECORDS as usize;
+        const ENOUGH: u64 = (BLOCK_RECORDS - MOST_RECORDS as usize) as u64;
         const COMMIT_EVERY: usize = 8;
         self.bury_dead_threads(life::ENDING);
-        let ended: Vec<u32> = self
+        let mut ended: Vec<u32> = self
             .session
             .threads
             .iter()
             .filter(|context| context.life.load(Ordering::Acquire) == life::ENDED)
             .map(|context| context.id.load(Ordering::Relaxed))
             .collect();
+        ended.sort_unstable();
         // Their last chunks were sent before they said so.
         self.take_full_chunks();
         loop {
             let pool = &self.session.pool;
-            let low = self.queued * 4 >= pool.chunks() || pool.waiting() > 0;
+            let low = self.queued * 4 >= pool.bytes() || pool.wanted() > 0;
             let is_ready = |id: &u32, state: &ThreadState| {
-                let queued = state.queue.len();
-                queued >= ENOUGH || (queued > 0 && (low || ended.contains(id)))
+                state.queued_records >= ENOUGH || (!state.queue.is_empty() && (low || ended.binary_search(id).is_ok()))
             };
             let ready: Vec<u32> =
                 self.threads.iter().filter(|(id, state)| is_ready(id, state)).map(|(id, _)| *id).collect();
@@ -135,6 +173,7 @@ impl Writer {
     /// Puts what has gathered into the file; then the chunks that it came from may go.
     pub(super) fn commit(&mut self) -> sys::Result<()> {
         self.blocks.commit()?;
+        self.session.pool.beat();
         for settlement in self.settled.drain(..) {
             match settlement {
                 Settlement::Partly(chunk, written) => chunk.set_written(written),
@@ -151,6 +190,7 @@ impl Writer {
     /// Writes what there is, in full and in active chunks, and the watermark behind it.
     pub(super) fn flush_everything(&mut self, last: bool) -> sys::Result<()> {
         self.bury_dead_threads(life::ENDING);
+        let now = sys::clock(libc::CLOCK_MONOTONIC);
         let tick = (self.facts.now)();
         sys::barrier();
         let states: Vec<(u32, u64)> = self
@@ -178,6 +218,9 @@ impl Writer {
                 // The event in flight is another one than at the last look, hence stamped after it.
                 thread.bound = thread.bound.max(self.last_look);
             }
+            if state != thread.seen_state {
+                thread.changed = now;
+            }
             thread.seen_state = state;
             watermark = watermark.min(thread.bound);
             complete &= thread.queue.is_empty();
@@ -198,6 +241,10 @@ impl Writer {
     /// before them.
     fn write_thread(&mut self, id: u32, with_active: bool, last: bool) -> sys::Result<()> {
         let context = self.threads.get(&id).and_then(|state| state.context);
+        if !last && self.has_nothing_new(context, id) {
+            return Ok(());
+        }
+        self.session.pool.beat();
         let open = if with_active { self.open_chunks(context, id) } else { Vec::new() };
         if !open.is_empty() {
             // What the thread filled before these was sent before they were taken: it comes first.
@@ -209,6 +256,18 @@ impl Writer {
         result
     }
 
+    /// Whether everything that a thread has recorded is written, which is so for most when there are thousands.
+    fn has_nothing_new(&self, context: Option<&ThreadContext>, id: u32) -> bool {
+        let (Some(context), Some(state)) = (context, self.threads.get(&id)) else { return false };
+        if !state.queue.is_empty() || context.pinned_len.load(Ordering::Acquire) != 0 {
+            return false;
+        }
+        let number = context.active.load(Ordering::Acquire);
+        let Some(chunk) = self.session.pool.chunk(number).filter(|chunk| chunk.thread() == id) else { return false };
+        let cursor = context.cursor.load(Ordering::Acquire);
+        cursor == chunk.first_address() + u64::from(chunk.written()) * RECORD_BYTES as u64
+    }
+
     fn write_chunks(&mut self, id: u32, state: &mut ThreadState, mut open: Vec<Chunk>, last: bool) -> sys::Result<()> {
         // A handler's chunk may come before the one that it interrupted has been handed over; a thread that ends and
         // comes back may be seen twice: the numbers of the first records give the order.
@@ -217,14 +276,12 @@ impl Writer {
         // One that has been handed over since is written as a full one.
         open.retain(|open| state.queue.iter().all(|(_, full)| full.first_address() != open.first_address()));
         let mut first = state.next_record;
-        while let Some(&(number, chunk)) = state.queue.front() {
+        while let Some(&(_, chunk)) = state.queue.front() {
             let (next, position) =
                 (first + u64::from(self.batch.count), chunk.first_record() + u64::from(chunk.written()));
             // One that was wholly written while it was open may arrive after records of the chunk behind it were.
             if chunk.written() == chunk.used() {
-                self.taken.push(Settlement::Emptied(number, chunk));
-                state.queue.pop_front();
-                self.queued = self.queued.saturating_sub(1);
+                self.take_off(state);
                 continue;
             }
             if position > next && last {
@@ -233,9 +290,7 @@ impl Writer {
                 break;
             }
             self.batch.add_full(chunk, self.session.started_tick);
-            self.taken.push(Settlement::Emptied(number, chunk));
-            state.queue.pop_front();
-            self.queued = self.queued.saturating_sub(1);
+            self.take_off(state);
             if self.batch.count as usize >= BLOCK_RECORDS {
                 self.put_events(id, &mut first)?;
             }
@@ -341,8 +396,11 @@ impl Writer {
 
 /// Sorts by keys that other threads change meanwhile: each is read once. A sort that reads a key for every comparison finds
 /// them contradict each other, and panics.
-fn sort_by_moving_key<T, K: Ord>(items: &mut [T], key: impl FnMut(&T) -> K) {
-    items.sort_by_cached_key(key);
+fn sort_by_moving_key<T: Copy, K: Ord>(items: &mut Vec<T>, mut key: impl FnMut(&T) -> K) {
+    let mut keyed: Vec<(K, T)> = items.iter().map(|item| (key(item), *item)).collect();
+    keyed.sort_by(|one, other| one.0.cmp(&other.0));
+    items.clear();
+    items.extend(keyed.into_iter().map(|(_, item)| item));
 }
 
 #[cfg(test)]

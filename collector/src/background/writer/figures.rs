@@ -9,11 +9,10 @@ use super::{LATENCY_NS, OUTSIDE, SECOND_NS, Writer};
 use crate::background::blocks::BlockWriter;
 use crate::background::existing;
 use crate::shared::call_tree::CallTree;
-use crate::shared::chunk::{CHUNK_BYTES, RECORDS};
+use crate::shared::chunk::MOST_RECORDS;
 use crate::shared::session::Notes;
 use crate::shared::stack_counters::StackCounters;
 use crate::shared::sys;
-use crate::shared::thread::ThreadContext;
 use crate::shared::{heap, own};
 
 /// What is left of our heap when the writer's buffers are taken away: tables of modules and names, and what the allocator
@@ -128,6 +127,10 @@ impl Writer {
 
     /// The parts of our memory, where they have changed.
     pub(super) fn put_parts(&mut self) {
+        if own::unlisted_bytes() > 0 {
+            let text = "no memory to list all mappings of the recorder: some count as the program's".into();
+            self.session.remark((self.facts.now)(), "unlisted-memory", text);
+        }
         let parts = self.parts();
         if parts != self.last_parts {
             let tick = (self.facts.now)();
@@ -142,16 +145,16 @@ impl Writer {
         let threads = u64::from(session.threads.count());
         let nodes = u64::from(session.tree.len());
         let (writer, directory) = self.blocks.memory();
-        let (writer_limit, directory_limit) = BlockWriter::memory_limit(BLOCK_RECORDS as u64 + u64::from(RECORDS));
+        let (writer_limit, directory_limit) = BlockWriter::memory_limit(BLOCK_RECORDS as u64 + u64::from(MOST_RECORDS));
         let heap = heap::estimated_bytes();
-        let context = size_of::<ThreadContext>() as u64;
+        let contexts = session.threads.bytes();
         // Nodes lie in the tree and in the side file.
         let node = CallTree::NODE_BYTES as u64 * 3 / 2;
         let parts = [
-            ("events", u64::from(session.pool.chunks()) * CHUNK_BYTES as u64, session.pool.most_bytes()),
+            ("events", session.pool.bytes(), session.pool.most_bytes()),
             ("call_tree", nodes * node, u64::from(session.tree.capacity()) * node),
             ("stacks", own::stack_bytes(), (session.unwinder_limit)(threads, nodes)),
-            ("threads", threads * context, threads * context),
+            ("threads", contexts, contexts),
             ("writer", writer, writer_limit),
             ("directory", directory, directory_limit),
             ("other", heap.saturating_sub(writer + directory), OTHER_LIMIT + threads * 1024),
@@ -225,7 +228,7 @@ impl Writer {
             lost,
             wait_ns,
             waits,
-            chunk_bytes: u64::from(session.pool.chunks()) * CHUNK_BYTES as u64,
+            chunk_bytes: session.pool.bytes(),
             nodes: u64::from(session.tree.len().saturating_sub(1)),
             truncated_stacks: stacks.truncated,
             guessed_stacks: stacks.heuristic,

@@ -115,6 +115,7 @@ pub(super) fn hand_over(context: &ThreadContext, session: &Session) {
     let used = context.cursor.load(Ordering::Relaxed).saturating_sub(chunk.first_address()) / RECORD_BYTES as u64;
     context.limit.store(0, Ordering::Relaxed);
     context.cursor.store(0, Ordering::Relaxed);
+    context.class.store(0, Ordering::Relaxed);
     context.next_record.fetch_add(used, Ordering::Relaxed);
     chunk.close(used as u32);
     session.pool.send(number);

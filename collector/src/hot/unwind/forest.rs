@@ -25,7 +25,7 @@ use core::ops::Range;
 
 use super::Captured;
 use super::budget::Account;
-use super::memory::{Array, bytes_of};
+use super::memory::{Array, Block, bytes_in_block, bytes_of};
 use super::rule::Rule;
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code::Regions;
@@ -36,8 +36,8 @@ pub use record::{Check, Record, first_failing, verify_chain};
 use record::{Marks, Origin, Summary, ZERO};
 
 const MAX_RECORDS: usize = 1 << INDEX_BITS;
-const FIRST_RECORDS: usize = 512;
-const FIRST_CHILDREN: usize = 1024;
+const FIRST_RECORDS: usize = 128;
+const FIRST_CHILDREN: usize = 2 * FIRST_RECORDS;
 /// Offsets in the ucontext that a signal frame's sp points to (`<sys/ucontext.h>`).
 pub mod ucontext {
     pub const REGISTERS: u64 = 40;
@@ -77,13 +77,18 @@ pub struct Forest {
 }
 
 impl Forest {
-    pub fn new() -> Option<Forest> {
+    /// Bytes of a block that a forest begins with.
+    pub const FIRST_BYTES: usize = bytes_in_block::<Record>(FIRST_RECORDS)
+        + bytes_in_block::<Origin>(FIRST_RECORDS)
+        + bytes_in_block::<Child>(FIRST_CHILDREN);
+
+    pub fn new(block: &mut Block) -> Option<Forest> {
         let mut forest = Forest {
-            records: Array::new(FIRST_RECORDS)?,
+            records: Array::first(block, FIRST_RECORDS)?,
             previous: 0,
-            origins: Array::new(FIRST_RECORDS)?,
+            origins: Array::first(block, FIRST_RECORDS)?,
             count: 0,
-            children: Array::new(FIRST_CHILDREN)?,
+            children: Array::first(block, FIRST_CHILDREN)?,
             child_mask: FIRST_CHILDREN - 1,
             regions: Regions::new(),
             incomplete: false,

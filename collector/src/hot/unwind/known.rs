@@ -3,6 +3,7 @@
 
 use super::Captured;
 use super::forest::{Forest, Record, Room};
+use super::memory::Block;
 use super::paths::{Answer, Paths};
 use super::step::State;
 use crate::shared::call_tree::CallTree;
@@ -19,9 +20,12 @@ pub struct Known {
 
 impl Known {
     /// Nothing; `None` when the kernel has no memory.
-    pub fn new(counters: &'static StackCounters) -> Option<Known> {
-        Some(Known { epoch: 0, paths: Paths::new(counters)?, forest: Forest::new()? })
+    pub fn new(counters: &'static StackCounters, block: &mut Block) -> Option<Known> {
+        Some(Known { epoch: 0, paths: Paths::new(counters, block)?, forest: Forest::new(block)? })
     }
+
+    /// Bytes of a block that this takes.
+    pub const FIRST_BYTES: usize = Paths::FIRST_BYTES + Forest::FIRST_BYTES;
 
     /// The backtrace of a caller, if its stack has been seen in this state before.
     ///

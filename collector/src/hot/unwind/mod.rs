@@ -41,9 +41,10 @@ use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;
 use crate::shared::gate::Internal;
 use crate::shared::stack_counters::{StackCounters, count};
+use crate::shared::threads::UNWINDER_BYTES;
 use forest::Frame;
 use known::Known;
-use memory::Array;
+use memory::{Array, Block, bytes_in_block};
 use stack::OwnStack;
 use step::State;
 use walk::{Means, Rules};
@@ -130,9 +131,16 @@ pub struct Unwinder {
     engine: Engine,
     counters: &'static StackCounters,
     learned: u64,
+    /// The block that this begins is a mapping of its own.
+    own_block: bool,
 }
 
-const FIRST_FRAMES: usize = 256;
+const _: () = assert!(
+    bytes_in_block::<Unwinder>(1) + bytes_in_block::<Frame>(FIRST_FRAMES) + Known::FIRST_BYTES <= UNWINDER_BYTES
+);
+
+const FIRST_FRAMES: usize = 64;
+const FIRST_ADDRESSES: usize = 256;
 
 impl Unwinder {
     /// An unwinder for the calling thread, in memory of its own, that counts in the thread's `counters`. Null when there
@@ -146,14 +154,51 @@ impl Unwinder {
         counters: &'static StackCounters,
         caller: Caller,
     ) -> *mut Unwinder {
+        let Some(mut block) = Array::<u8>::new(UNWINDER_BYTES) else { return core::ptr::null_mut() };
+        // SAFETY: a fresh mapping, which the unwinder owns; the rest is the caller's promise.
+        unsafe {
+            let this = Self::create_in(block.as_ptr(), engine, tree, counters, caller);
+            match this.as_mut() {
+                Some(this) => this.own_block = true,
+                None => block.release(),
+            }
+            this
+        }
+    }
+
+    /// The same in `block`, which has [`UNWINDER_BYTES`] bytes and outlives the unwinder.
+    ///
+    /// # Safety
+    /// As for [`create`](Self::create); the block must be aligned to a cache line, zeroed and nobody else's.
+    pub unsafe fn create_in(
+        block: *mut u8,
+        engine: Engine,
+        tree: &'static CallTree,
+        counters: &'static StackCounters,
+        caller: Caller,
+    ) -> *mut Unwinder {
         init();
-        let parts = || {
-            let place = Array::<Unwinder>::new(1)?;
-            Some((place, Known::new(counters)?, Array::new(FIRST_FRAMES)?))
+        // SAFETY: as the caller promises.
+        let mut block = unsafe { Block::new(block, UNWINDER_BYTES) };
+        let mut parts = || {
+            let place = Array::<Unwinder>::first(&mut block, 1)?;
+            // What is used by every walk first: these share pages.
+            let scratch = Array::first(&mut block, FIRST_FRAMES)?;
+            Some((place, scratch, Known::new(counters, &mut block)?))
         };
-        let Some((place, known, scratch)) = parts() else { return core::ptr::null_mut() };
+        let Some((place, scratch, known)) = parts() else { return core::ptr::null_mut() };
         let own_stack = OwnStack::of_this_thread(caller.sp);
-        let unwinder = Unwinder { known, own_stack, scratch, addresses: None, tree, engine, counters, learned: 0 };
+        let unwinder = Unwinder {
+            known,
+            own_stack,
+            scratch,
+            addresses: None,
+            tree,
+            engine,
+            counters,
+            learned: 0,
+            own_block: false,
+        };
         let this = place.as_ptr();
         // SAFETY: the array has room for one unwinder.
         unsafe { this.write(unwinder) };
@@ -184,7 +229,9 @@ impl Unwinder {
             if let Some(addresses) = &mut (*this).addresses {
                 addresses.release();
             }
-            Array::from_raw(place, 1).release();
+            if (*this).own_block {
+                Array::<u8>::from_raw(place.cast(), UNWINDER_BYTES).release();
+            }
         }
     }
 
@@ -256,7 +303,7 @@ impl Unwinder {
         // What it allocates is not the program's.
         let _internal = Internal::enter();
         if self.addresses.is_none() {
-            self.addresses = Array::new(FIRST_FRAMES);
+            self.addresses = Array::new(FIRST_ADDRESSES);
         }
         // SAFETY: as the caller of `capture` promises.
         unsafe { libunwind::capture(self.addresses.as_mut()?, self.tree, caller) }

@@ -23,7 +23,7 @@ mod lay;
 use super::Captured;
 use super::budget::Account;
 use super::forest::{self, Forest};
-use super::memory::Array;
+use super::memory::{Array, Block, bytes_in_block};
 use super::step::State;
 use crate::hot::prefetch;
 use crate::shared::call_tree::NodeId;
@@ -85,8 +85,8 @@ const OFFSET_BITS: u32 = u16::BITS;
 /// Words are compared so many at a time; runs are padded with their last word.
 const STEP: usize = 4;
 const VALUE_BITS: u32 = 64 - OFFSET_BITS;
-const FIRST_PLACES: usize = 1024;
-const FIRST_WORDS: usize = 8 << 10;
+const FIRST_PLACES: usize = 128;
+const FIRST_WORDS: usize = 1024;
 
 /// The paths of one thread.
 pub struct Paths {
@@ -122,16 +122,22 @@ unsafe fn load(sp: u64, offset: u64) -> u64 {
 }
 
 impl Paths {
+    /// Bytes of a block that paths begin with.
+    pub const FIRST_BYTES: usize = bytes_in_block::<Place>(FIRST_PLACES)
+        + bytes_in_block::<u64>(FIRST_WORDS)
+        + bytes_in_block::<u32>(lay::SHELF)
+        + bytes_in_block::<Read>(lay::FIRST_READS);
+
     /// No paths; `None` when the kernel has no memory.
-    pub fn new(counters: &'static StackCounters) -> Option<Paths> {
+    pub fn new(counters: &'static StackCounters, block: &mut Block) -> Option<Paths> {
         Some(Paths {
-            table: Array::new(FIRST_PLACES)?,
+            table: Array::first(block, FIRST_PLACES)?,
             mask: (FIRST_PLACES - 1) * size_of::<Place>(),
-            words: Array::new(FIRST_WORDS)?,
+            words: Array::first(block, FIRST_WORDS)?,
             used: Used::NOTHING,
             longest: 0,
-            shelf: Array::new(lay::SHELF)?,
-            reads: Array::new(lay::FIRST_READS)?,
+            shelf: Array::first(block, lay::SHELF)?,
+            reads: Array::first(block, lay::FIRST_READS)?,
             account: Account::new(),
             counters,
             forgotten: 0,

@@ -114,10 +114,11 @@ table! {
     }
     memory {
         map_memory: Program [SYS_mmap(0, 4096, READ_WRITE, PRIVATE, NONE, 0)],
+        map_unlisted: Program [SYS_mmap(0, 4096, READ_WRITE, PRIVATE, NONE, 0)],
         unmap: Program [SYS_munmap(0, 4096)],
+        unmap_unlisted: Program [SYS_munmap(0, 4096)],
         remap: Program [SYS_mremap(0, 4096, 8192, libc::MREMAP_MAYMOVE)],
         populate: Program [SYS_madvise(0, 4096, libc::MADV_POPULATE_WRITE)],
-        read_ahead: Program [SYS_madvise(0, 4096, libc::MADV_NORMAL)],
         wipe_in_children: Program [SYS_madvise(0, 4096, libc::MADV_WIPEONFORK)],
         keep_apart: Writer [
             SYS_madvise(0, 4096, libc::MADV_DONTFORK),

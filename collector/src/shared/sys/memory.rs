@@ -11,9 +11,14 @@ const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 /// Maps private anonymous memory, zeroed.
 #[cfg(not(loom))]
 pub fn map_memory(bytes: usize) -> Result<*mut u8> {
+    Ok(ours(map_unlisted(bytes)?, bytes))
+}
+
+/// The same for memory that the caller adds to the list of ours itself.
+pub fn map_unlisted(bytes: usize) -> Result<*mut u8> {
     let flags = MapFlags::PRIVATE.union(MapFlags::NORESERVE);
     // SAFETY: a new mapping where the kernel likes touches nothing that exists.
-    Ok(ours(unsafe { mm::mmap_anonymous(core::ptr::null_mut(), bytes, READ_WRITE, flags) }?.cast(), bytes))
+    Ok(unsafe { mm::mmap_anonymous(core::ptr::null_mut(), bytes, READ_WRITE, flags) }?.cast())
 }
 
 fn ours(at: *mut u8, bytes: usize) -> *mut u8 {
@@ -49,9 +54,18 @@ pub unsafe fn map_shared_over(at: *mut u8, fd: i32, bytes: usize) -> Result<()> 
 /// Nothing may use the range any more.
 #[cfg(not(loom))]
 pub unsafe fn unmap(at: *mut u8, bytes: usize) {
+    // SAFETY: vouched for by the caller.
+    unsafe { unmap_unlisted(at, bytes) };
+    crate::shared::own::forget(at as usize, whole_pages(bytes));
+}
+
+/// Takes a mapping away that is not in the list of ours.
+///
+/// # Safety
+/// Nothing may use the range any more.
+pub unsafe fn unmap_unlisted(at: *mut u8, bytes: usize) {
     // SAFETY: vouched for by the caller. A failed call leaves memory behind, no more.
     let _ = unsafe { mm::munmap(at.cast(), bytes) };
-    crate::shared::own::forget(at as usize, whole_pages(bytes));
 }
 
 /// Makes a private anonymous mapping of ours larger, wherever there is room; what is new is zeroed.
@@ -72,15 +86,6 @@ pub unsafe fn remap(at: *mut u8, before: usize, bytes: usize) -> Result<*mut u8>
 pub unsafe fn populate(at: *mut u8, bytes: usize) -> Result<()> {
     // SAFETY: vouched for by the caller; changes nothing in the range.
     Ok(unsafe { mm::madvise(at.cast(), bytes, Advice::LinuxPopulateWrite) }?)
-}
-
-/// Takes back what [`keep_apart`] has said of reading ahead.
-///
-/// # Safety
-/// The range must be part of a mapping of ours.
-pub unsafe fn read_ahead(at: *mut u8, bytes: usize) {
-    // SAFETY: vouched for by the caller; changes nothing in the range.
-    let _ = unsafe { mm::madvise(at.cast(), bytes, Advice::Normal) };
 }
 
 /// Has a range of ours read zero in forked children. Kernels before 4.14 cannot.

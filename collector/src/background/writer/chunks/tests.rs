@@ -22,7 +22,7 @@ use crate::shared::side_file::SideMemory;
 use crate::shared::thread::{ThreadContext, life};
 use crate::shared::threads::Threads;
 
-const CHUNKS: u32 = 16;
+const SLOTS: u32 = 16;
 
 /// A writer over a session that nothing records into but the test, and one thread of that session.
 struct Stage {
@@ -51,7 +51,7 @@ impl Stage {
         let Ok(output) = output::create(template.as_os_str().as_bytes(), names) else {
             panic!("the folder can be written");
         };
-        let side = SideMemory::in_private_memory(CHUNKS).unwrap();
+        let side = SideMemory::in_private_memory(SLOTS).unwrap();
         // SAFETY: the chunks lie there, zeroed, and are never unmapped.
         let pool = unsafe { Pool::new(side.first_chunk(), side.header(), side.is_shared(), side.chunks()) };
         let session = Box::leak(Box::new(Session {
@@ -106,7 +106,7 @@ impl Stage {
     /// The thread takes a chunk and records `count` events in it. Those of its last chunk count as handed over.
     fn fill(&mut self, count: u32) -> (u32, Chunk) {
         self.thread.next_record.store(self.made, Ordering::Release);
-        let (number, chunk) = self.session.pool.take().unwrap();
+        let (number, chunk) = self.session.pool.take(0).unwrap();
         chunk.open(self.id, std::process::id(), self.made);
         for index in 0..count {
             let address = (self.made + u64::from(index) + 1) << 4;
@@ -123,7 +123,7 @@ impl Stage {
     fn end(mut self) -> (Vec<(u64, u32)>, u64) {
         super::super::threads::hand_over(self.thread, self.session);
         self.writer.finish(EndReason::Exit);
-        assert_eq!(self.session.pool.free_chunks(), CHUNKS, "every chunk has come back");
+        assert_eq!(self.session.pool.free_bytes(), self.session.pool.bytes(), "every chunk has come back");
         let blocks = blocks(&self.folder.join("r.dat"));
         std::fs::remove_dir_all(&self.folder).unwrap();
         let lost = self.session.retired.lost.load(Ordering::Relaxed);

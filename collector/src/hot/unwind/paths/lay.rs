@@ -30,7 +30,7 @@ impl Used {
     pub const NOTHING: Used = Used { places: 0, forks: 0, words: STEP };
 }
 
-pub const FIRST_READS: usize = 256;
+pub const FIRST_READS: usize = 64;
 /// Runs that are found again.
 pub const SHELF: usize = 1024;
 /// A path's number of words has 16 bits.
@@ -357,15 +357,16 @@ const _: () = assert!(MAX_READS <= u16::MAX as usize && RBP > u16::MAX as u32);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hot::unwind::memory::Block;
 
     const PC: u64 = 0x5555_0000_1000;
     const SP: u64 = 0x7fff_0000_1000;
 
     /// Paths in which the caller at `PC`, `SP` has this path, which has no words.
     fn with(end: End, next: u32) -> (Paths, Forest) {
-        let mut paths = Paths::new(Box::leak(Box::default())).unwrap();
+        let mut paths = Paths::new(Box::leak(Box::default()), &mut Block::none()).unwrap();
         paths.put(Key::of(PC, SP), Path { run: 0, len: 0, end, flags: 0, what: 0, next });
-        (paths, Forest::new().unwrap())
+        (paths, Forest::new(&mut Block::none()).unwrap())
     }
 
     fn record_of_answer(paths: &Paths, forest: &Forest) -> Option<u32> {
