@@ -258,12 +258,14 @@ pub(super) fn begin_with(
                 return Ok(false);
             }
             engine.totals.counts.total += batch.len() as u64;
-            engine.take(&mut batch, &mut hand_over)?;
+            let ready = batch.len();
+            engine.take(&mut batch, ready, &mut hand_over)?;
             batch.clear();
         }
     }
     engine.totals.counts.total += batch.len() as u64;
-    engine.take(&mut batch, &mut hand_over)?;
+    let ready = batch.len();
+    engine.take(&mut batch, ready, &mut hand_over)?;
     if let Some(thread) = engine.threads.get_mut(thread as usize) {
         thread.active |= inherited.blocks > 0;
     }
