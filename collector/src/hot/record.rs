@@ -42,7 +42,8 @@ unsafe fn capture(context: &ThreadContext, unwinder: *mut (), caller: Caller) ->
 }
 
 /// Counts an event without a stack: none is wanted of frees, or there was no memory for the unwinder.
-#[inline]
+#[cold]
+#[inline(never)]
 pub(super) fn without_unwinder(context: &ThreadContext) -> u32 {
     if context.alloc_unwinder.load(Ordering::Relaxed).is_null() {
         count(&context.stacks.missing);
