@@ -230,6 +230,7 @@ impl Trace {
         f.end.is_some_and(|end| end != tracehound_format::meta::EndReason::DiskFull)
             && f.lost == 0
             && f.damaged_blocks == 0
+            && f.uncertain == 0
             && !f.cut
     }
 
