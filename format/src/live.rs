@@ -65,6 +65,12 @@ pub mod offset {
     pub const INODE: usize = 152;
     /// `[u8; 16]` the kernel's boot id (`/proc/sys/kernel/random/boot_id`); zeros = unknown.
     pub const BOOT_ID: usize = 160;
+    /// `u32` [`super::Ending`]: the process ended, and did not wait longer for the disk to take the recording's end.
+    pub const ENDING: usize = 256;
+    /// `u64` when that was, ticks.
+    pub const ENDING_TICK: usize = 264;
+    /// `u64` nanoseconds that it had waited.
+    pub const ENDING_WAITED: usize = 272;
 }
 
 /// Offsets of a chunk header's fields, relative to the chunk.
@@ -84,6 +90,21 @@ pub mod chunk_offset {
     /// `u32` bytes of each chunk of the slot, in the slot's first chunk; 0: the slot is one chunk. It changes only while all
     /// chunks of the slot are free. From version 2 on.
     pub const BYTES: usize = 28;
+}
+
+/// How a process ended that could not wait for the end of its recording: what the recording lacks is in the side file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u32)]
+pub enum Ending {
+    /// It did not, so far.
+    #[default]
+    None = 0,
+    /// By exit.
+    Exit = 1,
+    /// By exec: the process lives on as another program.
+    Exec = 2,
+    /// It lives on and is not recorded any more.
+    Stopped = 3,
 }
 
 /// Who owns a chunk.
@@ -129,6 +150,8 @@ pub struct LiveHeader {
     pub recording_file: (u64, u64),
     /// The kernel's boot id; zeros = unknown.
     pub boot_id: [u8; 16],
+    /// The process ended without waiting for the recording's end; when, in ticks; and after how many nanoseconds.
+    pub ending: (Ending, u64, u64),
 }
 
 impl LiveHeader {
@@ -169,6 +192,16 @@ impl LiveHeader {
             pid_namespace: u64_at(offset::PID_NAMESPACE),
             recording_file: (u64_at(offset::DEVICE), u64_at(offset::INODE)),
             boot_id,
+            ending: (
+                match u32_at(offset::ENDING) {
+                    1 => Ending::Exit,
+                    2 => Ending::Exec,
+                    3 => Ending::Stopped,
+                    _ => Ending::None,
+                },
+                u64_at(offset::ENDING_TICK),
+                u64_at(offset::ENDING_WAITED),
+            ),
         };
         let chunks_end = u64::from(header.chunk_bytes)
             .checked_mul(u64::from(header.chunk_count))

@@ -386,6 +386,38 @@ wire_struct! {
 }
 
 wire_struct! {
+    /// The recorder ended a wait without what it waited for; it never does so without this record.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+    pub struct GaveUp {
+        /// When, ticks.
+        pub tick: u64,
+        /// Short stable name of the wait, e.g. `exit-writer`, `exec-threads`, `stop-threads`.
+        pub what: String,
+        /// Nanoseconds waited.
+        pub waited_ns: u64,
+        /// Threads that it concerns: those waited for.
+        pub threads: u32,
+        /// Events that are missing because of it. They are among the records of kind `Lost`, too.
+        pub missing: u64,
+        /// Events may be missing that nothing counts: the recording is not complete.
+        pub uncertain: bool,
+    }
+}
+
+wire_struct! {
+    /// The process forked a child that is followed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+    pub struct Forked {
+        /// Right before the fork, ticks: what this process had completed by then the child has inherited.
+        pub tick: u64,
+        /// Right after it, ticks. What other threads completed in between, the child may have inherited.
+        pub after: u64,
+        /// Process id of the child.
+        pub child: u32,
+    }
+}
+
+wire_struct! {
     /// This process was forked by a recorded one: what it has inherited is in the parent's recording.
     #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
     pub struct ForkedFrom {
@@ -442,6 +474,10 @@ pub enum Meta {
     RecorderMemory(RecorderMemory),
     /// Tag 18.
     StackCounts(StackCounts),
+    /// Tag 19.
+    GaveUp(GaveUp),
+    /// Tag 20.
+    Forked(Forked),
     /// Tag 21.
     ForkedFrom(ForkedFrom),
 }

@@ -40,7 +40,7 @@ macro_rules! records {
 records! {
     1 => Process, 2 => Clock, 3 => ClockSample, 4 => ModuleLoad, 5 => ModuleUnload, 6 => ThreadStart, 7 => ThreadName,
     8 => ThreadEnd, 9 => MemorySample, 10 => Mark, 11 => Watermark, 12 => Statistics, 13 => Remark, 14 => End,
-    15 => Directory, 16 => MemoryDetail, 17 => RecorderMemory, 18 => StackCounts,
+    15 => Directory, 16 => MemoryDetail, 17 => RecorderMemory, 18 => StackCounts, 19 => GaveUp, 20 => Forked,
     21 => ForkedFrom,
 }
 
@@ -250,6 +250,18 @@ mod tests {
                 }),
                 "12 00 0d 00 00 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d",
             ),
+            (
+                Meta::GaveUp(GaveUp {
+                    tick: 1,
+                    what: "w".into(),
+                    waited_ns: 2,
+                    threads: 3,
+                    missing: 4,
+                    uncertain: true,
+                }),
+                "13 00 07 00 00 00 01 01 77 02 03 04 01",
+            ),
+            (Meta::Forked(Forked { tick: 1, after: 2, child: 300 }), "14 00 05 00 00 00 01 02 fb 2c 01"),
             (
                 Meta::ForkedFrom(ForkedFrom {
                     recording_id: [0xab; 16],

@@ -31,6 +31,8 @@ macro_rules! functions {
 }
 
 type Ptr = *mut c_void;
+/// A handler of `pthread_atfork`, or none.
+pub type ForkHandler = Option<unsafe extern "C" fn()>;
 
 functions! {
     malloc: c"malloc", fn(usize) -> Ptr;
@@ -52,6 +54,7 @@ functions! {
     sbrk: c"sbrk", fn(isize) -> Ptr;
 
     fork: c"fork", fn() -> c_int;
+    register_atfork: c"__register_atfork", fn(ForkHandler, ForkHandler, ForkHandler, Ptr) -> c_int;
     daemon: c"daemon", fn(c_int, c_int) -> c_int;
     execve: c"execve", fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
     execvpe: c"execvpe", fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;

@@ -15,12 +15,6 @@ use crate::start;
 unsafe extern "C" {
     fn __cxa_atexit(function: unsafe extern "C" fn(*mut c_void), argument: *mut c_void, object: *mut c_void) -> c_int;
     fn __cxa_at_quick_exit(function: unsafe extern "C" fn(*mut c_void), object: *mut c_void) -> c_int;
-    fn __register_atfork(
-        prepare: Option<unsafe extern "C" fn()>,
-        parent: Option<unsafe extern "C" fn()>,
-        child: Option<unsafe extern "C" fn()>,
-        object: *mut c_void,
-    ) -> c_int;
 }
 
 /// Registers the handlers. Exit handlers run last in, first out, and this library's constructor runs before the
@@ -31,9 +25,32 @@ pub fn register() {
     unsafe {
         __cxa_atexit(at_exit, core::ptr::null_mut(), core::ptr::null_mut());
         __cxa_at_quick_exit(at_exit, core::ptr::null_mut());
-        // The prefixed jemalloc is up by now and has registered its handlers: it stops after us and goes on before us.
-        __register_atfork(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut());
     }
+}
+
+/// Registers the fork handlers, as the first of all but the prefixed jemalloc's: ours run when those of the program and
+/// of its libraries have run before a fork, and before them after it. So what those wait for or allocate is recorded as
+/// usual, and the time between our handler and the fork is the C library's alone.
+pub fn register_fork_handlers() {
+    // The prefixed jemalloc registers its handlers with its first block.
+    drop(core::hint::black_box(Box::new(0_u64)));
+    if let Some(register) = next::register_atfork() {
+        // SAFETY: functions that live as long as the process.
+        unsafe { register(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut()) };
+    }
+}
+
+/// `__register_atfork`, which `pthread_atfork` is made of: whoever registers handlers, ours are there before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn __register_atfork(
+    prepare: next::ForkHandler,
+    parent: next::ForkHandler,
+    child: next::ForkHandler,
+    object: *mut c_void,
+) -> c_int {
+    start::ensure();
+    // SAFETY: the caller's arguments.
+    next::register_atfork().map_or(libc::ENOMEM, |register| unsafe { register(prepare, parent, child, object) })
 }
 
 unsafe extern "C" fn at_exit(_: *mut c_void) {
@@ -54,6 +71,8 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     let errno = start::errno();
+    // A signal handler is to find the child recorded.
+    let _signals = sys::SignalsBlocked::new();
     let heritage = lifecycle::forget_in_child();
     gate::slot().internal.set(0);
     if let Some(heritage) = heritage.filter(|_| start::follows_children()) {
@@ -65,6 +84,7 @@ unsafe extern "C" fn in_child() {
         gate::slot().armed.set(0);
         start::arm();
     }
+    lifecycle::child_is_ready();
     start::set_errno(errno);
 }
 
@@ -98,6 +118,7 @@ unsafe extern "C-unwind" fn fork_body(stack: u64, frame: u64) -> c_int {
     let child = unsafe { next::fork().map_or(-1, |function| function()) };
     if child > 0 {
         let errno = start::errno();
+        lifecycle::forked(child as u32);
         // SAFETY: called by the hook alone, with the caller's state.
         unsafe { record::single(caller(stack, frame), Kind::Fork, 0, child as usize) };
         start::set_errno(errno);

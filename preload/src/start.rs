@@ -70,6 +70,7 @@ pub fn ensure() -> bool {
         let _internal = Internal::enter();
         next::resolve();
         begin(None);
+        process::register_fork_handlers();
     }
     set_errno(errno);
     STAGE.store(DONE, Ordering::Release);

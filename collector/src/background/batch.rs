@@ -75,8 +75,18 @@ impl Batch {
     /// Appends the rest of a full chunk. A slot that was reserved by an event that a jump cut short becomes a `Lost`
     /// record, with the tick of the record before it or else `tick`, so that the numbering holds.
     pub fn add_full(&mut self, chunk: Chunk, tick: u64) {
+        self.add_to(chunk, chunk.used(), tick);
+    }
+
+    /// The same for a chunk that is not full and will not be filled any more, up to the last record that is published in
+    /// it; gives how far that is.
+    pub fn add_last(&mut self, chunk: Chunk, tick: u64) -> u32 {
+        self.add_to(chunk, chunk.published(), tick)
+    }
+
+    fn add_to(&mut self, chunk: Chunk, to: u32, tick: u64) -> u32 {
         let mut tick = if self.count == 0 { tick } else { self.ticks.1 };
-        self.add(chunk, chunk.used(), |index, record| {
+        self.add(chunk, to, |index, record| {
             let record = record.unwrap_or_else(|| {
                 let lost = Record { tick, ..MISSING };
                 chunk.put(index, lost);
@@ -84,7 +94,7 @@ impl Batch {
             });
             tick = record.tick;
             Some(record)
-        });
+        })
     }
 
     /// Appends what is published in a chunk that is not full yet; gives how far that is.

@@ -1,6 +1,7 @@
 //! The recording's file: appends at a length that we know, keeps a little disk space in reserve for the end block, and
 //! cuts off what could not be written whole.
 
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::ffi::CString;
 
 use super::output::{self, Output};
@@ -10,6 +11,9 @@ use crate::shared::sys::{self, Errno, FileIdentity};
 /// Disk space that is kept for the end block.
 const RESERVE: u64 = 64 << 10;
 const MOST_AHEAD: u64 = 4 << 20;
+
+/// Counts the writes that the disk has taken, so that a waiting thread can see that it does.
+pub static WRITES: AtomicU64 = AtomicU64::new(0);
 
 /// See the module's description.
 pub struct RecordingFile {
@@ -125,6 +129,7 @@ impl RecordingFile {
                 return Err(error);
             }
             at += piece.len() as u64;
+            WRITES.fetch_add(1, Ordering::Relaxed);
         }
         self.len = at;
         Ok(())

@@ -26,6 +26,7 @@ use super::file::RecordingFile;
 use super::memory::MemoryCounters;
 use super::modules::Modules;
 use crate::shared::chunk::Chunk;
+use crate::shared::gate;
 use crate::shared::heap;
 use crate::shared::session::Session;
 use crate::shared::sys::{self, Errno};
@@ -176,9 +177,19 @@ impl Writer {
         all
     }
 
-    /// Whether the recording has ended, and not for an exec, which may fail.
+    /// Whether the recording has ended, and not because the process is about to be gone, which may fail.
     pub fn has_ended_for_good(&self) -> bool {
-        self.ended.is_some_and(|reason| reason != EndReason::Exec)
+        self.ended.is_some_and(|reason| !matches!(reason, EndReason::Exec | EndReason::Exit))
+    }
+
+    /// Whether the recording has ended, for good or not.
+    pub fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// The recording.
+    pub fn session(&self) -> &'static Session {
+        self.session
     }
 
     /// Nanoseconds until the next round is due.
@@ -189,6 +200,10 @@ impl Writer {
 
     /// One round.
     pub fn round(&mut self) {
+        if self.session.switches.go_on.load(Ordering::SeqCst) {
+            self.resume();
+            self.session.switches.go_on.store(false, Ordering::SeqCst);
+        }
         if self.ended.is_some() {
             return;
         }
@@ -292,6 +307,11 @@ impl Writer {
         let tick = (self.facts.now)();
         let statistics = self.statistics(tick);
         self.blocks.end(tick, &Meta::End(End { reason, tick, statistics, error }))?;
+        if !gate::change(gate::HELD, gate::ENDED) && gate::state() != gate::PASS {
+            // Whoever asked for the end, or a thread that waited for it, has given up: the threads record on.
+            self.blocks.rewind(self.before_end);
+            return Ok(());
+        }
         self.ended = Some(reason);
         self.session.side.set_finished(true);
         self.blocks.file().remove_side_file();
@@ -324,17 +344,28 @@ impl Writer {
     }
 
     /// After an end that did not come, such as an exec that failed: goes on with the same file.
-    pub fn resume(&mut self) {
-        if self.ended.take() == Some(EndReason::Exec) {
-            self.blocks.rewind(self.before_end);
-            self.session.side.set_finished(false);
-            // The old side file has lost its name: its memory moves to a new one. All threads stand still.
-            let moved = self.blocks.file().new_side_file().and_then(|fd| self.session.side.move_to(fd));
-            if let Err(error) = moved {
-                let text =
-                    format!("no side file after a failed exec ({error}): a kill loses what is not in the file yet");
-                self.session.remark((self.facts.now)(), "no-side-file", text);
+    fn resume(&mut self) {
+        if self.ended.take_if(|reason| matches!(reason, EndReason::Exec | EndReason::Exit)).is_none() {
+            return;
+        }
+        self.blocks.rewind(self.before_end);
+        self.session.side.set_finished(false);
+        // The old side file has lost its name: its memory moves to a new one, while no thread can write to it.
+        let side = &self.session.side;
+        let moved = self.blocks.file().new_side_file().and_then(|fd| {
+            side.copy_to(fd)?;
+            let was_off = gate::state() == gate::PASS;
+            if !was_off && !gate::change(gate::ENDED, gate::MOVING) {
+                return Err(Errno(libc::EBUSY));
             }
+            let moved = side.move_to(fd);
+            gate::change(gate::MOVING, gate::RECORDING);
+            moved
+        });
+        gate::change(gate::ENDED, gate::RECORDING);
+        if let Err(error) = moved {
+            let text = format!("no side file after a failed exec ({error}): a kill loses what is not in the file yet");
+            self.session.remark((self.facts.now)(), "no-side-file", text);
         }
     }
 

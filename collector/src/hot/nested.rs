@@ -47,9 +47,9 @@ pub unsafe fn enter_event(caller: Caller, mode: u64) -> Option<Entry> {
                 company = Some(gate::Company::join());
             }
             gate::RECORDING => break,
-            gate::FROZEN if slot.exempt.get() == 0 && slot.internal.get() == 0 => {
+            held if gate::is_held(held) && slot.exempt.get() == 0 && slot.internal.get() == 0 => {
                 company = None;
-                gate::wait_while_frozen();
+                gate::wait_while_held();
             }
             _ => return None,
         }
@@ -75,8 +75,11 @@ pub unsafe fn enter_at_any_gate(caller: Caller, mode: u64) -> Option<Entry> {
         None => with_room(|| unsafe { attach::attach(caller) })?,
     };
     if context.id.load(Ordering::Relaxed) == 0 {
-        // A child cloned behind fork's back: its context is zeroed. It is not recorded.
+        // A child that is not ready yet, or was cloned behind fork's back and is not recorded: its context is zeroed.
         gate::set(gate::PASS);
+        if slot.fork_tick.get() != 0 {
+            slot.fork_missed.set(slot.fork_missed.get() + 1);
+        }
         return None;
     }
     let mut state = context.state.load(Ordering::Relaxed);

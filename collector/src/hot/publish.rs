@@ -9,8 +9,9 @@ use crate::sync::{light_barrier, order};
 use tracehound_format::options::OnFull;
 use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
-use super::clock;
 use super::room::with_room;
+use super::unwind::Caller;
+use super::{attach, clock};
 use crate::shared::chunk::{Chunk, LARGEST};
 use crate::shared::gate;
 use crate::shared::session::{self, Session};
@@ -26,8 +27,8 @@ pub fn one(context: &ThreadContext, record: Record) {
         let at = context.cursor.load(Ordering::Relaxed);
         let next = at + BYTES;
         if next > context.limit.load(Ordering::Relaxed) {
-            if !refill(context, 1, false) {
-                return;
+            if !refill(context, 1, record.tick, false) {
+                return in_forked_child(context, &[record]);
             }
             continue;
         }
@@ -46,8 +47,8 @@ pub fn several(context: &ThreadContext, records: &[Record], nested: bool) {
         let at = context.cursor.load(Ordering::Relaxed);
         let next = at + count * BYTES;
         if next > context.limit.load(Ordering::Relaxed) {
-            if !refill(context, count, nested) {
-                return;
+            if !refill(context, count, records.last().map_or(0, |record| record.tick), nested) {
+                return in_forked_child(context, records);
             }
             continue;
         }
@@ -110,16 +111,15 @@ fn fill(at: u64, record: Record) {
     }
 }
 
-/// Gets room for `count` records; false when they are lost, which is counted.
+/// Gets room for `count` records of an event stamped `tick`; false when they are lost, which is counted, or when they
+/// belong to a time in which recording was off.
 #[cold]
 #[inline(never)]
-pub fn refill(context: &ThreadContext, count: u64, nested: bool) -> bool {
+pub fn refill(context: &ThreadContext, count: u64, tick: u64, nested: bool) -> bool {
     let id = context.id.load(Ordering::Relaxed);
     // A child that was cloned behind fork's back finds its context zeroed and writes nowhere.
     let Some(session) = session::current().filter(|_| id != 0) else { return false };
-    let is_paused = || session.paused.load(Ordering::SeqCst) && gate::slot().exempt.get() == 0;
-    if is_paused() {
-        // Recording was switched off while this event was under way: it comes after the switch.
+    if is_off(session, tick) {
         return false;
     }
     let mut patience = Patience::default();
@@ -133,10 +133,13 @@ pub fn refill(context: &ThreadContext, count: u64, nested: bool) -> bool {
         drop(signals);
         session.close_leftovers();
         context.parked.store(1, Ordering::SeqCst);
-        if gate::state() == gate::FROZEN && gate::slot().exempt.get() == 0 {
-            gate::wait_while_frozen();
-        }
-        let give_up = wait_for_chunk(context, session, &mut patience);
+        let held = gate::is_held(gate::state()) && gate::slot().exempt.get() == 0;
+        let give_up = if held {
+            gate::wait_while_held();
+            false
+        } else {
+            wait_for_chunk(context, session, tick, &mut patience)
+        };
         context.parked.store(0, Ordering::SeqCst);
         if give_up {
             break false;
@@ -147,7 +150,7 @@ pub fn refill(context: &ThreadContext, count: u64, nested: bool) -> bool {
         context.waits.fetch_add(1, Ordering::Relaxed);
         context.wait_ns.fetch_add(waited, Ordering::Relaxed);
     }
-    if !done && !is_paused() {
+    if !done && !is_off(session, tick) {
         // Records that belong together are one event.
         context.lost.fetch_add(1, Ordering::Relaxed);
         context.lost_unreported.fetch_add(1, Ordering::Relaxed);
@@ -155,24 +158,70 @@ pub fn refill(context: &ThreadContext, count: u64, nested: bool) -> bool {
     done
 }
 
+/// Whether an event stamped `tick` belongs to a time in which recording was off. Its thread was in the middle of it when
+/// recording was stopped, and may come much later.
+fn is_off(session: &Session, tick: u64) -> bool {
+    if gate::slot().exempt.get() != 0 {
+        return false;
+    }
+    let switches = &session.switches;
+    let mut stopped = switches.stopped.load(Ordering::SeqCst);
+    // A stop is about to be stamped, by a thread that waits for nothing meanwhile.
+    for _ in 0..1000 {
+        if stopped != u64::MAX {
+            break;
+        }
+        sys::sleep(20_000);
+        stopped = switches.stopped.load(Ordering::SeqCst);
+    }
+    tick >= stopped && (session.paused.load(Ordering::SeqCst) || tick < switches.started.load(Ordering::SeqCst))
+}
+
+/// Publishes an event in whose middle a signal handler has forked: it completes in the followed child, too, whose new
+/// context takes it in. Its stamp is then that of its end, which is the first that happened in the child.
+#[cold]
+#[inline(never)]
+fn in_forked_child(context: &ThreadContext, records: &[Record]) {
+    if context.id.load(Ordering::Relaxed) != 0 || gate::state() != gate::RECORDING {
+        return;
+    }
+    if session::current().is_none_or(|session| session.pid != sys::process_id()) {
+        return;
+    }
+    let (slot, here) = (gate::slot(), 0_u64);
+    let caller = Caller { pc: 0, sp: &raw const here as u64, fp: 0 };
+    // SAFETY: contexts stay mapped; the state only tells where this thread's stack is.
+    let own = unsafe { slot.context.get().as_ref().or_else(|| attach::attach(caller)) };
+    let Some(own) = own.filter(|own| !core::ptr::eq(*own, context)) else { return };
+    let state = own.state.load(Ordering::Relaxed);
+    enter(own, state, thread::RECORDING);
+    let tick = clock::now_after_alloc();
+    let mut moved = [Record::new(Kind::SizeHigh, 0, 0, 0, 0); 4];
+    for (to, from) in moved.iter_mut().zip(records) {
+        *to = Record { tick, ..*from };
+    }
+    several(own, moved.get(..records.len()).unwrap_or_default(), true);
+    settle(own, after(state));
+}
+
 enum Refill {
     /// There is room.
     Room,
     /// There will be none: the handler that asks has filled all the chunks that it may.
     NoWay,
-    /// The pool is empty, or the gate frozen.
+    /// The pool is empty, or the gate held.
     NoChunk,
 }
 
 /// One attempt, with all signals blocked.
 fn try_refill(context: &ThreadContext, session: &'static Session, count: u64, nested: bool) -> Refill {
-    let frozen = gate::state() == gate::FROZEN && gate::slot().exempt.get() == 0;
+    let held = gate::is_held(gate::state()) && gate::slot().exempt.get() == 0;
     let _held = context.lock_chunks();
     let room = context.limit.load(Ordering::Relaxed).saturating_sub(context.cursor.load(Ordering::Relaxed));
     if room >= count * BYTES {
         return Refill::Room;
     }
-    if frozen {
+    if held {
         return Refill::NoChunk;
     }
     if nested && context.pinned_len.load(Ordering::Relaxed) as usize >= PINNED {
@@ -265,13 +314,13 @@ struct Patience {
 }
 
 /// Waits a little for a chunk, as the options say; true: give up.
-fn wait_for_chunk(context: &ThreadContext, session: &'static Session, patience: &mut Patience) -> bool {
+fn wait_for_chunk(context: &ThreadContext, session: &'static Session, tick: u64, patience: &mut Patience) -> bool {
     /// A writer that makes no step for this long, while its thread exists and this one got to look so often, hangs in
     /// something that waits for us. The time alone would not tell: where ten thousand threads want two processors, it
     /// may just not have had one.
     const PATIENCE_NS: u64 = 10_000_000_000;
     const LOOKS: u32 = 100;
-    if gate::state() == gate::PASS {
+    if gate::state() == gate::PASS && (!session.paused.load(Ordering::SeqCst) || is_off(session, tick)) {
         return true;
     }
     if session.options.on_full == OnFull::Drop && session.pool.free_bytes() == 0 {

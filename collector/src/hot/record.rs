@@ -335,18 +335,28 @@ fn here() -> Caller {
     Caller { pc: 0, sp: &raw const mark as u64, fp: 0 }
 }
 
-/// Records one event that is a fact of its own: a mark, a fork, a pool's birth or death, start and stop.
+/// Records a start or a stop of recording, wherever the gate stands, with the tick that decides which events belong to
+/// which side of it.
+///
+/// # Safety
+/// As for [`single`].
+pub unsafe fn switched(caller: Caller, kind: Kind, tick: u64) {
+    // SAFETY: passed on.
+    let Some(entry) = (unsafe { nested::enter_at_any_gate(caller, RECORDING) }) else { return };
+    // SAFETY: passed on.
+    if let Some(node) = unsafe { entry.node(caller) } {
+        publish::several(entry.context, &[Record::new(kind, tick, 0, node, 0)], entry.nested);
+    }
+    entry.leave(true);
+}
+
+/// Records one event that is a fact of its own: a mark, a fork, a pool's birth or death.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
 pub unsafe fn single(caller: Caller, kind: Kind, address: u64, size: usize) -> Option<u32> {
-    let entry = if matches!(kind, Kind::CaptureStart | Kind::CaptureStop) {
-        // SAFETY: passed on.
-        unsafe { nested::enter_at_any_gate(caller, RECORDING) }?
-    } else {
-        // SAFETY: passed on.
-        unsafe { nested::enter_event(caller, RECORDING) }?
-    };
+    // SAFETY: passed on.
+    let entry = unsafe { nested::enter_event(caller, RECORDING) }?;
     let tick = if kind.is_free() { clock::now_before_free() } else { clock::now_after_alloc() };
     // SAFETY: passed on.
     if let Some(node) = unsafe { entry.node(caller) } {

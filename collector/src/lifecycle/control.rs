@@ -98,13 +98,15 @@ fn sweep(folder: &str, folder_path: &CStr, namespace: u64) {
     }
 }
 
-/// Closes the socket and removes its name.
-pub(super) fn close() {
+/// Closes the socket and removes its name; true if there was one.
+pub(super) fn close() -> bool {
     if let Some(socket) = SOCKET.lock().take() {
         let _ = sys::unlink_at(libc::AT_FDCWD, &socket.path);
         socket.clients.iter().for_each(|client| sys::close(client.fd));
         sys::close(socket.listener);
+        return true;
     }
+    false
 }
 
 /// In a forked child: the parent's socket is the parent's.
@@ -116,7 +118,8 @@ pub(super) fn forget() {
 /// Serves who has asked, if anybody has.
 pub(super) fn attend(writer: &mut Writer, session: &'static Session) {
     if session.filtered.load(Ordering::Relaxed) {
-        return close();
+        close();
+        return;
     }
     let mut guard = SOCKET.lock();
     let Some(socket) = guard.as_mut() else { return };

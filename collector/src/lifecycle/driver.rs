@@ -25,6 +25,8 @@ enum WriterState {
 }
 
 static WRITER: Lock<WriterState> = Lock::new(WriterState::None);
+/// 1 when the control socket was closed for an exec: should that fail, it opens again.
+static SOCKET_WANTED: AtomicU32 = AtomicU32::new(0);
 /// What the writer shall do next, besides writing.
 static COMMAND: AtomicU32 = AtomicU32::new(NO_COMMAND);
 /// Counts the commands that the writer has carried out.
@@ -33,26 +35,63 @@ static CARRIED_OUT: AtomicU32 = AtomicU32::new(0);
 const NO_COMMAND: u32 = 0;
 pub(super) const FINISH_EXIT: u32 = 1;
 pub(super) const FINISH_EXEC: u32 = 2;
-pub(super) const RESUME: u32 = 3;
 const SUSPEND: u32 = 4;
+/// Longest wait for a writer that is to end for a while.
+const SUSPEND_NS: u64 = 3_000_000_000;
 pub(super) const FINISH_STOPPED: u32 = 5;
 /// 1 once the writer's thread has left the program's descriptor table, or cannot.
 static WRITER_APART: AtomicU32 = AtomicU32::new(0);
 
 /// The files of a recording are there: the writer's first round starts it in them.
 pub(super) fn set_pending(output: Output, facts: Facts) {
+    let bytes = output.path.to_bytes();
+    if let Ok(mut path) = PATH.try_lock().ok_or(()) {
+        let len = bytes.len().min(MAX_PATH);
+        if let (Some(to), Some(from)) = (path.bytes.get_mut(..len), bytes.get(..len)) {
+            to.copy_from_slice(from);
+            path.len = len;
+        }
+    }
     *WRITER.lock() = WriterState::Pending(Some(Box::new((output, facts))));
 }
 
-/// Keeps the writer where it is, across a fork.
-pub(super) fn hold_writer() {
-    WRITER.hold();
+/// The recording's path, for messages while the writer is stuck.
+#[derive(Clone, Copy)]
+pub(super) struct Path {
+    bytes: [u8; MAX_PATH],
+    len: usize,
+}
+
+impl Path {
+    /// The path; empty if it is not known.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+const MAX_PATH: usize = 400;
+static PATH: Lock<Path> = Lock::new(Path { bytes: [0; MAX_PATH], len: 0 });
+
+/// The recording's path. Takes no memory and waits for nobody.
+pub(super) fn path() -> Path {
+    PATH.try_lock().map_or(Path { bytes: [0; MAX_PATH], len: 0 }, |path| *path)
+}
+
+/// Keeps the writer where it is, across a fork, unless it is busy for more than a tenth of a second.
+pub(super) fn try_hold_writer() -> bool {
+    for _ in 0..100 {
+        if WRITER.try_hold() {
+            return true;
+        }
+        sys::sleep(1_000_000);
+    }
+    false
 }
 
 /// Lets the writer go on.
 ///
 /// # Safety
-/// The caller must be the thread that has called [`hold_writer`].
+/// The caller must be the thread that [`try_hold_writer`] has answered with true.
 pub(super) unsafe fn release_writer() {
     // SAFETY: passed on.
     unsafe { WRITER.release() }
@@ -144,8 +183,13 @@ pub fn without_writer<T>(call: impl FnOnce() -> T) -> T {
     }
     {
         let _internal = Internal::enter();
-        command(session, SUSPEND);
-        wait_for_end(session);
+        let started = sys::clock(libc::CLOCK_MONOTONIC);
+        let waited = || sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started);
+        if command_until(session, SUSPEND, || waited() > SUSPEND_NS) {
+            wait_for_end(session);
+        } else {
+            session.give_up("suspend-writer", waited(), 0, false);
+        }
     }
     let result = call();
     if !sys::thread_exists(session.pid, session.writer_thread.load(Ordering::Acquire)) {
@@ -254,13 +298,21 @@ fn failed(session: &Session, path: &std::ffi::CStr, error: Errno) {
 /// What is wanted of the writer: a command, or a round.
 fn serve(writer: &mut Writer) {
     match COMMAND.swap(NO_COMMAND, Ordering::AcqRel) {
-        NO_COMMAND => return writer.round(),
+        NO_COMMAND => {
+            writer.round();
+            if SOCKET_WANTED.load(Ordering::Relaxed) != 0 && !writer.has_ended() {
+                SOCKET_WANTED.store(0, Ordering::Relaxed);
+                control::open(writer.session());
+            }
+            return;
+        }
         FINISH_EXIT => {
             control::close();
             writer.finish(EndReason::Exit);
         }
         FINISH_EXEC => {
-            control::close();
+            let had_socket = control::close();
+            SOCKET_WANTED.store(u32::from(had_socket), Ordering::Relaxed);
             writer.finish(EndReason::Exec);
         }
         FINISH_STOPPED => {
@@ -271,14 +323,15 @@ fn serve(writer: &mut Writer) {
             control::close();
             writer.suspend();
         }
-        _ => writer.resume(),
+        _ => {}
     }
     CARRIED_OUT.fetch_add(1, Ordering::SeqCst);
     sys::futex_wake(&CARRIED_OUT, i32::MAX);
 }
 
-/// Has the writer carry out a command, and waits for it.
-pub(super) fn command(session: &'static Session, command: u32) {
+/// Has the writer carry out a command, and waits for it until `is_over`; then takes the command back, if the writer has
+/// not begun with it. True when it was carried out.
+pub(super) fn command_until(session: &'static Session, command: u32, mut is_over: impl FnMut() -> bool) -> bool {
     let before = CARRIED_OUT.load(Ordering::SeqCst);
     COMMAND.store(command, Ordering::SeqCst);
     loop {
@@ -286,19 +339,23 @@ pub(super) fn command(session: &'static Session, command: u32) {
             drive(session);
             // Without a writer there is nothing to finish: recording never began, or it failed.
             COMMAND.store(NO_COMMAND, Ordering::SeqCst);
-            return;
+            return true;
         }
         session.pool.ring();
-        sys::futex_wait(&CARRIED_OUT, before, 50_000_000);
+        sys::futex_wait(&CARRIED_OUT, before, 20_000_000);
         if CARRIED_OUT.load(Ordering::SeqCst) != before {
-            return;
+            return true;
+        }
+        if is_over() {
+            let _ = COMMAND.compare_exchange(command, NO_COMMAND, Ordering::SeqCst, Ordering::SeqCst);
+            return false;
         }
         check_writer(session);
     }
 }
 
 /// Notices when the writer's thread is gone.
-fn check_writer(session: &Session) {
+pub(super) fn check_writer(session: &Session) {
     let writer = session.writer_thread.load(Ordering::Relaxed);
     if writer != 0 && !sys::thread_exists(session.pid, writer) {
         session.writer_alive.store(false, Ordering::Release);

@@ -1,50 +1,19 @@
 //! The ends and the splittings of a recorded process: exit, exec, fork, and the ends of its threads.
 
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::Ordering;
 
-use tracehound_format::meta::ForkedFrom;
+use tracehound_format::live::Ending;
+use tracehound_format::meta::{Forked, ForkedFrom};
+use tracehound_format::record::Kind;
 
-use super::driver::{self, command};
-use crate::hot::{attach, clock};
+use super::{driver, quiesce};
+use crate::hot::{attach, clock, unwind};
 use crate::shared::call_tree::CallTree;
 use crate::shared::gate::{self, Internal};
 use crate::shared::log;
 use crate::shared::session::{self, Session};
 use crate::shared::sys;
 use crate::shared::thread::{RECORDING, ThreadContext};
-
-/// Stops all other threads at their next event, so that nothing completes any more that would not be in the file.
-fn freeze(session: &Session) {
-    gate::slot().exempt.set(1);
-    gate::set(gate::FROZEN);
-    settle_others(session);
-}
-
-/// Makes all other threads look at the gate at their next event, and waits until none is in the last nanoseconds of one.
-pub(super) fn settle_others(session: &Session) {
-    let own = gate::slot().context.get();
-    for context in session.threads.iter() {
-        if !core::ptr::eq(own, context) && context.is_in_use() {
-            let _held = context.lock_chunks();
-            context.limit.store(0, Ordering::Relaxed);
-        }
-    }
-    sys::barrier();
-    // Threads that had room before are now in the last nanoseconds of an event, unless they wait for a processor.
-    // A fork's child must not find locks of ours held, so that the wait is long enough for a machine that is very busy.
-    for attempt in 0..600_u64 {
-        let busy = session.threads.iter().any(|context| {
-            !core::ptr::eq(own, context)
-                && context.is_in_use()
-                && context.mode() == RECORDING
-                && context.parked.load(Ordering::SeqCst) == 0
-        });
-        if !busy {
-            return;
-        }
-        sys::sleep(20_000 * (attempt / 8 + 1).min(250));
-    }
-}
 
 /// Why the recording is to be finished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,19 +24,15 @@ pub enum Finish {
     Exec,
 }
 
-/// Finishes the recording; other threads wait at their next event. True if there was one to finish.
+/// Finishes the recording; other threads wait at their next event. True if [`resume`] must be called should the process
+/// go on. Bounded in time, see [`quiesce`].
 pub fn finish(reason: Finish) -> bool {
-    let Some(session) = session::current() else { return false };
-    if session.pid != sys::process_id() || !matches!(gate::state(), gate::RECORDING | gate::PASS) {
+    let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) else { return false };
+    if gate::state() == gate::COLD {
         return false;
     }
     let _internal = Internal::enter();
-    let was = gate::state();
-    freeze(session);
-    command(session, if reason == Finish::Exec { driver::FINISH_EXEC } else { driver::FINISH_EXIT });
-    if was == gate::PASS {
-        gate::set(gate::PASS);
-    }
+    quiesce::end(session, if reason == Finish::Exec { Ending::Exec } else { Ending::Exit });
     true
 }
 
@@ -75,25 +40,22 @@ pub fn finish(reason: Finish) -> bool {
 pub fn resume() {
     let Some(session) = session::current() else { return };
     let _internal = Internal::enter();
-    command(session, driver::RESUME);
-    gate::slot().exempt.set(0);
-    gate::change(gate::FROZEN, gate::RECORDING);
-    session.pool.ring();
+    quiesce::go_on(session);
 }
 
 /// Ends the recording while the process goes on: soon the program's threads may make none of the recorder's system calls.
 /// From here on they do not.
 pub fn end_early(why: &str) {
     let Some(session) = session::current() else { return };
-    if session.pid != sys::process_id() || !matches!(gate::state(), gate::RECORDING | gate::PASS) {
+    if session.pid != sys::process_id() || gate::state() == gate::COLD {
         return;
     }
     let _internal = Internal::enter();
     log::error(&format!("{why}; recording stops here, the program goes on"));
     session.remark(clock::now_after_alloc(), "stopped", format!("{why}: recording ended before the program did"));
-    freeze(session);
-    command(session, driver::FINISH_STOPPED);
-    driver::wait_for_end(session);
+    if quiesce::end(session, Ending::Stopped) {
+        driver::wait_for_end(session);
+    }
     session.paused.store(false, Ordering::SeqCst);
     session::forget();
     gate::set(gate::PASS);
@@ -148,48 +110,50 @@ pub struct Heritage {
     pub(super) tree: &'static CallTree,
 }
 
-/// The thread in a followed fork, by its gate slot, whose address the child's only thread has, too; 0: none.
-static FORKING: AtomicUsize = AtomicUsize::new(0);
-/// The fork in the parent's time.
-static FORK_TICK: AtomicU64 = AtomicU64::new(0);
-
-fn own_slot() -> usize {
-    core::ptr::from_ref(gate::slot()) as usize
-}
-
-/// Before a fork whose child will be followed: the writer and all other threads stand still, so that the child finds a
-/// consistent picture of its heritage. What has happened so far may reach the file later.
+/// Before a fork whose child will be followed, as late as can be. No thread of the program stands still for it: the call
+/// tree is whole at any instant, everything else the child makes anew. Signals wait until the fork is done, so that no
+/// handler finds the child half made.
 pub fn before_followed_fork() {
+    let slot = gate::slot();
     let Some(session) = session::current() else { return };
-    if session.pid != sys::process_id() || gate::is_internal() {
+    // A signal handler may fork in the middle of this.
+    if session.pid != sys::process_id() || gate::is_internal() || slot.fork_tick.get() != 0 {
         return;
     }
     if !is_free(session, "a forked child is not recorded") {
         return;
     }
-    // One fork at a time: another thread's ends in a moment.
-    while !gate::change(gate::RECORDING, gate::FROZEN) {
-        if gate::state() != gate::FROZEN || gate::slot().exempt.get() != 0 {
-            return;
-        }
-        gate::wait_while_frozen();
+    {
+        let _internal = Internal::enter();
+        session.close_leftovers();
     }
-    let _internal = Internal::enter();
-    session.close_leftovers();
-    gate::slot().exempt.set(1);
-    settle_others(session);
-    driver::hold_writer();
-    FORK_TICK.store(clock::now_after_alloc(), Ordering::SeqCst);
-    FORKING.store(own_slot(), Ordering::SeqCst);
+    slot.fork_missed.set(0);
+    slot.fork_holds.set(u32::from(driver::try_hold_writer()));
+    slot.fork_tick.set(clock::now_after_alloc().max(1));
 }
 
 /// In the parent, after such a fork.
 pub fn after_followed_fork() {
-    if FORKING.compare_exchange(own_slot(), 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+    let slot = gate::slot();
+    let tick = slot.fork_tick.replace(0);
+    if tick == 0 {
+        return;
+    }
+    slot.forked_ticks[0].set(tick);
+    slot.forked_ticks[1].set(clock::now_after_alloc());
+    if slot.fork_holds.replace(0) != 0 {
         // SAFETY: held by this thread since `before_followed_fork`.
         unsafe { driver::release_writer() };
-        gate::slot().exempt.set(0);
-        gate::change(gate::FROZEN, gate::RECORDING);
+    }
+}
+
+/// In the parent, when fork has returned: the recording tells of the child.
+pub fn forked(child: u32) {
+    let slot = gate::slot();
+    let [tick, after] = slot.forked_ticks.each_ref().map(|tick| tick.replace(0));
+    if let Some(session) = session::current().filter(|_| tick != 0) {
+        let _internal = Internal::enter();
+        session.notes.lock().forks.push(Forked { tick, after, child });
     }
 }
 
@@ -199,13 +163,14 @@ pub fn forget_in_child() -> Option<Heritage> {
     gate::set(gate::PASS);
     slot.context.set(core::ptr::null_mut());
     slot.exempt.set(0);
+    unwind::after_fork_in_child();
     let session = session::current()?;
     gate::forget_company();
     let confined = session.confined.load(Ordering::SeqCst);
     if !confined {
         session.close_descriptors();
     }
-    let followed = FORKING.swap(0, Ordering::SeqCst) == own_slot();
+    slot.fork_holds.set(0);
     // SAFETY: the child of a fork has one thread, this one.
     unsafe { driver::forget_writer() };
     session::forget();
@@ -215,12 +180,24 @@ pub fn forget_in_child() -> Option<Heritage> {
     let from = ForkedFrom {
         recording_id: session.recording_id,
         path: session.path.clone(),
-        // Where the fork was not prepared for, the present is the best that there is to say.
-        tick: if followed { FORK_TICK.load(Ordering::SeqCst) } else { clock::now_after_alloc() },
+        tick: slot.fork_tick.get(),
         nodes: session.tree.len(),
         recording: !session.paused.load(Ordering::Relaxed),
     };
-    Some(Heritage { from, tree: session.tree })
+    (from.tick != 0).then_some(Heritage { from, tree: session.tree })
+}
+
+/// In a followed child, when it is recorded.
+pub fn child_is_ready() {
+    let slot = gate::slot();
+    slot.fork_tick.set(0);
+    let missed = u64::from(slot.fork_missed.replace(0));
+    if let Some(session) = session::current().filter(|_| missed > 0) {
+        let _internal = Internal::enter();
+        session.retired.lost.fetch_add(missed, Ordering::Relaxed);
+        session.note_from_outside(Kind::Lost, clock::now_after_alloc(), missed);
+        session.give_up("fork-child", 0, 0, false);
+    }
 }
 
 /// The calling thread ends.

@@ -4,6 +4,7 @@
 //! mod       the start of a recording            switch    recording on and off, marks, flush
 //! driver    the writer's thread, its commands   control   the same, asked for from outside
 //! ends      exit, exec and fork             frame_loader  unwind information from files
+//! quiesce   how a recording ends while threads run
 //! ```
 //! Lock order: the switch's lock, the writer's lock, then a thread's chunk lock, then the pool's or the notes'. Threads
 //! of the program take the writer's lock only when the writer's own thread does not exist.
@@ -12,13 +13,14 @@ mod control;
 mod driver;
 mod ends;
 mod frame_loader;
+mod quiesce;
 mod switch;
 
 pub use control::close_from_program as close_control;
 pub use driver::{has_writer, start_writer, without_writer};
 pub use ends::{
-    Finish, Heritage, after_followed_fork, before_followed_fork, confine, end_early, finish, forget_in_child,
-    is_confined, resume, thread_ends,
+    Finish, Heritage, after_followed_fork, before_followed_fork, child_is_ready, confine, end_early, finish,
+    forget_in_child, forked, is_confined, resume, thread_ends,
 };
 pub use frame_loader::serve as load_frame_sections;
 pub use switch::{flush, mark, resume_recording, stop, toggle};
@@ -38,7 +40,7 @@ use crate::shared::call_tree::CallTree;
 use crate::shared::gate;
 use crate::shared::lock::Lock;
 use crate::shared::pool::Pool;
-use crate::shared::session::{self, Notes, Retired, Session};
+use crate::shared::session::{self, Notes, Retired, Session, Switches};
 use crate::shared::side_file::{Owner, SideMemory};
 use crate::shared::sys;
 use crate::shared::threads::Threads;
@@ -169,6 +171,7 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
         filtered: AtomicBool::new(false),
         confined: AtomicBool::new(false),
         retired: Retired::default(),
+        switches: Switches::default(),
         existing_wanted: AtomicU64::new(if start && maps { sample.ticks.max(1) } else { 0 }),
         unwinder_limit: unwind::memory_limit,
         drive: driver::drive,

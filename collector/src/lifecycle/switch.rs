@@ -1,15 +1,15 @@
 //! Recording on and off, marks, flush: by the program's own calls, by a signal, or from outside.
 //!
 //! A switch is exact. The record of a start is stamped before the gate opens. A stop closes the gate, takes their room
-//! from all threads, waits until none of them is in the middle of a record, and is stamped then: what was recorded
-//! before is stamped before it, and a call that is still under way belongs to the time after it.
+//! from all threads, and is stamped then. From there on stamps decide: an event that is still under way and was stamped
+//! before the stop is recorded, however late; one that is stamped after it is not.
 
 use core::sync::atomic::Ordering;
 
 use tracehound_format::record::Kind;
 
 use super::driver::drive;
-use super::ends::settle_others;
+use super::quiesce;
 use crate::hot::unwind::Caller;
 use crate::hot::{clock, record};
 use crate::shared::gate::{self, Internal};
@@ -19,6 +19,11 @@ use crate::shared::sys;
 
 /// Held while recording is switched, with signals blocked: a handler may switch, too.
 static SWITCH: Lock<()> = Lock::new(());
+
+/// Stands in for the tick of a stop that is not stamped yet.
+const STOPPING: u64 = u64::MAX;
+/// Longest wait for threads in the middle of an event, after a stop.
+const SETTLE_NS: u64 = 50_000_000;
 
 /// Longest label of a mark; the rest is cut off.
 const MAX_LABEL: usize = tracehound_format::control::MAX_LABEL;
@@ -31,7 +36,7 @@ pub unsafe fn resume_recording(caller: Caller) {
     let Some(session) = own_session() else { return };
     let _signals = sys::SignalsBlocked::new();
     // SAFETY: passed on.
-    open(session, &SWITCH.lock(), |kind| unsafe { announce(caller, kind) });
+    open(session, &SWITCH.lock(), |kind, tick| unsafe { announce(caller, kind, tick) });
 }
 
 /// Records nothing until [`resume_recording`].
@@ -42,7 +47,7 @@ pub unsafe fn stop(caller: Caller) {
     let Some(session) = own_session() else { return };
     let _signals = sys::SignalsBlocked::new();
     // SAFETY: passed on.
-    close(session, &SWITCH.lock(), |kind| unsafe { announce(caller, kind) });
+    close(session, &SWITCH.lock(), |kind, tick| unsafe { announce(caller, kind, tick) });
 }
 
 /// Stops when recording, starts when stopped.
@@ -55,17 +60,17 @@ pub unsafe fn toggle(caller: Caller) {
     let held = SWITCH.lock();
     if session.paused.load(Ordering::SeqCst) {
         // SAFETY: passed on.
-        open(session, &held, |kind| unsafe { announce(caller, kind) });
+        open(session, &held, |kind, tick| unsafe { announce(caller, kind, tick) });
     } else {
         // SAFETY: passed on.
-        close(session, &held, |kind| unsafe { announce(caller, kind) });
+        close(session, &held, |kind, tick| unsafe { announce(caller, kind, tick) });
     }
 }
 
 /// Starts or stops for somebody outside the process. `None` while another thread is at it: try again.
 pub(super) fn from_outside(session: &'static Session, on: bool) -> Option<()> {
     let held = SWITCH.try_lock()?;
-    let announce = |kind| session.note_from_outside(kind, clock::now_after_alloc(), 0);
+    let announce = |kind, tick| session.note_from_outside(kind, tick, 0);
     if on {
         open(session, &held, announce)
     } else {
@@ -80,11 +85,13 @@ pub(super) fn forget() {
     unsafe { SWITCH.abandon(()) }
 }
 
-fn open(session: &Session, _held: &Guard<'_, ()>, announce: impl FnOnce(Kind)) {
+fn open(session: &Session, _held: &Guard<'_, ()>, announce: impl FnOnce(Kind, u64)) {
     if !session.paused.load(Ordering::SeqCst) || gate::state() != gate::PASS {
         return;
     }
-    announce(Kind::CaptureStart);
+    let tick = clock::now_after_alloc();
+    announce(Kind::CaptureStart, tick);
+    session.switches.started.store(tick, Ordering::SeqCst);
     if session.options.mappings {
         // What the program maps from now on is told by records.
         session.existing_wanted.store(clock::now_after_alloc().max(1), Ordering::Release);
@@ -93,32 +100,42 @@ fn open(session: &Session, _held: &Guard<'_, ()>, announce: impl FnOnce(Kind)) {
     gate::change(gate::PASS, gate::RECORDING);
 }
 
-fn close(session: &Session, _held: &Guard<'_, ()>, announce: impl FnOnce(Kind)) {
+fn close(session: &Session, _held: &Guard<'_, ()>, announce: impl FnOnce(Kind, u64)) {
     if session.paused.swap(true, Ordering::SeqCst) {
         return;
     }
+    let before = session.switches.stopped.swap(STOPPING, Ordering::SeqCst);
     while !gate::change(gate::RECORDING, gate::PASS) {
-        // A fork, or an exec that may fail, is under way; but when it is this thread's own, or recording is at its end,
-        // there is nothing to switch.
-        if gate::state() != gate::FROZEN || gate::slot().exempt.get() != 0 || gate::is_internal() {
+        // An end that may not come is under way; but when it is this thread's own, or recording is at its end, there is
+        // nothing to switch.
+        if !gate::is_held(gate::state()) || gate::slot().exempt.get() != 0 || gate::is_internal() {
+            session.switches.stopped.store(before, Ordering::SeqCst);
             session.paused.store(false, Ordering::SeqCst);
             return;
         }
-        gate::wait_while_frozen();
+        gate::wait_while_held();
     }
-    settle_others(session);
-    announce(Kind::CaptureStop);
+    quiesce::take_room(session);
+    // An event that is under way and finds room has its stamp by now; the others look at this tick.
+    let tick = clock::now_after_alloc();
+    session.switches.stopped.store(tick, Ordering::SeqCst);
+    announce(Kind::CaptureStop, tick);
+    // Nothing is lost without this wait: with it, all is in the file when a flush comes next.
+    let late = quiesce::settle(session, SETTLE_NS);
+    if late > 0 {
+        session.give_up("stop-threads", SETTLE_NS, late, false);
+    }
 }
 
 /// Records a switch on the calling thread, whose call it is.
 ///
 /// # Safety
 /// As for [`resume_recording`].
-unsafe fn announce(caller: Caller, kind: Kind) {
+unsafe fn announce(caller: Caller, kind: Kind, tick: u64) {
     let slot = gate::slot();
     let before = slot.exempt.replace(1);
     // SAFETY: passed on.
-    unsafe { record::single(caller, kind, 0, 0) };
+    unsafe { record::switched(caller, kind, tick) };
     slot.exempt.set(before);
     // SAFETY: contexts stay mapped.
     if let (Kind::CaptureStop, Some(context)) = (kind, unsafe { slot.context.get().as_ref() }) {
@@ -161,6 +178,7 @@ fn note_label(session: &Session, ordinal: u64, thread: u32, tick: u64, label: &[
 pub fn flush() {
     let Some(session) = own_session() else { return };
     let _internal = Internal::enter();
+    let started = sys::clock(libc::CLOCK_MONOTONIC);
     let request = session.flush_wanted.fetch_add(1, Ordering::AcqRel) + 1;
     for _ in 0..100 {
         let done = session.flush_done.load(Ordering::Acquire);
@@ -174,6 +192,7 @@ pub fn flush() {
             drive(session);
         }
     }
+    session.give_up("flush-writer", sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started), 0, false);
 }
 
 fn own_session() -> Option<&'static Session> {

@@ -169,6 +169,22 @@ impl Chunk {
         }
     }
 
+    /// Records up to the last one that is published. Before it there may be slots of events that an interrupting one
+    /// has overtaken.
+    pub fn published(&self) -> u32 {
+        let written = self.written().min(RECORDS);
+        // Events that interrupt each other are few.
+        const FAR: u32 = 64;
+        let (mut last, mut index) = (written, written);
+        while index < RECORDS && index - last < FAR {
+            if self.record(index).is_some() {
+                last = index + 1;
+            }
+            index += 1;
+        }
+        last
+    }
+
     /// Record `index`, if it is published.
     #[inline]
     pub fn record(&self, index: u32) -> Option<Record> {

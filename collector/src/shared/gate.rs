@@ -1,8 +1,15 @@
 //! The gate that every hooked call passes, and the thread's slot behind it.
 //!
 //! ```text
-//! COLD ──init──▶ RECORDING ◀──start, stop──▶ PASS          FROZEN: other threads wait while the process ends or execs
+//! COLD ──init──▶ RECORDING ◀──start, stop──▶ PASS
+//!                │      ▲ ▲ ▲
+//!            end │      │ │ └── moved ── MOVING ◀─┐
+//!                ▼      │ │                       │ resume, memory moves
+//!               HELD ───┘ └────────── ENDED ──────┘
+//!                │ gave up  gave up    ▲
+//!                └────── written ──────┘
 //! ```
+//! Who moves it, who waits, and what is recorded when a wait is given up: docs/decisions/0027-quiescence.md.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 use core::cell::Cell;
@@ -15,8 +22,15 @@ pub const COLD: u32 = 0;
 pub const RECORDING: u32 = 1;
 /// Calls go straight to the real function.
 pub const PASS: u32 = 2;
-/// Threads that are not exempt wait.
-pub const FROZEN: u32 = 3;
+/// The recording is about to end: threads that are not exempt wait at their next event, each for at most [`LEASE_NS`].
+pub const HELD: u32 = 3;
+/// It has ended in an orderly way, and the process is about to be gone: threads wait as before.
+pub const ENDED: u32 = 4;
+/// It goes on after all, and its memory changes places: threads wait for that, which takes no disk.
+pub const MOVING: u32 = 5;
+
+/// How long a thread waits at most at a gate that is held or ended: it may have a lock of the program that others need.
+pub const LEASE_NS: u64 = 2_000_000_000;
 
 // The gate is read before the library is relocated, when another object's IFUNC resolver allocates: its address must not
 // come from the table that relocation fills in, as that of a Rust static of another crate does.
@@ -121,17 +135,40 @@ pub fn forget_company() {
     COMPANY.store(0, Ordering::SeqCst);
 }
 
-/// Waits until the gate is not frozen any more, at most five seconds: should the process live on after all, it goes on.
+/// Whether threads that are not exempt wait.
+pub fn is_held(state: u32) -> bool {
+    matches!(state, HELD | ENDED | MOVING)
+}
+
+/// Waits until the gate has moved on from `state`, at most `nanos`.
+pub fn wait(state: u32, nanos: u64) {
+    super::sys::futex_wait(gate(), state, nanos);
+}
+
+/// Waits while the gate is held. A thread whose lease is over makes recording go on, and the recording says so: nothing
+/// that completes from there on is missing.
 #[cold]
-pub fn wait_while_frozen() {
+pub fn wait_while_held() {
     let _company = Company::join();
-    for _ in 0..50 {
-        if state() != FROZEN {
+    let now = || super::sys::clock(libc::CLOCK_MONOTONIC);
+    let started = now();
+    loop {
+        let seen = state();
+        if !is_held(seen) {
             return;
         }
-        super::sys::futex_wait(gate(), FROZEN, 100_000_000);
+        let waited = now().saturating_sub(started);
+        if waited < LEASE_NS || seen == MOVING {
+            wait(seen, LEASE_NS.saturating_sub(waited).clamp(1_000_000, 100_000_000));
+        } else if change(seen, RECORDING)
+            && let Some(session) = super::session::current()
+        {
+            session.give_up("hold", waited, 0, false);
+            if seen == ENDED {
+                session.go_on();
+            }
+        }
     }
-    change(FROZEN, PASS);
 }
 
 /// What a thread keeps in thread-local storage; all zero in a new thread, but for `magic`.
@@ -141,7 +178,7 @@ pub struct Slot {
     pub context: Cell<*mut ThreadContext>,
     /// Depth of sections whose allocations are the recorder's own.
     pub internal: Cell<u32>,
-    /// This thread passes a frozen gate: it is the one that ends the process.
+    /// This thread passes a held gate: it is the one that ends the recording.
     pub exempt: Cell<u32>,
     /// The pthread destructor has been armed for this thread.
     pub armed: Cell<u32>,
@@ -161,12 +198,20 @@ pub struct Slot {
     pub signal_stack_high: Cell<u64>,
     /// A stack of the recorder's for the thread; 0: none yet.
     pub stack_of_ours: Cell<u64>,
+    /// The tick of the fork that this thread is in the middle of, whose child will be followed; 0: none.
+    pub fork_tick: Cell<u64>,
+    /// It holds the writer during that fork.
+    pub fork_holds: Cell<u32>,
+    /// Events of signal handlers in the child of that fork, before it was ready to record them.
+    pub fork_missed: Cell<u32>,
+    /// The ticks before and after it, in the parent.
+    pub forked_ticks: [Cell<u64>; 2],
 }
 
 /// See [`Slot::is_initialised`].
 const MAGIC: u64 = 0x7472_6163_6568_6e64;
 
-const _: () = assert!(size_of::<Slot>() == 80 && core::mem::offset_of!(Slot, magic) == 24);
+const _: () = assert!(size_of::<Slot>() == 112 && core::mem::offset_of!(Slot, magic) == 24);
 
 impl Slot {
     /// Whether the loader has initialised thread-local storage.

@@ -45,12 +45,12 @@ impl<T> Lock<T> {
         })
     }
 
-    /// Takes the lock and keeps it, across a fork for instance, until [`release`](Self::release).
-    pub fn hold(&self) {
-        core::mem::forget(self.lock());
+    /// Takes the lock if nobody holds it, and keeps it, across a fork for instance, until [`release`](Self::release).
+    pub fn try_hold(&self) -> bool {
+        self.try_lock().map(core::mem::forget).is_some()
     }
 
-    /// Opens the lock that [`hold`](Self::hold) has taken.
+    /// Opens the lock that [`try_hold`](Self::try_hold) has taken.
     ///
     /// # Safety
     /// The caller must be the one that holds it.

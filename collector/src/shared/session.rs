@@ -3,7 +3,7 @@
 
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use tracehound_format::meta::ForkedFrom;
+use tracehound_format::meta::{Forked, ForkedFrom};
 use tracehound_format::options::Options;
 use tracehound_format::record::{Kind, Record};
 
@@ -62,6 +62,8 @@ pub struct Session {
     pub marks: AtomicU64,
     /// Recording is switched off, and can be switched on again.
     pub paused: AtomicBool,
+    /// See [`Switches`].
+    pub switches: Switches,
     /// The program has installed a seccomp filter: our threads keep to the system calls that they cannot do without.
     pub filtered: AtomicBool,
     /// Some thread of the program has a filter that would kill it for what [`By::Writer`] and [`By::Start`] allow: none makes
@@ -82,6 +84,62 @@ pub struct Session {
     pub unwinder_limit: fn(u64, u64) -> u64,
 }
 
+/// What the ways out of recording and back into it share; see docs/decisions/0027-quiescence.md.
+#[derive(Default)]
+pub struct Switches {
+    /// The tick of the last stop: what is stamped before it belongs to the recording, however late it is published.
+    /// `u64::MAX` while a stop is under way.
+    pub stopped: AtomicU64,
+    /// The tick of the last start.
+    pub started: AtomicU64,
+    /// The recording has ended and is to go on after all.
+    pub go_on: AtomicBool,
+}
+
+/// A wait that was given up.
+#[derive(Clone, Copy, Default)]
+pub struct GivenUp {
+    /// See [`tracehound_format::meta::GaveUp`].
+    pub what: &'static str,
+    /// Nanoseconds waited, the longest time.
+    pub waited_ns: u64,
+    /// Threads waited for.
+    pub threads: u32,
+    /// Events may be missing.
+    pub uncertain: bool,
+}
+
+/// Different waits there are fewer of.
+const WAITS: usize = 16;
+
+/// Waits that were given up and that the recording has not been told of, one entry for each name. Takes no memory: it
+/// may be that a signal handler gives up which has interrupted the recorder's own allocator.
+#[derive(Default)]
+pub struct GivenUpList {
+    entries: [GivenUp; WAITS],
+    len: usize,
+}
+
+impl GivenUpList {
+    /// Adds a wait, to the one of the same name if there is one.
+    pub fn add(&mut self, wait: GivenUp) {
+        let known = self.entries.iter_mut().take(self.len).find(|entry| entry.what == wait.what);
+        if let Some(entry) = known {
+            entry.waited_ns = entry.waited_ns.max(wait.waited_ns);
+            entry.threads = entry.threads.max(wait.threads);
+            entry.uncertain |= wait.uncertain;
+        } else if let Some(place) = self.entries.get_mut(self.len) {
+            *place = wait;
+            self.len += 1;
+        }
+    }
+
+    /// The waits.
+    pub fn iter(&self) -> impl Iterator<Item = &GivenUp> {
+        self.entries.iter().take(self.len)
+    }
+}
+
 /// See [`Session::notes`].
 #[derive(Default)]
 pub struct Notes {
@@ -91,6 +149,10 @@ pub struct Notes {
     pub outside: Vec<Record>,
     /// Remarks: tick, topic, text.
     pub remarks: Vec<(u64, &'static str, String)>,
+    /// Forks whose children are followed.
+    pub forks: Vec<Forked>,
+    /// Waits that were given up.
+    pub given_up: GivenUpList,
 }
 
 /// Totals over threads that have ended.
@@ -161,8 +223,28 @@ impl Session {
     /// Recording has ended for good, while the process goes on.
     #[cold]
     pub fn end_recording(&self) {
+        use super::gate::{HELD, PASS, RECORDING, change};
         self.paused.store(false, Ordering::SeqCst);
-        super::gate::change(super::gate::RECORDING, super::gate::PASS);
+        while !change(RECORDING, PASS) && !change(HELD, PASS) && super::gate::state() == RECORDING {}
+    }
+
+    /// Has the writer go on with a recording that has ended.
+    pub fn go_on(&self) {
+        self.switches.go_on.store(true, Ordering::SeqCst);
+        self.pool.ring();
+    }
+
+    /// A wait has come to its end without what it waited for: the recording is to say so.
+    #[cold]
+    pub fn give_up(&self, what: &'static str, waited_ns: u64, threads: u32, uncertain: bool) {
+        // Whoever has the lock may be the thread below this signal handler.
+        for _ in 0..50 {
+            if let Some(mut notes) = self.notes.try_lock() {
+                notes.given_up.add(GivenUp { what, waited_ns, threads, uncertain });
+                return;
+            }
+            super::sys::sleep(1_000_000);
+        }
     }
 
     /// Adds a record that belongs to no thread of the program.

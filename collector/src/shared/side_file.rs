@@ -3,7 +3,7 @@
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use tracehound_format::live::{self, HEADER_BYTES, NODE_SLOT_BYTES, node_slot, offset};
+use tracehound_format::live::{self, Ending, HEADER_BYTES, NODE_SLOT_BYTES, node_slot, offset};
 use tracehound_format::nodes::Node;
 
 use super::chunk::SLOT_BYTES;
@@ -180,11 +180,11 @@ impl SideMemory {
         }
     }
 
-    /// Copies everything to the empty file `fd` and maps that in place of the old one. Nobody may write meanwhile.
+    /// Copies everything to the empty file `fd`, which is to take the old one's place.
     ///
     /// # Errors
-    /// When the file system or the kernel refuses; the old memory stays then.
-    pub fn move_to(&self, fd: i32) -> sys::Result<()> {
+    /// When the file system refuses.
+    pub fn copy_to(&self, fd: i32) -> sys::Result<()> {
         if !self.shared {
             return Ok(());
         }
@@ -198,10 +198,31 @@ impl SideMemory {
             let bytes = unsafe { core::slice::from_raw_parts(self.base.add(from), bytes) };
             sys::write_all_at(fd, bytes, from as u64)?;
         }
+        Ok(())
+    }
+
+    /// Maps the copy that [`copy_to`](Self::copy_to) has made in place of the old file. Nobody may have written since.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the old memory stays then.
+    pub fn move_to(&self, fd: i32) -> sys::Result<()> {
+        if !self.shared {
+            return Ok(());
+        }
         // SAFETY: replaces the old mapping by one of the same length with the same content.
         unsafe { sys::map_shared_over(self.base, fd, self.bytes) }?;
         self.protect();
         Ok(())
+    }
+
+    /// Tells readers that the process has gone on to its end, or to another program, without an orderly end of the
+    /// recording; or that it has not after all.
+    pub fn set_ending(&self, ending: Ending, tick: u64, waited_ns: u64) {
+        if self.shared {
+            self.long(offset::ENDING_TICK).store(tick, Ordering::Relaxed);
+            self.long(offset::ENDING_WAITED).store(waited_ns, Ordering::Relaxed);
+            self.word(offset::ENDING).store(ending as u32, Ordering::Release);
+        }
     }
 
     /// A forked child has no business in its parent's chunks, and a core dump no need of them.

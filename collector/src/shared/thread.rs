@@ -71,7 +71,7 @@ pub struct ThreadContext {
     pub free_unwinder: AtomicPtr<()>,
     /// Recording-wide id; 0 in a forked child.
     pub id: AtomicU32,
-    /// The thread waits for a chunk or at a frozen gate, in the middle of an event.
+    /// The thread waits for a chunk or at a held gate, in the middle of an event.
     pub parked: AtomicU32,
 
     /// Mode of the innermost event while that has interrupted another one; [`IDLE`] otherwise.
@@ -165,6 +165,17 @@ impl ThreadContext {
             }
         }
         ChunkGuard(self)
+    }
+
+    /// Locks the chunk fields, unless somebody has them for more than a few milliseconds.
+    pub fn try_lock_chunks(&self) -> Option<ChunkGuard<'_>> {
+        for _ in 0..100 {
+            if self.chunk_lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Some(ChunkGuard(self));
+            }
+            super::sys::sleep(20_000);
+        }
+        None
     }
 
     /// Stores a name.

@@ -159,9 +159,10 @@ impl Growth {
         self.control.set_total(len);
         self.scan.run(&self.file, len, !alive, &mut self.intake)?;
         let running = alive && self.intake.end.is_none();
-        let killed = !alive && self.intake.end.is_none() && side.is_some();
+        let mut killed = !alive && self.intake.end.is_none() && side.is_some();
         if let (true, Some(side)) = (killed, &side) {
             self.merge_side_file(side)?;
+            killed = !self.intake.ended_without_disk(side.header.ending);
         }
         if self.parts.is_none() {
             self.parts = Some(self.make_parts()?);

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use tracehound_format::live::Ending;
 use tracehound_format::meta::{
-    Clock, ClockSample, ClockSource, End, ForkedFrom, MemoryDetail, MemoryPart, MemorySample, Meta, ModuleLoad,
+    Clock, ClockSample, ClockSource, End, EndReason, ForkedFrom, GaveUp, MemoryDetail, MemoryPart, MemorySample, Meta,
+    ModuleLoad,
     Process, Remark, StackCounts, Statistics,
 };
 use tracehound_format::nodes::Node;
@@ -62,6 +64,8 @@ pub struct Intake {
     pub stack_counts: Option<StackCounts>,
     /// Remarks.
     pub remarks: Vec<Remark>,
+    /// Waits that the recorder gave up and that may have cost events which nothing counts.
+    pub uncertain: u64,
     /// The end.
     pub end: Option<End>,
     /// The fork that made the process, if it was recorded by reference.
@@ -99,6 +103,55 @@ impl Intake {
         *last = pending.key;
         self.first_tick = Some(self.first_tick.map_or(first_tick, |t| t.min(first_tick)));
         self.blocks.push(pending);
+    }
+
+    /// A wait that the recorder gave up, as a remark.
+    pub fn gave_up(&mut self, gave_up: &GaveUp) {
+        self.uncertain += u64::from(gave_up.uncertain);
+        let seconds = gave_up.waited_ns as f64 / 1e9;
+        let threads = match gave_up.threads {
+            0 => String::new(),
+            1 => " One thread was still in the middle of an event.".into(),
+            more => format!(" {more} threads were still in the middle of an event."),
+        };
+        let missing = match (gave_up.missing, gave_up.uncertain) {
+            (0, false) => "Nothing is missing because of it.".into(),
+            (0, true) => "Events may be missing because of it.".into(),
+            (1, _) => "One event is missing because of it.".into(),
+            (more, _) => format!("{more} events are missing because of it."),
+        };
+        let what = match gave_up.what.as_str() {
+            "exit-writer" => "At the program's exit the writer did not answer",
+            "exec-writer" => "Before an exec the writer did not answer",
+            "stopped-writer" => "At the end of recording the writer did not answer",
+            "exit-threads" => "The program's exit did not wait longer for other threads",
+            "exec-threads" => "An exec did not wait longer for other threads",
+            "stopped-threads" => "The end of recording did not wait longer for other threads",
+            "stop-threads" => "A stop did not wait longer for other threads, whose events count to the time before it",
+            "fork-child" => "A signal handler came to the forked child before it was recorded",
+            "resume-writer" => "After a failed exec the writer did not answer",
+            "suspend-writer" => "Before a call that wants a single thread the writer did not answer",
+            "flush-writer" => "A flush did not wait longer for the disk",
+            "hold" => "A thread that was held while recording ended went on, and recording with it",
+            other => other,
+        };
+        let text = format!("{what}: the recorder gave up after {seconds:.3} s.{threads} {missing}");
+        self.remarks.push(Remark { tick: gave_up.tick, topic: "gave-up".into(), text });
+    }
+
+    /// Takes in what the side file says of a process that ended and did not wait longer for the disk to take the end of
+    /// its recording; false when that is not how it ended.
+    pub fn ended_without_disk(&mut self, (ending, tick, waited_ns): (Ending, u64, u64)) -> bool {
+        let (reason, what) = match ending {
+            Ending::None => return false,
+            Ending::Exit => (EndReason::Exit, "exit-writer"),
+            Ending::Exec => (EndReason::Exec, "exec-writer"),
+            Ending::Stopped => (EndReason::Stopped, "stopped-writer"),
+        };
+        let wait = GaveUp { tick, what: what.into(), waited_ns, ..GaveUp::default() };
+        self.gave_up(&wait);
+        self.end = Some(End { reason, tick, statistics: self.statistics.clone(), error: None });
+        true
     }
 
     /// A clock that starts where the recording does.
@@ -233,6 +286,9 @@ impl Sink for Intake {
                 }
             }
             Meta::Remark(remark) => self.remarks.push(remark),
+            Meta::GaveUp(gave_up) => self.gave_up(&gave_up),
+            // A child's recording says when it was forked.
+            Meta::Forked(forked) => tick = forked.tick,
             Meta::End(end) => {
                 tick = end.tick;
                 if end.statistics.tick >= self.statistics.tick {

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use tracehound_format::live::LiveHeader;
+use tracehound_format::live::{Ending, LiveHeader};
 
 /// What the lock of a recording says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn lock_of(recording: &File) -> Lock {
 /// Whether the process of a side file with this header writes `recording`, which lies beside it.
 #[must_use]
 pub fn is_alive(header: &LiveHeader, recording: &File) -> bool {
-    if header.finished {
+    if header.finished || header.ending.0 != Ending::None {
         return false;
     }
     match lock_of(recording) {
@@ -120,6 +120,7 @@ mod tests {
             nodes_offset: 0,
             nodes_capacity: 0,
             finished: false,
+            ending: (Ending::None, 0, 0),
             locked: true,
             pid_namespace: std::fs::metadata("/proc/self/ns/pid").unwrap().ino(),
             recording_file: (meta.dev(), meta.ino()),

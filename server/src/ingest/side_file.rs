@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tracehound_format::columns::Columns;
 use tracehound_format::live::{self, ChunkState, LiveHeader, chunk_offset};
 use tracehound_format::nodes::Node;
-use tracehound_format::record::{RECORD_BYTES, Record};
+use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
 use super::liveness;
 
@@ -141,13 +141,48 @@ fn rest_of(chunk: &[u8]) -> Option<Rest> {
         return None;
     }
     let record = |words: &[u8]| Record::from_words([u64_at(words, 0), u64_at(words, 8), u64_at(words, 16)]);
-    let records = chunk.get(live::CHUNK_HEADER_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
+    let slots = chunk.get(live::CHUNK_HEADER_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
+    let slots: Vec<Option<Record>> = slots.map(record).collect();
     let written = u32_at(chunk, chunk_offset::WRITTEN);
-    let mut columns = Columns::default();
-    records.map_while(record).skip(written as usize).for_each(|record| columns.push(record));
-    (!columns.is_empty()).then(|| Rest {
+    unwritten(&slots, written as usize).map(|columns| Rest {
         thread: u32_at(chunk, chunk_offset::THREAD),
         first_record: u64_at(chunk, chunk_offset::FIRST_RECORD).saturating_add(u64::from(written)),
         columns,
     })
+}
+
+/// The records of a chunk from the slot `written` on, up to the last one that is published. A slot before that one which
+/// holds none was reserved by an event that did not complete while others interrupted it: it counts as a lost record, so
+/// that the numbering holds. `None` when there are no records.
+fn unwritten(slots: &[Option<Record>], written: usize) -> Option<Columns> {
+    let slots = slots.get(written..)?;
+    let used = slots.iter().rposition(Option::is_some)? + 1;
+    let mut columns = Columns::default();
+    let mut tick = slots.iter().flatten().next()?.tick;
+    for slot in slots.iter().take(used) {
+        let record = slot.unwrap_or_else(|| Record::new(Kind::Lost, tick, 1, 0, 0));
+        tick = record.tick;
+        columns.push(record);
+    }
+    Some(columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_behind_an_abandoned_slot_is_there_and_the_slot_is_counted() {
+        let record = |tick| Some(Record::new(Kind::Malloc, tick, tick * 16, 1, 8));
+        let slots = [record(1), record(2), None, None, record(5), record(6), None];
+        let read = |written| {
+            let columns = unwritten(&slots, written)?;
+            Some((0..columns.len()).filter_map(|i| columns.get(i)).collect::<Vec<_>>())
+        };
+        let lost = Record::new(Kind::Lost, 2, 1, 0, 0);
+        assert_eq!(read(1).unwrap(), [record(2).unwrap(), lost, lost, record(5).unwrap(), record(6).unwrap()]);
+        assert_eq!(read(5).unwrap(), [record(6).unwrap()]);
+        assert_eq!(read(6), None);
+        assert_eq!(read(99), None);
+    }
 }

@@ -153,6 +153,7 @@ pub fn facts(
         peak: t.peak,
         lost,
         damaged_blocks,
+        uncertain: intake.uncertain,
         cut: scan.cut,
         file_bytes,
         peak_rss,

@@ -327,6 +327,8 @@ pub struct Facts {
     pub lost: u64,
     /// Damaged or missing blocks.
     pub damaged_blocks: u64,
+    /// Waits that the recorder gave up and that may have cost events which nothing counts.
+    pub uncertain: u64,
     /// The file ends in the middle of a block.
     pub cut: bool,
     /// Bytes of the recording.

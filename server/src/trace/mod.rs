@@ -231,6 +231,7 @@ impl Trace {
         f.end.is_some_and(|end| end != tracehound_format::meta::EndReason::DiskFull)
             && f.lost == 0
             && f.damaged_blocks == 0
+            && f.uncertain == 0
             && !f.cut
             && f.inherited.as_ref().is_none_or(|inherited| inherited.shortfall.is_none())
     }

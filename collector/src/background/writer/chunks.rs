@@ -10,7 +10,7 @@ use super::threads::hand_over;
 use super::{SECOND_NS, Settlement, ThreadState, Writer};
 use crate::shared::chunk::{Chunk, MOST_RECORDS};
 use crate::shared::sys;
-use crate::shared::thread::{MODE, NO_CHUNK, RECORDING, STAMPED, ThreadContext, life};
+use crate::shared::thread::{EVENT, MODE, NO_CHUNK, RECORDING, STAMPED, ThreadContext, life};
 
 /// Records that make a block when there is no hurry.
 pub(super) const BLOCK_RECORDS: usize = 64 << 10;
@@ -214,8 +214,9 @@ impl Writer {
             let Some(thread) = self.threads.get_mut(&id) else { continue };
             if !matches!(state & MODE, RECORDING | STAMPED) {
                 thread.bound = tick;
-            } else if state != thread.seen_state {
-                // The event in flight is another one than at the last look, hence stamped after it.
+            } else if state / EVENT != thread.seen_state / EVENT {
+                // The event in flight is another one than at the last look, hence stamped after it. The mode alone tells
+                // nothing: a realloc is stamped once and goes through two of them.
                 thread.bound = thread.bound.max(self.last_look);
             }
             if state != thread.seen_state {
@@ -298,13 +299,18 @@ impl Writer {
         for chunk in open {
             let (next, position) =
                 (first + u64::from(self.batch.count), chunk.first_record() + u64::from(chunk.written()));
-            if position > next && last && chunk.record(chunk.written()).is_some() {
+            if position > next && last && chunk.published() > chunk.written() {
                 self.skip_to(id, &mut first, position)?;
             } else if position != next {
                 continue;
             }
             if state.queue.is_empty() {
-                let written = self.batch.add_open(chunk);
+                let written = if last {
+                    // What is published behind a slot that was not filled does not wait for it any more.
+                    self.batch.add_last(chunk, self.session.started_tick)
+                } else {
+                    self.batch.add_open(chunk)
+                };
                 self.taken.push(Settlement::Partly(chunk, written));
             }
         }

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use tracehound_format::meta::{Clock, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics};
+use tracehound_format::meta::{
+    Clock, GaveUp, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics,
+};
 
 use super::chunks::BLOCK_RECORDS;
 use super::{LATENCY_NS, OUTSIDE, SECOND_NS, Writer};
@@ -53,11 +55,7 @@ impl Writer {
 
     /// Marks and remarks that threads have left, and what was asked for from outside.
     pub(super) fn notes(&mut self) -> sys::Result<()> {
-        let (marks, remarks, outside) = {
-            let mut notes = self.session.notes.lock();
-            let Notes { marks, remarks, outside } = &mut *notes;
-            (core::mem::take(marks), core::mem::take(remarks), core::mem::take(outside))
-        };
+        let Notes { marks, remarks, outside, forks, given_up } = core::mem::take(&mut *self.session.notes.lock());
         // They stand before everything that is not in the file yet.
         let wanted = self.session.existing_wanted.swap(0, Ordering::AcqRel);
         let existing = if wanted == 0 { Vec::new() } else { existing::records(wanted.max(self.watermark + 1)) };
@@ -74,6 +72,14 @@ impl Writer {
         }
         for (tick, topic, text) in remarks {
             self.blocks.meta(tick, &Meta::Remark(Remark { tick, topic: topic.into(), text }));
+        }
+        for fork in forks {
+            self.blocks.meta(fork.tick, &Meta::Forked(fork));
+        }
+        for wait in given_up.iter() {
+            let (what, tick) = (wait.what.to_owned(), (self.facts.now)());
+            let (waited_ns, threads, uncertain) = (wait.waited_ns, wait.threads, wait.uncertain);
+            self.blocks.meta(tick, &Meta::GaveUp(GaveUp { tick, what, waited_ns, threads, missing: 0, uncertain }));
         }
         self.put_metas();
         Ok(())

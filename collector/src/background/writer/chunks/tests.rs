@@ -81,6 +81,7 @@ impl Stage {
             filtered: AtomicBool::new(false),
             confined: AtomicBool::new(false),
             retired: Retired::default(),
+            switches: Switches::default(),
             existing_wanted: AtomicU64::new(0),
             unwinder_limit: |_, _| 0,
             drive: |_| {},
