@@ -10,7 +10,7 @@
 //! Nothing here waits without end. What was not reached in time is recorded as given up, the threads record on, and the
 //! side file keeps what the file lacks.
 
-use core::sync::atomic::Ordering;
+use crate::sync::atomic::Ordering;
 
 use super::driver;
 use crate::background::file;

@@ -17,7 +17,7 @@ use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::chunk::Chunk;
 use crate::shared::lock::Lock;
 use crate::shared::pool::Pool;
-use crate::shared::session::{self, Notes, Retired, Session};
+use crate::shared::session::{self, Notes, Retired, Session, Switches};
 use crate::shared::side_file::SideMemory;
 use crate::shared::thread::{ThreadContext, life};
 use crate::shared::threads::Threads;
