@@ -82,6 +82,29 @@ fn numbers_agree_between_documents_and_with_the_command_line() {
     assert_eq!(printed(&["leaks", "--json", "app.dat"]), leaks);
 }
 
+/// The sample's blocks of 64 bytes are most before the larger ones come.
+#[test]
+fn under_a_filter_the_peak_is_its_own() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let total = |document: &serde_json::Value| {
+        (document["total"].as_i64(), document["at_ns"].as_u64(), document["peak_of"].as_str().map(str::to_owned))
+    };
+    for (filter, bytes, at_ns, of) in [("", 6400, 1990, "heap"), ("&min_size=900", 5000, 11_010, "filter")] {
+        let expected = (Some(bytes), Some(at_ns), Some(of.to_owned()));
+        for answer in ["flamegraph?metric=peak", "functions?metric=peak", "flamegraph?at=peak", "functions?at=peak"] {
+            assert_eq!(total(&server.json(&format!("{ID}/{answer}{filter}"))), expected, "{answer}{filter}");
+        }
+        let curve = server.json(&format!("{ID}/timeline?series=live_bytes{filter}"));
+        assert_eq!((curve["peak"]["bytes"].as_i64(), curve["peak"]["at_ns"].as_u64()), (Some(bytes), Some(at_ns)));
+        assert_eq!(curve["peak_of"], of);
+        let highest = curve["series"][0]["max"].as_array().unwrap().iter().filter_map(|v| v.as_f64()).fold(0.0, f64::max);
+        assert_eq!(highest as i64, bytes);
+    }
+    // What is live at the end is at no peak.
+    assert_eq!(server.json(&format!("{ID}/functions"))["peak_of"], serde_json::Value::Null);
+}
+
 #[test]
 fn problems_are_documents_that_name_the_parameter() {
     let folder = folder_with_sample();

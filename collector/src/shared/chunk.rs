@@ -172,11 +172,11 @@ impl Chunk {
     /// Records up to the last one that is published. Before it there may be slots of events that an interrupting one
     /// has overtaken.
     pub fn published(&self) -> u32 {
-        let written = self.written().min(RECORDS);
+        let written = self.written().min(self.room());
         // Events that interrupt each other are few.
         const FAR: u32 = 64;
         let (mut last, mut index) = (written, written);
-        while index < RECORDS && index - last < FAR {
+        while index < self.room() && index - last < FAR {
             if self.record(index).is_some() {
                 last = index + 1;
             }

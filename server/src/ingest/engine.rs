@@ -20,7 +20,7 @@ use std::io;
 
 use kinds::Class;
 pub use kinds::key_of;
-use order::MOST_TRIES;
+use order::{MOST_TRIES, Recent};
 pub use order::WINDOW_NS;
 pub use origins::Origins;
 pub use state::{HalfRealloc, ThreadState, Totals};
@@ -71,6 +71,8 @@ pub struct Engine {
     carries: u32,
     /// Events up to this tick may stand elsewhere than in the file.
     moved_until: u64,
+    /// The last frees.
+    recent: Recent,
 }
 
 /// More births than row numbers.
@@ -94,6 +96,7 @@ impl Engine {
             halves: 0,
             carries: 0,
             moved_until: 0,
+            recent: Recent::default(),
         }
     }
 
@@ -217,6 +220,7 @@ impl Engine {
                         self.totals.counts.free += 1;
                         let ns = self.clock.convert(event.tick);
                         self.death(ns, live, event.origin, true);
+                        self.recent.note(&event, self.totals.deaths - 1);
                         true
                     }
                     None if may_wait && self.put_off_free(events, at) => false,

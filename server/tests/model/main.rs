@@ -5,6 +5,7 @@ mod ask;
 mod check;
 mod damage;
 mod follow;
+mod order;
 mod program;
 mod reference;
 mod script;

@@ -190,11 +190,14 @@ impl Program {
             Step::Realloc { pick, slot, size, node, held } => self.realloc(thread, pause, pick, slot, size, node, held),
             Step::HandOver { slot, size, node, kind, to, early, how } => {
                 let to = (thread + u32::from(to)) % 4 + 1;
+                // Three events of one address and tick could have happened in more than one order.
+                self.tick += 1;
                 if to != thread && !self.held.iter().any(|h| h.thread == to) {
                     match how {
                         HandOver::Reuse => self.reuse([thread, to], pause, [slot, node, kind], size, early),
                         _ => self.hand_over([thread, to], pause, [slot, node, kind], size, early, how),
                     }
+                    self.tick += 1;
                 }
             }
             Step::Unmatched { slot, node, realloc } => self.unmatched(thread, pause, slot, node, realloc),

@@ -3,6 +3,8 @@
 //! ```text
 //! a free of no living block,  the alloc follows in the window:   the free's thread waits until behind the alloc
 //! an alloc over a living one, the free follows in the window:    the alloc's thread waits until behind the free
+//! the same, but the free and the alloc are one thread's, and     these two frees change places, then the other one
+//! another thread freed a block there just before:                waits until behind the alloc
 //! three and more at one address and tick:                        an order in which allocs and frees alternate
 //! ```
 //! Stamps of today's recorder are equal where a hand-over takes less than a tick, and never the wrong way round;
@@ -20,6 +22,43 @@ const MOST_EVENTS: usize = 4096;
 const MOST_TIED: usize = 16;
 /// How often a place in the order is given to another event before its event is taken as it is.
 pub(super) const MOST_TRIES: u32 = 64;
+
+/// Frees that are remembered.
+const RECENT: usize = 256;
+
+/// The last frees, so that one that took the block of another can be told.
+#[derive(Debug)]
+pub(super) struct Recent(Box<[Freed; RECENT]>);
+
+#[derive(Debug, Clone, Copy)]
+struct Freed {
+    event: Event,
+    ordinal: u64,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self(Box::new([Freed { event: Event { tick: 0, address: 0, size: 0, origin: 0, thread: 0, kind: 0 }, ordinal: u64::MAX }; RECENT]))
+    }
+}
+
+impl Recent {
+    /// Remembers a free and the ordinal of its death.
+    #[inline]
+    pub(super) fn note(&mut self, event: &Event, ordinal: u64) {
+        self.0[ordinal as usize % RECENT] = Freed { event: *event, ordinal };
+    }
+
+    /// The last free of the block at `key`, not before `tick`.
+    fn last(&self, key: u64, tick: u64) -> Option<Freed> {
+        let matching = |freed: &&Freed| {
+            freed.ordinal != u64::MAX
+                && freed.event.tick >= tick
+                && key_of(freed.event.address, freed.event.kind) == key
+        };
+        self.0.iter().filter(matching).max_by_key(|freed| freed.ordinal).copied()
+    }
+}
 
 /// What else happens at an address in the window, in the order of the stamps.
 struct Next {
@@ -49,12 +88,36 @@ impl Engine {
     pub(super) fn put_off_free(&mut self, events: &mut [Event], at: usize) -> bool {
         let next = look_ahead(events, at, self.window(), false);
         match next.first {
-            Some((to, true, thread)) if thread != events[at].thread && (self.has_no_gap() || next.contradicts) => {
+            Some((to, true, thread)) if self.has_no_gap() || next.contradicts => {
+                if thread == events[at].thread && !self.change_places(events, at) {
+                    return false;
+                }
                 self.put_off(events, at, to);
                 true
             }
             _ => false,
         }
+    }
+
+    /// The free at `at` finds no block, and its thread allocates one there next. If another thread's free took the block
+    /// just before, that one came too early: the block's death becomes that of the event at `at`, and the other one's
+    /// event stands at `at` afterwards.
+    fn change_places(&mut self, events: &mut [Event], at: usize) -> bool {
+        let Some(event) = events.get_mut(at) else { return false };
+        let (key, since) = (key_of(event.address, event.kind), event.tick.saturating_sub(self.window()));
+        let Some(freed) = self.recent.last(key, since).filter(|freed| freed.event.thread != event.thread) else {
+            return false;
+        };
+        if Class::of(event.kind) != Class::Free {
+            return false;
+        }
+        // What has been handed over cannot be changed any more.
+        let place = freed.ordinal.checked_sub(self.chunk.first_death);
+        let Some(origin) = place.and_then(|place| self.chunk.death_origin.get_mut(place as usize)) else { return false };
+        *origin = event.origin;
+        self.recent.note(event, freed.ordinal);
+        *event = Event { tick: event.tick, ..freed.event };
+        true
     }
 
     /// The alloc at `at` finds a living block. Tells whether it was put off until behind the free of that block.
