@@ -98,7 +98,8 @@ fn under_a_filter_the_peak_is_its_own() {
         let curve = server.json(&format!("{ID}/timeline?series=live_bytes{filter}"));
         assert_eq!((curve["peak"]["bytes"].as_i64(), curve["peak"]["at_ns"].as_u64()), (Some(bytes), Some(at_ns)));
         assert_eq!(curve["peak_of"], of);
-        let highest = curve["series"][0]["max"].as_array().unwrap().iter().filter_map(|v| v.as_f64()).fold(0.0, f64::max);
+        let highest =
+            curve["series"][0]["max"].as_array().unwrap().iter().filter_map(|v| v.as_f64()).fold(0.0, f64::max);
         assert_eq!(highest as i64, bytes);
     }
     // What is live at the end is at no peak.

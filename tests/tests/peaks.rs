@@ -42,7 +42,8 @@ fn a_part_has_a_peak_of_its_own() {
     let graph = with(&["flamegraph", "--metric", "peak", "-o", "-"]);
     assert_eq!((total(&graph), number(&graph, "/at_ns"), &graph["peak_of"]), (PARSE, own_ns, &own["peak_of"]));
     let sites = with(&["sites"]);
-    let at_peak: u64 = sites["sites"].as_array().expect("sites").iter().map(|site| number(site, "/at_peak/bytes")).sum();
+    let at_peak: u64 =
+        sites["sites"].as_array().expect("sites").iter().map(|site| number(site, "/at_peak/bytes")).sum();
     assert_eq!(at_peak, PARSE);
     // A window that begins behind the first peak has another one.
     let later = format!("{}ns", own_ns + 10_000_000);

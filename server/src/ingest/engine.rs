@@ -20,8 +20,8 @@ use std::io;
 
 use kinds::Class;
 pub use kinds::key_of;
-use order::{MOST_TRIES, Recent};
 pub use order::WINDOW_NS;
+use order::{MOST_TRIES, Recent};
 pub use origins::Origins;
 pub use state::{HalfRealloc, ThreadState, Totals};
 use state::{LastBirths, NO_ROW};

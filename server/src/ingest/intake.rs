@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use tracehound_format::live::Ending;
 use tracehound_format::meta::{
     Clock, ClockSample, ClockSource, End, EndReason, ForkedFrom, GaveUp, MemoryDetail, MemoryPart, MemorySample, Meta,
-    ModuleLoad,
-    Process, Remark, StackCounts, Statistics,
+    ModuleLoad, Process, Remark, StackCounts, Statistics,
 };
 use tracehound_format::nodes::Node;
 

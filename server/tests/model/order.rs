@@ -120,7 +120,8 @@ fn chains_of_hand_overs_are_put_right_one_by_one() {
 /// The free comes before that of the block's life before as well.
 #[test]
 fn a_free_that_took_an_older_block_gives_it_back() {
-    let got = made(&[(3, Malloc, 10, 7), (1, Free, 100, 7), (1, Malloc, 105, 7), (2, Free, 95, 7), (2, Malloc, 106, 7)]);
+    let got =
+        made(&[(3, Malloc, 10, 7), (1, Free, 100, 7), (1, Malloc, 105, 7), (2, Free, 95, 7), (2, Malloc, 106, 7)]);
     assert_eq!(got, ("+3:7 -1:7 +1:7 -2:7 +2:7".into(), 1, 0));
 }
 

@@ -2,9 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tracehound_format::meta::{
-    Clock, GaveUp, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics,
-};
+use tracehound_format::meta::{Clock, GaveUp, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics};
 
 use super::chunks::BLOCK_RECORDS;
 use super::{LATENCY_NS, OUTSIDE, SECOND_NS, Writer};

@@ -38,7 +38,10 @@ struct Freed {
 
 impl Default for Recent {
     fn default() -> Self {
-        Self(Box::new([Freed { event: Event { tick: 0, address: 0, size: 0, origin: 0, thread: 0, kind: 0 }, ordinal: u64::MAX }; RECENT]))
+        Self(Box::new(
+            [Freed { event: Event { tick: 0, address: 0, size: 0, origin: 0, thread: 0, kind: 0 }, ordinal: u64::MAX };
+                RECENT],
+        ))
     }
 }
 
@@ -113,7 +116,9 @@ impl Engine {
         }
         // What has been handed over cannot be changed any more.
         let place = freed.ordinal.checked_sub(self.chunk.first_death);
-        let Some(origin) = place.and_then(|place| self.chunk.death_origin.get_mut(place as usize)) else { return false };
+        let Some(origin) = place.and_then(|place| self.chunk.death_origin.get_mut(place as usize)) else {
+            return false;
+        };
         *origin = event.origin;
         self.recent.note(event, freed.ordinal);
         *event = Event { tick: event.tick, ..freed.event };
