@@ -745,13 +745,15 @@ export interface components {
         };
         /** @description A function in the flame graph. */
         FlameFrame: {
-            /** @description Source file of the function. */
+            /** @description Source file that the function is declared in; where that is not known, the file of a call in it. */
             file?: string | null;
             /** @description It was inlined into its caller. */
             inlined: boolean;
+            /** @description Of a standard library, or a function that only hands out memory under another name. */
+            library: boolean;
             /**
              * Format: int32
-             * @description Some line of it that is in the graph.
+             * @description Line of `file`: that of the declaration, or of the call.
              */
             line?: number | null;
             /** @description File name of the module. */
@@ -781,6 +783,7 @@ export interface components {
             inverted: boolean;
             /** @description What is measured. */
             metric: components["schemas"]["Metric"];
+            peak_of?: components["schemas"]["PeakOf"] | null;
             /** @description The rows. */
             rows: components["schemas"]["Rows"];
             /** @description `heaptrace.flamegraph/1`. */
@@ -822,6 +825,11 @@ export interface components {
             /** @description The function was inlined into the next frame. */
             inlined: boolean;
             /**
+             * @description Not the program's own code, or code between the program's function and the allocator. So the first frame of a
+             *     stack without it is the program's function; if all frames have it, the first one stands for it.
+             */
+            library: boolean;
+            /**
              * Format: int32
              * @description Line of the call.
              */
@@ -852,7 +860,7 @@ export interface components {
              * @description `cum` in the other unit.
              */
             cum_other: number;
-            /** @description Source file, where a row has one. */
+            /** @description Source file, where a row has one: of a function the one that it is declared in. */
             file?: string | null;
             /**
              * Format: int64
@@ -866,9 +874,11 @@ export interface components {
             flat_other: number;
             /** @description Stable handle: `f12` function, `s12` site, `t1` thread; else the name. */
             id: string;
+            /** @description Of a function: of a standard library, or one that only hands out memory under another name. */
+            library: boolean;
             /**
              * Format: int32
-             * @description Line, where a row has one.
+             * @description Line of `file`, where a row has one: of a function that of its declaration.
              */
             line?: number | null;
             /** @description File name of the module, where a row has one. */
@@ -894,6 +904,7 @@ export interface components {
             from_ns: number;
             /** @description What is measured. */
             metric: components["schemas"]["Metric"];
+            peak_of?: components["schemas"]["PeakOf"] | null;
             /** @description Rows, in the order that was asked for. */
             rows: components["schemas"]["FunctionRow"][];
             /** @description `heaptrace.functions/1`. */
@@ -1383,6 +1394,11 @@ export interface components {
              */
             count: number;
         };
+        /**
+         * @description Whose peak an instant is.
+         * @enum {string}
+         */
+        PeakOf: "heap" | "filter";
         /** @description The largest sampled resident set. */
         PeakRss: {
             /**
@@ -1536,6 +1552,12 @@ export interface components {
             nodes: number;
             /** @description Launch options that differ from the default, `NAME=value`. */
             options: string[];
+            /**
+             * Format: int64
+             * @description Hand-overs of a block between threads whose stamps were the wrong way round, and were put right: a free stamped
+             *     before the allocation of its block, or an allocation before the free that made room for it.
+             */
+            order_repairs?: number;
             /**
              * Format: int64
              * @description Backtraces taken by the general unwinder.
@@ -1742,7 +1764,10 @@ export interface components {
             file?: string | null;
             /** @description Died in the window. */
             freed: components["schemas"]["Amount"];
-            /** @description Innermost function that is neither a standard library's nor a wrapper of the allocator, else the innermost. */
+            /**
+             * @description The program's function: the innermost one that has a name and is neither a standard library's nor a wrapper of
+             *     the allocator; else the best that there is.
+             */
             function?: string | null;
             /** @description Handle, `s12`. */
             id: string;
@@ -2047,8 +2072,10 @@ export interface components {
             from_ns: number;
             /** @description Marks inside the window. */
             marks: components["schemas"]["Mark"][];
-            /** @description Peak of live bytes inside the window. */
+            /** @description Peak of live bytes inside the window; under a filter, of the bytes that pass it. */
             peak: components["schemas"]["Peak"];
+            /** @description Whose peak that is. */
+            peak_of: components["schemas"]["PeakOf"];
             /** @description `heaptrace.timeline/1`. */
             schema: string;
             /** @description The curves that were asked for. */
