@@ -532,6 +532,7 @@ export function timeline(view: View, query: Query, only?: number): Timeline {
     marks: view.recording.marks.filter((mark) => mark.t_ns >= range.from && mark.t_ns < range.to),
     captures: [{ from_ns: 0, to_ns: view.watermark }],
     peak: peakOf(view, range, keep),
+    peak_of: "heap",
     exactness: exactness(view),
   };
 }
