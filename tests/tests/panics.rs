@@ -31,7 +31,7 @@ const SECOND: [&str; 4] = [
 ];
 
 /// Functions of the writer's thread and of the start that call a panic, with the reason why it is not met.
-const KNOWN: [(&str, &str, &str); 23] = [
+const KNOWN: &[(&str, &str, &str)] = &[
     (
         "meta_codec::",
         "unwrap_failed",

@@ -307,7 +307,7 @@ impl Writer {
         let tick = (self.facts.now)();
         let statistics = self.statistics(tick);
         self.blocks.end(tick, &Meta::End(End { reason, tick, statistics, error }))?;
-        if !gate::change(gate::HELD, gate::ENDED) && gate::state() != gate::PASS {
+        if !gate::change(gate::HELD, gate::ENDED) && !matches!(gate::state(), gate::PASS | gate::COLD) {
             // Whoever asked for the end, or a thread that waited for it, has given up: the threads record on.
             self.blocks.rewind(self.before_end);
             return Ok(());

@@ -1,5 +1,7 @@
 //! Many threads: exact numbers, bounded memory.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use tracehound_format::meta::Meta;
 use tracehound_format::record::Kind;
 
@@ -18,6 +20,12 @@ fn check(run: &Run, threads: usize) {
     assert_eq!(statistics.records, (recording.events.len() + recording.existing.len()) as u64);
 }
 
+/// Tests with thousands of threads run one at a time: together they would measure each other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn forty_eight_threads_share_a_megabyte_of_chunks() {
     let run = unharmed("churn", &["48", "20000"], &[("TRACEHOUND_BUFFER", "1M")]);
@@ -34,11 +42,13 @@ fn more_live_threads_than_chunks() {
 
 #[test]
 fn two_thousand_short_threads() {
+    let _one_at_a_time = alone();
     check(&unharmed("churn", &["8", "30", "250"], &[]), 2001);
 }
 
 #[test]
 fn threads_that_come_and_go_while_chunks_are_taken_away_end_nothing() {
+    let _one_at_a_time = alone();
     // Two hundred at a time for a twelfth of the chunks that they would like: the writer looks for quiet ones all the time.
     for _ in 0..4 {
         check(&unharmed("churn", &["200", "400", "4"], &[("TRACEHOUND_BUFFER", "1M")]), 801);
@@ -47,17 +57,20 @@ fn threads_that_come_and_go_while_chunks_are_taken_away_end_nothing() {
 
 #[test]
 fn a_thousand_threads_alive_at_once() {
+    let _one_at_a_time = alone();
     check(&unharmed("alive", &["1000", "20", "5"], &[]), 1001);
 }
 
 #[test]
 fn ten_thousand_threads_that_come_and_go() {
+    let _one_at_a_time = alone();
     check(&unharmed("churn", &["100", "20", "100"], &[]), 10_001);
 }
 
 /// More threads than the memory has chunks of the smallest size; as many as the machine lets one process have.
 #[test]
 fn ten_thousand_threads_alive_at_once() {
+    let _one_at_a_time = alone();
     let run = unharmed("alive", &["10000", "3", "2"], &[("TRACEHOUND_BUFFER", "32M")]);
     if run.output.status.code() == Some(3) {
         // The limit of this machine: as many as it has let begin were the same with and without the recorder.
