@@ -40,6 +40,9 @@ pub use locate::map;
 use perf_map::PerfMap;
 use state::{Place, State, place};
 
+/// Addresses of one file that are looked up together: the file's key, the file, the addresses.
+type Job<'a> = (Arc<[u8]>, &'a resolve::Opened, Vec<u64>);
+
 /// Locations that are looked up together where one is asked for.
 const NEIGHBOURS: u32 = 1 << 14;
 
@@ -241,7 +244,7 @@ impl Symbolizer {
         let opened = in_parallel(files.len(), |i| cancel.check().map(|()| resolve::Opened::new(&files[i].1)));
         let opened = opened.into_iter().collect::<Result<Vec<_>, _>>()?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut jobs: Vec<(Arc<[u8]>, &resolve::Opened, Vec<u64>)> = Vec::new();
+        let mut jobs: Vec<Job<'_>> = Vec::new();
         for ((key, _, mut addresses), opened) in files.into_iter().zip(&opened) {
             // Neighbours share compilation units, which are parsed on first use: each job gets neighbours, and no file
             // is parsed by more jobs than can run at once.

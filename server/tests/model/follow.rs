@@ -71,6 +71,7 @@ proptest! {
         script in script::script(220), asked in asks(), fine in fine(), reopen in any::<bool>(),
     ) {
         let folder = tempfile::tempdir().unwrap();
+        let script = script.of_todays_recorder();
         let written = program::run(&script);
         let path = program::store(folder.path(), &written.bytes[..FileHeaderAnd::START.min(written.bytes.len())]);
         running(&path);
