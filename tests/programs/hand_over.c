@@ -6,9 +6,9 @@
 //   lock     eight places under a spin lock, which a plain store unlocks
 //   heap     the allocator: every thread frees what it allocated, and gets what another has freed
 //
-// Each block carries the truth: which thread allocated it as its how-manieth, and how often this memory was allocated or
-// freed before. What each thread did, in its own order, goes into the file `truth`; the addresses of the functions that
-// call the allocator go to standard output.
+// Each block carries the truth: which thread allocated it as its how-manieth. How often its address was allocated or freed
+// stands in a table, of which only the block's owner touches its entry. What each thread did, in its own order, goes into
+// the file `truth`; the addresses of the functions that call the allocator go to standard output.
 #include "truth.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-enum { WORKERS = 4, SITES = 6, ALLOC = 0, FREE = 1, REALLOC = 2, MAGIC = 0x5ca1ab1e };
+enum { WORKERS = 4, SITES = 6, ALLOC = 0, FREE = 1, REALLOC = 2, NOBODY = 0, ADDRESSES = 1 << 24 };
 
 // What a thread did. `owner` and `number` tell which block: the `number`th one that the worker `owner` allocated.
 struct event {
@@ -24,15 +24,28 @@ struct event {
     uint32_t number, count;
     uint16_t owner;
     uint8_t kind, site;
-    uint32_t unused;
+    uint32_t old_count;
 };
 
 // Behind what allocators write into free blocks.
 struct block {
     uint64_t of_allocator[4];
-    uint32_t magic, count, number;
+    uint32_t number;
     uint16_t owner;
 };
+
+// Events at an address, and one more than the worker that freed there last.
+static struct {
+    uint32_t count, freed_by;
+} at_address[ADDRESSES];
+
+static unsigned long place(const void *block) {
+    return ((uintptr_t)block >> 4) % ADDRESSES;
+}
+
+static uint32_t counted(const void *block) {
+    return ++at_address[place(block)].count;
+}
 
 #define SITE(n)                                                                                                        \
     NOINLINE static void *allocate_##n(size_t size) {                                                                  \
@@ -98,12 +111,10 @@ static struct block *get(struct worker *w) {
     int site = any(w) % SITES;
     struct block *block = allocate[site](96);
     struct event *event = note(w, ALLOC, site, block);
-    int known = block->magic == MAGIC;
-    if (known && block->owner != w->index)
+    unsigned freed_by = at_address[place(block)].freed_by;
+    if (freed_by != NOBODY && freed_by != w->index + 1u)
         w->crossed++;
-    block->count = known ? block->count + 1 : 1;
-    block->magic = MAGIC;
-    event->count = block->count;
+    event->count = counted(block);
     event->owner = block->owner = (uint16_t)w->index;
     event->number = block->number = w->number++;
     return block;
@@ -115,23 +126,22 @@ static void put(struct worker *w, struct block *block) {
     if (block->owner != w->index)
         w->crossed++;
     if ((choice >> 8) % 16 == 0) {
-        // The allocator is called with nothing in front of it but what brought the block.
+        uint32_t old_count = counted(block);
+        at_address[place(block)].freed_by = w->index + 1u;
         struct block *other = resize[site](block, 112);
         struct event *event = note(w, REALLOC, site, other);
         event->old = (uintptr_t)block;
+        event->old_count = old_count;
         event->owner = other->owner;
         event->number = other->number;
-        event->count = 0;
-        other->magic = 0;
-        w->number++;
-        release[site](other);
-        event = note(w, FREE, site, other);
-        event->owner = (uint16_t)w->index;
-        event->number = w->number - 1;
-        return;
+        event->count = counted(other);
+        other->owner = (uint16_t)w->index;
+        other->number = w->number++;
+        block = other;
     }
     uint16_t owner = block->owner;
-    uint32_t number = block->number, count = ++block->count;
+    uint32_t number = block->number, count = counted(block);
+    at_address[place(block)].freed_by = w->index + 1u;
     release[site](block);
     struct event *event = note(w, FREE, site, block);
     event->owner = owner;

@@ -21,6 +21,7 @@ struct Done {
     old: u64,
     number: u32,
     count: u32,
+    old_count: u32,
     owner: u16,
     kind: u8,
     site: u8,
@@ -43,6 +44,7 @@ fn truth(path: &Path) -> Vec<Vec<Done>> {
             number: word(event, 16) as u32,
             count: (word(event, 16) >> 32) as u32,
             owner: word(event, 24) as u16,
+            old_count: (word(event, 24) >> 32) as u32,
             kind: (word(event, 24) >> 16) as u8,
             site: (word(event, 24) >> 24) as u8,
         };
@@ -173,12 +175,18 @@ impl Check {
                 return Err(format!("{other:?} lives where {done:?} was done"));
             }
         }
-        // The counter of the memory starts anew behind a realloc.
-        let last = self.counts.insert(line.address, done.count).unwrap_or(0);
-        if done.count > 1 && done.count != last + 1 {
-            return Err(format!("number {last} at this address came before {done:?}"));
+        if line.kind == "realloc" || split {
+            self.follows(done.old, done.old_count, &done)?;
         }
-        Ok(())
+        if split { Ok(()) } else { self.follows(done.address, done.count, &done) }
+    }
+
+    /// Events at one address come in the order in which they happened.
+    fn follows(&mut self, address: u64, count: u32, done: &Done) -> Result<(), String> {
+        match self.counts.insert(address, count).unwrap_or(0) {
+            last if last + 1 == count => Ok(()),
+            last => Err(format!("number {last} at this address came before number {count}: {done:?}")),
+        }
     }
 }
 

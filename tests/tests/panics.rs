@@ -32,6 +32,15 @@ const SECOND: [&str; 4] = [
 
 /// Functions of the writer's thread and of the start that call a panic, with the reason why it is not met.
 const KNOWN: &[(&str, &str, &str)] = &[
+    ("Session::remark", "alloc::raw_vec::", "the private heap has a reserve, so that no allocation of a remark fails"),
+    ("convert::Into", "alloc::raw_vec::", "a constant text is copied; the private heap has a reserve"),
+    (
+        "Writer>::flush_everything",
+        "unwrap_failed",
+        "the standard library's ordered map: its own tree is never empty there",
+    ),
+    ("Writer>::write_thread", "core::panicking::panic", "the standard library's ordered map: checks of its own tree"),
+    ("control::attend", "unwrap_failed", "to_string of a number and a constant text"),
     (
         "meta_codec::",
         "unwrap_failed",
