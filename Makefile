@@ -37,7 +37,7 @@ test: ## every test of every part, and how long each took
 	@status=0; $(MAKE) --no-print-directory test-all || status=1; \
 	echo "how long each part took:"; cat target/test-times.txt; exit $$status
 
-test-all: test-rust test-web test-page test-proofs
+test-all: test-rust test-web test-page
 
 test-rust: build
 	tests/timed.sh "Debian packages" tests/needs.sh

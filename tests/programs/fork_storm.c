@@ -26,7 +26,11 @@ int main(void) {
         pid_t pid = fork();
         MUST(pid >= 0);
         if (pid == 0) {
-            for (int k = 0; k < 100; k++) free(malloc(6543));
+            for (int k = 0; k < 100; k++) {
+                // The compiler would leave out a pair that nobody looks at.
+                void *volatile block = malloc(6543);
+                free(block);
+            }
             if (i % 2) _exit(0);
             exit(0);
         }

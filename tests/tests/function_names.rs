@@ -508,7 +508,8 @@ fn wrappers_and_nameless_code_are_not_who_allocated() {
     let printed = json(traced.folder.path(), &by);
     assert_eq!(printed["rows"], rows["rows"]);
     let main = list(&rows["rows"]).iter().find(|row| row["name"] == "main").unwrap_or_else(|| panic!("{rows}"));
-    assert_eq!(main["flat"], 10139 + 1);
+    // Without debug information what is inlined into main is main's, too.
+    assert_eq!(main["flat"], 10139 + 1 + 10009 + 10133);
     let nameless = list(&rows["rows"]).iter().filter(|row| row["name"].as_str().is_some_and(|n| n.starts_with("0x")));
     assert_eq!(nameless.count(), 0, "{rows}");
 }
