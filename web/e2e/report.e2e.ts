@@ -121,7 +121,7 @@ test.skipIf(inject("mock"))("what only a server can answer is said, not shown wr
     .poll(() => page.getByRole("tooltip").textContent())
     .toContain("single blocks, comparisons, source files");
   await goTo(page, "functions?focus=main");
-  await expect.poll(() => page.locator("main").textContent()).toContain("own window and filter only");
+  await expect.poll(() => page.locator("main").textContent()).toContain("one window and one filter only");
 });
 
 test.skipIf(inject("mock"))("where resident memory was is in it, the parts make up the whole", async () => {
