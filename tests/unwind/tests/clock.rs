@@ -11,10 +11,10 @@ use tracehound_collector::hot::clock;
 fn hand_overs(allocator: &str, wanted: u64) -> u64 {
     let output = Command::new(env!("CARGO_BIN_EXE_clock-order"))
         .args([allocator, &wanted.to_string()])
-        // One arena and no caches of threads, so that blocks pass from one to the other; nothing given back to the
-        // kernel, because the true order is counted inside the blocks.
+        // One arena and no caches of threads, so that blocks pass from one to the other.
         .env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0:glibc.malloc.arena_max=1")
-        .env("_RJEM_MALLOC_CONF", "narenas:1,tcache:false,dirty_decay_ms:-1,muzzy_decay_ms:-1")
+        .env("_RJEM_MALLOC_CONF", "narenas:1,tcache:false")
+        .env("CLOCK_ORDER_SECONDS", "8")
         .output()
         .expect("the stress starts");
     let text = String::from_utf8_lossy(&output.stdout);

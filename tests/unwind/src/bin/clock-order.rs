@@ -1,28 +1,58 @@
 //! clock-order KIND HAND-OVERS [STAMPS]: do the stamps of the recorder order the lives of a block across threads?
 //!
 //! Threads on all CPUs allocate and free blocks of one size, so that blocks pass from thread to thread. The true
-//! order is a counter inside the block, which only its owner touches. A *hand-over* is a free by one thread followed
-//! by an allocation by another, or an allocation by one thread followed by a free by another; it is *violated* if the
-//! stamps say the opposite.
+//! order is a counter for each address, which only the owner of the block there touches: it lies outside the block, of
+//! which an allocator may write every byte while it is free. A *hand-over* is a free by one thread followed by an
+//! allocation by another, or an allocation by one thread followed by a free by another; it is *violated* if the stamps
+//! say the opposite.
+//!
+//! The threads meet after every few pairs. Otherwise each would do all its pairs while it has a processor for itself,
+//! which on a busy machine is most of the time, and no block would go over.
 //!
 //! KIND: `glibc` or `jemalloc`, whose threads free what they allocated; `slots` (four slots, exchanged by one
 //! instruction) or `mailbox` (one block, handed over by a plain store: the tightest there is), which do the same and are
 //! no allocators; `relay-slots`, `relay-mailbox`, `relay-lock` (a list under a spin lock), where some threads only
 //! allocate and the others only free, so that both directions are crossed.
 //! STAMPS: `ours`, `plain` (rdtsc on both sides), `half` (rdtsc before a free only), `fenced` (lfence).
+//!
+//! It goes on until there were so many hand-overs, or at least a thousand and `CLOCK_ORDER_SECONDS` (60) have passed.
 
 use std::process::ExitCode;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tracehound_collector::hot::clock;
 
 /// Pairs of allocation and free for each thread of a round.
-const PAIRS: usize = 100_000;
+const PAIRS: usize = 20_000;
+/// Pairs after which the threads meet.
+const TOGETHER: usize = 250;
+/// Hand-overs without which a run says nothing.
+const FEWEST: u64 = 1_000;
 const BLOCK_BYTES: usize = 96;
-/// Offset of the counter: what allocators write into free blocks ends before it.
-const COUNTER_AT: usize = 32;
+/// Counters: one for each possible address of a block in 256 MiB.
+const COUNTERS: usize = 1 << 24;
+static COUNTS: [AtomicU64; COUNTERS] = [const { AtomicU64::new(0) }; COUNTERS];
+
+/// Tries, and lets others run when that was in vain for a while: on a busy machine the one that is waited for may have
+/// no processor.
+#[inline(always)]
+fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    for vain in 1_u32.. {
+        for _ in 0..1_000 {
+            if let Some(done) = attempt() {
+                return done;
+            }
+        }
+        if vain % 8 == 0 {
+            // Who sleeps gets a processor soon after; who only yields waits behind all that want it.
+            std::thread::sleep(Duration::from_micros(20));
+        } else {
+            std::thread::yield_now();
+        }
+    }
+    unreachable!("a thread waits for ever")
+}
 
 trait Allocator: Sync {
     fn take(&self) -> *mut u8;
@@ -66,29 +96,29 @@ struct Slots([AtomicPtr<u8>; 4]);
 impl Allocator for Slots {
     #[inline(always)]
     fn take(&self) -> *mut u8 {
-        loop {
+        until(|| {
             for slot in &self.0 {
                 if !slot.load(Ordering::Relaxed).is_null() {
                     let block = slot.swap(std::ptr::null_mut(), Ordering::Acquire);
                     if !block.is_null() {
-                        return block;
+                        return Some(block);
                     }
                 }
             }
-        }
+            None
+        })
     }
 
     #[inline(always)]
     fn give(&self, block: *mut u8) {
-        loop {
-            for slot in &self.0 {
+        until(|| {
+            self.0.iter().find_map(|slot| {
                 let free = slot.load(Ordering::Relaxed).is_null();
                 let null = std::ptr::null_mut();
-                if free && slot.compare_exchange(null, block, Ordering::Release, Ordering::Relaxed).is_ok() {
-                    return;
-                }
-            }
-        }
+                let filled = free && slot.compare_exchange(null, block, Ordering::Release, Ordering::Relaxed).is_ok();
+                filled.then_some(())
+            })
+        });
     }
 }
 
@@ -97,13 +127,13 @@ struct Mailbox(AtomicPtr<u8>);
 impl Allocator for Mailbox {
     #[inline(always)]
     fn take(&self) -> *mut u8 {
-        loop {
+        until(|| {
             let block = self.0.load(Ordering::Acquire);
             let null = std::ptr::null_mut();
-            if !block.is_null() && self.0.compare_exchange(block, null, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return block;
-            }
-        }
+            let taken =
+                !block.is_null() && self.0.compare_exchange(block, null, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            taken.then_some(block)
+        })
     }
 
     #[inline(always)]
@@ -122,11 +152,13 @@ struct Locked {
 impl Locked {
     #[inline(always)]
     fn lock(&self) {
-        while self.locked.swap(true, Ordering::Acquire) {
-            while self.locked.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
+        until(|| {
+            if !self.locked.swap(true, Ordering::Acquire) {
+                return Some(());
             }
-        }
+            std::hint::spin_loop();
+            None
+        });
     }
 
     #[inline(always)]
@@ -138,17 +170,16 @@ impl Locked {
 impl Allocator for Locked {
     #[inline(always)]
     fn take(&self) -> *mut u8 {
-        loop {
+        until(|| {
             self.lock();
             let len = self.len.load(Ordering::Relaxed);
-            if len > 0 {
-                let block = self.blocks[len - 1].load(Ordering::Relaxed);
+            let block = (len > 0).then(|| {
                 self.len.store(len - 1, Ordering::Relaxed);
-                self.unlock();
-                return block;
-            }
+                self.blocks[len - 1].load(Ordering::Relaxed)
+            });
             self.unlock();
-        }
+            block
+        })
     }
 
     #[inline(always)]
@@ -236,14 +267,26 @@ struct Event {
     is_free: bool,
 }
 
-/// Counts one more event of a block.
+/// Counts one more event of a block, which is this thread's until it gives it up.
 #[inline(always)]
 fn count(block: *mut u8) -> u64 {
-    // SAFETY: the block is this thread's until it gives it up, and larger than the counter's place.
-    unsafe {
-        let counter = block.add(COUNTER_AT).cast::<u64>();
-        *counter += 1;
-        *counter
+    let counter = &COUNTS[(block as usize >> 4) % COUNTERS];
+    let count = counter.load(Ordering::Relaxed) + 1;
+    counter.store(count, Ordering::Relaxed);
+    count
+}
+
+/// Where threads meet: who has come so many times.
+struct Meeting {
+    threads: usize,
+    came: AtomicUsize,
+}
+
+impl Meeting {
+    /// Waits for the others, at the how-manieth meeting.
+    fn meet(&self, number: usize) {
+        self.came.fetch_add(1, Ordering::AcqRel);
+        until(|| (self.came.load(Ordering::Acquire) >= self.threads * (number + 1)).then_some(()));
     }
 }
 
@@ -275,13 +318,16 @@ fn work<A: Allocator, B: Allocator, S: Stamps>(
     (allocator, between): (&A, &B),
     role: Role,
     thread: u32,
-    pairs: usize,
-    start: &Barrier,
-) -> Vec<Event> {
-    let mut events = Vec::with_capacity(2 * pairs);
+    events: &mut Vec<Event>,
+    meeting: &Meeting,
+) {
+    events.clear();
+    events.reserve(2 * PAIRS);
     let mut random = 0x9e37_79b9_u64.wrapping_mul(u64::from(thread) + 1) | 1;
-    start.wait();
-    for _ in 0..pairs {
+    for pair in 0..PAIRS {
+        if pair % TOGETHER == 0 {
+            meeting.meet(pair / TOGETHER);
+        }
         let block = if role == Role::Frees {
             between.take()
         } else {
@@ -301,7 +347,6 @@ fn work<A: Allocator, B: Allocator, S: Stamps>(
             events.push(Event { block: block as u64, count, stamp, thread, is_free: true });
         }
     }
-    events
 }
 
 /// What was seen.
@@ -314,27 +359,32 @@ struct Outcome {
     smallest: i64,
 }
 
-fn round<A: Allocator, B: Allocator, S: Stamps>(by: (&A, &B), roles: &[Role], outcome: &mut Outcome) {
-    let start = Barrier::new(roles.len());
+/// What each thread does, and where it notes it.
+type Workers = Vec<(Role, Vec<Event>)>;
+
+fn round<A: Allocator, B: Allocator, S: Stamps>(
+    by: (&A, &B),
+    workers: &mut Workers,
+    events: &mut Vec<Event>,
+    outcome: &mut Outcome,
+) {
+    let meeting = Meeting { threads: workers.len(), came: AtomicUsize::new(0) };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut events: Vec<Event> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..)
-            .zip(roles)
-            .map(|(thread, &role)| {
-                let start = &start;
-                scope.spawn(move || {
-                    pin(thread as usize % cpus);
-                    work::<A, B, S>(by, role, thread, PAIRS, start)
-                })
-            })
-            .collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("a worker")).collect()
+    std::thread::scope(|scope| {
+        for (thread, (role, events)) in (0..).zip(workers.iter_mut()) {
+            let (role, meeting) = (*role, &meeting);
+            scope.spawn(move || {
+                pin(thread as usize % cpus);
+                work::<A, B, S>(by, role, thread, events, meeting);
+            });
+        }
     });
-    events.sort_by_key(|event| (event.block, event.count));
+    events.clear();
+    workers.iter().for_each(|(_, done)| events.extend_from_slice(done));
+    events.sort_unstable_by_key(|event| (event.block, event.count));
     for pair in events.windows(2) {
         let (first, second) = (pair[0], pair[1]);
-        // An allocator that gives pages back to the kernel gets them zeroed: the counter cannot tell the order then.
-        assert!((first.block, first.count) != (second.block, second.count), "the allocator must keep the counters");
+        assert!((first.block, first.count) != (second.block, second.count), "a block had two owners");
         let follows = first.block == second.block && second.count == first.count + 1;
         if follows && first.is_free != second.is_free && first.thread != second.thread {
             let distance = second.stamp as i64 - first.stamp as i64;
@@ -344,25 +394,27 @@ fn round<A: Allocator, B: Allocator, S: Stamps>(by: (&A, &B), roles: &[Role], ou
         }
     }
     // By stamps alone: at equal stamps the true order is as good as any.
-    events.sort_by_key(|event| (event.block, event.stamp, event.count));
+    events.sort_unstable_by_key(|event| (event.block, event.stamp, event.count));
     let broken = |pair: &[Event]| pair[0].block == pair[1].block && pair[0].is_free == pair[1].is_free;
     outcome.disorders += events.windows(2).filter(|pair| broken(pair)).count() as u64;
 }
 
-/// Rounds until there were this many hand-overs, or too much time has passed.
+/// Rounds until there were this many hand-overs, or enough and much time has passed.
 fn run<A: Allocator, B: Allocator, S: Stamps>(by: (&A, &B), roles: &[Role], hand_overs: u64) -> Outcome {
     let mut outcome = Outcome { hand_overs: 0, violations: 0, disorders: 0, smallest: i64::MAX };
+    let (mut workers, mut events) = (roles.iter().map(|&role| (role, Vec::new())).collect(), Vec::new());
     let begun = Instant::now();
-    while outcome.hand_overs < hand_overs && begun.elapsed() < patience() {
-        round::<A, B, S>(by, roles, &mut outcome);
+    while outcome.hand_overs < hand_overs.min(FEWEST) || outcome.hand_overs < hand_overs && begun.elapsed() < patience()
+    {
+        round::<A, B, S>(by, &mut workers, &mut events, &mut outcome);
     }
     outcome
 }
 
-/// For how long to go on at most: `CLOCK_ORDER_SECONDS`, else eight seconds.
+/// For how long to go on when there were enough.
 fn patience() -> Duration {
     let seconds = std::env::var("CLOCK_ORDER_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(8))
+    Duration::from_secs(seconds.unwrap_or(60))
 }
 
 fn pin(cpu: usize) {
