@@ -36,8 +36,11 @@ fn main() {
         handle.join().unwrap();
     }
     thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| assert_eq!(message(1600)[5], 7));
+        // A scope waits for its closures, not for its threads, which would still free what std keeps of them while the
+        // truth is told. Who joins waits for both.
+        let handles: [_; 4] = std::array::from_fn(|_| scope.spawn(|| assert_eq!(message(1600)[5], 7)));
+        for handle in handles {
+            handle.join().unwrap();
         }
     });
     println!("received {sum} bytes");
