@@ -1,10 +1,13 @@
 // Blocks that threads hand to each other: hand_over KIND ROUNDS SECONDS
 // Each thread goes through so many rounds, or as many as it can in that time.
 //
-//   slots    four slots, emptied and filled by one exchange
-//   mailbox  one pointer, stored plainly when it is null and taken when it is not; two boxes, two threads each
-//   lock     eight places under a spin lock, which a plain store unlocks
+//   slots    slots that are emptied and filled by one exchange
+//   mailbox  pointers, stored plainly when they are null and taken when they are not; two threads for each row of boxes
+//   lock     places under a spin lock, which a plain store unlocks
 //   heap     the allocator: every thread frees what it allocated, and gets what another has freed
+//
+// Almost every block goes over, on a busy machine, too: who finds only blocks of its own lets the others run, and there
+// is room for some blocks while they do.
 //
 // Each block carries the truth: which thread allocated it as its how-manieth. How often its address was allocated or freed
 // stands in a table, of which only the block's owner touches its entry. What each thread did, in its own order, goes into
@@ -16,7 +19,7 @@
 #include <stdint.h>
 #include <sys/mman.h>
 
-enum { WORKERS = 4, SITES = 6, ALLOC = 0, FREE = 1, REALLOC = 2, NOBODY = 0, ADDRESSES = 1 << 24 };
+enum { WORKERS = 4, SITES = 6, ALLOC = 0, FREE = 1, REALLOC = 2, NOBODY = 0, ADDRESSES = 1 << 24, BATCH = 64 };
 
 // What a thread did. `owner` and `number` tell which block: the `number`th one that the worker `owner` allocated.
 struct event {
@@ -77,6 +80,11 @@ struct worker {
     int index;
     uint32_t number, random;
     long crossed;
+    unsigned turn;
+    // Of `heap`.
+    struct block *blocks[BATCH];
+    unsigned held, batch;
+    unsigned long others;
 };
 
 static unsigned any(struct worker *w) {
@@ -94,11 +102,14 @@ static struct event *note(struct worker *w, int kind, int site, void *block) {
     return event;
 }
 
-static int stopped;
+static int stopped, ended;
 
-// False once the time is over.
+// False once the time is over. A thread that sleeps gets a processor soon after; one that only yields waits behind
+// everybody who wants it.
 static int pause_a_little(int *tries) {
-    if (++*tries % 128 == 0)
+    if (++*tries % 1024 == 0)
+        usleep(20);
+    else if (*tries % 128 == 0)
         sched_yield();
 #ifdef __x86_64__
     else
@@ -149,19 +160,54 @@ static void put(struct worker *w, struct block *block) {
     event->count = count;
 }
 
-static struct block *slots[4];
+// More would make a hand-over last longer, fewer would make it rare when only one of the threads has a processor.
+enum { PLACES = 16 };
 
-static void through_slots(struct worker *w) {
+// Puts the block into any of the places, and frees what was there. A block of its own goes to another place: the others
+// want it.
+static void pass_on(struct worker *w, struct block *(*exchange)(unsigned place, struct block *block)) {
     struct block *block = get(w);
-    block = __atomic_exchange_n(&slots[any(w) % 4], block, __ATOMIC_ACQ_REL);
+    int tries = 0;
+    do
+        block = exchange(any(w) % PLACES, block);
+    while (block && block->owner == w->index && !__atomic_load_n(&ended, __ATOMIC_RELAXED) && pause_a_little(&tries));
     if (block)
         put(w, block);
 }
 
-static struct block *volatile boxes[WORKERS / 2];
+static struct block *slots[PLACES];
+
+static struct block *exchange_slot(unsigned place, struct block *block) {
+    return __atomic_exchange_n(&slots[place], block, __ATOMIC_ACQ_REL);
+}
+
+static void through_slots(struct worker *w) {
+    pass_on(w, exchange_slot);
+}
+
+static int locked;
+static struct block *places[PLACES];
+
+static struct block *exchange_place(unsigned place, struct block *block) {
+    int tries = 0;
+    while (__atomic_exchange_n(&locked, 1, __ATOMIC_ACQUIRE))
+        (void)pause_a_little(&tries);
+    struct block *other = places[place];
+    places[place] = block;
+    __atomic_store_n(&locked, 0, __ATOMIC_RELEASE);
+    return other;
+}
+
+static void through_lock(struct worker *w) {
+    pass_on(w, exchange_place);
+}
+
+// The first two threads have one box, the tightest there is; the others a row of them, which they go through in turn.
+static struct block *volatile boxes[WORKERS / 2][PLACES];
 
 static void through_mailbox(struct worker *w) {
-    struct block *volatile *box = &boxes[w->index / 2];
+    struct block *volatile *row = boxes[w->index / 2];
+    struct block *volatile *box = w->index < 2 ? row : &row[w->turn++ % PLACES];
     int tries = 0;
     if (w->index % 2 == 0) {
         struct block *block = get(w);
@@ -181,27 +227,34 @@ static void through_mailbox(struct worker *w) {
     }
 }
 
-static int locked;
-static struct block *places[8];
+// Batches that each thread has freed. A thread that has freed one waits until another one has, too, so that they go
+// through the allocator's list together, or at least in turn. Nothing else orders what they do.
+static struct {
+    unsigned long freed;
+    char alone[56];
+} __attribute__((aligned(64))) batches[WORKERS];
 
-static void through_lock(struct worker *w) {
-    struct block *block = get(w);
-    unsigned place = any(w) % 8;
-    int tries = 0;
-    while (__atomic_exchange_n(&locked, 1, __ATOMIC_ACQUIRE))
-        (void)pause_a_little(&tries);
-    struct block *other = places[place];
-    places[place] = block;
-    __atomic_store_n(&locked, 0, __ATOMIC_RELEASE);
-    if (other)
-        put(w, other);
+static unsigned long freed_by_others(const struct worker *w) {
+    unsigned long sum = 0;
+    for (int i = 0; i < WORKERS; i++)
+        sum += i == w->index ? 0 : __atomic_load_n(&batches[i].freed, __ATOMIC_RELAXED);
+    return sum;
 }
 
 static void through_heap(struct worker *w) {
-    struct block *block = get(w);
-    for (unsigned i = any(w) % 16; i > 0; i--)
-        __asm__ volatile("");
-    put(w, block);
+    if (w->held == 0) {
+        int tries = 0;
+        while (w->others == freed_by_others(w) && !__atomic_load_n(&ended, __ATOMIC_RELAXED) && pause_a_little(&tries))
+            ;
+        w->others = freed_by_others(w);
+        w->batch = 1 + any(w) % BATCH;
+    }
+    w->blocks[w->held++] = get(w);
+    if (w->held < w->batch)
+        return;
+    while (w->held > 0)
+        put(w, w->blocks[--w->held]);
+    __atomic_fetch_add(&batches[w->index].freed, 1, __ATOMIC_RELAXED);
 }
 
 static void (*step)(struct worker *);
@@ -213,13 +266,17 @@ static void *end_in_time(void *seconds) {
 }
 
 static void *work(void *argument) {
-    struct worker w = {.index = (int)(intptr_t)argument, .random = 2654435761u * (1 + (unsigned)(intptr_t)argument)};
+    struct worker w = {.index = (int)(intptr_t)argument, .others = -1ul};
+    w.random = 2654435761u * (1 + (unsigned)w.index);
     // Its size says which worker this thread is.
     void *name = allocate_0(4096 + w.index);
     KEEP(name);
     pthread_barrier_wait(&start);
     for (long i = 0; i < rounds && !__atomic_load_n(&stopped, __ATOMIC_RELAXED); i++)
         step(&w);
+    // The others need not wait for this one any more.
+    if (step != through_mailbox)
+        __atomic_store_n(&ended, 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&crossed, w.crossed, __ATOMIC_RELAXED);
     return 0;
 }
