@@ -67,7 +67,7 @@ pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
     static LOCK: Mutex<()> = Mutex::new(());
     let _one_at_a_time = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let from = root().join("tests/programs").join(source);
-    let (stem, extension) = source.rsplit_once('.').expect("a source file has an extension");
+    let (stem, extension) = source.trim_start_matches("../").rsplit_once('.').expect("a source file has an extension");
     let tag: String = flags.concat().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let folder = target().join("test-programs");
     std::fs::create_dir_all(&folder).expect("the target folder can be written");
