@@ -8,5 +8,6 @@ pub mod file;
 pub mod memory;
 pub mod modules;
 pub mod output;
+pub mod seize;
 pub mod writer;
 pub mod zstd;

@@ -6,8 +6,8 @@ use tracehound_format::meta::{Meta, Watermark};
 use tracehound_format::nodes::Node;
 use tracehound_format::record::{Kind, RECORD_BYTES};
 
-use super::threads::hand_over;
 use super::{SECOND_NS, Settlement, ThreadState, Writer};
+use crate::background::seize::seize;
 use crate::shared::chunk::{Chunk, MOST_RECORDS};
 use crate::shared::sys;
 use crate::shared::thread::{EVENT, MODE, NO_CHUNK, RECORDING, STAMPED, ThreadContext, life};
@@ -98,26 +98,11 @@ impl Writer {
 
     /// Takes the chunks of those threads that are not recording.
     fn take_from(&mut self, threads: Vec<&'static ThreadContext>) {
-        /// A barrier for so many; each of them waits as long, should it begin an event.
+        /// A barrier for so many.
         const AT_ONCE: usize = 256;
         for some in threads.chunks(AT_ONCE) {
-            let lock = |context: &&'static ThreadContext| {
-                let guard = context.lock_chunks();
-                (*context, context.limit.swap(0, Ordering::Relaxed), guard)
-            };
             self.session.pool.beat();
-            let held: Vec<_> = some.iter().map(lock).collect();
-            sys::barrier();
-            // Whoever starts an event from here on finds no room and waits for the lock.
-            for (context, limit, guard) in held {
-                let quiet = context.mode() != RECORDING && context.active.load(Ordering::Relaxed) != NO_CHUNK;
-                if quiet {
-                    hand_over(context, self.session);
-                } else {
-                    context.limit.store(limit, Ordering::Relaxed);
-                }
-                drop(guard);
-            }
+            seize(some, &self.session.pool);
         }
         self.take_full_chunks();
     }

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use tracehound_format::meta::{Meta, ThreadEnd, ThreadName, ThreadStart};
-use tracehound_format::record::RECORD_BYTES;
 
 use super::Writer;
+use crate::background::seize::hand_over;
 use crate::shared::session::Session;
 use crate::shared::sys;
 use crate::shared::thread::{IN_REAL, MODE, NO_CHUNK, ThreadContext, life};
@@ -93,7 +93,7 @@ impl Writer {
 /// Takes what a thread has left that is gone: nobody else touches its context any more.
 fn bury(context: &ThreadContext, session: &Session, tick: u64) {
     let held = context.lock_chunks();
-    hand_over(context, session);
+    hand_over(context, &session.pool);
     let events = context.state.load(Ordering::Relaxed) & !MODE;
     context.state.store(events | IN_REAL, Ordering::Relaxed);
     drop(held);
@@ -102,23 +102,6 @@ fn bury(context: &ThreadContext, session: &Session, tick: u64) {
         context.ended_tick.store(tick, Ordering::Relaxed);
     }
     context.life.store(life::ENDED, Ordering::Release);
-}
-
-/// Hands the chunks of a thread over that is not recording and cannot begin to: its chunk fields are locked.
-pub(super) fn hand_over(context: &ThreadContext, session: &Session) {
-    let pinned = context.pinned_len.swap(0, Ordering::AcqRel) as usize;
-    for slot in context.pinned.iter().take(pinned) {
-        session.pool.send(slot.load(Ordering::Relaxed));
-    }
-    let number = context.active.swap(NO_CHUNK, Ordering::AcqRel);
-    let Some(chunk) = session.pool.chunk(number) else { return };
-    let used = context.cursor.load(Ordering::Relaxed).saturating_sub(chunk.first_address()) / RECORD_BYTES as u64;
-    context.limit.store(0, Ordering::Relaxed);
-    context.cursor.store(0, Ordering::Relaxed);
-    context.class.store(0, Ordering::Relaxed);
-    context.next_record.fetch_add(used, Ordering::Relaxed);
-    chunk.close(used as u32);
-    session.pool.send(number);
 }
 
 /// Looks a thread's name up, for one that was named by another.

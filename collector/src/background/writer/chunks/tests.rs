@@ -12,6 +12,7 @@ use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
 use crate::background::file::RecordingFile;
 use crate::background::output;
+use crate::background::seize::hand_over;
 use crate::background::writer::{Facts, OUTSIDE, Writer};
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::chunk::Chunk;
@@ -122,7 +123,7 @@ impl Stage {
 
     /// Ends the recording; gives the first record and the count of each block of events, and the records said to be lost.
     fn end(mut self) -> (Vec<(u64, u32)>, u64) {
-        super::super::threads::hand_over(self.thread, self.session);
+        hand_over(self.thread, &self.session.pool);
         self.writer.finish(EndReason::Exit);
         assert_eq!(self.session.pool.free_bytes(), self.session.pool.bytes(), "every chunk has come back");
         let blocks = blocks(&self.folder.join("r.dat"));
@@ -190,7 +191,7 @@ fn a_chunk_that_was_written_while_open_may_arrive_late() {
     stage.writer.flush_everything(false).unwrap();
     stage.session.pool.send(first);
     stage.writer.flush_everything(false).unwrap();
-    super::super::threads::hand_over(stage.thread, stage.session);
+    hand_over(stage.thread, &stage.session.pool);
     stage.fill(4);
     stage.writer.flush_everything(false).unwrap();
     let (blocks, lost) = stage.end();
