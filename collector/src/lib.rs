@@ -9,6 +9,11 @@
 //! ```
 //! `hot` and `background` know `shared` and not each other.
 
+#![cfg_attr(
+    loom,
+    allow(dead_code, unused_imports, reason = "a model has stand-ins for what asks the kernel or the processor")
+)]
+
 pub mod background;
 pub mod hot;
 pub mod lifecycle;

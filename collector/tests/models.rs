@@ -7,9 +7,23 @@
 mod call_tree;
 #[path = "models/contexts.rs"]
 mod contexts;
+#[path = "models/fork.rs"]
+mod fork;
+#[path = "models/gate.rs"]
+mod gate;
 #[path = "models/generations.rs"]
 mod generations;
+#[path = "models/hand_over.rs"]
+mod hand_over;
+#[path = "models/pool.rs"]
+mod pool;
 #[path = "models/publish.rs"]
 mod publish;
+#[path = "models/registered.rs"]
+mod registered;
+#[path = "models/seize.rs"]
+mod seize;
 #[path = "models/shapes.rs"]
 mod shapes;
+#[path = "models/stage.rs"]
+mod stage;

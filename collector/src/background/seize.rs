@@ -22,7 +22,7 @@ pub fn seize(threads: &[&'static ThreadContext], pool: &Pool) {
     sys::barrier();
     // Whoever starts an event from here on finds no room and waits for the lock.
     for (context, limit, guard) in held {
-        let quiet = context.mode() != RECORDING && context.active.load(Ordering::Relaxed) != NO_CHUNK;
+        let quiet = context.mode_seen() != RECORDING && context.active.load(Ordering::Relaxed) != NO_CHUNK;
         if quiet {
             hand_over(context, pool);
         } else {

@@ -63,7 +63,14 @@ pub fn now_before_free() -> u64 {
     now()
 }
 
+/// The time of the model.
+#[cfg(loom)]
+fn now() -> u64 {
+    crate::sync::system::tick()
+}
+
 /// The time: not before the loads before it are done, and not after a store behind it can be seen.
+#[cfg(not(loom))]
 #[inline(always)]
 fn now() -> u64 {
     if SOURCE.load(Ordering::Relaxed) == Source::Counter as u8 {

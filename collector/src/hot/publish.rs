@@ -3,7 +3,7 @@
 //! A slot is reserved by one compare-and-swap that is atomic against signals of the same thread (on x86-64 without the
 //! lock prefix), then filled, word 0 last. A signal handler that allocates in between gets the next slot.
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use crate::sync::{light_barrier, order};
 
 use tracehound_format::options::OnFull;
@@ -94,6 +94,7 @@ fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
 fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
     let is_there = cursor.load(Ordering::Relaxed) == from;
     if is_there {
+        assert!(from != 0, "a record is written to no chunk");
         cursor.store(to, Ordering::Relaxed);
     }
     is_there
@@ -165,16 +166,20 @@ fn is_off(session: &Session, tick: u64) -> bool {
         return false;
     }
     let switches = &session.switches;
-    let mut stopped = switches.stopped.load(Ordering::SeqCst);
-    // A stop is about to be stamped, by a thread that waits for nothing meanwhile.
-    for _ in 0..1000 {
-        if stopped != u64::MAX {
+    // A stop that is under way is about to be stamped, by a thread that waits for nothing meanwhile.
+    const ATTEMPTS: u32 = 1000;
+    let mut paused = false;
+    let mut stopped = u64::MAX;
+    for _ in 0..ATTEMPTS {
+        // In this order: a stop says that it is under way before it says that recording is off.
+        paused = session.paused.load(Ordering::SeqCst);
+        stopped = switches.stopped.load(Ordering::SeqCst);
+        if stopped != u64::MAX && paused == session.paused.load(Ordering::SeqCst) {
             break;
         }
         sys::sleep(20_000);
-        stopped = switches.stopped.load(Ordering::SeqCst);
     }
-    tick >= stopped && (session.paused.load(Ordering::SeqCst) || tick < switches.started.load(Ordering::SeqCst))
+    tick >= stopped && (paused || tick < switches.started.load(Ordering::SeqCst))
 }
 
 /// Publishes an event in whose middle a signal handler has forked: it completes in the followed child, too, whose new
@@ -360,8 +365,8 @@ fn wait_for_chunk(context: &ThreadContext, session: &'static Session, tick: u64,
 /// Leaves the thread's state as it was before an event, keeps the compiler from moving the event's stores past it.
 #[inline(always)]
 pub fn settle(context: &ThreadContext, state: u64) {
-    light_barrier();
-    context.state.store(state, Ordering::Release);
+    compiler_fence(Ordering::SeqCst);
+    context.state.store(state, order!("settle": Release, not Relaxed));
 }
 
 /// Enters a mode.

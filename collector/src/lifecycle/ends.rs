@@ -63,7 +63,7 @@ pub fn end_early(why: &str) {
     let own = gate::slot().context.get();
     for _ in 0..2000 {
         let inside = |context: &ThreadContext| {
-            !core::ptr::eq(own, context) && context.is_in_use() && context.mode() == RECORDING
+            !core::ptr::eq(own, context) && context.is_in_use() && context.mode_seen() == RECORDING
         };
         if !gate::has_company() && !session.threads.iter().any(inside) {
             break;

@@ -23,6 +23,10 @@ pub use ends::{
     forget_in_child, forked, is_confined, resume, thread_ends,
 };
 pub use frame_loader::serve as load_frame_sections;
+#[cfg(loom)]
+pub use quiesce::settle;
+#[cfg(loom)]
+pub use switch::from_outside;
 pub use switch::{flush, mark, resume_recording, stop, toggle};
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};

@@ -214,14 +214,14 @@ fn hold(patience: &mut Patience) -> Hold {
 
 /// Takes their room from all other threads, so that their next record looks at the gate, and waits until none is in the
 /// middle of one. Gives how many still were when the time was over.
-pub(super) fn settle(session: &Session, limit: u64) -> u32 {
+pub fn settle(session: &Session, limit: u64) -> u32 {
     let own = gate::slot().context.get();
     let others = || session.threads.iter().filter(|context| !core::ptr::eq(own, *context) && context.is_in_use());
     take_room(session);
     let started = now();
     for attempt in 0..u64::MAX {
         let late = others()
-            .filter(|context| context.mode() == RECORDING && context.parked.load(Ordering::SeqCst) == 0)
+            .filter(|context| context.mode_seen() == RECORDING && context.parked.load(Ordering::SeqCst) == 0)
             .count();
         if late == 0 || now().saturating_sub(started) > limit {
             return late as u32;

@@ -68,7 +68,7 @@ pub unsafe fn toggle(caller: Caller) {
 }
 
 /// Starts or stops for somebody outside the process. `None` while another thread is at it: try again.
-pub(super) fn from_outside(session: &'static Session, on: bool) -> Option<()> {
+pub fn from_outside(session: &'static Session, on: bool) -> Option<()> {
     let held = SWITCH.try_lock()?;
     let announce = |kind, tick| session.note_from_outside(kind, tick, 0);
     if on {
@@ -101,16 +101,18 @@ fn open(session: &Session, _held: &Guard<'_, ()>, announce: impl FnOnce(Kind, u6
 }
 
 fn close(session: &Session, _held: &Guard<'_, ()>, announce: impl FnOnce(Kind, u64)) {
-    if session.paused.swap(true, Ordering::SeqCst) {
+    if session.paused.load(Ordering::SeqCst) {
         return;
     }
+    // In this order: who finds recording off must not take the stop before this one for the one that counts.
     let before = session.switches.stopped.swap(STOPPING, Ordering::SeqCst);
+    session.paused.store(true, Ordering::SeqCst);
     while !gate::change(gate::RECORDING, gate::PASS) {
         // An end that may not come is under way; but when it is this thread's own, or recording is at its end, there is
         // nothing to switch.
         if !gate::is_held(gate::state()) || gate::slot().exempt.get() != 0 || gate::is_internal() {
-            session.switches.stopped.store(before, Ordering::SeqCst);
             session.paused.store(false, Ordering::SeqCst);
+            session.switches.stopped.store(before, Ordering::SeqCst);
             return;
         }
         gate::wait_while_held();

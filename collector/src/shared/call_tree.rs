@@ -69,7 +69,8 @@ struct Header {
 const _: () = assert!(size_of::<Slot>() == CallTree::NODE_BYTES);
 const _: () = assert!(size_of::<Header>() <= ROOTS_OFFSET);
 
-const ROOT_BITS: u32 = 16;
+/// Few roots in a model, which copies the tree.
+const ROOT_BITS: u32 = if cfg!(loom) { 4 } else { 16 };
 const ROOTS_OFFSET: usize = 4096;
 const MIN_NODES: u32 = 1 << 16;
 
@@ -106,6 +107,13 @@ impl CallTree {
         let nodes = bytes.checked_sub(Self::NODES_OFFSET)? / Self::NODE_BYTES;
         let capacity = u32::try_from(nodes).unwrap_or(u32::MAX - 1).min(u32::MAX - 1);
         (capacity > 1).then(|| Self::over(memory, capacity, bytes, false))
+    }
+
+    /// The tree in a forked child of the model: a copy of the memory as it is now, whoever is in the middle of what.
+    #[cfg(loom)]
+    pub fn forked(&self) -> CallTree {
+        let copy = crate::sync::model::snapshot(self.base.as_ptr(), self.reserved_bytes);
+        CallTree { base: NonNull::new(copy).unwrap_or(self.base), owned: false, mirror: None, ..*self }
     }
 
     /// Has every new node shown to `mirror`, by the thread that made it, before anyone else can meet its id.

@@ -138,8 +138,13 @@ impl Chunk {
     /// Zeroes what was used, and sets it free.
     pub fn wipe(&self) {
         let bytes = self.used() as usize * RECORD_BYTES;
+        #[cfg(not(loom))]
         // SAFETY: the records lie directly after the header; `used` is at most what fits.
-        unsafe { core::ptr::write_bytes(self.base.add(CHUNK_HEADER_BYTES), 0, bytes) };
+        unsafe {
+            core::ptr::write_bytes(self.base.add(CHUNK_HEADER_BYTES), 0, bytes);
+        }
+        #[cfg(loom)]
+        (0..bytes).step_by(8).for_each(|at| self.long(CHUNK_HEADER_BYTES + at).store(0, Ordering::Relaxed));
         self.set_state(ChunkState::Free);
         // The whole header but the size of a slot's chunks: a larger chunk may have records here next.
         for field in [chunk_offset::THREAD, chunk_offset::WRITTEN, chunk_offset::OS_THREAD, chunk_offset::USED, NEXT] {

@@ -19,7 +19,7 @@ mod modules;
 mod regions;
 mod shape;
 
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ops::Range;
@@ -112,7 +112,7 @@ pub fn changes_after(since: u32, mut each: impl FnMut(Range<u64>)) -> Option<u32
         each(change.start.load(Ordering::Relaxed)..change.end.load(Ordering::Relaxed));
     }
     // While the oldest of them was read, it must not have made place for a newer one.
-    core::sync::atomic::fence(Ordering::Acquire);
+    fence(Ordering::Acquire);
     let later = EPOCH.load(Ordering::Relaxed);
     ((later.wrapping_sub(since) as usize) < KEPT_CHANGES).then_some(now)
 }
@@ -127,7 +127,7 @@ pub fn announce(range: &Range<u64>, forget: &mut dyn FnMut(&Range<u64>)) {
 
 fn bump(range: &Range<u64>) {
     while ANNOUNCING.swap(true, Ordering::Acquire) {
-        core::hint::spin_loop();
+        crate::sync::pause();
     }
     let next = EPOCH.load(Ordering::Relaxed).wrapping_add(1).max(1);
     let change = &CHANGES.0[next as usize % KEPT_CHANGES];

@@ -17,6 +17,7 @@
 //! are not recording at the moment: more threads than chunks share them in turns.
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{self, order};
 
 use tracehound_format::live::{CHUNK_STEP_BYTES, offset};
 
@@ -125,6 +126,7 @@ impl Pool {
             heartbeat: AtomicU64::new(0),
             flushes: AtomicU32::new(0),
         };
+        sync::announce(&*pool.slots);
         if let Some((from, count)) = pool.reserve(FIRST_SLOTS) {
             pool.add(from, count);
         }
@@ -233,7 +235,7 @@ impl Pool {
             if let Some(number) = number {
                 return self.chunk(number).map(|chunk| (number, chunk));
             }
-            core::hint::spin_loop();
+            sync::pause();
         }
         None
     }
@@ -341,7 +343,8 @@ impl Pool {
         loop {
             chunk.set_next(last);
             // The writer takes the whole list at once, so that no chunk can be back at the head unnoticed.
-            match self.full.compare_exchange_weak(last, number, Ordering::AcqRel, Ordering::Relaxed) {
+            let sent = order!("pool-send": AcqRel, not Relaxed);
+            match self.full.compare_exchange_weak(last, number, sent, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => last = now,
             }
@@ -354,7 +357,7 @@ impl Pool {
     /// The next full chunk, if there is one; for the writer.
     pub fn receive(&self) -> Option<u32> {
         if self.received.load(Ordering::Relaxed) == NOTHING {
-            let mut newest = self.full.swap(NOTHING, Ordering::AcqRel);
+            let mut newest = self.full.swap(NOTHING, order!("pool-receive": AcqRel, not Relaxed));
             let mut oldest_first = NOTHING;
             while newest != NOTHING {
                 let chunk = self.chunk(newest)?;

@@ -184,8 +184,8 @@ pub fn current() -> Option<&'static Session> {
 
 /// Makes `session` the current one.
 pub fn install(session: Session) -> &'static Session {
-    let session = Box::leak(Box::new(session));
-    SESSION.store(session, Ordering::Release);
+    let session = crate::sync::keep(session);
+    SESSION.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
     session
 }
 

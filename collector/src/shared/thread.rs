@@ -18,6 +18,7 @@
 use crate::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::stack_counters::StackCounters;
+use crate::sync::{order, pause};
 
 /// The thread is in the program's own code.
 pub const IDLE: u64 = 0;
@@ -139,6 +140,12 @@ impl ThreadContext {
         self.state.load(Ordering::Relaxed) & MODE
     }
 
+    /// The mode, for another thread, which then sees what the owner did before it entered the mode: where its chunk ends, for
+    /// one thing.
+    pub fn mode_seen(&self) -> u64 {
+        self.state.load(order!("mode-seen": Acquire, not Relaxed)) & MODE
+    }
+
     /// Marks the thread busy for a section of the recorder's own; gives the state to restore.
     pub fn enter_internal(&self) -> u64 {
         let state = self.state.load(Ordering::Relaxed);
@@ -151,12 +158,12 @@ impl ThreadContext {
     /// Locks the chunk fields. The writer holds them of many threads at once for a moment: who waits sleeps, since
     /// thousands that look again and again would keep the processors from the writer.
     pub fn lock_chunks(&self) -> ChunkGuard<'_> {
-        const SPINS: u32 = 64;
+        const SPINS: u32 = if cfg!(loom) { 1 } else { 64 };
         const WAIT_NS: u64 = 100_000_000;
         let lock = &self.chunk_lock;
         let open = || lock.compare_exchange(UNLOCKED, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok();
         let spin = |_| {
-            core::hint::spin_loop();
+            pause();
             open()
         };
         if !open() && !(0..SPINS).any(spin) {

@@ -34,6 +34,30 @@ pub fn light_barrier() {
     }
 }
 
+/// A pause in a short wait for another thread.
+#[inline(always)]
+pub fn pause() {
+    #[cfg(not(loom))]
+    core::hint::spin_loop();
+    #[cfg(loom)]
+    model::pause();
+}
+
+/// Tells the model of memory that threads will share.
+pub fn announce<T: ?Sized>(memory: &T) {
+    #[cfg(loom)]
+    model::region(memory);
+    let _ = memory;
+}
+
+/// Keeps a value for ever; in the model to the end of the execution.
+pub fn keep<T>(value: T) -> &'static T {
+    #[cfg(not(loom))]
+    return Box::leak(Box::new(value));
+    #[cfg(loom)]
+    return model::shared(value);
+}
+
 /// Tells the model that the calling thread alone uses the memory at `at` now, as if it wrote there.
 #[inline(always)]
 pub fn assert_exclusive<T>(at: *const T) {

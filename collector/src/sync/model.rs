@@ -15,8 +15,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use core::sync::atomic::{self as real, Ordering};
+use core::sync::atomic::Ordering;
 use loom::sync::atomic as modelled;
+
+mod atomics;
+
+pub use atomics::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, claim_pair};
+
+/// Stack of a thread of the model.
+const STACK_WORDS: usize = 32 << 10;
 
 /// Where a value lies: region and offset in it; for statics no region and the address.
 type Place = (Option<usize>, usize);
@@ -47,6 +54,7 @@ struct World {
 thread_local! {
     static WORLD: RefCell<World> = RefCell::default();
     static LAST_FAILURE: RefCell<String> = const { RefCell::new(String::new()) };
+    static STATICS: RefCell<HashMap<usize, (Shape, u64)>> = RefCell::default();
     static MUTANT: Cell<&'static str> = const { Cell::new("") };
     static MEMORY: RefCell<Memory> = const { RefCell::new(Memory { block: 0, used: 0 }) };
 }
@@ -131,9 +139,12 @@ pub fn check(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + Cl
         let loud = std::panic::take_hook();
         std::panic::set_hook(Box::new(|failure| LAST_FAILURE.with_borrow_mut(|last| *last = failure.to_string())));
         let result = catch_unwind(AssertUnwindSafe(|| {
+            let body = body.clone();
             builder.check(move || {
                 begin();
-                body();
+                // On a stack that has room for a failure, too.
+                let thread = loom::thread::Builder::new().stack_size(STACK_WORDS).spawn(body.clone());
+                let _ = thread.map(|thread| thread.join());
             });
         }));
         std::panic::set_hook(loud);
@@ -166,6 +177,9 @@ fn begin() {
     WORLD.with_borrow_mut(|world| {
         let used = MEMORY.with_borrow_mut(|memory| memory.block..memory.block + core::mem::take(&mut memory.used));
         for ((at, is_cell), _) in world.objects.drain() {
+            if !is_cell && is_static(at) {
+                restore(at);
+            }
             // What the last execution has stored there. Objects of 4 bytes have a neighbour of their own, or nothing.
             if !is_cell && used.contains(&at) {
                 // SAFETY: memory of this module's, which nobody has now; a value is aligned to its size.
@@ -193,17 +207,21 @@ pub fn region<T: ?Sized>(memory: &T) {
 
 /// A value that lives to the end of the execution and that threads share.
 pub fn shared<T>(value: T) -> &'static T {
-    let value: &'static T = Box::leak(Box::new(value));
-    region(value);
-    value
+    let at = memory(size_of::<T>()).cast::<T>();
+    // SAFETY: a page or more of the model's memory, which is nobody else's to the end of the execution.
+    unsafe {
+        at.write(value);
+        &*at
+    }
 }
 
 /// Starts a thread of the model.
-pub fn spawn<R: 'static>(body: impl FnOnce() -> R + 'static) -> loom::thread::JoinHandle<R> {
+pub fn spawn<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> loom::thread::JoinHandle<R> {
     if !WORLD.with_borrow_mut(|world| core::mem::replace(&mut world.has_threads, true)) {
         make_wanted(|_| true);
     }
-    loom::thread::spawn(body)
+    let thread = loom::thread::Builder::new().stack_size(STACK_WORDS).spawn(body);
+    thread.unwrap_or_else(|_| std::process::abort())
 }
 
 fn make_wanted(filter: impl Fn(Option<usize>) -> bool) {
@@ -221,12 +239,35 @@ fn make_wanted(filter: impl Fn(Option<usize>) -> bool) {
         // execution of the same model had there.
         unsafe {
             match shape {
-                Shape::Bool => drop((*(at as *const AtomicBool)).object(true)),
-                Shape::U32 => drop((*(at as *const AtomicU32)).object(true)),
-                Shape::U64 => drop((*(at as *const AtomicU64)).object(true)),
-                Shape::Usize => drop((*(at as *const AtomicUsize)).object(true)),
+                Shape::Bool => (*(at as *const AtomicBool)).make(),
+                Shape::U32 => (*(at as *const AtomicU32)).make(),
+                Shape::U64 => (*(at as *const AtomicU64)).make(),
+                Shape::Usize => (*(at as *const AtomicUsize)).make(),
                 Shape::Cell => drop(cell(at, true)),
             }
+        }
+    }
+}
+
+/// Whether a static of this program lies there.
+fn is_static(at: usize) -> bool {
+    unsafe extern "C" {
+        static __data_start: u8;
+        static _end: u8;
+    }
+    ((&raw const __data_start) as usize..(&raw const _end) as usize).contains(&at)
+}
+
+/// Gives a static the value that it had before the first execution.
+fn restore(at: usize) {
+    let Some((shape, raw)) = STATICS.with_borrow(|statics| statics.get(&at).copied()) else { return };
+    // SAFETY: a static of this type, which no thread uses between executions.
+    unsafe {
+        match shape {
+            Shape::Bool => (at as *mut bool).write(raw != 0),
+            Shape::U32 => (at as *mut u32).write(raw as u32),
+            Shape::U64 | Shape::Usize => (at as *mut u64).write(raw),
+            Shape::Cell => {}
         }
     }
 }
@@ -245,6 +286,9 @@ fn object<T: 'static>(at: usize, raw: u64, shape: Shape, early: bool, make: impl
     });
     if let Some(object) = known {
         return object;
+    }
+    if shape != Shape::Cell && is_static(at) {
+        STATICS.with_borrow_mut(|statics| _ = statics.entry(at).or_insert((shape, raw)));
     }
     let made = Rc::new(make());
     WORLD.with_borrow_mut(|world| {
@@ -281,260 +325,38 @@ pub fn read(at: usize) {
     cell(at, false).with(|_| ());
 }
 
-/// loom treats sequentially consistent accesses as acquiring and releasing ones; fences it has right.
-fn fenced<R>(order: Ordering, before: bool, after: bool, operation: impl FnOnce() -> R) -> R {
-    let strict = order == Ordering::SeqCst;
-    if strict && before {
-        modelled::fence(Ordering::SeqCst);
-    }
-    let result = operation();
-    if strict && after {
-        modelled::fence(Ordering::SeqCst);
-    }
-    result
-}
-
-fn plain(order: Ordering, strict: Ordering) -> Ordering {
-    if order == Ordering::SeqCst { strict } else { order }
-}
-
-macro_rules! atomic {
-    ($name:ident, $value:ty, $real:ident, $object:ident, $shape:ident, $to:expr) => {
-        /// As core's, in a model.
-        #[repr(transparent)]
-        #[derive(Default, Debug)]
-        pub struct $name(real::$real);
-
-        impl $name {
-            /// A new value.
-            pub const fn new(value: $value) -> Self {
-                Self(real::$real::new(value))
-            }
-
-            fn at(&self) -> usize {
-                core::ptr::from_ref(self) as usize
-            }
-
-            fn object(&self, early: bool) -> Rc<modelled::$object> {
-                let raw = self.0.load(Ordering::Relaxed);
-                object(self.at(), $to(raw), Shape::$shape, early, || modelled::$object::new(raw))
-            }
-
-            fn wrote(&self, value: $value) {
-                self.0.store(value, Ordering::Relaxed);
-                stored(self.at(), $to(value));
-            }
-
-            /// Where it lies.
-            pub const fn as_ptr(&self) -> *mut $value {
-                self.0.as_ptr()
-            }
-
-            /// The value, which nobody else has.
-            pub fn get_mut(&mut self) -> &mut $value {
-                self.0.get_mut()
-            }
-
-            /// Loads.
-            pub fn load(&self, order: Ordering) -> $value {
-                let object = self.object(false);
-                fenced(order, true, false, || object.load(plain(order, Ordering::Acquire)))
-            }
-
-            /// Stores.
-            pub fn store(&self, value: $value, order: Ordering) {
-                let object = self.object(false);
-                fenced(order, false, true, || {
-                    object.store(value, plain(order, Ordering::Release));
-                    self.wrote(value);
-                });
-            }
-
-            /// Stores and answers what was there.
-            pub fn swap(&self, value: $value, order: Ordering) -> $value {
-                let object = self.object(false);
-                fenced(order, true, true, || {
-                    let old = object.swap(value, plain(order, Ordering::AcqRel));
-                    self.wrote(value);
-                    old
-                })
-            }
-
-            /// Stores `new` if `current` is there.
-            ///
-            /// # Errors
-            /// What is there instead.
-            pub fn compare_exchange(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                let object = self.object(false);
-                fenced(success, true, true, || {
-                    let (success, failure) = (plain(success, Ordering::AcqRel), plain(failure, Ordering::Acquire));
-                    let result = object.compare_exchange(current, new, success, failure);
-                    if result.is_ok() {
-                        self.wrote(new);
-                    }
-                    result
-                })
-            }
-
-            /// Stores `new` if `current` is there.
-            ///
-            /// # Errors
-            /// What is there instead.
-            pub fn compare_exchange_weak(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                self.compare_exchange(current, new, success, failure)
-            }
-        }
-    };
-}
-
-macro_rules! arithmetic {
-    ($name:ident, $value:ty, $($operation:ident $apply:expr),* $(,)?) => {
-        impl $name {
-            $(
-                /// Changes the value and answers what was there.
-                pub fn $operation(&self, operand: $value, order: Ordering) -> $value {
-                    let object = self.object(false);
-                    fenced(order, true, true, || {
-                        let old = object.$operation(operand, plain(order, Ordering::AcqRel));
-                        let apply: fn($value, $value) -> $value = $apply;
-                        self.wrote(apply(old, operand));
-                        old
-                    })
-                }
-            )*
-
-            /// Changes the value by a function.
-            ///
-            /// # Errors
-            /// What is there, if the function refuses.
-            pub fn fetch_update(
-                &self,
-                set: Ordering,
-                fetch: Ordering,
-                mut change: impl FnMut($value) -> Option<$value>,
-            ) -> Result<$value, $value> {
-                let mut value = self.load(fetch);
-                while let Some(next) = change(value) {
-                    match self.compare_exchange(value, next, set, fetch) {
-                        Ok(old) => return Ok(old),
-                        Err(other) => value = other,
-                    }
-                }
-                Err(value)
-            }
-        }
-    };
-}
-
-atomic!(AtomicBool, bool, AtomicBool, AtomicBool, Bool, u64::from);
-atomic!(AtomicU32, u32, AtomicU32, AtomicU32, U32, u64::from);
-atomic!(AtomicU64, u64, AtomicU64, AtomicU64, U64, core::convert::identity);
-atomic!(AtomicUsize, usize, AtomicUsize, AtomicUsize, Usize, |value: usize| value as u64);
-arithmetic!(AtomicBool, bool, fetch_or | a, b | a | b, fetch_and | a, b | a & b);
-arithmetic!(AtomicU32, u32, fetch_add u32::wrapping_add, fetch_sub u32::wrapping_sub, fetch_or |a, b| a | b,
-    fetch_and |a, b| a & b, fetch_max core::cmp::Ord::max, fetch_min core::cmp::Ord::min);
-arithmetic!(AtomicU64, u64, fetch_add u64::wrapping_add, fetch_sub u64::wrapping_sub, fetch_or |a, b| a | b,
-    fetch_and |a, b| a & b, fetch_max core::cmp::Ord::max, fetch_min core::cmp::Ord::min);
-arithmetic!(AtomicUsize, usize, fetch_add usize::wrapping_add, fetch_sub usize::wrapping_sub,
-    fetch_max core::cmp::Ord::max);
-
-/// As core's, in a model.
-#[repr(transparent)]
-#[derive(Debug)]
-pub struct AtomicPtr<T>(AtomicUsize, core::marker::PhantomData<*mut T>);
-
-// SAFETY: as core's: the pointer alone is shared.
-unsafe impl<T> Send for AtomicPtr<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for AtomicPtr<T> {}
-
-impl<T> Default for AtomicPtr<T> {
-    fn default() -> Self {
-        Self::new(core::ptr::null_mut())
-    }
-}
-
-impl<T> AtomicPtr<T> {
-    /// A new pointer; in a constant it can only be null.
-    pub const fn new(pointer: *mut T) -> Self {
-        // SAFETY: a pointer and an AtomicUsize have the same size, and this type is never read but as bytes of it.
-        let bits = unsafe { core::mem::transmute::<*mut T, AtomicUsize>(pointer) };
-        Self(bits, core::marker::PhantomData)
-    }
-
-    /// Loads.
-    pub fn load(&self, order: Ordering) -> *mut T {
-        self.0.load(order) as *mut T
-    }
-
-    /// Stores.
-    pub fn store(&self, pointer: *mut T, order: Ordering) {
-        self.0.store(pointer as usize, order);
-    }
-
-    /// Stores and answers what was there.
-    pub fn swap(&self, pointer: *mut T, order: Ordering) -> *mut T {
-        self.0.swap(pointer as usize, order) as *mut T
-    }
-
-    /// Stores `new` if `current` is there.
-    ///
-    /// # Errors
-    /// What is there instead.
-    pub fn compare_exchange(
-        &self,
-        current: *mut T,
-        new: *mut T,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<*mut T, *mut T> {
-        let result = self.0.compare_exchange(current as usize, new as usize, success, failure);
-        result.map(|old| old as *mut T).map_err(|old| old as *mut T)
-    }
-
-    /// Stores `new` if `current` is there.
-    ///
-    /// # Errors
-    /// What is there instead.
-    pub fn compare_exchange_weak(
-        &self,
-        current: *mut T,
-        new: *mut T,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<*mut T, *mut T> {
-        self.compare_exchange(current, new, success, failure)
-    }
-}
-
-/// Stores two values as one unit where `first` is 0; false where it is not. As an instruction that exchanges 16 bytes:
-/// no thread runs in between, and the values are read one by one.
-pub fn claim_pair(first: &AtomicU64, second: &AtomicU64, values: (u64, u64)) -> bool {
-    loom::stop_exploring();
-    let free = first.fetch_add(0, Ordering::AcqRel) == 0;
-    if free {
-        second.store(values.1, Ordering::Relaxed);
-        first.swap(values.0, Ordering::AcqRel);
-    }
-    loom::explore();
-    free
-}
-
 /// Lets other threads run.
 pub fn pause() {
     loom::thread::yield_now();
+}
+
+/// A copy of what lies in memory now, as a forked child gets it: of every value the last one that was stored.
+pub fn snapshot(from: *const u8, bytes: usize) -> *mut u8 {
+    let to = memory(bytes);
+    let range = from as usize..from as usize + bytes;
+    let inside = |(at, is_cell): &(usize, bool)| !is_cell && range.contains(at);
+    let mut values: Vec<_> = WORLD.with_borrow(|world| {
+        world
+            .objects
+            .iter()
+            .filter(|(key, _)| inside(key))
+            .map(|((at, _), (_, object))| (*at, Rc::clone(object)))
+            .collect()
+    });
+    values.sort_unstable_by_key(|(at, _)| *at);
+    // Tells the checker what is read, so that it tries every order of this and the stores of other threads.
+    loom::stop_exploring();
+    for (_, object) in values {
+        if let Some(object) = object.downcast_ref::<modelled::AtomicU32>() {
+            object.load(Ordering::Relaxed);
+        } else if let Some(object) = object.downcast_ref::<modelled::AtomicU64>() {
+            object.load(Ordering::Relaxed);
+        }
+    }
+    loom::explore();
+    // SAFETY: memory of the model, where it was asked for; nobody writes meanwhile, since threads of a model take turns.
+    unsafe { core::ptr::copy_nonoverlapping(from, to, bytes) };
+    to
 }
 
 /// The calling thread's own value, made by `make` the first time.
@@ -550,49 +372,4 @@ pub fn of_thread<T: 'static>(make: impl FnOnce() -> T) -> &'static T {
             made
         })
     })
-}
-
-/// A queue between threads: what is taken happens after it was put, and nothing else is promised.
-pub struct Queue<T> {
-    slots: loom::sync::Mutex<std::collections::VecDeque<T>>,
-    capacity: usize,
-}
-
-impl<T> Queue<T> {
-    /// An empty queue with room for `capacity` values.
-    pub fn new(capacity: usize) -> Self {
-        Self { slots: loom::sync::Mutex::new(std::collections::VecDeque::new()), capacity }
-    }
-
-    fn slots(&self) -> impl core::ops::DerefMut<Target = std::collections::VecDeque<T>> + '_ {
-        self.slots.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Puts a value in.
-    ///
-    /// # Errors
-    /// The value, if there is no room.
-    pub fn push(&self, value: T) -> Result<(), T> {
-        let mut slots = self.slots();
-        if slots.len() == self.capacity {
-            return Err(value);
-        }
-        slots.push_back(value);
-        Ok(())
-    }
-
-    /// Takes the oldest value.
-    pub fn pop(&self) -> Option<T> {
-        self.slots().pop_front()
-    }
-
-    /// Values inside.
-    pub fn len(&self) -> usize {
-        self.slots().len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }

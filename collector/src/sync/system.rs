@@ -47,6 +47,41 @@ pub fn sleep(_: u64) {
     model::pause();
 }
 
+/// Time of day does not pass.
+pub fn clock(_: core::ffi::c_int) -> u64 {
+    1
+}
+
+/// Time stamps: every one is later than those before it, and says nothing about memory.
+pub fn tick() -> u64 {
+    static TICK: super::atomic::AtomicU64 = super::atomic::AtomicU64::new(0);
+    let early = EARLY.with(|early| early.replace(0));
+    if early != 0 && model::is_mutant("stamp-ordered") {
+        return early;
+    }
+    // What is stamped later than the stamp behind a barrier has passed that barrier.
+    let order = if BEHIND_BARRIER.with(|behind| behind.replace(false)) { Ordering::AcqRel } else { Ordering::Acquire };
+    TICK.fetch_add(1, order) + 1
+}
+
+loom::thread_local! {
+    static EARLY: core::cell::Cell<u64> = core::cell::Cell::new(0);
+    static BEHIND_BARRIER: core::cell::Cell<bool> = core::cell::Cell::new(false);
+}
+
+/// Before a load that other threads' stores decide: the calling thread's next stamp would be of now, did it not wait for
+/// the load.
+pub fn may_run_ahead() {
+    let now = tick();
+    EARLY.with(|early| early.set(now));
+}
+
+/// Forked children of the model get no memory but what is copied for them.
+///
+/// # Safety
+/// As for the real one.
+pub unsafe fn wipe_in_children(_: *mut u8, _: usize) {}
+
 /// There is a barrier.
 pub fn barrier_register() -> bool {
     true
@@ -55,6 +90,7 @@ pub fn barrier_register() -> bool {
 /// The dear side of [`super::light_barrier`].
 pub fn barrier() {
     fence(Ordering::SeqCst);
+    BEHIND_BARRIER.with(|behind| behind.set(true));
 }
 
 /// Memory of the model is used again in the next execution.

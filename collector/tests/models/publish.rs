@@ -14,7 +14,7 @@ fn record(number: u64) -> Record {
 
 fn world() -> (&'static ThreadContext, Chunk) {
     // SAFETY: aligned, zeroed, mapped to the end of the execution.
-    let chunk = unsafe { Chunk::at(memory(64 << 10)) };
+    let chunk = unsafe { Chunk::at(memory(64 << 10), 64 << 10) };
     chunk.open(1, 2, 0);
     let context = shared(ThreadContext::default());
     context.id.store(1, Ordering::Relaxed);

@@ -51,6 +51,8 @@ use walk::{Means, Rules};
 
 pub use budget::limit as memory_limit;
 pub use registered::Registration;
+#[cfg(loom)]
+pub use rule_cache::rule_of;
 pub use stack::top_of_own_stack;
 
 /// The backtrace ends before the outermost frame.

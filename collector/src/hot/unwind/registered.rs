@@ -7,6 +7,7 @@
 //! written. What a reader has found counts only if the version is still the same afterwards.
 
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::order;
 use core::ops::Range;
 use core::ptr::NonNull;
 
@@ -21,10 +22,11 @@ use crate::shared::gate::Internal;
 use crate::shared::session;
 use crate::shared::sys::{self, SignalsBlocked, is_readable};
 
-const MAX_SECTIONS: usize = 32 << 10;
+/// Few in a model, of these and of blocks.
+const MAX_SECTIONS: usize = if cfg!(loom) { 4 } else { 32 << 10 };
 /// Copies take whole blocks.
 const BLOCK: usize = 1024;
-const BLOCKS: usize = 64 << 10;
+const BLOCKS: usize = if cfg!(loom) { 64 } else { 64 << 10 };
 const MAX_SECTION_BYTES: u64 = 16 << 20;
 const PAGE: u64 = 4096;
 
@@ -81,7 +83,7 @@ impl Place {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         // A reader that sees one of the stores below sees the odd version, too.
-        fence(Ordering::Release);
+        fence(order!("registered-fence": Release, not Acquire));
         change();
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }

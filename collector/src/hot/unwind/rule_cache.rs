@@ -8,6 +8,7 @@
 //! [`forget`] drop the rules of a range of code.
 
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::order;
 use core::ops::Range;
 
 use super::cfi::compile;
@@ -15,7 +16,8 @@ use super::lookup::{Located, is_made_up, is_sigreturn, locate};
 use super::rule::{Kind, Rule};
 use crate::shared::code::{self, Regions};
 
-const BITS: u32 = 15;
+/// Few in a model.
+const BITS: u32 = if cfg!(loom) { 2 } else { 15 };
 const SIZE: usize = 1 << BITS;
 const MASK: u64 = SIZE as u64 - 1;
 
@@ -61,6 +63,8 @@ fn pc_of(slot: usize, word: u64) -> u64 {
 #[inline(never)]
 fn fill(pc: u64) -> Rule {
     let epoch = code::epoch();
+    // What is looked up is at least as new as the epoch: code that goes does so before the epoch moves.
+    fence(order!("rule-epoch": Acquire, not Release));
     let rule = compute(pc);
     if pc != 0 && pc >> 47 == 0 && rule.kind() != Kind::Missing {
         let word = (pc >> BITS) << 32 | u64::from(rule.0);
@@ -69,7 +73,7 @@ fn fill(pc: u64) -> Rule {
         slot.store(word, Ordering::Relaxed);
         // Whoever changes code moves the epoch first and drops rules then: either it sees this rule, or this
         // sees the new epoch.
-        fence(Ordering::SeqCst);
+        fence(order!("rule-stored": SeqCst, not Acquire));
         if code::epoch() != epoch {
             let _ = slot.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);
         }

@@ -4,7 +4,7 @@ use rustix::mm::{self, Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 
 use super::{Result, borrowed};
 #[cfg(loom)]
-pub use crate::sync::system::{map_memory, unmap};
+pub use crate::sync::system::{map_memory, unmap, wipe_in_children};
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
@@ -92,6 +92,7 @@ pub unsafe fn populate(at: *mut u8, bytes: usize) -> Result<()> {
 ///
 /// # Safety
 /// The range must be a private mapping of ours.
+#[cfg(not(loom))]
 pub unsafe fn wipe_in_children(at: *mut u8, bytes: usize) {
     // SAFETY: vouched for by the caller; changes nothing for this process.
     let _ = unsafe { mm::madvise(at.cast(), bytes, Advice::LinuxWipeOnFork) };

@@ -137,7 +137,11 @@ pub fn thread_exists(process: u32, thread: u32) -> bool {
     result != -(libc::ESRCH as isize)
 }
 
+#[cfg(loom)]
+pub use crate::sync::system::clock;
+
 /// A clock's time in nanoseconds. rustix looks for the vdso's function at its first call, in files of /proc.
+#[cfg(not(loom))]
 pub fn clock(id: c_int) -> u64 {
     let mut time = [0_i64; 2];
     // SAFETY: the kernel fills two words.
