@@ -22,6 +22,7 @@ struct Filter {
 /// The calling thread is about to enter strict mode, where all but four system calls kill it.
 pub fn before_strict_mode() {
     if start::ensure() {
+        lifecycle::leave_libunwind();
         lifecycle::end_early("the program enters seccomp's strict mode");
     }
 }
@@ -43,6 +44,7 @@ pub unsafe fn before_filter(filter: usize, all: bool) {
         }
         core::slice::from_raw_parts(filter.code, usize::from(filter.len))
     };
+    lifecycle::leave_libunwind();
     let kills = |by| calls_by(by).any(|call| !is_survived(code, Call(call.number, call.arguments)));
     if kills(By::Program) || (all || !lifecycle::has_writer()) && kills(By::Writer) {
         return lifecycle::end_early(WHY);

@@ -5,7 +5,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::hot::clock;
 use crate::hot::unwind::file_sections::{self, SectionCopy};
 use crate::shared::code::{self, Module};
-use crate::shared::elf_file::ElfFile;
+use crate::shared::elf_file::{COMPRESSED, ElfFile};
 use crate::shared::session;
 
 const MAX_SECTION_BYTES: u64 = 64 << 20;
@@ -54,15 +54,26 @@ fn load(module: &Module) -> (Option<SectionCopy>, Option<SectionCopy>) {
 
 fn read(module: &Module, file: &ElfFile, name: &[u8]) -> Option<SectionCopy> {
     let section = file.section_named(name).filter(|section| section.bytes > 0)?;
-    if section.bytes > MAX_SECTION_BYTES {
+    let refused = |why: &str| {
         let (path, name) = (String::from_utf8_lossy(module.path()), String::from_utf8_lossy(name));
-        let name = name.trim_end_matches('\0');
-        remark(format!("{path}: {name} has {} MiB and is not read: stacks are heuristic there", section.bytes >> 20));
+        let (path, name) = (if path.is_empty() { "the program" } else { &path }, name.trim_end_matches('\0'));
+        remark(format!("{path}: {name} {why}: stacks may be heuristic there"));
+    };
+    if section.flags & COMPRESSED != 0 {
+        refused("is compressed and is not read");
         return None;
     }
-    let mut copy = SectionCopy::new(section.bytes as usize, module.bias.wrapping_add(section.address))?;
+    if section.bytes > MAX_SECTION_BYTES {
+        refused(&format!("has {} MiB and is not read", section.bytes >> 20));
+        return None;
+    }
+    let Some(mut copy) = SectionCopy::new(section.bytes as usize, module.bias.wrapping_add(section.address)) else {
+        refused("could not be read, for want of memory");
+        return None;
+    };
     if file.read_exactly(copy.bytes(), section.offset).is_none() {
         copy.discard();
+        refused("could not be read");
         return None;
     }
     Some(copy)

@@ -282,6 +282,27 @@ fn clock_sample() -> ClockSample {
     ClockSample { tick: sample.ticks, monotonic_ns: sample.monotonic_ns, realtime_ns: sample.realtime_ns }
 }
 
+/// The program puts a filter of system calls on itself: libunwind, which makes calls of its own on the program's threads,
+/// is not asked any more.
+pub fn leave_libunwind() {
+    const PATIENCE_NS: u64 = 1_000_000_000;
+    let Some(session) = session::current() else { return };
+    if !unwind::leave_libunwind() {
+        return;
+    }
+    let _internal = gate::Internal::enter();
+    let text = "the program has a filter of system calls: libunwind is not asked any more";
+    session.remark(clock::now_after_alloc(), "no-libunwind", text.into());
+    let started = sys::clock(libc::CLOCK_MONOTONIC);
+    while unwind::is_in_libunwind() {
+        let waited = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started);
+        if waited > PATIENCE_NS {
+            return session.give_up("filter-libunwind", waited, 0, false);
+        }
+        sys::sleep(100_000);
+    }
+}
+
 /// Before the program's own code begins, with libc ready: loads the unwind information that only files have, and opens
 /// libunwind where the options ask for it.
 pub fn prepare_unwinder() {

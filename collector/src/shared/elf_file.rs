@@ -11,7 +11,7 @@ use super::sys;
 /// Sections and segments that are looked at.
 const MAX_HEADERS: u64 = 4096;
 /// `SHF_COMPRESSED`.
-const COMPRESSED: u64 = 0x800;
+pub const COMPRESSED: u64 = 0x800;
 
 /// An open file.
 pub struct ElfFile {
@@ -117,7 +117,7 @@ impl ElfFile {
         (0..self.u16(60)).map_while(|number| self.section(number)).find(wanted)
     }
 
-    /// The section with this name, terminator included, unless it is compressed or empty in the file.
+    /// The section with this name, terminator included, unless it is empty in the file. It may be compressed.
     pub fn section_named(&self, name: &[u8]) -> Option<Section> {
         const NOBITS: u32 = 8;
         let names = self.section(self.u16(62))?;
@@ -129,7 +129,7 @@ impl ElfFile {
                 _ => false,
             }
         })
-        .filter(|section| section.flags & COMPRESSED == 0 && section.kind != NOBITS)
+        .filter(|section| section.kind != NOBITS)
     }
 
     /// Reads up to `buffer.len()` bytes at `offset`, fewer only at the end of the file.

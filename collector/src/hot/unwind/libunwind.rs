@@ -63,6 +63,46 @@ pub fn prepare() -> bool {
     is_ready()
 }
 
+/// 1 once the program has a filter of system calls.
+static LEFT: AtomicU32 = AtomicU32::new(0);
+/// Threads in the library.
+static VISITS: AtomicU32 = AtomicU32::new(0);
+
+/// Has the library not asked any more: it opens files, which the program's filter may kill for. Answers whether it has
+/// been until now.
+pub fn leave() -> bool {
+    is_ready() && LEFT.swap(1, Ordering::SeqCst) == 0
+}
+
+/// Whether a thread is in the library.
+pub fn is_in_use() -> bool {
+    VISITS.load(Ordering::SeqCst) != 0
+}
+
+/// In a forked child: other threads' visits are the parent's.
+pub fn after_fork_in_child() {
+    VISITS.store(0, Ordering::SeqCst);
+}
+
+/// A thread's stay in the library.
+pub struct Visit(());
+
+impl Visit {
+    /// Begins, unless the library is not to be asked any more.
+    pub fn begin() -> Option<Visit> {
+        VISITS.fetch_add(1, Ordering::SeqCst);
+        let visit = Visit(());
+        (LEFT.load(Ordering::SeqCst) == 0).then_some(visit)
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        // A signal handler may have forked in the middle of it.
+        let _ = VISITS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |visits| visits.checked_sub(1));
+    }
+}
+
 /// Whether the library has been opened and has what is needed.
 pub fn is_ready() -> bool {
     BACKTRACE.load(Ordering::Acquire) != 0

@@ -302,6 +302,7 @@ impl Unwinder {
     }
 
     unsafe fn ask_libunwind(&mut self, caller: Caller) -> Option<Captured> {
+        let _visit = libunwind::Visit::begin()?;
         // What it allocates is not the program's.
         let _internal = Internal::enter();
         if self.addresses.is_none() {
@@ -364,6 +365,16 @@ pub fn prepare_libunwind() -> bool {
     libunwind::prepare()
 }
 
+/// Has libunwind not asked any more. Answers whether it has been until now.
+pub fn leave_libunwind() -> bool {
+    libunwind::leave()
+}
+
+/// Whether a thread is in libunwind.
+pub fn is_in_libunwind() -> bool {
+    libunwind::is_in_use()
+}
+
 /// The program has registered unwind information: call it after the real function.
 ///
 /// # Safety
@@ -383,6 +394,7 @@ pub fn after_fork_in_child() {
     code::after_fork_in_child();
     registered::after_fork_in_child();
     file_sections::after_fork_in_child();
+    libunwind::after_fork_in_child();
 }
 
 /// A backtrace without an unwinder, for a signal handler that allocates in the middle of a capture on the same
