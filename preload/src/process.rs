@@ -58,11 +58,12 @@ unsafe extern "C" fn at_exit(_: *mut c_void) {
 }
 
 unsafe extern "C" fn before_fork() {
+    let errno = start::errno();
+    lifecycle::before_fork();
     if start::follows_children() {
-        let errno = start::errno();
         lifecycle::before_followed_fork();
-        start::set_errno(errno);
     }
+    start::set_errno(errno);
 }
 
 unsafe extern "C" fn in_parent() {
@@ -126,13 +127,15 @@ unsafe extern "C-unwind" fn fork_body(stack: u64, frame: u64) -> c_int {
     child
 }
 
-/// `daemon(3)` ends the calling process inside libc: its recording is finished first, and goes on should the call fail.
+/// `daemon(3)` ends the calling process inside libc, behind its fork: the recording is finished right before that, and goes
+/// on should the call fail.
 unsafe extern "C-unwind" fn daemon_body(keep_directory: c_int, keep_streams: c_int, _: u64, _: u64) -> c_int {
     start::ensure();
-    let finished = lifecycle::finish(lifecycle::Finish::Exec);
+    lifecycle::end_at_fork();
     // SAFETY: plain forwarding.
     let result = unsafe { next::daemon().map_or(-1, |function| function(keep_directory, keep_streams)) };
-    if finished && start::recorded_pid() == sys::process_id() && result != 0 {
+    // Not in the child, which has a recording of its own or none.
+    if lifecycle::ended_at_fork() {
         let errno = start::errno();
         lifecycle::resume();
         start::set_errno(errno);

@@ -1,5 +1,7 @@
 // Fork handlers that take a mutex, while other threads hold it and allocate. With -DHANDLERS it is a library whose
-// constructor registers the handlers; the program registers them itself when its first argument is "own".
+// constructor registers the handlers; the program registers them itself when its first argument is "own", or
+// "daemon": then it becomes a daemon instead, by a fork that ends the process which calls it, and leaves in the file "took"
+// how many seconds that took.
 // The second argument is the number of forks; a child allocates and exits.
 #include "truth.h"
 #include <pthread.h>
@@ -45,10 +47,19 @@ static double now(void) {
 
 int main(int argc, char **argv) {
     MUST(argc > 2);
-    if (strcmp(argv[1], "own") == 0) MUST(pthread_atfork(before, after, after) == 0);
+    int daemonise = strcmp(argv[1], "daemon") == 0;
+    if (daemonise || strcmp(argv[1], "own") == 0) MUST(pthread_atfork(before, after, after) == 0);
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) MUST(pthread_create(&threads[i], NULL, work, NULL) == 0);
     double slowest = 0;
+    if (daemonise) {
+        double start = now();
+        MUST(daemon(1, 1) == 0);
+        double took = now() - start;
+        FILE *part = fopen("part", "w");
+        MUST(part && fprintf(part, "%.3f", took) > 0 && fclose(part) == 0 && rename("part", "took") == 0);
+        return 0;
+    }
     for (int i = 0; i < atoi(argv[2]); i++) {
         double start = now();
         pid_t pid = fork();

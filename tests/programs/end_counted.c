@@ -1,10 +1,13 @@
-// Threads allocate and count what they have, each in its own place of a shared file, until the process ends:
-// end_counted FILE HOW THREADS, where HOW is exec, exit, _exit, handler (which allocates and calls _exit).
+// Threads allocate and count what they have, each in its own place of a shared file, until the process ends,
+// which begins at the nanosecond in its last word:
+// end_counted FILE HOW THREADS, where HOW is exec, exit, _exit, handler (which allocates and calls _exit), or badexec: an
+// exec that fails, and an exit some time later.
 #include "truth.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <time.h>
 
 static unsigned long *counters;
 static char *path;
@@ -40,7 +43,17 @@ int main(int argc, char **argv) {
         MUST(pthread_create(&thread, NULL, work, counters + 16 * i) == 0);
     }
     usleep(30000);
+    struct timespec now;
+    MUST(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    counters[511] = (unsigned long)now.tv_sec * 1000000000ul + (unsigned long)now.tv_nsec;
     if (strcmp(argv[2], "exec") == 0) execl("/bin/true", "true", NULL);
+    if (strcmp(argv[2], "badexec") == 0) {
+        // The kernel finds out what this is when it is asked to run it.
+        int text = open("no-program", O_WRONLY | O_CREAT, 0700);
+        MUST(text >= 0 && write(text, "\1\2\3\4", 4) == 4 && close(text) == 0);
+        execl("./no-program", "no-program", NULL);
+        usleep(30000);
+    }
     if (strcmp(argv[2], "exit") == 0) exit(0);
     if (strcmp(argv[2], "handler") == 0) {
         alarm(0);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tracehound_tests::ground_truth::Case;
-use tracehound_tests::{ask, dump, heaptrace, json, number, wait_for};
+use tracehound_tests::{ask, compile, dump, heaptrace, json, number, wait_for};
 
 #[test]
 fn start_and_stop_by_the_api() {
@@ -210,4 +210,54 @@ fn connect(path: &Path) -> std::os::fd::OwnedFd {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket");
     connect(&socket, &SocketAddrUnix::new(path).expect("a short path")).expect("the recorder listens");
     socket
+}
+
+/// A stop from outside while threads sleep in signal handlers that have interrupted whatever they were at: it does not wait
+/// for them, and what was complete before it is recorded, exactly that.
+#[test]
+fn a_stop_does_not_wait_for_threads_asleep_in_handlers() {
+    const THREADS: u64 = 6;
+    let allocator = compile("simple_allocator.c", &["-shared", "-fPIC", "-O1"]);
+    for _ in 0..3 {
+        let words = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+        words.as_file().set_len(4096).expect("it can be made larger");
+        let path = words.path().to_str().expect("a plain path").to_owned();
+        let file = words.reopen().expect("a temporary file can be opened");
+        let word = |at: u64| {
+            let mut bytes = [0; 8];
+            file.read_exact_at(&mut bytes, at * 8).expect("the answers can be read");
+            u64::from_le_bytes(bytes)
+        };
+        let phase = |phase: u64| file.write_all_at(&phase.to_le_bytes(), 0).expect("the phase can be written");
+        let case = Case::new("asleep_in_handler.c").args(&[&path, &THREADS.to_string()]).preloads(&allocator);
+        let case = case.with_pauses().cut_stacks();
+        let mut counted = Vec::new();
+        let run = case.run_and(true, |pid, _| {
+            phase(1);
+            wait_for("the handlers", Duration::from_secs(30), || word(1) == THREADS);
+            counted = (0..THREADS).map(|i| [word(32 + 16 * i), word(33 + 16 * i)]).collect();
+            assert_eq!(ctl_json(pid, &["stop"])["state"], "stopped");
+            phase(2);
+            wait_for("the loops", Duration::from_secs(30), || word(2) == THREADS);
+            assert_eq!(ctl_json(pid, &["start"])["state"], "recording");
+            phase(3);
+        });
+        assert!(run.status.success(), "{}", run.stderr);
+        let recording = run.recordings_of(run.pid).pop().expect("there is a recording");
+        let info = case.sound(&recording, "exit");
+        let events = dump(&recording);
+        let of = |kind: &str, size: u64| {
+            let is = |event: &&Value| event["kind"] == kind && event["size"] == size;
+            events.iter().filter(is).count() as u64
+        };
+        for (i, [allocs, frees]) in (0..).zip(counted) {
+            // One event may be under way when the handler comes.
+            let found = [of("alloc", 3000 + i), of("free", 3000 + i)];
+            assert!((allocs..=allocs + 1).contains(&found[0]), "{found:?} of {allocs} and {frees}: {info:#}");
+            assert!((frees..=frees + 1).contains(&found[1]), "{found:?} of {allocs} and {frees}: {info:#}");
+            assert_eq!([of("alloc", 4000 + i), of("free", 4000 + i)], [1, 0], "{info:#}");
+            assert_eq!(of("alloc", 6000 + i), 1000, "{info:#}");
+        }
+        assert_eq!(info["captures"].as_array().map_or(0, Vec::len), 2, "{:#}", info["captures"]);
+    }
 }

@@ -1,7 +1,7 @@
 //! The recording's file: appends at a length that we know, keeps a little disk space in reserve for the end block, and
 //! cuts off what could not be written whole.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::ffi::CString;
 
 use super::output::{self, Output};
@@ -14,6 +14,27 @@ const MOST_AHEAD: u64 = 4 << 20;
 
 /// Counts the writes that the disk has taken, so that a waiting thread can see that it does.
 pub static WRITES: AtomicU64 = AtomicU64::new(0);
+
+/// CLOCK_MONOTONIC nanoseconds from which on nothing more is written; 0: none. Set while a thread of the program writes
+/// itself at an end, for want of a thread of ours.
+static DEADLINE: AtomicU64 = AtomicU64::new(0);
+/// A write came after it.
+static LATE: AtomicBool = AtomicBool::new(false);
+
+/// Has writes refused from this time on; 0: never. Gives whether one was refused before.
+pub fn write_until(time: u64) -> bool {
+    DEADLINE.store(time, Ordering::Relaxed);
+    LATE.swap(false, Ordering::Relaxed)
+}
+
+fn is_in_time() -> sys::Result<()> {
+    let deadline = DEADLINE.load(Ordering::Relaxed);
+    if deadline == 0 || sys::clock(libc::CLOCK_MONOTONIC) < deadline {
+        return Ok(());
+    }
+    LATE.store(true, Ordering::Relaxed);
+    Err(Errno(libc::ETIMEDOUT))
+}
 
 /// See the module's description.
 pub struct RecordingFile {
@@ -120,11 +141,12 @@ impl RecordingFile {
     /// Of the write.
     pub fn append(&mut self, pieces: &[&[u8]]) -> sys::Result<()> {
         self.check_descriptors()?;
+        is_in_time()?;
         let total: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         self.reserve(total);
         let mut at = self.len;
         for piece in pieces {
-            if let Err(error) = sys::write_all_at(self.output.file, piece, at) {
+            if let Err(error) = is_in_time().and_then(|()| sys::write_all_at(self.output.file, piece, at)) {
                 let _ = sys::truncate(self.output.file, self.len);
                 return Err(error);
             }

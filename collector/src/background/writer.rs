@@ -294,6 +294,10 @@ impl Writer {
         let homeless = threads.homeless.swap(0, Ordering::Relaxed);
         self.session.retired.lost.fetch_add(homeless, Ordering::Relaxed);
         let lost = unreported.sum::<u64>() + threads.unreported.swap(0, Ordering::Relaxed) + homeless;
+        if homeless > 0 {
+            let text = format!("no memory for what a thread records in: {homeless} events are lost");
+            self.session.remark((self.facts.now)(), "no-context", text);
+        }
         if lost > 0 {
             self.session.note_from_outside(Kind::Lost, (self.facts.now)(), lost);
         }
@@ -398,7 +402,10 @@ impl Writer {
     fn stop_with(&mut self, code: i32, error: &str) {
         self.session.end_recording();
         let path = self.blocks.file().path();
-        crate::shared::log::error(&format!("{path}: {error}; recording stops here, the program goes on"));
+        // What took too long at an end is said by whoever ends the recording.
+        if code != libc::ETIMEDOUT {
+            crate::shared::log::error(&format!("{path}: {error}; recording stops here, the program goes on"));
+        }
         self.batch.clear();
         self.taken.clear();
         self.metas.clear();

@@ -61,10 +61,6 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
             }
         }
     };
-    if unwinder.is_null() {
-        let text = "no memory for a thread's unwinder: its events have no stacks";
-        session.remark(clock::now_before_free(), "no-unwinder", text.into());
-    }
     context.alloc_unwinder.store(unwinder, Ordering::Relaxed);
     let for_frees = if session.options.free_stacks { unwinder } else { core::ptr::null_mut() };
     context.free_unwinder.store(for_frees, Ordering::Relaxed);

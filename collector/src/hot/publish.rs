@@ -142,6 +142,10 @@ pub fn refill(context: &ThreadContext, count: u64, tick: u64, nested: bool) -> b
             wait_for_chunk(context, session, tick, &mut patience)
         };
         context.parked.store(0, Ordering::SeqCst);
+        // A signal handler has forked meanwhile: this is the child, and the context is the parent's.
+        if context.id.load(Ordering::Relaxed) != id || !session::is_current(session) {
+            return false;
+        }
         if give_up {
             break false;
         }
@@ -183,7 +187,9 @@ fn is_off(session: &Session, tick: u64) -> bool {
 }
 
 /// Publishes an event in whose middle a signal handler has forked: it completes in the followed child, too, whose new
-/// context takes it in. Its stamp is then that of its end, which is the first that happened in the child.
+/// context takes it in. Its stamp is then that of its end, which is the first that happened in the child. In the parent it
+/// stands behind the record of the fork, since a thread's records keep their order. One that had its slot already stands
+/// before that record: the child inherits it and does not come here.
 #[cold]
 #[inline(never)]
 fn in_forked_child(context: &ThreadContext, records: &[Record]) {

@@ -77,33 +77,17 @@ pub(super) fn path() -> Path {
     PATH.try_lock().map_or(Path { bytes: [0; MAX_PATH], len: 0 }, |path| *path)
 }
 
-/// Keeps the writer where it is, across a fork, unless it is busy for more than a tenth of a second.
-pub(super) fn try_hold_writer() -> bool {
-    for _ in 0..100 {
-        if WRITER.try_hold() {
-            return true;
-        }
-        sys::sleep(1_000_000);
-    }
-    false
-}
-
-/// Lets the writer go on.
-///
-/// # Safety
-/// The caller must be the thread that [`try_hold_writer`] has answered with true.
-pub(super) unsafe fn release_writer() {
-    // SAFETY: passed on.
-    unsafe { WRITER.release() }
-}
-
-/// In a forked child: forgets the parent's writer.
+/// In a forked child: forgets the parent's writer, wherever it was. What it was about to change is its own or the session's,
+/// which the child makes anew; the heap is whole, by its own fork handlers.
 ///
 /// # Safety
 /// The calling thread must be the child's only one.
 pub(super) unsafe fn forget_writer() {
     // SAFETY: as the caller promises.
-    unsafe { WRITER.abandon(WriterState::None) };
+    unsafe {
+        WRITER.abandon(WriterState::None);
+        PATH.abandon(Path { bytes: [0; MAX_PATH], len: 0 });
+    }
     COMMAND.store(NO_COMMAND, Ordering::SeqCst);
     control::forget();
     switch::forget();

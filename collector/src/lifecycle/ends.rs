@@ -9,7 +9,7 @@ use tracehound_format::record::Kind;
 use super::{driver, quiesce};
 use crate::hot::{attach, clock, unwind};
 use crate::shared::call_tree::CallTree;
-use crate::shared::gate::{self, Internal};
+use crate::shared::gate::{self, Internal, fork_ends};
 use crate::shared::log;
 use crate::shared::session::{self, Session};
 use crate::shared::sys;
@@ -110,15 +110,41 @@ pub struct Heritage {
     pub(super) tree: &'static CallTree,
 }
 
+/// Ends the recording at the next fork of the calling thread, which is `daemon`'s, when the program's fork handlers have
+/// run: what those wait for may be held by a thread that would wait for us.
+pub fn end_at_fork() {
+    gate::slot().fork_ends.set(fork_ends::WANTED);
+}
+
+/// After that fork, or without one: whether the recording has ended, and [`resume`] must be called since the process
+/// goes on.
+pub fn ended_at_fork() -> bool {
+    gate::slot().fork_ends.replace(fork_ends::NO) == fork_ends::DONE
+}
+
+/// Before any fork, as late as can be.
+pub fn before_fork() {
+    let slot = gate::slot();
+    if slot.fork_ends.get() == fork_ends::WANTED && finish(Finish::Exec) {
+        slot.fork_ends.set(fork_ends::DONE);
+    }
+    // SAFETY: contexts stay mapped.
+    let context = unsafe { slot.context.get().as_ref() };
+    slot.fork_in_event.set(u32::from(context.is_some_and(|context| context.mode() == RECORDING)));
+}
+
 /// Before a fork whose child will be followed, as late as can be. No thread of the program stands still for it: the call
-/// tree is whole at any instant, everything else the child makes anew. Signals wait until the fork is done, so that no
-/// handler finds the child half made.
+/// tree is whole at any instant, everything else the child makes anew.
 pub fn before_followed_fork() {
     let slot = gate::slot();
     let Some(session) = session::current() else { return };
     // A signal handler may fork in the middle of this.
-    if session.pid != sys::process_id() || gate::is_internal() || slot.fork_tick.get() != 0 {
+    if session.pid != sys::process_id() || slot.fork_tick.get() != 0 {
         return;
+    }
+    if gate::is_internal() {
+        // In the middle of something of ours: the child cannot be made ready.
+        return session.give_up("fork-inside", 0, 0, false);
     }
     if !is_free(session, "a forked child is not recorded") {
         return;
@@ -128,7 +154,6 @@ pub fn before_followed_fork() {
         session.close_leftovers();
     }
     slot.fork_missed.set(0);
-    slot.fork_holds.set(u32::from(driver::try_hold_writer()));
     slot.fork_tick.set(clock::now_after_alloc().max(1));
 }
 
@@ -141,10 +166,6 @@ pub fn after_followed_fork() {
     }
     slot.forked_ticks[0].set(tick);
     slot.forked_ticks[1].set(clock::now_after_alloc());
-    if slot.fork_holds.replace(0) != 0 {
-        // SAFETY: held by this thread since `before_followed_fork`.
-        unsafe { driver::release_writer() };
-    }
 }
 
 /// In the parent, when fork has returned: the recording tells of the child.
@@ -153,7 +174,7 @@ pub fn forked(child: u32) {
     let [tick, after] = slot.forked_ticks.each_ref().map(|tick| tick.replace(0));
     if let Some(session) = session::current().filter(|_| tick != 0) {
         let _internal = Internal::enter();
-        session.notes.lock().forks.push(Forked { tick, after, child });
+        session.with_notes(|notes| notes.forks.push(Forked { tick, after, child }));
     }
 }
 
@@ -170,7 +191,11 @@ pub fn forget_in_child() -> Option<Heritage> {
     if !confined {
         session.close_descriptors();
     }
-    slot.fork_holds.set(0);
+    slot.fork_ends.set(fork_ends::NO);
+    if slot.fork_in_event.replace(0) != 0 {
+        // The event that the handler has interrupted may be about to write into its chunk, which only the parent has.
+        session.side.stand_in();
+    }
     // SAFETY: the child of a fork has one thread, this one.
     unsafe { driver::forget_writer() };
     session::forget();

@@ -19,8 +19,8 @@ mod switch;
 pub use control::close_from_program as close_control;
 pub use driver::{has_writer, start_writer, without_writer};
 pub use ends::{
-    Finish, Heritage, after_followed_fork, before_followed_fork, child_is_ready, confine, end_early, finish,
-    forget_in_child, forked, is_confined, resume, thread_ends,
+    Finish, Heritage, after_followed_fork, before_followed_fork, before_fork, child_is_ready, confine, end_at_fork,
+    end_early, ended_at_fork, finish, forget_in_child, forked, is_confined, resume, thread_ends,
 };
 pub use frame_loader::serve as load_frame_sections;
 #[cfg(loom)]

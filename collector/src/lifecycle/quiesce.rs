@@ -7,7 +7,7 @@
 //! settle  those in the middle of an event finish it, or are counted
 //! write   the writer writes the rest and the end, and ends the gate if it is still held
 //! ```
-//! Nothing here waits without end. What was not reached in time is recorded as given up, the threads record on, and the
+//! Nothing here waits without end, but for a single write where the process has no thread of ours. What was not reached in time is recorded as given up, the threads record on, and the
 //! side file keeps what the file lacks.
 
 use crate::sync::atomic::Ordering;
@@ -79,15 +79,45 @@ pub(super) fn end(session: &'static Session, why: Ending) -> bool {
         return false;
     }
     let mut patience = Patience::new();
+    // Without a thread of ours this one writes by itself. It waits for the write that it is in, and for no further one.
+    let by_itself = !session.writer_alive.load(Ordering::Acquire);
+    if by_itself {
+        file::write_until(patience.started + TOTAL_NS);
+    }
+    let outcome = attempt(session, why, &mut patience);
+    let late = by_itself && file::write_until(0);
+    match outcome {
+        Outcome::Nothing => false,
+        Outcome::Done if !late => true,
+        _ => {
+            give_up(session, why, patience.waited());
+            false
+        }
+    }
+}
+
+/// How an attempt to end the recording went.
+enum Outcome {
+    /// It has ended.
+    Done,
+    /// The patience is over.
+    Late,
+    /// There is nothing to end.
+    Nothing,
+}
+
+/// [`end`], as long as the patience lasts.
+fn attempt(session: &'static Session, why: Ending, patience: &mut Patience) -> Outcome {
+    let slot = gate::slot();
     loop {
         let alone = !others(session);
-        if !alone && gate::state() == gate::RECORDING && !drain(session, &mut patience) {
+        if !alone && gate::state() == gate::RECORDING && !drain(session, patience) {
             break;
         }
         let signals = sys::SignalsBlocked::new();
-        let hold = hold(&mut patience);
+        let hold = hold(patience);
         match hold {
-            Hold::Nothing => return false,
+            Hold::Nothing => return Outcome::Nothing,
             Hold::Held => {
                 slot.exempt.set(1);
                 let started = now();
@@ -113,7 +143,7 @@ pub(super) fn end(session: &'static Session, why: Ending) -> bool {
             _ => !gate::change(gate::HELD, gate::RECORDING) && gate::state() != gate::RECORDING,
         };
         if done {
-            return true;
+            return Outcome::Done;
         }
         slot.exempt.set(0);
         drop(signals);
@@ -122,8 +152,7 @@ pub(super) fn end(session: &'static Session, why: Ending) -> bool {
         }
         session.give_up("hold", now().saturating_sub(started), 0, false);
     }
-    give_up(session, why, patience.waited());
-    false
+    Outcome::Late
 }
 
 /// After [`end`], when the process goes on after all: recording goes on in the same file.

@@ -108,20 +108,27 @@ pub fn change(from: u32, to: u32) -> bool {
 /// Threads that wait at the gate, or have passed it and are not known to the session yet.
 static COMPANY: AtomicU32 = AtomicU32::new(0);
 
+/// Counts the forks above this process: a thread that a signal handler forks is counted in the parent alone.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
 /// A thread among those that [`has_company`] tells of.
-pub struct Company(());
+pub struct Company(u32);
 
 impl Company {
     /// The calling thread.
     pub fn join() -> Self {
+        // A handler that forks between the two leaves the child with one too many: an early end there waits in vain.
+        let generation = GENERATION.load(Ordering::SeqCst);
         COMPANY.fetch_add(1, Ordering::SeqCst);
-        Self(())
+        Self(generation)
     }
 }
 
 impl Drop for Company {
     fn drop(&mut self) {
-        COMPANY.fetch_sub(1, Ordering::SeqCst);
+        if GENERATION.load(Ordering::SeqCst) == self.0 {
+            COMPANY.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -132,6 +139,7 @@ pub fn has_company() -> bool {
 
 /// In a forked child: the others are the parent's.
 pub fn forget_company() {
+    GENERATION.fetch_add(1, Ordering::SeqCst);
     COMPANY.store(0, Ordering::SeqCst);
 }
 
@@ -200,18 +208,30 @@ pub struct Slot {
     pub stack_of_ours: Cell<u64>,
     /// The tick of the fork that this thread is in the middle of, whose child will be followed; 0: none.
     pub fork_tick: Cell<u64>,
-    /// It holds the writer during that fork.
-    pub fork_holds: Cell<u32>,
+    /// A signal handler forks in the middle of an event of this thread.
+    pub fork_in_event: Cell<u32>,
     /// Events of signal handlers in the child of that fork, before it was ready to record them.
     pub fork_missed: Cell<u32>,
     /// The ticks before and after it, in the parent.
     pub forked_ticks: [Cell<u64>; 2],
+    /// The thread calls `daemon`, whose fork is to end the recording: see [`fork_ends`].
+    pub fork_ends: Cell<u32>,
+}
+
+/// Values of [`Slot::fork_ends`].
+pub mod fork_ends {
+    /// It forks as usual.
+    pub const NO: u32 = 0;
+    /// The recording ends right before the fork.
+    pub const WANTED: u32 = 1;
+    /// It has ended.
+    pub const DONE: u32 = 2;
 }
 
 /// See [`Slot::is_initialised`].
 const MAGIC: u64 = 0x7472_6163_6568_6e64;
 
-const _: () = assert!(size_of::<Slot>() == 112 && core::mem::offset_of!(Slot, magic) == 24);
+const _: () = assert!(size_of::<Slot>() == 120 && core::mem::offset_of!(Slot, magic) == 24);
 
 impl Slot {
     /// Whether the loader has initialised thread-local storage.

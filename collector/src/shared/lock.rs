@@ -45,19 +45,6 @@ impl<T> Lock<T> {
         })
     }
 
-    /// Takes the lock if nobody holds it, and keeps it, across a fork for instance, until [`release`](Self::release).
-    pub fn try_hold(&self) -> bool {
-        self.try_lock().map(core::mem::forget).is_some()
-    }
-
-    /// Opens the lock that [`try_hold`](Self::try_hold) has taken.
-    ///
-    /// # Safety
-    /// The caller must be the one that holds it.
-    pub unsafe fn release(&self) {
-        drop(Guard { lock: self });
-    }
-
     /// Opens the lock whoever holds it, without touching the value.
     ///
     /// # Safety

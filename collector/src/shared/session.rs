@@ -94,6 +94,8 @@ pub struct Switches {
     pub started: AtomicU64,
     /// The recording has ended and is to go on after all.
     pub go_on: AtomicBool,
+    /// Waits that were given up and found no way into the notes.
+    pub untold: AtomicU32,
 }
 
 /// A wait that was given up.
@@ -182,6 +184,11 @@ pub fn current() -> Option<&'static Session> {
     unsafe { SESSION.load(Ordering::Acquire).as_ref() }
 }
 
+/// Whether `session` is the current one still: a forked child has another one or none.
+pub fn is_current(session: &Session) -> bool {
+    current().is_some_and(|current| core::ptr::eq(current, session))
+}
+
 /// Makes `session` the current one.
 pub fn install(session: Session) -> &'static Session {
     let session = crate::sync::keep(session);
@@ -237,29 +244,39 @@ impl Session {
     /// A wait has come to its end without what it waited for: the recording is to say so.
     #[cold]
     pub fn give_up(&self, what: &'static str, waited_ns: u64, threads: u32, uncertain: bool) {
-        // Whoever has the lock may be the thread below this signal handler.
+        // Whoever has the lock may want memory that the thread below this signal handler has locked.
         for _ in 0..50 {
+            let signals = super::sys::SignalsBlocked::new();
             if let Some(mut notes) = self.notes.try_lock() {
                 notes.given_up.add(GivenUp { what, waited_ns, threads, uncertain });
                 return;
             }
+            drop(signals);
             super::sys::sleep(1_000_000);
         }
+        self.switches.untold.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Leaves a note for the writer. No signal handler comes in between, which may want to leave one, too.
+    pub fn with_notes<T>(&self, leave: impl FnOnce(&mut Notes) -> T) -> T {
+        let _signals = super::sys::SignalsBlocked::new();
+        leave(&mut self.notes.lock())
     }
 
     /// Adds a record that belongs to no thread of the program.
     #[cold]
     pub fn note_from_outside(&self, kind: Kind, tick: u64, address: u64) {
-        self.notes.lock().outside.push(Record::new(kind, tick, address, 0, 0));
+        self.with_notes(|notes| notes.outside.push(Record::new(kind, tick, address, 0, 0)));
     }
 
     /// Adds a remark to the recording, once for each topic and text.
     #[cold]
     pub fn remark(&self, tick: u64, topic: &'static str, text: String) {
-        let mut notes = self.notes.lock();
-        if notes.remarks.iter().all(|(_, known, known_text)| *known != topic || *known_text != text) {
-            notes.remarks.push((tick, topic, text));
-        }
+        self.with_notes(|notes| {
+            if notes.remarks.iter().all(|(_, known, known_text)| *known != topic || *known_text != text) {
+                notes.remarks.push((tick, topic, text));
+            }
+        });
     }
 
     /// Closes descriptors that the writer has left behind in the program's table. They may have been closed, and their

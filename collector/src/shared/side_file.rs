@@ -233,6 +233,15 @@ impl SideMemory {
         unsafe { sys::keep_apart(self.base, self.bytes) };
     }
 
+    /// In a forked child, which does not have this memory: puts some of its own in its place, for what an event writes in
+    /// whose middle a signal handler has forked. Without address space there is none.
+    pub fn stand_in(&self) {
+        if self.shared {
+            // SAFETY: nothing is mapped here in a child.
+            let _ = unsafe { sys::map_at_free(self.base, self.bytes) };
+        }
+    }
+
     /// Tells readers how far the recording is complete.
     pub fn set_watermark(&self, tick: u64) {
         if self.shared {

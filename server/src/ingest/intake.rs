@@ -128,6 +128,11 @@ impl Intake {
             "stopped-threads" => "The end of recording did not wait longer for other threads",
             "stop-threads" => "A stop did not wait longer for other threads, whose events count to the time before it",
             "fork-child" => "A signal handler came to the forked child before it was recorded",
+            "fork-inside" => {
+                "A signal handler forked in the middle of the recorder's work, and the child is not recorded"
+            }
+            "filter-libunwind" => "A filter of system calls did not wait longer for threads in libunwind",
+            "notes" => "Waits that were given up could not be noted",
             "resume-writer" => "After a failed exec the writer did not answer",
             "suspend-writer" => "Before a call that wants a single thread the writer did not answer",
             "flush-writer" => "A flush did not wait longer for the disk",

@@ -10,7 +10,7 @@ use crate::background::blocks::BlockWriter;
 use crate::background::existing;
 use crate::shared::call_tree::CallTree;
 use crate::shared::chunk::MOST_RECORDS;
-use crate::shared::session::Notes;
+use crate::shared::session::{GivenUp, Notes};
 use crate::shared::stack_counters::StackCounters;
 use crate::shared::sys;
 use crate::shared::{heap, own};
@@ -53,7 +53,7 @@ impl Writer {
 
     /// Marks and remarks that threads have left, and what was asked for from outside.
     pub(super) fn notes(&mut self) -> sys::Result<()> {
-        let Notes { marks, remarks, outside, forks, given_up } = core::mem::take(&mut *self.session.notes.lock());
+        let Notes { marks, remarks, outside, forks, given_up } = self.session.with_notes(core::mem::take);
         // They stand before everything that is not in the file yet.
         let wanted = self.session.existing_wanted.swap(0, Ordering::AcqRel);
         let existing = if wanted == 0 { Vec::new() } else { existing::records(wanted.max(self.watermark + 1)) };
@@ -74,7 +74,9 @@ impl Writer {
         for fork in forks {
             self.blocks.meta(fork.tick, &Meta::Forked(fork));
         }
-        for wait in given_up.iter() {
+        let untold = self.session.switches.untold.swap(0, Ordering::Relaxed);
+        let untold = (untold > 0).then_some(GivenUp { what: "notes", waited_ns: 0, threads: untold, uncertain: true });
+        for wait in given_up.iter().chain(&untold) {
             let (what, tick) = (wait.what.to_owned(), (self.facts.now)());
             let (waited_ns, threads, uncertain) = (wait.waited_ns, wait.threads, wait.uncertain);
             self.blocks.meta(tick, &Meta::GaveUp(GaveUp { tick, what, waited_ns, threads, missing: 0, uncertain }));

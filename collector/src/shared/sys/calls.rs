@@ -86,6 +86,7 @@ const REGISTER_EXPEDITED: u64 = 1 << 4;
 const NONE: c_int = -1;
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 const PRIVATE: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+const THERE: c_int = PRIVATE | libc::MAP_FIXED_NOREPLACE;
 const OVER: c_int = libc::MAP_SHARED | libc::MAP_FIXED;
 const SOCKET: c_int = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
 const QUIET: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -115,6 +116,7 @@ table! {
     memory {
         map_memory: Program [SYS_mmap(0, 4096, READ_WRITE, PRIVATE, NONE, 0)],
         map_unlisted: Program [SYS_mmap(0, 4096, READ_WRITE, PRIVATE, NONE, 0)],
+        map_at_free: Program [SYS_mmap(0, 4096, READ_WRITE, THERE, NONE, 0)],
         unmap: Program [SYS_munmap(0, 4096)],
         unmap_unlisted: Program [SYS_munmap(0, 4096)],
         remap: Program [SYS_mremap(0, 4096, 8192, libc::MREMAP_MAYMOVE)],

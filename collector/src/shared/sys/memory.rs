@@ -21,6 +21,23 @@ pub fn map_unlisted(bytes: usize) -> Result<*mut u8> {
     Ok(unsafe { mm::mmap_anonymous(core::ptr::null_mut(), bytes, READ_WRITE, flags) }?.cast())
 }
 
+/// Maps private anonymous memory at `at`, where nothing is.
+///
+/// # Safety
+/// The range must have been ours.
+pub unsafe fn map_at_free(at: *mut u8, bytes: usize) -> Result<()> {
+    let flags = MapFlags::PRIVATE.union(MapFlags::NORESERVE).union(MapFlags::FIXED_NOREPLACE);
+    // SAFETY: the kernel replaces nothing that exists.
+    let found = unsafe { mm::mmap_anonymous(at.cast(), bytes, READ_WRITE, flags) }?.cast::<u8>();
+    if !core::ptr::eq(found, at) {
+        // Kernels before 4.17 take the address as a wish.
+        // SAFETY: a fresh mapping that nobody knows.
+        unsafe { unmap_unlisted(found, bytes) };
+        return Err(super::Errno(libc::EEXIST));
+    }
+    Ok(())
+}
+
 fn ours(at: *mut u8, bytes: usize) -> *mut u8 {
     crate::shared::own::note(at as usize, whole_pages(bytes));
     at
