@@ -55,8 +55,9 @@ test-page: build
 	tests/timed.sh "tests in Chromium" tests/page.sh
 
 # The profile of `make build`, whose build scripts (C libraries) are used again.
-lint: web/node_modules/.package-lock.json ## formatting, clippy, types, Biome
+lint: web/node_modules/.package-lock.json ## formatting, dependencies, clippy, types, Biome
 	cargo fmt --all --check
+	tests/dependencies.sh
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	cd web && npm run lint --silent
 
