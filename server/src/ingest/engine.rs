@@ -173,19 +173,19 @@ impl Engine {
         self.live.table_bytes()
     }
 
-    /// Takes the first `ready` events, which come in the order of their stamps; those behind are only looked at, to put
-    /// hand-overs right. What is left to be taken lies behind `ready` afterwards, perhaps in another order. `hand_over`
-    /// gets full chunks and gives empty ones back.
+    /// Takes the events before tick `until` (`None`: all), which come in the order of their stamps, and tells how many they
+    /// were; those behind are only looked at, to put hand-overs right, and may stand in another order afterwards. What is
+    /// put off until then or later is not taken. `hand_over` gets full chunks and gives empty ones back.
     ///
     /// # Errors
     /// When memory or disk runs out, or there are more births than row numbers.
     pub fn take(
         &mut self,
         events: &mut [Event],
-        ready: usize,
+        until: Option<u64>,
         hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
-    ) -> io::Result<()> {
-        let births = self.totals.births + ready as u64;
+    ) -> io::Result<usize> {
+        let births = self.totals.births + events.len() as u64;
         if births > MAX_BIRTHS {
             return Err(io::Error::other("the recording has more than 4,294,967,294 allocations"));
         }
@@ -193,11 +193,10 @@ impl Engine {
             self.live.prefetch(key_of(event.address, event.kind));
         }
         let (mut at, mut tries) = (0, 0);
-        while at < ready {
+        while let Some(&event) = events.get(at).filter(|event| until.is_none_or(|until| event.tick < until)) {
             if let Some(next) = events.get(at + AHEAD) {
                 self.live.prefetch(key_of(next.address, next.kind));
             }
-            let event = events[at];
             let class = Class::of(event.kind);
             if self.halves > 0 && class != Class::ReallocTo {
                 self.drop_half(&event);
@@ -249,12 +248,13 @@ impl Engine {
                 continue;
             }
             (at, tries) = (at + 1, 0);
+            self.totals.counts.total += 1;
             if self.chunk.events() >= self.fine.chunk_events && self.totals.page_events >= self.fine.page_events {
                 self.close_page();
                 self.hand_over(hand_over)?;
             }
         }
-        Ok(())
+        Ok(at)
     }
 
     #[inline]

@@ -257,15 +257,11 @@ pub(super) fn begin_with(
             if cancel.is_cancelled() {
                 return Ok(false);
             }
-            engine.totals.counts.total += batch.len() as u64;
-            let ready = batch.len();
-            engine.take(&mut batch, ready, &mut hand_over)?;
+            engine.take(&mut batch, None, &mut hand_over)?;
             batch.clear();
         }
     }
-    engine.totals.counts.total += batch.len() as u64;
-    let ready = batch.len();
-    engine.take(&mut batch, ready, &mut hand_over)?;
+    engine.take(&mut batch, None, &mut hand_over)?;
     if let Some(thread) = engine.threads.get_mut(thread as usize) {
         thread.active |= inherited.blocks > 0;
     }

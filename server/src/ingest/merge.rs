@@ -272,10 +272,10 @@ impl Merger {
             }
             if batch.len() >= due {
                 let last = batch.last().map_or(0, |e| e.tick);
-                let cut = before(&batch, last.saturating_sub(engine.window()));
-                let cut = if cut == 0 && batch.len() > MAX_BATCH { batch.len() } else { cut };
-                if cut > 0 {
-                    take(engine, &mut batch, cut, hand_over)?;
+                let until = last.saturating_sub(engine.window());
+                let has_some = batch.first().is_some_and(|event| event.tick < until);
+                if has_some || batch.len() > MAX_BATCH {
+                    take(engine, &mut batch, has_some.then_some(until), hand_over)?;
                     if saved.elapsed() >= save_every && Self::can_stop_before(engine, &batch) {
                         engine.flush_with(|engine| self.checkpoint(engine, &batch), hand_over)?;
                         saved = Instant::now();
@@ -285,12 +285,13 @@ impl Merger {
             }
         }
         let last = batch.last().map_or(0, |e| e.tick);
-        let cut = match (is_cancelled, limit) {
-            (true, _) => before(&batch, last.saturating_sub(engine.window())),
-            (false, u64::MAX) => batch.len(),
-            (false, limit) => before(&batch, limit.saturating_sub(engine.window())),
+        let until = match (is_cancelled, limit) {
+            (true, _) => Some(last),
+            (false, u64::MAX) => None,
+            (false, limit) => Some(limit),
         };
-        take(engine, &mut batch, cut, hand_over)?;
+        let until = until.map(|tick| tick.saturating_sub(engine.window()));
+        take(engine, &mut batch, until, hand_over)?;
         self.ahead = batch;
         if !is_cancelled {
             self.merged_until = limit;
@@ -358,21 +359,15 @@ impl Merger {
     }
 }
 
-/// Events of a batch before a tick.
-fn before(batch: &[Event], tick: u64) -> usize {
-    batch.partition_point(|event| event.tick < tick)
-}
-
-/// Has the first `count` events of a batch taken.
+/// Has the events of a batch before a tick taken.
 fn take(
     engine: &mut Engine,
     batch: &mut Vec<Event>,
-    count: usize,
+    until: Option<u64>,
     hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
 ) -> io::Result<()> {
-    engine.totals.counts.total += count as u64;
-    engine.take(batch, count, hand_over)?;
-    batch.drain(..count);
+    let taken = engine.take(batch, until, hand_over)?;
+    batch.drain(..taken);
     Ok(())
 }
 

@@ -71,7 +71,6 @@ proptest! {
         script in script::script(220), asked in asks(), fine in fine(), reopen in any::<bool>(),
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let script = script.of_todays_recorder();
         let written = program::run(&script);
         let path = program::store(folder.path(), &written.bytes[..FileHeaderAnd::START.min(written.bytes.len())]);
         running(&path);
@@ -116,6 +115,37 @@ proptest! {
             }
         }
     }
+}
+
+/// A free that was stamped before the alloc of its block, and the end of what is known between the two stamps: neither is
+/// told before both are known.
+#[test]
+fn a_hand_over_across_the_end_of_what_is_known_is_told_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = Writer::new(Vec::new(), script::ID).unwrap();
+    writer.start(0).unwrap();
+    writer.nodes(&[Node { parent: 0, pc: 0x1010, generation: 0 }]).unwrap();
+    let (early, late) = (WINDOW_NS - 5, WINDOW_NS + 5);
+    for (thread, kind, tick) in [(1, Kind::Malloc, late), (2, Kind::Free, early)] {
+        let mut columns = tracehound_format::columns::Columns::default();
+        columns.push(Record::new(kind, tick, 0x7000, 1, 10));
+        writer.events(thread, &columns).unwrap();
+    }
+    writer.meta(&[Meta::Watermark(Watermark { tick: 2 * WINDOW_NS })]).unwrap();
+    let known = writer.bytes() as usize;
+    writer.meta(&[Meta::Watermark(Watermark { tick: 4 * WINDOW_NS })]).unwrap();
+    let bytes = writer.into_inner().unwrap();
+    let path = program::store(folder.path(), &bytes[..known]);
+    running(&path);
+    let mut recording = Recording::open(&path, options((4, 8, 8))).unwrap();
+    let told = |trace: &Trace| (trace.birth_count(), trace.death_count(), info::run(trace).recorder.unmatched_frees);
+    assert_eq!(recording.trace().watermark_ns(), WINDOW_NS);
+    assert_eq!(told(&recording.trace()), (0, 0, 0));
+    FileOptions::new().append(true).open(&path).unwrap().write_all(&bytes[known..]).unwrap();
+    assert!(recording.refresh().unwrap());
+    assert_eq!(told(&recording.trace()), (1, 1, 0));
+    assert_eq!(recording.trace().birth(0).death.map(|death| death.died_ns), Some(late));
+    assert_eq!(info::run(&recording.trace()).recorder.order_repairs, 1);
 }
 
 /// Copies the files of an index that `which` names.

@@ -95,19 +95,6 @@ pub struct Script {
     pub chunk: usize,
 }
 
-impl Script {
-    /// The same as today's recorder stamps it: hand-overs are never stamped the wrong way round. Only such a recorder can
-    /// still be running when its recording is read; those of earlier versions have ended.
-    pub fn of_todays_recorder(mut self) -> Self {
-        for (_, _, step) in &mut self.steps {
-            if let Step::HandOver { early, .. } = step {
-                *early = 0;
-            }
-        }
-        self
-    }
-}
-
 pub const START: u64 = 5_000;
 pub const ID: [u8; 16] = [9; 16];
 
