@@ -61,7 +61,7 @@ pub struct Chunk {
     /// Deaths: nanoseconds since their page's time.
     pub death_time: Vec<u32>,
     /// Deaths: row of the birth.
-    pub death_row: Vec<u32>,
+    pub death_row: Vec<u64>,
     /// Deaths: origins.
     pub death_origin: Vec<u32>,
     /// Deaths: origin of the birth (for the sums only).
@@ -89,7 +89,7 @@ pub struct Chunk {
     /// Temporary blocks born in the open bucket: origin and size.
     pub temporary: Vec<(u32, u64)>,
     /// Temporary blocks born in a closed bucket: row, origin, size.
-    pub late: Vec<(u32, u32, u64)>,
+    pub late: Vec<(u64, u32, u64)>,
     /// Other events.
     pub others: Vec<Other>,
     /// The open bucket ends with this chunk.
@@ -135,9 +135,10 @@ impl Chunk {
             ends_bucket,
             checkpoint,
         } = self;
-        for column in [birth_time, birth_size, birth_origin, birth_address, death_time, death_row, death_origin] {
+        for column in [birth_time, birth_size, birth_origin, birth_address, death_time, death_origin] {
             column.clear();
         }
+        death_row.clear();
         death_birth_origin.clear();
         birth_address_high.clear();
         death_size.clear();

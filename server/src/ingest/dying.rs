@@ -4,62 +4,85 @@ use std::io;
 use std::path::Path;
 
 use super::chunk::Chunk;
-use crate::trace::files::{Ledgers, path};
-use crate::trace::layout::NO_SITE;
+use crate::trace::facts::Lengths;
+use crate::trace::files::{Ledgers, Writers, path};
+use crate::trace::layout::{Granularity, NO_SITE};
 use crate::trace::ledger::Ledger;
+use crate::trace::links;
+use crate::trace::sparse::Sparse;
 use crate::trace::zones::ZoneWriter;
 
 /// What becomes of births: filled in when they die, which may be long after they were stored.
 #[derive(Debug)]
 pub struct Dying {
-    /// 1 + ordinal of the death.
+    /// The ordinal of the death, see `trace::links`.
     pub death: Ledger<u32>,
+    /// 1 + ordinal of the death where that is far.
+    pub far: Sparse,
     /// Class of the lifetime and whether the block was temporary.
     pub fate: Ledger<u8>,
     /// What occurs in each run of births.
     pub birth_zones: ZoneWriter,
     /// What occurs in each run of deaths.
     pub death_zones: ZoneWriter,
+    reach: u64,
+    /// Links of the deaths of a chunk, and those that are far: ordinals and rows.
+    links: Vec<u32>,
+    far_links: (Vec<u64>, Vec<u64>),
 }
 
 /// Deaths between the fetch of a ledger's cells and the stores to them.
 const AHEAD: usize = 24;
 
 impl Dying {
-    /// Creates the files in `folder`; `zone_rows` rows have a zone.
+    /// Creates the files in `folder`.
     ///
     /// # Errors
     /// When one cannot be created.
-    pub fn create(folder: &Path, zone_rows: u64) -> io::Result<Self> {
+    pub fn create(folder: &Path, Granularity { zone_rows, reach, .. }: Granularity) -> io::Result<Self> {
         Ok(Self {
             death: Ledger::create(&path(folder, "birth_death"))?,
+            far: Sparse::create(&path(folder, "birth_far"))?,
             fate: Ledger::create(&path(folder, "birth_fate"))?,
             birth_zones: ZoneWriter::create(&path(folder, "birth_zone"), zone_rows)?,
             death_zones: ZoneWriter::create(&path(folder, "death_zone"), zone_rows)?,
+            reach,
+            links: Vec::new(),
+            far_links: Default::default(),
         })
     }
 
-    /// Opens what an earlier run left, with so many births and deaths; deaths beyond are taken back.
+    /// Opens what an earlier run left, cut to `lengths`; deaths beyond are taken back.
     ///
     /// # Errors
     /// When a file cannot be opened or is too short.
-    pub fn reopen(folder: &Path, zone_rows: u64, births: u64, deaths: u64) -> io::Result<Self> {
+    pub fn reopen(folder: &Path, fine: Granularity, lengths: &Lengths) -> io::Result<Self> {
+        let Granularity { zone_rows, reach, .. } = fine;
+        let (births, deaths) = (lengths.births, lengths.deaths);
         let mut dying = Self {
             death: Ledger::reopen(&path(folder, "birth_death"), births)?,
+            far: Sparse::reopen(&path(folder, "birth_far"), births)?,
             fate: Ledger::reopen(&path(folder, "birth_fate"), births)?,
             birth_zones: ZoneWriter::reopen(&path(folder, "birth_zone"), zone_rows, births)?,
             death_zones: ZoneWriter::reopen(&path(folder, "death_zone"), zone_rows, deaths)?,
+            reach,
+            links: Vec::new(),
+            far_links: Default::default(),
         };
         dying.death.reserve(births)?;
         dying.fate.reserve(births)?;
         dying.birth_zones.forget_counts(0, births);
         for row in 0..births {
-            let death = u64::from(dying.death.load(row));
-            if death > deaths {
-                dying.death.store(row, 0);
-                dying.fate.store(row, 0);
-            } else if death != 0 {
+            let death = match dying.death.load(row) {
+                links::NONE => continue,
+                links::FAR => dying.far.load(row).wrapping_sub(1),
+                near => links::near(row, near),
+            };
+            if death < deaths {
                 dying.birth_zones.count(row, dying.fate.load(row));
+            } else {
+                dying.death.store(row, links::NONE);
+                dying.fate.store(row, 0);
             }
         }
         Ok(dying)
@@ -79,8 +102,9 @@ impl Dying {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn finish(self, births: u64, deaths: u64) -> io::Result<()> {
+    pub fn finish(self, births: u64, deaths: u64, has_far: bool) -> io::Result<()> {
         self.death.finish(births)?;
+        self.far.finish(if has_far { births } else { 0 })?;
         self.fate.finish(births)?;
         self.birth_zones.finish(births)?;
         self.death_zones.finish(deaths)
@@ -93,6 +117,7 @@ impl Dying {
     pub fn view(&self, births: u64, deaths: u64) -> io::Result<Ledgers> {
         Ok(Ledgers {
             death: self.death.view(births)?,
+            far: self.far.view(births)?,
             fate: self.fate.view(births)?,
             birth_zones: self.birth_zones.snapshot(births),
             death_zones: self.death_zones.snapshot(deaths),
@@ -118,6 +143,29 @@ impl Dying {
         self.death_zones.deaths(chunk.first_death, died)
     }
 
+    /// Stores which births the deaths of a chunk ended.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub(super) fn link_deaths(&mut self, chunk: &Chunk, writers: &mut Writers) -> io::Result<()> {
+        let Self { reach, links, far_links: (far_deaths, far_rows), .. } = self;
+        links.clear();
+        links.extend((chunk.first_death..).zip(&chunk.death_row).map(|(ordinal, &row)| {
+            let link = links::code(ordinal, row, *reach);
+            if link == links::FAR {
+                far_deaths.push(ordinal);
+                far_rows.push(row);
+            }
+            link
+        }));
+        writers.death_row.append(links)?;
+        writers.far_death.append(far_deaths)?;
+        writers.far_row.append(far_rows)?;
+        far_deaths.clear();
+        far_rows.clear();
+        Ok(())
+    }
+
     /// Fills in what the deaths of a chunk mean for their births.
     ///
     /// # Errors
@@ -129,12 +177,16 @@ impl Dying {
         let rows = &chunk.death_row;
         for (at, ((&row, &fate), ordinal)) in rows.iter().zip(&chunk.death_fate).zip(chunk.first_death..).enumerate() {
             if let Some(&next) = rows.get(at + AHEAD) {
-                self.death.prefetch(u64::from(next));
-                self.fate.prefetch(u64::from(next));
+                self.death.prefetch(next);
+                self.fate.prefetch(next);
             }
-            self.death.store(u64::from(row), ordinal as u32 + 1);
-            self.fate.store(u64::from(row), fate);
-            self.birth_zones.death_of(u64::from(row), ordinal as u32, fate);
+            let link = links::code(row, ordinal, self.reach);
+            if link == links::FAR {
+                self.far.store(row, ordinal + 1)?;
+            }
+            self.death.store(row, link);
+            self.fate.store(row, fate);
+            self.birth_zones.death_of(row, ordinal, fate);
         }
         Ok(())
     }

@@ -75,8 +75,6 @@ pub struct Engine {
     recent: Recent,
 }
 
-/// More births than row numbers.
-const MAX_BIRTHS: u64 = u32::MAX as u64 - 1;
 /// Events between the fetch of a slot of the live map and its use.
 const AHEAD: usize = 20;
 
@@ -178,17 +176,13 @@ impl Engine {
     /// put off until then or later is not taken. `hand_over` gets full chunks and gives empty ones back.
     ///
     /// # Errors
-    /// When memory or disk runs out, or there are more births than row numbers.
+    /// When memory or disk runs out.
     pub fn take(
         &mut self,
         events: &mut [Event],
         until: Option<u64>,
         hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
     ) -> io::Result<usize> {
-        let births = self.totals.births + events.len() as u64;
-        if births > MAX_BIRTHS {
-            return Err(io::Error::other("the recording has more than 4,294,967,294 allocations"));
-        }
         for event in events.iter().take(AHEAD) {
             self.live.prefetch(key_of(event.address, event.kind));
         }
@@ -285,7 +279,7 @@ impl Engine {
         if self.halves > 0 {
             self.split_half(ns, key);
         }
-        let row = self.totals.births as u32;
+        let row = self.totals.births;
         if let Some(old) = self.live.insert(key, Live { born_ns: ns, size, row, origin })? {
             if may_wait && self.put_off_alloc(events, at) {
                 self.live.insert(key, old)?;
@@ -309,7 +303,7 @@ impl Engine {
         chunk.birth_address_high.push(match event.address >> 32 {
             high if high < u64::from(ODD_ADDRESS) => high as u16,
             _ => {
-                chunk.odd.push((u64::from(row), event.address));
+                chunk.odd.push((row, event.address));
                 ODD_ADDRESS
             }
         });
@@ -337,7 +331,7 @@ impl Engine {
             fate |= FATE_TEMPORARY;
             self.totals.temporary.0 += 1;
             self.totals.temporary.1 += live.size;
-            if u64::from(live.row) >= self.totals.bucket_start.0 {
+            if live.row >= self.totals.bucket_start.0 {
                 chunk.temporary.push((live.origin, live.size));
             } else {
                 chunk.late.push((live.row, live.origin, live.size));
@@ -409,9 +403,12 @@ impl Engine {
 }
 
 #[inline]
-fn note_birth(last: &mut LastBirths, row: u32) {
+fn note_birth(last: &mut LastBirths, row: u64) {
     for at in (1..last.len()).rev() {
         last[at] = last[at - 1];
     }
     last[0] = row;
 }
+
+#[cfg(test)]
+mod tests;

@@ -262,7 +262,7 @@ impl Growth {
     fn make_parts(&mut self) -> io::Result<(Engine, Sealer)> {
         let folder = &self.folder.path;
         let live = LiveMap::new(folder.clone(), self.budget_bytes)?;
-        let ledgers = Dying::create(folder, self.fine.zone_rows)?;
+        let ledgers = Dying::create(folder, self.fine)?;
         let engine = Engine::new(live, self.intake.clock_map(), self.fine);
         let sizes = SizeCodes::new(self.fine.table_sizes, &[]);
         Ok((engine, Sealer::new(Writers::create(folder)?, ledgers, sizes)))
@@ -316,7 +316,7 @@ impl Growth {
         let facts = self.facts(&engine, &sealer, ending);
         let (births, deaths) = (totals.births, totals.deaths);
         sealer.writers.finish()?;
-        sealer.ledgers.finish(births, deaths)?;
+        sealer.ledgers.finish(births, deaths, facts.lengths.far > 0)?;
         let manifest = Manifest {
             layout: LAYOUT,
             file_bytes: self.seen_bytes,

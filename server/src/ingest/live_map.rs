@@ -1,5 +1,6 @@
 //! The live blocks by address: an open-addressing table with linear probing, one 32-byte slot a block, so that a
-//! lookup is one cache miss and brings everything that a death needs to know.
+//! lookup is one cache miss and brings everything that a death needs to know. Sizes of four gibibytes and more, which few
+//! blocks have, stand beside it.
 //!
 //! Beyond a budget the table lies in an unlinked file of the index folder: the kernel may then write it out, and
 //! memory stays bounded however large the live set is.
@@ -8,20 +9,20 @@ use std::io;
 use std::path::PathBuf;
 
 use memmap2::{Advice, MmapMut};
+use rustc_hash::FxHashMap;
 
 use crate::trace::column::allocate;
 use crate::trace::ledger::fetch;
 
 /// A live block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(C)]
 pub struct Live {
     /// Birth, nanoseconds.
     pub born_ns: u64,
     /// Requested bytes.
     pub size: u64,
     /// Position among all births.
-    pub row: u32,
+    pub row: u64,
     /// Origin of the birth.
     pub origin: u32,
 }
@@ -31,7 +32,28 @@ pub struct Live {
 struct Slot {
     /// Key plus one; 0 = empty.
     tag: u64,
-    live: Live,
+    born_ns: u64,
+    row: u64,
+    /// [`LARGE`]: see the map's list.
+    size: u32,
+    origin: u32,
+}
+
+/// A size that does not fit its slot.
+const LARGE: u32 = u32::MAX;
+
+impl Slot {
+    #[inline]
+    fn new(tag: u64, live: &Live) -> Self {
+        let size = u32::try_from(live.size).unwrap_or(LARGE);
+        Self { tag, born_ns: live.born_ns, row: live.row, size, origin: live.origin }
+    }
+
+    /// The block; its size is that of the slot.
+    #[inline]
+    fn live(&self) -> Live {
+        Live { born_ns: self.born_ns, size: u64::from(self.size), row: self.row, origin: self.origin }
+    }
 }
 
 const _: () = assert!(size_of::<Slot>() == 32);
@@ -43,6 +65,8 @@ pub struct LiveMap {
     slots: usize,
     shift: u32,
     len: usize,
+    /// Sizes of blocks whose slot says [`LARGE`], by tag.
+    large: FxHashMap<u64, u64>,
     budget_bytes: u64,
     folder: PathBuf,
 }
@@ -57,7 +81,7 @@ impl LiveMap {
     pub fn new(folder: PathBuf, budget_bytes: u64) -> io::Result<Self> {
         let map = MmapMut::map_anon(FIRST_SLOTS * size_of::<Slot>())?;
         let shift = 64 - FIRST_SLOTS.trailing_zeros();
-        Ok(Self { map, slots: FIRST_SLOTS, shift, len: 0, budget_bytes, folder })
+        Ok(Self { map, slots: FIRST_SLOTS, shift, len: 0, large: FxHashMap::default(), budget_bytes, folder })
     }
 
     /// Number of live blocks.
@@ -117,18 +141,29 @@ impl LiveMap {
         let mask = self.slots - 1;
         let mut at = self.home(tag);
         let table = self.table_mut();
-        loop {
+        let old = loop {
             let slot = &mut table[at & mask];
-            if slot.tag == 0 {
-                *slot = Slot { tag, live };
-                self.len += 1;
-                return Ok(None);
-            }
-            if slot.tag == tag {
-                return Ok(Some(std::mem::replace(&mut slot.live, live)));
+            if slot.tag == 0 || slot.tag == tag {
+                break std::mem::replace(slot, Slot::new(tag, &live));
             }
             at += 1;
+        };
+        let old = (old.tag != 0).then(|| self.take_large(old));
+        self.len += usize::from(old.is_none());
+        if live.size >= u64::from(LARGE) {
+            self.large.insert(tag, live.size);
         }
+        Ok(old)
+    }
+
+    /// The block of a slot that is not in the table any more.
+    #[inline]
+    fn take_large(&mut self, slot: Slot) -> Live {
+        let mut live = slot.live();
+        if slot.size == LARGE {
+            live.size = self.large.remove(&slot.tag).unwrap_or(live.size);
+        }
+        live
     }
 
     /// The block at `key`.
@@ -143,7 +178,8 @@ impl LiveMap {
                 return None;
             }
             if slot.tag == tag {
-                return Some(slot.live);
+                let size = self.large.get(&tag).filter(|_| slot.size == LARGE);
+                return Some(Live { size: size.copied().unwrap_or(u64::from(slot.size)), ..slot.live() });
             }
             at += 1;
         }
@@ -163,7 +199,7 @@ impl LiveMap {
                 _ => at = (at + 1) & mask,
             }
         }
-        let live = table[at].live;
+        let found = table[at];
         // Close the gap: pull back every follower whose home is not behind the gap.
         let mut next = at;
         loop {
@@ -180,7 +216,7 @@ impl LiveMap {
         }
         table[at] = Slot::default();
         self.len -= 1;
-        Some(live)
+        Some(self.take_large(found))
     }
 
     #[cold]
@@ -233,7 +269,9 @@ mod tests {
                 // Spread over few homes so that runs of slots collide and wrap around.
                 let key = key << 52;
                 if insert {
-                    let live = Live { size, ..Live::default() };
+                    // Sizes on both sides of what a slot holds.
+                    let size = if size % 3 == 0 { u64::from(u32::MAX) - 1 + size % 5 } else { size };
+                    let live = Live { size, row: size / 7, ..Live::default() };
                     prop_assert_eq!(map.insert(key, live).unwrap(), model.insert(key, live));
                 } else {
                     prop_assert_eq!(map.remove(key), model.remove(&key));

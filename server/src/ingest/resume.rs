@@ -59,7 +59,7 @@ pub fn find(folder: &Path, recording_id: [u8; 16], file_bytes: u64) -> Option<(M
 pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64) -> io::Result<(Engine, Sealer)> {
     let lengths = &facts.lengths;
     let (births, deaths) = (lengths.births, lengths.deaths);
-    let mut ledgers = Dying::reopen(folder, facts.zone_rows, births, deaths)?;
+    let mut ledgers = Dying::reopen(folder, resume.fine, lengths)?;
     let writers = Writers::reopen(folder, lengths)?;
     let trace = Trace::assemble(crate::trace::Parts {
         path: folder.to_path_buf(),
@@ -84,7 +84,7 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
     let blocks = (0..births).filter(|&row| trace.death_of(row).is_none()).map(|row| {
         let key = super::engine::key_of(trace.address_of(row), pool(row));
         let origin = trace.columns().birth_origin[row as usize];
-        (key, Live { born_ns: trace.born_ns(row), size: trace.size_of(row), row: row as u32, origin })
+        (key, Live { born_ns: trace.born_ns(row), size: trace.size_of(row), row, origin })
     });
     engine.restore(resume.totals.clone(), resume.threads.clone(), blocks)?;
 

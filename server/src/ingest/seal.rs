@@ -170,7 +170,7 @@ impl Sealer {
         w.birth_address.append(&chunk.birth_address)?;
         w.birth_address_high.append(&chunk.birth_address_high)?;
         w.death_time.append(&chunk.death_time)?;
-        w.death_row.append(&chunk.death_row)?;
+        self.ledgers.link_deaths(chunk, w)?;
         w.death_origin.append(&chunk.death_origin)?;
         w.order.write_at(chunk.order_first, &chunk.order)?;
         append_pages(w, &chunk.pages)?;
@@ -259,6 +259,7 @@ impl Sealer {
             odd: w.odd_row.len(),
             orphans: w.orphan_row.len(),
             late: w.late_row.len(),
+            far: w.far_row.len(),
             sums: w.sums.len(),
         }
     }

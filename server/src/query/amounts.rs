@@ -235,8 +235,8 @@ impl Question<'_> {
             (Part::Leaked, Key::Site) => (first..last).for_each(|b| trace.leaked().bucket(b, &mut add)),
             (Part::Leaked, Key::Thread) => {
                 let (from, to) = (trace.bucket_start(first), trace.bucket_start(last));
-                for &row in trace.leaked().rows_among(from.births, to.births) {
-                    let (key, amount) = (self.key_of(u64::from(row)), trace.site_amount(u64::from(row)).1);
+                for row in trace.leaked().rows_among(from.births, to.births) {
+                    let (key, amount) = (self.key_of(row), trace.site_amount(row).1);
                     add(key as u32, amount);
                 }
             }
@@ -277,8 +277,8 @@ impl Question<'_> {
         let c = self.trace.columns();
         let (from, to) = (self.trace.bucket_start(first).births, self.trace.bucket_start(last).births);
         for (&row, &size) in c.late_row.iter().zip(c.late_size.iter()) {
-            if (from..to).contains(&u64::from(row))
-                && let Some(sum) = sums.get_mut(self.key_of(u64::from(row)))
+            if (from..to).contains(&row)
+                && let Some(sum) = sums.get_mut(self.key_of(row))
             {
                 sum.add(Amount { count: 1, bytes: size }, 1);
             }
@@ -301,9 +301,7 @@ impl Question<'_> {
                     picked.iter().for_each(|&offset| add(start + u64::from(offset)));
                 }
             }
-            Part::Leaked => {
-                trace.leaked().rows_among(births.start, births.end).iter().for_each(|&row| add(u64::from(row)));
-            }
+            Part::Leaked => trace.leaked().rows_among(births.start, births.end).for_each(add),
         }
     }
 

@@ -11,15 +11,16 @@ use super::filter::Selection;
 use super::scan::{Also, BLOCK, Picker};
 use crate::api::Metric;
 use crate::query::window::Resolved;
+use crate::trace::ascending::Ascending;
 use crate::trace::{Cancel, Span, Trace};
 
 /// Rows of births, and ordinals of their deaths, both ascending.
 #[derive(Debug)]
 pub struct Few {
     /// Rows.
-    pub births: Vec<u32>,
+    pub births: Ascending,
     /// Ordinals; shorter than the rows when some live.
-    pub deaths: Vec<u32>,
+    pub deaths: Ascending,
 }
 
 /// Few are at most one in so many.
@@ -29,7 +30,7 @@ impl Few {
     /// Whether a birth is among them.
     #[must_use]
     pub fn has(&self, row: u64) -> bool {
-        u32::try_from(row).is_ok_and(|row| self.births.binary_search(&row).is_ok())
+        self.births.has(row)
     }
 
     /// Takes out of `keep`, which is about births from row `from` on, all others.
@@ -43,19 +44,15 @@ impl Few {
     }
 }
 
-fn among(list: &[u32], from: u64, keep: &mut [u8]) {
-    let first = list.partition_point(|&at| u64::from(at) < from);
+fn among(list: &Ascending, from: u64, keep: &mut [u8]) {
+    let to = from + keep.len() as u64;
     let mut rest = keep;
     let mut row = from;
-    for &at in list.get(first..).unwrap_or_default() {
-        let others = u64::from(at) - row;
-        if others >= rest.len() as u64 {
-            break;
-        }
-        let (out, behind) = rest.split_at_mut(others as usize);
+    for at in list.among(from, to) {
+        let (out, behind) = rest.split_at_mut((at - row) as usize);
         out.fill(0);
         rest = &mut behind[1..];
-        row = u64::from(at) + 1;
+        row = at + 1;
     }
     rest.fill(0);
 }
@@ -80,23 +77,23 @@ impl Selection {
             return Ok(self);
         }
         let test = self.rows(trace);
-        let find = |stretch: std::ops::Range<u64>| -> Result<Vec<u32>> {
+        let find = |stretch: std::ops::Range<u64>| -> Result<Vec<u64>> {
             let mut picker = Picker::new(&test, Also::Nothing);
             let mut rows = Vec::new();
             for start in stretch.clone().step_by(BLOCK) {
                 cancel.check()?;
                 let offsets = picker.pick(start, (start + BLOCK as u64).min(stretch.end));
-                rows.extend(offsets.iter().map(|&offset| start as u32 + u32::from(offset)));
+                rows.extend(offsets.iter().map(|&offset| start + u64::from(offset)));
             }
             Ok(rows)
         };
-        let parts: Vec<Vec<u32>> =
+        let parts: Vec<Vec<u64>> =
             stretches(0, trace.birth_count()).into_par_iter().map(find).collect::<Result<_>>()?;
-        let births = parts.concat();
-        let mut deaths: Vec<u32> =
-            births.par_iter().filter_map(|&row| trace.death_of(u64::from(row))).map(|death| death as u32).collect();
+        let mut deaths: Vec<u64> =
+            parts.par_iter().flat_map_iter(|rows| rows.iter().filter_map(|&row| trace.death_of(row))).collect();
         deaths.par_sort_unstable();
-        self.few = Some(Arc::new(Few { births, deaths }));
+        let births = parts.into_iter().flatten().collect();
+        self.few = Some(Arc::new(Few { births, deaths: deaths.into_iter().collect() }));
         Ok(self)
     }
 }
@@ -108,14 +105,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn others_are_taken_out(list in prop::collection::btree_set(0_u32..300, 0..40), from in 0_u64..310, len in 0_usize..90) {
-            let few = Few { births: list.iter().copied().collect(), deaths: Vec::new() };
+        fn others_are_taken_out(list in prop::collection::btree_set(0_u64..300, 0..40), from in 0_u64..310, len in 0_usize..90) {
+            let few = Few { births: list.iter().copied().collect(), deaths: Ascending::default() };
             let mut keep = vec![1; len];
             few.births_among(from, &mut keep);
             for (at, keep) in keep.into_iter().enumerate() {
                 let row = from + at as u64;
-                prop_assert_eq!(keep == 1, list.contains(&(row as u32)));
-                prop_assert_eq!(few.has(row), list.contains(&(row as u32)));
+                prop_assert_eq!(keep == 1, list.contains(&row));
+                prop_assert_eq!(few.has(row), list.contains(&row));
             }
         }
     }

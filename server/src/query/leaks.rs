@@ -134,8 +134,7 @@ fn born_range(trace: &Trace, selection: &Selection, sites: &[(u32, Amount)], fro
     let border = |i: usize| (u128::from(trace.duration_ns()) * i as u128 / AGES as u128) as u64;
     let mut stretch = 0;
     let mut next = trace.position_before(border(1)).births;
-    for &row in trace.leaked().rows_among(from, to) {
-        let row = u64::from(row);
+    for row in trace.leaked().rows_among(from, to) {
         while row >= next && stretch + 1 < AGES {
             stretch += 1;
             next = trace.position_before(border(stretch + 1)).births;

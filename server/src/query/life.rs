@@ -60,9 +60,9 @@ impl Life {
     }
 
     #[inline]
-    pub(super) fn passes(&self, trace: &Trace, row: u64, death: u32, fate: u8) -> bool {
+    pub(super) fn passes(&self, trace: &Trace, row: u64, link: u32, fate: u8) -> bool {
         // Deaths behind the snapshot may be in the ledger already.
-        let ordinal = u64::from(death.wrapping_sub(1));
+        let ordinal = trace.death_behind(row, link);
         if ordinal >= trace.death_count() {
             return self.live.contains(&row);
         }

@@ -9,14 +9,15 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use super::few::Few;
 use super::filter::Selection;
 use super::life::Life;
 use super::skip::{Skip, Verdict};
-use crate::trace::Trace;
 use crate::trace::layout::{FATE_TEMPORARY, TABLE_SIZE};
 use crate::trace::ledger::Cell;
+use crate::trace::{Trace, links};
 
 /// Most rows that are looked at in one go.
 pub const BLOCK: usize = 1024;
@@ -209,24 +210,25 @@ impl RowTest<'_> {
     fn test_deaths(&self, from: u64, keep: &mut [u8]) {
         let c = self.trace.columns();
         let ordinals = from as usize..from as usize + keep.len();
-        let rows = c.death_row.get(ordinals.clone()).unwrap_or_default();
+        let links = c.death_row.get(ordinals.clone()).unwrap_or_default();
+        let row_of = |(&link, ordinal): (&u32, u64)| self.trace.birth_behind(ordinal, link);
         if let Some(sizes) = &self.sizes {
             let codes = c.death_size.get(ordinals).unwrap_or_default();
-            sizes.test(self.trace, codes, keep, |at| rows.get(at).map_or(u64::MAX, |&row| u64::from(row)));
+            sizes.test(self.trace, codes, keep, |at| self.trace.row_of_death(from + at as u64));
         }
         if let Some(table) = &self.origins {
-            for (keep, &row) in keep.iter_mut().zip(rows) {
+            for (keep, row) in keep.iter_mut().zip(links.iter().zip(from..).map(row_of)) {
                 let origin = c.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
                 *keep &= table.get(origin as usize).copied().unwrap_or(0);
             }
         }
         if let Some(life) = &self.life {
             let ledgers = self.trace.ledgers();
-            for (keep, &row) in keep.iter_mut().zip(rows) {
+            for (keep, row) in keep.iter_mut().zip(links.iter().zip(from..).map(row_of)) {
                 let at = row as usize;
                 if *keep != 0 {
-                    let (death, fate) = (ledgers.death.get(at), ledgers.fate.get(at));
-                    *keep = u8::from(life.passes(self.trace, u64::from(row), death, fate));
+                    let (link, fate) = (ledgers.death.get(at), ledgers.fate.get(at));
+                    *keep = u8::from(life.passes(self.trace, row, link, fate));
                 }
             }
         }
@@ -238,25 +240,46 @@ impl Also {
     pub fn range(&self, trace: &Trace, from: u64, keep: &mut [u8]) {
         let rows = from as usize..from as usize + keep.len();
         let cells = trace.ledgers().death.cells().get(rows.clone()).unwrap_or_default();
-        let seen = trace.death_count() as u32;
-        // The ordinal of a death; the largest number for what lives.
-        let deaths = cells.iter().map(|cell| u32::load(cell).wrapping_sub(1));
+        let seen = trace.death_count();
         match self {
             Self::Nothing => {}
             Self::LiveAt(place) => {
-                let place = (*place).min(u64::from(seen)) as u32;
-                keep.iter_mut().zip(deaths).for_each(|(keep, death)| *keep &= u8::from(death >= place));
+                let place = (*place).min(seen);
+                by_death(trace, from, cells, keep, |death| death >= place);
             }
             Self::Temporary => {
                 let fates = trace.ledgers().fate.cells().get(rows).unwrap_or_default();
-                for ((keep, death), fate) in keep.iter_mut().zip(deaths).zip(fates) {
-                    *keep &= u8::from(death < seen) & u8::from(u8::load(fate) & FATE_TEMPORARY != 0);
+                by_death(trace, from, cells, keep, |death| death < seen);
+                for (keep, fate) in keep.iter_mut().zip(fates) {
+                    *keep &= u8::from(u8::load(fate) & FATE_TEMPORARY != 0);
                 }
             }
             Self::Died(ordinals) => {
-                let from = ordinals.start.min(u64::from(seen)) as u32;
-                let len = ordinals.end.min(u64::from(seen)) as u32 - from;
-                keep.iter_mut().zip(deaths).for_each(|(keep, death)| *keep &= u8::from(death.wrapping_sub(from) < len));
+                let first = ordinals.start.min(seen);
+                let len = ordinals.end.min(seen) - first;
+                by_death(trace, from, cells, keep, |death| death.wrapping_sub(first) < len);
+            }
+        }
+    }
+}
+
+/// Takes out of `keep`, which is about births from row `from` on, those whose death does not pass: an ordinal, the
+/// largest number for what lives.
+#[inline]
+fn by_death(trace: &Trace, from: u64, cells: &[AtomicU32], keep: &mut [u8], passes: impl Fn(u64) -> bool) {
+    let lives = passes(links::NOTHING);
+    let mut any_far = false;
+    for ((keep, cell), row) in keep.iter_mut().zip(cells).zip(from..) {
+        let link = u32::load(cell);
+        let is_far = link == links::FAR;
+        any_far |= is_far;
+        let near = if link == links::NONE { lives } else { passes(links::near(row, link)) };
+        *keep &= u8::from(near) | u8::from(is_far);
+    }
+    if any_far {
+        for ((keep, cell), row) in keep.iter_mut().zip(cells).zip(from..) {
+            if *keep != 0 {
+                *keep = u8::from(passes(trace.death_behind(row, u32::load(cell))));
             }
         }
     }

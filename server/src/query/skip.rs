@@ -171,7 +171,7 @@ impl Also {
         }
         together(trace.ledgers().birth_zones.touching(from, to).map(|(rows, zone)| {
             let all_died = u64::from(zone.died) == rows.end - rows.start;
-            let (first, end) = (u64::from(zone.first), u64::from(zone.end));
+            let (first, end) = (zone.first, zone.end);
             match self {
                 Self::Nothing => Verdict::All,
                 Self::LiveAt(place) => Verdict::of(all_died && end <= *place, zone.died == 0 || first >= *place),

@@ -175,11 +175,11 @@ fn mapped(trace: &Trace, grid: &Grid) -> Series {
 
 fn thread_rates(trace: &Trace, selection: &Selection, grid: &Grid, cancel: &Cancel) -> Result<Vec<Series>> {
     let test = selection.rows(trace);
-    let counts: Vec<Vec<u32>> = (0..grid.len())
+    let counts: Vec<Vec<u64>> = (0..grid.len())
         .into_par_iter()
         .map(|i| {
             cancel.check()?;
-            let mut counts = vec![0_u32; trace.threads().len()];
+            let mut counts = vec![0_u64; trace.threads().len()];
             let c = trace.columns();
             let mut picker = Picker::new(&test, Also::Nothing);
             let (from, to) = (grid.places[i].births, grid.places[i + 1].births);
@@ -198,7 +198,7 @@ fn thread_rates(trace: &Trace, selection: &Selection, grid: &Grid, cancel: &Canc
     let mut series = Vec::new();
     for (position, thread) in trace.threads().iter().enumerate() {
         let rates: Vec<Option<f64>> =
-            counts.iter().enumerate().map(|(i, c)| Some(f64::from(c[position]) / grid.seconds(i))).collect();
+            counts.iter().enumerate().map(|(i, c)| Some(c[position] as f64 / grid.seconds(i))).collect();
         if rates.iter().any(|r| *r != Some(0.0)) {
             let (min, max) = (rates.clone(), rates.clone());
             series.push(Series { name: SeriesName::ThreadRate, thread: Some(thread.id), min, max, last: rates });

@@ -78,12 +78,12 @@ fn live_of_few(trace: &Trace, few: &Few, sites: &[u32], places: &[Position]) -> 
             live.add(amount, sign);
         }
     };
-    for &row in &few.births {
-        add(places.partition_point(|place| place.births <= u64::from(row)), u64::from(row), 1);
+    for row in few.births.iter() {
+        add(places.partition_point(|place| place.births <= row), row, 1);
     }
-    for &ordinal in &few.deaths {
-        let at = places.partition_point(|place| place.deaths <= u64::from(ordinal));
-        add(at, trace.row_of_death(u64::from(ordinal)), -1);
+    for ordinal in few.deaths.iter() {
+        let at = places.partition_point(|place| place.deaths <= ordinal);
+        add(at, trace.row_of_death(ordinal), -1);
     }
     for curve in &mut curves {
         for i in 1..curve.len() {

@@ -205,6 +205,8 @@ pub struct Lengths {
     pub orphans: u64,
     /// Temporary blocks that died after their bucket was closed.
     pub late: u64,
+    /// Deaths that are far from their birth.
+    pub far: u64,
     /// Bytes of the lists of sums.
     pub sums: u64,
 }

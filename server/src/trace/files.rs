@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::column::{Column, Writer};
 use super::facts::{Facts, Lengths};
 use super::ledger::LedgerView;
+use super::sparse::Sparse;
 use super::zones::Zones;
 
 macro_rules! columns {
@@ -78,7 +79,7 @@ columns! {
     birth_address_high: u16, births;
     /// Deaths: nanoseconds since their page's time.
     death_time: u32, deaths;
-    /// Deaths: row of the birth.
+    /// Deaths: the row of the birth, see `trace::links`.
     death_row: u32, deaths;
     /// Deaths: origins.
     death_origin: u32, deaths;
@@ -89,9 +90,9 @@ columns! {
     /// Pages: time of the first event.
     page_time: u64, pages;
     /// Pages: births before.
-    page_births: u32, pages;
+    page_births: u64, pages;
     /// Pages: deaths before.
-    page_deaths: u32, pages;
+    page_deaths: u64, pages;
     /// Pages: bytes of all births before.
     page_allocated: u64, pages;
     /// Pages: live bytes before.
@@ -101,9 +102,9 @@ columns! {
     /// Pages: largest live bytes.
     page_max_bytes: u64, pages;
     /// Pages: smallest number of live blocks.
-    page_min_count: u32, pages;
+    page_min_count: u64, pages;
     /// Pages: largest number of live blocks.
-    page_max_count: u32, pages;
+    page_max_count: u64, pages;
     /// Origins: call-tree nodes.
     origin_node: u32, origins;
     /// Origins: positions in the list of threads.
@@ -169,11 +170,15 @@ columns! {
     /// Reallocs whose old block was not seen: its address.
     orphan_address: u64, orphans;
     /// Temporary blocks that died after their bucket was closed: rows.
-    late_row: u32, late;
+    late_row: u64, late;
     /// Temporary blocks that died after their bucket was closed: origins.
     late_origin: u32, late;
     /// Temporary blocks that died after their bucket was closed: sizes.
     late_size: u64, late;
+    /// Deaths whose birth is far: ordinals.
+    far_death: u64, far;
+    /// Deaths whose birth is far: rows.
+    far_row: u64, far;
     /// Lists of sums, see `trace::sums`.
     sums: u8, sums;
 }
@@ -187,8 +192,10 @@ pub fn path(folder: &Path, column: &str) -> PathBuf {
 /// Columns that are filled in as blocks die, and zones.
 #[derive(Debug, Default)]
 pub struct Ledgers {
-    /// Births: 1 + ordinal of the death; 0 = live.
+    /// Births: the ordinal of the death, see `trace::links`; 0 = live.
     pub death: LedgerView<u32>,
+    /// Births whose death is far: 1 + its ordinal.
+    pub far: LedgerView<u64>,
     /// Births: class of the lifetime and whether it was temporary; 0 = live.
     pub fate: LedgerView<u8>,
     /// Births: what occurs in each run of them.
@@ -206,6 +213,7 @@ impl Ledgers {
         let (births, deaths, run) = (facts.lengths.births, facts.lengths.deaths, facts.zone_rows);
         Ok(Self {
             death: LedgerView::open(&path(folder, "birth_death"), births)?,
+            far: Sparse::open(&path(folder, "birth_far"), if facts.lengths.far == 0 { 0 } else { births })?,
             fate: LedgerView::open(&path(folder, "birth_fate"), births)?,
             birth_zones: Zones::open(&path(folder, "birth_zone"), run, births)?,
             death_zones: Zones::open(&path(folder, "death_zone"), run, deaths)?,
@@ -214,7 +222,7 @@ impl Ledgers {
 }
 
 /// Version of the layout of an index; another one is rebuilt.
-pub const LAYOUT: u32 = 5;
+pub const LAYOUT: u32 = 6;
 
 /// File that makes an index out of a folder: it is written last, and replaced in one step.
 pub const MANIFEST: &str = "index.json";

@@ -1,5 +1,7 @@
 //! Constants and rows that ingest writes and queries read.
 
+use super::links;
+
 /// Call-tree node, thread and function of an event; every row of the index refers to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Origin {
@@ -29,6 +31,8 @@ pub struct Granularity {
     pub table_sizes: u16,
     /// Births, or deaths, of a run that has a zone of its own.
     pub zone_rows: u64,
+    /// Births and deaths that are farther apart are far, see `trace::links`.
+    pub reach: u64,
 }
 
 impl Default for Granularity {
@@ -39,6 +43,7 @@ impl Default for Granularity {
             chunk_events: 32 << 10,
             table_sizes: LARGE_SIZE - TABLE_SIZE,
             zone_rows: 4096,
+            reach: links::REACH,
         }
     }
 }
@@ -82,9 +87,9 @@ pub struct Page {
     /// Time of its first event; times of rows are relative to it.
     pub time_ns: u64,
     /// Births before it.
-    pub births: u32,
+    pub births: u64,
     /// Deaths before it.
-    pub deaths: u32,
+    pub deaths: u64,
     /// Bytes of all births before it.
     pub allocated: u64,
     /// Live bytes before it.
@@ -94,9 +99,9 @@ pub struct Page {
     /// Largest live bytes after one of its events.
     pub max_bytes: u64,
     /// Smallest number of live blocks.
-    pub min_count: u32,
+    pub min_count: u64,
     /// Largest number of live blocks.
-    pub max_count: u32,
+    pub max_count: u64,
 }
 
 /// Fields of the sums by site.

@@ -1,13 +1,14 @@
 //! The blocks that live at the end: their rows, and sums by site for every bucket of births.
 
 use super::Trace;
+use super::ascending::Ascending;
 use super::sums::{Amount, Dense, put_row, walk};
 
 /// Rows of blocks that live at the end of a snapshot.
 #[derive(Debug, Default)]
 pub struct LeakIndex {
     /// Rows, ascending.
-    pub rows: Vec<u32>,
+    pub rows: Ascending,
     /// For each closed bucket: the list of its sums by site.
     lists: Vec<Vec<u8>>,
 }
@@ -25,17 +26,17 @@ impl LeakIndex {
         use rayon::prelude::*;
         const STRETCH: u64 = 1 << 20;
         let births = trace.birth_count();
-        let stretches: Vec<Vec<u32>> = (0..births.div_ceil(STRETCH))
+        let stretches: Vec<Ascending> = (0..births.div_ceil(STRETCH))
             .into_par_iter()
             .map(|s| {
                 let (from, to) = (s * STRETCH, ((s + 1) * STRETCH).min(births));
                 let runs = trace.ledgers().birth_zones.touching(from, to);
                 let runs = runs.filter(|(rows, zone)| u64::from(zone.died) < rows.end - rows.start);
                 let rows = runs.flat_map(|(rows, _)| rows.start.max(from)..rows.end.min(to));
-                rows.filter(|&row| trace.death_of(row).is_none()).map(|row| row as u32).collect()
+                rows.filter(|&row| trace.death_of(row).is_none()).collect()
             })
             .collect();
-        let rows = stretches.concat();
+        let rows: Ascending = stretches.iter().flat_map(Ascending::iter).collect();
         let buckets = &trace.facts().buckets;
         let lists = (0..buckets.len())
             .into_par_iter()
@@ -43,8 +44,8 @@ impl LeakIndex {
                 let from = buckets[i].births;
                 let to = buckets.get(i + 1).map_or(trace.open_bucket().births, |b| b.births);
                 let mut sums = Dense::<1>::default();
-                for &row in Self::part(&rows, from, to) {
-                    let (site, amount) = trace.site_amount(u64::from(row));
+                for row in rows.among(from, to) {
+                    let (site, amount) = trace.site_amount(row);
                     if site < trace.site_count() {
                         sums.add(site, 0, amount);
                     }
@@ -57,16 +58,9 @@ impl LeakIndex {
         Self { rows, lists }
     }
 
-    fn part(rows: &[u32], from: u64, to: u64) -> &[u32] {
-        let start = rows.partition_point(|&r| u64::from(r) < from);
-        let end = rows.partition_point(|&r| u64::from(r) < to);
-        rows.get(start..end).unwrap_or_default()
-    }
-
     /// Leaked rows among `from..to`.
-    #[must_use]
-    pub fn rows_among(&self, from: u64, to: u64) -> &[u32] {
-        Self::part(&self.rows, from, to)
+    pub fn rows_among(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + '_ {
+        self.rows.among(from, to)
     }
 
     /// Sums by site of the births of a closed bucket.

@@ -107,14 +107,42 @@ impl<T: Cell> Ledger<T> {
         if len > self.backed { self.back(len) } else { Ok(()) }
     }
 
-    #[cold]
-    fn back(&mut self, len: u64) -> io::Result<()> {
+    /// Leaves a hole of `len` values that is never backed.
+    #[cfg(test)]
+    pub(crate) fn begin_at(&mut self, len: u64) -> io::Result<()> {
+        self.widen(len)?;
+        self.backed = len;
+        Ok(())
+    }
+
+    /// Makes room for the values `from..to` alone.
+    ///
+    /// # Errors
+    /// When the disk or the address space refuses.
+    pub(super) fn reserve_among(&mut self, from: u64, to: u64) -> io::Result<()> {
+        self.widen(to)?;
+        let width = size_of::<T>() as u64;
+        allocate(&self.file, BODY as u64 + from * width, (to - from) * width)
+    }
+
+    /// Values that there is a file for.
+    pub(super) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn widen(&mut self, len: u64) -> io::Result<()> {
         if len > self.capacity {
             // An eighth more each time: few mappings, and the file stays sparse.
             let capacity = (len + len / 8).next_multiple_of(STEP);
             self.map = Self::map(&self.file, capacity)?;
             self.capacity = capacity;
         }
+        Ok(())
+    }
+
+    #[cold]
+    fn back(&mut self, len: u64) -> io::Result<()> {
+        self.widen(len)?;
         let backed = (len + len / 8 + (64 << 10)).min(self.capacity);
         let (from, to) = (self.backed * size_of::<T>() as u64, backed * size_of::<T>() as u64);
         allocate(&self.file, BODY as u64 + from, to - from)?;

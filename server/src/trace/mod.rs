@@ -10,6 +10,7 @@
 //! ```
 
 pub mod arrow_file;
+pub mod ascending;
 mod buckets;
 pub mod cancel;
 pub mod column;
@@ -20,6 +21,7 @@ pub mod frame_tree;
 pub mod layout;
 pub mod leaked;
 pub mod ledger;
+pub mod links;
 pub mod mappings;
 pub mod nodes;
 mod page_finder;
@@ -27,6 +29,7 @@ pub mod passage;
 pub mod places;
 pub mod program;
 pub mod rows;
+pub mod sparse;
 pub mod sums;
 pub mod symbols;
 pub mod walk;

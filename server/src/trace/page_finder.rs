@@ -13,11 +13,11 @@ pub struct PageFinder {
     deaths: Vec<u32>,
 }
 
-fn table(starts: &[u32], rows: u64) -> Vec<u32> {
+fn table(starts: &[u64], rows: u64) -> Vec<u32> {
     let mut page = 0;
     (0..rows.div_ceil(STRIDE))
         .map(|i| {
-            while starts.get(page + 1).is_some_and(|&start| u64::from(start) <= i * STRIDE) {
+            while starts.get(page + 1).is_some_and(|&start| start <= i * STRIDE) {
                 page += 1;
             }
             page as u32
@@ -26,12 +26,12 @@ fn table(starts: &[u32], rows: u64) -> Vec<u32> {
 }
 
 /// The last page that starts at or before `row`, if one does.
-fn find(table: &[u32], starts: &[u32], row: u64) -> Option<usize> {
+fn find(table: &[u32], starts: &[u64], row: u64) -> Option<usize> {
     let at = (row / STRIDE) as usize;
     let low = table.get(at).map_or(0, |&page| page as usize);
     let high = table.get(at + 1).map_or(starts.len(), |&page| (page as usize + 1).min(starts.len()));
     let within = starts.get(low..high).unwrap_or_default();
-    (low + within.partition_point(|&start| u64::from(start) <= row)).checked_sub(1)
+    (low + within.partition_point(|&start| start <= row)).checked_sub(1)
 }
 
 impl Trace {
@@ -63,13 +63,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_a_search_through_all_pages_finds(steps in prop::collection::vec(0_u32..900, 0..200), more in 0_u64..3000) {
+        fn finds_what_a_search_through_all_pages_finds(steps in prop::collection::vec(0_u64..900, 0..200), more in 0_u64..3000) {
             // Pages without a birth, and pages with many.
-            let starts: Vec<u32> = steps.iter().scan(0, |at, step| { let start = *at; *at += step * (step % 3); Some(start) }).collect();
-            let rows = starts.last().map_or(0, |&last| u64::from(last) + more);
+            let starts: Vec<u64> = steps.iter().scan(0, |at, step| { let start = *at; *at += step * (step % 3); Some(start) }).collect();
+            let rows = starts.last().map_or(0, |&last| last + more);
             let table = table(&starts, rows);
             for row in (0..rows + 2000).step_by(37) {
-                let expected = starts.partition_point(|&start| u64::from(start) <= row).checked_sub(1);
+                let expected = starts.partition_point(|&start| start <= row).checked_sub(1);
                 prop_assert_eq!(find(&table, &starts, row), expected);
             }
         }

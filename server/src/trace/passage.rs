@@ -6,7 +6,7 @@
 use tracehound_format::record::Kind;
 
 use super::ledger::fetch;
-use super::{Position, Span, Trace};
+use super::{Position, Span, Trace, links};
 
 /// Rows whose references are fetched into the cache before they are needed.
 const AHEAD: usize = 16;
@@ -118,7 +118,8 @@ impl Iterator for Steps<'_> {
         } else {
             let ordinal = walk.at.deaths;
             walk.at.deaths += 1;
-            if let Some(&row) = c.death_row.get(ordinal as usize + AHEAD) {
+            if let Some(&code) = c.death_row.get(ordinal as usize + AHEAD) {
+                let row = links::near(ordinal + AHEAD as u64, code);
                 c.birth_size.get(row as usize).map(fetch);
                 c.birth_origin.get(row as usize).map(fetch);
             }
@@ -147,7 +148,9 @@ impl Iterator for Blocks<'_> {
         walk.at.births += 1;
         let row = at.births as usize;
         let origin = *c.birth_origin.get(row)?;
-        if let Some(ordinal) = trace.ledgers().death.get(row + AHEAD).checked_sub(1) {
+        let code = trace.ledgers().death.get(row + AHEAD);
+        if code != links::NONE {
+            let ordinal = links::near((row + AHEAD) as u64, code);
             c.death_time.get(ordinal as usize).map(fetch);
             c.death_origin.get(ordinal as usize).map(fetch);
         }

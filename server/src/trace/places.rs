@@ -75,7 +75,7 @@ impl Trace {
             return self.end_position();
         }
         let page = self.page(index);
-        Position { births: u64::from(page.births), deaths: u64::from(page.deaths) }
+        Position { births: page.births, deaths: page.deaths }
     }
 
     /// The last page for which `is_before` holds, given that it holds for a front of the pages.
@@ -98,13 +98,13 @@ impl Trace {
     /// The page that holds birth `row`.
     #[must_use]
     pub fn page_of_birth(&self, row: u64) -> Option<usize> {
-        self.last_page(self.closed_page_of_birth(row), |p| u64::from(p.births) <= row)
+        self.last_page(self.closed_page_of_birth(row), |p| p.births <= row)
     }
 
     /// The page that holds death `ordinal`.
     #[must_use]
     pub fn page_of_death(&self, ordinal: u64) -> Option<usize> {
-        self.last_page(self.closed_page_of_death(ordinal), |p| u64::from(p.deaths) <= ordinal)
+        self.last_page(self.closed_page_of_death(ordinal), |p| p.deaths <= ordinal)
     }
 
     /// The page that holds the event behind `events` others.
@@ -114,13 +114,13 @@ impl Trace {
         let (mut low, mut high) = (0, c.page_births.len());
         while low < high {
             let middle = low.midpoint(high);
-            if u64::from(c.page_births[middle]) + u64::from(c.page_deaths[middle]) <= events {
+            if c.page_births[middle] + c.page_deaths[middle] <= events {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        self.last_page(low.checked_sub(1), |p| u64::from(p.births) + u64::from(p.deaths) <= events)
+        self.last_page(low.checked_sub(1), |p| p.births + p.deaths <= events)
     }
 
     /// The place behind all events before `t_ns`, exact to the nanosecond.

@@ -4,6 +4,7 @@ use tracehound_format::record::Kind;
 
 use super::Trace;
 use super::layout::{FATE_TEMPORARY, LARGE_SIZE, ODD_ADDRESS, TABLE_SIZE};
+use super::links::NOTHING;
 
 /// One block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,9 +81,8 @@ impl Trace {
     #[inline]
     #[must_use]
     pub fn death_of(&self, row: u64) -> Option<u64> {
-        // Deaths behind the snapshot may be in the ledger already.
-        let death = u64::from(self.ledgers().death.get(row as usize));
-        death.checked_sub(1).filter(|&d| d < self.death_count())
+        let death = self.death_behind(row, self.ledgers().death.get(row as usize));
+        Some(death).filter(|&d| d < self.death_count())
     }
 
     /// Requested bytes of a block.
@@ -148,7 +148,7 @@ impl Trace {
     /// Row of the block that a death ended.
     #[must_use]
     pub fn row_of_death(&self, ordinal: u64) -> u64 {
-        self.columns().death_row.get(ordinal as usize).map_or(u64::MAX, |&row| u64::from(row))
+        self.columns().death_row.get(ordinal as usize).map_or(NOTHING, |&code| self.birth_behind(ordinal, code))
     }
 
     /// The block that realloc made block `row` from.

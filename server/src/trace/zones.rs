@@ -26,9 +26,9 @@ pub struct Zone {
     /// Classes of the lifetimes of those that died, one bit each.
     pub classes: u128,
     /// Births: earliest of their deaths. Deaths: earliest of their births. The largest number = none.
-    pub first: u32,
+    pub first: u64,
     /// Births: one more than the latest of their deaths. Deaths: one more than the latest of their births.
-    pub end: u32,
+    pub end: u64,
     /// How many died.
     pub died: u32,
     /// How many of them were temporary.
@@ -49,8 +49,11 @@ pub const fn site_bit(site: u32) -> u64 {
     1 << (site.wrapping_mul(0x9E37_79B1) >> 26)
 }
 
+/// Which of the numbers are those of the dead.
+const COUNTS: u64 = 8;
+
 /// Numbers in the column for each zone.
-pub const WORDS: usize = 8;
+pub const WORDS: usize = 9;
 
 impl Default for Zone {
     fn default() -> Self {
@@ -70,7 +73,7 @@ impl Zone {
 
     /// Takes in a block that died; `other` is the ordinal of the death of a birth, or the row of the birth of a death.
     #[inline]
-    pub fn died(&mut self, other: u32, fate: u8) {
+    pub fn died(&mut self, other: u64, fate: u8) {
         self.classes |= 1 << ((fate & FATE_CLASS).max(1) - 1);
         self.first = self.first.min(other);
         self.end = self.end.max(other + 1);
@@ -102,7 +105,8 @@ impl Zone {
             self.sites,
             self.classes as u64,
             (self.classes >> 64) as u64,
-            !self.first as u64 | (self.end as u64) << 32,
+            !self.first,
+            self.end,
             self.died as u64 | (self.temporary as u64) << 32,
         ]
     }
@@ -111,15 +115,15 @@ impl Zone {
     #[inline]
     #[must_use]
     pub const fn from_words(words: &[u64; WORDS]) -> Self {
-        let [min_size, max_size, threads, sites, low, high, others, counts] = *words;
+        let [min_size, max_size, threads, sites, low, high, first, end, counts] = *words;
         Self {
             min_size: !min_size,
             max_size,
             threads,
             sites,
             classes: low as u128 | (high as u128) << 64,
-            first: !(others as u32),
-            end: (others >> 32) as u32,
+            first: !first,
+            end,
             died: counts as u32,
             temporary: (counts >> 32) as u32,
         }
@@ -171,7 +175,7 @@ impl ZoneWriter {
     /// Sets the numbers of the dead to zero in the zones of rows `from..to`.
     pub fn forget_counts(&mut self, from: u64, to: u64) {
         for index in from / self.rows..zone_count(to, self.rows) {
-            self.ledger.store(index * WORDS as u64 + 7, 0);
+            self.ledger.store(index * WORDS as u64 + COUNTS, 0);
         }
     }
 
@@ -209,7 +213,7 @@ impl ZoneWriter {
 
     /// Takes in the death of birth `row`.
     #[inline]
-    pub fn death_of(&mut self, row: u64, ordinal: u32, fate: u8) {
+    pub fn death_of(&mut self, row: u64, ordinal: u64, fate: u8) {
         let mut zone = self.get(row / self.rows);
         zone.died(ordinal, fate);
         self.put(row / self.rows, &zone);
@@ -223,7 +227,7 @@ impl ZoneWriter {
     pub fn deaths(
         &mut self,
         first: u64,
-        died: impl ExactSizeIterator<Item = (u32, u8, u32, u32, u64)>,
+        died: impl ExactSizeIterator<Item = (u64, u8, u32, u32, u64)>,
     ) -> io::Result<()> {
         if died.len() == 0 {
             return Ok(());
@@ -350,7 +354,7 @@ mod tests {
     fn what_no_row_was_put_into_is_zero() {
         let empty = Zone::default();
         assert_eq!(empty.words(), [0; WORDS]);
-        assert_eq!((empty.min_size, empty.max_size, empty.first, empty.end), (u64::MAX, 0, u32::MAX, 0));
+        assert_eq!((empty.min_size, empty.max_size, empty.first, empty.end), (u64::MAX, 0, u64::MAX, 0));
         let mut zone = empty;
         zone.born(7, 65, 40);
         zone.died(3, FATE_TEMPORARY | 127);

@@ -19,6 +19,8 @@ pub fn options(fine: (u64, u64, u64)) -> OpenOptions {
         chunk_events: fine.2,
         table_sizes,
         zone_rows: fine.1 % 6 + 1,
+        // Now and then most deaths are far from their births.
+        reach: if fine.1.is_multiple_of(3) { fine.2 % 12 } else { u64::MAX },
     };
     // Now and then the table of live blocks moves to disk at once.
     let live_bytes = if fine.page_events.is_multiple_of(4) { 0 } else { OpenOptions::default().live_bytes };

@@ -200,8 +200,8 @@ pub fn zones_agree(trace: &Trace) {
         let class = lifetime_class(death.died_ns - birth.born_ns);
         assert!(class_floor(class) <= death.died_ns - birth.born_ns);
         zone.classes |= 1 << class;
-        zone.first = zone.first.min(other as u32);
-        zone.end = zone.end.max(other as u32 + 1);
+        zone.first = zone.first.min(other);
+        zone.end = zone.end.max(other + 1);
         zone.died += 1;
         zone.temporary += u32::from(birth.is_temporary);
     };

@@ -83,13 +83,13 @@ impl Engine {
         let t = &mut self.totals;
         t.page = Some(Page {
             time_ns: ns,
-            births: t.births as u32,
-            deaths: t.deaths as u32,
+            births: t.births,
+            deaths: t.deaths,
             allocated: t.allocated,
             live: t.live,
             min_bytes: u64::MAX,
             max_bytes: 0,
-            min_count: u32::MAX,
+            min_count: u64::MAX,
             max_count: 0,
         });
     }
@@ -106,7 +106,7 @@ impl Engine {
         }
         t.page_events += 1;
         if let (true, Some(page)) = (settled, &mut t.page) {
-            let count = (t.births - t.deaths) as u32;
+            let count = t.births - t.deaths;
             page.min_bytes = page.min_bytes.min(t.live);
             page.max_bytes = page.max_bytes.max(t.live);
             page.min_count = page.min_count.min(count);

@@ -12,7 +12,7 @@ pub struct HalfRealloc {
     pub(super) address: u64,
     pub(super) origin: u32,
     /// Row of the old block, if it was seen.
-    pub(super) row: Option<u32>,
+    pub(super) row: Option<u64>,
     #[serde(skip)]
     pub(super) live: Option<Live>,
     /// The old block has died already, because its address was handed out again.
@@ -20,10 +20,10 @@ pub struct HalfRealloc {
 }
 
 /// Rows of a thread's last births, latest first.
-pub(super) type LastBirths = [u32; TEMPORARY_WITHIN + 1];
+pub(super) type LastBirths = [u64; TEMPORARY_WITHIN + 1];
 
 /// No birth.
-pub(super) const NO_ROW: u32 = u32::MAX;
+pub(super) const NO_ROW: u64 = u64::MAX;
 
 /// What must be remembered of a thread between its records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -172,8 +172,8 @@ fn whole_column(trace: &Trace, steps: &mut Steps<'_>, from: Position, to: Positi
         for page in first + 1..closed {
             column.min_bytes = column.min_bytes.min(c.page_min_bytes[page] as i64);
             column.max_bytes = column.max_bytes.max(c.page_max_bytes[page] as i64);
-            column.min_count = column.min_count.min(i64::from(c.page_min_count[page]));
-            column.max_count = column.max_count.max(i64::from(c.page_max_count[page]));
+            column.min_count = column.min_count.min(c.page_min_count[page] as i64);
+            column.max_count = column.max_count.max(c.page_max_count[page] as i64);
         }
         let begin = trace.page_state(last);
         (column.last_bytes, column.last_count) = (begin.live as i64, count(begin.place));

@@ -46,8 +46,10 @@ impl<'a> Filtered<'a> {
     fn deaths(&self, from: u64, keep: &mut [u8]) {
         match &self.passing {
             Some(bits) => {
-                let rows = self.trace.columns().death_row.get(from as usize..).unwrap_or_default();
-                keep.iter_mut().zip(rows).for_each(|(keep, &row)| *keep = bit(bits, u64::from(row)));
+                let links = self.trace.columns().death_row.get(from as usize..).unwrap_or_default();
+                for ((keep, &link), ordinal) in keep.iter_mut().zip(links).zip(from..) {
+                    *keep = bit(bits, self.trace.birth_behind(ordinal, link));
+                }
             }
             None => {
                 keep.fill(1);
