@@ -473,6 +473,47 @@ fn two_recordings_keep_functions_of_one_name_apart() {
     assert_eq!(inits, BTreeSet::from([(1 << 20, 1 << 20), (2 << 20, 2 << 20)]));
 }
 
+/// A function of several with its name is chosen by its file, whoever is asked, and in whatever way.
+#[test]
+fn one_of_two_functions_of_a_name_can_be_chosen() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let traced = record(&build(folder.path(), "cc", &["one.c", "two.c"], &["-g", "-O0"]));
+    let (folder, server) = (traced.folder.path(), Server::start(traced.folder.path()));
+    let (one, two) = (1 << 20, 2 << 20);
+    for (pattern, bytes) in [
+        ("^init$", one + two),
+        ("^init@.*/one\\.c:4@prog$", one),
+        ("^init@.*/two\\.c(:\\d+)?@prog$", two),
+        ("init@.*two", two),
+        ("@.*/names/one\\.c:4@", one),
+        ("^init@/nowhere/one\\.c", 0),
+    ] {
+        let top = ["top", "--json", "--metric", "leaked", "--focus", pattern, "r.dat"];
+        assert_eq!(json(folder, &top)["total"], bytes, "top {pattern}");
+        let escaped: String = pattern.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        for document in ["functions", "flamegraph"] {
+            for filter in ["focus", "show_from"] {
+                let answer = server.get(&format!("{document}?metric=leaked&{filter}={escaped}"));
+                assert_eq!(answer["total"], bytes, "{document} {filter} {pattern}");
+            }
+        }
+        let without = ["top", "--json", "--metric", "leaked", "--ignore", pattern, "r.dat"];
+        let all = json(folder, &["top", "--json", "--metric", "leaked", "r.dat"])["total"].as_u64().expect("a sum");
+        assert_eq!(json(folder, &without)["total"].as_u64(), Some(all - bytes), "without {pattern}");
+        let found = server.get(&format!("functions?metric=leaked&search={escaped}"));
+        let found: u64 = list(&found["rows"]).iter().filter_map(|row| row["flat"].as_u64()).sum();
+        assert_eq!(found, bytes, "rows of {pattern}");
+        // Hidden, its blocks are its caller's.
+        let hidden = server.get(&format!("functions?metric=leaked&hide={escaped}"));
+        let shown: BTreeSet<u64> = list(&hidden["rows"])
+            .iter()
+            .filter(|row| row["name"] == "init")
+            .filter_map(|row| row["flat"].as_u64())
+            .collect();
+        assert_eq!(shown.iter().sum::<u64>(), one + two - bytes, "hidden {pattern}");
+    }
+}
+
 #[test]
 fn wrappers_and_nameless_code_are_not_who_allocated() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");

@@ -103,7 +103,7 @@ where
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Filters (RE is a regular expression)")]
 pub struct Filters {
-    /// Only blocks whose stack has a function or source file that matches
+    /// Only blocks whose stack has a function or source file that matches (or name@file:line@module)
     #[arg(long, value_name = "RE")]
     pub focus: Option<String>,
     /// Only blocks whose stack has none that matches

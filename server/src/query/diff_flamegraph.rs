@@ -81,7 +81,7 @@ impl Overlay {
             node_sums::Params { metric: params.metric, window: side.window.clone(), filter: params.filter.clone() };
         let sums = node_sums::run(side.trace, side.symbols, &asked, cancel)?;
         let tree = side.trace.frame_tree(side.symbols, cancel)?;
-        let values = ValueTree::new(&tree, side.symbols, &params.filter, &sums);
+        let values = ValueTree::new(side.trace, &tree, side.symbols, &params.filter, &sums);
         cancel.check()?;
         let amount = |row: usize| values.own[row].of(params.unit).max(0) as u64;
         // Rows that hold nothing on this side, and have nothing below that does, are no part of it.

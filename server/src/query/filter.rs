@@ -8,6 +8,7 @@
 //! thread           blocks that this thread bore
 //! sizes, lifetimes inclusive bounds; a block that still lives has lived until the end of the recording
 //! ```
+//! A pattern with an `@` is tried on `name@file:line@module` as well, so that it can mean one of two functions of a name.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -16,8 +17,9 @@ use regex::Regex;
 
 use super::few::Few;
 use super::{QueryError, Result};
+use crate::trace::facts::Module;
 use crate::trace::frame_tree::{FrameTree, NO_FUNCTION};
-use crate::trace::symbols::{FunctionId, Symbols};
+use crate::trace::symbols::{FileId, FunctionId, Symbols};
 use crate::trace::{Cancel, Trace};
 
 /// What to keep. Nothing given: everything.
@@ -134,7 +136,7 @@ impl Filter {
         let stacks = [&self.focus, &self.ignore, &self.show_from];
         if stacks.iter().any(|r| r.is_some()) {
             let tree = trace.frame_tree(symbols, cancel)?;
-            let functions = Functions::new(&tree, symbols);
+            let functions = Functions::new(trace, &tree, symbols);
             let on_path = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.on_path(&tree, re));
             let (focus, ignore, from) = (on_path(&self.focus), on_path(&self.ignore), on_path(&self.show_from));
             let passes = |site: u32| {
@@ -161,11 +163,11 @@ impl Filter {
 
     /// How the filter changes backtraces; `None` when it does not.
     #[must_use]
-    pub fn view(&self, tree: &FrameTree, symbols: &dyn Symbols) -> Option<ViewRules> {
+    pub fn view(&self, trace: &Trace, tree: &FrameTree, symbols: &dyn Symbols) -> Option<ViewRules> {
         if self.hide.is_none() && self.show.is_none() && self.show_from.is_none() {
             return None;
         }
-        let functions = Functions::new(tree, symbols);
+        let functions = Functions::new(trace, tree, symbols);
         let of = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.matching(tree, re));
         let (hide, show, from) = (of(&self.hide), of(&self.show), of(&self.show_from));
         let rows = 0..tree.rows().len();
@@ -209,29 +211,64 @@ pub struct ViewRules {
 
 /// The distinct functions of a tree with what regular expressions are tried on.
 struct Functions {
-    texts: std::collections::HashMap<FunctionId, (Arc<str>, Option<Arc<str>>)>,
+    texts: std::collections::HashMap<FunctionId, Texts>,
+}
+
+/// What a pattern may match of a function.
+struct Texts {
+    name: Arc<str>,
+    file: Option<Arc<str>>,
+    /// See [`identity_of`]; one for its declaration, and one for each other file that parts of it are in.
+    identities: Vec<String>,
+    places: Vec<Option<FileId>>,
+}
+
+/// What tells a function from others of its name: `name@file:line@module`, with the file and line of its declaration and
+/// the module's file name; what is not known is left out.
+#[must_use]
+pub fn identity_of(name: &str, file: Option<&str>, line: Option<u32>, module: Option<&str>) -> String {
+    let line = line.filter(|_| file.is_some()).map_or_else(String::new, |line| format!(":{line}"));
+    format!("{name}@{}{line}@{}", file.unwrap_or_default(), module.unwrap_or_default())
 }
 
 impl Functions {
-    fn new(tree: &FrameTree, symbols: &dyn Symbols) -> Self {
+    fn new(trace: &Trace, tree: &FrameTree, symbols: &dyn Symbols) -> Self {
         let mut texts = std::collections::HashMap::new();
         for row in tree.rows().filter(|r| r.frame.function != NO_FUNCTION) {
-            texts.entry(row.frame.function).or_insert_with(|| {
+            let add = |texts: &mut Texts, file: Option<FileId>, line: Option<u32>, module: Option<u32>| {
+                let (path, module) =
+                    (file.map(|file| symbols.file(file)), module.and_then(|id| trace.modules().get(id as usize)));
+                let module = module.map(Module::name);
+                texts.identities.push(identity_of(&texts.name, path.as_deref(), line, module.as_deref()));
+                texts.places.push(file);
+                path
+            };
+            let known = texts.entry(row.frame.function).or_insert_with(|| {
                 let function = symbols.function(row.frame.function);
-                let file = function.place(&row.frame).0.map(|f| symbols.file(f));
-                (Arc::clone(function.display()), file)
+                let (file, line) = function.place(&row.frame);
+                let name = Arc::clone(function.display());
+                let mut known = Texts { name, file: None, identities: Vec::new(), places: Vec::new() };
+                known.file = add(&mut known, file, line, function.module);
+                known
             });
+            if row.frame.file.is_some() && !known.places.contains(&row.frame.file) {
+                add(known, row.frame.file, None, symbols.function(row.frame.function).module);
+            }
         }
         Self { texts }
     }
 
     /// By row: the function matches.
     fn matching(&self, tree: &FrameTree, regex: &Regex) -> Vec<bool> {
-        let hits: std::collections::HashMap<FunctionId, bool> = self
-            .texts
-            .iter()
-            .map(|(&id, (name, file))| (id, regex.is_match(name) || file.as_ref().is_some_and(|f| regex.is_match(f))))
-            .collect();
+        // Whoever means one function among others of its name writes an `@`.
+        let is_about_identity = regex.as_str().contains('@');
+        let hit = |texts: &Texts| {
+            regex.is_match(&texts.name)
+                || texts.file.as_ref().is_some_and(|file| regex.is_match(file))
+                || is_about_identity && texts.identities.iter().any(|identity| regex.is_match(identity))
+        };
+        let hits: std::collections::HashMap<FunctionId, bool> =
+            self.texts.iter().map(|(&id, texts)| (id, hit(texts))).collect();
         tree.rows().map(|row| hits.get(&row.frame.function) == Some(&true)).collect()
     }
 

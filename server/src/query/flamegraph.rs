@@ -64,7 +64,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         node_sums::Params { metric: params.metric, window: params.window.clone(), filter: params.filter.clone() };
     let sums = node_sums::run(trace, symbols, &asked, cancel)?;
     let tree = trace.frame_tree(symbols, cancel)?;
-    let values = ValueTree::new(&tree, symbols, &params.filter, &sums);
+    let values = ValueTree::new(trace, &tree, symbols, &params.filter, &sums);
     cancel.check()?;
     let limits = Limits { width: params.width, min_px: params.min_px, max_nodes: params.max_nodes.max(2) };
     let mut frames = FrameList { trace, symbols, list: Vec::new(), by_function: HashMap::new() };

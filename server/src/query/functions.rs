@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use super::amounts::{Key, Question, Signed};
-use super::filter::Filter;
+use super::filter::{Filter, identity_of};
 use super::node_sums::{self, NodeSums};
 use super::stacks;
 use super::value_tree::ValueTree;
@@ -68,14 +68,16 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         GroupBy::Site => by_site(trace, symbols, unit, &sums),
         GroupBy::Function | GroupBy::Program | GroupBy::File | GroupBy::Module => {
             let tree = trace.frame_tree(symbols, cancel)?;
-            let values = ValueTree::new(&tree, symbols, &params.filter, &sums);
+            let values = ValueTree::new(trace, &tree, symbols, &params.filter, &sums);
             cancel.check()?;
             by_frame(trace, symbols, params.by, unit, &values)
         }
     };
     if let Some(search) = &params.search {
         let wanted = Filter::regex("search", search)?;
-        rows.retain(|row| wanted.is_match(&row.name));
+        let is_about_identity = search.contains('@');
+        let identity = |row: &FunctionRow| identity_of(&row.name, row.file.as_deref(), row.line, row.module.as_deref());
+        rows.retain(|row| wanted.is_match(&row.name) || is_about_identity && wanted.is_match(&identity(row)));
     }
     let total_rows = rows.len() as u64;
     rows.sort_by(|a, b| {

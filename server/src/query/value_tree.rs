@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::amounts::Signed;
 use super::filter::Filter;
 use super::node_sums::NodeSums;
+use crate::trace::Trace;
 use crate::trace::frame_tree::{FrameId, FrameTree, NO_FUNCTION, Row, Shape};
 use crate::trace::symbols::{FunctionId, SymbolFrame, Symbols};
 
@@ -28,8 +29,8 @@ pub struct ValueTree {
 impl ValueTree {
     /// Puts sums on the tree. Blocks without a backtrace are the root's own.
     #[must_use]
-    pub fn new(tree: &FrameTree, symbols: &dyn Symbols, filter: &Filter, sums: &NodeSums) -> Self {
-        let mut values = match filter.view(tree, symbols) {
+    pub fn new(trace: &Trace, tree: &FrameTree, symbols: &dyn Symbols, filter: &Filter, sums: &NodeSums) -> Self {
+        let mut values = match filter.view(trace, tree, symbols) {
             None => Self::plain(tree),
             Some(rules) => Self::viewed(tree, &rules.taken_out, rules.starts.as_deref()),
         };

@@ -1,6 +1,6 @@
 // A flame graph cut at a function, from one that is there already: what the server answers to `focus` and `show_from`
-// with the exact name of a function. What the whole graph had folded away stays folded here.
-import type { Flamegraph } from "./types.ts";
+// with the pattern of a function. What the whole graph had folded away stays folded here.
+import type { FlameFrame, Flamegraph } from "./types.ts";
 
 /** Only stacks with the function (`focus`), or these from the function on (`show_from`). */
 export type Cut = "focus" | "show_from";
@@ -27,7 +27,12 @@ const node = (frame: number | null, id: number): Node => ({
  * The cut graph; `total` is what is known to have the function on its stack (`undefined`: as much as is seen), and what
  * of it is not seen is one folded row.
  */
-export function cutAt(graph: Flamegraph, name: string, cut: Cut, total: number | undefined): Flamegraph {
+export function cutAt(
+  graph: Flamegraph,
+  isWanted: (frame: FlameFrame) => boolean,
+  cut: Cut,
+  total: number | undefined,
+): Flamegraph {
   const { rows, frames } = graph;
   const count = rows.id.length;
   // Whether the function is at or above a row, and whether at the row for the first time.
@@ -36,7 +41,8 @@ export function cutAt(graph: Flamegraph, name: string, cut: Cut, total: number |
   for (let row = 0; row < count; row += 1) {
     const above = row > 0 && (inside[rows.parent[row] ?? 0] ?? false);
     const frame = rows.frame[row];
-    const hit = frame !== null && frame !== undefined && frames[frame]?.name === name;
+    const found = frame === null || frame === undefined ? undefined : frames[frame];
+    const hit = found !== undefined && isWanted(found);
     top[row] = hit && !above;
     inside[row] = hit || above;
   }

@@ -1,7 +1,7 @@
 // Answers out of the page's own file: a report holds what the server would have said, for one window and filter.
 // Searching, ordering, paging and zooming, which the server does elsewhere, happen here.
 
-import { exactly } from "../lib/pattern.ts";
+import { identityOf, isChosen, patternOf } from "../lib/identity.ts";
 import { answerFrom, type Parameters, ProblemError } from "./client.ts";
 import { type Cut, cutAt } from "./report-sandwich.ts";
 import type { Flamegraph, Functions, Leaks, RecordingSummary, Sites, Timeline } from "./types.ts";
@@ -105,11 +105,18 @@ function sandwiched(parameters: Parameters): Flamegraph | undefined {
   if (cut === undefined || more.length > 0) return undefined;
   const { metric = "live", unit = "bytes" } = parameters;
   const graph = find<Flamegraph>("flamegraph", { metric, unit, inverted: false });
-  const name = graph.frames.find((frame) => exactly(frame.name) === parameters[cut])?.name;
-  if (name === undefined) return undefined;
-  // The table knows the whole sum if the function is in it, and if its name is one function's.
-  const named = find<Functions>("functions", { metric, unit, by: "function" }).rows.filter((row) => row.name === name);
-  return cutAt(graph, name, cut, named.length === 1 ? named[0]?.cum : undefined);
+  const chosen = graph.frames.find((frame) => patternOf(identityOf(frame)) === parameters[cut]);
+  if (chosen === undefined) return undefined;
+  // The table knows the whole sum if the function is in it, and if it is one row there.
+  const named = find<Functions>("functions", { metric, unit, by: "function" }).rows.filter((row) =>
+    isChosen(row, identityOf(chosen)),
+  );
+  return cutAt(
+    graph,
+    (frame) => isChosen(frame, identityOf(chosen)),
+    cut,
+    named.length === 1 ? named[0]?.cum : undefined,
+  );
 }
 
 /** The timeline is there as a whole, whichever part of it is shown. */

@@ -2326,7 +2326,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -2475,7 +2478,10 @@ export interface operations {
                 limit?: number;
                 /** @description Rows to skip. */
                 offset?: number;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -2607,7 +2613,10 @@ export interface operations {
                 unit?: "bytes" | "count";
                 /** @description `larger`: the larger side; `change`: the change alone. */
                 width_of?: "larger" | "change";
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -2752,7 +2761,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -2893,7 +2905,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -3038,7 +3053,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -3179,7 +3197,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -3315,7 +3336,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -3694,7 +3718,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -3821,7 +3848,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -3960,7 +3990,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -4093,7 +4126,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -4338,7 +4374,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;
@@ -4471,7 +4510,10 @@ export interface operations {
                  * @example end
                  */
                 to?: string;
-                /** @description Only blocks whose stack has a function or source file that matches this regular expression. */
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
+                 *     also tried on `name@file:line@module`, here and in the others.
+                 */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
                 ignore?: string;

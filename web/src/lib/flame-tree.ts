@@ -137,7 +137,11 @@ export function collapseRecursion(root: FlameNode): FlameNode {
  * Who calls a function: its outermost calls in a top-down tree, merged at the root, their callers as children.
  * What `total` knows of and the tree does not show is a folded child.
  */
-export function callersOf(tree: FlameNode, name: string, total: number): FlameNode | undefined {
+export function callersOf(
+  tree: FlameNode,
+  isWanted: (frame: FlameFrame) => boolean,
+  total: number,
+): FlameNode | undefined {
   let rows = 0;
   const make = (from: FlameNode, parent: FlameNode | undefined): FlameNode => {
     const node: FlameNode = {
@@ -158,7 +162,7 @@ export function callersOf(tree: FlameNode, name: string, total: number): FlameNo
   let root: FlameNode | undefined;
   const work = [tree];
   for (let node = work.pop(); node; node = work.pop()) {
-    if (node.frame?.name !== name) {
+    if (!node.frame || !isWanted(node.frame)) {
       work.push(...node.children);
       continue;
     }

@@ -35,6 +35,7 @@ export function moduleNamed(fileName: string): string {
   return `(^|/)${quoted(fileName)}$`;
 }
 
-function quoted(text: string): string {
+/** A text as a pattern that matches it. */
+export function quoted(text: string): string {
   return text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 }

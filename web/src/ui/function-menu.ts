@@ -1,8 +1,9 @@
 // What can be done with a function, the same in every view.
 import { useMemo } from "react";
 import type { Frame } from "../api/types.ts";
+import { identityOf, patternOf } from "../lib/identity.ts";
 import { location } from "../lib/names.ts";
-import { exactly, moduleNamed } from "../lib/pattern.ts";
+import { moduleNamed } from "../lib/pattern.ts";
 import type { FilterName } from "../lib/search-params.ts";
 import { allocatedBy, frameName, stackText } from "../lib/stack.ts";
 import type { MenuItem } from "./menu.tsx";
@@ -26,7 +27,8 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
     const filter = (name: FilterName, value: string) => () =>
       go({ filters: { ...search.filters, [name]: value }, root: undefined });
     return ({ name, module, file, line, stack }: Subject): MenuItem[] => {
-      const pattern = exactly(name);
+      const chosen = identityOf({ name, module, file });
+      const pattern = patternOf(chosen);
       const items: MenuItem[] = [
         { label: "Copy function name", run: () => copy(name, "the function name") },
         ...(stack && stack.length > 0
@@ -39,19 +41,19 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
         "separator",
         {
           label: "Highlight in every view",
-          run: () => go({ selected: search.selected === name ? undefined : name }, { replace: true }),
+          run: () => go({ selected: search.selected === chosen ? undefined : chosen }, { replace: true }),
         },
         ...(view === "functions"
           ? []
           : [
               {
                 label: "Show in functions",
-                run: () => go({ q: pattern, selected: name }, { view: "functions" }),
+                run: () => go({ q: pattern, selected: chosen }, { view: "functions" }),
               } satisfies MenuItem,
             ]),
         {
           label: "Callers and callees (sandwich)",
-          run: () => go({ sandwich: name, root: undefined, selected: name }, { view: "flamegraph" }),
+          run: () => go({ sandwich: chosen, root: undefined, selected: chosen }, { view: "flamegraph" }),
         },
         ...(file && !report
           ? [

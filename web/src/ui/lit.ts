@@ -1,6 +1,7 @@
 // The function under the pointer, in whatever part of the page: it is lit in all the others. Gone with the pointer, so
 // it is no part of the address; what is selected is, and stays lit.
 import { useContext, useMemo, useSyncExternalStore } from "react";
+import { nameIn } from "../lib/identity.ts";
 import { PageContext } from "./page.ts";
 
 let lit: string | undefined;
@@ -32,7 +33,7 @@ export function useLit(names: readonly string[]): {
 } {
   const selected = useContext(PageContext)?.search.selected;
   const pointed = useSyncExternalStore(subscribe, () => lit !== undefined && names.includes(lit));
-  const on = pointed || (selected !== undefined && names.includes(selected));
+  const on = pointed || (selected !== undefined && names.includes(nameIn(selected)));
   const [first] = names;
   return useMemo(
     () => ({

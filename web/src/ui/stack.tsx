@@ -1,6 +1,7 @@
 // A stack, leaf first. Every frame has the function menu.
 import { type ReactNode, useMemo } from "react";
 import type { Frame } from "../api/types.ts";
+import { isChosen } from "../lib/identity.ts";
 import { location, shortName } from "../lib/names.ts";
 import { frameName, stackText } from "../lib/stack.ts";
 import { Button } from "./controls.tsx";
@@ -30,7 +31,7 @@ export function Stack({ stack, label }: { stack: readonly Frame[]; label: string
         {stack.map((frame, i) => {
           const name = frameName(frame);
           return (
-            <LitLine key={i} name={name} selected={search.selected === name}>
+            <LitLine key={i} name={name} selected={isChosen({ ...frame, name }, search.selected)}>
               <button
                 type="button"
                 className="frame-button"

@@ -3,7 +3,7 @@ import "./setup.ts";
 import { fireEvent, screen } from "@testing-library/react";
 import { expect, test } from "vitest";
 import type { Frame } from "../../src/api/types.ts";
-import { exactly } from "../../src/lib/pattern.ts";
+import { patternOf } from "../../src/lib/identity.ts";
 import { Stack } from "../../src/ui/stack.tsx";
 import { Term } from "../../src/ui/term.tsx";
 import { HOSTILE_NAME } from "../mock-api/recording.ts";
@@ -14,14 +14,17 @@ const STACK: Frame[] = [
   { function: null, file: null, line: null, module: "libx.so", inlined: false, library: false, address: "0x2" },
 ];
 
-test("a stack is text, its frames have the menu, filters match the name exactly", () => {
+test("a stack is text, its frames have the menu, filters match the function exactly", () => {
   const { container, went } = renderInPage(<Stack stack={STACK} label="Allocated by" />, { filters: { thread: "1" } });
   expect(container.querySelector("img")).toBeNull();
   expect(screen.getByText("0x2")).toBeTruthy();
   fireEvent.click(screen.getByText(HOSTILE_NAME));
   fireEvent.click(screen.getByRole("menuitem", { name: /^Focus/ }));
   expect(went).toEqual([
-    { patch: { filters: { thread: "1", focus: exactly(HOSTILE_NAME) }, root: undefined }, options: undefined },
+    {
+      patch: { filters: { thread: "1", focus: patternOf(`${HOSTILE_NAME}@a.c@app`) }, root: undefined },
+      options: undefined,
+    },
   ]);
 });
 

@@ -162,7 +162,7 @@ test("callers: outermost calls merged, every chain with its weight, what is not 
       [5, 1, 3, 7, 7],
     ]),
   );
-  const callers = callersOf(tree, "recurse", 30);
+  const callers = callersOf(tree, ({ name }) => name === "recurse", 30);
   if (!callers) throw new Error("no callers");
   expect(callers.value).toBe(30);
   expect(callers.children.map((child) => [nodeName(child), child.value])).toEqual([
@@ -172,7 +172,7 @@ test("callers: outermost calls merged, every chain with its weight, what is not 
   ]);
   for (const node of everyNode(callers))
     expect(node.own + node.children.reduce((sum, child) => sum + child.value, 0)).toBe(node.value);
-  expect(callersOf(tree, "nobody", 27)).toBeUndefined();
+  expect(callersOf(tree, ({ name }) => name === "nobody", 27)).toBeUndefined();
 });
 
 describe("documents of a synthetic recording", () => {

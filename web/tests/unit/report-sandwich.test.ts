@@ -45,13 +45,13 @@ function lines({ rows, frames }: Flamegraph): string[] {
 }
 
 test("callees: the outermost calls laid over one another", () => {
-  const cut = cutAt(graph, "f", "show_from", undefined);
+  const cut = cutAt(graph, ({ name }) => name === "f", "show_from", undefined);
   expect(cut.total).toBe(75);
   expect(lines(cut)).toEqual(["0 all 75 0", "1 f 75 30", "2 f 20 10", "2 g 25 25", "3 g 10 10"]);
 });
 
 test("callers: only stacks with the function, callers hold what it holds", () => {
-  const cut = cutAt(graph, "f", "focus", undefined);
+  const cut = cutAt(graph, ({ name }) => name === "f", "focus", undefined);
   expect(cut.total).toBe(75);
   expect(lines(cut)).toEqual([
     "0 all 75 0",
@@ -68,7 +68,7 @@ test("callers: only stacks with the function, callers hold what it holds", () =>
 
 test("what the graph does not show of a known sum is a folded row, and sums stay whole", () => {
   for (const cut of ["focus", "show_from"] as const) {
-    const { total, rows } = cutAt(graph, "f", cut, 80);
+    const { total, rows } = cutAt(graph, ({ name }) => name === "f", cut, 80);
     expect(total).toBe(80);
     expect(rows.own.reduce((all, own) => all + own, 0)).toBe(80);
     expect(rows.folded.some((folded) => folded > 0)).toBe(true);
@@ -77,5 +77,5 @@ test("what the graph does not show of a known sum is a folded row, and sums stay
 });
 
 test("a function that is not there holds nothing", () => {
-  expect(cutAt(graph, "nobody", "focus", undefined).rows.value).toEqual([0]);
+  expect(cutAt(graph, ({ name }) => name === "nobody", "focus", undefined).rows.value).toEqual([0]);
 });

@@ -6,6 +6,7 @@ import { documentQuery } from "../../api/queries.ts";
 import type { Flamegraph } from "../../api/types.ts";
 import { buildTree, type FlameNode, nodeName, stackOf } from "../../lib/flame-tree.ts";
 import { formatExact, formatPercent, formatValue, plural } from "../../lib/format.ts";
+import { identityOf, isChosen } from "../../lib/identity.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { stackText } from "../../lib/stack.ts";
@@ -97,7 +98,7 @@ function Loaded({ document }: { document: Flamegraph }) {
     overscan: 15,
   });
 
-  const firstSelected = useRef(lines.findIndex(({ node }) => node.frame && node.frame.name === search.selected));
+  const firstSelected = useRef(lines.findIndex(({ node }) => isChosen(node.frame, search.selected)));
   useEffect(() => {
     // What was selected in another view is brought into sight, once.
     if (firstSelected.current > 0) virtual.scrollToIndex(firstSelected.current, { align: "center" });
@@ -223,13 +224,13 @@ function Loaded({ document }: { document: Flamegraph }) {
               className="table-row"
               aria-level={line.depth + 1}
               aria-expanded={line.canOpen ? line.open : undefined}
-              aria-selected={node.frame !== undefined && node.frame.name === search.selected}
+              aria-selected={isChosen(node.frame, search.selected)}
               data-index={item.index}
               data-match={(pattern.kind === "valid" && node.frame && pattern.test(node.frame.name)) || undefined}
               tabIndex={item.index === current ? 0 : -1}
               style={{ height: ROW, transform: `translateY(${item.start}px)` }}
               onFocus={() => setFocused(item.index)}
-              onClick={() => node.frame && go({ selected: node.frame.name }, { replace: true })}
+              onClick={() => node.frame && go({ selected: identityOf(node.frame) }, { replace: true })}
               onDoubleClick={() => line.canOpen && toggle(line)}
               onContextMenu={(event) => {
                 event.preventDefault();

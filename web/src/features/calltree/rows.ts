@@ -1,5 +1,6 @@
 // The lines of a call tree that are visible, given what is open and what was loaded since.
 import { everyNode, type FlameNode } from "../../lib/flame-tree.ts";
+import { isChosen } from "../../lib/identity.ts";
 
 export interface TreeLine {
   key: string;
@@ -47,10 +48,10 @@ export function heaviestPath(root: FlameNode): Set<string> {
 }
 
 /** What must be open for the heaviest line of a function to be seen; nothing if the tree has none. */
-export function pathTo(root: FlameNode, name: string): Set<string> {
+export function pathTo(root: FlameNode, chosen: string): Set<string> {
   let found: FlameNode | undefined;
   for (const node of everyNode(root)) {
-    if (node.frame?.name === name && (found === undefined || node.weight > found.weight)) found = node;
+    if (isChosen(node.frame, chosen) && (found === undefined || node.weight > found.weight)) found = node;
   }
   const open = new Set<string>();
   for (let above = found?.parent; above; above = above.parent) open.add(keyOf(above));

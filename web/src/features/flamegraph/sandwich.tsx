@@ -6,8 +6,8 @@ import type { Flamegraph } from "../../api/types.ts";
 import type { Theme } from "../../lib/colors.ts";
 import { buildTree, callersOf, everyNode, type FlameNode, neighbour } from "../../lib/flame-tree.ts";
 import { formatPercent, formatValue } from "../../lib/format.ts";
+import { identityOf, isChosen, nameIn, patternOf } from "../../lib/identity.ts";
 import { shortName } from "../../lib/names.ts";
-import { exactly } from "../../lib/pattern.ts";
 import { Button } from "../../ui/controls.tsx";
 import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
 import { colorOf, descriptionOf } from "../../ui/flame/coloring.ts";
@@ -21,7 +21,7 @@ import { FrameTip } from "./frame-tip.tsx";
 
 const LIMITS = { min_px: 0.5, max_nodes: 2000 } as const;
 
-export function Sandwich({ of: name }: { of: string }) {
+export function Sandwich({ of: chosen }: { of: string }) {
   const { search, subject, go } = usePage();
   const request = useRequest();
   const host = useRef<HTMLDivElement>(null);
@@ -32,7 +32,8 @@ export function Sandwich({ of: name }: { of: string }) {
     width: Math.max(200, Math.round(width / 100) * 100),
     ...LIMITS,
   };
-  const pattern = exactly(name);
+  const pattern = patternOf(chosen);
+  const name = nameIn(chosen);
   // Both cut the stacks at the outermost call, so recursion counts once.
   const callees = useQuery({
     ...documentQuery(subject, "flamegraph", { ...shared, show_from: pattern }),
@@ -58,10 +59,10 @@ export function Sandwich({ of: name }: { of: string }) {
         )}
       </div>
       <Answer query={callers} what="the callers">
-        {(document) => <Half key="callers" document={document} name={name} side="callers" width={width} />}
+        {(document) => <Half key="callers" document={document} chosen={chosen} side="callers" width={width} />}
       </Answer>
       <Answer query={callees} what="the callees">
-        {(document) => <Half key="callees" document={document} name={name} side="callees" width={width} />}
+        {(document) => <Half key="callees" document={document} chosen={chosen} side="callees" width={width} />}
       </Answer>
     </div>
   );
@@ -69,12 +70,12 @@ export function Sandwich({ of: name }: { of: string }) {
 
 interface HalfProps {
   document: Flamegraph;
-  name: string;
+  chosen: string;
   side: "callers" | "callees";
   width: number;
 }
 
-function Half({ document, name, side, width }: HalfProps) {
+function Half({ document, chosen, side, width }: HalfProps) {
   const { go } = usePage();
   const openMenu = useMenu();
   const functionMenu = useFunctionMenu();
@@ -84,11 +85,11 @@ function Half({ document, name, side, width }: HalfProps) {
   const tree = useMemo(() => {
     const whole = buildTree(document);
     if (!whole) return undefined;
-    if (side === "callers") return callersOf(whole, name, document.total);
+    if (side === "callers") return callersOf(whole, (frame) => isChosen(frame, chosen), document.total);
     // Under `show_from` everything starts with the function: it is the only child of the root.
     const [only] = whole.children;
     return whole.children.length === 1 && only ? asRoot(only) : whole;
-  }, [document, name, side]);
+  }, [document, chosen, side]);
   const byRow = useMemo(() => new Map(tree ? [...everyNode(tree)].map((node) => [node.row, node]) : []), [tree]);
   const paint = useMemo(() => (theme: Theme) => (tree ? colorOf(tree, document, theme) : () => ""), [tree, document]);
   const describe = useMemo(() => descriptionOf(document), [document]);
@@ -99,9 +100,10 @@ function Half({ document, name, side, width }: HalfProps) {
       </Empty>
     );
   }
+  const name = nameIn(chosen);
   const active = byRow.get(activeRow) ?? tree;
   const open = (node: FlameNode) => {
-    if (node.frame && node.parent) go({ sandwich: node.frame.name, selected: node.frame.name });
+    if (node.frame && node.parent) go({ sandwich: identityOf(node.frame), selected: identityOf(node.frame) });
   };
   const menuOf = (node: FlameNode): MenuItem[] => (node.frame ? functionMenu({ ...node.frame }) : []);
   return (

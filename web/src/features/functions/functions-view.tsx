@@ -4,6 +4,7 @@ import { useMemo } from "react";
 import { getJson } from "../../api/client.ts";
 import type { FunctionRow, Functions } from "../../api/types.ts";
 import { formatExact, formatPercent, formatValue, plural } from "../../lib/format.ts";
+import { identityOf, isChosen } from "../../lib/identity.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { exactly, moduleNamed, readPattern, serverPattern } from "../../lib/pattern.ts";
 import { GROUPS, type GroupName, readSort, writeSort } from "../../lib/search-params.ts";
@@ -98,7 +99,7 @@ export function FunctionsView() {
   const open = (row: RankedRow) => {
     if (by === "site") go({ site: row.id }, { view: "sites" });
     else if (by === "function" || by === "program")
-      go({ q: undefined, root: undefined, selected: row.name }, { view: "flamegraph" });
+      go({ q: undefined, root: undefined, selected: identityOf(row) }, { view: "flamegraph" });
   };
 
   return (
@@ -148,8 +149,8 @@ export function FunctionsView() {
                 sortable: SORTABLE,
                 onSort: (column, back) => go({ sort: writeSort({ column, reversed: back }) }, { replace: true }),
               }}
-              isSelected={(row) => row.name === search.selected}
-              onSelect={(row) => go({ selected: row.name }, { replace: true })}
+              isSelected={(row) => isChosen(row, search.selected)}
+              onSelect={(row) => go({ selected: identityOf(row) }, { replace: true })}
               functions={nameOf}
               onOpen={open}
               menu={menu}

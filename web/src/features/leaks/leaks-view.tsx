@@ -13,6 +13,7 @@ import {
   plural,
   sentence,
 } from "../../lib/format.ts";
+import { isChosen } from "../../lib/identity.ts";
 import { shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
@@ -164,7 +165,8 @@ function Loaded({ leaks }: { leaks: Leaks }) {
             isSelected={(site) => site.id === selected?.id}
             functions={(site) => site.stack.map(frameName)}
             isDimmed={(site) =>
-              search.selected !== undefined && !site.stack.some((frame) => frameName(frame) === search.selected)
+              search.selected !== undefined &&
+              !site.stack.some((frame) => isChosen({ ...frame, name: frameName(frame) }, search.selected))
             }
             onSelect={(site) => go({ site: site.id }, { replace: true })}
             onOpen={(site) => go({ site: site.id }, { view: "sites" })}

@@ -9,6 +9,7 @@ import {
   plural,
   sentence,
 } from "../../lib/format.ts";
+import { identityOf } from "../../lib/identity.ts";
 import { shortName } from "../../lib/names.ts";
 import type { PageSearch, View } from "../../lib/search-params.ts";
 import { allocatorTitle } from "../../lib/stack.ts";
@@ -111,7 +112,7 @@ function peak({ info, peak: functions }: Evidence): Weighed | undefined {
     text: `${shortName(row.name, 80)} held ${formatBytes(row.flat)} of it (${formatPercent(row.flat / functions.total)})${row.flat < SMALL * functions.total ? ", more than any other function" : ""}.`,
     tone: "plain",
     view: "flamegraph",
-    search: { metric: "peak", unit: undefined, selected: row.name },
+    search: { metric: "peak", unit: undefined, selected: identityOf(row) },
     weight: 4,
   };
 }
@@ -126,7 +127,7 @@ function temporary({ info, temporary: functions }: Evidence): Weighed | undefine
     text: `${shortName(row.name, 80)} makes ${formatShortCount(row.flat)} of the ${formatShortCount(functions.total)} (${formatPercent(row.flat / functions.total)})${row.flat < SMALL * functions.total ? "; no function makes more of them" : ": a buffer that is kept would save them"}.`,
     tone: part > 0.5 ? "warn" : "plain",
     view: "flamegraph",
-    search: { metric: "temporary", unit: "count", selected: row.name },
+    search: { metric: "temporary", unit: "count", selected: identityOf(row) },
     weight: 1 + 3 * part,
   };
 }

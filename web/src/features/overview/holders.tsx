@@ -5,6 +5,7 @@ import type { ReactNode } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Functions, Metric, SiteRow } from "../../api/types.ts";
 import { formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
+import { identityOf, type Named } from "../../lib/identity.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { Share } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
@@ -42,19 +43,19 @@ export function Holders({ functions, limit }: { functions: Functions | undefined
     enabled: column !== undefined,
   });
   const total = functions?.total ?? 0;
-  const line = (key: string, value: number, name: string, from: ReactNode, place: string | null | undefined) => (
-    <LitLine key={key} names={[name]}>
+  const line = (key: string, value: number, subject: Named, from: ReactNode) => (
+    <LitLine key={key} names={[subject.name]}>
       <td className="numeric">{formatValue(value, functions?.unit ?? "bytes")}</td>
       <td className="numeric">
         <Share part={value / (total || 1)}>{formatPercent(value / (total || 1))}</Share>
       </td>
       <td>
-        <PageLink patch={{ selected: name, metric: functions?.metric }} view="flamegraph">
-          <span className="mono">{shortName(name, 70)}</span>
+        <PageLink patch={{ selected: identityOf(subject), metric: functions?.metric }} view="flamegraph">
+          <span className="mono">{shortName(subject.name, 70)}</span>
         </PageLink>{" "}
         <span className="muted">
           {from}
-          {place}
+          {location(subject.file, subject.line) ?? subject.module}
         </span>
       </td>
     </LitLine>
@@ -66,14 +67,11 @@ export function Holders({ functions, limit }: { functions: Functions | undefined
           line(
             site.id,
             site[column].bytes,
-            site.function ?? site.offset ?? site.id,
+            { ...site, name: site.function ?? site.offset ?? site.id },
             site.called_from && <span className="mono">← {shortName(site.called_from, 40)} </span>,
-            location(site.file, site.line) ?? site.module,
           ),
         )
-    : functions?.rows
-        .filter((row) => row.flat !== 0)
-        .map((row) => line(row.id, row.flat, row.name, "", location(row.file, row.line) ?? row.module));
+    : functions?.rows.filter((row) => row.flat !== 0).map((row) => line(row.id, row.flat, row, ""));
   return (
     <section aria-labelledby="holders">
       <h2 id="holders">

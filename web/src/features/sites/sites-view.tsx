@@ -4,6 +4,7 @@ import { useMemo } from "react";
 import { getJson } from "../../api/client.ts";
 import type { SiteRow, Sites } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatExact, plural } from "../../lib/format.ts";
+import { isChosen } from "../../lib/identity.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern, serverPattern } from "../../lib/pattern.ts";
 import { readSort, writeSort } from "../../lib/search-params.ts";
@@ -94,7 +95,7 @@ function SiteList() {
                 onSort: (column, back) => go({ sort: writeSort({ column, reversed: back }) }, { replace: true }),
               }}
               functions={(site) => [siteName(site)]}
-              isSelected={(site) => siteName(site) === search.selected}
+              isSelected={(site) => isChosen({ ...site, name: siteName(site) }, search.selected)}
               onOpen={open}
               menu={(site) => [
                 { label: "Open the site", hint: "Enter", run: () => open(site) },

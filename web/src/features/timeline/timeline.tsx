@@ -4,7 +4,7 @@ import { type KeyboardEvent, type PointerEvent, useMemo, useRef, useState } from
 import { documentQuery } from "../../api/queries.ts";
 import type { Timeline as TimelineDocument } from "../../api/types.ts";
 import { formatDuration, formatInstant, sentence } from "../../lib/format.ts";
-import { exactly } from "../../lib/pattern.ts";
+import { nameIn, patternOf } from "../../lib/identity.ts";
 import { clampWindow, length, panWindow, type Window } from "../../lib/time.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { AXIS_WIDTH, EDGE, TimeChart } from "../../ui/time-chart.tsx";
@@ -83,7 +83,7 @@ export function Timeline() {
     ...documentQuery(page.subject, "timeline", {
       ...(followsEnd && !page.paused ? {} : { from: shown.from, to: shown.to }),
       ...filters,
-      focus: selected === undefined ? undefined : exactly(selected),
+      focus: selected === undefined ? undefined : patternOf(selected),
       series: "live_bytes",
       points: Math.max(50, Math.min(2000, Math.floor(scale.width / 100) * 50)),
     }),
@@ -91,7 +91,7 @@ export function Timeline() {
     placeholderData: undefined,
   });
   const part = useMemo(
-    () => (selected !== undefined && chosen.data ? { name: selected, timeline: chosen.data } : undefined),
+    () => (selected !== undefined && chosen.data ? { name: nameIn(selected), timeline: chosen.data } : undefined),
     [selected, chosen.data],
   );
   const tracks = useMemo(

@@ -1,10 +1,12 @@
 // Draws with d3-flame-graph 5, around its traps: it is called once a mount and gets fresh plain objects afterwards
 // (a second call would wrap its own nodes again), it changes its data (so it gets copies), it freezes its height
 // unless told otherwise, it knows nothing of keyboards and roles (added after each update).
+
 import flamegraph, { type ChartNode, type Datum, type Tooltip } from "d3-flame-graph";
 import { select } from "d3-selection";
 import { interrupt } from "d3-transition";
 import { everyNode, type FlameNode } from "../../lib/flame-tree.ts";
+import { isChosen } from "../../lib/identity.ts";
 import { shortName } from "../../lib/names.ts";
 import { type FlameLook, type FlameMarks, type MakeFlameRenderer, rowElementId } from "./renderer.ts";
 
@@ -137,7 +139,7 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
     for (const [row, element] of elements) {
       const node = nodes.get(row);
       const hit = marks.matches?.has(row);
-      const selected = marks.selectedName !== undefined && node?.frame?.name === marks.selectedName;
+      const selected = isChosen(node?.frame, marks.selectedName);
       element.toggleAttribute("data-match", hit === true);
       element.toggleAttribute("data-dim", hit === false && !selected);
       element.toggleAttribute("data-active", row === marks.activeRow);
