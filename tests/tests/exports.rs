@@ -51,7 +51,10 @@ fn pprof_reads_all_sample_types_labels_and_inlined_frames() {
     assert!(top.lines().any(|line| line.contains("128000B") || line.ends_with("grows()")), "{top}");
     let traces = go(&["-traces", "-sample_index=inuse_space"]);
     let leak = traces.split("-----------+").find(|part| part.contains("leaks(int)")).expect("the leak");
-    assert!(leak.contains("thread:") && leak.contains("bytes:") && leak.contains("inlined_alloc (inline)"), "{leak}");
+    assert!(
+        leak.contains("thread:") && leak.contains("bytes:") && leak.contains("inlined_alloc(unsigned long) (inline)"),
+        "{leak}"
+    );
     // Only what is live, by label: of three sizes the smallest and the largest.
     let tags = go(&["-tags", "-sample_index=inuse_objects"]);
     assert!(tags.contains("thread_id: Total") && tags.contains("bytes: Total"), "{tags}");
@@ -278,7 +281,7 @@ fn parquet_tables_join_in_duckdb_and_pyarrow() {
         assert_eq!(answer[name].as_u64(), Some(number(&info, path)), "{name}: {answer}");
     }
     assert_eq!(answer["unnamed_stacks"], 0, "every stack of a block has its frames");
-    assert_eq!(answer["leaf"], "inlined_alloc");
+    assert_eq!(answer["leaf"], "inlined_alloc(unsigned long)");
     assert_eq!(answer["tables"], 8);
 
     // The same program again, elsewhere in memory: the same stacks by name.
