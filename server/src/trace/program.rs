@@ -50,12 +50,13 @@ const SUFFIXES: [&str; 7] = ["alloc", "allocate", "memalign", "strdup", "strndup
 const RELEASING: [&str; 3] = ["dealloc", "deallocate", "unalloc"];
 
 /// Words behind the one that says that memory is handed out: `DbMallocRawNN`, `AlignedAllocWithRetry`, `zmalloc_usable`.
-const MODIFIERS: [&str; 60] = [
+const MODIFIERS: [&str; 62] = [
     "abort",
     "align",
     "aligned",
     "and",
     "array",
+    "at",
     "backing",
     "base",
     "bounded",
@@ -82,6 +83,7 @@ const MODIFIERS: [&str; 60] = [
     "impl",
     "inner",
     "internal",
+    "least",
     "locked",
     "n",
     "nn",
@@ -114,7 +116,7 @@ const MODIFIERS: [&str; 60] = [
 ];
 
 /// Functions, with their scope in front, that hand out memory and do not say so as others do; by how they begin.
-const FAMILIES: [&str; 14] = [
+const FAMILIES: [&str; 17] = [
     // C and Rust.
     "malloc",
     "calloc",
@@ -128,6 +130,10 @@ const FAMILIES: [&str; 14] = [
     "g_slice_",
     "g_strdup",
     "g_try_",
+    // OpenSSL's stacks, tables and buffers, which are to it what containers are to C++.
+    "OPENSSL_sk_",
+    "OPENSSL_LH_",
+    "BUF_MEM_",
     // CPython.
     "PyMem_",
     "_PyMem_",
@@ -135,7 +141,7 @@ const FAMILIES: [&str; 14] = [
 ];
 
 /// Constructors of plain memory: strings, tuples, buffers, whose callers are meant.
-const CONSTRUCTORS: [&str; 20] = [
+const CONSTRUCTORS: [&str; 23] = [
     // Redis' strings.
     "sdsnew",
     "sdsnewlen",
@@ -155,6 +161,9 @@ const CONSTRUCTORS: [&str; 20] = [
     "resize_compact",
     "unicode_resize",
     "PyUnicode_Resize",
+    "new_keys_object",
+    "dictresize",
+    "set_table_resize",
     // SQLite's texts.
     "sqlite3DbSpanDup",
     "sqlite3_mprintf",
@@ -328,6 +337,12 @@ mod tests {
             "uv__malloc",
             "ares_malloc",
             "v8::internal::AlignedAllocWithRetry(unsigned long, unsigned long)",
+            "v8::internal::AllocAtLeastWithRetry(unsigned long)",
+            "OPENSSL_sk_dup",
+            "OPENSSL_LH_insert",
+            "BUF_MEM_grow_clean",
+            "new_keys_object",
+            "dictresize",
             "node::NodeArrayBufferAllocator::AllocateUninitialized(unsigned long)",
             "char* node::UncheckedMalloc<char>(unsigned long)",
             "node::AllocForZlib(void*, unsigned, unsigned)",
