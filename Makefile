@@ -37,14 +37,14 @@ test: ## every test of every part, and how long each took
 	@status=0; $(MAKE) --no-print-directory test-all || status=1; \
 	echo "how long each part took:"; cat target/test-times.txt; exit $$status
 
-test-all: test-rust test-web test-page
+test-all: test-rust test-proofs test-web test-page
 
 test-rust: build
 	tests/timed.sh "Debian packages" tests/needs.sh
 	tests/timed.sh "building the tests" cargo test --release --workspace --no-run
 	tests/timed.sh "Rust tests" cargo test --release --workspace --no-fail-fast
 
-test-proofs:
+test-proofs: build
 	tests/timed.sh "proofs, in short" tests/prove.sh short
 
 test-web: web
