@@ -94,7 +94,7 @@ fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
 fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
     let is_there = cursor.load(Ordering::Relaxed) == from;
     if is_there {
-        assert!(from != 0, "a record is written to no chunk");
+        crate::sync::model::require(from != 0, "a record is written to no chunk");
         cursor.store(to, Ordering::Relaxed);
     }
     is_there

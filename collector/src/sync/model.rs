@@ -84,6 +84,14 @@ pub fn find_mutant(
     if found { Ok(()) } else { Err(format!("no execution of the model shows that {mutant} is needed")) }
 }
 
+/// Fails the execution unless something holds.
+pub fn require(holds: bool, what: &'static str) {
+    if !holds {
+        LAST_FAILURE.with_borrow_mut(|last| *last = what.into());
+        resume_unwind(Box::new(what));
+    }
+}
+
 /// Memory that is used again in every execution.
 struct Memory {
     block: usize,
