@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Numbers and ratios, side by side: what recording costs, and a backtrace alone; how fast recordings are read, how well leaks are
 # judged, how fast the page is.
-#   tests/bench.sh [--quick] [--json] [overhead] [reading] [verdicts] [page]      (no names: all)
+#   tests/bench.sh [--quick] [--json] [overhead] [threads] [reading] [verdicts] [page]      (no names: all)
 # Other options, and --json, go to the overhead bench alone. Nothing is asserted but the verdicts: goals stand beside
 # the results.
 set -euo pipefail
@@ -11,20 +11,21 @@ options=()
 parts=()
 sizes=1m,10m,100m
 many=10m
+pairs_of_runs=9
 for word in "$@"; do
     case $word in
-        overhead | reading | verdicts | page) parts+=("$word") ;;
+        overhead | threads | reading | verdicts | page) parts+=("$word") ;;
         -*)
             options+=("$word")
-            [ "$word" != --quick ] || sizes=1m many=1m
+            [ "$word" != --quick ] || sizes=1m many=1m pairs_of_runs=3
             ;;
         *)
-            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [reading] [verdicts] [page]" >&2
+            echo "usage: tests/bench.sh [--quick] [--json] [overhead] [threads] [reading] [verdicts] [page]" >&2
             exit 2
             ;;
     esac
 done
-[ "${#parts[@]}" -gt 0 ] || parts=(overhead reading verdicts page)
+[ "${#parts[@]}" -gt 0 ] || parts=(overhead threads reading verdicts page)
 
 # The page in a browser on the recording that its goals name: ten million events, a million call-tree nodes.
 page() {
@@ -48,6 +49,56 @@ page() {
     wait "$server" || true
 }
 
+# Many threads alive at once: a plain run and a traced one in turn, medians of all pairs.
+threads() {
+    local out
+    out=$(mktemp -d)
+    # shellcheck disable=SC2064  # the folder is known now
+    trap "rm -rf '$out'" RETURN
+    cc -O2 -pthread -o "$out/alive" preload/tests/traced/programs/alive.c
+    echo "threads alive at once: one traced run beside one plain run, medians of $pairs_of_runs pairs"
+    printf '%8s %9s %10s %11s %10s %12s\n' threads 'plain, s' 'traced, s' 'time ratio' 'CPU ratio' 'traced, MiB'
+    for arguments in '8 20000 1' '200 500 1' '1000 50 1' '10000 3 2'; do
+        for ((pair = 0; pair < pairs_of_runs; pair++)); do
+            # shellcheck disable=SC2086  # several arguments
+            cost "$out" '' $arguments
+            # shellcheck disable=SC2086
+            cost "$out" "$PWD/target/release/libtracehound.so" $arguments
+            lost=$(target/release/heaptrace info --json "$out/memory.dat" | awk '/"lost":/ { print $2 + 0; exit }')
+            [ "$lost" = 0 ] || echo "lost $lost events with ${arguments%% *} threads" >&2
+            rm -rf "$out"/memory.dat*
+        done >"$out/costs"
+        # wall, CPU and memory of a plain run, then of the traced one
+        paste - - <"$out/costs" | awk -v threads="${arguments%% *}" '
+            function median(values, n,    i, j, t) {
+                for (i = 2; i <= n; i++)
+                    for (j = i; j > 1 && values[j] < values[j - 1]; j--) { t = values[j]; values[j] = values[j - 1]; values[j - 1] = t }
+                return n % 2 ? values[(n + 1) / 2] : (values[n / 2] + values[n / 2 + 1]) / 2
+            }
+            function over(a, b) { return a / (b > 0.01 ? b : 0.01) }
+            { plain[NR] = $1; traced[NR] = $4; wall[NR] = over($4, $1); cpu[NR] = over($5, $2); memory[NR] = $6 }
+            END { printf "%8d %9.2f %10.2f %11.2f %10.2f %12d\n", threads, median(plain, NR), median(traced, NR),
+                  median(wall, NR), median(cpu, NR), median(memory, NR) / 1024 }'
+    done
+}
+
+# Seconds, CPU seconds and KiB of one run: cost FOLDER LIBRARY ARGUMENTS…
+cost() {
+    local folder=$1 library=$2
+    shift 2
+    python3 - "$folder" "$library" "$@" <<'PYTHON'
+import os, resource, subprocess, sys, time
+folder, library, *arguments = sys.argv[1:]
+environment = dict(os.environ, TRACEHOUND_OUTPUT=folder + "/memory.dat")
+if library:
+    environment["LD_PRELOAD"] = library
+began = time.monotonic()
+subprocess.run([folder + "/alive", *arguments], env=environment, stdout=subprocess.DEVNULL, check=True)
+wall, used = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+print(f"{wall:.3f} {used.ru_utime + used.ru_stime:.3f} {used.ru_maxrss}")
+PYTHON
+}
+
 for part in "${parts[@]}"; do
     case $part in
         overhead)
@@ -56,6 +107,7 @@ for part in "${parts[@]}"; do
             [[ " ${options[*]} " == *" --json "* ]] ||
                 cargo run --quiet --release -p tracehound-unwind-tests --bin capture-cost
             ;;
+        threads) threads ;;
         reading)
             cargo run --quiet --release -p tracehound-bench -- scale --sizes "$sizes"
             echo "the same with a million call-tree nodes"

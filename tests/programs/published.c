@@ -41,8 +41,8 @@ int main(int argc, char **argv) {
     int fd = open(argv[1], O_RDWR);
     long threads = atol(argv[2]);
     pause_us = atol(argv[3]);
-    MUST(fd >= 0 && threads >= 1 && threads <= 16);
-    counters = (struct counters *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    MUST(fd >= 0 && threads >= 1);
+    counters = (struct counters *)mmap(NULL, threads * sizeof *counters, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     MUST(counters != MAP_FAILED);
     close(fd);
     for (long i = 1; i < threads; i++) {

@@ -12,13 +12,16 @@ use tracehound_tests::ground_truth::Case;
 use tracehound_tests::ledger::Ledger;
 use tracehound_tests::{json, number, random_seed, wait_for};
 
+/// Bytes of the counters of a thread of `published.c`.
+const COUNTERS: usize = 128;
+
 /// What `published.c` had completed: allocations and frees of all threads.
 fn published(file: &File, threads: u64) -> (u64, u64) {
-    let mut bytes = [0; 4096];
+    let mut bytes = vec![0; threads as usize * COUNTERS];
     file.read_exact_at(&mut bytes, 0).expect("the counters can be read");
     let at = |offset: usize| u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("eight bytes"));
     (0..threads as usize)
-        .map(|i| (at(i * 128), at(i * 128 + 8)))
+        .map(|i| (at(i * COUNTERS), at(i * COUNTERS + 8)))
         .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
@@ -27,16 +30,21 @@ fn kill(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("the program runs");
 }
 
-/// Runs the program with so many threads, does `act` at a moment after it has published something, and returns what
-/// was published in the end and the recording's figures.
+/// Runs the program with so many threads, kills it at a moment after it has published something, and compares what was
+/// published in the end with the recording's figures.
 fn killed_after(threads: u64, pause_us: u64, delay: Duration, signal: Signal) {
+    killed_when(1, threads, pause_us, delay, signal);
+}
+
+/// The same at a moment after so many allocations were published.
+fn killed_when(wanted: u64, threads: u64, pause_us: u64, delay: Duration, signal: Signal) {
     let mut counters = tempfile::NamedTempFile::new().expect("a temporary file can be made");
-    counters.write_all(&[0; 4096]).expect("a temporary file can be written");
+    counters.write_all(&vec![0; threads as usize * COUNTERS]).expect("a temporary file can be written");
     let path = counters.path().to_str().expect("a plain path").to_owned();
     let file = counters.reopen().expect("a temporary file can be opened");
     let case = Case::new("published.c").args(&[path, threads.to_string(), pause_us.to_string()]).ends("killed");
     let run = case.run_and(true, |pid, _| {
-        wait_for("the first allocation", Duration::from_secs(20), || published(&file, threads).0 > 0);
+        wait_for("the allocations", Duration::from_secs(60), || published(&file, threads).0 >= wanted);
         std::thread::sleep(delay);
         kill(pid, signal);
     });
@@ -79,6 +87,15 @@ fn killed_at_full_speed() {
     killed_after(8, 0, Duration::from_millis(300), Signal::KILL);
 }
 
+/// Each thread makes a hundred events, which its small first chunk holds, and then sleeps.
+#[test]
+fn killed_with_many_threads_in_their_first_chunks() {
+    const THREADS: u64 = 600;
+    for of_each in [1, 20, 40] {
+        killed_when(of_each * THREADS, THREADS, 1_000_000, Duration::ZERO, Signal::KILL);
+    }
+}
+
 #[test]
 fn terminated_and_interrupted() {
     killed_after(3, 1000, Duration::from_millis(150), Signal::TERM);
@@ -89,7 +106,7 @@ fn terminated_and_interrupted() {
 #[test]
 fn a_running_program_can_be_read() {
     let mut counters = tempfile::NamedTempFile::new().expect("a temporary file can be made");
-    counters.write_all(&[0; 4096]).expect("a temporary file can be written");
+    counters.write_all(&[0; 2 * COUNTERS]).expect("a temporary file can be written");
     let path = counters.path().to_str().expect("a plain path").to_owned();
     let file = counters.reopen().expect("a temporary file can be opened");
     let case = Case::new("published.c").args(&[path.as_str(), "2", "2000"]);

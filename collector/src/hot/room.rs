@@ -87,7 +87,9 @@ fn has_room(slot: &Slot, sp: u64) -> bool {
     (sp < high && sp - ROOM >= low) || is_on_stack_of_ours(sp) || find_room(slot, sp)
 }
 
-/// Follows the thread's own stack down to [`ROOM`] below `sp`. Each page is asked about once in the thread's life.
+/// Follows the thread's own stack down to [`ROOM`] below `sp`. Each page is asked about once in the thread's life: all at
+/// once, because each question takes the lock of the address space, for which threads that begin together queue; one by one
+/// only where the stack ends among them.
 #[cold]
 #[inline(never)]
 fn find_room(slot: &Slot, sp: u64) -> bool {
@@ -100,6 +102,9 @@ fn find_room(slot: &Slot, sp: u64) -> bool {
     let mut low = slot.stack_low.get();
     if sp >= slot.stack_high.get() || wanted < slot.stack_floor.get() || low.saturating_sub(wanted) > MAX_STEP {
         return false;
+    }
+    if low > wanted && sys::are_readable(wanted, low) {
+        low = wanted;
     }
     while low > wanted {
         if !is_readable(low - PAGE) {

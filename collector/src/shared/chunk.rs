@@ -45,6 +45,8 @@ pub unsafe fn divide(slot: *mut u8, class: u32) {
 pub struct Chunk {
     base: *mut u8,
     bytes: u32,
+    /// Asked for each record, and costs a division.
+    room: u32,
 }
 
 // SAFETY: a place in shared memory that is accessed through atomics, but for wiping, which its only owner does.
@@ -56,7 +58,7 @@ impl Chunk {
     /// # Safety
     /// `base` must be aligned to 64 bytes and stay mapped, `bytes` long, which must be the size of a class.
     pub unsafe fn at(base: *mut u8, bytes: u32) -> Self {
-        Self { base, bytes }
+        Self { base, bytes, room: records_in(bytes) }
     }
 
     /// Bytes, header included.
@@ -66,7 +68,7 @@ impl Chunk {
 
     /// Records that fit.
     pub fn room(&self) -> u32 {
-        records_in(self.bytes)
+        self.room
     }
 
     /// The next chunk in the list of full ones.

@@ -41,10 +41,12 @@ use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;
 use crate::shared::gate::Internal;
 use crate::shared::stack_counters::{StackCounters, count};
+use crate::shared::sys;
 use crate::shared::threads::UNWINDER_BYTES;
 use forest::Frame;
 use known::Known;
 use memory::{Array, Block, bytes_in_block};
+use paths::Paths;
 use stack::OwnStack;
 use step::State;
 use walk::{Means, Rules};
@@ -142,6 +144,9 @@ const _: () = assert!(
 );
 
 const FIRST_FRAMES: usize = 64;
+/// What a thread's first event touches of its block for sure, mostly by looking for what is not there yet.
+const TOUCHED_AT_FIRST: usize =
+    bytes_in_block::<Unwinder>(1) + bytes_in_block::<Frame>(FIRST_FRAMES) + Paths::TABLE_BYTES;
 const FIRST_ADDRESSES: usize = 256;
 
 impl Unwinder {
@@ -181,7 +186,10 @@ impl Unwinder {
     ) -> *mut Unwinder {
         init();
         // SAFETY: as the caller promises.
-        let mut block = unsafe { Block::new(block, UNWINDER_BYTES) };
+        let mut block = unsafe {
+            sys::make_pages(block, TOUCHED_AT_FIRST);
+            Block::new(block, UNWINDER_BYTES)
+        };
         let mut parts = || {
             let place = Array::<Unwinder>::first(&mut block, 1)?;
             // What is used by every walk first: these share pages.

@@ -123,21 +123,24 @@ unsafe fn load(sp: u64, offset: u64) -> u64 {
 
 impl Paths {
     /// Bytes of a block that paths begin with.
-    pub const FIRST_BYTES: usize = bytes_in_block::<Place>(FIRST_PLACES)
-        + bytes_in_block::<u64>(FIRST_WORDS)
+    pub const FIRST_BYTES: usize = Self::TABLE_BYTES + bytes_in_block::<u64>(FIRST_WORDS);
+    /// The first part of them: what is read before anything is written there.
+    pub const TABLE_BYTES: usize = bytes_in_block::<Place>(FIRST_PLACES)
         + bytes_in_block::<u32>(lay::SHELF)
         + bytes_in_block::<Read>(lay::FIRST_READS);
 
     /// No paths; `None` when the kernel has no memory.
     pub fn new(counters: &'static StackCounters, block: &mut Block) -> Option<Paths> {
+        let (table, shelf) = (Array::first(block, FIRST_PLACES)?, Array::first(block, lay::SHELF)?);
+        let reads = Array::first(block, lay::FIRST_READS)?;
         Some(Paths {
-            table: Array::first(block, FIRST_PLACES)?,
+            table,
             mask: (FIRST_PLACES - 1) * size_of::<Place>(),
             words: Array::first(block, FIRST_WORDS)?,
             used: Used::NOTHING,
             longest: 0,
-            shelf: Array::first(block, lay::SHELF)?,
-            reads: Array::first(block, lay::FIRST_READS)?,
+            shelf,
+            reads,
             account: Account::new(),
             counters,
             forgotten: 0,

@@ -39,6 +39,8 @@ const MAX_WORDS: usize = 1 << 19;
 const MAX_PLACES: usize = 1 << 19;
 /// Places that one stack may need: its state's, or both ways behind a fork; and one behind rbp.
 const NEW_PLACES: usize = 3;
+/// Places of the table that follows the first one, at least.
+const SECOND_PLACES: usize = 1024;
 
 /// There is no memory for more, or no more may be used.
 struct Full;
@@ -297,7 +299,7 @@ impl Paths {
         // At most one run is split, and one or two are new.
         self.longest = self.longest.max(reads);
         let words = doubled_until(self.words.len(), self.used.words + self.longest + reads + 4 * STEP);
-        let places = doubled_until(self.table.len(), (self.used.places + NEW_PLACES) * 8 / 5);
+        let places = self.places_for(self.used.places + NEW_PLACES);
         if words == self.words.len() && places == self.table.len() {
             return Ok(());
         }
@@ -308,6 +310,16 @@ impl Paths {
         let grown = self.grow(words, places, tree);
         self.account.settle(self.bytes());
         grown.ok_or(Full)
+    }
+
+    /// Places of a table for so many paths. The first one is small for the sake of threads that do little, and is left
+    /// while it is mostly empty: a state that is not in its first place costs an event some thirty instructions more.
+    fn places_for(&self, paths: usize) -> usize {
+        let len = self.table.len();
+        if len < SECOND_PLACES && paths * 4 <= len {
+            return len;
+        }
+        doubled_until(len, (paths * 8 / 5).max(SECOND_PLACES))
     }
 
     /// The words stay larger than they need be when the kernel has no memory for the table.
