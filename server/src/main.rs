@@ -5,6 +5,7 @@ mod cli;
 mod export;
 mod http;
 mod import;
+mod markup;
 mod page_files;
 mod question;
 mod suppressions;

@@ -10,9 +10,11 @@
 //! Layout is computed here, so the file is complete without its script; the script only stretches and colours.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write};
+use std::fmt;
 
 use tracehound_server::api::flamegraph::{FlameFrame, Flamegraph};
+
+use crate::markup::Escaped;
 
 /// What is written around the graph.
 #[derive(Debug, Clone)]
@@ -38,7 +40,7 @@ const ADVANCE: f64 = 0.6;
 pub fn write(graph: &Flamegraph, texts: &Texts<'_>, out: &mut impl fmt::Write) -> fmt::Result {
     let layout = Layout::new(graph);
     let height = HEAD + layout.rows * ROW + FOOT;
-    let title = Xml(texts.title);
+    let title = Escaped(texts.title);
     write!(
         out,
         r#"<?xml version="1.0" encoding="UTF-8" standalone="no"?>
@@ -57,7 +59,7 @@ pub fn write(graph: &Flamegraph, texts: &Texts<'_>, out: &mut impl fmt::Write) -
         span = WIDTH - 2.0 * MARGIN,
         advance = FONT * ADVANCE,
         css = CSS,
-        subtitle = Xml(texts.subtitle),
+        subtitle = Escaped(texts.subtitle),
         right = WIDTH - MARGIN,
         matched = WIDTH - MARGIN - 90.0,
         details = height - 11,
@@ -89,13 +91,13 @@ fn frame(graph: &Flamegraph, layout: &Layout, texts: &Texts<'_>, row: usize, out
         l = layout.left[row],
         dw = layout.width[row],
         d = layout.depth[row],
-        name = Xml(&name),
+        name = Escaped(&name),
         amount = (texts.amount)(value),
         place = Place(frame),
         h = ROW - 1,
         tx = x + 3.0,
         ty = y + ROW - 5,
-        shown = Xml(&fitting(&name, w)),
+        shown = Escaped(&fitting(&name, w)),
     )
 }
 
@@ -186,35 +188,15 @@ impl fmt::Display for Place<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(frame) = self.0 else { return Ok(()) };
         if let Some(module) = &frame.module {
-            write!(f, " — {}", Xml(module))?;
+            write!(f, " — {}", Escaped(module))?;
         }
         if let Some(file) = &frame.file {
-            write!(f, " — {}", Xml(file))?;
+            write!(f, " — {}", Escaped(file))?;
             if let Some(line) = frame.line {
                 write!(f, ":{line}")?;
             }
         }
         if frame.inlined { f.write_str(" (inlined)") } else { Ok(()) }
-    }
-}
-
-/// Text inside XML: markup escaped, characters that XML does not allow replaced.
-struct Xml<'a>(&'a str);
-
-impl fmt::Display for Xml<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
-            match c {
-                '&' => f.write_str("&amp;")?,
-                '<' => f.write_str("&lt;")?,
-                '>' => f.write_str("&gt;")?,
-                '"' => f.write_str("&quot;")?,
-                '\'' => f.write_str("&#39;")?,
-                '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}' => f.write_char('\u{fffd}')?,
-                c => f.write_char(c)?,
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,9 +1,9 @@
 //! Finished answers by (recording, revision, question), as bytes ready to send; the oldest go when they get too many.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use axum::body::Bytes;
+use lru::LruCache;
 
 /// A question about a state of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -22,32 +22,20 @@ pub struct Cache {
     limit: usize,
 }
 
-#[derive(Default)]
 struct Inner {
-    answers: HashMap<Question, (Bytes, u64)>,
-    /// By last use.
-    order: BTreeMap<u64, Question>,
-    clock: u64,
+    answers: LruCache<Question, Bytes>,
     bytes: usize,
 }
 
 impl Cache {
     /// A cache that holds up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { inner: Mutex::default(), limit }
+        Self { inner: Mutex::new(Inner { answers: LruCache::unbounded(), bytes: 0 }), limit }
     }
 
     /// The answer, if it is there.
     pub fn get(&self, question: &Question) -> Option<Bytes> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.clock += 1;
-        let now = inner.clock;
-        let (answer, used) = inner.answers.get_mut(question)?;
-        let (answer, before) = (answer.clone(), std::mem::replace(used, now));
-        if let Some(question) = inner.order.remove(&before) {
-            inner.order.insert(now, question);
-        }
-        Some(answer)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).answers.get(question).cloned()
     }
 
     /// Keeps an answer, unless it alone would take a quarter of the room.
@@ -56,19 +44,13 @@ impl Cache {
             return;
         }
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.clock += 1;
-        let now = inner.clock;
         inner.bytes += answer.len();
-        if let Some((old, used)) = inner.answers.insert(question.clone(), (answer, now)) {
+        if let Some(old) = inner.answers.put(question, answer) {
             inner.bytes -= old.len();
-            inner.order.remove(&used);
         }
-        inner.order.insert(now, question);
         while inner.bytes > self.limit {
-            let Some((_, oldest)) = inner.order.pop_first() else { break };
-            if let Some((answer, _)) = inner.answers.remove(&oldest) {
-                inner.bytes -= answer.len();
-            }
+            let Some((_, oldest)) = inner.answers.pop_lru() else { break };
+            inner.bytes -= oldest.len();
         }
     }
 }

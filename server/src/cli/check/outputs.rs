@@ -7,6 +7,7 @@ use super::measure::{Check, Evidence, Report};
 use crate::cli::stack::name;
 use crate::cli::terminal::{Role, Style, clean};
 use crate::cli::units::plural;
+use crate::markup::Escaped;
 
 /// Functions of a backtrace that are shown.
 const FRAMES: usize = 8;
@@ -69,22 +70,23 @@ pub fn junit(reports: &[Report]) -> String {
         let _ = writeln!(
             out,
             "  <testsuite name=\"heaptrace check {}\" tests=\"{}\" failures=\"{failed}\" errors=\"0\" skipped=\"0\">",
-            xml(&report.file),
+            Escaped(&report.file),
             report.checks.len()
         );
         for check in &report.checks {
-            let name = xml(&check.name);
+            let name = Escaped(&check.name);
             let _ = write!(out, "    <testcase classname=\"heaptrace.check\" name=\"{name}\"");
             if check.passed {
                 out.push_str("/>\n");
                 continue;
             }
-            let (why, text) = (xml(&check.why), xml(&details(check)));
+            let details = details(check);
+            let (why, text) = (Escaped(&check.why), Escaped(&details));
             let _ =
                 writeln!(out, ">\n      <failure type=\"limit\" message=\"{why}\">{text}</failure>\n    </testcase>");
         }
         if let Some(text) = &report.missing {
-            let _ = writeln!(out, "    <system-out>{}</system-out>", xml(text));
+            let _ = writeln!(out, "    <system-out>{}</system-out>", Escaped(text));
         }
         out.push_str("  </testsuite>\n");
     }
@@ -101,23 +103,6 @@ fn details(check: &Check) -> String {
         });
     }
     text
-}
-
-/// `text` in XML 1.0, which has no way at all to write most control characters.
-fn xml(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// Markdown for a comment on a pull request.
@@ -142,7 +127,7 @@ pub fn markdown(reports: &[Report]) -> String {
             let _ = writeln!(out, "Note: {text}.\n");
         }
         for check in report.checks.iter().filter(|check| !check.passed) {
-            let _ = writeln!(out, "<details><summary>{}: {}</summary>\n", xml(&check.name), xml(&check.why));
+            let _ = writeln!(out, "<details><summary>{}: {}</summary>\n", Escaped(&check.name), Escaped(&check.why));
             // Indented text is code whatever it holds, but for a blank line's sake each line is one.
             for line in details(check).lines() {
                 let _ = writeln!(out, "    {}", clean(line));
@@ -168,7 +153,6 @@ mod tests {
 
     #[test]
     fn nothing_breaks_out_of_markup() {
-        assert_eq!(xml("a<b>&\"c\u{1b}\n"), "a&lt;b&gt;&amp;&quot;c\u{fffd}\n");
         assert_eq!(cell("a|b`c\n"), "`a\\|b'c\\n`");
     }
 }

@@ -27,6 +27,7 @@ use tracehound_server::query::{Filter, Window};
 use tracehound_server::trace::{Cancel, Trace};
 
 use super::ExportError;
+use crate::markup::Escaped;
 use crate::page_files::Dist;
 use crate::symbolize::Symbolizer;
 use answers::Detail;
@@ -191,27 +192,12 @@ impl Page {
 </body>
 </html>
 "#,
-            title = text(title),
+            title = Escaped(title),
             style = self.style,
             script = self.script,
         );
         Ok(html)
     }
-}
-
-/// Text between tags.
-fn text(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 /// A script as an element's content: nothing in it ends the element, or begins a comment. Both can only stand in
@@ -236,7 +222,6 @@ mod tests {
     #[test]
     fn nothing_in_the_page_ends_its_element() {
         assert_eq!(in_script("a='</script>';b=/<!--/"), "a='<\\/script>';b=/<\\!--/");
-        assert_eq!(text("<b>&\u{1b}"), "&lt;b&gt;&amp;\u{fffd}");
     }
 
     #[test]
