@@ -123,7 +123,7 @@ def decode_events(payload, count, first_tick):
     lengths = [data.varint() for _ in range(5)]
     nodes, kinds, ticks, sizes, addresses = (Bytes(data.take(length)) for length in lengths)
     next_node, last_kind, last_size = {}, {}, {}
-    births, free = [], {}  # births: [address, class, next older free birth]; free: class -> the birth freed last
+    allocs, free = [], {}  # allocations: [address, class, next older free allocation]; free: class -> the allocation freed last
     previous = before = last_freed = 0
     alloc_address = free_address = other_address = 0
     tick = first_tick
@@ -153,21 +153,21 @@ def decode_events(payload, count, first_tick):
         if kind in ALLOCS:
             this_class = size_class(size)
             if coded == 0:
-                reused = births[free[this_class]]
+                reused = allocs[free[this_class]]
                 address, free[this_class] = reused[0], reused[2]
             elif coded == 1:
                 address = step(alloc_address)
             else:
                 address = (alloc_address + (unzigzag(coded - 2) << shift)) % 2**64
-            births.append([address, this_class, None])
+            allocs.append([address, this_class, None])
             alloc_address = address
         elif kind in FREES:
             if coded:
                 last_freed += unzigzag(coded - 1)
-                birth = births[last_freed]
-                birth[2] = free.get(birth[1])
-                free[birth[1]] = last_freed
-                address = birth[0]
+                alloc = allocs[last_freed]
+                alloc[2] = free.get(alloc[1])
+                free[alloc[1]] = last_freed
+                address = alloc[0]
             else:
                 address = free_address = step(free_address)
         else:

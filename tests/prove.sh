@@ -122,7 +122,7 @@ race() { # SECONDS: the collector under many threads, with ThreadSanitizer
     folder=$(mktemp -d)
     # Nothing is suppressed: a pattern that fits the frame in which a thread begins would hide every race of that thread.
     export TSAN_OPTIONS="halt_on_error=0 exitcode=66 report_signal_unsafe=0"
-    if TRACEHOUND_OUTPUT=$folder/planted.dat "$binary" 1 --plant-race >target/race.log 2>&1; then
+    if TRACEHOUND_OUTPUT=$folder/inserted.dat "$binary" 1 --insert-race >target/race.log 2>&1; then
         echo "the planted race was not found"
         return 1
     fi

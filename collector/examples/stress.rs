@@ -1,8 +1,9 @@
-//! The collector as a library, driven by many threads at once, for ThreadSanitizer: blocks go from hand to hand, threads
-//! come and go, recording stops and starts, the chunks run out.
+//! The collector as a library, driven by many threads at once, for ThreadSanitizer: blocks go from hand to hand,
+//! threads come and go, recording stops and starts, the chunks run out.
 //!
-//! usage: `stress SECONDS [--plant-race]`. The last line says how many allocations and frees were recorded; a script
-//! holds that against the recording. `--plant-race` adds a race of two threads, which a run under a sanitizer must find.
+//! usage: `stress SECONDS [--insert-race]`. The last line says how many allocations and frees were recorded; a script
+//! holds that against the recording. `--insert-race` adds a race of two threads, which a run under a sanitizer must
+//! find.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -45,8 +46,8 @@ unsafe extern "C" fn malloc_at(size: usize, pc: u64, sp: u64, fp: u64) -> *mut c
     // SAFETY: the state is that of the function which called `traced_malloc`.
     unsafe {
         match record::ready() {
-            Some(context) => record::birth(context, caller, Kind::Malloc, size, real),
-            None => nested::birth(caller, Kind::Malloc, size, &mut real),
+            Some(context) => record::alloc(context, caller, Kind::Malloc, size, real),
+            None => nested::alloc(caller, Kind::Malloc, size, &mut real),
         }
     }
 }
@@ -58,8 +59,8 @@ unsafe extern "C" fn free_at(block: *mut c_void, pc: u64, sp: u64, fp: u64) {
     // SAFETY: the state is that of the function which called `traced_free`.
     unsafe {
         match record::ready() {
-            Some(context) => record::death(context, caller, Kind::Free, block, real),
-            None => nested::death(caller, Kind::Free, block, &mut real),
+            Some(context) => record::free(context, caller, Kind::Free, block, real),
+            None => nested::free(caller, Kind::Free, block, &mut real),
         }
     }
 }
@@ -117,7 +118,7 @@ fn race() {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let seconds: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(5);
-    let plant = arguments.next().is_some_and(|word| word == "--plant-race");
+    let insert = arguments.next().is_some_and(|word| word == "--insert-race");
     let options = Options::parse(|name| {
         // The smallest memory that is accepted: chunks run out.
         if name == "TRACEHOUND_BUFFER" {
@@ -128,7 +129,7 @@ fn main() {
     lifecycle::start(options.expect("the options are understood"), Vec::new(), None);
     assert_eq!(gate::state(), gate::RECORDING, "it records");
     lifecycle::start_writer();
-    if plant {
+    if insert {
         race();
     }
     let seed = std::env::var("TRACEHOUND_TEST_SEED").ok().and_then(|seed| seed.parse().ok());

@@ -1,4 +1,5 @@
-//! Allocators that programs carry inside themselves: the functions by which blocks are born and die, known by name.
+//! Allocators that programs carry inside themselves: the functions by which blocks are allocated and freed, known by
+//! name.
 //!
 //! The recorder hooks them where they begin; `heaptrace run` says beforehand what it will find. A name alone proves
 //! little, so each family has names that only it has: without one of them nothing of the family counts.
@@ -65,9 +66,9 @@ impl Family {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Gives a block of as many bytes as the argument says.
-    Birth(u8),
+    Alloc(u8),
     /// Gives a block; the size is the product of the argument and the next one.
-    BirthOfProduct(u8),
+    AllocOfProduct(u8),
     /// Gives a copy of the string.
     Copy(u8),
     /// Gives a copy of the string, of at most as many characters as the next argument says.
@@ -85,7 +86,7 @@ pub enum Shape {
     /// `mi_expand`: block, size; gives the block, or NULL if it failed.
     Expand,
     /// Ends the block in the first argument.
-    Death,
+    Free,
     /// Neither: what it allocates and frees are the allocator's own books.
     Books,
 }
@@ -97,7 +98,7 @@ pub struct Function {
     pub shape: Shape,
     /// How many arguments it takes.
     pub arguments: u8,
-    /// What a birth or a death through it is recorded as.
+    /// What an allocation or a free through it is recorded as.
     pub kind: Kind,
 }
 
@@ -223,7 +224,7 @@ impl Finder {
         if let Some(&(operator, arguments)) = OPERATORS.iter().find(|known| known.0.as_bytes() == name) {
             let is_new = operator.starts_with("_Zn");
             let (shape, kind) =
-                if is_new { (Shape::Birth(0), Kind::OtherAlloc) } else { (Shape::Death, Kind::OtherFree) };
+                if is_new { (Shape::Alloc(0), Kind::OtherAlloc) } else { (Shape::Free, Kind::OtherFree) };
             let function = Function { shape, arguments, kind };
             self.candidates.push((Candidate::Operator, Vec::new(), found(Family::Standard, function)));
             return;
@@ -306,16 +307,16 @@ fn mimalloc(rest: &[u8]) -> Option<Function> {
     let in_heap = rest.strip_prefix(b"heap_").or_else(|| rest.strip_prefix(b"theap_"));
     let exact = find(MIMALLOC, rest);
     let Some(name) = in_heap.filter(|_| exact.is_none()) else { return exact };
-    let function = find(MIMALLOC.get(..IN_HEAP)?, name).filter(|function| function.shape != Shape::Death)?;
+    let function = find(MIMALLOC.get(..IN_HEAP)?, name).filter(|function| function.shape != Shape::Free)?;
     let shape = match function.shape {
-        Shape::Birth(at) => Shape::Birth(at + 1),
-        Shape::BirthOfProduct(at) => Shape::BirthOfProduct(at + 1),
+        Shape::Alloc(at) => Shape::Alloc(at + 1),
+        Shape::AllocOfProduct(at) => Shape::AllocOfProduct(at + 1),
         Shape::Copy(at) => Shape::Copy(at + 1),
         Shape::CopyAtMost(at) => Shape::CopyAtMost(at + 1),
         Shape::Resize(at) => Shape::Resize(at + 1),
         Shape::ResizeToProduct(at) => Shape::ResizeToProduct(at + 1),
         Shape::ResizeOrFree(at) => Shape::ResizeOrFree(at + 1),
-        Shape::PosixMemalign | Shape::ResizeInPlace | Shape::Expand | Shape::Death | Shape::Books => return None,
+        Shape::PosixMemalign | Shape::ResizeInPlace | Shape::Expand | Shape::Free | Shape::Books => return None,
     };
     Some(Function { shape, arguments: function.arguments + 1, ..function })
 }

@@ -8,7 +8,7 @@
 //! ```
 //! A call site nearly always calls the same function for the same size, a sequence of call sites recurs, an allocator
 //! hands out the block of a size that was freed last, and a program frees in the order of allocation or against it.
-//! The columns hold what these four guesses miss:
+//! The columns hold what these four predictions miss:
 //!
 //! - nodes: one varint a record. 0 = the node that followed the two previous nodes last time, with the kind that it
 //!   had last time. Else `1 + (zigzag(node - previous node) << 1 | other)`; `other` = the kind is not the node's last
@@ -17,13 +17,13 @@
 //! - ticks: zig-zag varint of the difference to the record before (the first: to the block's first tick).
 //! - sizes: one varint for each record whose kind carries a size: 0 = the size that this node had last time, else
 //!   1 + size.
-//! - addresses of births: 0 = the block of this size class that died last and was not handed out since;
-//!   1 = a zig-zag varint of the shifted difference to the last birth's address follows; else 2 + that difference.
-//! - addresses of deaths: 0 = a zig-zag varint of the shifted difference to the last such death's address follows;
-//!   else 1 + zigzag(ordinal of the birth in this block - ordinal of the birth whose block died last).
+//! - addresses of allocations: 0 = the block of this size class that were freed last and was not handed out since;
+//!   1 = a zig-zag varint of the shifted difference to the last allocation's address follows; else 2 + that difference.
+//! - addresses of frees: 0 = a zig-zag varint of the shifted difference to the last such free's address follows;
+//!   else 1 + zigzag(ordinal of the allocation in this block - ordinal of the allocation whose block was freed last).
 //! - other addresses: zig-zag varint of the shifted difference to the last one of them.
 //!
-//! The guesses start from zero with every block, so that a block stands alone.
+//! The predictions start from zero with every block, so that a block stands alone.
 
 mod decoder;
 mod encoder;
@@ -35,7 +35,7 @@ pub use encoder::Encoder;
 
 /// Layout number written by this version.
 pub const LAYOUT: u8 = 1;
-/// Contexts of the node guess.
+/// Contexts of the node prediction.
 const CONTEXTS: usize = 1 << 14;
 /// Nodes with a remembered kind and size.
 const NODES: usize = 1 << 12;
@@ -112,8 +112,8 @@ impl Columns {
 /// What a kind means for the columns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    Birth,
-    Death,
+    Alloc,
+    Free,
     Other,
 }
 
@@ -123,9 +123,9 @@ const ROLES: [Role; 64] = {
     while number < 64 {
         if let Some(kind) = Kind::from_u8(number) {
             if kind.is_alloc() || kind.is_realloc_to() {
-                roles[number as usize] = Role::Birth;
+                roles[number as usize] = Role::Alloc;
             } else if kind.is_free() || kind.is_realloc_from() {
-                roles[number as usize] = Role::Death;
+                roles[number as usize] = Role::Free;
             }
         }
         number += 1;
@@ -173,88 +173,88 @@ struct Memory {
     kind: u8,
 }
 
-/// A birth of this block.
+/// An allocation of this block.
 #[derive(Debug, Clone, Copy)]
-struct Birth {
+struct Alloc {
     address: u64,
     /// 1 + ordinal of the next older free block of the same class; 0 = none.
     older: u32,
     class: u8,
 }
 
-/// The guesses, kept in step by encoder and decoder.
+/// The predictions, kept in step by encoder and decoder.
 #[derive(Debug)]
-struct Guesses {
+struct Predictions {
     next_node: Table<u32, CONTEXTS>,
     memories: Table<Memory, NODES>,
-    births: Vec<Birth>,
-    /// Per class: 1 + ordinal of the birth whose block died last; 0 = none.
+    allocs: Vec<Alloc>,
+    /// Per class: 1 + ordinal of the allocation whose block was freed last; 0 = none.
     free: Table<u32, CLASSES>,
     previous: u32,
     before: u32,
     last_dead: u32,
-    birth_address: u64,
-    death_address: u64,
+    alloc_address: u64,
+    free_address: u64,
     other_address: u64,
 }
 
-impl Default for Guesses {
+impl Default for Predictions {
     fn default() -> Self {
         Self {
             next_node: table(),
             memories: table(),
-            births: Vec::new(),
+            allocs: Vec::new(),
             free: table(),
             previous: 0,
             before: 0,
             last_dead: 0,
-            birth_address: 0,
-            death_address: 0,
+            alloc_address: 0,
+            free_address: 0,
             other_address: 0,
         }
     }
 }
 
-impl Guesses {
+impl Predictions {
     /// Bytes of memory.
     fn memory(&self) -> usize {
         size_of_val(&*self.next_node)
             + size_of_val(&*self.memories)
             + size_of_val(&*self.free)
-            + self.births.capacity() * size_of::<Birth>()
+            + self.allocs.capacity() * size_of::<Alloc>()
     }
 
     fn restart(&mut self) {
         self.next_node.fill(0);
         self.memories.fill(Memory::default());
         self.free.fill(0);
-        self.births.clear();
+        self.allocs.clear();
         (self.previous, self.before, self.last_dead) = (0, 0, 0);
-        (self.birth_address, self.death_address, self.other_address) = (0, 0, 0);
+        (self.alloc_address, self.free_address, self.other_address) = (0, 0, 0);
     }
 
-    /// The birth whose block a birth of this class is expected to get.
+    /// The allocation whose block an allocation of this class is expected to get.
     #[inline(always)]
-    fn reused(&self, class: u8) -> Option<&Birth> {
-        self.births.get((self.free[class as usize] as usize).wrapping_sub(1))
+    fn reused(&self, class: u8) -> Option<&Alloc> {
+        self.allocs.get((self.free[class as usize] as usize).wrapping_sub(1))
     }
 
-    /// A block is born, in the place of one that `reused` gave if `older` is what that one points to.
+    /// A block is allocated, in the place of one that `reused` gave if `older` is what that one points to.
     #[inline(always)]
-    fn born(&mut self, address: u64, class: u8, older: Option<u32>) {
+    fn allocated(&mut self, address: u64, class: u8, older: Option<u32>) {
         if let Some(older) = older {
             self.free[class as usize] = older;
         }
-        self.births.push(Birth { address, older: 0, class });
-        self.birth_address = address;
+        self.allocs.push(Alloc { address, older: 0, class });
+        self.alloc_address = address;
     }
 
-    /// The block of birth `ordinal` died.
+    /// The block of allocation `ordinal` was freed.
     #[inline(always)]
-    fn died(&mut self, ordinal: u32) {
-        if let Some(birth) = self.births.get_mut(ordinal as usize) {
-            let head = &mut self.free[birth.class as usize];
-            birth.older = *head;
+    fn freed(&mut self, ordinal: u32) {
+        if let Some(alloc) = self.allocs.get_mut(ordinal as usize) {
+            let head = &mut self.free[alloc.class as usize];
+            alloc.older = *head;
             *head = ordinal + 1;
         }
         self.last_dead = ordinal;
@@ -276,7 +276,7 @@ mod tests {
                 tick,
                 address,
                 node,
-                size: if role(kind) == Role::Death { 0 } else { size },
+                size: if role(kind) == Role::Free { 0 } else { size },
             },
         )
     }

@@ -1,9 +1,9 @@
 //! Metadata records: what a recording says about its process, clock, modules, threads and itself.
 //!
-//! A meta block's payload is a sequence of frames: `tag u16, length u32, body`; bodies are the fields of a record in order
-//! ([`crate::wire`], docs/FORMAT.md).
-//! Unknown tags are skipped and counted, so a minor version may add records; a record's fields never change once
-//! released. Strings from the operating system are kept as bytes: paths need not be UTF-8.
+//! A meta block's payload is a sequence of frames: `tag u16, length u32, body`; bodies are the fields of a record in
+//! order ([`crate::wire`], docs/FORMAT.md). Unknown tags are skipped and counted, so a minor version may add records; a
+//! record's fields never change once released. Strings from the operating system are kept as bytes: paths need not be
+//! UTF-8.
 
 use serde::{Deserialize, Serialize};
 
@@ -182,7 +182,8 @@ wire_struct! {
         pub rss_shared: u64,
         /// Address space.
         pub virtual_size: u64,
-        /// Resident memory that is the recorder's own (chunks, call tree, caches, our allocator), an estimate from above.
+        /// Resident memory that is the recorder's own (chunks, call tree, caches, our allocator), an estimate from
+        /// above.
         pub recorder: u64,
     }
 }
@@ -231,7 +232,7 @@ wire_struct! {
         pub nodes: u64,
         /// Stacks cut short: no unwind information, or memory that cannot be read.
         pub truncated_stacks: u64,
-        /// Stacks that a frame pointer guess completed.
+        /// Stacks that a frame pointer heuristic completed.
         pub guessed_stacks: u64,
         /// Stacks taken by the slow, general unwinder.
         pub slow_stacks: u64,
@@ -352,8 +353,8 @@ wire_struct! {
 wire_struct! {
     /// How the backtraces of events were found; the latest one counts, figures are totals since the start.
     ///
-    /// Each backtrace is counted once among `paths`, `chains`, `cfi`, `general`, `frame_chain`, `libunwind`, `nested` and
-    /// `missing`: what answered it. The other figures say what it rests on, and may overlap.
+    /// Each backtrace is counted once among `paths`, `chains`, `cfi`, `general`, `frame_chain`, `libunwind`, `nested`
+    /// and `missing`: what answered it. The other figures say what it rests on, and may overlap.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
     pub struct StackCounts {
         /// When, ticks.

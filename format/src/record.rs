@@ -29,7 +29,7 @@ pub enum Kind {
     Malloc = 1,
     /// `calloc`.
     Calloc = 2,
-    /// `realloc(NULL, n)`: a birth without a predecessor.
+    /// `realloc(NULL, n)`: an allocation without a predecessor.
     ReallocNew = 3,
     /// `reallocarray(NULL, n, m)`.
     ReallocarrayNew = 4,
@@ -45,7 +45,7 @@ pub enum Kind {
     Pvalloc = 9,
     /// `tracehound_pool_alloc`.
     PoolAlloc = 10,
-    /// A birth in an allocator hooked inside the executable (`mallocx` and the like).
+    /// An allocation in an allocator hooked inside the executable (`mallocx` and the like).
     OtherAlloc = 11,
     /// A block that a forked child inherited, recorded at the start of its recording.
     Inherited = 12,
@@ -62,7 +62,7 @@ pub enum Kind {
     ReallocFree = 20,
     /// `tracehound_pool_free`.
     PoolFree = 21,
-    /// A death in an allocator hooked inside the executable.
+    /// A free in an allocator hooked inside the executable.
     OtherFree = 22,
 
     /// `realloc`: the old block.
@@ -162,14 +162,14 @@ impl Kind {
         if kind < 64 { KINDS[kind as usize] } else { None }
     }
 
-    /// A block is born, without a predecessor.
+    /// A block is allocated, without a predecessor.
     #[inline]
     #[must_use]
     pub const fn is_alloc(self) -> bool {
         (self as u8) < 16
     }
 
-    /// A block dies, without a successor.
+    /// A block is freed, without a successor.
     #[inline]
     #[must_use]
     pub const fn is_free(self) -> bool {

@@ -15,7 +15,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok((imported, _names)) = import(input, &mut out) else { return };
     assert_eq!(imported.bytes, out.len() as u64);
     // To index is slow: only what is small and has changed blocks.
-    if imported.births == 0 || input.len() > 4096 {
+    if imported.allocs == 0 || input.len() > 4096 {
         return;
     }
     let folder = recordings::folder();
@@ -28,5 +28,5 @@ fuzz_target!(|input: &[u8]| {
     };
     let trace = Recording::open(&path, options).expect("what was imported opens").trace();
     let lengths = &trace.facts().lengths;
-    assert_eq!(lengths.births, imported.births, "every allocation is in the index");
+    assert_eq!(lengths.allocs, imported.allocs, "every allocation is in the index");
 });

@@ -34,9 +34,9 @@ unsafe extern "C-unwind" fn malloc_body(size: usize, stack: u64, frame: u64) -> 
     unsafe {
         let caller = caller(stack, frame);
         if let Some(context) = record::ready() {
-            return record::birth(context, caller, Kind::Malloc, size, || real_malloc(size));
+            return record::alloc(context, caller, Kind::Malloc, size, || real_malloc(size));
         }
-        slow_birth(caller, Kind::Malloc, size, 16, || real_malloc(size))
+        slow_alloc(caller, Kind::Malloc, size, 16, || real_malloc(size))
     }
 }
 
@@ -47,13 +47,13 @@ unsafe extern "C-unwind" fn calloc_body(count: usize, size: usize, stack: u64, f
         let bytes = count.wrapping_mul(size);
         let real = || next::calloc().map_or(core::ptr::null_mut(), |calloc| calloc(count, size));
         if let Some(context) = record::ready() {
-            return record::birth(context, caller, Kind::Calloc, bytes, real);
+            return record::alloc(context, caller, Kind::Calloc, bytes, real);
         }
         let arena_bytes = count.saturating_mul(size);
         if arena_bytes == usize::MAX {
-            slow_birth(caller, Kind::Calloc, arena_bytes, 16, real)
+            slow_alloc(caller, Kind::Calloc, arena_bytes, 16, real)
         } else {
-            slow_birth(caller, Kind::Calloc, bytes, 16, real)
+            slow_alloc(caller, Kind::Calloc, bytes, 16, real)
         }
     }
 }
@@ -64,9 +64,9 @@ unsafe extern "C-unwind" fn aligned_alloc_body(align: usize, size: usize, stack:
         let caller = caller(stack, frame);
         let real = || next::aligned_alloc().map_or(core::ptr::null_mut(), |function| function(align, size));
         if let Some(context) = record::ready() {
-            return record::birth(context, caller, Kind::AlignedAlloc, size, real);
+            return record::alloc(context, caller, Kind::AlignedAlloc, size, real);
         }
-        slow_birth(caller, Kind::AlignedAlloc, size, align, real)
+        slow_alloc(caller, Kind::AlignedAlloc, size, align, real)
     }
 }
 
@@ -76,9 +76,9 @@ unsafe extern "C-unwind" fn memalign_body(align: usize, size: usize, stack: u64,
         let caller = caller(stack, frame);
         let real = || next::memalign().map_or(core::ptr::null_mut(), |function| function(align, size));
         if let Some(context) = record::ready() {
-            return record::birth(context, caller, Kind::Memalign, size, real);
+            return record::alloc(context, caller, Kind::Memalign, size, real);
         }
-        slow_birth(caller, Kind::Memalign, size, align, real)
+        slow_alloc(caller, Kind::Memalign, size, align, real)
     }
 }
 
@@ -88,9 +88,9 @@ unsafe extern "C-unwind" fn valloc_body(size: usize, stack: u64, frame: u64) -> 
         let caller = caller(stack, frame);
         let real = || next::valloc().map_or(core::ptr::null_mut(), |function| function(size));
         if let Some(context) = record::ready() {
-            return record::birth(context, caller, Kind::Valloc, size, real);
+            return record::alloc(context, caller, Kind::Valloc, size, real);
         }
-        slow_birth(caller, Kind::Valloc, size, 4096, real)
+        slow_alloc(caller, Kind::Valloc, size, 4096, real)
     }
 }
 
@@ -100,9 +100,9 @@ unsafe extern "C-unwind" fn pvalloc_body(size: usize, stack: u64, frame: u64) ->
         let caller = caller(stack, frame);
         let real = || next::pvalloc().map_or(core::ptr::null_mut(), |function| function(size));
         if let Some(context) = record::ready() {
-            return record::birth(context, caller, Kind::Pvalloc, size, real);
+            return record::alloc(context, caller, Kind::Pvalloc, size, real);
         }
-        slow_birth(caller, Kind::Pvalloc, size, 4096, real)
+        slow_alloc(caller, Kind::Pvalloc, size, 4096, real)
     }
 }
 
@@ -124,8 +124,8 @@ unsafe extern "C-unwind" fn posix_memalign_body(
             if result == 0 { block } else { core::ptr::null_mut() }
         };
         let block = match record::ready() {
-            Some(context) => record::birth(context, caller, Kind::PosixMemalign, size, real),
-            None => slow_birth(caller, Kind::PosixMemalign, size, align, real),
+            Some(context) => record::alloc(context, caller, Kind::PosixMemalign, size, real),
+            None => slow_alloc(caller, Kind::PosixMemalign, size, align, real),
         };
         if arena::holds(block) {
             result = 0;
@@ -169,12 +169,12 @@ unsafe fn resize(caller: Caller, kinds: ReallocKinds, old: Ptr, size: usize, mut
     unsafe {
         if let Some(context) = record::ready().filter(|_| !arena::holds(old)) {
             if old.is_null() {
-                return record::birth(context, caller, kinds.new, size, real);
+                return record::alloc(context, caller, kinds.new, size, real);
             }
-            return record::rebirth(context, caller, kinds, old, size, real);
+            return record::realloc(context, caller, kinds, old, size, real);
         }
         if old.is_null() {
-            return slow_birth(caller, kinds.new, size, 16, real);
+            return slow_alloc(caller, kinds.new, size, 16, real);
         }
         slow_resize(caller, kinds, old, size, &mut real)
     }
@@ -208,7 +208,7 @@ unsafe fn release(caller: Caller, kind: Kind, block: Ptr, mut real: impl FnMut()
     // SAFETY: passed on.
     unsafe {
         if let Some(context) = record::ready().filter(|_| !arena::holds(block)) {
-            return record::death(context, caller, kind, block, real);
+            return record::free(context, caller, kind, block, real);
         }
         slow_release(caller, kind, block, &mut real);
     }
@@ -242,10 +242,10 @@ unsafe fn real_free(block: Ptr) {
     }
 }
 
-/// A birth off the fast path: before the library is up, on the recorder's behalf, a thread's first, or nested.
+/// An allocation off the fast path: before the library is up, on the recorder's behalf, a thread's first, or nested.
 #[cold]
 #[inline(never)]
-unsafe fn slow_birth(caller: Caller, kind: Kind, size: usize, align: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
+unsafe fn slow_alloc(caller: Caller, kind: Kind, size: usize, align: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
     if !start::is_loaded() {
         return arena::take(size, align, arena::PROGRAM);
     }
@@ -260,7 +260,7 @@ unsafe fn slow_birth(caller: Caller, kind: Kind, size: usize, align: usize, mut 
     start::record_early_blocks();
     start::arm();
     // SAFETY: passed on.
-    unsafe { nested::birth(caller, kind, size, &mut real) }
+    unsafe { nested::alloc(caller, kind, size, &mut real) }
 }
 
 #[cold]
@@ -293,17 +293,17 @@ unsafe fn slow_resize(
         }
         if size == 0 {
             // SAFETY: passed on.
-            unsafe { nested::death(caller, Kind::ReallocFree, old, &mut || {}) };
+            unsafe { nested::free(caller, Kind::ReallocFree, old, &mut || {}) };
             return core::ptr::null_mut();
         }
         start::record_early_blocks();
         // SAFETY: passed on.
-        return unsafe { nested::rebirth(caller, kinds, old, size, &mut moved) };
+        return unsafe { nested::realloc(caller, kinds, old, size, &mut moved) };
     }
     if start::is_loaded() && !gate::is_internal() && start::ensure() {
         start::arm();
         // SAFETY: passed on.
-        return unsafe { nested::rebirth(caller, kinds, old, size, real) };
+        return unsafe { nested::realloc(caller, kinds, old, size, real) };
     }
     real()
 }
@@ -323,11 +323,11 @@ unsafe fn slow_release(caller: Caller, kind: Kind, block: Ptr, real: &mut dyn Fn
         if unsafe { arena::describe(block) }.1 == arena::PROGRAM {
             start::record_early_blocks();
             // SAFETY: passed on.
-            unsafe { nested::death(caller, kind, block, &mut || {}) };
+            unsafe { nested::free(caller, kind, block, &mut || {}) };
         }
         return;
     }
     start::arm();
     // SAFETY: passed on.
-    unsafe { nested::death(caller, kind, block, real) }
+    unsafe { nested::free(caller, kind, block, real) }
 }

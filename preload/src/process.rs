@@ -74,12 +74,12 @@ unsafe extern "C" fn in_child() {
     let errno = start::errno();
     // A signal handler is to find the child recorded.
     let _signals = sys::SignalsBlocked::new();
-    let heritage = lifecycle::forget_in_child();
+    let inherited = lifecycle::forget_in_child();
     gate::slot().internal.set(0);
-    if let Some(heritage) = heritage.filter(|_| start::follows_children()) {
+    if let Some(inherited) = inherited.filter(|_| start::follows_children()) {
         {
             let _internal = Internal::enter();
-            start::begin(Some(&heritage));
+            start::begin(Some(&inherited));
             lifecycle::start_writer();
         }
         gate::slot().armed.set(0);
@@ -127,8 +127,8 @@ unsafe extern "C-unwind" fn fork_body(stack: u64, frame: u64) -> c_int {
     child
 }
 
-/// `daemon(3)` ends the calling process inside libc, behind its fork: the recording is finished right before that, and goes
-/// on should the call fail.
+/// `daemon(3)` ends the calling process inside libc, behind its fork: the recording is finished right before that, and
+/// goes on should the call fail.
 unsafe extern "C-unwind" fn daemon_body(keep_directory: c_int, keep_streams: c_int, _: u64, _: u64) -> c_int {
     start::ensure();
     lifecycle::end_at_fork();

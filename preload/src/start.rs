@@ -3,13 +3,13 @@
 //! ```text
 //! COLD ── first hooked call ──▶ files, memory, gate open ── constructor ──▶ writer's thread, exit handlers
 //! ```
-//! Before the loader has relocated the library and initialised thread-local storage (an IFUNC resolver may allocate that
-//! early), a hook can do nothing but serve from the arena.
+//! Before the loader has relocated the library and initialised thread-local storage (an IFUNC resolver may allocate
+//! that early), a hook can do nothing but serve from the arena.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use tracehound_collector::lifecycle::{self, Finish, Heritage};
+use tracehound_collector::lifecycle::{self, Finish, InheritedState};
 use tracehound_collector::shared::gate::{self, Internal};
 use tracehound_collector::shared::{log, session, sys};
 use tracehound_format::options::{self, Options};
@@ -51,7 +51,8 @@ pub fn follows_children() -> bool {
     CHILDREN.load(Ordering::Relaxed) != 0
 }
 
-/// Initialises at the first call; later ones return at once. False while another thread is at it, or this one further up.
+/// Initialises at the first call; later ones return at once. False while another thread is at it, or this one further
+/// up.
 #[cold]
 pub fn ensure() -> bool {
     match STAGE.compare_exchange(NOTHING, RUNNING, Ordering::AcqRel, Ordering::Acquire) {
@@ -78,7 +79,7 @@ pub fn ensure() -> bool {
 }
 
 /// Reads the options and starts recording.
-pub fn begin(heritage: Option<&Heritage>) {
+pub fn begin(inherited: Option<&InheritedState>) {
     match Options::parse(environment::get) {
         Ok(options) => {
             CHILDREN.store(u32::from(options.children), Ordering::Relaxed);
@@ -87,7 +88,7 @@ pub fn begin(heritage: Option<&Heritage>) {
             }
             let signal = options.toggle_signal;
             let given = given();
-            lifecycle::start(options, given, heritage);
+            lifecycle::start(options, given, inherited);
             #[cfg(target_arch = "x86_64")]
             statics::install();
             if let Some(signal) = signal {

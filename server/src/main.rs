@@ -7,7 +7,7 @@ mod http;
 mod import;
 mod markup;
 mod page_files;
-mod question;
+mod query_params;
 mod suppressions;
 mod symbolize;
 

@@ -335,7 +335,7 @@ fn the_heaptrack_export_can_be_replayed() {
     let text = String::from_utf8(output.stdout).unwrap();
     let hex = |word: Option<&str>| usize::from_str_radix(word.unwrap(), 16).unwrap();
     let (mut strings, mut places, mut traces, mut kinds) = (0, 0, 0, Vec::new());
-    let (mut live, mut peak, mut births) = (0, 0, 0);
+    let (mut live, mut peak, mut allocs) = (0, 0, 0);
     for line in text.lines() {
         let mut words = line.split(' ');
         match words.next().unwrap() {
@@ -359,14 +359,14 @@ fn the_heaptrack_export_can_be_replayed() {
             }
             "+" => {
                 live += kinds[hex(words.next())];
-                births += 1;
+                allocs += 1;
                 peak = peak.max(live);
             }
             "-" => live -= kinds[hex(words.next())],
             _ => {}
         }
     }
-    assert_eq!((births, peak, live), (102, 6400, 5640));
+    assert_eq!((allocs, peak, live), (102, 6400, 5640));
 }
 
 #[test]

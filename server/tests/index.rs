@@ -85,7 +85,7 @@ fn an_index_of_another_version_is_built_anew() {
     assert_eq!(open(&path), (true, count));
     assert_eq!(open(&path), (false, count));
     // A column that was cut, or is gone, is no index either.
-    let column = folder.path().join("app.dat.idx/birth_size.arrow");
+    let column = folder.path().join("app.dat.idx/alloc_size.arrow");
     File::options().write(true).open(&column).unwrap().set_len(4100).unwrap();
     assert_eq!(open(&path), (true, count));
     fs::remove_file(folder.path().join("app.dat.idx/page_live.arrow")).unwrap();

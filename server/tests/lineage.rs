@@ -1,5 +1,5 @@
-//! What a forked process has inherited, by made-up families: against brute force, and with parents that are damaged, lie
-//! or are no files at all.
+//! What a forked process has inherited, by made-up families: against brute force, and with parents that are damaged,
+//! lie or are no files at all.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -157,11 +157,11 @@ fn open(path: &Path) -> Arc<Trace> {
     Recording::open(path, OpenOptions::default()).unwrap().trace()
 }
 
-/// Births of kind *inherited*: size and node by address.
+/// Allocations of kind *inherited*: size and node by address.
 fn inherited(trace: &Trace) -> BTreeMap<u64, (u64, u32)> {
-    let births = (0..trace.birth_count()).map(|row| trace.birth(row));
-    let inherited = births.filter(|birth| birth.kind == Kind::Inherited as u8);
-    inherited.map(|birth| (birth.address, (birth.size, birth.node))).collect()
+    let allocs = (0..trace.alloc_count()).map(|row| trace.alloc(row));
+    let inherited = allocs.filter(|alloc| alloc.kind == Kind::Inherited as u8);
+    inherited.map(|alloc| (alloc.address, (alloc.size, alloc.node))).collect()
 }
 
 proptest! {

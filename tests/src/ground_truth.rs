@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::ledger::Ledger;
-use crate::running::Running;
+use crate::process::Running;
 use crate::{compile, json, library, number, truth, unless_busy};
 
 /// Longest time a run may take; a program that hangs is killed with its process group, and the test fails.
@@ -85,7 +85,7 @@ pub struct Case {
     warning: Option<String>,
     same_stderr: bool,
     whole_stacks: bool,
-    all_births: bool,
+    all_allocs: bool,
     side_file_stays: bool,
     limit: Duration,
 }
@@ -140,7 +140,7 @@ impl Case {
             warning: None,
             same_stderr: true,
             whole_stacks: true,
-            all_births: true,
+            all_allocs: true,
             side_file_stays: false,
             limit: LIMIT,
         }
@@ -216,10 +216,10 @@ impl Case {
         self
     }
 
-    /// Blocks may be freed whose birth was not recorded: recording was stopped then.
+    /// Blocks may be freed whose allocation was not recorded: recording was stopped then.
     #[must_use]
     pub fn with_pauses(mut self) -> Self {
-        self.all_births = false;
+        self.all_allocs = false;
         self
     }
 
@@ -369,7 +369,7 @@ impl Case {
         assert_eq!(info["end"], ends, "{name}: {info:#}");
         assert_eq!(info["complete"], ends != "killed", "{name}: {info:#}");
         assert_eq!(number(&info, "/events/lost"), 0, "{name}: {info:#}");
-        if self.all_births {
+        if self.all_allocs {
             assert_eq!(number(&info, "/recorder/unmatched_frees"), 0, "{name}: {info:#}");
         }
         if self.whole_stacks {

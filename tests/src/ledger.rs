@@ -1,4 +1,4 @@
-//! The books of a recording, kept anew from `heaptrace dump`: every block from birth to death, in the order of the
+//! The books of a recording, kept anew from `heaptrace dump`: every block from allocation to free, in the order of the
 //! events. `info` and `leaks` must agree with them to the byte.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -80,13 +80,13 @@ pub struct Block {
 /// The books.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// All blocks in the order of their births.
+    /// All blocks in the order of their allocations.
     pub blocks: Vec<Block>,
     /// All distinct backtraces.
     pub stacks: Vec<Stack>,
     /// Backtrace of every free.
     pub frees: Vec<usize>,
-    /// Deaths without a birth.
+    /// Frees without an allocation.
     pub unmatched: u64,
     /// Largest sum of live bytes.
     pub peak_bytes: u64,
@@ -100,7 +100,7 @@ pub struct Ledger {
     pub threads: HashSet<u64>,
     /// Labels of the marks.
     pub marks: Vec<String>,
-    /// What cannot be: times that go back, a block born where one lives.
+    /// What cannot be: times that go back, a block allocated where one lives.
     pub faults: Vec<String>,
 }
 
@@ -125,7 +125,7 @@ impl Ledger {
         reading.finish()
     }
 
-    /// Births through `function`: their number and bytes.
+    /// Allocations through `function`: their number and bytes.
     #[must_use]
     pub fn through(&self, function: &str) -> (u64, u64) {
         sum(self.blocks.iter().filter(|block| self.stacks[block.stack].count(function) > 0))
@@ -163,20 +163,20 @@ impl Reading {
         self.last = time;
         *self.ledger.kinds.entry(kind.to_owned()).or_default() += 1;
         match kind {
-            "alloc" => self.birth(event, false),
+            "alloc" => self.alloc(event, false),
             "free" => {
                 let stack = self.stack(event);
                 self.ledger.frees.push(stack);
-                self.death(event, "address", false);
+                self.free(event, "address", false);
             }
             "realloc" => {
-                self.death(event, "old_address", true);
-                self.birth(event, true);
+                self.free(event, "old_address", true);
+                self.alloc(event, true);
             }
             "map" | "unmap" | "remap" => {
                 *self.ledger.mapped.entry((kind.to_owned(), number(event, "/size"))).or_default() += 1;
             }
-            "overwritten" => self.ledger.faults.push(format!("a block is born where one lives: {event}")),
+            "overwritten" => self.ledger.faults.push(format!("a block is allocated where one lives: {event}")),
             "mark" => self.ledger.marks.push(event["label"].as_str().unwrap_or("").to_owned()),
             "thread" => {
                 if let Some(name) = event["name"].as_str() {
@@ -190,7 +190,7 @@ impl Reading {
         self.ledger.threads.insert(number(event, "/thread"));
     }
 
-    fn birth(&mut self, event: &Value, by_realloc: bool) {
+    fn alloc(&mut self, event: &Value, by_realloc: bool) {
         let block = Block {
             size: number(event, "/size"),
             thread: number(event, "/thread"),
@@ -206,7 +206,7 @@ impl Reading {
         self.live.entry(address(event, "address")).or_default().push(index);
     }
 
-    fn death(&mut self, event: &Value, field: &str, by_realloc: bool) {
+    fn free(&mut self, event: &Value, field: &str, by_realloc: bool) {
         let blocks = self.live.entry(address(event, field)).or_default();
         let index = if by_realloc && !blocks.is_empty() { Some(blocks.remove(0)) } else { blocks.pop() };
         let Some(index) = index else {

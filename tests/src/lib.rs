@@ -3,12 +3,12 @@
 //! The programs lie in `tests/programs` and print their own ground truth. The recorder and `heaptrace` are the release
 //! builds that `make build` makes; a test that cannot find them fails and says so.
 
-pub mod asking;
 pub mod exporting;
 pub mod ground_truth;
+pub mod http_client;
 pub mod ledger;
+pub mod process;
 pub mod redis;
-pub mod running;
 mod truth;
 pub mod valgrind;
 
@@ -257,8 +257,8 @@ pub fn wait_for(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Seed of a test of chance: that of `TRACEHOUND_TEST_SEED`, else another one in every run. It is printed, and a failing
-/// test shows what it printed: the same seed makes the same run again.
+/// Seed of a test of chance: that of `TRACEHOUND_TEST_SEED`, else another one in every run. It is printed, and a
+/// failing test shows what it printed: the same seed makes the same run again.
 pub fn random_seed() -> u32 {
     let given = std::env::var("TRACEHOUND_TEST_SEED").ok().map(|seed| seed.parse().expect("a seed is a number"));
     // The clock's low bits are random enough and differ from run to run.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::running::Running;
+use crate::process::Running;
 use crate::{library, wait_for};
 
 /// A running server; it ends with this value.

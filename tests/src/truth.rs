@@ -5,15 +5,16 @@
 //! ```text
 //! truth total ALLOCS BYTES FREES REALLOCS LIVE LIVE_BYTES   of the whole process
 //! truth own   ALLOCS BYTES FREES REALLOCS LIVE LIVE_BYTES   of blocks that the executable itself asked for
-//! truth counted ALLOCS BYTES FREES REALLOCS LIVE LIVE_BYTES of blocks that passed through the allocator of `counted.rs`
-//! truth function NAME COUNT BYTES     births with NAME in their backtrace
+//! truth counted ALLOCS BYTES FREES REALLOCS LIVE LIVE_BYTES of blocks that passed through the allocator of
+//! `counted.rs`
+//! truth function NAME COUNT BYTES     allocations with NAME in their backtrace
 //! truth leaked NAME COUNT BYTES       of these, what lives at the end
 //! truth frees NAME COUNT              frees with NAME in their backtrace
-//! truth size SIZE COUNT               births of that size
-//! truth stack SIZE NAME NAME…         births of that size have these callers, leaf first, one right after the other
+//! truth size SIZE COUNT               allocations of that size
+//! truth stack SIZE NAME NAME…         allocations of that size have these callers, leaf first, one right after the other
 //! truth callers SIZE NAME NAME…       the same, anywhere in the backtrace
-//! truth recursion SIZE NAME COUNT     births of that size have so many frames of NAME
-//! truth name SIZE NAME                births of that size are by a thread of that name
+//! truth recursion SIZE NAME COUNT     allocations of that size have so many frames of NAME
+//! truth name SIZE NAME                allocations of that size are by a thread of that name
 //! truth threads COUNT                 threads that made an event
 //! truth event KIND SIZE COUNT         map, unmap and remap events of that length
 //! truth events KIND COUNT             events of that kind

@@ -8,11 +8,11 @@ use crate::plain;
 /// Valgrind's "total heap usage"; it counts a realloc as one allocation and one free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Blocks born.
+    /// Blocks allocated.
     pub allocs: u64,
     /// Blocks freed.
     pub frees: u64,
-    /// Bytes born.
+    /// Bytes allocated.
     pub bytes: u64,
 }
 

@@ -62,7 +62,7 @@ fn all_inside(recording: &Path, info: &Value) {
 #[test]
 fn busy_threads_leave_nothing_of_a_stop() {
     for how in ["api", "signal"] {
-        // Blocks that are freed or born while recording is stopped leave halves of their lives in the recording.
+        // Blocks that are freed or allocated while recording is stopped leave halves of their lives in the recording.
         let case = Case::new("phases.c").args(&[how]).option("TOGGLE_SIGNAL", "USR1").with_pauses();
         let run = case.run_and(true, |_, _| {});
         assert!(run.status.success(), "{how}: {}", run.stderr);
@@ -76,7 +76,7 @@ fn busy_threads_leave_nothing_of_a_stop() {
             assert!(sizes.contains(&(size + 1)) && sizes.contains(&(size + 4)), "{how}: {round}");
             assert!(
                 !sizes.contains(&(size + 2)),
-                "{how}: a block of size {} was born while recording was stopped",
+                "{how}: a block of size {} was allocated while recording was stopped",
                 size + 2
             );
         }
@@ -212,8 +212,8 @@ fn connect(path: &Path) -> std::os::fd::OwnedFd {
     socket
 }
 
-/// A stop from outside while threads sleep in signal handlers that have interrupted whatever they were at: it does not wait
-/// for them, and what was complete before it is recorded, exactly that.
+/// A stop from outside while threads sleep in signal handlers that have interrupted whatever they were at: it does not
+/// wait for them, and what was complete before it is recorded, exactly that.
 #[test]
 fn a_stop_does_not_wait_for_threads_asleep_in_handlers() {
     const THREADS: u64 = 6;

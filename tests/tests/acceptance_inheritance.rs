@@ -1,5 +1,5 @@
-//! What a followed child has inherited is found in its parent's recording, wherever that is and however the parent ended;
-//! where it is not, every answer says so.
+//! What a followed child has inherited is found in its parent's recording, wherever that is and however the parent
+//! ended; where it is not, every answer says so.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 use tracehound_tests::ledger::{Ledger, amount};
-use tracehound_tests::running::Running;
+use tracehound_tests::process::Running;
 use tracehound_tests::{compile, functions, heaptrace, json, library, number, wait_for};
 
 /// A family of processes, its recordings, and what each process held at its end.

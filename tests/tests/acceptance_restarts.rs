@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tracehound_tests::running::Running;
+use tracehound_tests::process::Running;
 use tracehound_tests::{compile, heaptrace, json, library, number};
 
 /// `stays.c`, to be recorded into `folder` under the name `template`.
@@ -96,8 +96,8 @@ fn a_restarted_container_keeps_what_the_killed_one_left() {
         kill(first);
         let killed = std::fs::read(&path).expect("the first recording");
         for _ in 0..2 {
-            // The kernel states when a process began in hundredths of a second: one that began in the hundredth in which
-            // the last recording ended takes it for one of its own, and keeps it.
+            // The kernel states when a process began in hundredths of a second: one that began in the hundredth in
+            // which the last recording ended takes it for one of its own, and keeps it.
             std::thread::sleep(std::time::Duration::from_millis(50));
             run(stays(folder.path(), template, 1_000, "exit", true));
         }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
-use tracehound_tests::asking::{ask, json};
+use tracehound_tests::http_client::{ask, json};
 use tracehound_tests::{Traced, compile, functions, heaptrace, number, root, trace, traced_command};
 
 fn names_of(folder: &Path, args: &[&str]) -> Vec<String> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use tracehound_tests::asking::{ask, json};
+use tracehound_tests::http_client::{ask, json};
 use tracehound_tests::{Traced, heaptrace, root, trace};
 
 /// What a place is called: its function, the file of that function, and whether a symbol table has it.
@@ -108,9 +108,9 @@ fn by_dump(folder: &Path) -> Answers {
     let output = ask(folder, &["dump", "r.dat"]);
     let text = String::from_utf8(output.stdout).expect("text");
     let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line is JSON"));
-    let born = events.filter(|event| event["kind"] == "alloc");
+    let allocated = events.filter(|event| event["kind"] == "alloc");
     let answer = |event: Value| Some((event["size"].as_u64()?, of_frame(event["stack"].get(0)?, "dump")));
-    born.filter_map(answer).collect()
+    allocated.filter_map(answer).collect()
 }
 
 fn by_leaks(document: &Value, way: &str) -> Answers {

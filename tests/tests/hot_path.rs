@@ -1,4 +1,5 @@
-//! What the code of the hooks may not hold on its way from the call to the return (`docs/decisions/0012-malloc-to-return.md`).
+//! What the code of the hooks may not hold on its way from the call to the return
+//! (`docs/decisions/0012-malloc-to-return.md`).
 
 use std::process::Command;
 
@@ -32,7 +33,7 @@ fn malloc_and_free_neither_lock_nor_enter_the_kernel() {
         .output()
         .expect("objdump of the package binutils runs");
     let code = String::from_utf8_lossy(&output.stdout);
-    for hook in ["hooks::malloc_body", "hooks::free_body", "Paths::recall_any"] {
+    for hook in ["hooks::malloc_body", "hooks::free_body", "StackTrie::recall_any"] {
         let functions = functions(&code, hook);
         assert!(!functions.is_empty(), "there is no {hook} in the library");
         for (name, instructions) in functions {

@@ -1,7 +1,7 @@
 //! Peaks of parts: under a filter every command means the filter's own peak, and says so.
 
 use serde_json::Value;
-use tracehound_tests::asking::{ask, json};
+use tracehound_tests::http_client::{ask, json};
 use tracehound_tests::{compile, number, trace};
 
 const PARSE: u64 = 16 * (64 << 10);

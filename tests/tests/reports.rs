@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use tracehound_tests::asking::{ask, json};
+use tracehound_tests::http_client::{ask, json};
 use tracehound_tests::{compile, functions, number, root, trace};
 
 #[test]
@@ -125,7 +125,7 @@ fn reports_are_for_people_and_for_programs() {
         ("summary", "heaptrace.summary/1", &["peak ", "leaked ", "forget_session", "temporary "][..]),
         ("sites", "heaptrace.sites/1", &["allocated", "parse_request", "forget_session"]),
         ("threads", "heaptrace.threads/1", &["allocated", "thread"]),
-        ("lifetimes", "heaptrace.lifetimes/1", &["blocks born", "still live"]),
+        ("lifetimes", "heaptrace.lifetimes/1", &["blocks allocated", "still live"]),
         ("memory", "heaptrace.memory/1", &["resident ", "live blocks", "fragmentation", "the recorder", "full;"]),
     ] {
         assert_eq!(json(folder, &[command, "--json", "r.dat"])["schema"], schema);

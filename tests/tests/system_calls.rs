@@ -1,5 +1,5 @@
-//! The recorder's system calls on threads of the program: all of them are in its table, and a program that forbids itself
-//! one of them lives on.
+//! The recorder's system calls on threads of the program: all of them are in its table, and a program that forbids
+//! itself one of them lives on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -148,7 +148,7 @@ fn a_sandbox_without_files_around_code_whose_unwind_information_lies_in_its_file
 }
 
 #[test]
-fn forbidden_to_its_only_thread_on_pain_of_death() {
+fn forbidden_to_its_only_thread_on_pain_of_free() {
     lives_on("kill_process", "prctl", "alone");
 }
 

@@ -100,7 +100,7 @@ test.runIf(real)("the function under the pointer is lit wherever else it is", as
   await expect.poll(() => page.locator("g.frame[data-lit]").count()).toBe(0);
 });
 
-test.runIf(real)("a selected function has its curve in the timeline", async () => {
+test.runIf(real)("a selected function has its time series in the timeline", async () => {
   const page = await open(`/r/${shop}/functions?metric=allocated&selected=cache_insert`);
   await settled(page);
   await expect.poll(() => page.locator(".timeline .track-name").first().textContent()).toContain("cache_insert");

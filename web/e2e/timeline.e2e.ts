@@ -37,7 +37,7 @@ async function firstCells(page: Page): Promise<string[]> {
     .evaluateAll((rows) => rows.slice(0, 5).map((row) => row.textContent ?? ""));
 }
 
-test("curves are drawn", async () => {
+test("time series are drawn", async () => {
   const page = await open(`/r/${shop}/overview`);
   await settled(page);
   const painted = await page.locator(".timeline canvas").evaluateAll((canvases) =>

@@ -78,8 +78,8 @@ impl Batch {
         self.add_to(chunk, chunk.used(), tick);
     }
 
-    /// The same for a chunk that is not full and will not be filled any more, up to the last record that is published in
-    /// it; gives how far that is.
+    /// The same for a chunk that is not full and will not be filled any more, up to the last record that is published
+    /// in it; gives how far that is.
     pub fn add_last(&mut self, chunk: Chunk, tick: u64) -> u32 {
         self.add_to(chunk, chunk.published(), tick)
     }
@@ -174,15 +174,15 @@ mod tests {
     #[test]
     fn a_slot_that_was_never_filled_counts_as_a_lost_record() {
         let (_memory, chunk) = chunk();
-        let birth = Record::new(Kind::Malloc, 70, 0x1230, 5, 8);
-        let death = Record::new(Kind::Free, 60, 0x1230, u32::MAX, 0);
-        chunk.put(0, birth);
-        chunk.put(2, death);
+        let alloc = Record::new(Kind::Malloc, 70, 0x1230, 5, 8);
+        let free = Record::new(Kind::Free, 60, 0x1230, u32::MAX, 0);
+        chunk.put(0, alloc);
+        chunk.put(2, free);
         chunk.close(4);
         let mut batch = Batch::default();
         batch.add_full(chunk, 50);
         let lost = |tick| Record::new(Kind::Lost, tick, 1, 0, 0);
-        assert_eq!(all(&batch), [birth, lost(70), death, lost(60)]);
+        assert_eq!(all(&batch), [alloc, lost(70), free, lost(60)]);
         assert_eq!((batch.count, batch.ticks, batch.highest_node), (4, (60, 70), 5));
         assert_eq!(batch.address_bits, 0x1231);
         let mut alone = Batch::default();

@@ -47,8 +47,8 @@ impl BlockWriter {
     }
 
     /// The most that [`memory`](Self::memory) is when blocks have `records` records: what the longest encoding of each
-    /// takes, in a buffer that may have doubled, as columns, raw, compressed, and waiting for its commit; and the table of
-    /// births, 24 bytes each.
+    /// takes, in a buffer that may have doubled, as columns, raw, compressed, and waiting for its commit; and the table
+    /// of allocations, 24 bytes each.
     pub fn memory_limit(records: u64) -> (u64, u64) {
         const LONGEST: u64 = 40 + 24 / 4;
         (2 * (4 * LONGEST * records + ENOUGH as u64) + (2 << 20), 2 * 8 * DIRECTORY as u64)

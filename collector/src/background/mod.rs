@@ -2,9 +2,9 @@
 
 mod batch;
 pub mod blocks;
-pub mod earlier;
-pub mod existing;
+pub mod earlier_recordings;
 pub mod file;
+pub mod initial_mappings;
 pub mod memory;
 pub mod modules;
 pub mod output;

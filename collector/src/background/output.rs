@@ -5,7 +5,7 @@ use std::ffi::CString;
 
 use tracehound_format::options::{OutputNames, expand_output};
 
-use super::earlier;
+use super::earlier_recordings;
 use crate::shared::sys::{self, Errno};
 
 /// A recording's files, created and open in the program's descriptor table.
@@ -129,7 +129,7 @@ fn claim(directory: i32, name: &CString) -> Result<Option<i32>, Errno> {
     if let Some(file) = create_new(directory, name)? {
         return Ok(Some(file));
     }
-    if !earlier::is_replaceable(directory, name) || sys::unlink_at(directory, name).is_err() {
+    if !earlier_recordings::is_replaceable(directory, name) || sys::unlink_at(directory, name).is_err() {
         return Ok(None);
     }
     create_new(directory, name)

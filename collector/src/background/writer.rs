@@ -1,15 +1,16 @@
 //! The writer: turns chunks into blocks.
 //!
-//! One round drains the channel of full chunks, and writes the chunks of a thread together when there are many, when the
-//! oldest is 200 ms old, or when the pool runs low; at every 200 ms it also writes what the chunks in use hold so far,
-//! without the threads' help, and says up to which tick everything is in the file (the watermark). With thousands of
-//! threads it does so less often, see [`Writer::flush_period`], and takes chunks back that have been idle for a second.
+//! One round drains the channel of full chunks, and writes the chunks of a thread together when there are many, when
+//! the oldest is 200 ms old, or when the pool runs low; at every 200 ms it also writes what the chunks in use hold so
+//! far, without the threads' help, and says up to which tick everything is in the file (the watermark). With thousands
+//! of threads it does so less often, see [`Writer::flush_period`], and takes chunks back that have been idle for a
+//! second.
 //!
-//! For each thread the writer knows the number of the next record to write. Chunks of a thread are taken in the order of
-//! their first records; a chunk that is not yet in turn waits.
+//! For each thread the writer knows the number of the next record to write. Chunks of a thread are taken in the order
+//! of their first records; a chunk that is not yet in turn waits.
 
 mod chunks;
-mod figures;
+mod stats;
 mod threads;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -239,7 +240,7 @@ impl Writer {
         self.clock_samples(now);
         if now.saturating_sub(self.times.second) >= SECOND_NS {
             self.times.second = now;
-            self.bury_dead_threads(life::LIVE);
+            self.reap_exited_threads(life::LIVE);
             self.put_statistics();
             self.put_stack_counts();
             self.put_parts();
@@ -253,8 +254,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Time from one flush to the next. A flush looks at every thread and makes a block of each that has something new: with
-    /// thousands of threads it takes long, and then at most a fifth of the time is spent so. A kill loses nothing
+    /// Time from one flush to the next. A flush looks at every thread and makes a block of each that has something new:
+    /// with thousands of threads it takes long, and then at most a fifth of the time is spent so. A kill loses nothing
     /// meanwhile: what is not in the file is in the side file.
     fn flush_period(&self) -> u64 {
         const LONGEST_NS: u64 = 2 * SECOND_NS;
@@ -291,11 +292,11 @@ impl Writer {
     fn report_losses(&self) {
         let threads = &self.session.threads;
         let unreported = threads.iter().map(|context| context.lost_unreported.swap(0, Ordering::Relaxed));
-        let homeless = threads.homeless.swap(0, Ordering::Relaxed);
-        self.session.retired.lost.fetch_add(homeless, Ordering::Relaxed);
-        let lost = unreported.sum::<u64>() + threads.unreported.swap(0, Ordering::Relaxed) + homeless;
-        if homeless > 0 {
-            let text = format!("no memory for what a thread records in: {homeless} events are lost");
+        let contexts_unavailable = threads.contexts_unavailable.swap(0, Ordering::Relaxed);
+        self.session.retired.lost.fetch_add(contexts_unavailable, Ordering::Relaxed);
+        let lost = unreported.sum::<u64>() + threads.unreported.swap(0, Ordering::Relaxed) + contexts_unavailable;
+        if contexts_unavailable > 0 {
+            let text = format!("no memory for what a thread records in: {contexts_unavailable} events are lost");
             self.session.remark((self.facts.now)(), "no-context", text);
         }
         if lost > 0 {
@@ -373,14 +374,16 @@ impl Writer {
         }
     }
 
-    /// After a panic in a round: what the writer held in its hands is lost, what is in the file stays, and the end says so.
+    /// After a panic in a round: what the writer held in its hands is lost, what is in the file stays, and the end says
+    /// so.
     pub fn failed(&mut self) {
         if self.ended.is_none() {
             self.stop_with(0, "the recorder's writer failed");
         }
     }
 
-    /// The calling thread goes on with the writer's work after the writer's thread, whose descriptors have ended with it.
+    /// The calling thread goes on with the writer's work after the writer's thread, whose descriptors have ended with
+    /// it.
     pub fn adopt(&mut self) {
         if self.has_ended_for_good() {
             return;

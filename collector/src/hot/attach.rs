@@ -31,7 +31,7 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
     let _signals = sys::SignalsBlocked::new();
     session.close_leftovers();
     let Some(context) = session.threads.acquire() else {
-        session.threads.homeless.fetch_add(1, Ordering::Relaxed);
+        session.threads.contexts_unavailable.fetch_add(1, Ordering::Relaxed);
         return None;
     };
     let id = session.threads.new_id();

@@ -8,7 +8,7 @@ use core::ops::Range;
 use tracehound_format::record::{Kind, Record};
 
 use super::publish::{self, after, enter, settle};
-use super::record::{ReallocKinds, publish_rebirth, without_unwinder};
+use super::record::{ReallocKinds, publish_realloc, without_unwinder};
 use super::room::with_room;
 use super::unwind::{Caller, Unwinder, capture_nested, count_nested, first_answer};
 use super::{attach, clock};
@@ -176,8 +176,8 @@ impl Entry {
 }
 
 /// Whether the event that the context is in was left by a jump (`siglongjmp` out of a handler): the stack has been
-/// unwound past it, and none of our functions is on it. Only told where both lie close together; else the event counts as
-/// interrupted, which is always correct and only slower.
+/// unwound past it, and none of our functions is on it. Only told where both lie close together; else the event counts
+/// as interrupted, which is always correct and only slower.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
@@ -188,7 +188,8 @@ unsafe fn is_stale(context: &ThreadContext, caller: Caller) -> bool {
     if caller.sp <= entry || caller.sp - entry >= NEAR {
         return false;
     }
-    // A handler's event may have been between the storing of `entry_sp` and the event's beginning, and have left its own.
+    // A handler's event may have been between the storing of `entry_sp` and the event's beginning, and have left its
+    // own.
     let own = own_code();
     // SAFETY: passed on.
     with_room(|| unsafe { first_answer(caller, |pc| own.contains(&pc).then_some(())) }).is_none()
@@ -246,13 +247,13 @@ fn is_signal_return(pc: u64) -> bool {
     bytes == RETURN
 }
 
-/// [`super::record::birth`] for a thread that is not ready.
+/// [`super::record::alloc`] for a thread that is not ready.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
 #[cold]
 #[inline(never)]
-pub unsafe fn birth(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMut() -> *mut c_void) -> *mut c_void {
+pub unsafe fn alloc(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMut() -> *mut c_void) -> *mut c_void {
     // SAFETY: passed on.
     let Some(entry) = (unsafe { enter_event(caller, IN_REAL) }) else { return real() };
     let block = real();
@@ -263,16 +264,16 @@ pub unsafe fn birth(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMu
     entry.record();
     let tick = clock::now_after_alloc();
     // SAFETY: passed on.
-    unsafe { born(entry, caller, kind, size, [tick, block as u64]) };
+    unsafe { allocated(entry, caller, kind, size, [tick, block as u64]) };
     block
 }
 
-/// What [`birth`] does after the real call: apart, for what is on the stack during that call is not there for others.
+/// What [`alloc`] does after the real call: apart, for what is on the stack during that call is not there for others.
 ///
 /// # Safety
-/// As for [`birth`].
+/// As for [`alloc`].
 #[inline(never)]
-unsafe fn born(entry: Entry, caller: Caller, kind: Kind, size: usize, [tick, block]: [u64; 2]) {
+unsafe fn allocated(entry: Entry, caller: Caller, kind: Kind, size: usize, [tick, block]: [u64; 2]) {
     // SAFETY: passed on.
     if let Some(node) = unsafe { entry.node(caller) } {
         let record = Record::new(kind, tick, block, node, size as u32);
@@ -286,28 +287,28 @@ unsafe fn born(entry: Entry, caller: Caller, kind: Kind, size: usize, [tick, blo
     entry.leave(true);
 }
 
-/// [`super::record::death`] for a thread that is not ready.
+/// [`super::record::free`] for a thread that is not ready.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
 #[cold]
 #[inline(never)]
-pub unsafe fn death(caller: Caller, kind: Kind, block: *mut c_void, real: &mut dyn FnMut()) {
+pub unsafe fn free(caller: Caller, kind: Kind, block: *mut c_void, real: &mut dyn FnMut()) {
     // SAFETY: passed on.
     let Some(entry) = (unsafe { enter_event(caller, RECORDING) }) else { return real() };
     // SAFETY: passed on.
-    unsafe { dying(&entry, caller, kind, block) };
+    unsafe { freeing(&entry, caller, kind, block) };
     entry.in_real();
     real();
     entry.leave(true);
 }
 
-/// What [`death`] does before the real call: see [`born`].
+/// What [`free`] does before the real call: see [`allocated`].
 ///
 /// # Safety
-/// As for [`death`].
+/// As for [`free`].
 #[inline(never)]
-unsafe fn dying(entry: &Entry, caller: Caller, kind: Kind, block: *mut c_void) {
+unsafe fn freeing(entry: &Entry, caller: Caller, kind: Kind, block: *mut c_void) {
     entry.record();
     let tick = clock::now_before_free();
     let wanted = !entry.context.free_unwinder.load(Ordering::Relaxed).is_null();
@@ -323,13 +324,13 @@ unsafe fn dying(entry: &Entry, caller: Caller, kind: Kind, block: *mut c_void) {
     }
 }
 
-/// [`super::record::rebirth`] for a thread that is not ready.
+/// [`super::record::realloc`] for a thread that is not ready.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
 #[cold]
 #[inline(never)]
-pub unsafe fn rebirth(
+pub unsafe fn realloc(
     caller: Caller,
     kinds: ReallocKinds,
     old: *mut c_void,
@@ -347,16 +348,16 @@ pub unsafe fn rebirth(
     entry.record();
     let ticks = [before, clock::now_after_alloc()];
     // SAFETY: passed on.
-    unsafe { reborn(entry, caller, kinds, ticks, [old, block], size) };
+    unsafe { reallocated(entry, caller, kinds, ticks, [old, block], size) };
     block
 }
 
-/// What [`rebirth`] does after the real call: see [`born`].
+/// What [`realloc`] does after the real call: see [`allocated`].
 ///
 /// # Safety
-/// As for [`rebirth`].
+/// As for [`realloc`].
 #[inline(never)]
-unsafe fn reborn(
+unsafe fn reallocated(
     entry: Entry,
     caller: Caller,
     kinds: ReallocKinds,
@@ -370,7 +371,7 @@ unsafe fn reborn(
             let record = Record::new(Kind::ReallocFree, ticks[0], blocks[0] as u64, node, 0);
             publish::several(entry.context, &[record], entry.nested);
         } else {
-            publish_rebirth(entry.context, kinds, ticks, blocks, node, size, entry.nested);
+            publish_realloc(entry.context, kinds, ticks, blocks, node, size, entry.nested);
         }
     }
     entry.leave(true);

@@ -1,5 +1,5 @@
-//! Calls of allocators that are neither malloc nor free nor realloc: a block that gets another size where it is, with the
-//! size known only afterwards (`xallocx`, `mi_expand`); work on the allocator's own books; and calls that end by an
+//! Calls of allocators that are neither malloc nor free nor realloc: a block that gets another size where it is, with
+//! the size known only afterwards (`xallocx`, `mi_expand`); work on the allocator's own books; and calls that end by an
 //! exception.
 
 use core::ffi::c_void;
@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use super::clock;
 use super::nested::enter_event;
 use super::publish::{enter, settle};
-use super::record::{REALLOC, publish_rebirth, ready};
+use super::record::{REALLOC, publish_realloc, ready};
 use super::unwind::Caller;
 use crate::shared::gate;
 use crate::shared::thread::{IDLE, IN_REAL, MODE, STAMPED};
@@ -32,7 +32,7 @@ pub unsafe fn resized(caller: Caller, block: *mut c_void, real: impl FnOnce() ->
     let tick = clock::now_after_alloc();
     // SAFETY: passed on.
     if let Some(node) = unsafe { entry.node(caller) } {
-        publish_rebirth(entry.context, REALLOC, [before, tick], [block, block], node, size, entry.nested);
+        publish_realloc(entry.context, REALLOC, [before, tick], [block, block], node, size, entry.nested);
     }
     entry.leave(true);
 }
@@ -48,8 +48,8 @@ pub fn unrecorded<T>(caller: Caller, real: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Takes the calling thread back out of the event that it is in, should an exception end the call: made before the event
-/// begins, [`call`](Self::call)ed inside it.
+/// Takes the calling thread back out of the event that it is in, should an exception end the call: made before the
+/// event begins, [`call`](Self::call)ed inside it.
 #[derive(Clone, Copy)]
 pub struct Way {
     mode: u64,

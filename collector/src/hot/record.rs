@@ -56,10 +56,10 @@ pub(super) fn without_unwinder(context: &ThreadContext) -> u32 {
 
 /// Fetches what [`capture`] will look at first, while the allocator is at work.
 #[inline(always)]
-fn foresee(unwinder: *mut (), caller: Caller) {
+fn prefetch_stack(unwinder: *mut (), caller: Caller) {
     // SAFETY: the unwinder is null or the calling thread's.
     if let Some(unwinder) = unsafe { unwinder.cast::<Unwinder>().as_ref() } {
-        unwinder.foresee(caller);
+        unwinder.prefetch_stack(caller);
     }
 }
 
@@ -68,7 +68,7 @@ fn foresee(unwinder: *mut (), caller: Caller) {
 /// # Safety
 /// `caller` must be the state of the hooked function's caller; `context` the calling thread's, in no event.
 #[inline(always)]
-pub unsafe fn birth(
+pub unsafe fn alloc(
     context: &ThreadContext,
     caller: Caller,
     kind: Kind,
@@ -78,7 +78,7 @@ pub unsafe fn birth(
     let state = context.state.load(Ordering::Relaxed);
     context.entry_sp.store(caller.sp, Ordering::Relaxed);
     enter(context, state, IN_REAL);
-    foresee(context.alloc_unwinder.load(Ordering::Relaxed), caller);
+    prefetch_stack(context.alloc_unwinder.load(Ordering::Relaxed), caller);
     let block = real();
     if block.is_null() {
         settle(context, state);
@@ -110,9 +110,9 @@ fn size_high(tick: u64, size: usize) -> Record {
 /// A call that ends the life of `block`, not null: `real` makes it.
 ///
 /// # Safety
-/// As for [`birth`].
+/// As for [`alloc`].
 #[inline(always)]
-pub unsafe fn death(context: &ThreadContext, caller: Caller, kind: Kind, block: *mut c_void, real: impl FnOnce()) {
+pub unsafe fn free(context: &ThreadContext, caller: Caller, kind: Kind, block: *mut c_void, real: impl FnOnce()) {
     // The allocator looks at the block's header, often a line that nobody has touched for long.
     prefetch::fetch(block.wrapping_byte_sub(16));
     let state = context.state.load(Ordering::Relaxed);
@@ -131,7 +131,7 @@ pub unsafe fn death(context: &ThreadContext, caller: Caller, kind: Kind, block: 
 /// What a realloc is recorded as.
 #[derive(Clone, Copy)]
 pub struct ReallocKinds {
-    /// Birth without predecessor.
+    /// Allocation without predecessor.
     pub new: Kind,
     /// The old block.
     pub from: Kind,
@@ -148,9 +148,9 @@ pub const REALLOCARRAY: ReallocKinds =
 /// A call that makes `size` bytes of `old`, not null.
 ///
 /// # Safety
-/// As for [`birth`].
+/// As for [`alloc`].
 #[inline(always)]
-pub unsafe fn rebirth(
+pub unsafe fn realloc(
     context: &ThreadContext,
     caller: Caller,
     kinds: ReallocKinds,
@@ -174,7 +174,7 @@ pub unsafe fn rebirth(
     if block.is_null() {
         publish::one(context, Record::new(Kind::ReallocFree, before, old as u64, node, 0));
     } else {
-        publish_rebirth(context, kinds, [before, tick], [old, block], node, size, false);
+        publish_realloc(context, kinds, [before, tick], [old, block], node, size, false);
     }
     settle(context, after(state));
     block
@@ -182,7 +182,7 @@ pub unsafe fn rebirth(
 
 /// Both halves of a realloc.
 #[inline]
-pub(super) fn publish_rebirth(
+pub(super) fn publish_realloc(
     context: &ThreadContext,
     kinds: ReallocKinds,
     ticks: [u64; 2],
@@ -350,7 +350,7 @@ pub unsafe fn switched(caller: Caller, kind: Kind, tick: u64) {
     entry.leave(true);
 }
 
-/// Records one event that is a fact of its own: a mark, a fork, a pool's birth or death.
+/// Records one event that is a fact of its own: a mark, a fork, a pool's allocation or free.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.

@@ -1,15 +1,15 @@
 //! What `heaptrace ctl` asks for, served by the writer's thread between two rounds: it never waits for a client.
 //!
 //! The socket lies in a folder that belongs to the user alone, is the user's alone itself, and answers nobody but that
-//! user and root. Its descriptor is in the writer thread's own table: the program can neither see nor close it. A forked
-//! child has none of its parent's, and an orderly end removes the name.
+//! user and root. Its descriptor is in the writer thread's own table: the program can neither see nor close it. A
+//! forked child has none of its parent's, and an orderly end removes the name.
 
 use core::sync::atomic::Ordering;
 use std::ffi::{CStr, CString};
 
 use tracehound_format::control::{self, MAX_MESSAGE, Reply, Request, State, Status};
 
-use super::switch;
+use super::capture_control;
 use crate::background::writer::Writer;
 use crate::hot::clock;
 use crate::shared::gate::{self, Internal};
@@ -194,13 +194,13 @@ fn carry_out(request: &Request, writer: &mut Writer, session: &'static Session) 
     match request {
         Request::Status => {}
         _ if ended => return refused("the recording has ended and does not go on"),
-        Request::Start => switch::from_outside(session, true)?,
-        Request::Stop => switch::from_outside(session, false)?,
+        Request::Start => capture_control::from_outside(session, true)?,
+        Request::Stop => capture_control::from_outside(session, false)?,
         Request::Mark(label) if label.len() > control::MAX_LABEL => {
             return refused(&format!("the label is longer than {} bytes", control::MAX_LABEL));
         }
         Request::Mark(label) => {
-            if !switch::mark_from_outside(session, label) {
+            if !capture_control::mark_from_outside(session, label) {
                 return refused("recording is stopped: a mark would lie in no capture");
             }
         }

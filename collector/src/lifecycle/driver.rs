@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tracehound_format::meta::EndReason;
 
-use super::{control, frame_loader, switch};
+use super::{capture_control, control, frame_loader};
 use crate::background::file::RecordingFile;
 use crate::background::output::Output;
 use crate::background::writer::{Facts, Writer};
@@ -77,8 +77,8 @@ pub(super) fn path() -> Path {
     PATH.try_lock().map_or(Path { bytes: [0; MAX_PATH], len: 0 }, |path| *path)
 }
 
-/// In a forked child: forgets the parent's writer, wherever it was. What it was about to change is its own or the session's,
-/// which the child makes anew; the heap is whole, by its own fork handlers.
+/// In a forked child: forgets the parent's writer, wherever it was. What it was about to change is its own or the
+/// session's, which the child makes anew; the heap is whole, by its own fork handlers.
 ///
 /// # Safety
 /// The calling thread must be the child's only one.
@@ -90,7 +90,7 @@ pub(super) unsafe fn forget_writer() {
     }
     COMMAND.store(NO_COMMAND, Ordering::SeqCst);
     control::forget();
-    switch::forget();
+    capture_control::forget();
 }
 
 /// Loads the unwind information that the program is known to need from files, before its own code begins.
@@ -124,8 +124,8 @@ pub fn start_writer() {
         return;
     }
     // When the program's code begins, its descriptor table is its own again: nothing it puts in the place of our
-    // descriptors can be written to. The wait is short and bounded: should the thread not get to run, checks of what our
-    // descriptors stand for must do.
+    // descriptors can be written to. The wait is short and bounded: should the thread not get to run, checks of what
+    // our descriptors stand for must do.
     for _ in 0..20 {
         if WRITER_APART.load(Ordering::Acquire) != 0 {
             break;
@@ -136,8 +136,8 @@ pub fn start_writer() {
 }
 
 fn create_thread(session: &'static Session, stack: usize) -> bool {
-    // SAFETY: plain calls with valid arguments. The lowest page becomes a guard. pthread_sigmask, unlike the system call,
-    // leaves the two signals alone that libc needs for setuid and cancellation.
+    // SAFETY: plain calls with valid arguments. The lowest page becomes a guard. pthread_sigmask, unlike the system
+    // call, leaves the two signals alone that libc needs for setuid and cancellation.
     unsafe {
         sys::protect(stack as *mut u8, 4096, false);
         let mut attributes = core::mem::zeroed::<libc::pthread_attr_t>();
@@ -161,7 +161,7 @@ fn create_thread(session: &'static Session, stack: usize) -> bool {
 pub fn without_writer<T>(call: impl FnOnce() -> T) -> T {
     let session = session::current().filter(|session| session.pid == sys::process_id());
     let Some(session) = session.filter(|session| session.writer_alive.load(Ordering::Acquire)) else { return call() };
-    if !super::ends::is_free(session, "the recording ends before the program enters other namespaces") {
+    if !super::fork_exec_exit::is_free(session, "the recording ends before the program enters other namespaces") {
         super::end_early("the program enters other namespaces behind a seccomp filter");
         return call();
     }

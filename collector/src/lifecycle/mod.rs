@@ -9,25 +9,25 @@
 //! Lock order: the switch's lock, the writer's lock, then a thread's chunk lock, then the pool's or the notes'. Threads
 //! of the program take the writer's lock only when the writer's own thread does not exist.
 
+mod capture_control;
 mod control;
 mod driver;
-mod ends;
+mod fork_exec_exit;
 mod frame_loader;
 mod quiesce;
-mod switch;
 
+#[cfg(loom)]
+pub use capture_control::from_outside;
+pub use capture_control::{flush, mark, resume_recording, stop, toggle};
 pub use control::close_from_program as close_control;
 pub use driver::{has_writer, start_writer, without_writer};
-pub use ends::{
-    Finish, Heritage, after_followed_fork, before_followed_fork, before_fork, child_is_ready, confine, end_at_fork,
-    end_early, ended_at_fork, finish, forget_in_child, forked, is_confined, resume, thread_ends,
+pub use fork_exec_exit::{
+    Finish, InheritedState, after_followed_fork, before_followed_fork, before_fork, child_is_ready, confine,
+    end_at_fork, end_early, ended_at_fork, finish, forget_in_child, forked, is_confined, resume, thread_ends,
 };
 pub use frame_loader::serve as load_frame_sections;
 #[cfg(loom)]
 pub use quiesce::settle;
-#[cfg(loom)]
-pub use switch::from_outside;
-pub use switch::{flush, mark, resume_recording, stop, toggle};
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
@@ -35,7 +35,7 @@ use tracehound_format::meta::{ClockSample, ClockSource, Process};
 use tracehound_format::options::{self, Options, OutputNames};
 use tracehound_format::record::Kind;
 
-use crate::background::earlier;
+use crate::background::earlier_recordings;
 use crate::background::output::{self, Output};
 use crate::background::writer::Facts;
 use crate::hot::clock;
@@ -57,9 +57,9 @@ const MAX_NODES: u32 = 1 << 24;
 /// pass, and one line on stderr says why. Only memory and files: needs nothing of libc that constructors set up.
 ///
 /// `given` are the options as the user wrote them, `NAME=value`, those that differ from their defaults.
-pub fn start(options: Options, given: Vec<String>, heritage: Option<&Heritage>) {
+pub fn start(options: Options, given: Vec<String>, inherited: Option<&InheritedState>) {
     log::init(options.log);
-    match prepare(options, given, heritage) {
+    match prepare(options, given, inherited) {
         Ok(recording) => gate::set(if recording { gate::RECORDING } else { gate::PASS }),
         Err(text) => {
             log::error(&format!("{text}; the program runs unrecorded"));
@@ -68,8 +68,8 @@ pub fn start(options: Options, given: Vec<String>, heritage: Option<&Heritage>) 
     }
 }
 
-fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) -> Result<bool, String> {
-    let forked_from = heritage.map(|heritage| heritage.from.clone());
+fn prepare(options: Options, given: Vec<String>, inherited: Option<&InheritedState>) -> Result<bool, String> {
+    let forked_from = inherited.map(|inherited| inherited.from.clone());
     let signals = sys::SignalsBlocked::new();
     unwind::init();
     let source = clock::init();
@@ -101,9 +101,9 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
     let owner = Owner {
         pid,
         recording_id,
-        process_start: earlier::process_start(),
-        pid_namespace: earlier::pid_namespace(),
-        boot_id: earlier::boot_id(),
+        process_start: earlier_recordings::process_start(),
+        pid_namespace: earlier_recordings::pid_namespace(),
+        boot_id: earlier_recordings::boot_id(),
         recording: sys::identity(output.file).ok(),
     };
     let mut remark = None;
@@ -120,8 +120,8 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
             return Err(format!("no memory for chunks: {error}"));
         }
     };
-    let tree = match heritage {
-        Some(heritage) => heritage.tree,
+    let tree = match inherited {
+        Some(inherited) => inherited.tree,
         None => match CallTree::create(max_nodes) {
             Some(mut tree) => {
                 tree.set_mirror(mirror);
@@ -147,7 +147,7 @@ fn prepare(options: Options, given: Vec<String>, heritage: Option<&Heritage>) ->
     let descriptors = opened.iter().filter_map(|&fd| Some((fd, sys::identity(fd).ok()?))).collect();
     // A forked child goes on as its parent was: recording or not.
     let maps = options.mappings;
-    let (given_start, start) = (options.start, heritage.map_or(options.start, |heritage| heritage.from.recording));
+    let (given_start, start) = (options.start, inherited.map_or(options.start, |inherited| inherited.from.recording));
     let session = session::install(Session {
         number: session::new_number(),
         pid,
@@ -243,7 +243,8 @@ fn process_record(
 
 /// The program's name: that of the link by which it was started, if it was, else that of its file.
 fn program_name(executable: &[u8]) -> Vec<u8> {
-    // SAFETY: getauxval reads the process's own auxiliary vector; the kernel's entry is a terminated string on the stack.
+    // SAFETY: getauxval reads the process's own auxiliary vector; the kernel's entry is a terminated string on the
+    // stack.
     let started = unsafe {
         let at = libc::getauxval(libc::AT_EXECFN) as *const core::ffi::c_char;
         if at.is_null() { c"" } else { core::ffi::CStr::from_ptr(at) }
@@ -282,8 +283,8 @@ fn clock_sample() -> ClockSample {
     ClockSample { tick: sample.ticks, monotonic_ns: sample.monotonic_ns, realtime_ns: sample.realtime_ns }
 }
 
-/// The program puts a filter of system calls on itself: libunwind, which makes calls of its own on the program's threads,
-/// is not asked any more.
+/// The program puts a filter of system calls on itself: libunwind, which makes calls of its own on the program's
+/// threads, is not asked any more.
 pub fn leave_libunwind() {
     const PATIENCE_NS: u64 = 1_000_000_000;
     let Some(session) = session::current() else { return };

@@ -1,7 +1,7 @@
-//! The set of all thread contexts, in slabs that double. A context of an ended thread is used again; which are in use is a
-//! bit map, so that a new thread finds a context without a look at the others, and the writer passes over those that are free.
-//! A slab is one mapping: a thread that begins makes no other, and the kernel's lock of the address space, for which a
-//! thousand threads that begin at once would queue, is not needed.
+//! The set of all thread contexts, in slabs that double. A context of an ended thread is used again; which are in use
+//! is a bit map, so that a new thread finds a context without a look at the others, and the writer passes over those
+//! that are free. A slab is one mapping: a thread that begins makes no other, and the kernel's lock of the address
+//! space, for which a thousand threads that begin at once would queue, is not needed.
 //!
 //! ```text
 //! slab n    64 << n contexts: 1 << n words of bits │ the contexts │ a block for the unwinder of each
@@ -28,7 +28,7 @@ pub struct Threads {
     alive: AtomicU32,
     next_id: AtomicU32,
     /// Records lost by threads that found no memory for a context.
-    pub homeless: AtomicU64,
+    pub contexts_unavailable: AtomicU64,
     /// Events dropped by threads that have ended since, and that no record tells of.
     pub unreported: AtomicU64,
 }
@@ -188,8 +188,8 @@ fn take_free(slab: Slab) -> Option<(usize, u32, &'static ThreadContext)> {
 fn make_slab(place: &AtomicPtr<u8>, number: usize) -> Option<*mut u8> {
     let bytes = Slab::mapped(number);
     let memory = sys::map_memory(bytes).ok()?;
-    // SAFETY: fresh memory. A forked child must not find the parent's chunks in here; old kernels cannot do it, and there
-    // the fork handler alone protects it. The blocks stay: a handler may fork in the middle of a walk.
+    // SAFETY: fresh memory. A forked child must not find the parent's chunks in here; old kernels cannot do it, and
+    // there the fork handler alone protects it. The blocks stay: a handler may fork in the middle of a walk.
     unsafe { sys::wipe_in_children(memory, Slab::bytes(number)) };
     match place.compare_exchange(core::ptr::null_mut(), memory, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(memory),

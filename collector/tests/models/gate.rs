@@ -19,7 +19,7 @@ fn allocate(context: &'static ThreadContext, block: u64) -> Option<u64> {
     let caller = Caller { pc: 0, sp: 0, fp: 0 };
     let context = record::ready()?;
     // SAFETY: the context is this thread's, and no stack is taken without an unwinder.
-    unsafe { record::birth(context, caller, Kind::Malloc, 16, || block as *mut c_void) };
+    unsafe { record::alloc(context, caller, Kind::Malloc, 16, || block as *mut c_void) };
     Some(clock::now_after_alloc())
 }
 

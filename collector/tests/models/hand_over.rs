@@ -36,14 +36,14 @@ fn take(place: &AtomicU64) -> u64 {
 
 fn allocate(context: &'static ThreadContext, program: &Program) -> u64 {
     // SAFETY: the context is this thread's, and no stack is taken without an unwinder.
-    let block = unsafe { record::birth(context, NOWHERE, Kind::Malloc, 16, || take(&program.free) as *mut c_void) };
+    let block = unsafe { record::alloc(context, NOWHERE, Kind::Malloc, 16, || take(&program.free) as *mut c_void) };
     block as u64
 }
 
 fn free(context: &'static ThreadContext, program: &Program, block: u64) {
     let give_back = || program.free.store(block, Ordering::Release);
     // SAFETY: as above.
-    unsafe { record::death(context, NOWHERE, Kind::Free, block as *mut c_void, give_back) };
+    unsafe { record::free(context, NOWHERE, Kind::Free, block as *mut c_void, give_back) };
 }
 
 /// One thread allocates the block twice, the other frees it in between.

@@ -66,7 +66,7 @@ fn mimalloc_takes_heaps_and_knows_its_own_code() {
     list.extend(["_mi_malloc_generic", "_mi_os_alloc", "_mi_page_malloc"]);
     let found = find_in(&list);
     assert_eq!(names(&found), ["mi_malloc", "mi_heap_malloc_aligned", "mi_free", "mi_strdup"]);
-    assert_eq!(found.functions[1].function, Function { shape: Shape::Birth(1), arguments: 3, kind: Kind::OtherAlloc });
+    assert_eq!(found.functions[1].function, Function { shape: Shape::Alloc(1), arguments: 3, kind: Kind::OtherAlloc });
     let is_inside = |at: u64| found.inside.iter().any(|range| (range.0..range.1).contains(&at));
     assert!(is_inside(3 * 64) && is_inside(6 * 64) && !is_inside(5 * 64));
 }
@@ -117,15 +117,15 @@ fn arguments_named_by_shapes_exist() {
     for rows in [STANDARD, JEMALLOC, MIMALLOC, TCMALLOC] {
         for (name, shape, arguments, _) in rows {
             let last = match shape {
-                Shape::Birth(at) | Shape::Copy(at) => *at,
-                Shape::BirthOfProduct(at) | Shape::CopyAtMost(at) | Shape::Resize(at) | Shape::ResizeOrFree(at) => {
+                Shape::Alloc(at) | Shape::Copy(at) => *at,
+                Shape::AllocOfProduct(at) | Shape::CopyAtMost(at) | Shape::Resize(at) | Shape::ResizeOrFree(at) => {
                     at + 1
                 }
                 Shape::ResizeToProduct(at) => at + 2,
                 Shape::PosixMemalign => 2,
                 Shape::ResizeInPlace => 3,
                 Shape::Expand => 1,
-                Shape::Death => 0,
+                Shape::Free => 0,
                 Shape::Books => continue,
             };
             assert!(last < *arguments, "{name}");

@@ -1,6 +1,6 @@
 //! From the payload of an events block back to its records.
 
-use super::{Columns, Guesses, LAYOUT, Role, class, context, node_slot, role};
+use super::{Columns, LAYOUT, Predictions, Role, class, context, node_slot, role};
 use crate::record::Record;
 use crate::varint::{Reader, unzigzag};
 use crate::{FormatError, Result};
@@ -10,7 +10,7 @@ const WHAT: &str = "a block of events";
 /// Takes the payloads of events blocks apart. Reuse one for many blocks: it keeps its tables.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    guesses: Guesses,
+    predictions: Predictions,
 }
 
 fn short() -> FormatError {
@@ -52,7 +52,7 @@ impl Decoder {
         first_tick: u64,
         mut each: impl FnMut(Record),
     ) -> Result<()> {
-        self.guesses.restart();
+        self.predictions.restart();
         let mut reader = Reader::new(payload);
         let layout = reader.next_u8().ok_or_else(short)?;
         if layout != LAYOUT {
@@ -77,7 +77,7 @@ impl Decoder {
             let (node, kind) = self.node_and_kind(&mut nodes, &mut kinds)?;
             tick = tick.wrapping_add(unzigzag(ticks.next_u64().ok_or_else(short)?) as u64);
             let role = role(kind);
-            let size = if role == Role::Death { 0 } else { self.size(node, &mut sizes)? };
+            let size = if role == Role::Free { 0 } else { self.size(node, &mut sizes)? };
             let address = self.address(role, size, shift, &mut addresses)?;
             each(Record { kind, tick, address, node, size });
         }
@@ -91,73 +91,74 @@ impl Decoder {
 
     #[inline]
     fn node_and_kind(&mut self, nodes: &mut Reader<'_>, kinds: &mut Reader<'_>) -> Result<(u32, u8)> {
-        let guesses = &mut self.guesses;
-        let guess = &mut guesses.next_node[context(guesses.previous, guesses.before)];
+        let predictions = &mut self.predictions;
+        let prediction = &mut predictions.next_node[context(predictions.previous, predictions.before)];
         let coded = nodes.next_u64().ok_or_else(short)?;
         let mut other = false;
         if coded != 0 {
             let step = unzigzag((coded - 1) >> 1);
             other = (coded - 1) & 1 != 0;
-            *guess = u32::try_from(i64::from(guesses.previous).wrapping_add(step)).map_err(|_| too_large())?;
+            *prediction = u32::try_from(i64::from(predictions.previous).wrapping_add(step)).map_err(|_| too_large())?;
         }
-        let node = *guess;
-        let kind = &mut guesses.memories[node_slot(node)].kind;
+        let node = *prediction;
+        let kind = &mut predictions.memories[node_slot(node)].kind;
         if other {
             *kind = kinds.next_u8().ok_or_else(short)?;
         }
-        guesses.before = guesses.previous;
-        guesses.previous = node;
+        predictions.before = predictions.previous;
+        predictions.previous = node;
         Ok((node, *kind))
     }
 
     #[inline]
     fn size(&mut self, node: u32, sizes: &mut Reader<'_>) -> Result<u32> {
-        let guess = &mut self.guesses.memories[node_slot(node)].size;
+        let prediction = &mut self.predictions.memories[node_slot(node)].size;
         let coded = sizes.next_u64().ok_or_else(short)?;
         if coded != 0 {
-            *guess = u32::try_from(coded - 1).map_err(|_| too_large())?;
+            *prediction = u32::try_from(coded - 1).map_err(|_| too_large())?;
         }
-        Ok(*guess)
+        Ok(*prediction)
     }
 
     #[inline]
     fn address(&mut self, role: Role, size: u32, shift: u32, addresses: &mut Reader<'_>) -> Result<u64> {
-        let guesses = &mut self.guesses;
+        let predictions = &mut self.predictions;
         let coded = addresses.next_u64().ok_or_else(short)?;
         let after = |from: u64, step: u64| from.wrapping_add((unzigzag(step) as u64) << shift);
         Ok(match role {
-            Role::Birth => {
+            Role::Alloc => {
                 let class = class(size);
                 let mut older = None;
                 let address = match coded {
                     0 => {
-                        let birth = guesses
-                            .reused(class)
-                            .ok_or_else(|| FormatError::malformed(WHAT, "a birth reuses a block that is not there"))?;
-                        older = Some(birth.older);
-                        birth.address
+                        let alloc = predictions.reused(class).ok_or_else(|| {
+                            FormatError::malformed(WHAT, "an allocation reuses a block that is not there")
+                        })?;
+                        older = Some(alloc.older);
+                        alloc.address
                     }
-                    1 => after(guesses.birth_address, addresses.next_u64().ok_or_else(short)?),
-                    _ => after(guesses.birth_address, coded - 2),
+                    1 => after(predictions.alloc_address, addresses.next_u64().ok_or_else(short)?),
+                    _ => after(predictions.alloc_address, coded - 2),
                 };
-                guesses.born(address, class, older);
+                predictions.allocated(address, class, older);
                 address
             }
-            Role::Death if coded != 0 => {
-                let ordinal = i64::from(guesses.last_dead).wrapping_add(unzigzag(coded - 1));
+            Role::Free if coded != 0 => {
+                let ordinal = i64::from(predictions.last_dead).wrapping_add(unzigzag(coded - 1));
                 let ordinal = u32::try_from(ordinal).map_err(|_| too_large())?;
-                let birth = guesses.births.get(ordinal as usize);
-                let address = birth.ok_or_else(|| FormatError::malformed(WHAT, "a death without its birth"))?.address;
-                guesses.died(ordinal);
+                let alloc = predictions.allocs.get(ordinal as usize);
+                let address =
+                    alloc.ok_or_else(|| FormatError::malformed(WHAT, "a free without its allocation"))?.address;
+                predictions.freed(ordinal);
                 address
             }
-            Role::Death => {
-                guesses.death_address = after(guesses.death_address, addresses.next_u64().ok_or_else(short)?);
-                guesses.death_address
+            Role::Free => {
+                predictions.free_address = after(predictions.free_address, addresses.next_u64().ok_or_else(short)?);
+                predictions.free_address
             }
             Role::Other => {
-                guesses.other_address = after(guesses.other_address, coded);
-                guesses.other_address
+                predictions.other_address = after(predictions.other_address, coded);
+                predictions.other_address
             }
         })
     }

@@ -1,10 +1,10 @@
 //! From records to the payload of an events block. This runs in the traced process, once for every event.
 
-use super::{Columns, Guesses, LAYOUT, Role, Table, class, context, node_slot, role, table};
+use super::{Columns, LAYOUT, Predictions, Role, Table, class, context, node_slot, role, table};
 use crate::record::Record;
 use crate::varint::{self, zigzag};
 
-/// Births that the encoder can find again by address.
+/// Allocations that the encoder can find again by address.
 const FINDABLE: usize = 1 << 14;
 
 #[inline]
@@ -15,8 +15,8 @@ const fn find_slot(address: u64) -> usize {
 /// Turns records into the payload of an events block. Reuse one for many blocks: it keeps its memory.
 #[derive(Debug)]
 pub struct Encoder {
-    guesses: Guesses,
-    /// Slot of an address → 1 + ordinal of its latest birth.
+    predictions: Predictions,
+    /// Slot of an address → 1 + ordinal of its latest allocation.
     found: Table<u32, FINDABLE>,
     shift: u32,
     /// Of the record before.
@@ -39,7 +39,7 @@ impl Encoder {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            guesses: Guesses::default(),
+            predictions: Predictions::default(),
             found: table(),
             shift: 0,
             tick: 0,
@@ -56,7 +56,7 @@ impl Encoder {
     pub fn memory(&self) -> usize {
         let columns = [&self.nodes, &self.kinds, &self.ticks, &self.sizes, &self.addresses];
         size_of_val(&*self.found)
-            + self.guesses.memory()
+            + self.predictions.memory()
             + columns.iter().map(|column| column.buffer.capacity()).sum::<usize>()
     }
 
@@ -88,7 +88,7 @@ impl Encoder {
             self.ticks.put(zigzag(record.tick.wrapping_sub(tick) as i64));
             tick = record.tick;
             let role = role(record.kind);
-            if role != Role::Death {
+            if role != Role::Free {
                 self.size(record.node, record.size);
             }
             self.address(role, record.address, record.size, shift);
@@ -113,54 +113,54 @@ impl Encoder {
         for column in [&mut self.nodes, &mut self.kinds, &mut self.ticks, &mut self.sizes, &mut self.addresses] {
             column.len = 0;
         }
-        self.guesses.restart();
+        self.predictions.restart();
         self.found.fill(0);
     }
 
     #[inline(always)]
     fn node_and_kind(&mut self, node: u32, kind: u8) {
-        let guesses = &mut self.guesses;
-        let guess = &mut guesses.next_node[context(guesses.previous, guesses.before)];
-        let last_kind = &mut guesses.memories[node_slot(node)].kind;
+        let predictions = &mut self.predictions;
+        let prediction = &mut predictions.next_node[context(predictions.previous, predictions.before)];
+        let last_kind = &mut predictions.memories[node_slot(node)].kind;
         let other = *last_kind != kind;
-        if *guess == node && !other {
+        if *prediction == node && !other {
             self.nodes.put_byte(0);
         } else {
-            let step = zigzag(i64::from(node) - i64::from(guesses.previous));
+            let step = zigzag(i64::from(node) - i64::from(predictions.previous));
             self.nodes.put(1 + (step << 1 | u64::from(other)));
-            *guess = node;
+            *prediction = node;
             if other {
                 self.kinds.put_byte(kind);
                 *last_kind = kind;
             }
         }
-        guesses.before = guesses.previous;
-        guesses.previous = node;
+        predictions.before = predictions.previous;
+        predictions.previous = node;
     }
 
     #[inline(always)]
     fn size(&mut self, node: u32, size: u32) {
-        let guess = &mut self.guesses.memories[node_slot(node)].size;
-        if *guess == size {
+        let prediction = &mut self.predictions.memories[node_slot(node)].size;
+        if *prediction == size {
             self.sizes.put_byte(0);
         } else {
             self.sizes.put(1 + u64::from(size));
-            *guess = size;
+            *prediction = size;
         }
     }
 
     #[inline(always)]
     fn address(&mut self, role: Role, address: u64, size: u32, shift: u32) {
-        let guesses = &mut self.guesses;
+        let predictions = &mut self.predictions;
         let step = |from: u64| zigzag(address.wrapping_sub(from) as i64 >> shift);
         match role {
-            Role::Birth => {
+            Role::Alloc => {
                 let class = class(size);
-                let older = guesses.reused(class).filter(|birth| birth.address == address).map(|birth| birth.older);
+                let older = predictions.reused(class).filter(|alloc| alloc.address == address).map(|alloc| alloc.older);
                 if older.is_some() {
                     self.addresses.put_byte(0);
                 } else {
-                    let step = step(guesses.birth_address);
+                    let step = step(predictions.alloc_address);
                     if step > u64::MAX - 2 {
                         self.addresses.put_byte(1);
                         self.addresses.put(step);
@@ -168,26 +168,26 @@ impl Encoder {
                         self.addresses.put(step + 2);
                     }
                 }
-                guesses.born(address, class, older);
-                self.found[find_slot(address)] = guesses.births.len() as u32;
+                predictions.allocated(address, class, older);
+                self.found[find_slot(address)] = predictions.allocs.len() as u32;
             }
-            Role::Death => {
+            Role::Free => {
                 let ordinal = self.found[find_slot(address)].wrapping_sub(1);
-                if guesses.births.get(ordinal as usize).is_some_and(|birth| birth.address == address) {
-                    self.addresses.put(1 + zigzag(i64::from(ordinal) - i64::from(guesses.last_dead)));
-                    guesses.died(ordinal);
-                    // A second death of the same block (seen only when its birth is in another thread's stream) is
-                    // not a death of this birth.
+                if predictions.allocs.get(ordinal as usize).is_some_and(|alloc| alloc.address == address) {
+                    self.addresses.put(1 + zigzag(i64::from(ordinal) - i64::from(predictions.last_dead)));
+                    predictions.freed(ordinal);
+                    // A second free of the same block (seen only when its allocation is in another thread's stream) is
+                    // not a free of this allocation.
                     self.found[find_slot(address)] = 0;
                 } else {
                     self.addresses.put_byte(0);
-                    self.addresses.put(step(guesses.death_address));
-                    guesses.death_address = address;
+                    self.addresses.put(step(predictions.free_address));
+                    predictions.free_address = address;
                 }
             }
             Role::Other => {
-                self.addresses.put(step(guesses.other_address));
-                guesses.other_address = address;
+                self.addresses.put(step(predictions.other_address));
+                predictions.other_address = address;
             }
         }
     }

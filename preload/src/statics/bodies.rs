@@ -2,8 +2,8 @@
 //! recorded around it, as for the hooks of the C library's functions.
 //!
 //! Allocators call themselves: `mi_realloc` calls `mi_malloc`, a thread's end calls `mi_free` for the allocator's own
-//! books. A call that comes from the allocator's own code goes straight on. One that it makes by way of others, inside a
-//! call that is being recorded, is told by the thread's state (see `collector::hot::nested`).
+//! books. A call that comes from the allocator's own code goes straight on. One that it makes by way of others, inside
+//! a call that is being recorded, is told by the thread's state (see `collector::hot::nested`).
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::Range;
@@ -81,8 +81,8 @@ pub fn body_of(function: &Function) -> Option<usize> {
         };
     }
     Some(match function.shape {
-        Shape::Birth(at) => choose!(birth, birth_wide, at),
-        Shape::BirthOfProduct(at) => choose!(birth_of_product, birth_of_product_wide, at),
+        Shape::Alloc(at) => choose!(alloc, alloc_wide, at),
+        Shape::AllocOfProduct(at) => choose!(alloc_of_product, alloc_of_product_wide, at),
         Shape::Copy(at) => choose!(copy, copy_wide, at),
         Shape::CopyAtMost(at) => choose!(copy_at_most, copy_at_most_wide, at),
         Shape::PosixMemalign => choose!(posix_memalign, posix_memalign_wide, 0),
@@ -91,7 +91,7 @@ pub fn body_of(function: &Function) -> Option<usize> {
         Shape::ResizeOrFree(at) => choose!(resize_or_free, resize_or_free_wide, at),
         Shape::ResizeInPlace => choose!(resize_in_place, resize_in_place_wide, 0),
         Shape::Expand => choose!(expand, expand_wide, 0),
-        Shape::Death => choose!(death, death_wide, 0),
+        Shape::Free => choose!(free, free_wide, 0),
         Shape::Books => choose!(books, books_wide, 0),
     })
 }
@@ -128,8 +128,8 @@ macro_rules! body {
     };
 }
 
-body!(birth, birth_wide, do_birth);
-body!(birth_of_product, birth_of_product_wide, do_birth_of_product);
+body!(alloc, alloc_wide, do_alloc);
+body!(alloc_of_product, alloc_of_product_wide, do_alloc_of_product);
 body!(copy, copy_wide, do_copy);
 body!(copy_at_most, copy_at_most_wide, do_copy_at_most);
 body!(posix_memalign, posix_memalign_wide, do_posix_memalign);
@@ -138,7 +138,7 @@ body!(resize_to_product, resize_to_product_wide, do_resize_to_product);
 body!(resize_or_free, resize_or_free_wide, do_resize_or_free);
 body!(resize_in_place, resize_in_place_wide, do_resize_in_place);
 body!(expand, expand_wide, do_expand);
-body!(death, death_wide, do_death);
+body!(free, free_wide, do_free);
 body!(books, books_wide, do_books);
 
 #[inline(always)]
@@ -154,20 +154,20 @@ fn argument_behind<const AT: usize, const BY: usize>(arguments: &[usize; 6]) -> 
 // SAFETY of all below: the slot's function gets the program's arguments, the recorder the state of its caller.
 
 #[inline(always)]
-unsafe fn do_birth<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_alloc<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
     let size = argument::<AT>(&arguments);
     let way = Way::back();
     // SAFETY: see above. `operator new` throws when there is no memory.
-    unsafe { born(slot.kind(), caller, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
+    unsafe { allocated(slot.kind(), caller, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
 }
 
 #[inline(always)]
-unsafe fn do_birth_of_product<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_alloc_of_product<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
     // Should the product overflow, the real function fails and nothing is recorded.
     let size = argument::<AT>(&arguments).wrapping_mul(argument_behind::<AT, 1>(&arguments));
     let way = Way::back();
     // SAFETY: see above.
-    unsafe { born(slot.kind(), caller, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
+    unsafe { allocated(slot.kind(), caller, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
 }
 
 #[inline(always)]
@@ -176,7 +176,7 @@ unsafe fn do_copy<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usiz
     // SAFETY: see above; the function itself measures the string.
     unsafe {
         let size = if text.is_null() { 0 } else { libc::strlen(text) + 1 };
-        born(slot.kind(), caller, size, || slot.call(arguments) as Ptr) as usize
+        allocated(slot.kind(), caller, size, || slot.call(arguments) as Ptr) as usize
     }
 }
 
@@ -187,7 +187,7 @@ unsafe fn do_copy_at_most<const AT: usize>(slot: &Slot, caller: Caller, argument
     unsafe {
         let size =
             if text.is_null() { 0 } else { libc::strnlen(text, argument_behind::<AT, 1>(&arguments)).wrapping_add(1) };
-        born(slot.kind(), caller, size, || slot.call(arguments) as Ptr) as usize
+        allocated(slot.kind(), caller, size, || slot.call(arguments) as Ptr) as usize
     }
 }
 
@@ -197,7 +197,7 @@ unsafe fn do_posix_memalign<const AT: usize>(slot: &Slot, caller: Caller, argume
     let mut result = 0;
     // SAFETY: see above; the function has written to `out` when it says so.
     unsafe {
-        born(slot.kind(), caller, size, || {
+        allocated(slot.kind(), caller, size, || {
             result = slot.call(arguments);
             if result as c_int == 0 && !out.is_null() { *out } else { core::ptr::null_mut() }
         });
@@ -210,7 +210,7 @@ unsafe fn do_resize<const AT: usize>(slot: &Slot, caller: Caller, arguments: [us
     let (old, size) = (argument::<AT>(&arguments) as Ptr, argument_behind::<AT, 1>(&arguments));
     let way = Way::back();
     // SAFETY: see above. `mi_new_realloc` throws when there is no memory.
-    unsafe { reborn(REALLOC, caller, old, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
+    unsafe { reallocated(REALLOC, caller, old, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
 }
 
 #[inline(always)]
@@ -219,17 +219,17 @@ unsafe fn do_resize_to_product<const AT: usize>(slot: &Slot, caller: Caller, arg
     let size = argument_behind::<AT, 1>(&arguments).wrapping_mul(argument_behind::<AT, 2>(&arguments));
     let way = Way::back();
     // SAFETY: see above.
-    unsafe { reborn(REALLOCARRAY, caller, old, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
+    unsafe { reallocated(REALLOCARRAY, caller, old, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
 }
 
 #[inline(always)]
 unsafe fn do_resize_or_free<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
     let (old, size) = (argument::<AT>(&arguments) as Ptr, argument_behind::<AT, 1>(&arguments));
     // SAFETY: see above.
-    let new = unsafe { reborn(REALLOC, caller, old, size, || slot.call(arguments) as Ptr) };
+    let new = unsafe { reallocated(REALLOC, caller, old, size, || slot.call(arguments) as Ptr) };
     if new.is_null() && size != 0 && !old.is_null() {
         // SAFETY: see above. There is no memory, and the block is gone already: it cannot be stamped before.
-        unsafe { dies(Kind::Free, caller, old, || ()) };
+        unsafe { record_free(Kind::Free, caller, old, || ()) };
     }
     new as usize
 }
@@ -268,11 +268,11 @@ unsafe fn do_expand<const AT: usize>(slot: &Slot, caller: Caller, arguments: [us
 }
 
 #[inline(always)]
-unsafe fn do_death<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_free<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
     let block = argument::<AT>(&arguments) as Ptr;
     // SAFETY: see above.
     unsafe {
-        dies(slot.kind(), caller, block, || {
+        record_free(slot.kind(), caller, block, || {
             slot.call(arguments);
         });
     }
@@ -286,41 +286,47 @@ unsafe fn do_books<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usi
 }
 
 #[inline(always)]
-unsafe fn born(kind: Kind, caller: Caller, size: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
+unsafe fn allocated(kind: Kind, caller: Caller, size: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
     // SAFETY: passed on.
     unsafe {
         if let Some(context) = record::ready().filter(|_| !is_inside(caller.pc)) {
-            return record::birth(context, caller, kind, size, real);
+            return record::alloc(context, caller, kind, size, real);
         }
-        if passes(caller.pc) { real() } else { slow_birth(kind, caller, size, &mut real) }
+        if passes(caller.pc) { real() } else { slow_alloc(kind, caller, size, &mut real) }
     }
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn slow_birth(kind: Kind, caller: Caller, size: usize, real: &mut dyn FnMut() -> Ptr) -> Ptr {
+unsafe fn slow_alloc(kind: Kind, caller: Caller, size: usize, real: &mut dyn FnMut() -> Ptr) -> Ptr {
     start::arm();
     // SAFETY: passed on.
-    unsafe { nested::birth(caller, kind, size, real) }
+    unsafe { nested::alloc(caller, kind, size, real) }
 }
 
 #[inline(always)]
-unsafe fn reborn(kinds: ReallocKinds, caller: Caller, old: Ptr, size: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
+unsafe fn reallocated(
+    kinds: ReallocKinds,
+    caller: Caller,
+    old: Ptr,
+    size: usize,
+    mut real: impl FnMut() -> Ptr,
+) -> Ptr {
     // SAFETY: passed on.
     unsafe {
         if old.is_null() {
-            return born(kinds.new, caller, size, real);
+            return allocated(kinds.new, caller, size, real);
         }
         if let Some(context) = record::ready().filter(|_| !is_inside(caller.pc)) {
-            return record::rebirth(context, caller, kinds, old, size, real);
+            return record::realloc(context, caller, kinds, old, size, real);
         }
-        if passes(caller.pc) { real() } else { slow_rebirth(kinds, caller, old, size, &mut real) }
+        if passes(caller.pc) { real() } else { slow_realloc(kinds, caller, old, size, &mut real) }
     }
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn slow_rebirth(
+unsafe fn slow_realloc(
     kinds: ReallocKinds,
     caller: Caller,
     old: Ptr,
@@ -329,29 +335,29 @@ unsafe fn slow_rebirth(
 ) -> Ptr {
     start::arm();
     // SAFETY: passed on.
-    unsafe { nested::rebirth(caller, kinds, old, size, real) }
+    unsafe { nested::realloc(caller, kinds, old, size, real) }
 }
 
 #[inline(always)]
-unsafe fn dies(kind: Kind, caller: Caller, block: Ptr, mut real: impl FnMut()) {
+unsafe fn record_free(kind: Kind, caller: Caller, block: Ptr, mut real: impl FnMut()) {
     // SAFETY: passed on.
     unsafe {
         if block.is_null() {
             return real();
         }
         if let Some(context) = record::ready().filter(|_| !is_inside(caller.pc)) {
-            return record::death(context, caller, kind, block, real);
+            return record::free(context, caller, kind, block, real);
         }
-        if passes(caller.pc) { real() } else { slow_death(kind, caller, block, &mut real) }
+        if passes(caller.pc) { real() } else { slow_free(kind, caller, block, &mut real) }
     }
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn slow_death(kind: Kind, caller: Caller, block: Ptr, real: &mut dyn FnMut()) {
+unsafe fn slow_free(kind: Kind, caller: Caller, block: Ptr, real: &mut dyn FnMut()) {
     start::arm();
     // SAFETY: passed on.
-    unsafe { nested::death(caller, kind, block, real) }
+    unsafe { nested::free(caller, kind, block, real) }
 }
 
 #[cold]

@@ -105,7 +105,7 @@ impl Slot {
         }
     }
 
-    /// What a birth or a death through the function is recorded as.
+    /// What an allocation or a free through the function is recorded as.
     #[inline(always)]
     pub fn kind(&self) -> Kind {
         Kind::from_u8(self.kind.load(Ordering::Relaxed)).unwrap_or(Kind::OtherAlloc)

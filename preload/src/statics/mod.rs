@@ -136,8 +136,8 @@ fn hook(module: &Module, found: Allocators) -> Outcome {
     for (detour, _) in &detours {
         transaction.enable(detour);
     }
-    // SAFETY: there is no other thread, and this one is in none of these functions' first instructions: it may be in the
-    // middle of one of them, behind a call, and no call was among what is moved.
+    // SAFETY: there is no other thread, and this one is in none of these functions' first instructions: it may be in
+    // the middle of one of them, behind a call, and no call was among what is moved.
     if let Err(error) = unsafe { transaction.commit(Threads::None) } {
         forget(detours);
         return not(&format!("its code cannot be changed ({error})"));
@@ -161,8 +161,8 @@ fn hook(module: &Module, found: Allocators) -> Outcome {
 const fn ends_blocks(shape: Shape) -> bool {
     !matches!(
         shape,
-        Shape::Birth(_)
-            | Shape::BirthOfProduct(_)
+        Shape::Alloc(_)
+            | Shape::AllocOfProduct(_)
             | Shape::PosixMemalign
             | Shape::Copy(_)
             | Shape::CopyAtMost(_)

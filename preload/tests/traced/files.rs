@@ -13,7 +13,7 @@ fn five_allocations_are_five() {
     let run = unharmed("five", &[], &[]);
     let recording = run.recording();
     assert_eq!(recording.events.len(), 8);
-    assert_eq!(recording.heap(), Heap { births: (5, 510), deaths: 3, live: (2, 207), unmatched: 0 });
+    assert_eq!(recording.heap(), Heap { allocs: (5, 510), frees: 3, live: (2, 207), unmatched: 0 });
     assert!(recording.events.iter().all(|(thread, _)| *thread == 1));
     let end = recording.end.expect("an end");
     assert_eq!((end.reason, end.error, end.statistics.lost), (EndReason::Exit, None, 0));
@@ -43,8 +43,8 @@ fn all_codecs_hold_the_same() {
         let run = unharmed("churn", &["2", "20000"], &[("TRACEHOUND_COMPRESSION", codec)]);
         let recording = run.recording();
         let heap = recording.heap_without(Some(Kind::Calloc));
-        assert_eq!(heap.births, (run.printed("births"), run.printed("bytes")), "{codec}");
-        assert_eq!((heap.deaths, heap.unmatched), (run.printed("deaths"), 0), "{codec}");
+        assert_eq!(heap.allocs, (run.printed("allocs"), run.printed("bytes")), "{codec}");
+        assert_eq!((heap.frees, heap.unmatched), (run.printed("frees"), 0), "{codec}");
     }
 }
 

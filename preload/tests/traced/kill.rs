@@ -34,9 +34,9 @@ fn nothing_completed_is_missing_after_a_kill() {
         let recording = Recording::read(&path);
         assert!(recording.end.is_none());
         let heap = recording.heap();
-        let (births, deaths) = (counter(0), counter(8));
-        assert!((births..=births + 1).contains(&heap.births.0), "{births} {heap:?}");
-        assert!((deaths..=deaths + 1).contains(&heap.deaths), "{deaths} {heap:?}");
+        let (allocs, frees) = (counter(0), counter(8));
+        assert!((allocs..=allocs + 1).contains(&heap.allocs.0), "{allocs} {heap:?}");
+        assert!((frees..=frees + 1).contains(&heap.frees), "{frees} {heap:?}");
         assert_eq!(heap.unmatched, 0);
     }
 }

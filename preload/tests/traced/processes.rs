@@ -67,7 +67,7 @@ fn every_exec_finishes_the_recording() {
         let run = unharmed("execs", &[how], &[]);
         let recording = run.recording();
         assert_eq!(recording.end.as_ref().map(|end| end.reason), Some(EndReason::Exec), "{how}");
-        assert_eq!(recording.heap().births, (1, 500), "{how}");
+        assert_eq!(recording.heap().allocs, (1, 500), "{how}");
         assert_eq!(std::fs::read_dir(run.folder.path()).expect("readable").count(), 1, "{how}: no side file stays");
     }
 }
@@ -77,7 +77,7 @@ fn a_failed_exec_changes_nothing() {
     let run = unharmed("execs", &["fails"], &[]);
     let recording = run.recording();
     assert_eq!(recording.end.as_ref().map(|end| end.reason), Some(EndReason::Exit));
-    assert_eq!(recording.heap().births.0, 3, "two blocks and stdout's buffer");
+    assert_eq!(recording.heap().allocs.0, 3, "two blocks and stdout's buffer");
     let folder = tempfile::tempdir().expect("a temporary folder");
     let broken = folder.path().join("broken");
     std::fs::write(&broken, [0_u8; 100]).expect("writable");
@@ -85,7 +85,7 @@ fn a_failed_exec_changes_nothing() {
     let run = unharmed("execs", &["broken", broken.to_str().expect("a plain path")], &[]);
     let recording = run.recording();
     assert_eq!(recording.end.as_ref().map(|end| end.reason), Some(EndReason::Exit));
-    assert_eq!(recording.heap().births, (2, 1100));
+    assert_eq!(recording.heap().allocs, (2, 1100));
 }
 
 #[test]

@@ -33,13 +33,13 @@ pub struct Recording {
 /// Sums over a recording's heap events.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Heap {
-    /// Blocks born, and their bytes.
-    pub births: (u64, u64),
-    /// Blocks that died, reallocs included.
-    pub deaths: u64,
+    /// Blocks allocated, and their bytes.
+    pub allocs: (u64, u64),
+    /// Blocks that were freed, reallocs included.
+    pub frees: u64,
     /// Blocks alive at the end, and their bytes.
     pub live: (u64, u64),
-    /// Deaths of blocks that were not alive.
+    /// Frees of blocks that were not alive.
     pub unmatched: u64,
 }
 
@@ -199,12 +199,13 @@ impl Recording {
         self.next_record.len()
     }
 
-    /// Births, deaths and what is left, in the order of the ticks.
+    /// Allocations, frees and what is left, in the order of the ticks.
     pub fn heap(&self) -> Heap {
         self.heap_without(None)
     }
 
-    /// The same without blocks that were born as `left_out`, such as the loader's for new threads, which are `calloc`s.
+    /// The same without blocks that were allocated as `left_out`, such as the loader's for new threads, which are
+    /// `calloc`s.
     pub fn heap_without(&self, left_out: Option<Kind>) -> Heap {
         self.heap_from(HashMap::new(), left_out, u64::MAX).0
     }
@@ -214,7 +215,7 @@ impl Recording {
         self.heap_from(HashMap::new(), None, tick).1
     }
 
-    /// Births, deaths and what is left, where these blocks were inherited.
+    /// Allocations, frees and what is left, where these blocks were inherited.
     pub fn heap_with(&self, inherited: HashMap<u64, u64>) -> Heap {
         self.heap_from(inherited, None, u64::MAX).0
     }
@@ -234,10 +235,10 @@ impl Recording {
                 others.insert(record.address);
             } else if (kind.is_free() || kind.is_realloc_from()) && others.remove(&record.address) {
             } else if kind.is_alloc() || kind.is_realloc_to() {
-                heap.births = (heap.births.0 + 1, heap.births.1 + size);
+                heap.allocs = (heap.allocs.0 + 1, heap.allocs.1 + size);
                 live.insert(record.address, size);
             } else if kind.is_free() || kind.is_realloc_from() {
-                heap.deaths += 1;
+                heap.frees += 1;
                 heap.unmatched += u64::from(live.remove(&record.address).is_none());
             }
         }

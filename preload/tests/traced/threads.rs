@@ -10,8 +10,8 @@ use crate::run::{Run, unharmed};
 fn check(run: &Run, threads: usize) {
     let recording = run.recording();
     let heap = recording.heap_without(Some(Kind::Calloc));
-    assert_eq!(heap.births, (run.printed("births"), run.printed("bytes")));
-    assert_eq!((heap.deaths, heap.unmatched), (run.printed("deaths"), 0));
+    assert_eq!(heap.allocs, (run.printed("allocs"), run.printed("bytes")));
+    assert_eq!((heap.frees, heap.unmatched), (run.printed("frees"), 0));
     assert_eq!(recording.threads(), threads);
     let starts = recording.metas.iter().filter(|meta| matches!(meta, Meta::ThreadStart(_))).count();
     assert_eq!(starts, threads);
@@ -49,7 +49,8 @@ fn two_thousand_short_threads() {
 #[test]
 fn threads_that_come_and_go_while_chunks_are_taken_away_end_nothing() {
     let _one_at_a_time = alone();
-    // Two hundred at a time for a twelfth of the chunks that they would like: the writer looks for quiet ones all the time.
+    // Two hundred at a time for a twelfth of the chunks that they would like: the writer looks for quiet ones all the
+    // time.
     for _ in 0..4 {
         check(&unharmed("churn", &["200", "400", "4"], &[("TRACEHOUND_BUFFER", "1M")]), 801);
     }
@@ -100,7 +101,7 @@ fn dropping_is_counted() {
     let told: u64 = recording.events.iter().filter(|(_, r)| r.kind == Kind::Lost as u8).map(|(_, r)| r.address).sum();
     assert_eq!(told, end.statistics.lost);
     // A realloc is one event, of two records.
-    let made = run.printed("births") + run.printed("deaths") - run.printed("reallocs");
+    let made = run.printed("allocs") + run.printed("frees") - run.printed("reallocs");
     let loaders = 2 * 48;
     let second_halves = recording.count(Kind::Lost) + recording.count(Kind::ReallocTo);
     let kept = recording.events.len() as u64 - second_halves as u64;

@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::{Exactness, Frame};
 
-/// A page of blocks born in the window.
+/// A page of blocks allocated in the window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Allocations {
     /// `heaptrace.allocations/1`.
@@ -27,7 +27,7 @@ pub struct Allocations {
 /// One block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Allocation {
-    /// Position among all births, from 0.
+    /// Position among all allocations, from 0.
     pub index: u64,
     /// `0x…`.
     pub address: String,
@@ -35,9 +35,9 @@ pub struct Allocation {
     pub size: u64,
     /// Function that bore it.
     pub function: String,
-    /// Birth.
+    /// Allocation.
     pub born_ns: u64,
-    /// Death; `null` while it lives.
+    /// Free; `null` while it lives.
     pub died_ns: Option<u64>,
     /// Thread that bore it.
     pub thread: u32,

@@ -18,7 +18,7 @@ pub struct Histogram {
     pub live_count: Vec<u64>,
 }
 
-/// Sizes of the blocks born in the window.
+/// Sizes of the blocks allocated in the window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Sizes {
     /// `heaptrace.sizes/1`.
@@ -44,7 +44,7 @@ pub struct ExactSize {
     pub count: u64,
 }
 
-/// Lifetimes of the blocks born in the window, alone and against size.
+/// Lifetimes of the blocks allocated in the window, alone and against size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lifetimes {
     /// `heaptrace.lifetimes/1`.

@@ -18,7 +18,7 @@ pub struct Info {
     pub end: End,
     /// Events by kind.
     pub events: Events,
-    /// Born blocks; a successful realloc bears one more.
+    /// Allocated blocks; a successful realloc bears one more.
     pub allocations: Amount,
     /// Largest sum of live bytes, exact to the event.
     pub peak: Peak,
@@ -89,9 +89,9 @@ pub enum End {
 /// Numbers of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Events {
-    /// Births without a predecessor.
+    /// Allocations without a predecessor.
     pub alloc: u64,
-    /// Deaths without a successor.
+    /// Frees without a successor.
     pub free: u64,
     /// Successful reallocs of a block.
     pub realloc: u64,
@@ -129,7 +129,8 @@ pub struct PeakRss {
     pub at_ns: u64,
 }
 
-/// Address space that `mmap`, `mremap` and the program break mapped, and what was mapped before, as far as it was recorded.
+/// Address space that `mmap`, `mremap` and the program break mapped, and what was mapped before, as far as it was
+/// recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Mapped {
     /// Most bytes that were mapped at once.
@@ -164,7 +165,7 @@ pub struct Recorder {
     pub memory_bytes: u64,
     /// `tsc`, `cntvct` or `monotonic`.
     pub clock: String,
-    /// Frees of blocks whose birth was not seen.
+    /// Frees of blocks whose allocation was not seen.
     pub unmatched_frees: u64,
     /// Hand-overs of a block between threads whose stamps were the wrong way round, and were put right: a free stamped
     /// before the allocation of its block, or an allocation before the free that made room for it.
@@ -172,7 +173,7 @@ pub struct Recorder {
     pub order_repairs: u64,
     /// Backtraces cut short.
     pub truncated_stacks: u64,
-    /// Backtraces that a frame pointer guess completed.
+    /// Backtraces that a frame pointer heuristic completed.
     pub guessed_stacks: u64,
     /// Backtraces taken by the general unwinder.
     pub slow_stacks: u64,
@@ -193,8 +194,9 @@ pub struct Recorder {
     pub memory: Vec<MemoryPart>,
 }
 
-/// By what means backtraces were found. Each one is counted once among `paths`, `chains`, `cfi`, `general`, `frame_chain`,
-/// `libunwind`, `nested` and `missing`, whose sum is `total`; the other figures say what backtraces rest on, and may overlap.
+/// By what means backtraces were found. Each one is counted once among `paths`, `chains`, `cfi`, `general`,
+/// `frame_chain`, `libunwind`, `nested` and `missing`, whose sum is `total`; the other figures say what backtraces rest
+/// on, and may overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Stacks {
     /// All of them.
@@ -228,7 +230,8 @@ pub struct Stacks {
 /// How good the clock was: what its samples against the kernel's clocks say.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClockQuality {
-    /// The counter runs at one rate whatever the processor does: `tsc` and `cntvct` are used only where the kernel says so.
+    /// The counter runs at one rate whatever the processor does: `tsc` and `cntvct` are used only where the kernel says
+    /// so.
     pub invariant: bool,
     /// Why this clock was chosen, in the recorder's words.
     pub note: String,
@@ -242,10 +245,10 @@ pub struct ClockQuality {
     pub span_ns: u64,
     /// How far the first estimate of the frequency was off, parts per million.
     pub estimate_error_ppm: f64,
-    /// How far the frequency of any stretch between samples was off that of the whole recording, at most.
+    /// How far the frequency of any interval between samples was off that of the whole recording, at most.
     pub drift_ppm: f64,
-    /// How far a sample was off the straight line between its neighbours, at most: what the time of an event between two
-    /// samples may be wrong by.
+    /// How far a sample was off the straight line between its neighbours, at most: what the time of an event between
+    /// two samples may be wrong by.
     pub error_ns: u64,
     /// Samples in which a clock was behind the sample before.
     pub steps_back: u64,
@@ -253,7 +256,8 @@ pub struct ClockQuality {
     pub wall_steps: u64,
     /// By how much at most.
     pub largest_wall_step_ns: u64,
-    /// Blocks that were born where one still lived: either their free was not seen, or the order of threads is wrong.
+    /// Blocks that were allocated where one still lived: either their free was not seen, or the order of threads is
+    /// wrong.
     pub order_violations: u64,
 }
 

@@ -71,9 +71,9 @@ pub struct LeakSite {
     pub bytes: u64,
     /// Leaked blocks.
     pub count: u64,
-    /// Birth of the first leaked block.
+    /// Allocation of the first leaked block.
     pub first_ns: u64,
-    /// Birth of the last leaked block.
+    /// Allocation of the last leaked block.
     pub last_ns: u64,
     /// What the history of the site says.
     pub verdict: Verdict,

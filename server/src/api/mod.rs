@@ -82,15 +82,15 @@ pub enum Metric {
     Live,
     /// Blocks live when live bytes were highest inside the window.
     Peak,
-    /// Blocks born in the window that are live at the end of the recording.
+    /// Blocks allocated in the window that are live at the end of the recording.
     Leaked,
-    /// Blocks born in the window.
+    /// Blocks allocated in the window.
     Allocated,
-    /// Blocks that died in the window, by the stack that allocated them.
+    /// Blocks that were freed in the window, by the stack that allocated them.
     Freed,
-    /// Blocks born in the window and live at its end, minus blocks live at its start that died in it.
+    /// Blocks allocated in the window and live at its end, minus blocks live at its start that were freed in it.
     Grown,
-    /// Blocks born in the window that were temporary (see [`info::Temporary`]).
+    /// Blocks allocated in the window that were temporary (see [`info::Temporary`]).
     Temporary,
 }
 

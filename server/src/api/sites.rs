@@ -43,19 +43,19 @@ pub struct SiteRow {
     pub offset: Option<String>,
     /// The function that called it, or the offset of its frame.
     pub called_from: Option<String>,
-    /// Born in the window.
+    /// Allocated in the window.
     pub allocated: Amount,
-    /// Died in the window.
+    /// Freed in the window.
     pub freed: Amount,
     /// Live at the end of the window.
     pub live: Amount,
-    /// Born in the window and live at the end of the recording.
+    /// Allocated in the window and live at the end of the recording.
     pub leaked: Amount,
     /// Live at the moment of the peak.
     pub at_peak: Amount,
-    /// Born in the window and temporary.
+    /// Allocated in the window and temporary.
     pub temporary: Amount,
-    /// How long the blocks lived that were born in the window.
+    /// How long the blocks lived that were allocated in the window.
     pub lifetimes: Quantiles,
     /// Live bytes at 32 equally spaced instants of the window, the last at its end.
     pub trend: Vec<u64>,
@@ -72,9 +72,9 @@ pub struct Site {
     pub stack: Vec<Frame>,
     /// Its live bytes and rates over the window.
     pub timeline: Timeline,
-    /// Sizes of the blocks born in the window.
+    /// Sizes of the blocks allocated in the window.
     pub sizes: Histogram,
-    /// Lifetimes of the blocks born in the window.
+    /// Lifetimes of the blocks allocated in the window.
     pub lifetimes: Histogram,
     /// Quantiles of the lifetimes.
     pub lifetime_quantiles: Quantiles,

@@ -16,7 +16,7 @@ pub struct Threads {
     pub to_ns: u64,
     /// All threads that made an event, by id.
     pub threads: Vec<Thread>,
-    /// Deaths in the window by (allocating thread, freeing thread).
+    /// Frees in the window by (allocating thread, freeing thread).
     pub pairs: Vec<ThreadPair>,
     /// How far the figures can be trusted.
     pub exactness: Exactness,
@@ -35,15 +35,15 @@ pub struct Thread {
     pub started_ns: u64,
     /// End, if it was seen.
     pub ended_ns: Option<u64>,
-    /// Born in the window.
+    /// Allocated in the window.
     pub allocated: Amount,
     /// Freed by this thread in the window.
     pub freed: Amount,
     /// Live at the end of the window, of those that it bore.
     pub live: Amount,
-    /// Born in the window and live at the end of the recording.
+    /// Allocated in the window and live at the end of the recording.
     pub leaked: Amount,
-    /// Born in the window and temporary.
+    /// Allocated in the window and temporary.
     pub temporary: Amount,
 }
 

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use super::info::{Capture, Mark, Peak};
 use super::{Exactness, PeakOf};
 
-/// Curves over a window, in equal columns of time.
+/// Time series over a window, in equal columns of time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Timeline {
     /// `heaptrace.timeline/1`.
@@ -17,7 +17,7 @@ pub struct Timeline {
     pub to_ns: u64,
     /// Start of each column; column `i` covers `[t_ns[i], t_ns[i + 1])`, the last one ends at `to_ns`.
     pub t_ns: Vec<u64>,
-    /// The curves that were asked for.
+    /// The time series that were asked for.
     pub series: Vec<Series>,
     /// Marks inside the window.
     pub marks: Vec<Mark>,
@@ -31,7 +31,7 @@ pub struct Timeline {
     pub exactness: Exactness,
 }
 
-/// One curve: smallest, largest and last value of each column. Columns without a sample hold `null`.
+/// One time series: smallest, largest and last value of each column. Columns without a sample hold `null`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Series {
     /// Which.
@@ -46,7 +46,7 @@ pub struct Series {
     pub last: Vec<Option<f64>>,
 }
 
-/// Curves that can be asked for.
+/// Time series that can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SeriesName {
@@ -54,11 +54,11 @@ pub enum SeriesName {
     LiveBytes,
     /// Live blocks.
     LiveCount,
-    /// Births a second (the average over the column in all three arrays).
+    /// Allocations a second (the average over the column in all three arrays).
     AllocRate,
-    /// Deaths a second.
+    /// Frees a second.
     FreeRate,
-    /// Born bytes a second.
+    /// Allocated bytes a second.
     AllocBytesRate,
     /// Resident set, sampled.
     Rss,
@@ -68,6 +68,6 @@ pub enum SeriesName {
     VirtualSize,
     /// Address space that the program has mapped: `mmap`, `mremap`, the program break, and what was there before.
     MappedBytes,
-    /// Births a second of each thread, one series a thread.
+    /// Allocations a second of each thread, one series a thread.
     ThreadRate,
 }

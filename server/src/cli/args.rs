@@ -11,7 +11,7 @@ use tracehound_server::api::{Metric, Unit};
 use tracehound_server::query;
 
 use super::misuse;
-use crate::question::{self, filter_texts};
+use crate::query_params::{self, filter_texts};
 
 /// The recordings, and how to print what they say.
 #[derive(Debug, Clone, Args)]
@@ -44,7 +44,7 @@ impl Window {
     fn with(&self, at: Option<&str>) -> Result<query::Window> {
         let capture = self.capture.map(|n| format!("capture:{n}"));
         let end = |end: &Option<String>| capture.clone().or_else(|| end.clone());
-        question::window(end(&self.from).as_deref(), end(&self.to).as_deref(), at).map_err(misuse)
+        query_params::window(end(&self.from).as_deref(), end(&self.to).as_deref(), at).map_err(misuse)
     }
 
     /// The window as it was asked for.

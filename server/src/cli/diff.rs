@@ -16,7 +16,7 @@ use super::table::{Align, Cell, Table};
 use super::terminal::{self, ColorChoice, Role, Style};
 use super::units::{signed_bytes, signed_count};
 use super::{Misuse, interrupt, misuse, stack, top};
-use crate::question;
+use crate::query_params;
 
 /// Show what changed between two recordings, or between two instants of one, by backtrace.
 #[derive(Debug, clap::Args)]
@@ -97,7 +97,7 @@ pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
         return Err(Misuse("--metric: two instants of one recording are compared by what is live".into()).into());
     }
     let instant = |name: &str, text: &Option<String>, default: TimeExpr| -> Result<Window> {
-        let at = text.as_deref().map(|text| question::parse(name, text)).transpose().map_err(misuse)?;
+        let at = text.as_deref().map(|text| query_params::parse(name, text)).transpose().map_err(misuse)?;
         Ok(Window { at: Some(at.unwrap_or(default)), ..Window::default() })
     };
     let has_windows = windows.is_some();
@@ -142,7 +142,7 @@ fn window(name: &str, text: &str) -> Result<Window> {
         if text.is_empty() {
             return Ok(None);
         }
-        question::parse(name, text).map(Some).map_err(misuse)
+        query_params::parse(name, text).map(Some).map_err(misuse)
     };
     Ok(Window { from: end(from)?, to: end(to)?, at: None })
 }

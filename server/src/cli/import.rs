@@ -38,7 +38,7 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     let (done, bundle) = heaptrack::import(input, &mut out).with_context(|| format!("cannot import {name}"))?;
     bundle.append(done.bytes, &mut out).with_context(|| format!("cannot write {}", args.output.display()))?;
     out.finish()?;
-    let mut text = format!("{} blocks, {} frees", units::count(done.births), units::count(done.deaths));
+    let mut text = format!("{} blocks, {} frees", units::count(done.allocs), units::count(done.frees));
     if done.unmatched > 0 {
         text.push_str(&format!(", {} frees of blocks that were never allocated", units::count(done.unmatched)));
     }

@@ -129,7 +129,7 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
         ("unmatched frees", recorder.unmatched_frees),
         ("repairs of the order", recorder.order_repairs),
         ("truncated stacks", recorder.truncated_stacks),
-        ("guessed stacks", recorder.guessed_stacks),
+        ("heuristic stacks", recorder.guessed_stacks),
     ];
     parts.extend(figures.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{} {what}", count(*n))));
     if recorder.wait_ns > 0 {
@@ -202,7 +202,7 @@ fn clock(recorder: &Recorder) -> String {
     let oddities = [
         (quality.steps_back, "steps back"),
         (quality.wall_steps, "steps of the wall clock"),
-        (quality.order_violations, "births over living blocks"),
+        (quality.order_violations, "allocations over living blocks"),
     ];
     parts.extend(oddities.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", count(*n))));
     parts.join(", ")

@@ -19,7 +19,7 @@ use crate::suppressions;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace leaks memory-app-1.dat
-  heaptrace leaks --from 10s --focus parse memory-app-1.dat     born after 10 s, below parse
+  heaptrace leaks --from 10s --focus parse memory-app-1.dat     allocated after 10 s, below parse
   heaptrace leaks --suppress '^_dl_' --sites 0 memory-app-1.dat  all sites but the loader's
   heaptrace leaks --json memory-app-1.dat | jq '.sites[0].stack[0]'
 

@@ -77,7 +77,7 @@ pub fn print(lifetimes: &Lifetimes, style: Style, out: &mut dyn Write) -> io::Re
         lines[decade].live += live;
     }
     let window = format!("from {} to {}", duration(lifetimes.from_ns), duration(lifetimes.to_ns));
-    let head = format!("{} blocks born {window}", count(total));
+    let head = format!("{} blocks allocated {window}", count(total));
     writeln!(out, "{}", style.paint(Role::Strong, head))?;
     let mut table = Table::new(&[
         ("lived", Align::Right),

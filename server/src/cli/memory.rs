@@ -12,7 +12,7 @@ use super::table::{Align, Cell, Table};
 use super::terminal::{ColorChoice, Role, Style};
 use super::units::{bytes, count, duration, percent};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
-use crate::question;
+use crate::query_params;
 
 /// Show what resident memory is made of: live blocks, the rest of their pages, what the allocator keeps, files, and us;
 /// and who mapped what.
@@ -40,7 +40,7 @@ pub fn run(args: &MemoryArgs, color: ColorChoice) -> Result<()> {
         (None, true) | (Some(0), _) => None,
         (Some(rows), _) => Some(rows),
     };
-    let at = question::window(None, None, Some(&args.at)).map_err(misuse)?.at;
+    let at = query_params::window(None, None, Some(&args.at)).map_err(misuse)?.at;
     let params = Params { at, limit };
     for_each(
         &args.files,

@@ -66,7 +66,7 @@ struct Cli {
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     color: terminal::ColorChoice,
     #[command(flatten)]
-    symbols: crate::symbolize::elsewhere::Elsewhere,
+    symbols: crate::symbolize::search_paths::SearchPaths,
     #[command(subcommand)]
     command: Command,
 }
@@ -158,7 +158,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(cli: Cli) -> Result<ExitCode> {
     let color = cli.color;
-    crate::symbolize::elsewhere::choose(cli.symbols);
+    crate::symbolize::search_paths::choose(cli.symbols);
     match cli.command {
         Command::Run(args) => return run::run(&args),
         Command::Server(args) => server::run(args)?,

@@ -22,7 +22,7 @@ use super::{Shortfall, for_each, interrupt, misuse, terminal};
 pub struct SitesArgs {
     #[command(flatten)]
     files: Files,
-    /// Largest first by: allocated, freed, live, leaked, peak, temporary (bytes), count (blocks born)
+    /// Largest first by: allocated, freed, live, leaked, peak, temporary (bytes), count (blocks allocated)
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = By::Allocated, hide_possible_values = true)]
     sort: By,
     /// Only sites whose function, file or module matches

@@ -25,10 +25,10 @@ const SHORT_US: u64 = 500;
 struct Point {
     /// Bytes and blocks.
     total: (u64, u64),
-    /// Of dead blocks.
+    /// Of freed blocks.
     lifetimes_ns: u128,
-    /// Times of birth of those that live, added up.
-    births_ns: u128,
+    /// Times of allocation of those that live, added up.
+    allocs_ns: u128,
     live: (u64, u64),
     largest: (u64, u64),
     at_peak: (u64, u64),
@@ -62,7 +62,7 @@ impl Points {
         let point = self.point(site);
         point.live = (point.live.0.saturating_sub(size), point.live.1.saturating_sub(1));
         point.lifetimes_ns += u128::from(t_ns.saturating_sub(born_ns));
-        point.births_ns = point.births_ns.saturating_sub(u128::from(born_ns));
+        point.allocs_ns = point.allocs_ns.saturating_sub(u128::from(born_ns));
     }
 
     fn bear(&mut self, site: u32, size: u64, t_ns: u64) {
@@ -74,7 +74,7 @@ impl Points {
         if point.live.0 > point.largest.0 || point.largest.1 == 0 {
             point.largest = point.live;
         }
-        point.births_ns += u128::from(t_ns);
+        point.allocs_ns += u128::from(t_ns);
         if self.live > self.peak {
             (self.peak, self.peak_ns) = (self.live, t_ns);
             for site in self.changed.drain(..) {
@@ -87,7 +87,7 @@ impl Points {
     }
 }
 
-/// Writes the blocks that were born in the scope's window; what is live is what of them is.
+/// Writes the blocks that were allocated in the scope's window; what is live is what of them is.
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
@@ -99,7 +99,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     let of_site = vec![Point::default(); trace.site_count() as usize + 1];
     let mut points = Points { of_site, peak_ns: window.from_ns, ..Points::default() };
     each(source, scope, |step| {
-        if step.born {
+        if step.allocated {
             points.bear(step.site, step.size, step.t_ns);
         } else {
             points.die(step.site, step.size, trace.born_ns(step.row), step.t_ns);
@@ -135,7 +135,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
             indices.push(0);
         }
         // What lives at the end has lived until then.
-        let living = (u128::from(point.live.1) * u128::from(window.to_ns)).saturating_sub(point.births_ns);
+        let living = (u128::from(point.live.1) * u128::from(window.to_ns)).saturating_sub(point.allocs_ns);
         write!(out, "{}", if i > 0 { ",\n" } else { "\n" })?;
         let document = json!({
             "tb": point.total.0, "tbk": point.total.1, "tl": ((point.lifetimes_ns + living) / 1000) as u64,

@@ -1,4 +1,4 @@
-//! Births and deaths of a scope, one after the other: what formats are made from that tell a story.
+//! Allocations and frees of a scope, one after the other: what formats are made from that tell a story.
 
 use tracehound_server::query::filter::Selection;
 use tracehound_server::trace::Cancel;
@@ -8,23 +8,23 @@ use super::{Result, Scope, Source};
 /// Events between two looks at the cancel flag.
 const CHECK: u64 = 1 << 14;
 
-/// One block's birth or death.
+/// One block's allocation or free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     /// When.
     pub t_ns: u64,
     /// The block.
     pub row: u64,
-    /// It was born; else it died.
-    pub born: bool,
+    /// An allocation; else a free.
+    pub allocated: bool,
     /// Requested bytes.
     pub size: u64,
     /// Site that allocated it.
     pub site: u32,
 }
 
-/// Tells every birth in the scope's window of a block that passes its filter, and every death of such a block. The two
-/// halves of a realloc come one after the other, the death first.
+/// Tells every allocation in the scope's window of a block that passes its filter, and every free of such a block. The
+/// two halves of a realloc come one after the other, the free first.
 ///
 /// # Errors
 /// When the scope does not fit the recording, what `each` fails with, or cancelled.
@@ -33,14 +33,14 @@ pub fn each(source: Source<'_>, scope: &Scope, mut each: impl FnMut(Step) -> Res
     let selection = select(source, scope, source.cancel)?;
     let window = scope.window.resolve(trace, &selection, source.cancel)?;
     let test = selection.rows(trace);
-    let (all, first) = (test.passes_all(), window.span.from.births);
+    let (all, first) = (test.passes_all(), window.span.from.allocs);
     for (i, step) in (0_u64..).zip(trace.steps(window.span)) {
         if i.is_multiple_of(CHECK) {
             source.cancel.check()?;
         }
         if step.row >= first && (all || test.passes(step.row)) {
             let (site, amount) = trace.site_amount(step.row);
-            each(Step { t_ns: step.t_ns, row: step.row, born: step.born, size: amount.bytes, site })?;
+            each(Step { t_ns: step.t_ns, row: step.row, allocated: step.allocated, size: amount.bytes, site })?;
         }
     }
     Ok(())

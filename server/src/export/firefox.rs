@@ -31,7 +31,7 @@ use super::{Result, Scope, Source};
 const VERSION: u32 = 55;
 /// Most pairs of column and backtrace.
 const MOST_SAMPLES: usize = 1 << 21;
-/// Points of the curve.
+/// Points of the time series.
 const POINTS: usize = 1000;
 
 /// One way of adding up.

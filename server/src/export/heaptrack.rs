@@ -5,7 +5,7 @@
 //! v 10400 3                  versions             i IP MODULE [FUNCTION FILE LINE]…   a place in the code, inlined first
 //! X COMMAND                  the program          t PLACE PARENT                      a backtrace
 //! I PAGE-BYTES PAGES         the machine          a SIZE BACKTRACE                    a kind of allocation
-//! s LENGTH TEXT              a string             + KIND      - KIND                  a block is born, dies
+//! s LENGTH TEXT              a string             + KIND      - KIND                  a block is allocated, freed
 //! c MILLISECONDS             time                 R PAGES                             resident set
 //! ```
 
@@ -21,14 +21,14 @@ use super::events::{Step, each, one_line, select};
 use super::samples::resolve_all;
 use super::{Result, Scope, Source};
 
-/// Columns of the resident set's curve that is carried over.
+/// Columns of the resident set's time series that is carried over.
 const SAMPLES: usize = 2000;
 /// Bytes that are handed on at once.
 const FULL: usize = 1 << 15;
 /// Kinds of allocations that are known at once, about 32 bytes each: there may be as many as blocks.
 const MOST_KINDS: usize = 1 << 19;
 
-/// Writes all blocks that were born in the scope's window. heaptrack has no frees by backtrace and no threads.
+/// Writes all blocks that were allocated in the scope's window. heaptrack has no frees by backtrace and no threads.
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
@@ -60,7 +60,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
             writeln!(lines, "c {ms:x}")?;
         }
         let kind = tables.kind(&step, &mut lines)?;
-        lines.extend_from_slice(if step.born { b"+ " } else { b"- " });
+        lines.extend_from_slice(if step.allocated { b"+ " } else { b"- " });
         put_hex(&mut lines, kind);
         lines.push(b'\n');
         if lines.len() > FULL {

@@ -6,9 +6,9 @@
 //!  "frames":[{"function":…,"file":…,"line":…,"module":…,"inlined":…,"address":…}],
 //!  "stacks":[[frame, frame, …]],                                    leaf first; stack 0 is empty
 //!  "allocation_fields":["address","size","born_ns","died_ns","thread","free_thread","stack","free_stack","function","previous"],
-//!  "allocations":[[…], …]}                                           one list a block, in the order of birth
+//!  "allocations":[[…], …]}                                           one list a block, in the order of allocation
 //! ```
-//! Only stacks that a block refers to are listed. A block that lives has null in place of its death.
+//! Only stacks that a block refers to are listed. A block that lives has null in place of its free.
 
 use std::io::{self, Write};
 
@@ -30,7 +30,7 @@ const CHECK: u64 = 1 << 14;
 /// Bytes that are handed on at once.
 const FULL: usize = 1 << 15;
 
-/// Writes the document. Of the scope the window counts: blocks born in it.
+/// Writes the document. Of the scope the window counts: blocks allocated in it.
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
@@ -63,7 +63,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
             source.cancel.check()?;
         }
         stacks.admit(block.origin);
-        if let Some((_, origin)) = block.death {
+        if let Some((_, origin)) = block.free {
             stacks.admit(origin);
         }
     }
@@ -143,22 +143,22 @@ fn put_block(trace: &Trace, block: &Block, stacks: &StackIds<'_>, out: &mut Vec<
     out.push(b',');
     put_decimal(out, block.born_ns);
     out.push(b',');
-    match block.death {
+    match block.free {
         Some((died_ns, _)) => put_decimal(out, died_ns),
         None => out.extend_from_slice(b"null"),
     }
     out.push(b',');
     put_decimal(out, trace.thread_id(origin.thread).into());
     out.push(b',');
-    match block.death {
-        Some((_, death)) => put_decimal(out, trace.thread_id(trace.origin(death).thread).into()),
+    match block.free {
+        Some((_, free)) => put_decimal(out, trace.thread_id(trace.origin(free).thread).into()),
         None => out.extend_from_slice(b"null"),
     }
     out.push(b',');
     put_decimal(out, stacks.of(block.origin).into());
     out.push(b',');
-    match block.death {
-        Some((_, death)) => put_decimal(out, stacks.of(death).into()),
+    match block.free {
+        Some((_, free)) => put_decimal(out, stacks.of(free).into()),
         None => out.extend_from_slice(b"null"),
     }
     out.extend_from_slice(b",\"");

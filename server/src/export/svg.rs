@@ -7,7 +7,7 @@
 //! │ row 0      the root, as wide as everything        │
 //! └ details of what is under the pointer ─────────────┘
 //! ```
-//! Layout is computed here, so the file is complete without its script; the script only stretches and colours.
+//! Layout is computed here, so the file is complete without its script; the script only scales and colours.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -45,7 +45,7 @@ impl std::str::FromStr for Token {
     fn from_str(text: &str) -> Result<Self, String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
         if text.len() < 16 {
-            return Err("a token has 16 characters or more, so that it cannot be guessed".into());
+            return Err("a token has 16 characters or more, so that it cannot be heuristic".into());
         }
         if text.len() > 256 || !text.chars().all(plain) {
             return Err("a token is made of letters, digits and -._~, at most 256 of them".into());

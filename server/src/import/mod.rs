@@ -27,11 +27,11 @@ pub enum ImportError {
 /// What was imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Imported {
-    /// Blocks born.
-    pub births: u64,
+    /// Blocks allocated.
+    pub allocs: u64,
     /// Blocks freed.
-    pub deaths: u64,
-    /// Frees of blocks that were never born.
+    pub frees: u64,
+    /// Frees of blocks that were never allocated.
     pub unmatched: u64,
     /// Lines of kinds that mean nothing to us.
     pub skipped: u64,

@@ -94,7 +94,7 @@ impl<W: Write> Writer<W> {
         self.next_node + self.nodes.len() as u32 - 1
     }
 
-    /// A birth or a death. Ticks go up by one for each, so that their order is kept.
+    /// An allocation or a free. Ticks go up by one for each, so that their order is kept.
     pub fn event(&mut self, kind: Kind, t_ns: u64, address: u64, node: u32, size: u64) -> io::Result<()> {
         let tick = self.tick(t_ns);
         if size >> 32 != 0 {

@@ -1,11 +1,11 @@
-//! How good the recording's clock was, told by its calibration samples alone: the same instants on the clock of the events,
-//! on CLOCK_MONOTONIC and on CLOCK_REALTIME.
+//! How good the recording's clock was, told by its calibration samples alone: the same instants on the clock of the
+//! events, on CLOCK_MONOTONIC and on CLOCK_REALTIME.
 
 use tracehound_format::meta::{Clock, ClockSample};
 
 use crate::trace::facts::ClockQuality;
 
-/// Stretches shorter than this say more about the reading of a sample than about the clock.
+/// Ranges shorter than this say more about the reading of a sample than about the clock.
 const SHORTEST_NS: u64 = 20_000_000;
 /// A step of the wall clock; smaller ones are the work of a slewing time daemon.
 const STEP_NS: u64 = 1_000_000;
@@ -17,9 +17,9 @@ pub struct Calibration {
     first: Option<ClockSample>,
     /// The last two.
     last: [Option<ClockSample>; 2],
-    /// Start of the stretch whose rate is measured next.
+    /// Start of the range whose rate is measured next.
     from: Option<ClockSample>,
-    /// Slowest and fastest stretch, nanoseconds a tick.
+    /// Slowest and fastest range, nanoseconds a tick.
     rates: Option<(f64, f64)>,
     error_ns: u64,
     steps_back: u64,

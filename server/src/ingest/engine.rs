@@ -1,12 +1,12 @@
-//! The heart of ingest: takes all events in their true order, pairs births with deaths, and fills columns.
+//! The heart of ingest: takes all events in their true order, pairs allocations with frees, and fills columns.
 //!
 //! ```text
-//! birth   row = births so far; columns of births; the block goes into the live map
-//! death   the live map knows row, size, birth; columns of deaths, from which the sealer fills the ledgers in
-//! realloc death of the old block and birth of the new one at the instant of the second record, next to each other
+//! allocation   row = allocations so far; columns of allocations; the block goes into the live map
+//! free   the live map knows row, size, allocation; columns of frees, from which the sealer fills the ledgers in
+//! realloc free of the old block and allocation of the new one at the instant of the second record, next to each other
 //! ```
-//! Between the two records of a realloc the old address may be handed out to another thread; the old block then dies at
-//! that instant, and the realloc counts as a free and an allocation.
+//! Between the two records of a realloc the old address may be handed out to another thread; the old block is then
+//! freed at that instant, and the realloc counts as a free and an allocation.
 
 mod kinds;
 mod order;
@@ -24,11 +24,11 @@ pub use order::WINDOW_NS;
 use order::{MOST_TRIES, Recent};
 pub use origins::Origins;
 pub use state::{HalfRealloc, ThreadState, Totals};
-use state::{LastBirths, NO_ROW};
+use state::{LastAllocs, NO_ROW};
 use tracehound_format::record::Kind;
 
-use super::chunk::Chunk;
 use super::clock::ClockMap;
+use super::event_batch::EventBatch;
 use super::live_map::{Live, LiveMap};
 use crate::trace::facts::{Peak, TEMPORARY_WITHIN};
 use crate::trace::layout::{FATE_TEMPORARY, Granularity, ODD_ADDRESS, lifetime_class};
@@ -63,7 +63,7 @@ pub struct Engine {
     /// Totals.
     pub totals: Totals,
     live: LiveMap,
-    chunk: Chunk,
+    chunk: EventBatch,
     fine: Granularity,
     /// Threads that are between the two records of a realloc.
     halves: u32,
@@ -89,7 +89,7 @@ impl Engine {
             origins: Origins::default(),
             totals: Totals::default(),
             live,
-            chunk: Chunk::default(),
+            chunk: EventBatch::default(),
             fine,
             halves: 0,
             carries: 0,
@@ -158,10 +158,10 @@ impl Engine {
         self.fine.zone_rows
     }
 
-    /// The births so far of a thread are no longer its last ones.
-    pub fn forget_last_births(&mut self, thread: u32) {
+    /// The allocations so far of a thread are no longer its last ones.
+    pub fn forget_last_allocs(&mut self, thread: u32) {
         if let Some(thread) = self.threads.get_mut(thread as usize) {
-            thread.last_births = [NO_ROW; TEMPORARY_WITHIN + 1];
+            thread.last_allocs = [NO_ROW; TEMPORARY_WITHIN + 1];
         }
     }
 
@@ -171,9 +171,9 @@ impl Engine {
         self.live.table_bytes()
     }
 
-    /// Takes the events before tick `until` (`None`: all), which come in the order of their stamps, and tells how many they
-    /// were; those behind are only looked at, to put hand-overs right, and may stand in another order afterwards. What is
-    /// put off until then or later is not taken. `hand_over` gets full chunks and gives empty ones back.
+    /// Takes the events before tick `until` (`None`: all), which come in the order of their stamps, and tells how many
+    /// they were; those behind are only looked at, to put hand-overs right, and may stand in another order afterwards.
+    /// What is put off until then or later is not taken. `hand_over` gets full chunks and gives empty ones back.
     ///
     /// # Errors
     /// When memory or disk runs out.
@@ -181,7 +181,7 @@ impl Engine {
         &mut self,
         events: &mut [Event],
         until: Option<u64>,
-        hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
+        hand_over: &mut impl FnMut(EventBatch) -> io::Result<EventBatch>,
     ) -> io::Result<usize> {
         for event in events.iter().take(AHEAD) {
             self.live.prefetch(key_of(event.address, event.kind));
@@ -204,7 +204,7 @@ impl Engine {
             let taken = match class {
                 Class::Alloc => {
                     let ns = self.clock.convert(event.tick);
-                    let taken = self.birth(ns, &event, event.origin, false, events, at, may_wait)?;
+                    let taken = self.alloc(ns, &event, event.origin, false, events, at, may_wait)?;
                     self.totals.counts.alloc += u64::from(taken);
                     taken
                 }
@@ -212,8 +212,8 @@ impl Engine {
                     Some(live) => {
                         self.totals.counts.free += 1;
                         let ns = self.clock.convert(event.tick);
-                        self.death(ns, live, event.origin, true);
-                        self.recent.note(&event, self.totals.deaths - 1);
+                        self.free(ns, live, event.origin, true);
+                        self.recent.note(&event, self.totals.frees - 1);
                         true
                     }
                     None if may_wait && self.put_off_free(events, at) => false,
@@ -264,7 +264,7 @@ impl Engine {
     /// False when the event at `at` was put off, if it `may_wait`: nothing has happened then.
     #[inline]
     #[allow(clippy::too_many_arguments)] // The fast path's state, in registers.
-    fn birth(
+    fn alloc(
         &mut self,
         ns: u64,
         event: &Event,
@@ -279,7 +279,7 @@ impl Engine {
         if self.halves > 0 {
             self.split_half(ns, key);
         }
-        let row = self.totals.births;
+        let row = self.totals.allocs;
         if let Some(old) = self.live.insert(key, Live { born_ns: ns, size, row, origin })? {
             if may_wait && self.put_off_alloc(events, at) {
                 self.live.insert(key, old)?;
@@ -290,17 +290,17 @@ impl Engine {
         }
         let since = self.page_time(ns, with_previous);
         let chunk = &mut self.chunk;
-        chunk.birth_time.push(since);
-        chunk.birth_size.push(match u32::try_from(size) {
+        chunk.alloc_time.push(since);
+        chunk.alloc_size.push(match u32::try_from(size) {
             Ok(size) if size != u32::MAX => size,
             _ => {
                 chunk.large.push(size);
                 u32::MAX
             }
         });
-        chunk.birth_origin.push(origin);
-        chunk.birth_address.push(event.address as u32);
-        chunk.birth_address_high.push(match event.address >> 32 {
+        chunk.alloc_origin.push(origin);
+        chunk.alloc_address.push(event.address as u32);
+        chunk.alloc_address_high.push(match event.address >> 32 {
             high if high < u64::from(ODD_ADDRESS) => high as u16,
             _ => {
                 chunk.odd.push((row, event.address));
@@ -308,27 +308,27 @@ impl Engine {
             }
         });
         let t = &mut self.totals;
-        t.births += 1;
+        t.allocs += 1;
         t.allocated += size;
         t.live += size;
         if t.live > t.peak.bytes {
-            let (count, events) = (t.births - t.deaths, t.births + t.deaths);
+            let (count, events) = (t.allocs - t.frees, t.allocs + t.frees);
             t.peak = Peak { bytes: t.live, count, at_ns: ns, events };
         }
-        note_birth(&mut self.threads[event.thread as usize].last_births, row);
+        note_alloc(&mut self.threads[event.thread as usize].last_allocs, row);
         self.note(false, true);
         Ok(true)
     }
 
     #[inline]
-    fn death(&mut self, ns: u64, live: Live, origin: u32, settled: bool) {
+    fn free(&mut self, ns: u64, live: Live, origin: u32, settled: bool) {
         let since = self.page_time(ns, false);
         let bearer = self.origins.thread(live.origin);
-        let is_temporary = self.threads.get(bearer as usize).is_some_and(|t| t.last_births.contains(&live.row));
-        let mut fate = 1 + lifetime_class(ns.saturating_sub(live.born_ns));
+        let is_temporary = self.threads.get(bearer as usize).is_some_and(|t| t.last_allocs.contains(&live.row));
+        let mut lifetime_class = 1 + lifetime_class(ns.saturating_sub(live.born_ns));
         let chunk = &mut self.chunk;
         if is_temporary {
-            fate |= FATE_TEMPORARY;
+            lifetime_class |= FATE_TEMPORARY;
             self.totals.temporary.0 += 1;
             self.totals.temporary.1 += live.size;
             if live.row >= self.totals.bucket_start.0 {
@@ -337,13 +337,13 @@ impl Engine {
                 chunk.late.push((live.row, live.origin, live.size));
             }
         }
-        chunk.death_time.push(since);
-        chunk.death_row.push(live.row);
-        chunk.death_origin.push(origin);
-        chunk.death_birth_origin.push(live.origin);
-        chunk.death_size.push(live.size);
-        chunk.death_fate.push(fate);
-        self.totals.deaths += 1;
+        chunk.free_time.push(since);
+        chunk.free_row.push(live.row);
+        chunk.free_origin.push(origin);
+        chunk.free_alloc_origin.push(live.origin);
+        chunk.free_size.push(live.size);
+        chunk.free_fate.push(lifetime_class);
+        self.totals.frees += 1;
         self.totals.live -= live.size;
         self.note(true, settled);
     }
@@ -378,8 +378,8 @@ impl Engine {
                 if self.halves > 0 {
                     self.split_half(ns, event.address);
                 }
-                self.death(ns, old, origin, false);
-                self.birth(ns, event, event.origin, true, events, at, false)
+                self.free(ns, old, origin, false);
+                self.alloc(ns, event, event.origin, true, events, at, false)
             }
             Some(HalfRealloc { split: true, .. }) => {
                 self.totals.counts.alloc += 1;
@@ -388,22 +388,22 @@ impl Engine {
                 let kind = if event.kind == Kind::ReallocTo as u8 { Kind::ReallocNew } else { Kind::ReallocarrayNew };
                 let origin = self.origins.intern(node, event.thread, kind as u8, &mut self.chunk);
                 let event = Event { kind: kind as u8, ..*event };
-                self.birth(ns, &event, origin, false, events, at, false)
+                self.alloc(ns, &event, origin, false, events, at, false)
             }
             other => {
                 // The old block was not seen, or its record is lost.
                 self.totals.counts.realloc += 1;
                 self.totals.counts.unmatched += u64::from(other.is_some());
                 let old_address = other.map_or(u64::MAX, |half| half.address);
-                self.chunk.orphans.push((self.totals.births, old_address));
-                self.birth(ns, event, event.origin, false, events, at, false)
+                self.chunk.orphans.push((self.totals.allocs, old_address));
+                self.alloc(ns, event, event.origin, false, events, at, false)
             }
         }
     }
 }
 
 #[inline]
-fn note_birth(last: &mut LastBirths, row: u64) {
+fn note_alloc(last: &mut LastAllocs, row: u64) {
     for at in (1..last.len()).rev() {
         last[at] = last[at - 1];
     }

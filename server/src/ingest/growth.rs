@@ -10,9 +10,9 @@ use std::time::Duration;
 use tracehound_format::nodes::Node;
 
 use super::checkpoint::{Keeper, OnSaved};
-use super::dying::Dying;
 use super::engine::Engine;
 use super::folder::Folder;
+use super::free_ledgers::FreeLedgers;
 use super::intake::Intake;
 use super::lineage::{self, Kin};
 use super::live_map::LiveMap;
@@ -262,7 +262,7 @@ impl Growth {
     fn make_parts(&mut self) -> io::Result<(Engine, Sealer)> {
         let folder = &self.folder.path;
         let live = LiveMap::new(folder.clone(), self.budget_bytes)?;
-        let ledgers = Dying::create(folder, self.fine)?;
+        let ledgers = FreeLedgers::create(folder, self.fine)?;
         let engine = Engine::new(live, self.intake.clock_map(), self.fine);
         let sizes = SizeCodes::new(self.fine.table_sizes, &[]);
         Ok((engine, Sealer::new(Writers::create(folder)?, ledgers, sizes)))
@@ -285,14 +285,14 @@ impl Growth {
 
     fn snapshot(&self, ending: Ending) -> io::Result<Trace> {
         let Some((engine, sealer)) = &self.parts else { return Err(io::Error::other("nothing was taken in")) };
-        let (births, deaths) = (sealer.writers.birth_time.len(), sealer.writers.death_time.len());
+        let (allocs, frees) = (sealer.writers.alloc_time.len(), sealer.writers.free_time.len());
         let totals = &engine.totals;
         Ok(Trace::assemble(Parts {
             path: self.path.clone(),
             folder: self.folder.path.clone(),
             facts: self.facts(engine, sealer, ending),
             columns: sealer.writers.view()?,
-            ledgers: sealer.ledgers.view(births, deaths)?,
+            ledgers: sealer.ledgers.view(allocs, frees)?,
             tail: Tail { page: totals.page, order_word: totals.order_word },
             revision: self.revision,
             keep: Some(Arc::clone(&self.folder) as _),
@@ -305,7 +305,7 @@ impl Growth {
             return Err(io::Error::other("nothing was taken in"));
         };
         let totals = &engine.totals;
-        let events = totals.births + totals.deaths;
+        let events = totals.allocs + totals.frees;
         if let Some(page) = &totals.page {
             append_pages(&mut sealer.writers, std::slice::from_ref(page))?;
         }
@@ -314,9 +314,9 @@ impl Growth {
         }
         sealer.append_new_pairs()?;
         let facts = self.facts(&engine, &sealer, ending);
-        let (births, deaths) = (totals.births, totals.deaths);
+        let (allocs, frees) = (totals.allocs, totals.frees);
         sealer.writers.finish()?;
-        sealer.ledgers.finish(births, deaths, facts.lengths.far > 0)?;
+        sealer.ledgers.finish(allocs, frees, facts.lengths.far > 0)?;
         let manifest = Manifest {
             layout: LAYOUT,
             file_bytes: self.seen_bytes,

@@ -1,11 +1,11 @@
 //! What a forked process has inherited: the blocks that were alive in its parent at the fork, found in the parent's
 //! recording.
 //!
-//! The recorder writes where the parent's recording is, its id, and the tick of the fork; parent and child read the same
-//! clock and share the call tree up to there. Of the parent's events those count that carry this tick or an earlier one.
-//! So a block that another thread was about to free at the fork (its free is stamped, the allocator not yet called) is not
-//! inherited, and one that another thread was about to get (it is stamped after the allocator returned) is not, either:
-//! those threads do not exist in the child, and nobody there knows of these blocks.
+//! The recorder writes where the parent's recording is, its id, and the tick of the fork; parent and child read the
+//! same clock and share the call tree up to there. Of the parent's events those count that carry this tick or an
+//! earlier one. So a block that another thread was about to free at the fork (its free is stamped, the allocator not
+//! yet called) is not inherited, and one that another thread was about to get (it is stamped after the allocator
+//! returned) is not, either: those threads do not exist in the child, and nobody there knows of these blocks.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,8 +22,8 @@ use tracehound_format::meta::ForkedFrom;
 use tracehound_format::nodes::Node;
 use tracehound_format::record::Kind;
 
-use super::chunk::Chunk;
 use super::engine::{Engine, Event};
+use super::event_batch::EventBatch;
 use super::intake::Intake;
 use super::recording::{IndexPlace, OpenOptions, Recording, modified_ns};
 use super::seal::Sealer;
@@ -63,8 +63,8 @@ impl Kin {
         }
     }
 
-    /// Finds the recording with this id: where it was written, beside the child's, among the files that were named along
-    /// with it, and anywhere in the child's folder.
+    /// Finds the recording with this id: where it was written, beside the child's, among the files that were named
+    /// along with it, and anywhere in the child's folder.
     fn find(&self, id: [u8; 16], recorded: &[u8]) -> Option<PathBuf> {
         let recorded = PathBuf::from(OsStr::from_bytes(recorded));
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -212,8 +212,8 @@ fn gone_before<'a>(modules: impl Iterator<Item = &'a Module>, fork_ns: u64) -> V
 /// The child's thread that the fork left: the first of its recording.
 const FIRST_THREAD: u32 = 1;
 
-/// Begins a child's index with the blocks of its parent that were alive at the fork, in the order of their births, as
-/// births at time 0. False when cancelled; then the index is of no use.
+/// Begins a child's index with the blocks of its parent that were alive at the fork, in the order of their allocations,
+/// as allocations at time 0. False when cancelled; then the index is of no use.
 pub(super) fn begin_with(
     parent: &Trace,
     fork: &ForkedFrom,
@@ -226,7 +226,7 @@ pub(super) fn begin_with(
     let mut nodes = SharedNodes::fill(parent, fork, child);
     let tick = child.process.as_ref().map_or(fork.tick, |process| process.started_tick);
     let thread = engine.thread(FIRST_THREAD);
-    let mut hand_over = |mut chunk: Chunk| {
+    let mut hand_over = |mut chunk: EventBatch| {
         sealer.take(&chunk)?;
         chunk.clear();
         Ok(chunk)
@@ -235,14 +235,14 @@ pub(super) fn begin_with(
     let mut batch = Vec::new();
     let full = engine.batch_events(1024);
     let at = parent.position_before(parent.facts().ns_of_tick(fork.tick).saturating_add(1));
-    for row in 0..at.births {
-        if parent.death_of(row).is_some_and(|death| death < at.deaths) {
+    for row in 0..at.allocs {
+        if parent.free_of(row).is_some_and(|free| free < at.frees) {
             continue;
         }
-        let birth = parent.origin_of_birth(row);
+        let alloc = parent.origin_of_alloc(row);
         // Blocks of a pool lie in blocks of the allocator, maybe at the same address: the kind tells them apart.
-        let kind = if birth.kind == Kind::PoolAlloc as u8 { Kind::PoolAlloc } else { Kind::Inherited } as u8;
-        let node = nodes.look_up(birth.node, child);
+        let kind = if alloc.kind == Kind::PoolAlloc as u8 { Kind::PoolAlloc } else { Kind::Inherited } as u8;
+        let node = nodes.look_up(alloc.node, child);
         let origin = *origins.entry((node, kind)).or_insert_with(|| engine.origin(node, thread, kind));
         let (address, size) = (parent.address_of(row), parent.size_of(row));
         if size >> 32 != 0 {
@@ -266,7 +266,7 @@ pub(super) fn begin_with(
         thread.active |= inherited.blocks > 0;
     }
     // Not a block that the child has made: its end does not make it a temporary one.
-    engine.forget_last_births(thread);
+    engine.forget_last_allocs(thread);
     engine.flush(&mut hand_over)?;
     Ok(true)
 }

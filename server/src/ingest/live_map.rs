@@ -1,6 +1,6 @@
 //! The live blocks by address: an open-addressing table with linear probing, one 32-byte slot a block, so that a
-//! lookup is one cache miss and brings everything that a death needs to know. Sizes of four gibibytes and more, which few
-//! blocks have, stand beside it.
+//! lookup is one cache miss and brings everything that a free needs to know. Sizes of four gibibytes and more, which
+//! few blocks have, stand beside it.
 //!
 //! Beyond a budget the table lies in an unlinked file of the index folder: the kernel may then write it out, and
 //! memory stays bounded however large the live set is.
@@ -17,13 +17,13 @@ use crate::trace::ledger::fetch;
 /// A live block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Live {
-    /// Birth, nanoseconds.
+    /// Allocation, nanoseconds.
     pub born_ns: u64,
     /// Requested bytes.
     pub size: u64,
-    /// Position among all births.
+    /// Position among all allocations.
     pub row: u64,
-    /// Origin of the birth.
+    /// Origin of the allocation.
     pub origin: u32,
 }
 

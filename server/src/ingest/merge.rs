@@ -2,7 +2,7 @@
 //! pairing sees a window ahead of what it takes, so that it can put right the order of hand-overs.
 //!
 //! ```text
-//! blocks by first tick → decoders (several threads, a bounded stretch ahead) → cursors, one a thread → batches of events
+//! blocks by first tick → decoders (several threads, a bounded range ahead) → cursors, one a thread → batches of events
 //! ```
 //! Decoders, merge with pairing, and the sealer run at the same time; full queues hold the faster ones back.
 
@@ -18,9 +18,9 @@ use tracehound_format::record::Kind;
 
 use super::Control;
 use super::checkpoint::{Checkpoint, Keeper};
-use super::chunk::Chunk;
 use super::decode::{BlockDecoder, Run};
 use super::engine::{Engine, Event};
+use super::event_batch::EventBatch;
 use super::scan::BlockRef;
 use super::seal::Sealer;
 
@@ -101,9 +101,9 @@ impl Merger {
         self.pending.push(pending);
     }
 
-    /// Whether a later run could go on behind what `engine` has taken; `rest` has left the runs and was not taken yet. Not
-    /// where events stand elsewhere than in the file, or one of them is none of the file's: a gap is told by an event
-    /// that is no record.
+    /// Whether a later run could go on behind what `engine` has taken; `rest` has left the runs and was not taken yet.
+    /// Not where events stand elsewhere than in the file, or one of them is none of the file's: a gap is told by an
+    /// event that is no record.
     fn can_stop_before(engine: &Engine, rest: &[Event]) -> bool {
         engine.can_stop_before(rest) && rest.iter().all(|event| event.kind != Kind::Lost as u8)
     }
@@ -154,8 +154,8 @@ impl Merger {
         let decoders = std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1)).clamp(1, 8);
         let (permit, permits) = bounded::<Run>(AHEAD);
         let (decoded, runs) = unbounded();
-        let (chunks, chunk_queue) = bounded::<Chunk>(3);
-        let (used, empty) = unbounded::<Chunk>();
+        let (chunks, chunk_queue) = bounded::<EventBatch>(3);
+        let (used, empty) = unbounded::<EventBatch>();
         let outcome = std::thread::scope(|scope| {
             for _ in 0..decoders.min(blocks.len()) {
                 let (permits, decoded, next, blocks) = (permits.clone(), decoded.clone(), &next, &blocks);
@@ -200,7 +200,7 @@ impl Merger {
                     Err(_) => return None::<Run>,
                 }
             };
-            let mut hand_over = |chunk: Chunk| {
+            let mut hand_over = |chunk: EventBatch| {
                 chunks.send(chunk).map_err(|_| io::Error::other("the index cannot be written"))?;
                 Ok(empty.try_recv().unwrap_or_default())
             };
@@ -229,7 +229,7 @@ impl Merger {
         fetch: &mut dyn FnMut(usize) -> Option<Run>,
         permit: &crossbeam_channel::Sender<Run>,
         engine: &mut Engine,
-        hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
+        hand_over: &mut impl FnMut(EventBatch) -> io::Result<EventBatch>,
         save_every: Duration,
         control: &mut Control,
     ) -> io::Result<usize> {
@@ -364,7 +364,7 @@ fn take(
     engine: &mut Engine,
     batch: &mut Vec<Event>,
     until: Option<u64>,
-    hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
+    hand_over: &mut impl FnMut(EventBatch) -> io::Result<EventBatch>,
 ) -> io::Result<()> {
     let taken = engine.take(batch, until, hand_over)?;
     batch.drain(..taken);

@@ -1,17 +1,17 @@
 //! From a recording to its index, in one pass, as far as the recording is known; goes on when it grows.
 //!
 //! ```text
-//! scan (headers, metadata, nodes) → merge (decode ahead, k-way by time) → engine (pairs births and deaths) → seal
+//! scan (headers, metadata, nodes) → merge (decode ahead, k-way by time) → engine (pairs allocations and frees) → seal
 //! ```
 
 pub mod calibration;
 pub mod checkpoint;
-pub mod chunk;
 pub mod clock;
 pub mod decode;
-pub mod dying;
 pub mod engine;
+pub mod event_batch;
 pub mod folder;
+pub mod free_ledgers;
 mod growth;
 pub mod intake;
 mod lineage;

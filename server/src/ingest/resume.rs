@@ -1,7 +1,7 @@
 //! Going on with an index that an earlier run left unfinished: cancelled, or of a recording that was still growing.
 //!
-//! The earlier run's columns are cut to the lengths of its manifest, deaths that were stored after it are taken back,
-//! and the live blocks are found again among the births.
+//! The earlier run's columns are cut to the lengths of its manifest, frees that were stored after it are taken back,
+//! and the live blocks are found again among the allocations.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,9 +10,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::clock::ClockMap;
-use super::dying::Dying;
 use super::engine::{Engine, ThreadState, Totals};
 use super::folder::RESUME;
+use super::free_ledgers::FreeLedgers;
 use super::live_map::{Live, LiveMap};
 use super::seal::Sealer;
 use super::sizes::SizeCodes;
@@ -49,7 +49,7 @@ pub fn find(folder: &Path, recording_id: [u8; 16], file_bytes: u64) -> Option<(M
     let resume: Resume = serde_json::from_slice(&std::fs::read(folder.join(RESUME)).ok()?).ok()?;
     // Both are replaced one after the other: a run that was killed in between leaves two that do not belong together.
     let (totals, lengths) = (&resume.totals, &manifest.facts.lengths);
-    ((totals.births, totals.deaths) == (lengths.births, lengths.deaths)).then_some((manifest, resume))
+    ((totals.allocs, totals.frees) == (lengths.allocs, lengths.frees)).then_some((manifest, resume))
 }
 
 /// Takes up the index in `folder`.
@@ -58,8 +58,8 @@ pub fn find(folder: &Path, recording_id: [u8; 16], file_bytes: u64) -> Option<(M
 /// When its columns cannot be opened or do not fit together.
 pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64) -> io::Result<(Engine, Sealer)> {
     let lengths = &facts.lengths;
-    let (births, deaths) = (lengths.births, lengths.deaths);
-    let mut ledgers = Dying::reopen(folder, resume.fine, lengths)?;
+    let (allocs, frees) = (lengths.allocs, lengths.frees);
+    let mut ledgers = FreeLedgers::reopen(folder, resume.fine, lengths)?;
     let writers = Writers::reopen(folder, lengths)?;
     let trace = Trace::assemble(crate::trace::Parts {
         path: folder.to_path_buf(),
@@ -71,7 +71,7 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
         revision: 0,
         keep: None,
     });
-    ledgers.recount(deaths, |ordinal| trace.row_of_death(ordinal));
+    ledgers.recount(frees, |ordinal| trace.row_of_free(ordinal));
     let origins: Vec<Origin> = (0..trace.origin_count()).map(|id| trace.origin(id)).collect();
     let live = LiveMap::new(folder.to_path_buf(), budget_bytes)?;
     let mut engine = Engine::new(live, resume.clock.clone(), resume.fine);
@@ -80,10 +80,10 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
     }
     // Sites are numbered by first appearance, which restoring the origins in order repeats.
     debug_assert!(origins.iter().filter(|o| o.site != NO_SITE).all(|o| o.site < trace.site_count()));
-    let pool = |row: u64| trace.origin(trace.columns().birth_origin[row as usize]).kind;
-    let blocks = (0..births).filter(|&row| trace.death_of(row).is_none()).map(|row| {
+    let pool = |row: u64| trace.origin(trace.columns().alloc_origin[row as usize]).kind;
+    let blocks = (0..allocs).filter(|&row| trace.free_of(row).is_none()).map(|row| {
         let key = super::engine::key_of(trace.address_of(row), pool(row));
-        let origin = trace.columns().birth_origin[row as usize];
+        let origin = trace.columns().alloc_origin[row as usize];
         (key, Live { born_ns: trace.born_ns(row), size: trace.size_of(row), row, origin })
     });
     engine.restore(resume.totals.clone(), resume.threads.clone(), blocks)?;
@@ -102,19 +102,19 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
         SizeCodes::new(resume.fine.table_sizes, &columns.size_table),
     );
     let open = trace.open_bucket();
-    sealer.reopen_bucket(open.births, open.deaths);
-    for row in open.births..births {
-        let origin = columns.birth_origin[row as usize];
+    sealer.reopen_bucket(open.allocs, open.frees);
+    for row in open.allocs..allocs {
+        let origin = columns.alloc_origin[row as usize];
         let size = trace.size_of(row);
-        sealer.add_birth(origin, size);
-        if trace.death_of(row).is_some() && trace.ledgers().fate.get(row as usize) & FATE_TEMPORARY != 0 {
+        sealer.add_alloc(origin, size);
+        if trace.free_of(row).is_some() && trace.ledgers().lifetime_class.get(row as usize) & FATE_TEMPORARY != 0 {
             sealer.add_temporary(origin, size);
         }
     }
-    for ordinal in open.deaths..deaths {
-        let row = trace.row_of_death(ordinal);
-        let birth_origin = columns.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
-        sealer.add_death(birth_origin, columns.death_origin[ordinal as usize], trace.size_of_death(ordinal));
+    for ordinal in open.frees..frees {
+        let row = trace.row_of_free(ordinal);
+        let alloc_origin = columns.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX);
+        sealer.add_free(alloc_origin, columns.free_origin[ordinal as usize], trace.size_of_free(ordinal));
     }
     Ok((engine, sealer))
 }

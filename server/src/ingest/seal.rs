@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::chunk::Chunk;
-use super::dying::Dying;
+use super::event_batch::EventBatch;
+use super::free_ledgers::FreeLedgers;
 use super::sizes::SizeCodes;
 use crate::trace::facts::{Bucket, Lengths};
 use crate::trace::files::Writers;
@@ -16,8 +16,8 @@ use crate::trace::sums::{Amount, Builder, Dense, Directory, Extent, put_row};
 pub struct Sealer {
     /// The columns.
     pub writers: Writers,
-    /// The columns that are filled in as blocks die.
-    pub ledgers: Dying,
+    /// The columns that are filled in as blocks are freed.
+    pub ledgers: FreeLedgers,
     /// Sums by site.
     pub sites: Builder<3>,
     /// Sums by thread: allocated, temporary.
@@ -78,7 +78,7 @@ impl PairNumbers {
 impl Sealer {
     /// A sealer that starts with empty columns.
     #[must_use]
-    pub fn new(writers: Writers, ledgers: Dying, sizes: SizeCodes) -> Self {
+    pub fn new(writers: Writers, ledgers: FreeLedgers, sizes: SizeCodes) -> Self {
         let (sites, threads, pairs) = Default::default();
         Self::resume(writers, ledgers, sites, threads, pairs, Vec::new(), &[], &[], sizes)
     }
@@ -89,7 +89,7 @@ impl Sealer {
     #[allow(clippy::too_many_arguments)] // What an earlier run left, part by part.
     pub fn resume(
         writers: Writers,
-        ledgers: Dying,
+        ledgers: FreeLedgers,
         sites: Directory,
         threads: Directory,
         pairs: Directory,
@@ -121,31 +121,31 @@ impl Sealer {
     }
 
     /// Says where the open bucket began.
-    pub fn reopen_bucket(&mut self, births: u64, deaths: u64) {
-        self.open = Bucket { births, deaths };
+    pub fn reopen_bucket(&mut self, allocs: u64, frees: u64) {
+        self.open = Bucket { allocs, frees };
     }
 
-    /// Adds a birth to the open bucket.
+    /// Adds an allocation to the open bucket.
     #[inline]
-    pub fn add_birth(&mut self, origin: u32, size: u64) {
+    pub fn add_alloc(&mut self, origin: u32, size: u64) {
         let Some(&(site, thread)) = self.origins.get(origin as usize) else { return };
         let amount = Amount { count: 1, bytes: size };
         self.by_site.add(site, field::ALLOCATED, amount);
         self.by_thread.add(thread, 0, amount);
     }
 
-    /// Adds a death to the open bucket.
+    /// Adds a free to the open bucket.
     #[inline]
-    pub fn add_death(&mut self, birth_origin: u32, death_origin: u32, size: u64) {
-        let Some(&(site, bearer)) = self.origins.get(birth_origin as usize) else { return };
-        let Some(&(_, freer)) = self.origins.get(death_origin as usize) else { return };
+    pub fn add_free(&mut self, alloc_origin: u32, free_origin: u32, size: u64) {
+        let Some(&(site, bearer)) = self.origins.get(alloc_origin as usize) else { return };
+        let Some(&(_, freer)) = self.origins.get(free_origin as usize) else { return };
         let amount = Amount { count: 1, bytes: size };
         self.by_site.add(site, field::FREED, amount);
         let pair = self.pair_numbers.number(bearer, freer);
         self.by_pair.add(pair, 0, amount);
     }
 
-    /// Adds a temporary block born in the open bucket.
+    /// Adds a temporary block allocated in the open bucket.
     #[inline]
     pub fn add_temporary(&mut self, origin: u32, size: u64) {
         let Some(&(site, thread)) = self.origins.get(origin as usize) else { return };
@@ -158,20 +158,20 @@ impl Sealer {
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn take(&mut self, chunk: &Chunk) -> io::Result<()> {
+    pub fn take(&mut self, chunk: &EventBatch) -> io::Result<()> {
         let w = &mut self.writers;
         for origin in &chunk.origins {
             self.origins.push((origin.site, origin.thread));
         }
         append_origins(w, &chunk.origins)?;
         w.site_node.append(&chunk.sites)?;
-        w.birth_time.append(&chunk.birth_time)?;
-        w.birth_origin.append(&chunk.birth_origin)?;
-        w.birth_address.append(&chunk.birth_address)?;
-        w.birth_address_high.append(&chunk.birth_address_high)?;
-        w.death_time.append(&chunk.death_time)?;
-        self.ledgers.link_deaths(chunk, w)?;
-        w.death_origin.append(&chunk.death_origin)?;
+        w.alloc_time.append(&chunk.alloc_time)?;
+        w.alloc_origin.append(&chunk.alloc_origin)?;
+        w.alloc_address.append(&chunk.alloc_address)?;
+        w.alloc_address_high.append(&chunk.alloc_address_high)?;
+        w.free_time.append(&chunk.free_time)?;
+        self.ledgers.link_frees(chunk, w)?;
+        w.free_origin.append(&chunk.free_origin)?;
         w.order.write_at(chunk.order_first, &chunk.order)?;
         append_pages(w, &chunk.pages)?;
         append_pairs(&chunk.odd, &mut w.odd_row, &mut w.odd_address)?;
@@ -183,27 +183,27 @@ impl Sealer {
         self.ledgers.zones(chunk, &self.origins)?;
         self.ledgers.take(chunk)?;
         self.add_up(chunk);
-        self.sizes.store(chunk.first_birth, &mut self.writers)?;
+        self.sizes.store(chunk.first_alloc, &mut self.writers)?;
         self.append_new_pairs()?;
         if chunk.ends_bucket {
             self.close_bucket()?;
-            let births = chunk.first_birth + chunk.birth_time.len() as u64;
-            self.reopen_bucket(births, self.writers.death_time.len());
+            let allocs = chunk.first_alloc + chunk.alloc_time.len() as u64;
+            self.reopen_bucket(allocs, self.writers.free_time.len());
         }
         Ok(())
     }
 
-    fn add_up(&mut self, chunk: &Chunk) {
+    fn add_up(&mut self, chunk: &EventBatch) {
         let mut large = chunk.large.iter();
-        for (&origin, &size) in chunk.birth_origin.iter().zip(&chunk.birth_size) {
+        for (&origin, &size) in chunk.alloc_origin.iter().zip(&chunk.alloc_size) {
             let size = if size == u32::MAX { large.next().copied().unwrap_or(0) } else { u64::from(size) };
-            self.sizes.birth(size);
-            self.add_birth(origin, size);
+            self.sizes.alloc(size);
+            self.add_alloc(origin, size);
         }
-        let deaths = chunk.death_birth_origin.iter().zip(&chunk.death_origin).zip(&chunk.death_size);
-        for ((&birth_origin, &origin), &size) in deaths {
-            self.sizes.death(size);
-            self.add_death(birth_origin, origin, size);
+        let frees = chunk.free_alloc_origin.iter().zip(&chunk.free_origin).zip(&chunk.free_size);
+        for ((&alloc_origin, &origin), &size) in frees {
+            self.sizes.free(size);
+            self.add_free(alloc_origin, origin, size);
         }
         for &(origin, size) in &chunk.temporary {
             self.add_temporary(origin, size);
@@ -243,8 +243,8 @@ impl Sealer {
     pub fn lengths(&self) -> Lengths {
         let w = &self.writers;
         Lengths {
-            births: w.birth_time.len(),
-            deaths: w.death_time.len(),
+            allocs: w.alloc_time.len(),
+            frees: w.free_time.len(),
             order: w.order.len(),
             pages: w.page_time.len(),
             origins: w.origin_node.len(),
@@ -299,8 +299,8 @@ fn append_origins(w: &mut Writers, origins: &[Origin]) -> io::Result<()> {
 /// When the disk refuses.
 pub fn append_pages(w: &mut Writers, pages: &[Page]) -> io::Result<()> {
     w.page_time.append(&column(pages, |p| p.time_ns))?;
-    w.page_births.append(&column(pages, |p| p.births))?;
-    w.page_deaths.append(&column(pages, |p| p.deaths))?;
+    w.page_allocs.append(&column(pages, |p| p.allocs))?;
+    w.page_frees.append(&column(pages, |p| p.frees))?;
     w.page_allocated.append(&column(pages, |p| p.allocated))?;
     w.page_live.append(&column(pages, |p| p.live))?;
     w.page_min_bytes.append(&column(pages, |p| p.min_bytes))?;
@@ -309,7 +309,7 @@ pub fn append_pages(w: &mut Writers, pages: &[Page]) -> io::Result<()> {
     w.page_max_count.append(&column(pages, |p| p.max_count))
 }
 
-fn append_others(w: &mut Writers, chunk: &Chunk) -> io::Result<()> {
+fn append_others(w: &mut Writers, chunk: &EventBatch) -> io::Result<()> {
     let others = &chunk.others;
     if others.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Codes for sizes: two bytes each for births and deaths, on their way into columns.
+//! Codes for sizes: two bytes each for allocations and frees, on their way into columns.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::trace::files::Writers;
 use crate::trace::layout::{LARGE_SIZE, TABLE_SIZE};
 
-/// Sizes of the births and deaths of a chunk, as codes.
+/// Sizes of the allocations and frees of a chunk, as codes.
 #[derive(Debug, Default)]
 pub struct SizeCodes {
     /// Most entries of the table.
@@ -16,9 +16,9 @@ pub struct SizeCodes {
     known: FxHashMap<u64, u16>,
     /// Those that appeared in the chunk.
     new: Vec<u64>,
-    births: Vec<u16>,
-    deaths: Vec<u16>,
-    /// Births without a code of their own: place in the chunk, and size.
+    allocs: Vec<u16>,
+    frees: Vec<u16>,
+    /// Allocations without a code of their own: place in the chunk, and size.
     large: Vec<(u64, u64)>,
 }
 
@@ -30,21 +30,21 @@ impl SizeCodes {
         Self { room: room.min(LARGE_SIZE - TABLE_SIZE), known, ..Self::default() }
     }
 
-    /// Takes the next birth.
+    /// Takes the next allocation.
     #[inline]
-    pub fn birth(&mut self, size: u64) {
+    pub fn alloc(&mut self, size: u64) {
         let code = self.code(size);
         if code == LARGE_SIZE {
-            self.large.push((self.births.len() as u64, size));
+            self.large.push((self.allocs.len() as u64, size));
         }
-        self.births.push(code);
+        self.allocs.push(code);
     }
 
-    /// Takes the next death.
+    /// Takes the next free.
     #[inline]
-    pub fn death(&mut self, size: u64) {
+    pub fn free(&mut self, size: u64) {
         let code = self.code(size);
-        self.deaths.push(code);
+        self.frees.push(code);
     }
 
     #[inline]
@@ -67,21 +67,21 @@ impl SizeCodes {
         code
     }
 
-    /// Appends what came in since the last time to the columns; `first_birth` is the row of its first birth.
+    /// Appends what came in since the last time to the columns; `first_alloc` is the row of its first allocation.
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn store(&mut self, first_birth: u64, writers: &mut Writers) -> io::Result<()> {
+    pub fn store(&mut self, first_alloc: u64, writers: &mut Writers) -> io::Result<()> {
         writers.size_table.append(&self.new)?;
-        writers.birth_size.append(&self.births)?;
-        writers.death_size.append(&self.deaths)?;
-        let rows: Vec<u64> = self.large.iter().map(|l| first_birth + l.0).collect();
+        writers.alloc_size.append(&self.allocs)?;
+        writers.free_size.append(&self.frees)?;
+        let rows: Vec<u64> = self.large.iter().map(|l| first_alloc + l.0).collect();
         let sizes: Vec<u64> = self.large.iter().map(|l| l.1).collect();
         writers.large_row.append(&rows)?;
         writers.large_size.append(&sizes)?;
         self.new.clear();
-        self.births.clear();
-        self.deaths.clear();
+        self.allocs.clear();
+        self.frees.clear();
         self.large.clear();
         Ok(())
     }
@@ -97,17 +97,17 @@ mod tests {
         let first = u64::from(TABLE_SIZE);
         let room = u64::from(LARGE_SIZE - TABLE_SIZE);
         for size in 0..first + room + 3 {
-            codes.birth(size);
-            codes.death(size);
+            codes.alloc(size);
+            codes.free(size);
         }
-        assert_eq!(codes.births, codes.deaths);
-        assert!((0..LARGE_SIZE).eq(codes.births.iter().copied().take(usize::from(LARGE_SIZE))));
-        assert_eq!(codes.births[usize::from(LARGE_SIZE)..], [LARGE_SIZE; 3]);
+        assert_eq!(codes.allocs, codes.frees);
+        assert!((0..LARGE_SIZE).eq(codes.allocs.iter().copied().take(usize::from(LARGE_SIZE))));
+        assert_eq!(codes.allocs[usize::from(LARGE_SIZE)..], [LARGE_SIZE; 3]);
         let apart: Vec<_> = (first + room..first + room + 3).map(|size| (size, size)).collect();
         assert_eq!(codes.large, apart);
         let mut resumed = SizeCodes::new(u16::MAX, &codes.new);
-        resumed.birth(first + 5);
-        resumed.birth(first + room);
-        assert_eq!(resumed.births, [TABLE_SIZE + 5, LARGE_SIZE]);
+        resumed.alloc(first + 5);
+        resumed.alloc(first + room);
+        assert_eq!(resumed.allocs, [TABLE_SIZE + 5, LARGE_SIZE]);
     }
 }

@@ -273,7 +273,7 @@ fn remarks(scan: &Scan, intake: &Intake, engine: &Engine, inherited: Option<&Inh
         add(
             "stopped",
             format!(
-                "Recording was stopped {times}: blocks that were freed meanwhile count as live, and frees of blocks that were born meanwhile as unmatched."
+                "Recording was stopped {times}: blocks that were freed meanwhile count as live, and frees of blocks that were allocated meanwhile as unmatched."
             ),
         );
     }

@@ -3,25 +3,25 @@
 use rayon::prelude::*;
 use tracehound_format::record::Kind;
 
-use super::amounts::stretches;
+use super::amounts::ranges;
 use super::filter::Filter;
 use super::scan::{Also, BLOCK, Picker, RowTest};
 use super::window::Window;
 use super::{QueryError, Result, site_handle, stacks};
 use crate::api::allocations::{Allocation, Allocations};
 use crate::trace::symbols::Symbols;
-use crate::trace::{Birth, Cancel, Trace};
+use crate::trace::{Alloc, Cancel, Trace};
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
 pub struct Params {
-    /// Blocks born in this window; with `at`, those that are live then.
+    /// Blocks allocated in this window; with `at`, those that are live then.
     pub window: Window,
     /// Of what.
     pub filter: Filter,
     /// Of this site only.
     pub site: Option<u32>,
-    /// Order; ties go by birth.
+    /// Order; ties go by allocation.
     pub sort: Sort,
     /// Largest or latest first.
     pub descending: bool,
@@ -34,11 +34,11 @@ pub struct Params {
 /// Order of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
-    /// By birth.
+    /// By allocation.
     #[default]
-    Born,
-    /// By death; what lives comes last.
-    Died,
+    Allocated,
+    /// By free; what lives comes last.
+    Freed,
     /// By size.
     Size,
     /// By lifetime; what lives has lived until the end.
@@ -64,18 +64,21 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     let after = params.cursor.as_deref().map(parse_cursor).transpose()?;
     let test = selection.rows(trace);
     let (from, to, alive_at) = match window.at {
-        Some((_, place)) => (0, place.births, Some(place.deaths)),
-        None => (window.span.from.births, window.span.to.births, None),
+        Some((_, place)) => (0, place.allocs, Some(place.frees)),
+        None => (window.span.from.allocs, window.span.to.allocs, None),
     };
     let page =
         Page { trace, test, sort: params.sort, descending: params.descending, alive_at, after, limit: params.limit };
     let everything = selection.is_everything() && alive_at.is_none();
-    let (total, mut rows) =
-        if everything && params.sort == Sort::Born { page.by_birth(from, to) } else { page.scan(from, to, cancel)? };
+    let (total, mut rows) = if everything && params.sort == Sort::Allocated {
+        page.by_alloc(from, to)
+    } else {
+        page.scan(from, to, cancel)?
+    };
     let more = rows.len() > params.limit;
     rows.truncate(params.limit);
     let next_cursor = rows.last().filter(|_| more).map(|&(key, row)| format!("{key}-{row}"));
-    let allocations = rows.iter().map(|&(_, row)| allocation(trace, symbols, &trace.birth(row))).collect();
+    let allocations = rows.iter().map(|&(_, row)| allocation(trace, symbols, &trace.alloc(row))).collect();
     Ok(Allocations {
         schema: "heaptrace.allocations/1".into(),
         from_ns: window.from_ns,
@@ -92,22 +95,22 @@ fn parse_cursor(text: &str) -> Result<(u64, u64)> {
     parts.ok_or_else(|| QueryError::bad("cursor", "this is not a cursor of an earlier page"))
 }
 
-fn allocation(trace: &Trace, symbols: &dyn Symbols, birth: &Birth) -> Allocation {
+fn allocation(trace: &Trace, symbols: &dyn Symbols, alloc: &Alloc) -> Allocation {
     let thread = |position| trace.thread_id(position);
     Allocation {
-        index: birth.row,
-        address: format!("{:#x}", birth.address),
-        size: birth.size,
-        function: Kind::from_u8(birth.kind).map_or("unknown", Kind::function).to_owned(),
-        born_ns: birth.born_ns,
-        died_ns: birth.death.map(|d| d.died_ns),
-        thread: thread(birth.thread),
-        free_thread: birth.death.map(|d| thread(d.thread)),
-        site: site_handle(birth.site),
-        stack: stacks::frames(trace, symbols, birth.node),
-        free_stack: birth.death.map_or_else(Vec::new, |d| stacks::frames(trace, symbols, d.node)),
-        previous: birth.previous,
-        next: birth.next,
+        index: alloc.row,
+        address: format!("{:#x}", alloc.address),
+        size: alloc.size,
+        function: Kind::from_u8(alloc.kind).map_or("unknown", Kind::function).to_owned(),
+        born_ns: alloc.born_ns,
+        died_ns: alloc.free.map(|d| d.died_ns),
+        thread: thread(alloc.thread),
+        free_thread: alloc.free.map(|d| thread(d.thread)),
+        site: site_handle(alloc.site),
+        stack: stacks::frames(trace, symbols, alloc.node),
+        free_stack: alloc.free.map_or_else(Vec::new, |d| stacks::frames(trace, symbols, d.node)),
+        previous: alloc.previous,
+        next: alloc.next,
     }
 }
 
@@ -116,7 +119,7 @@ struct Page<'a> {
     test: RowTest<'a>,
     sort: Sort,
     descending: bool,
-    /// Only what is live when this many deaths have happened.
+    /// Only what is live when this many frees have happened.
     alive_at: Option<u64>,
     after: Option<(u64, u64)>,
     limit: usize,
@@ -126,22 +129,22 @@ impl Page<'_> {
     fn key(&self, row: u64) -> u64 {
         let trace = self.trace;
         match self.sort {
-            Sort::Born => row,
-            Sort::Died => trace.death_of(row).unwrap_or(u64::MAX),
+            Sort::Allocated => row,
+            Sort::Freed => trace.free_of(row).unwrap_or(u64::MAX),
             Sort::Size => trace.size_of(row),
             Sort::Lifetime => {
-                let end = trace.death_of(row).map_or(trace.duration_ns(), |d| trace.died_ns(d));
+                let end = trace.free_of(row).map_or(trace.duration_ns(), |d| trace.died_ns(d));
                 end.saturating_sub(trace.born_ns(row))
             }
         }
     }
 
-    /// Whether `a` comes before `b`: by key in the order that was asked for, then by birth.
+    /// Whether `a` comes before `b`: by key in the order that was asked for, then by allocation.
     fn precedes(&self, a: (u64, u64), b: (u64, u64)) -> bool {
         if self.descending { (b.0, a.1) < (a.0, b.1) } else { a < b }
     }
 
-    fn by_birth(&self, from: u64, to: u64) -> (u64, Vec<(u64, u64)>) {
+    fn by_alloc(&self, from: u64, to: u64) -> (u64, Vec<(u64, u64)>) {
         let rows: Vec<(u64, u64)> = if self.descending {
             let end = self.after.map_or(to, |(_, row)| row.min(to));
             (from..end).rev().take(self.limit + 1).map(|row| (row, row)).collect()
@@ -162,16 +165,16 @@ impl Page<'_> {
             rows.sort_unstable_by(|a, b| if a == b { std::cmp::Ordering::Equal } else { order(a, b) });
             rows.truncate(keep);
         };
-        let parts: Vec<(u64, Vec<(u64, u64)>)> = stretches(from, to)
+        let parts: Vec<(u64, Vec<(u64, u64)>)> = ranges(from, to)
             .into_par_iter()
-            .map(|stretch| {
+            .map(|range| {
                 let (mut count, mut rows) = (0, Vec::new());
                 let mut worst: Option<(u64, u64)> = None;
                 let also = self.alive_at.map_or(Also::Nothing, Also::LiveAt);
                 let mut picker = Picker::new(&self.test, also);
-                for start in stretch.clone().step_by(BLOCK) {
+                for start in range.clone().step_by(BLOCK) {
                     cancel.check()?;
-                    for &offset in picker.pick(start, (start + BLOCK as u64).min(stretch.end)) {
+                    for &offset in picker.pick(start, (start + BLOCK as u64).min(range.end)) {
                         let row = start + u64::from(offset);
                         count += 1;
                         let entry = (self.key(row), row);

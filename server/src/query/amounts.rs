@@ -1,6 +1,6 @@
-//! Sums per site or per thread over a stretch of events: the base of nearly every answer.
+//! Sums per site or per thread over a range of events: the base of nearly every answer.
 //!
-//! Births and deaths are kept apart: what is live is what was born minus what died, at any place.
+//! Allocations and frees are kept apart: what is live is what was allocated minus what was freed, at any place.
 
 use rayon::prelude::*;
 
@@ -52,13 +52,13 @@ pub type Sums = Vec<Signed>;
 /// Which blocks a metric is about.
 #[derive(Debug, Clone, Copy)]
 enum Part {
-    /// Born in the span.
-    Born,
-    /// Died in the span.
-    Died,
-    /// Born in the span and temporary.
+    /// Allocated in the span.
+    Allocated,
+    /// Freed in the span.
+    Freed,
+    /// Allocated in the span and temporary.
     Temporary,
-    /// Born in the span and live at the end.
+    /// Allocated in the span and live at the end.
     Leaked,
 }
 
@@ -129,13 +129,13 @@ impl Question<'_> {
                 self.live_at(place)
             }
             Metric::Leaked => self.part(Part::Leaked, span),
-            Metric::Allocated => self.part(Part::Born, span),
-            Metric::Freed => self.part(Part::Died, span),
+            Metric::Allocated => self.part(Part::Allocated, span),
+            Metric::Freed => self.part(Part::Freed, span),
             Metric::Grown => {
-                let mut sums = self.part(Part::Born, span)?;
-                for (sum, died) in sums.iter_mut().zip(self.part(Part::Died, span)?) {
-                    sum.count -= died.count;
-                    sum.bytes -= died.bytes;
+                let mut sums = self.part(Part::Allocated, span)?;
+                for (sum, freed) in sums.iter_mut().zip(self.part(Part::Freed, span)?) {
+                    sum.count -= freed.count;
+                    sum.bytes -= freed.bytes;
                 }
                 Ok(sums)
             }
@@ -149,13 +149,13 @@ impl Question<'_> {
     /// When cancelled.
     pub fn live_at(&self, place: Position) -> Result<Sums> {
         if !self.sums_do() {
-            return self.scan(0, place.births, &Also::LiveAt(place.deaths));
+            return self.scan(0, place.allocs, &Also::LiveAt(place.frees));
         }
         let before = Span { from: Position::default(), to: place };
-        let mut sums = self.part(Part::Born, before)?;
-        for (sum, died) in sums.iter_mut().zip(self.part(Part::Died, before)?) {
-            sum.count -= died.count;
-            sum.bytes -= died.bytes;
+        let mut sums = self.part(Part::Allocated, before)?;
+        for (sum, freed) in sums.iter_mut().zip(self.part(Part::Freed, before)?) {
+            sum.count -= freed.count;
+            sum.bytes -= freed.bytes;
         }
         Ok(sums)
     }
@@ -165,7 +165,7 @@ impl Question<'_> {
     /// # Errors
     /// When cancelled.
     pub fn live_since(&self, first: Position, last: Position) -> Result<Sums> {
-        self.scan(0, first.births, &Also::LiveAt(last.deaths))
+        self.scan(0, first.allocs, &Also::LiveAt(last.frees))
     }
 
     /// Whether the sums of buckets answer for the selection.
@@ -188,7 +188,7 @@ impl Question<'_> {
     #[inline]
     fn key_of(&self, row: u64) -> usize {
         let c = self.trace.columns();
-        let origin = c.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX) as usize;
+        let origin = c.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX) as usize;
         let key = match self.key {
             Key::Site => c.origin_site.get(origin),
             Key::Thread => c.origin_thread.get(origin),
@@ -235,18 +235,18 @@ impl Question<'_> {
             (Part::Leaked, Key::Site) => (first..last).for_each(|b| trace.leaked().bucket(b, &mut add)),
             (Part::Leaked, Key::Thread) => {
                 let (from, to) = (trace.bucket_start(first), trace.bucket_start(last));
-                for row in trace.leaked().rows_among(from.births, to.births) {
+                for row in trace.leaked().rows_among(from.allocs, to.allocs) {
                     let (key, amount) = (self.key_of(row), trace.site_amount(row).1);
                     add(key as u32, amount);
                 }
             }
-            (Part::Died, Key::Thread) => {
+            (Part::Freed, Key::Thread) => {
                 let bearers = &trace.columns().pair_bearer;
                 trace.walk_lists::<1>(&facts.pair_sums, first, last, |pair, _, amount| {
                     add(bearers.get(pair as usize).copied().unwrap_or(u32::MAX), amount);
                 });
             }
-            (Part::Born | Part::Temporary, Key::Thread) => {
+            (Part::Allocated | Part::Temporary, Key::Thread) => {
                 let wanted = usize::from(matches!(part, Part::Temporary));
                 trace.walk_lists::<2>(&facts.thread_sums, first, last, |thread, f, amount| {
                     if f == wanted {
@@ -256,8 +256,8 @@ impl Question<'_> {
             }
             (_, Key::Site) => {
                 let wanted = match part {
-                    Part::Born => field::ALLOCATED,
-                    Part::Died => field::FREED,
+                    Part::Allocated => field::ALLOCATED,
+                    Part::Freed => field::FREED,
                     _ => field::TEMPORARY,
                 };
                 trace.walk_lists::<3>(&facts.site_sums, first, last, |site, f, amount| {
@@ -272,10 +272,10 @@ impl Question<'_> {
         }
     }
 
-    /// Temporary blocks that died when the bucket of their birth was closed already.
+    /// Temporary blocks that were freed when the bucket of their allocation was closed already.
     fn add_late(&self, first: usize, last: usize, sums: &mut Sums) {
         let c = self.trace.columns();
-        let (from, to) = (self.trace.bucket_start(first).births, self.trace.bucket_start(last).births);
+        let (from, to) = (self.trace.bucket_start(first).allocs, self.trace.bucket_start(last).allocs);
         for (&row, &size) in c.late_row.iter().zip(c.late_size.iter()) {
             if (from..to).contains(&row)
                 && let Some(sum) = sums.get_mut(self.key_of(row))
@@ -288,42 +288,42 @@ impl Question<'_> {
     fn add_rows(&self, part: Part, span: Span, sums: &mut Sums) {
         let trace = self.trace;
         let mut add = |row: u64| self.add_row(row, sums);
-        let births = span.from.births..span.to.births;
+        let allocs = span.from.allocs..span.to.allocs;
         match part {
-            Part::Born => births.for_each(add),
-            Part::Died => (span.from.deaths..span.to.deaths).for_each(|d| self.add_death(d, sums)),
+            Part::Allocated => allocs.for_each(add),
+            Part::Freed => (span.from.frees..span.to.frees).for_each(|d| self.add_free(d, sums)),
             Part::Temporary => {
                 let everything = Selection::all();
                 let test = everything.rows(trace);
                 let mut picker = Picker::new(&test, Also::Temporary);
-                for start in births.clone().step_by(BLOCK) {
-                    let picked = picker.pick(start, (start + BLOCK as u64).min(births.end));
+                for start in allocs.clone().step_by(BLOCK) {
+                    let picked = picker.pick(start, (start + BLOCK as u64).min(allocs.end));
                     picked.iter().for_each(|&offset| add(start + u64::from(offset)));
                 }
             }
-            Part::Leaked => trace.leaked().rows_among(births.start, births.end).for_each(add),
+            Part::Leaked => trace.leaked().rows_among(allocs.start, allocs.end).for_each(add),
         }
     }
 
     fn part_by_rows(&self, part: Part, span: Span) -> Result<Sums> {
-        let (from, to) = (span.from.births, span.to.births);
+        let (from, to) = (span.from.allocs, span.to.allocs);
         match part {
-            Part::Born => self.scan(from, to, &Also::Nothing),
+            Part::Allocated => self.scan(from, to, &Also::Nothing),
             Part::Temporary => self.scan(from, to, &Also::Temporary),
-            Part::Leaked => self.scan(from, to, &Also::LiveAt(self.trace.death_count())),
-            Part::Died => {
-                let deaths = span.from.deaths..span.to.deaths;
-                // A long stretch: read all births in order. A short one: look up the births of its deaths.
-                if (deaths.end - deaths.start).saturating_mul(6) > to {
-                    self.scan(0, to, &Also::Died(deaths))
+            Part::Leaked => self.scan(from, to, &Also::LiveAt(self.trace.free_count())),
+            Part::Freed => {
+                let frees = span.from.frees..span.to.frees;
+                // A long range: read all allocations in order. A short one: look up the allocations of its frees.
+                if (frees.end - frees.start).saturating_mul(6) > to {
+                    self.scan(0, to, &Also::Freed(frees))
                 } else {
-                    self.scan_deaths(deaths.start, deaths.end)
+                    self.scan_frees(frees.start, frees.end)
                 }
             }
         }
     }
 
-    /// Sums over the births `from..to` that pass the selection and fulfil `also`.
+    /// Sums over the allocations `from..to` that pass the selection and fulfil `also`.
     fn scan(&self, from: u64, to: u64, also: &Also) -> Result<Sums> {
         let test = self.selection.rows(self.trace);
         self.add_up(
@@ -338,15 +338,15 @@ impl Question<'_> {
         )
     }
 
-    /// Sums over the births that the deaths `from..to` ended and that pass the selection.
-    fn scan_deaths(&self, from: u64, to: u64) -> Result<Sums> {
+    /// Sums over the allocations that the frees `from..to` ended and that pass the selection.
+    fn scan_frees(&self, from: u64, to: u64) -> Result<Sums> {
         let test = self.selection.rows(self.trace);
         self.add_up(
             from,
             to,
             |start, end, sums, picker: &mut Picker<'_>| {
-                for &offset in picker.pick_deaths(start, end) {
-                    self.add_death(start + u64::from(offset), sums);
+                for &offset in picker.pick_frees(start, end) {
+                    self.add_free(start + u64::from(offset), sums);
                 }
             },
             || Picker::new(&test, Also::Nothing),
@@ -361,9 +361,9 @@ impl Question<'_> {
     }
 
     #[inline]
-    fn add_death(&self, ordinal: u64, sums: &mut Sums) {
-        if let Some(sum) = sums.get_mut(self.key_of(self.trace.row_of_death(ordinal))) {
-            sum.add(Amount { count: 1, bytes: self.trace.size_of_death(ordinal) }, 1);
+    fn add_free(&self, ordinal: u64, sums: &mut Sums) {
+        if let Some(sum) = sums.get_mut(self.key_of(self.trace.row_of_free(ordinal))) {
+            sum.add(Amount { count: 1, bytes: self.trace.size_of_free(ordinal) }, 1);
         }
     }
 
@@ -376,13 +376,13 @@ impl Question<'_> {
         state: impl Fn() -> S + Sync,
     ) -> Result<Sums> {
         let len = self.len();
-        let one = |stretch: std::ops::Range<u64>| -> Result<Sums> {
+        let one = |range: std::ops::Range<u64>| -> Result<Sums> {
             let (mut sums, mut state) = (vec![Signed::default(); len], state());
-            for (at, start) in stretch.clone().step_by(BLOCK).enumerate() {
+            for (at, start) in range.clone().step_by(BLOCK).enumerate() {
                 if at.is_multiple_of(CHECK) {
                     self.cancel.check()?;
                 }
-                block(start, (start + BLOCK as u64).min(stretch.end), &mut sums, &mut state);
+                block(start, (start + BLOCK as u64).min(range.end), &mut sums, &mut state);
             }
             Ok(sums)
         };
@@ -393,16 +393,16 @@ impl Question<'_> {
             }
             Ok(a)
         };
-        stretches(from, to).into_par_iter().map(one).try_reduce(|| vec![Signed::default(); len], merge)
+        ranges(from, to).into_par_iter().map(one).try_reduce(|| vec![Signed::default(); len], merge)
     }
 }
 
 /// Blocks between two looks at the cancel flag.
 const CHECK: usize = 256;
 
-/// Cuts a range of rows into stretches for the threads of the pool; short ones stay whole.
+/// Cuts a range of rows into ranges for the threads of the pool; short ones stay whole.
 #[must_use]
-pub fn stretches(from: u64, to: u64) -> Vec<std::ops::Range<u64>> {
+pub fn ranges(from: u64, to: u64) -> Vec<std::ops::Range<u64>> {
     const SHORT: u64 = 1 << 16;
     let len = to.saturating_sub(from);
     let parts = (len / SHORT).clamp(1, 4 * rayon::current_num_threads() as u64);

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::amounts::{self, Question, stretches};
+use super::amounts::{self, Question, ranges};
 use super::filter::Filter;
 use super::scan::{Also, BLOCK, Picker};
 use super::window::Window;
@@ -30,13 +30,13 @@ pub struct Class {
     pub thread: u32,
     /// Size of the blocks if they are of one size, else the power of two that none exceeds.
     pub size: u64,
-    /// Born in the window.
+    /// Allocated in the window.
     pub allocated: Amount,
     /// Live at the end of the window, or at its moment.
     pub live: Amount,
     /// Live when most bytes were live in the window.
     pub peak: Amount,
-    /// Born in the window and temporary.
+    /// Allocated in the window and temporary.
     pub temporary: Amount,
 }
 
@@ -104,38 +104,38 @@ fn bounded<'a>(
     let selection = filter.select(trace, symbols, cancel)?;
     let window = window.resolve(trace, &selection, cancel)?;
     let test = selection.rows(trace);
-    let born = window.span.from.births..window.span.to.births;
+    let allocated = window.span.from.allocs..window.span.to.allocs;
     let question = Question { trace, selection: &selection, key: amounts::Key::Site, cancel };
     let place =
         |metric| Ok::<_, QueryError>(question.moment(metric, &window)?.map_or(window.span.to, |moment| moment.place));
     let (live_place, peak_place) = (place(Metric::Live)?, place(Metric::Peak)?);
-    let until = born.end.max(live_place.births).max(peak_place.births);
-    let lives = |row: u64, death: Option<u64>, place: Position| {
-        row < place.births && death.is_none_or(|death| death >= place.deaths)
+    let until = allocated.end.max(live_place.allocs).max(peak_place.allocs);
+    let lives = |row: u64, free: Option<u64>, place: Position| {
+        row < place.allocs && free.is_none_or(|free| free >= place.frees)
     };
     let limit = (entries / rayon::current_num_threads()).max(1);
     let all = Mutex::new(runs::Runs::new(trace.folder().to_path_buf(), limit));
     let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
-    let add_up = |stretch: std::ops::Range<u64>| -> Result<()> {
+    let add_up = |range: std::ops::Range<u64>| -> Result<()> {
         let mut table = runs::Table::default();
         let mut picker = Picker::new(&test, Also::Nothing);
-        for start in stretch.clone().step_by(BLOCK) {
+        for start in range.clone().step_by(BLOCK) {
             cancel.check()?;
-            for &offset in picker.pick(start, (start + BLOCK as u64).min(stretch.end)) {
+            for &offset in picker.pick(start, (start + BLOCK as u64).min(range.end)) {
                 let row = start + u64::from(offset);
-                let death = trace.death_of(row);
-                let is_born = born.contains(&row);
+                let free = trace.free_of(row);
+                let is_allocated = allocated.contains(&row);
                 let is = [
-                    is_born,
-                    lives(row, death, live_place),
-                    lives(row, death, peak_place),
-                    is_born && trace.is_temporary(row),
+                    is_allocated,
+                    lives(row, free, live_place),
+                    lives(row, free, peak_place),
+                    is_allocated && trace.is_temporary(row),
                 ];
                 if !is.contains(&true) {
                     continue;
                 }
                 let size = trace.size_of(row);
-                let origin = trace.columns().birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
+                let origin = trace.columns().alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX);
                 let origin = trace.origin(origin);
                 let key = (origin.site, origin.thread, class_of(size));
                 if let Some(sums) = runs::entry(&mut table, key, limit) {
@@ -151,7 +151,7 @@ fn bounded<'a>(
         }
         Ok(lock().absorb(table)?)
     };
-    stretches(0, until).into_par_iter().try_for_each(add_up)?;
+    ranges(0, until).into_par_iter().try_for_each(add_up)?;
     let merged = all.into_inner().unwrap_or_else(PoisonError::into_inner).finish()?;
     Ok(merged.map(move |entry| {
         let ((site, thread, class), sums) = entry?;

@@ -159,7 +159,7 @@ fn by_site(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
     let (new, new_place) = site_sums(after, params, cancel)?;
     let survived = match (old_place, new_place) {
         (Some(a), Some(b)) => {
-            // Live at both places: born before the earlier one, not dead at the later one.
+            // Live at both places: allocated before the earlier one, not dead at the later one.
             let (first, last) = if a.events() <= b.events() { (a, b) } else { (b, a) };
             let selection = params.filter.select(trace, before.symbols, cancel)?;
             let question = Question { trace, selection: &selection, key: Key::Site, cancel };

@@ -8,14 +8,15 @@
 //! thread           blocks that this thread bore
 //! sizes, lifetimes inclusive bounds; a block that still lives has lived until the end of the recording
 //! ```
-//! A pattern with an `@` is tried on `name@file:line@module` as well, so that it can mean one of two functions of a name.
+//! A pattern with an `@` is tried on `name@file:line@module` as well, so that it can mean one of two functions of a
+//! name.
 
 use std::str::FromStr;
 use std::sync::Arc;
 
 use regex::Regex;
 
-use super::few::Few;
+use super::sparse_selection::SparseSelection;
 use super::{QueryError, Result};
 use crate::trace::facts::Module;
 use crate::trace::frame_tree::{FrameTree, NO_FUNCTION};
@@ -70,7 +71,7 @@ pub enum LifetimeKind {
     Leaked,
     /// It was temporary.
     Temporary,
-    /// It died.
+    /// It was freed.
     Freed,
 }
 
@@ -223,8 +224,8 @@ struct Texts {
     places: Vec<Option<FileId>>,
 }
 
-/// What tells a function from others of its name: `name@file:line@module`, with the file and line of its declaration and
-/// the module's file name; what is not known is left out.
+/// What tells a function from others of its name: `name@file:line@module`, with the file and line of its declaration
+/// and the module's file name; what is not known is left out.
 #[must_use]
 pub fn identity_of(name: &str, file: Option<&str>, line: Option<u32>, module: Option<&str>) -> String {
     let line = line.filter(|_| file.is_some()).map_or_else(String::new, |line| format!(":{line}"));
@@ -300,7 +301,7 @@ pub struct Selection {
     /// How the block ended.
     pub lifetime: Option<LifetimeKind>,
     /// The blocks that pass, where they were found ahead of time; everything above must stay as it is then.
-    pub few: Option<Arc<Few>>,
+    pub few: Option<Arc<SparseSelection>>,
 }
 
 impl Default for Selection {

@@ -17,7 +17,7 @@ use crate::trace::{Cancel, Trace};
 /// What is asked.
 #[derive(Debug, Clone, Default)]
 pub struct Params {
-    /// Blocks born in this window.
+    /// Blocks allocated in this window.
     pub window: Window,
     /// Of what.
     pub filter: Filter,
@@ -85,14 +85,14 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     let total_sites = sites.len() as u64;
     sites.truncate(params.limit.unwrap_or(usize::MAX));
     let span = window.span;
-    let born = born_range(trace, &selection, &sites, span.from.births, span.to.births);
+    let allocated = allocated_range(trace, &selection, &sites, span.from.allocs, span.to.allocs);
     let ids: Vec<u32> = sites.iter().map(|s| s.0).collect();
-    let verdicts = verdicts(trace, &selection, &ids, &born, cancel)?;
+    let verdicts = verdicts(trace, &selection, &ids, &allocated, cancel)?;
     let sites = sites
         .into_iter()
         .zip(verdicts)
         .map(|((site, amount), verdict)| {
-            let (first_ns, last_ns) = born.get(&site).map_or((0, 0), |b| (b.first_ns, b.last_ns));
+            let (first_ns, last_ns) = allocated.get(&site).map_or((0, 0), |b| (b.first_ns, b.last_ns));
             let stack = stacks::frames(trace, symbols, trace.site_node(site).unwrap_or(0));
             let (bytes, count) = (amount.bytes, amount.count);
             LeakSite { id: site_handle(site), bytes, count, first_ns, last_ns, verdict, stack }
@@ -116,28 +116,34 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
 /// Blocks of a site that are left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Left {
-    /// Birth of the first.
+    /// Allocation of the first.
     pub first_ns: u64,
-    /// Birth of the last.
+    /// Allocation of the last.
     pub last_ns: u64,
     /// How many.
     pub count: u64,
-    /// Their bytes, by the stretch of the recording in which they were born.
+    /// Their bytes, by the interval of the recording in which they were allocated.
     pub ages: [u64; AGES],
 }
 
-/// When the blocks that are left of each site were born, among births `from..to`.
-fn born_range(trace: &Trace, selection: &Selection, sites: &[(u32, Amount)], from: u64, to: u64) -> HashMap<u32, Left> {
+/// When the blocks that are left of each site were allocated, among allocations `from..to`.
+fn allocated_range(
+    trace: &Trace,
+    selection: &Selection,
+    sites: &[(u32, Amount)],
+    from: u64,
+    to: u64,
+) -> HashMap<u32, Left> {
     let mut found: HashMap<u32, Option<Left>> = sites.iter().map(|s| (s.0, None)).collect();
     let test = selection.rows(trace);
-    // Rows are in the order of birth: the stretch is known without looking up the time of each.
+    // Rows are in the order of allocation: the range is known without looking up the time of each.
     let border = |i: usize| (u128::from(trace.duration_ns()) * i as u128 / AGES as u128) as u64;
-    let mut stretch = 0;
-    let mut next = trace.position_before(border(1)).births;
+    let mut range = 0;
+    let mut next = trace.position_before(border(1)).allocs;
     for row in trace.leaked().rows_among(from, to) {
-        while row >= next && stretch + 1 < AGES {
-            stretch += 1;
-            next = trace.position_before(border(stretch + 1)).births;
+        while row >= next && range + 1 < AGES {
+            range += 1;
+            next = trace.position_before(border(range + 1)).allocs;
         }
         let (site, amount) = trace.site_amount(row);
         if let Some(left) = found.get_mut(&site)
@@ -147,7 +153,7 @@ fn born_range(trace: &Trace, selection: &Selection, sites: &[(u32, Amount)], fro
             let left = left.get_or_insert(Left { first_ns: row, ..Left::default() });
             left.last_ns = row;
             left.count += 1;
-            left.ages[stretch] += amount.bytes;
+            left.ages[range] += amount.bytes;
         }
     }
     let timed =
@@ -172,7 +178,7 @@ pub fn verdicts(
     let places: Vec<_> = moments.iter().map(|m| m.1).collect();
     let curves = trend::live_at(trace, selection, sites, &places, cancel)?;
     let question = Question { trace, selection, key: Key::Site, cancel };
-    let born = question.metric(Metric::Allocated, &everything)?;
+    let allocated = question.metric(Metric::Allocated, &everything)?;
     let freed = question.metric(Metric::Freed, &everything)?;
     let marks: Vec<(u64, &str)> = trace.marks().iter().map(|mark| (mark.t_ns, mark.label.as_str())).collect();
     let blocks = |sums: &[Signed], site: u32| sums.get(site as usize).map_or(0, |sum| sum.amount().count);
@@ -182,8 +188,8 @@ pub fn verdicts(
         judge(&History {
             duration_ns: trace.duration_ns(),
             curve: &curve,
-            born_freed: (blocks(&born, site), blocks(&freed, site)),
-            left_born_ns: left.map(|l| (l.first_ns, l.last_ns)),
+            allocated_freed: (blocks(&allocated, site), blocks(&freed, site)),
+            left_allocated_ns: left.map(|l| (l.first_ns, l.last_ns)),
             left_count: left.map_or(0, |l| l.count),
             left_ages: left.map_or([0; AGES], |l| l.ages),
             marks: &marks,
@@ -235,7 +241,7 @@ fn freed_at_exit(
             let (bytes, count) = (amount.bytes, amount.count);
             let id = site_handle(site);
             let of_site = |row: &u64| trace.site_amount(*row).0 == site;
-            let mut rows = 0..trace.birth_count();
+            let mut rows = 0..trace.alloc_count();
             let (first, last) = (rows.clone().find(of_site), rows.rfind(of_site));
             let (first_ns, last_ns) =
                 (first.map_or(0, |row| trace.born_ns(row)), last.map_or(0, |row| trace.born_ns(row)));
@@ -251,5 +257,5 @@ const BEFORE_EXIT: f64 = 0.97;
 /// What is left of one site at the end of the recording.
 #[must_use]
 pub fn left_of(trace: &Trace, selection: &Selection, site: u32) -> HashMap<u32, Left> {
-    born_range(trace, selection, &[(site, Amount::default())], 0, trace.birth_count())
+    allocated_range(trace, selection, &[(site, Amount::default())], 0, trace.alloc_count())
 }

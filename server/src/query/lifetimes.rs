@@ -1,12 +1,12 @@
-//! Lifetimes of the blocks born in a window, alone and against size. A block that still lives counts as living until
-//! the end of the recording.
+//! Lifetimes of the blocks allocated in a window, alone and against size. A block that still lives counts as living
+//! until the end of the recording.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::Result;
-use super::amounts::stretches;
+use super::amounts::ranges;
 use super::filter::{Filter, Selection};
 use super::histogram::{Cell, Scale, document};
 use super::scan::{Also, BLOCK, Picker, RowTest};
@@ -20,7 +20,7 @@ use crate::trace::{Cancel, Span, Trace};
 /// What is asked.
 #[derive(Debug, Clone, Default)]
 pub struct Params {
-    /// Blocks born in this window.
+    /// Blocks allocated in this window.
     pub window: Window,
     /// Of what.
     pub filter: Filter,
@@ -40,12 +40,12 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     let window = params.window.resolve(trace, &selection, cancel)?;
     let classes = MAP.classes();
     let test = selection.rows(trace);
-    let parts: Vec<(Vec<Cell>, Vec<Cell>)> = stretches(window.span.from.births, window.span.to.births)
+    let parts: Vec<(Vec<Cell>, Vec<Cell>)> = ranges(window.span.from.allocs, window.span.to.allocs)
         .into_par_iter()
-        .map(|stretch| {
+        .map(|range| {
             let mut cells = vec![Cell::default(); SCALE.classes()];
             let mut map = vec![Cell::default(); classes * classes];
-            each(&test, trace, stretch, cancel, |_, size, class, lives| {
+            each(&test, trace, range, cancel, |_, size, class, lives| {
                 cells[class].add(size, lives);
                 map[MAP.class(size) * classes + map_class(class)].add(size, lives);
             })?;
@@ -82,8 +82,8 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     })
 }
 
-/// Goes through the blocks born in a span that pass, and tells row, size, and class of the lifetime on [`SCALE`], and
-/// whether it lives. The class stands in the ledger, but for the shortest and the longest lives.
+/// Goes through the blocks allocated in a span that pass, and tells row, size, and class of the lifetime on [`SCALE`],
+/// and whether it lives. The class stands in the ledger, but for the shortest and the longest lives.
 fn each(
     test: &RowTest<'_>,
     trace: &Trace,
@@ -100,8 +100,8 @@ fn each(
         for &offset in picker.pick(start, (start + BLOCK as u64).min(rows.end)) {
             let row = start + u64::from(offset);
             let size = trace.size_of(row);
-            let lives = trace.death_of(row).is_none();
-            let known = usize::from((ledgers.fate.get(row as usize) & FATE_CLASS).max(1) - 1);
+            let lives = trace.free_of(row).is_none();
+            let known = usize::from((ledgers.lifetime_class.get(row as usize) & FATE_CLASS).max(1) - 1);
             let class = if lives || !EXACT.contains(&known) { SCALE.class(lifetime(trace, row)) } else { known };
             tell(row, size, class, lives);
         }
@@ -109,7 +109,7 @@ fn each(
     Ok(())
 }
 
-/// Histogram and quantiles of the lifetimes of the blocks born in a span.
+/// Histogram and quantiles of the lifetimes of the blocks allocated in a span.
 ///
 /// # Errors
 /// When cancelled.
@@ -143,7 +143,7 @@ pub fn by_site(
     Ok(found.into_iter().map(|(_, quantiles)| quantiles).collect())
 }
 
-/// Counts and quantiles of the lifetimes in each of `groups` groups of the blocks born in a span.
+/// Counts and quantiles of the lifetimes in each of `groups` groups of the blocks allocated in a span.
 fn grouped(
     trace: &Trace,
     selection: &Selection,
@@ -154,7 +154,7 @@ fn grouped(
 ) -> Result<Vec<(Vec<Cell>, Quantiles)>> {
     let classes = SCALE.classes();
     let test = selection.rows(trace);
-    let stretches = stretches(span.from.births, span.to.births);
+    let ranges = ranges(span.from.allocs, span.to.allocs);
     let count = |rows: &Range<u64>| -> Result<Vec<Cell>> {
         let mut cells = vec![Cell::default(); groups * classes];
         each(&test, trace, rows.clone(), cancel, |row, size, class, lives| {
@@ -163,7 +163,7 @@ fn grouped(
         Ok(cells)
     };
     let mut cells = vec![Cell::default(); groups * classes];
-    for part in stretches.par_iter().map(count).collect::<Result<Vec<_>>>()? {
+    for part in ranges.par_iter().map(count).collect::<Result<Vec<_>>>()? {
         cells.iter_mut().zip(&part).for_each(|(a, b)| a.merge(b));
     }
     let places: Vec<[Option<Place>; 5]> = cells.chunks(classes).map(quantile_places).collect();
@@ -189,7 +189,7 @@ fn grouped(
         Ok(found)
     };
     let mut found: Vec<Vec<u64>> = vec![Vec::new(); slot_count];
-    for part in stretches.par_iter().map(collect).collect::<Result<Vec<_>>>()? {
+    for part in ranges.par_iter().map(collect).collect::<Result<Vec<_>>>()? {
         found.iter_mut().zip(part).for_each(|(all, part)| all.extend(part));
     }
     let mut value = |group: usize, place: Option<Place>| {
@@ -235,7 +235,7 @@ const fn map_class(class: usize) -> usize {
 }
 
 fn lifetime(trace: &Trace, row: u64) -> u64 {
-    let end = trace.death_of(row).map_or(trace.duration_ns(), |d| trace.died_ns(d));
+    let end = trace.free_of(row).map_or(trace.duration_ns(), |d| trace.died_ns(d));
     end.saturating_sub(trace.born_ns(row))
 }
 

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use tracehound_format::meta::MemoryPart;
 use tracehound_format::record::Kind;
 
-use super::amounts::stretches;
+use super::amounts::ranges;
 use super::filter::Selection;
 use super::scan::{Also, BLOCK, Picker};
 use super::window::{TimeExpr, Window};
@@ -126,8 +126,8 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
 }
 
 /// Splits the resident set. Of the recorder's memory what lies in its side file is no anonymous memory. The rest is an
-/// estimate from above, which gives way where it would leave less than the pages of live blocks; only where these are more
-/// than all there is have some of them certainly not been touched.
+/// estimate from above, which gives way where it would leave less than the pages of live blocks; only where these are
+/// more than all there is have some of them certainly not been touched.
 fn resident(sample: &Sample, filled: &Filled, parts: &[MemoryPart]) -> Resident {
     let anonymous = sample.rss_anonymous_bytes.min(sample.rss_bytes);
     let files = sample.rss_bytes - anonymous;
@@ -145,8 +145,8 @@ fn resident(sample: &Sample, filled: &Filled, parts: &[MemoryPart]) -> Resident 
     }
 }
 
-/// How much of the recorder's memory lies in its side file, by the latest figures of its parts: events, and of each node
-/// of the call tree 16 bytes beside 32 in memory.
+/// How much of the recorder's memory lies in its side file, by the latest figures of its parts: events, and of each
+/// node of the call tree 16 bytes beside 32 in memory.
 fn in_side_file(recorder: u64, parts: &[MemoryPart]) -> u64 {
     let all: u64 = parts.iter().map(|part| part.bytes).sum();
     let side: u64 = parts
@@ -202,22 +202,22 @@ fn kernel_kinds(trace: &Trace, at_ns: u64) -> Option<KernelKinds> {
     })
 }
 
-/// Number and bytes of live blocks, and their stretches of addresses in order. Blocks of pools lie in other blocks.
+/// Number and bytes of live blocks, and their address ranges in order. Blocks of pools lie in other blocks.
 fn blocks(trace: &Trace, place: Position, cancel: &Cancel) -> Result<(Amount, Vec<Range<u64>>)> {
     let test = Selection::all().rows(trace);
     let is_pool: Vec<bool> =
         (0..trace.origin_count()).map(|id| trace.origin(id).kind == Kind::PoolAlloc as u8).collect();
-    let origins = &trace.columns().birth_origin;
-    let parts: Vec<(Amount, Vec<Range<u64>>)> = stretches(0, place.births)
+    let origins = &trace.columns().alloc_origin;
+    let parts: Vec<(Amount, Vec<Range<u64>>)> = ranges(0, place.allocs)
         .into_par_iter()
-        .map(|stretch| {
-            let mut picker = Picker::new(&test, Also::LiveAt(place.deaths));
+        .map(|range| {
+            let mut picker = Picker::new(&test, Also::LiveAt(place.frees));
             let (mut live, mut blocks) = (Amount::default(), Vec::new());
-            for (at, start) in stretch.clone().step_by(BLOCK).enumerate() {
+            for (at, start) in range.clone().step_by(BLOCK).enumerate() {
                 if at.is_multiple_of(256) {
                     cancel.check()?;
                 }
-                for &offset in picker.pick(start, (start + BLOCK as u64).min(stretch.end)) {
+                for &offset in picker.pick(start, (start + BLOCK as u64).min(range.end)) {
                     let row = start + u64::from(offset);
                     let (address, size) = (trace.address_of(row), trace.size_of(row));
                     live.bytes += size;
@@ -268,11 +268,11 @@ struct Page {
     count: u64,
 }
 
-/// The pages under stretches of addresses that are sorted by their starts and may overlap.
+/// The pages under address ranges that are sorted by their starts and may overlap.
 struct PagesOf<'a> {
-    stretches: std::slice::Iter<'a, Range<u64>>,
+    ranges: std::slice::Iter<'a, Range<u64>>,
     page_bytes: u64,
-    /// What is left of the stretch at hand.
+    /// What is left of the range at hand.
     rest: Range<u64>,
     /// Everything before is counted.
     counted: u64,
@@ -280,8 +280,8 @@ struct PagesOf<'a> {
 }
 
 impl<'a> PagesOf<'a> {
-    fn new(stretches: &'a [Range<u64>], page_bytes: u64) -> Self {
-        Self { stretches: stretches.iter(), page_bytes, rest: 0..0, counted: 0, open: None }
+    fn new(ranges: &'a [Range<u64>], page_bytes: u64) -> Self {
+        Self { ranges: ranges.iter(), page_bytes, rest: 0..0, counted: 0, open: None }
     }
 }
 
@@ -291,7 +291,7 @@ impl Iterator for PagesOf<'_> {
     fn next(&mut self) -> Option<Page> {
         loop {
             if self.rest.is_empty() {
-                let Some(next) = self.stretches.next() else { return self.open.take() };
+                let Some(next) = self.ranges.next() else { return self.open.take() };
                 self.rest = next.start.max(self.counted)..next.end;
                 continue;
             }
@@ -336,9 +336,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pages_are_what_their_bytes_are(mut stretches in prop::collection::vec((0_u64..300, 1_u64..70), 0..40)) {
-            stretches.sort_unstable();
-            let ranges: Vec<Range<u64>> = stretches.iter().map(|&(start, len)| start..start + len).collect();
+        fn pages_are_what_their_bytes_are(mut ranges in prop::collection::vec((0_u64..300, 1_u64..70), 0..40)) {
+            ranges.sort_unstable();
+            let ranges: Vec<Range<u64>> = ranges.iter().map(|&(start, len)| start..start + len).collect();
             let mut pages: BTreeMap<u64, u64> = BTreeMap::new();
             for byte in 0..400 {
                 if ranges.iter().any(|r| r.contains(&byte)) {

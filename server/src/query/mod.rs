@@ -5,8 +5,8 @@
 //!            └──────────── sums (per site or thread) ────────────┘
 //!   flamegraph · functions · sites · leaks · diff        timeline · allocations · sizes · lifetimes · threads
 //! ```
-//! Whole buckets are answered by their sums, the two edges by rows; conditions on rows (size, lifetime, thread) scan the
-//! columns in parallel.
+//! Whole buckets are answered by their sums, the two edges by rows; conditions on rows (size, lifetime, thread) scan
+//! the columns in parallel.
 
 pub mod across;
 pub mod allocations;
@@ -15,14 +15,13 @@ pub mod classes;
 pub mod compare;
 pub mod diff;
 pub mod diff_flamegraph;
-pub mod few;
 pub mod filter;
 pub mod flamegraph;
 pub mod functions;
 pub mod histogram;
 pub mod info;
 pub mod leaks;
-mod life;
+mod lifetime_filter;
 pub mod lifetimes;
 pub mod memory;
 pub mod modules;
@@ -31,8 +30,8 @@ pub mod pruned;
 pub mod scan;
 pub mod sites;
 pub mod sizes;
-pub mod skip;
 pub mod source;
+pub mod sparse_selection;
 pub mod stacks;
 pub mod suppress;
 pub mod threads;
@@ -41,6 +40,7 @@ pub mod trend;
 pub mod value_tree;
 pub mod verdict;
 pub mod window;
+pub mod zone_pruning;
 
 pub use filter::{Filter, LifetimeKind, ThreadFilter};
 pub use window::{TimeExpr, Window, parse_duration, parse_size};

@@ -1,4 +1,4 @@
-//! Which births pass a selection: one by one, or many at a time, column after column without branches.
+//! Which allocations pass a selection: one by one, or many at a time, column after column without branches.
 //!
 //! ```text
 //! sizes     codes compared with the bounds; those above 48 KiB looked up
@@ -11,10 +11,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use super::few::Few;
 use super::filter::Selection;
-use super::life::Life;
-use super::skip::{Skip, Verdict};
+use super::lifetime_filter::LifetimeFilter;
+use super::sparse_selection::SparseSelection;
+use super::zone_pruning::{Verdict, ZonePruning};
 use crate::trace::layout::{FATE_TEMPORARY, TABLE_SIZE};
 use crate::trace::ledger::Cell;
 use crate::trace::{Trace, links};
@@ -22,31 +22,31 @@ use crate::trace::{Trace, links};
 /// Most rows that are looked at in one go.
 pub const BLOCK: usize = 1024;
 
-/// A condition on births beside a selection.
+/// A condition on allocations beside a selection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Also {
     /// None.
     Nothing,
-    /// Not dead when this many deaths have happened.
+    /// Not dead when this many frees have happened.
     LiveAt(u64),
     /// Temporary.
     Temporary,
-    /// Its death is one of these.
-    Died(Range<u64>),
+    /// Its free is one of these.
+    Freed(Range<u64>),
 }
 
-/// Tells which births pass.
+/// Tells which allocations pass.
 #[derive(Debug)]
 pub struct RowTest<'a> {
     trace: &'a Trace,
     /// By origin: 1 = passes.
     origins: Option<Vec<u8>>,
     sizes: Option<SizeBounds>,
-    life: Option<Life>,
+    life: Option<LifetimeFilter>,
     /// What zones can tell.
-    skip: Skip,
+    skip: ZonePruning,
     /// The rows that pass are known.
-    few: Option<Arc<Few>>,
+    few: Option<Arc<SparseSelection>>,
 }
 
 /// Sizes that pass.
@@ -97,12 +97,12 @@ impl Selection {
         });
         let has_sizes = self.min_size > 0 || self.max_size < u64::MAX;
         let has_life = self.min_lifetime > 0 || self.max_lifetime < u64::MAX || self.lifetime.is_some();
-        let life = has_life.then(|| Life::new(trace, self));
+        let life = has_life.then(|| LifetimeFilter::new(trace, self));
         RowTest {
             trace,
             origins,
             sizes: has_sizes.then(|| SizeBounds::new(self.min_size, self.max_size)),
-            skip: Skip::new(self, life.as_ref().map(|life| life.live.clone())),
+            skip: ZonePruning::new(self, life.as_ref().map(|life| life.live.clone())),
             life,
             few: self.few.clone(),
         }
@@ -110,19 +110,19 @@ impl Selection {
 }
 
 impl RowTest<'_> {
-    /// Whether every birth passes.
+    /// Whether every allocation passes.
     #[must_use]
     pub const fn passes_all(&self) -> bool {
         self.origins.is_none() && self.sizes.is_none() && self.life.is_none()
     }
 
-    /// Whether a death can be tested only by looking its birth up.
+    /// Whether a free can be tested only by looking its allocation up.
     #[must_use]
-    pub const fn looks_births_up(&self) -> bool {
+    pub const fn looks_allocs_up(&self) -> bool {
         self.few.is_none() && (self.origins.is_some() || self.life.is_some())
     }
 
-    /// Whether birth `row` passes.
+    /// Whether allocation `row` passes.
     #[inline]
     #[must_use]
     pub fn passes(&self, row: u64) -> bool {
@@ -132,7 +132,7 @@ impl RowTest<'_> {
         let c = self.trace.columns();
         let at = row as usize;
         if let Some(origins) = &self.origins {
-            let origin = c.birth_origin.get(at).copied().unwrap_or(u32::MAX);
+            let origin = c.alloc_origin.get(at).copied().unwrap_or(u32::MAX);
             if origins.get(origin as usize) != Some(&1) {
                 return false;
             }
@@ -143,25 +143,27 @@ impl RowTest<'_> {
             return false;
         }
         let ledgers = self.trace.ledgers();
-        self.life.as_ref().is_none_or(|l| l.passes(self.trace, row, ledgers.death.get(at), ledgers.fate.get(at)))
+        self.life
+            .as_ref()
+            .is_none_or(|l| l.passes(self.trace, row, ledgers.free.get(at), ledgers.lifetime_class.get(at)))
     }
 
-    /// What the zones of births `from..to` say.
+    /// What the zones of allocations `from..to` say.
     #[must_use]
     pub fn verdict(&self, from: u64, to: u64) -> Verdict {
-        if self.passes_all() { Verdict::All } else { self.skip.births(self.trace, from, to) }
+        if self.passes_all() { Verdict::All } else { self.skip.allocs(self.trace, from, to) }
     }
 
-    /// What the zones of deaths `from..to` say of their births.
+    /// What the zones of frees `from..to` say of their allocations.
     #[must_use]
-    pub fn death_verdict(&self, from: u64, to: u64) -> Verdict {
-        if self.passes_all() { Verdict::All } else { self.skip.deaths(self.trace, from, to) }
+    pub fn free_verdict(&self, from: u64, to: u64) -> Verdict {
+        if self.passes_all() { Verdict::All } else { self.skip.frees(self.trace, from, to) }
     }
 
-    /// Takes out of `keep`, which is about births from row `from` on, those that do not pass.
+    /// Takes out of `keep`, which is about allocations from row `from` on, those that do not pass.
     pub fn range(&self, from: u64, keep: &mut [u8]) {
         if let Some(few) = &self.few {
-            return few.births_among(from, keep);
+            return few.allocs_among(from, keep);
         }
         match self.verdict(from, from + keep.len() as u64) {
             Verdict::All => {}
@@ -174,51 +176,51 @@ impl RowTest<'_> {
         let c = self.trace.columns();
         let rows = from as usize..from as usize + keep.len();
         if let Some(sizes) = &self.sizes {
-            let codes = c.birth_size.get(rows.clone()).unwrap_or_default();
+            let codes = c.alloc_size.get(rows.clone()).unwrap_or_default();
             sizes.test(self.trace, codes, keep, |at| from + at as u64);
         }
         if let Some(table) = &self.origins {
-            let origins = c.birth_origin.get(rows.clone()).unwrap_or_default();
+            let origins = c.alloc_origin.get(rows.clone()).unwrap_or_default();
             for (keep, &origin) in keep.iter_mut().zip(origins) {
                 *keep &= table.get(origin as usize).copied().unwrap_or(0);
             }
         }
         if let Some(life) = &self.life {
             let ledgers = self.trace.ledgers();
-            let deaths = ledgers.death.cells().get(rows.clone()).unwrap_or_default();
-            let fates = ledgers.fate.cells().get(rows).unwrap_or_default();
-            for (((keep, death), fate), row) in keep.iter_mut().zip(deaths).zip(fates).zip(from..) {
+            let frees = ledgers.free.cells().get(rows.clone()).unwrap_or_default();
+            let lifetime_classes = ledgers.lifetime_class.cells().get(rows).unwrap_or_default();
+            for (((keep, free), lifetime_class), row) in keep.iter_mut().zip(frees).zip(lifetime_classes).zip(from..) {
                 if *keep != 0 {
-                    *keep = u8::from(life.passes(self.trace, row, u32::load(death), u8::load(fate)));
+                    *keep = u8::from(life.passes(self.trace, row, u32::load(free), u8::load(lifetime_class)));
                 }
             }
         }
     }
 
-    /// Takes out of `keep`, which is about deaths from `from` on, those whose births do not pass.
-    pub fn deaths(&self, from: u64, keep: &mut [u8]) {
+    /// Takes out of `keep`, which is about frees from `from` on, those whose allocations do not pass.
+    pub fn frees(&self, from: u64, keep: &mut [u8]) {
         if let Some(few) = &self.few {
-            return few.deaths_among(from, keep);
+            return few.frees_among(from, keep);
         }
-        match self.death_verdict(from, from + keep.len() as u64) {
+        match self.free_verdict(from, from + keep.len() as u64) {
             Verdict::All => {}
             Verdict::None => keep.fill(0),
-            Verdict::Ask => self.test_deaths(from, keep),
+            Verdict::Ask => self.test_frees(from, keep),
         }
     }
 
-    fn test_deaths(&self, from: u64, keep: &mut [u8]) {
+    fn test_frees(&self, from: u64, keep: &mut [u8]) {
         let c = self.trace.columns();
         let ordinals = from as usize..from as usize + keep.len();
-        let links = c.death_row.get(ordinals.clone()).unwrap_or_default();
-        let row_of = |(&link, ordinal): (&u32, u64)| self.trace.birth_behind(ordinal, link);
+        let links = c.free_row.get(ordinals.clone()).unwrap_or_default();
+        let row_of = |(&link, ordinal): (&u32, u64)| self.trace.alloc_behind(ordinal, link);
         if let Some(sizes) = &self.sizes {
-            let codes = c.death_size.get(ordinals).unwrap_or_default();
-            sizes.test(self.trace, codes, keep, |at| self.trace.row_of_death(from + at as u64));
+            let codes = c.free_size.get(ordinals).unwrap_or_default();
+            sizes.test(self.trace, codes, keep, |at| self.trace.row_of_free(from + at as u64));
         }
         if let Some(table) = &self.origins {
             for (keep, row) in keep.iter_mut().zip(links.iter().zip(from..).map(row_of)) {
-                let origin = c.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
+                let origin = c.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX);
                 *keep &= table.get(origin as usize).copied().unwrap_or(0);
             }
         }
@@ -227,8 +229,8 @@ impl RowTest<'_> {
             for (keep, row) in keep.iter_mut().zip(links.iter().zip(from..).map(row_of)) {
                 let at = row as usize;
                 if *keep != 0 {
-                    let (link, fate) = (ledgers.death.get(at), ledgers.fate.get(at));
-                    *keep = u8::from(life.passes(self.trace, row, link, fate));
+                    let (link, lifetime_class) = (ledgers.free.get(at), ledgers.lifetime_class.get(at));
+                    *keep = u8::from(life.passes(self.trace, row, link, lifetime_class));
                 }
             }
         }
@@ -236,37 +238,37 @@ impl RowTest<'_> {
 }
 
 impl Also {
-    /// Takes out of `keep`, which is about births from row `from` on, what does not fulfil the condition.
+    /// Takes out of `keep`, which is about allocations from row `from` on, what does not fulfil the condition.
     pub fn range(&self, trace: &Trace, from: u64, keep: &mut [u8]) {
         let rows = from as usize..from as usize + keep.len();
-        let cells = trace.ledgers().death.cells().get(rows.clone()).unwrap_or_default();
-        let seen = trace.death_count();
+        let cells = trace.ledgers().free.cells().get(rows.clone()).unwrap_or_default();
+        let seen = trace.free_count();
         match self {
             Self::Nothing => {}
             Self::LiveAt(place) => {
                 let place = (*place).min(seen);
-                by_death(trace, from, cells, keep, |death| death >= place);
+                by_free(trace, from, cells, keep, |free| free >= place);
             }
             Self::Temporary => {
-                let fates = trace.ledgers().fate.cells().get(rows).unwrap_or_default();
-                by_death(trace, from, cells, keep, |death| death < seen);
-                for (keep, fate) in keep.iter_mut().zip(fates) {
-                    *keep &= u8::from(u8::load(fate) & FATE_TEMPORARY != 0);
+                let lifetime_classes = trace.ledgers().lifetime_class.cells().get(rows).unwrap_or_default();
+                by_free(trace, from, cells, keep, |free| free < seen);
+                for (keep, lifetime_class) in keep.iter_mut().zip(lifetime_classes) {
+                    *keep &= u8::from(u8::load(lifetime_class) & FATE_TEMPORARY != 0);
                 }
             }
-            Self::Died(ordinals) => {
+            Self::Freed(ordinals) => {
                 let first = ordinals.start.min(seen);
                 let len = ordinals.end.min(seen) - first;
-                by_death(trace, from, cells, keep, |death| death.wrapping_sub(first) < len);
+                by_free(trace, from, cells, keep, |free| free.wrapping_sub(first) < len);
             }
         }
     }
 }
 
-/// Takes out of `keep`, which is about births from row `from` on, those whose death does not pass: an ordinal, the
+/// Takes out of `keep`, which is about allocations from row `from` on, those whose free does not pass: an ordinal, the
 /// largest number for what lives.
 #[inline]
-fn by_death(trace: &Trace, from: u64, cells: &[AtomicU32], keep: &mut [u8], passes: impl Fn(u64) -> bool) {
+fn by_free(trace: &Trace, from: u64, cells: &[AtomicU32], keep: &mut [u8], passes: impl Fn(u64) -> bool) {
     let lives = passes(links::NOTHING);
     let mut any_far = false;
     for ((keep, cell), row) in keep.iter_mut().zip(cells).zip(from..) {
@@ -279,13 +281,13 @@ fn by_death(trace: &Trace, from: u64, cells: &[AtomicU32], keep: &mut [u8], pass
     if any_far {
         for ((keep, cell), row) in keep.iter_mut().zip(cells).zip(from..) {
             if *keep != 0 {
-                *keep = u8::from(passes(trace.death_behind(row, u32::load(cell))));
+                *keep = u8::from(passes(trace.free_behind(row, u32::load(cell))));
             }
         }
     }
 }
 
-/// Births that pass, block by block.
+/// Allocations that pass, block by block.
 #[derive(Debug)]
 pub struct Picker<'a> {
     test: &'a RowTest<'a>,
@@ -301,7 +303,7 @@ impl<'a> Picker<'a> {
         Self { test, also, keep: [0; BLOCK], picked: [0; BLOCK] }
     }
 
-    /// Offsets of those of the births `from..to` (at most [`BLOCK`]) that pass, ascending.
+    /// Offsets of those of the allocations `from..to` (at most [`BLOCK`]) that pass, ascending.
     pub fn pick(&mut self, from: u64, to: u64) -> &[u16] {
         let keep = &mut self.keep[..(to - from) as usize];
         let also = self.also.verdict(self.test.trace, from, to);
@@ -310,7 +312,7 @@ impl<'a> Picker<'a> {
         }
         keep.fill(1);
         if let Some(few) = &self.test.few {
-            few.births_among(from, keep);
+            few.allocs_among(from, keep);
             if also == Verdict::Ask && keep.iter().fold(0, |any, &keep| any | keep) != 0 {
                 self.also.range(self.test.trace, from, keep);
             }
@@ -324,7 +326,7 @@ impl<'a> Picker<'a> {
         }
         if also == Verdict::Ask {
             self.also.range(self.test.trace, from, keep);
-            // Of old births few are left: most blocks end here.
+            // Of old allocations few are left: most blocks end here.
             if keep.iter().fold(0, |any, &keep| any | keep) == 0 {
                 return &[];
             }
@@ -335,18 +337,18 @@ impl<'a> Picker<'a> {
         compact(keep, &mut self.picked)
     }
 
-    /// Offsets of those of the deaths `from..to` (at most [`BLOCK`]) whose births pass the test alone, ascending.
-    pub fn pick_deaths(&mut self, from: u64, to: u64) -> &[u16] {
+    /// Offsets of those of the frees `from..to` (at most [`BLOCK`]) whose allocations pass the test alone, ascending.
+    pub fn pick_frees(&mut self, from: u64, to: u64) -> &[u16] {
         let keep = &mut self.keep[..(to - from) as usize];
         if self.test.few.is_none() {
-            match self.test.death_verdict(from, to) {
+            match self.test.free_verdict(from, to) {
                 Verdict::None => return &[],
                 Verdict::All => return all(keep.len(), &mut self.picked),
                 Verdict::Ask => {}
             }
         }
         keep.fill(1);
-        self.test.deaths(from, keep);
+        self.test.frees(from, keep);
         compact(keep, &mut self.picked)
     }
 }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::amounts::{Key, Question, Sums, stretches};
+use super::amounts::{Key, Question, Sums, ranges};
 use super::filter::{Filter, Selection};
 use super::scan::{Also, BLOCK, Picker};
 use super::timeline::peak;
@@ -36,20 +36,20 @@ pub struct Params {
 /// Order of the sites, by bytes; ties go by site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sort {
-    /// Born in the window.
+    /// Allocated in the window.
     #[default]
     Allocated,
-    /// Died in the window.
+    /// Freed in the window.
     Freed,
     /// Live at its end.
     Live,
-    /// Born in it and live at the end of the recording.
+    /// Allocated in it and live at the end of the recording.
     Leaked,
     /// Live at its peak.
     AtPeak,
-    /// Born in it and temporary.
+    /// Allocated in it and temporary.
     Temporary,
-    /// By number of births.
+    /// By number of allocations.
     Count,
 }
 
@@ -223,7 +223,7 @@ pub fn one(trace: &Trace, symbols: &dyn Symbols, params: &OneParams, cancel: &Ca
     })
 }
 
-/// Who frees blocks that died in the window, most bytes first.
+/// Who frees blocks that were freed in the window, most bytes first.
 fn freed_by(
     trace: &Trace,
     symbols: &dyn Symbols,
@@ -238,25 +238,25 @@ fn freed_by(
         to.bytes += more.bytes;
         to.count += more.count;
     };
-    let by_node: Freed = stretches(window.span.from.deaths, window.span.to.deaths)
+    let by_node: Freed = ranges(window.span.from.frees, window.span.to.frees)
         .into_par_iter()
-        .map(|stretch| {
+        .map(|range| {
             let mut freed = Freed::new();
             let mut picker = Picker::new(&test, Also::Nothing);
-            for (at, start) in stretch.clone().step_by(BLOCK).enumerate() {
+            for (at, start) in range.clone().step_by(BLOCK).enumerate() {
                 if at.is_multiple_of(256) {
                     cancel.check()?;
                 }
-                for &offset in picker.pick_deaths(start, (start + BLOCK as u64).min(stretch.end)) {
+                for &offset in picker.pick_frees(start, (start + BLOCK as u64).min(range.end)) {
                     let ordinal = start + u64::from(offset);
-                    let row = trace.row_of_death(ordinal);
+                    let row = trace.row_of_free(ordinal);
                     let origin =
                         |origins: &[u32], at: u64| trace.origin(origins.get(at as usize).copied().unwrap_or(u32::MAX));
-                    let (birth, death) = (origin(&c.birth_origin, row), origin(&c.death_origin, ordinal));
-                    let amount = Amount { count: 1, bytes: trace.size_of_death(ordinal) };
-                    let entry = freed.entry(death.node).or_default();
+                    let (alloc, free) = (origin(&c.alloc_origin, row), origin(&c.free_origin, ordinal));
+                    let amount = Amount { count: 1, bytes: trace.size_of_free(ordinal) };
+                    let entry = freed.entry(free.node).or_default();
                     add(&mut entry.0, amount);
-                    if birth.thread == death.thread {
+                    if alloc.thread == free.thread {
                         add(&mut entry.1, amount);
                     }
                 }

@@ -1,11 +1,11 @@
-//! Sizes of the blocks born in a window.
+//! Sizes of the blocks allocated in a window.
 
 use std::collections::HashMap;
 
 use rayon::prelude::*;
 
 use super::Result;
-use super::amounts::stretches;
+use super::amounts::ranges;
 use super::filter::{Filter, Selection};
 use super::histogram::{Cell, Scale, document};
 use super::scan::{Also, BLOCK, Picker};
@@ -17,7 +17,7 @@ use crate::trace::{Cancel, Span, Trace};
 /// What is asked.
 #[derive(Debug, Clone, Default)]
 pub struct Params {
-    /// Blocks born in this window.
+    /// Blocks allocated in this window.
     pub window: Window,
     /// Of what.
     pub filter: Filter,
@@ -63,19 +63,19 @@ fn count(trace: &Trace, selection: &Selection, span: Span, cancel: &Cancel) -> R
     let test = selection.rows(trace);
     let empty =
         || Counted { cells: vec![Cell::default(); SCALE.classes()], table: vec![0; TABLE], map: HashMap::new() };
-    stretches(span.from.births, span.to.births)
+    ranges(span.from.allocs, span.to.allocs)
         .into_par_iter()
-        .map(|stretch| {
+        .map(|range| {
             let mut counted = empty();
             let mut picker = Picker::new(&test, Also::Nothing);
-            for (at, start) in stretch.clone().step_by(BLOCK).enumerate() {
+            for (at, start) in range.clone().step_by(BLOCK).enumerate() {
                 if at.is_multiple_of(256) {
                     cancel.check()?;
                 }
-                for &offset in picker.pick(start, (start + BLOCK as u64).min(stretch.end)) {
+                for &offset in picker.pick(start, (start + BLOCK as u64).min(range.end)) {
                     let row = start + u64::from(offset);
                     let size = trace.size_of(row);
-                    counted.cells[SCALE.class(size)].add(size, trace.death_of(row).is_none());
+                    counted.cells[SCALE.class(size)].add(size, trace.free_of(row).is_none());
                     match counted.table.get_mut(size as usize) {
                         Some(count) => *count += 1,
                         None => *counted.map.entry(size).or_default() += 1,

@@ -79,7 +79,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     })
 }
 
-/// Deaths by (bearing, freeing) thread.
+/// Frees by (bearing, freeing) thread.
 fn pairs(
     trace: &Trace,
     selection: &Selection,
@@ -97,17 +97,17 @@ fn pairs(
     let all = selection.is_everything();
     let mut rows = |span: Span| -> Result<()> {
         let mut picker = Picker::new(&test, Also::Nothing);
-        for start in (span.from.deaths..span.to.deaths).step_by(BLOCK) {
+        for start in (span.from.frees..span.to.frees).step_by(BLOCK) {
             cancel.check()?;
-            for &offset in picker.pick_deaths(start, (start + BLOCK as u64).min(span.to.deaths)) {
+            for &offset in picker.pick_frees(start, (start + BLOCK as u64).min(span.to.frees)) {
                 let ordinal = start + u64::from(offset);
-                let row = trace.row_of_death(ordinal);
+                let row = trace.row_of_free(ordinal);
                 let thread = |origins: &[u32], at: u64| {
                     let origin = origins.get(at as usize).copied().unwrap_or(u32::MAX);
                     c.origin_thread.get(origin as usize).copied().unwrap_or(u32::MAX)
                 };
-                let pair = (thread(&c.birth_origin, row), thread(&c.death_origin, ordinal));
-                add(pair, 1, trace.size_of_death(ordinal));
+                let pair = (thread(&c.alloc_origin, row), thread(&c.free_origin, ordinal));
+                add(pair, 1, trace.size_of_free(ordinal));
             }
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! Curves over a window in equal columns of time: live bytes and blocks with their extremes, rates, sampled memory.
+//! Time series over a window in equal columns of time: live bytes and blocks with their extremes, rates, sampled
+//! memory.
 //!
 //! Extremes are exact: whole pages of the index bring theirs, events at the edges of a column are walked one by one.
 
@@ -21,7 +22,7 @@ use crate::trace::{Cancel, Trace};
 /// What is asked.
 #[derive(Debug, Clone)]
 pub struct Params {
-    /// Which curves.
+    /// Which time series.
     pub series: Vec<SeriesName>,
     /// When.
     pub window: Window,
@@ -45,7 +46,7 @@ impl Default for Params {
 /// Most columns of one answer.
 pub const MAX_POINTS: usize = 20_000;
 
-/// Draws the curves.
+/// Draws the time series.
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
@@ -59,7 +60,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     draw(trace, &selection, &window, &params.series, params.points, cancel)
 }
 
-/// Draws curves for what a selection keeps.
+/// Draws time series for what a selection keeps.
 ///
 /// # Errors
 /// When cancelled.
@@ -133,9 +134,9 @@ fn curve(name: SeriesName, columns: &[Column], grid: &Grid) -> Series {
         SeriesName::LiveCount => {
             (value(&|_, c| c.min_count as f64), value(&|_, c| c.max_count as f64), value(&|_, c| c.last_count as f64))
         }
-        SeriesName::AllocRate => rate(&|c| c.births),
-        SeriesName::FreeRate => rate(&|c| c.deaths),
-        SeriesName::AllocBytesRate => rate(&|c| c.born_bytes),
+        SeriesName::AllocRate => rate(&|c| c.allocs),
+        SeriesName::FreeRate => rate(&|c| c.frees),
+        SeriesName::AllocBytesRate => rate(&|c| c.allocated_bytes),
         _ => (value(&|_, c| c.min_bytes as f64), value(&|_, c| c.max_bytes as f64), value(&|_, c| c.last_bytes as f64)),
     };
     Series { name, thread: None, min, max, last }
@@ -182,10 +183,10 @@ fn thread_rates(trace: &Trace, selection: &Selection, grid: &Grid, cancel: &Canc
             let mut counts = vec![0_u64; trace.threads().len()];
             let c = trace.columns();
             let mut picker = Picker::new(&test, Also::Nothing);
-            let (from, to) = (grid.places[i].births, grid.places[i + 1].births);
+            let (from, to) = (grid.places[i].allocs, grid.places[i + 1].allocs);
             for start in (from..to).step_by(BLOCK) {
                 for &offset in picker.pick(start, (start + BLOCK as u64).min(to)) {
-                    let origin = c.birth_origin.get(start as usize + usize::from(offset)).copied().unwrap_or(u32::MAX);
+                    let origin = c.alloc_origin.get(start as usize + usize::from(offset)).copied().unwrap_or(u32::MAX);
                     let thread = c.origin_thread.get(origin as usize).copied().unwrap_or(u32::MAX);
                     if let Some(count) = counts.get_mut(thread as usize) {
                         *count += 1;

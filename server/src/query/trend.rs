@@ -6,8 +6,8 @@ use rayon::prelude::*;
 
 use super::Result;
 use super::amounts::{Key, Question, Signed};
-use super::few::Few;
 use super::filter::Selection;
+use super::sparse_selection::SparseSelection;
 use crate::api::Metric;
 use crate::query::window::Resolved;
 use crate::trace::{Cancel, Position, Span, Trace};
@@ -69,7 +69,7 @@ pub fn live_at(
 }
 
 /// The same for blocks that were found.
-fn live_of_few(trace: &Trace, few: &Few, sites: &[u32], places: &[Position]) -> Vec<Vec<Signed>> {
+fn live_of_few(trace: &Trace, few: &SparseSelection, sites: &[u32], places: &[Position]) -> Vec<Vec<Signed>> {
     let positions: HashMap<u32, usize> = sites.iter().copied().zip(0..).collect();
     let mut curves = vec![vec![Signed::default(); places.len()]; sites.len()];
     let mut add = |at: usize, row: u64, sign: i64| {
@@ -78,12 +78,12 @@ fn live_of_few(trace: &Trace, few: &Few, sites: &[u32], places: &[Position]) -> 
             live.add(amount, sign);
         }
     };
-    for row in few.births.iter() {
-        add(places.partition_point(|place| place.births <= row), row, 1);
+    for row in few.allocs.iter() {
+        add(places.partition_point(|place| place.allocs <= row), row, 1);
     }
-    for ordinal in few.deaths.iter() {
-        let at = places.partition_point(|place| place.deaths <= ordinal);
-        add(at, trace.row_of_death(ordinal), -1);
+    for ordinal in few.frees.iter() {
+        let at = places.partition_point(|place| place.frees <= ordinal);
+        add(at, trace.row_of_free(ordinal), -1);
     }
     for curve in &mut curves {
         for i in 1..curve.len() {

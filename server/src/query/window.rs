@@ -1,4 +1,4 @@
-//! Times as users write them, and the stretch of events that they mean.
+//! Times as users write them, and the range of events that they mean.
 
 use std::str::FromStr;
 

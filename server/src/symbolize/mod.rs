@@ -6,13 +6,13 @@
 pub mod bundle;
 mod cache;
 mod demangle;
-pub mod elsewhere;
 mod function_die;
 mod locate;
 mod object_file;
 mod perf_map;
 mod qualified;
 mod resolve;
+pub mod search_paths;
 mod state;
 mod table;
 #[cfg(test)]
@@ -70,7 +70,7 @@ pub fn for_recording(trace: &Trace) -> Symbolizer {
     let (pid, started) = process.map_or((0, 0), |process| (process.pid, process.started_unix_ns));
     let mut state = symbolizer.write();
     state.bundled = bundle::load(trace.path());
-    state.jit = PerfMap::of_process(elsewhere::chosen().perf_map.as_deref(), pid, started);
+    state.jit = PerfMap::of_process(search_paths::chosen().perf_map.as_deref(), pid, started);
     drop(state);
     symbolizer
 }

@@ -10,8 +10,8 @@ use memmap2::Mmap;
 use object::read::elf::ElfFile64;
 use object::{CompressionFormat, Endianness, Object, ObjectSection};
 
-use super::elsewhere::chosen;
 use super::locate;
+use super::search_paths::chosen;
 
 /// How DWARF is read: from slices, little-endian.
 pub type R<'a> = EndianSlice<'a, LittleEndian>;

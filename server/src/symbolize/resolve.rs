@@ -14,10 +14,10 @@ use gimli::{Dwarf, UnitRef};
 use tracehound_server::trace::cancel::{Cancel, Cancelled};
 
 use super::demangle::{demangle, is_mangled, without_clone_suffix};
-use super::elsewhere::chosen;
 use super::function_die::{Described, FunctionDies};
 use super::locate::{self, Source};
 use super::object_file::{ObjectFile, R};
+use super::search_paths::chosen;
 use super::table::{Symbol, SymbolTable};
 
 /// One function at an address.

@@ -1,4 +1,5 @@
-//! What is known of a recording's names: modules with their files, functions and files as dense ids, frames by location.
+//! What is known of a recording's names: modules with their files, functions and files as dense ids, frames by
+//! location.
 
 use std::collections::HashMap;
 use std::path::Component;
@@ -17,7 +18,7 @@ use super::{bundle, cache};
 #[derive(Default)]
 pub(super) struct State {
     /// By position among the recording's modules.
-    pub(super) modules: HashMap<u32, Known>,
+    pub(super) modules: HashMap<u32, ResolvedNames>,
     /// By (path, build id): the first position, which functions name; a library that was loaded twice is one library.
     first_positions: HashMap<(Vec<u8>, Vec<u8>), u32>,
     pub(super) locations: Vec<Option<Box<[SymbolFrame]>>>,
@@ -39,7 +40,7 @@ pub(super) struct State {
     pub(super) saved: usize,
 }
 
-pub(super) struct Known {
+pub(super) struct ResolvedNames {
     /// File name of the module.
     name: Arc<str>,
     bundle_key: Vec<u8>,
@@ -93,7 +94,7 @@ impl State {
         let located = Arc::new(located);
         let entry = self.modules.entry(position);
         let name = module.name().into();
-        Arc::clone(&entry.or_insert(Known { name, bundle_key, first_position, located, key }).located)
+        Arc::clone(&entry.or_insert(ResolvedNames { name, bundle_key, first_position, located, key }).located)
     }
 
     /// Turns what was looked up for a place into the frames of a location.

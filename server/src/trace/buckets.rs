@@ -9,7 +9,7 @@ impl Trace {
     #[inline]
     #[must_use]
     pub fn is_temporary(&self, row: u64) -> bool {
-        self.ledgers().fate.get(row as usize) & FATE_TEMPORARY != 0 && self.death_of(row).is_some()
+        self.ledgers().lifetime_class.get(row as usize) & FATE_TEMPORARY != 0 && self.free_of(row).is_some()
     }
 
     /// Closed buckets that lie wholly in a span: the first, and the one behind the last.
@@ -17,11 +17,11 @@ impl Trace {
     pub fn whole_buckets(&self, span: Span) -> (usize, usize) {
         // Bucket `i` goes from `starts[i]` to `starts[i + 1]`, the last one to the open bucket.
         let buckets = &self.facts().buckets;
-        let first = buckets.partition_point(|b| b.births + b.deaths < span.from.events());
+        let first = buckets.partition_point(|b| b.allocs + b.frees < span.from.events());
         let last = if span.to.events() >= self.open_bucket().events() {
             buckets.len()
         } else {
-            buckets.partition_point(|b| b.births + b.deaths <= span.to.events()).saturating_sub(1)
+            buckets.partition_point(|b| b.allocs + b.frees <= span.to.events()).saturating_sub(1)
         };
         (first, last.max(first))
     }
@@ -30,7 +30,7 @@ impl Trace {
     #[must_use]
     pub fn bucket_start(&self, index: usize) -> Position {
         let closed = self.facts().buckets.get(index);
-        closed.map_or_else(|| self.open_bucket(), |b| Position { births: b.births, deaths: b.deaths })
+        closed.map_or_else(|| self.open_bucket(), |b| Position { allocs: b.allocs, frees: b.frees })
     }
 
     /// Walks the fewest lists that cover buckets `first..last` of a tree of sums.

@@ -1,4 +1,4 @@
-//! All events of a stretch in their true order, put together again from the columns.
+//! All events of a range in their true order, put together again from the columns.
 
 use tracehound_format::record::Kind;
 
@@ -22,9 +22,9 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // The fields say what they are; units are bytes and addresses throughout.
 pub enum What {
-    /// A block was born.
+    /// A block was allocated.
     Alloc { function: &'static str, address: u64, size: u64, row: u64 },
-    /// A block died; `row` is `None` when its birth was not seen.
+    /// A block was freed; `row` is `None` when its allocation was not seen.
     Free { function: &'static str, address: u64, row: Option<u64> },
     /// A block became another one; `old_address` is `None` when its record is lost.
     Realloc {
@@ -55,7 +55,7 @@ pub enum What {
     Fork { child: u64 },
     /// Events of this thread are missing here.
     Lost { count: u64 },
-    /// The block at this address was replaced by a birth; its free was not seen.
+    /// The block at this address was replaced by an allocation; its free was not seen.
     Overwritten { address: u64, row: u64 },
     /// Recording was switched on.
     CaptureStart,
@@ -63,7 +63,7 @@ pub enum What {
     CaptureStop,
 }
 
-/// Iterator over the events of a stretch.
+/// Iterator over the events of a range.
 #[derive(Debug)]
 pub struct Events<'a> {
     trace: &'a Trace,
@@ -84,8 +84,8 @@ fn function(kind: u8) -> &'static str {
 }
 
 impl Trace {
-    /// The events of a stretch of the recording in their true order. Threads' starts and ends, and marks from outside,
-    /// stand where their time puts them.
+    /// The events of an interval of the recording in their true order. Threads' starts and ends, and marks from
+    /// outside, stand where their time puts them.
     #[must_use]
     pub fn events(&self, span: Span) -> Events<'_> {
         let c = self.columns();
@@ -144,7 +144,7 @@ impl Trace {
         extra
     }
 
-    /// Events that are neither births nor deaths of seen blocks, in order.
+    /// Events that are neither allocations nor frees of seen blocks, in order.
     pub fn other_events(&self) -> impl Iterator<Item = Event> + '_ {
         (0..self.columns().other_kind.len()).filter_map(|index| self.other_event(index))
     }
@@ -206,12 +206,12 @@ impl Events<'_> {
         }
         let trace = self.trace;
         let c = trace.columns();
-        if trace.is_death(self.at.events()) {
-            let ordinal = self.at.deaths;
-            self.at.deaths += 1;
-            let t_ns = self.page_time + u64::from(*c.death_time.get(ordinal as usize)?);
-            let origin = trace.origin(*c.death_origin.get(ordinal as usize)?);
-            let row = trace.row_of_death(ordinal);
+        if trace.is_free(self.at.events()) {
+            let ordinal = self.at.frees;
+            self.at.frees += 1;
+            let t_ns = self.page_time + u64::from(*c.free_time.get(ordinal as usize)?);
+            let origin = trace.origin(*c.free_origin.get(ordinal as usize)?);
+            let row = trace.row_of_free(ordinal);
             let address = trace.address_of(row);
             let thread = trace.thread_id(origin.thread);
             if Kind::from_u8(origin.kind).is_some_and(Kind::is_realloc_from) {
@@ -224,10 +224,10 @@ impl Events<'_> {
             };
             return Some(Event { t_ns, thread, node: origin.node, what });
         }
-        let row = self.at.births;
-        let mut event = self.birth_event()?;
+        let row = self.at.allocs;
+        let mut event = self.alloc_event()?;
         if let What::Alloc { function, address, size, .. } = event.what
-            && trace.origin(*c.birth_origin.get(row as usize)?).kind >= Kind::ReallocFrom as u8
+            && trace.origin(*c.alloc_origin.get(row as usize)?).kind >= Kind::ReallocFrom as u8
         {
             let old_address = trace.orphan_address(row);
             event.what = What::Realloc { function, old_address, address, size, row, old_row: None };
@@ -235,21 +235,21 @@ impl Events<'_> {
         Some(event)
     }
 
-    fn birth_event(&mut self) -> Option<Event> {
+    fn alloc_event(&mut self) -> Option<Event> {
         let trace = self.trace;
         let c = trace.columns();
-        let row = self.at.births;
-        let t_ns = self.page_time + u64::from(*c.birth_time.get(row as usize)?);
-        let origin = trace.origin(*c.birth_origin.get(row as usize)?);
-        self.at.births += 1;
+        let row = self.at.allocs;
+        let t_ns = self.page_time + u64::from(*c.alloc_time.get(row as usize)?);
+        let origin = trace.origin(*c.alloc_origin.get(row as usize)?);
+        self.at.allocs += 1;
         let (address, size) = (trace.address_of(row), trace.size_of(row));
         let what = What::Alloc { function: function(origin.kind), address, size, row };
         Some(Event { t_ns, thread: trace.thread_id(origin.thread), node: origin.node, what })
     }
 
-    /// The birth that belongs to a realloc's death comes next.
+    /// The allocation that belongs to a realloc's free comes next.
     fn join(&mut self, old_row: u64, old_address: u64) -> Option<Event> {
-        let mut event = self.birth_event()?;
+        let mut event = self.alloc_event()?;
         if let What::Alloc { function, address, size, row } = event.what {
             let (old_address, old_row) = (Some(old_address), Some(old_row));
             event.what = What::Realloc { function, old_address, address, size, row, old_row };

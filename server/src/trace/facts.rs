@@ -98,7 +98,7 @@ pub struct ClockQuality {
     pub span_ns: u64,
     /// How far the first estimate of the frequency was off.
     pub estimate_error_ppm: f64,
-    /// How far the frequency of any stretch was off that of the whole recording, at most.
+    /// How far the frequency of any range was off that of the whole recording, at most.
     pub drift_ppm: f64,
     /// How far a sample was off the line between its neighbours, at most.
     pub error_ns: u64,
@@ -122,9 +122,9 @@ pub struct MemoryDetail {
 /// Numbers of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct EventCounts {
-    /// Births without a predecessor.
+    /// Allocations without a predecessor.
     pub alloc: u64,
-    /// Deaths without a successor, unmatched ones included.
+    /// Frees without a successor, unmatched ones included.
     pub free: u64,
     /// Successful reallocs of a block.
     pub realloc: u64,
@@ -136,9 +136,9 @@ pub struct EventCounts {
     pub remap: u64,
     /// Moves of the program break.
     pub brk: u64,
-    /// Frees and reallocs of blocks whose birth was not seen.
+    /// Frees and reallocs of blocks whose allocation was not seen.
     pub unmatched: u64,
-    /// Births at an address whose block had not been freed.
+    /// Allocations at an address whose block had not been freed.
     pub overwritten: u64,
     /// Hand-overs whose stamps were the wrong way round, and were put right.
     pub reordered: u64,
@@ -157,26 +157,26 @@ pub struct Peak {
     pub count: u64,
     /// When.
     pub at_ns: u64,
-    /// Births and deaths up to and including the event that made it.
+    /// Allocations and frees up to and including the event that made it.
     pub events: u64,
 }
 
 /// Start of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Bucket {
-    /// Births before it.
-    pub births: u64,
-    /// Deaths before it.
-    pub deaths: u64,
+    /// Allocations before it.
+    pub allocs: u64,
+    /// Frees before it.
+    pub frees: u64,
 }
 
 /// Lengths of the columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Lengths {
-    /// Births.
-    pub births: u64,
-    /// Deaths of seen births.
-    pub deaths: u64,
+    /// Allocations.
+    pub allocs: u64,
+    /// Frees of seen allocations.
+    pub frees: u64,
     /// Words of order bits.
     pub order: u64,
     /// Pages.
@@ -203,9 +203,9 @@ pub struct Lengths {
     pub odd: u64,
     /// Reallocs whose old block was not seen.
     pub orphans: u64,
-    /// Temporary blocks that died after their bucket was closed.
+    /// Temporary blocks that were freed after their bucket was closed.
     pub late: u64,
-    /// Deaths that are far from their birth.
+    /// Frees that are far from their allocation.
     pub far: u64,
     /// Bytes of the lists of sums.
     pub sums: u64,
@@ -317,7 +317,7 @@ pub struct Facts {
     pub stack_counts: Option<StackCounts>,
     /// Numbers of events.
     pub events: EventCounts,
-    /// Bytes of all births.
+    /// Bytes of all allocations.
     pub allocated_bytes: u64,
     /// Live bytes at the end.
     pub live_bytes: u64,
@@ -349,11 +349,11 @@ pub struct Facts {
     pub inherited: Option<Inherited>,
     /// Lengths of the columns.
     pub lengths: Lengths,
-    /// Births, or deaths, of a run that has a zone of its own.
+    /// Allocations, or frees, of a run that has a zone of its own.
     pub zone_rows: u64,
     /// Starts of the buckets that have sums.
     pub buckets: Vec<Bucket>,
-    /// Births and deaths before the bucket that has no sums yet.
+    /// Allocations and frees before the bucket that has no sums yet.
     pub open_bucket: [u64; 2],
     /// Sums by site: allocated, freed, temporary.
     pub site_sums: Directory,
@@ -371,5 +371,5 @@ impl Facts {
     }
 }
 
-/// Later allocations of the same thread within which a block must die to be temporary.
+/// Later allocations of the same thread within which a block must be freed to be temporary.
 pub const TEMPORARY_WITHIN: usize = 1;

@@ -67,33 +67,33 @@ macro_rules! columns {
 }
 
 columns! {
-    /// Births: nanoseconds since their page's time.
-    birth_time: u32, births;
-    /// Births: codes of sizes, see `layout::TABLE_SIZE`; the largest number = see `large_*`.
-    birth_size: u16, births;
-    /// Births: origins.
-    birth_origin: u32, births;
-    /// Births: low 32 bits of the address.
-    birth_address: u32, births;
-    /// Births: next 16 bits; the largest number = see `odd_*`.
-    birth_address_high: u16, births;
-    /// Deaths: nanoseconds since their page's time.
-    death_time: u32, deaths;
-    /// Deaths: the row of the birth, see `trace::links`.
-    death_row: u32, deaths;
-    /// Deaths: origins.
-    death_origin: u32, deaths;
-    /// Deaths: codes of sizes, so that curves need not look births up.
-    death_size: u16, deaths;
-    /// One bit an event: 0 birth, 1 death.
+    /// Allocations: nanoseconds since their page's time.
+    alloc_time: u32, allocs;
+    /// Allocations: codes of sizes, see `layout::TABLE_SIZE`; the largest number = see `large_*`.
+    alloc_size: u16, allocs;
+    /// Allocations: origins.
+    alloc_origin: u32, allocs;
+    /// Allocations: low 32 bits of the address.
+    alloc_address: u32, allocs;
+    /// Allocations: next 16 bits; the largest number = see `odd_*`.
+    alloc_address_high: u16, allocs;
+    /// Frees: nanoseconds since their page's time.
+    free_time: u32, frees;
+    /// Frees: the row of the allocation, see `trace::links`.
+    free_row: u32, frees;
+    /// Frees: origins.
+    free_origin: u32, frees;
+    /// Frees: codes of sizes, so that time series need not look allocations up.
+    free_size: u16, frees;
+    /// One bit an event: 0 allocation, 1 free.
     order: u64, order;
     /// Pages: time of the first event.
     page_time: u64, pages;
-    /// Pages: births before.
-    page_births: u64, pages;
-    /// Pages: deaths before.
-    page_deaths: u64, pages;
-    /// Pages: bytes of all births before.
+    /// Pages: allocations before.
+    page_allocs: u64, pages;
+    /// Pages: frees before.
+    page_frees: u64, pages;
+    /// Pages: bytes of all allocations before.
     page_allocated: u64, pages;
     /// Pages: live bytes before.
     page_live: u64, pages;
@@ -111,7 +111,7 @@ columns! {
     origin_thread: u32, origins;
     /// Origins: kind numbers.
     origin_kind: u8, origins;
-    /// Origins: sites; the largest number = a death.
+    /// Origins: sites; the largest number = a free.
     origin_site: u32, origins;
     /// Sites: call-tree nodes.
     site_node: u32, sites;
@@ -127,7 +127,7 @@ columns! {
     location_pc: u64, locations;
     /// Locations: generations of the code there.
     location_generation: u32, locations;
-    /// Other events: births and deaths before.
+    /// Other events: allocations and frees before.
     other_position: u64, others;
     /// Other events: time.
     other_time: u64, others;
@@ -157,27 +157,27 @@ columns! {
     sample_recorder: u64, samples;
     /// Sizes by code, from the first code that is not a size.
     size_table: u64, sizes;
-    /// Births that are too large for their column: rows.
+    /// Allocations that are too large for their column: rows.
     large_row: u64, large;
-    /// Births that are too large for their column: sizes.
+    /// Allocations that are too large for their column: sizes.
     large_size: u64, large;
-    /// Births whose address does not fit: rows.
+    /// Allocations whose address does not fit: rows.
     odd_row: u64, odd;
-    /// Births whose address does not fit: addresses.
+    /// Allocations whose address does not fit: addresses.
     odd_address: u64, odd;
     /// Reallocs whose old block was not seen: rows.
     orphan_row: u64, orphans;
     /// Reallocs whose old block was not seen: its address.
     orphan_address: u64, orphans;
-    /// Temporary blocks that died after their bucket was closed: rows.
+    /// Temporary blocks that were freed after their bucket was closed: rows.
     late_row: u64, late;
-    /// Temporary blocks that died after their bucket was closed: origins.
+    /// Temporary blocks that were freed after their bucket was closed: origins.
     late_origin: u32, late;
-    /// Temporary blocks that died after their bucket was closed: sizes.
+    /// Temporary blocks that were freed after their bucket was closed: sizes.
     late_size: u64, late;
-    /// Deaths whose birth is far: ordinals.
-    far_death: u64, far;
-    /// Deaths whose birth is far: rows.
+    /// Frees whose allocation is far: ordinals.
+    far_free: u64, far;
+    /// Frees whose allocation is far: rows.
     far_row: u64, far;
     /// Lists of sums, see `trace::sums`.
     sums: u8, sums;
@@ -189,19 +189,19 @@ pub fn path(folder: &Path, column: &str) -> PathBuf {
     folder.join(format!("{column}.arrow"))
 }
 
-/// Columns that are filled in as blocks die, and zones.
+/// Columns that are filled in as blocks are freed, and zones.
 #[derive(Debug, Default)]
 pub struct Ledgers {
-    /// Births: the ordinal of the death, see `trace::links`; 0 = live.
-    pub death: LedgerView<u32>,
-    /// Births whose death is far: 1 + its ordinal.
+    /// Allocations: the ordinal of the free, see `trace::links`; 0 = live.
+    pub free: LedgerView<u32>,
+    /// Allocations whose free is far: 1 + its ordinal.
     pub far: LedgerView<u64>,
-    /// Births: class of the lifetime and whether it was temporary; 0 = live.
-    pub fate: LedgerView<u8>,
-    /// Births: what occurs in each run of them.
-    pub birth_zones: Zones,
-    /// Deaths: what occurs in each run of them.
-    pub death_zones: Zones,
+    /// Allocations: class of the lifetime and whether it was temporary; 0 = live.
+    pub lifetime_class: LedgerView<u8>,
+    /// Allocations: what occurs in each run of them.
+    pub alloc_zones: Zones,
+    /// Frees: what occurs in each run of them.
+    pub free_zones: Zones,
 }
 
 impl Ledgers {
@@ -210,13 +210,13 @@ impl Ledgers {
     /// # Errors
     /// When one is missing or too short.
     pub fn open(folder: &Path, facts: &Facts) -> io::Result<Self> {
-        let (births, deaths, run) = (facts.lengths.births, facts.lengths.deaths, facts.zone_rows);
+        let (allocs, frees, run) = (facts.lengths.allocs, facts.lengths.frees, facts.zone_rows);
         Ok(Self {
-            death: LedgerView::open(&path(folder, "birth_death"), births)?,
-            far: Sparse::open(&path(folder, "birth_far"), if facts.lengths.far == 0 { 0 } else { births })?,
-            fate: LedgerView::open(&path(folder, "birth_fate"), births)?,
-            birth_zones: Zones::open(&path(folder, "birth_zone"), run, births)?,
-            death_zones: Zones::open(&path(folder, "death_zone"), run, deaths)?,
+            free: LedgerView::open(&path(folder, "alloc_free"), allocs)?,
+            far: Sparse::open(&path(folder, "alloc_far"), if facts.lengths.far == 0 { 0 } else { allocs })?,
+            lifetime_class: LedgerView::open(&path(folder, "alloc_fate"), allocs)?,
+            alloc_zones: Zones::open(&path(folder, "alloc_zone"), run, allocs)?,
+            free_zones: Zones::open(&path(folder, "free_zone"), run, frees)?,
         })
     }
 }

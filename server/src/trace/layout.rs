@@ -11,7 +11,7 @@ pub struct Origin {
     pub thread: u32,
     /// Kind number.
     pub kind: u8,
-    /// Site of a birth; [`NO_SITE`] for deaths.
+    /// Site of an allocation; [`NO_SITE`] for frees.
     pub site: u32,
 }
 
@@ -29,9 +29,9 @@ pub struct Granularity {
     pub chunk_events: u64,
     /// Distinct larger sizes that get a code.
     pub table_sizes: u16,
-    /// Births, or deaths, of a run that has a zone of its own.
+    /// Allocations, or frees, of a run that has a zone of its own.
     pub zone_rows: u64,
-    /// Births and deaths that are farther apart are far, see `trace::links`.
+    /// Allocations and frees that are farther apart are far, see `trace::links`.
     pub reach: u64,
 }
 
@@ -86,11 +86,11 @@ pub const fn class_floor(class: u8) -> u64 {
 pub struct Page {
     /// Time of its first event; times of rows are relative to it.
     pub time_ns: u64,
-    /// Births before it.
-    pub births: u64,
-    /// Deaths before it.
-    pub deaths: u64,
-    /// Bytes of all births before it.
+    /// Allocations before it.
+    pub allocs: u64,
+    /// Frees before it.
+    pub frees: u64,
+    /// Bytes of all allocations before it.
     pub allocated: u64,
     /// Live bytes before it.
     pub live: u64,
@@ -106,11 +106,11 @@ pub struct Page {
 
 /// Fields of the sums by site.
 pub mod field {
-    /// Born in the bucket.
+    /// Allocated in the bucket.
     pub const ALLOCATED: usize = 0;
-    /// Died in the bucket.
+    /// Freed in the bucket.
     pub const FREED: usize = 1;
-    /// Born in the bucket and temporary, as far as that was known when it was closed.
+    /// Allocated in the bucket and temporary, as far as that was known when it was closed.
     pub const TEMPORARY: usize = 2;
 }
 

@@ -1,4 +1,4 @@
-//! The blocks that live at the end: their rows, and sums by site for every bucket of births.
+//! The blocks that live at the end: their rows, and sums by site for every bucket of allocations.
 
 use super::Trace;
 use super::ascending::Ascending;
@@ -24,25 +24,25 @@ impl Trace {
 impl LeakIndex {
     fn build(trace: &Trace) -> Self {
         use rayon::prelude::*;
-        const STRETCH: u64 = 1 << 20;
-        let births = trace.birth_count();
-        let stretches: Vec<Ascending> = (0..births.div_ceil(STRETCH))
+        const RANGE: u64 = 1 << 20;
+        let allocs = trace.alloc_count();
+        let ranges: Vec<Ascending> = (0..allocs.div_ceil(RANGE))
             .into_par_iter()
             .map(|s| {
-                let (from, to) = (s * STRETCH, ((s + 1) * STRETCH).min(births));
-                let runs = trace.ledgers().birth_zones.touching(from, to);
-                let runs = runs.filter(|(rows, zone)| u64::from(zone.died) < rows.end - rows.start);
+                let (from, to) = (s * RANGE, ((s + 1) * RANGE).min(allocs));
+                let runs = trace.ledgers().alloc_zones.touching(from, to);
+                let runs = runs.filter(|(rows, zone)| u64::from(zone.freed) < rows.end - rows.start);
                 let rows = runs.flat_map(|(rows, _)| rows.start.max(from)..rows.end.min(to));
-                rows.filter(|&row| trace.death_of(row).is_none()).collect()
+                rows.filter(|&row| trace.free_of(row).is_none()).collect()
             })
             .collect();
-        let rows: Ascending = stretches.iter().flat_map(Ascending::iter).collect();
+        let rows: Ascending = ranges.iter().flat_map(Ascending::iter).collect();
         let buckets = &trace.facts().buckets;
         let lists = (0..buckets.len())
             .into_par_iter()
             .map(|i| {
-                let from = buckets[i].births;
-                let to = buckets.get(i + 1).map_or(trace.open_bucket().births, |b| b.births);
+                let from = buckets[i].allocs;
+                let to = buckets.get(i + 1).map_or(trace.open_bucket().allocs, |b| b.allocs);
                 let mut sums = Dense::<1>::default();
                 for row in rows.among(from, to) {
                     let (site, amount) = trace.site_amount(row);
@@ -63,7 +63,7 @@ impl LeakIndex {
         self.rows.among(from, to)
     }
 
-    /// Sums by site of the births of a closed bucket.
+    /// Sums by site of the allocations of a closed bucket.
     pub fn bucket(&self, index: usize, mut each: impl FnMut(u32, Amount)) {
         if let Some(list) = self.lists.get(index) {
             walk::<1>(list, |site, _, amount| each(site, amount));
@@ -77,7 +77,7 @@ impl Trace {
     #[must_use]
     pub fn site_amount(&self, row: u64) -> (u32, Amount) {
         let c = self.columns();
-        let origin = c.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX);
+        let origin = c.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX);
         let site = c.origin_site.get(origin as usize).copied().unwrap_or(u32::MAX);
         (site, Amount { count: 1, bytes: self.size_of(row) })
     }
@@ -85,7 +85,7 @@ impl Trace {
     /// Where the bucket begins that has no sums yet.
     #[must_use]
     pub fn open_bucket(&self) -> super::Position {
-        let [births, deaths] = self.facts().open_bucket;
-        super::Position { births, deaths }
+        let [allocs, frees] = self.facts().open_bucket;
+        super::Position { allocs, frees }
     }
 }

@@ -1,9 +1,10 @@
-//! Links between a birth and its death: how far apart their numbers are, in four bytes each, however many there are.
+//! Links between an allocation and its free: how far apart their numbers are, in four bytes each, however many there
+//! are.
 //!
 //! ```text
 //! code        0 none   1 far: the number itself stands elsewhere   else the distance, as if signed, top bit flipped
-//! far ones    of deaths  two sorted columns, far_death and far_row
-//!             of births  birth_far, a column of 8 bytes each with room on the disk only where one is far
+//! far ones    of frees  two sorted columns, far_death and far_row
+//!             of allocations  birth_far, a column of 8 bytes each with room on the disk only where one is far
 //! ```
 //! Only a block that lived through 2^31 events or more is far: a recording that has fewer has none.
 
@@ -34,42 +35,42 @@ pub const fn near(from: u64, code: u32) -> u64 {
     from.wrapping_add((code ^ SIGN) as i32 as i64 as u64)
 }
 
-/// The largest number: no row, no death.
+/// The largest number: no row, no free.
 pub const NOTHING: u64 = u64::MAX;
 
 impl Trace {
-    /// Ordinal of the death that the code of birth `row` links to; [`NOTHING`] when the block lives. Deaths behind the
-    /// snapshot may be in the ledger already.
+    /// Ordinal of the free that the code of allocation `row` links to; [`NOTHING`] when the block lives. Frees behind
+    /// the snapshot may be in the ledger already.
     #[inline]
-    pub(crate) fn death_behind(&self, row: u64, code: u32) -> u64 {
+    pub(crate) fn free_behind(&self, row: u64, code: u32) -> u64 {
         match code {
             NONE => NOTHING,
-            FAR => self.far_death(row),
+            FAR => self.far_free(row),
             near_one => near(row, near_one),
         }
     }
 
-    /// Ordinal of the death of a birth that is far from it.
+    /// Ordinal of the free of an allocation that is far from it.
     #[cold]
-    pub(crate) fn far_death(&self, row: u64) -> u64 {
-        // Zero: it was stored after the snapshot was made, so that its death lies behind it.
+    pub(crate) fn far_free(&self, row: u64) -> u64 {
+        // Zero: it was stored after the snapshot was made, so that its free lies behind it.
         self.ledgers().far.get(row as usize).wrapping_sub(1)
     }
 
-    /// Row of the birth that the code of death `ordinal` links to.
+    /// Row of the allocation that the code of free `ordinal` links to.
     #[inline]
-    pub(crate) fn birth_behind(&self, ordinal: u64, code: u32) -> u64 {
+    pub(crate) fn alloc_behind(&self, ordinal: u64, code: u32) -> u64 {
         match code {
             NONE => NOTHING,
-            FAR => self.far_birth(ordinal),
+            FAR => self.far_alloc(ordinal),
             near_one => near(ordinal, near_one),
         }
     }
 
     #[cold]
-    fn far_birth(&self, ordinal: u64) -> u64 {
+    fn far_alloc(&self, ordinal: u64) -> u64 {
         let c = self.columns();
-        let at = c.far_death.binary_search(&ordinal).ok();
+        let at = c.far_free.binary_search(&ordinal).ok();
         at.and_then(|at| c.far_row.get(at).copied()).unwrap_or(NOTHING)
     }
 }

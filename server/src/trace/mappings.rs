@@ -24,7 +24,7 @@ pub enum MappingKind {
 /// `MAP_STACK` of Linux on all architectures that we record on.
 const MAP_STACK: u32 = 0x2_0000;
 
-/// A stretch of address space with one history.
+/// An address range with one history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
     /// First address.
@@ -67,7 +67,7 @@ impl Space {
         self.mappings.range(..=address).next_back().map(|(_, m)| m)
     }
 
-    /// Maps a stretch; what was there is replaced, as `MAP_FIXED` does.
+    /// Maps a range; what was there is replaced, as `MAP_FIXED` does.
     pub fn map(&mut self, mapping: Mapping) {
         let len = mapping.len.min(u64::MAX - mapping.start);
         if len > 0 {
@@ -77,7 +77,7 @@ impl Space {
         }
     }
 
-    /// Maps what of a stretch is not mapped yet: it had been mapped without being seen.
+    /// Maps what of a range is not mapped yet: it had been mapped without being seen.
     pub fn fill(&mut self, mapping: Mapping) {
         let end = mapping.start.saturating_add(mapping.len);
         let mut at = self.before(mapping.start).map_or(mapping.start, |m| mapping.start.max(m.start + m.len));
@@ -88,7 +88,7 @@ impl Space {
         }
     }
 
-    /// Takes a stretch away; mappings that reach beyond it keep the rest.
+    /// Takes a range away; mappings that reach beyond it keep the rest.
     pub fn unmap(&mut self, start: u64, len: u64) {
         let end = start.saturating_add(len);
         let before = self.mappings.range(..start).next_back().map(|(&at, _)| at);

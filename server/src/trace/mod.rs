@@ -1,11 +1,11 @@
 //! The index of a recording: an immutable snapshot that any number of threads may ask at once.
 //!
 //! ```text
-//! births   sorted by time: when, size, origin, address, and (ledger) which death ended it
-//! deaths   sorted by time: when, which birth, origin
-//! order    one bit an event: how births and deaths interleave
+//! allocations   sorted by time: when, size, origin, address, and (ledger) which free ended it
+//! frees   sorted by time: when, which allocation, origin
+//! order    one bit an event: how allocations and frees interleave
 //! pages    every 1024 events: time, position, live bytes with their extremes
-//! zones    every 4096 births, every 4096 deaths: which sizes, lifetimes, threads and sites occur
+//! zones    every 4096 allocations, every 4096 frees: which sizes, lifetimes, threads and sites occur
 //! buckets  every 256 Ki events: sums by site, thread and pair of threads, in a hierarchy
 //! ```
 
@@ -25,10 +25,10 @@ pub mod links;
 pub mod mappings;
 pub mod nodes;
 mod page_finder;
-pub mod passage;
 pub mod places;
 pub mod program;
 pub mod rows;
+pub mod scan;
 pub mod sparse;
 pub mod sums;
 pub mod symbols;
@@ -40,9 +40,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 pub use cancel::{Cancel, Cancelled};
 pub use events::{Event, Events, What};
-pub use passage::{Block, Step};
 pub use places::{Position, Span};
-pub use rows::{Birth, Death};
+pub use rows::{Alloc, Free};
+pub use scan::{Block, Step};
 use tracehound_format::nodes::Node;
 pub use walk::{PeakPlace, State};
 
@@ -370,10 +370,10 @@ impl Trace {
         }
     }
 
-    /// Origin of a birth.
+    /// Origin of an allocation.
     #[must_use]
-    pub fn origin_of_birth(&self, row: u64) -> Origin {
-        self.origin(self.columns.birth_origin.get(row as usize).copied().unwrap_or(u32::MAX))
+    pub fn origin_of_alloc(&self, row: u64) -> Origin {
+        self.origin(self.columns.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX))
     }
 
     /// Recording-wide id of the thread at a position.

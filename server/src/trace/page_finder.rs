@@ -1,16 +1,16 @@
-//! The page of a birth or a death by its number: a table says where to begin looking, so that a look-up costs a few
-//! steps however many pages there are.
+//! The page of an allocation or a free by its number: a table says where to begin looking, so that a look-up costs a
+//! few steps however many pages there are.
 
 use super::Trace;
 
 /// Rows between two entries of a table: about half a page.
 const STRIDE: u64 = 256;
 
-/// For every [`STRIDE`] births and deaths the page that holds the first of them.
+/// For every [`STRIDE`] allocations and frees the page that holds the first of them.
 #[derive(Debug, Default)]
 pub struct PageFinder {
-    births: Vec<u32>,
-    deaths: Vec<u32>,
+    allocs: Vec<u32>,
+    frees: Vec<u32>,
 }
 
 fn table(starts: &[u64], rows: u64) -> Vec<u32> {
@@ -39,20 +39,20 @@ impl Trace {
         self.page_finder.get_or_init(|| {
             let c = self.columns();
             PageFinder {
-                births: table(&c.page_births, self.birth_count()),
-                deaths: table(&c.page_deaths, self.death_count()),
+                allocs: table(&c.page_allocs, self.alloc_count()),
+                frees: table(&c.page_frees, self.free_count()),
             }
         })
     }
 
-    /// The closed page that holds birth `row`, were there no open one.
-    pub(super) fn closed_page_of_birth(&self, row: u64) -> Option<usize> {
-        find(&self.page_finder().births, &self.columns().page_births, row)
+    /// The closed page that holds allocation `row`, were there no open one.
+    pub(super) fn closed_page_of_alloc(&self, row: u64) -> Option<usize> {
+        find(&self.page_finder().allocs, &self.columns().page_allocs, row)
     }
 
-    /// The closed page that holds death `ordinal`, were there no open one.
-    pub(super) fn closed_page_of_death(&self, ordinal: u64) -> Option<usize> {
-        find(&self.page_finder().deaths, &self.columns().page_deaths, ordinal)
+    /// The closed page that holds free `ordinal`, were there no open one.
+    pub(super) fn closed_page_of_free(&self, ordinal: u64) -> Option<usize> {
+        find(&self.page_finder().frees, &self.columns().page_frees, ordinal)
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
     proptest! {
         #[test]
         fn finds_what_a_search_through_all_pages_finds(steps in prop::collection::vec(0_u64..900, 0..200), more in 0_u64..3000) {
-            // Pages without a birth, and pages with many.
+            // Pages without an allocation, and pages with many.
             let starts: Vec<u64> = steps.iter().scan(0, |at, step| { let start = *at; *at += step * (step % 3); Some(start) }).collect();
             let rows = starts.last().map_or(0, |&last| last + more);
             let table = table(&starts, rows);

@@ -3,24 +3,24 @@
 use super::Trace;
 use super::layout::Page;
 
-/// A place between two events: how many births and deaths lie before it.
+/// A place between two events: how many allocations and frees lie before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Position {
-    /// Births before.
-    pub births: u64,
-    /// Deaths before.
-    pub deaths: u64,
+    /// Allocations before.
+    pub allocs: u64,
+    /// Frees before.
+    pub frees: u64,
 }
 
 impl Position {
-    /// Births and deaths before.
+    /// Allocations and frees before.
     #[must_use]
     pub const fn events(&self) -> u64 {
-        self.births + self.deaths
+        self.allocs + self.frees
     }
 }
 
-/// A stretch of events, from one place to another.
+/// A range of events, from one place to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Span {
     /// Its start.
@@ -39,7 +39,7 @@ impl Trace {
     /// Behind the last event.
     #[must_use]
     pub fn end_position(&self) -> Position {
-        Position { births: self.birth_count(), deaths: self.death_count() }
+        Position { allocs: self.alloc_count(), frees: self.free_count() }
     }
 
     /// Number of pages, the open one included.
@@ -57,8 +57,8 @@ impl Trace {
         }
         Page {
             time_ns: c.page_time[index],
-            births: c.page_births[index],
-            deaths: c.page_deaths[index],
+            allocs: c.page_allocs[index],
+            frees: c.page_frees[index],
             allocated: c.page_allocated[index],
             live: c.page_live[index],
             min_bytes: c.page_min_bytes[index],
@@ -75,7 +75,7 @@ impl Trace {
             return self.end_position();
         }
         let page = self.page(index);
-        Position { births: page.births, deaths: page.deaths }
+        Position { allocs: page.allocs, frees: page.frees }
     }
 
     /// The last page for which `is_before` holds, given that it holds for a front of the pages.
@@ -95,32 +95,32 @@ impl Trace {
         self.last_page(closed.checked_sub(1), |p| p.time_ns < t_ns)
     }
 
-    /// The page that holds birth `row`.
+    /// The page that holds allocation `row`.
     #[must_use]
-    pub fn page_of_birth(&self, row: u64) -> Option<usize> {
-        self.last_page(self.closed_page_of_birth(row), |p| p.births <= row)
+    pub fn page_of_alloc(&self, row: u64) -> Option<usize> {
+        self.last_page(self.closed_page_of_alloc(row), |p| p.allocs <= row)
     }
 
-    /// The page that holds death `ordinal`.
+    /// The page that holds free `ordinal`.
     #[must_use]
-    pub fn page_of_death(&self, ordinal: u64) -> Option<usize> {
-        self.last_page(self.closed_page_of_death(ordinal), |p| p.deaths <= ordinal)
+    pub fn page_of_free(&self, ordinal: u64) -> Option<usize> {
+        self.last_page(self.closed_page_of_free(ordinal), |p| p.frees <= ordinal)
     }
 
     /// The page that holds the event behind `events` others.
     #[must_use]
     pub fn page_of_event(&self, events: u64) -> Option<usize> {
         let c = self.columns();
-        let (mut low, mut high) = (0, c.page_births.len());
+        let (mut low, mut high) = (0, c.page_allocs.len());
         while low < high {
             let middle = low.midpoint(high);
-            if c.page_births[middle] + c.page_deaths[middle] <= events {
+            if c.page_allocs[middle] + c.page_frees[middle] <= events {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
-        self.last_page(low.checked_sub(1), |p| p.births + p.deaths <= events)
+        self.last_page(low.checked_sub(1), |p| p.allocs + p.frees <= events)
     }
 
     /// The place behind all events before `t_ns`, exact to the nanosecond.
@@ -139,8 +139,8 @@ impl Trace {
             }
         };
         Position {
-            births: within(&c.birth_time, from.births, to.births),
-            deaths: within(&c.death_time, from.deaths, to.deaths),
+            allocs: within(&c.alloc_time, from.allocs, to.allocs),
+            frees: within(&c.free_time, from.frees, to.frees),
         }
     }
 
@@ -151,28 +151,28 @@ impl Trace {
         self.columns().order.get(index).copied().unwrap_or(self.tail().order_word)
     }
 
-    /// Whether the event behind `events` others is a death.
+    /// Whether the event behind `events` others is a free.
     #[inline]
     #[must_use]
-    pub fn is_death(&self, events: u64) -> bool {
+    pub fn is_free(&self, events: u64) -> bool {
         self.order_word((events / 64) as usize) >> (events % 64) & 1 == 1
     }
 
-    /// Deaths among events `from..to`.
+    /// Frees among events `from..to`.
     #[must_use]
-    pub fn deaths_among(&self, from: u64, to: u64) -> u64 {
-        let (mut at, mut deaths) = (from, 0);
+    pub fn frees_among(&self, from: u64, to: u64) -> u64 {
+        let (mut at, mut frees) = (from, 0);
         while at < to {
             let start = at % 64;
             let take = (64 - start).min(to - at);
             let mask = if take == 64 { u64::MAX } else { ((1 << take) - 1) << start };
-            deaths += u64::from((self.order_word((at / 64) as usize) & mask).count_ones());
+            frees += u64::from((self.order_word((at / 64) as usize) & mask).count_ones());
             at += take;
         }
-        deaths
+        frees
     }
 
-    /// The place behind the first `events` births and deaths.
+    /// The place behind the first `events` allocations and frees.
     #[must_use]
     pub fn position_after(&self, events: u64) -> Position {
         let end = self.end_position();
@@ -181,39 +181,39 @@ impl Trace {
         }
         let Some(index) = self.page_of_event(events) else { return Position::default() };
         let start = self.page_start(index);
-        let deaths = start.deaths + self.deaths_among(start.events(), events);
-        Position { births: events - deaths, deaths }
+        let frees = start.frees + self.frees_among(start.events(), events);
+        Position { allocs: events - frees, frees }
     }
 
-    /// Ordinal of a birth among births and deaths.
+    /// Ordinal of an allocation among allocations and frees.
     #[must_use]
-    pub fn event_of_birth(&self, row: u64) -> Option<u64> {
-        let index = self.page_of_birth(row)?;
+    pub fn event_of_alloc(&self, row: u64) -> Option<u64> {
+        let index = self.page_of_alloc(row)?;
         let (mut at, end) = (self.page_start(index), self.page_start(index + 1).events());
         while at.events() < end {
-            if self.is_death(at.events()) {
-                at.deaths += 1;
-            } else if at.births == row {
+            if self.is_free(at.events()) {
+                at.frees += 1;
+            } else if at.allocs == row {
                 return Some(at.events());
             } else {
-                at.births += 1;
+                at.allocs += 1;
             }
         }
         None
     }
 
-    /// Ordinal of a death among births and deaths.
+    /// Ordinal of a free among allocations and frees.
     #[must_use]
-    pub fn event_of_death(&self, ordinal: u64) -> Option<u64> {
-        let index = self.page_of_death(ordinal)?;
+    pub fn event_of_free(&self, ordinal: u64) -> Option<u64> {
+        let index = self.page_of_free(ordinal)?;
         let (mut at, end) = (self.page_start(index), self.page_start(index + 1).events());
         while at.events() < end {
-            if !self.is_death(at.events()) {
-                at.births += 1;
-            } else if at.deaths == ordinal {
+            if !self.is_free(at.events()) {
+                at.allocs += 1;
+            } else if at.frees == ordinal {
                 return Some(at.events());
             } else {
-                at.deaths += 1;
+                at.frees += 1;
             }
         }
         None

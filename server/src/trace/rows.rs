@@ -1,4 +1,4 @@
-//! Rows: births with their deaths, and what is known of each.
+//! Rows: allocations with their frees, and what is known of each.
 
 use tracehound_format::record::Kind;
 
@@ -8,10 +8,10 @@ use super::links::NOTHING;
 
 /// One block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Birth {
-    /// Position among all births.
+pub struct Alloc {
+    /// Position among all allocations.
     pub row: u64,
-    /// When it was born.
+    /// When it was allocated.
     pub born_ns: u64,
     /// Where.
     pub address: u64,
@@ -27,8 +27,8 @@ pub struct Birth {
     pub site: u32,
     /// It was temporary.
     pub is_temporary: bool,
-    /// Its death, if it died.
-    pub death: Option<Death>,
+    /// Its free, if it was freed.
+    pub free: Option<Free>,
     /// The block that realloc made it from.
     pub previous: Option<u64>,
     /// The block that realloc made of it.
@@ -37,8 +37,8 @@ pub struct Birth {
 
 /// The end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Death {
-    /// Position among all deaths.
+pub struct Free {
+    /// Position among all frees.
     pub ordinal: u64,
     /// When.
     pub died_ns: u64,
@@ -51,54 +51,54 @@ pub struct Death {
 }
 
 impl Trace {
-    /// Births in the snapshot.
+    /// Allocations in the snapshot.
     #[must_use]
-    pub fn birth_count(&self) -> u64 {
-        self.columns().birth_time.len() as u64
+    pub fn alloc_count(&self) -> u64 {
+        self.columns().alloc_time.len() as u64
     }
 
-    /// Deaths of seen births in the snapshot.
+    /// Frees of seen allocations in the snapshot.
     #[must_use]
-    pub fn death_count(&self) -> u64 {
-        self.columns().death_time.len() as u64
+    pub fn free_count(&self) -> u64 {
+        self.columns().free_time.len() as u64
     }
 
-    /// When a block was born.
+    /// When a block was allocated.
     #[must_use]
     pub fn born_ns(&self, row: u64) -> u64 {
-        let base = self.page_of_birth(row).map_or(0, |i| self.page(i).time_ns);
-        base + self.columns().birth_time.get(row as usize).map_or(0, |&t| u64::from(t))
+        let base = self.page_of_alloc(row).map_or(0, |i| self.page(i).time_ns);
+        base + self.columns().alloc_time.get(row as usize).map_or(0, |&t| u64::from(t))
     }
 
-    /// When a death happened.
+    /// When a free happened.
     #[must_use]
     pub fn died_ns(&self, ordinal: u64) -> u64 {
-        let base = self.page_of_death(ordinal).map_or(0, |i| self.page(i).time_ns);
-        base + self.columns().death_time.get(ordinal as usize).map_or(0, |&t| u64::from(t))
+        let base = self.page_of_free(ordinal).map_or(0, |i| self.page(i).time_ns);
+        base + self.columns().free_time.get(ordinal as usize).map_or(0, |&t| u64::from(t))
     }
 
-    /// Ordinal of the death of a block; `None` while it lives.
+    /// Ordinal of the free of a block; `None` while it lives.
     #[inline]
     #[must_use]
-    pub fn death_of(&self, row: u64) -> Option<u64> {
-        let death = self.death_behind(row, self.ledgers().death.get(row as usize));
-        Some(death).filter(|&d| d < self.death_count())
+    pub fn free_of(&self, row: u64) -> Option<u64> {
+        let free = self.free_behind(row, self.ledgers().free.get(row as usize));
+        Some(free).filter(|&d| d < self.free_count())
     }
 
     /// Requested bytes of a block.
     #[inline]
     #[must_use]
     pub fn size_of(&self, row: u64) -> u64 {
-        let code = self.columns().birth_size.get(row as usize).copied().unwrap_or(0);
+        let code = self.columns().alloc_size.get(row as usize).copied().unwrap_or(0);
         self.size_of_code(code, || row)
     }
 
-    /// Requested bytes of the block that a death ended.
+    /// Requested bytes of the block that a free ended.
     #[inline]
     #[must_use]
-    pub fn size_of_death(&self, ordinal: u64) -> u64 {
-        let code = self.columns().death_size.get(ordinal as usize).copied().unwrap_or(0);
-        self.size_of_code(code, || self.row_of_death(ordinal))
+    pub fn size_of_free(&self, ordinal: u64) -> u64 {
+        let code = self.columns().free_size.get(ordinal as usize).copied().unwrap_or(0);
+        self.size_of_code(code, || self.row_of_free(ordinal))
     }
 
     /// The size behind a code; `row` tells whose it is.
@@ -121,8 +121,8 @@ impl Trace {
     #[must_use]
     pub fn address_of(&self, row: u64) -> u64 {
         let c = self.columns();
-        let low = c.birth_address.get(row as usize).copied().unwrap_or(0);
-        match c.birth_address_high.get(row as usize) {
+        let low = c.alloc_address.get(row as usize).copied().unwrap_or(0);
+        match c.alloc_address_high.get(row as usize) {
             Some(&ODD_ADDRESS) => {
                 c.odd_row.binary_search(&row).ok().and_then(|at| c.odd_address.get(at).copied()).unwrap_or(0)
             }
@@ -138,17 +138,17 @@ impl Trace {
         c.orphan_address.get(at).copied().filter(|&a| a != u64::MAX)
     }
 
-    /// One death.
+    /// One free.
     #[must_use]
-    pub fn death(&self, ordinal: u64) -> Death {
-        let origin = self.origin(self.columns().death_origin.get(ordinal as usize).copied().unwrap_or(u32::MAX));
-        Death { ordinal, died_ns: self.died_ns(ordinal), node: origin.node, thread: origin.thread, kind: origin.kind }
+    pub fn free(&self, ordinal: u64) -> Free {
+        let origin = self.origin(self.columns().free_origin.get(ordinal as usize).copied().unwrap_or(u32::MAX));
+        Free { ordinal, died_ns: self.died_ns(ordinal), node: origin.node, thread: origin.thread, kind: origin.kind }
     }
 
-    /// Row of the block that a death ended.
+    /// Row of the block that a free ended.
     #[must_use]
-    pub fn row_of_death(&self, ordinal: u64) -> u64 {
-        self.columns().death_row.get(ordinal as usize).map_or(NOTHING, |&code| self.birth_behind(ordinal, code))
+    pub fn row_of_free(&self, ordinal: u64) -> u64 {
+        self.columns().free_row.get(ordinal as usize).map_or(NOTHING, |&code| self.alloc_behind(ordinal, code))
     }
 
     /// The block that realloc made block `row` from.
@@ -157,34 +157,34 @@ impl Trace {
         if !Kind::from_u8(kind).is_some_and(Kind::is_realloc_to) {
             return None;
         }
-        let event = self.event_of_birth(row)?.checked_sub(1)?;
-        if !self.is_death(event) {
+        let event = self.event_of_alloc(row)?.checked_sub(1)?;
+        if !self.is_free(event) {
             return None;
         }
-        let ordinal = self.position_after(event).deaths;
-        let death = self.columns().death_origin.get(ordinal as usize).map(|&o| self.origin(o))?;
-        let linked = Kind::from_u8(death.kind).is_some_and(Kind::is_realloc_from);
-        (linked && self.orphan_row(row).is_none()).then(|| self.row_of_death(ordinal))
+        let ordinal = self.position_after(event).frees;
+        let free = self.columns().free_origin.get(ordinal as usize).map(|&o| self.origin(o))?;
+        let linked = Kind::from_u8(free.kind).is_some_and(Kind::is_realloc_from);
+        (linked && self.orphan_row(row).is_none()).then(|| self.row_of_free(ordinal))
     }
 
     pub(super) fn orphan_row(&self, row: u64) -> Option<usize> {
         self.columns().orphan_row.binary_search(&row).ok()
     }
 
-    /// Everything about block `row`; rows from [`Self::birth_count`] on give an empty one.
+    /// Everything about block `row`; rows from [`Self::alloc_count`] on give an empty one.
     #[must_use]
-    pub fn birth(&self, row: u64) -> Birth {
-        let origin = self.origin(self.columns().birth_origin.get(row as usize).copied().unwrap_or(u32::MAX));
-        let death = self.death_of(row).map(|ordinal| self.death(ordinal));
-        let next = death.as_ref().and_then(|death| {
-            if !Kind::from_u8(death.kind).is_some_and(Kind::is_realloc_from) {
+    pub fn alloc(&self, row: u64) -> Alloc {
+        let origin = self.origin(self.columns().alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX));
+        let free = self.free_of(row).map(|ordinal| self.free(ordinal));
+        let next = free.as_ref().and_then(|free| {
+            if !Kind::from_u8(free.kind).is_some_and(Kind::is_realloc_from) {
                 return None;
             }
-            let event = self.event_of_death(death.ordinal)?;
-            Some(self.position_after(event + 1).births).filter(|&row| row < self.birth_count())
+            let event = self.event_of_free(free.ordinal)?;
+            Some(self.position_after(event + 1).allocs).filter(|&row| row < self.alloc_count())
         });
-        let fate = self.ledgers().fate.get(row as usize);
-        Birth {
+        let lifetime_class = self.ledgers().lifetime_class.get(row as usize);
+        Alloc {
             row,
             born_ns: self.born_ns(row),
             address: self.address_of(row),
@@ -193,8 +193,8 @@ impl Trace {
             thread: origin.thread,
             kind: origin.kind,
             site: origin.site,
-            is_temporary: death.is_some() && fate & FATE_TEMPORARY != 0,
-            death,
+            is_temporary: free.is_some() && lifetime_class & FATE_TEMPORARY != 0,
+            free,
             previous: self.previous(row, origin.kind),
             next,
         }

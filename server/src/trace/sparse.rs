@@ -11,12 +11,12 @@ use super::ledger::{Ledger, LedgerView};
 #[derive(Debug)]
 pub struct Sparse {
     ledger: Ledger<u64>,
-    /// Stretches of [`STRETCH`] values that have room on the disk.
+    /// Ranges of [`RANGE`] values that have room on the disk.
     backed: HashSet<u64>,
 }
 
 /// Values that get room together.
-const STRETCH: u64 = 8 << 10;
+const RANGE: u64 = 8 << 10;
 
 impl Sparse {
     /// Creates the file.
@@ -40,9 +40,9 @@ impl Sparse {
     /// # Errors
     /// When the disk is full.
     pub fn store(&mut self, index: u64, value: u64) -> io::Result<()> {
-        let stretch = index / STRETCH;
-        if self.backed.insert(stretch) {
-            self.ledger.reserve_among(stretch * STRETCH, (stretch + 1) * STRETCH)?;
+        let range = index / RANGE;
+        if self.backed.insert(range) {
+            self.ledger.reserve_among(range * RANGE, (range + 1) * RANGE)?;
         }
         self.ledger.store(index, value);
         Ok(())

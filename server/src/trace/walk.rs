@@ -1,4 +1,4 @@
-//! Live bytes at any place, and the peak of any stretch, exact to the event.
+//! Live bytes at any place, and the peak of any range, exact to the event.
 
 use tracehound_format::record::Kind;
 
@@ -11,13 +11,13 @@ pub struct State {
     pub place: Position,
     /// Live bytes.
     pub live: u64,
-    /// Bytes of all births so far.
+    /// Bytes of all allocations so far.
     pub allocated: u64,
     /// `false` between the two halves of a realloc, which happen at once.
     pub settled: bool,
 }
 
-/// The highest point of a stretch.
+/// The highest point of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PeakPlace {
     /// Live bytes.
@@ -45,14 +45,14 @@ impl Trace {
         let start = self.page_start(index);
         let page = self.page(index);
         // Sums need no order.
-        let born: u64 = (start.births..place.births).map(|row| self.size_of(row)).sum();
-        let died: u64 = (start.deaths..place.deaths).map(|d| self.size_of_death(d)).sum();
-        let last = place.events().checked_sub(1).filter(|&last| self.is_death(last));
+        let allocated: u64 = (start.allocs..place.allocs).map(|row| self.size_of(row)).sum();
+        let freed: u64 = (start.frees..place.frees).map(|d| self.size_of_free(d)).sum();
+        let last = place.events().checked_sub(1).filter(|&last| self.is_free(last));
         State {
             place,
-            live: (page.live + born).saturating_sub(died),
-            allocated: page.allocated + born,
-            settled: last.is_none() || !self.is_half(place.deaths - 1),
+            live: (page.live + allocated).saturating_sub(freed),
+            allocated: page.allocated + allocated,
+            settled: last.is_none() || !self.is_half(place.frees - 1),
         }
     }
 
@@ -63,36 +63,36 @@ impl Trace {
         State { place: self.page_start(index), live: page.live, allocated: page.allocated, settled: true }
     }
 
-    /// Goes on from `state` until `events` births and deaths lie behind, telling the state behind each.
+    /// Goes on from `state` until `events` allocations and frees lie behind, telling the state behind each.
     #[inline]
     pub fn walk_from(&self, state: &mut State, events: u64, mut each: impl FnMut(&State)) {
         while state.place.events() < events {
             let before = state.place;
-            if self.is_death(before.events()) {
-                state.live = state.live.saturating_sub(self.size_of_death(before.deaths));
-                state.place.deaths += 1;
-                state.settled = !self.is_half(before.deaths);
+            if self.is_free(before.events()) {
+                state.live = state.live.saturating_sub(self.size_of_free(before.frees));
+                state.place.frees += 1;
+                state.settled = !self.is_half(before.frees);
             } else {
-                let size = self.size_of(before.births);
+                let size = self.size_of(before.allocs);
                 state.live += size;
                 state.allocated += size;
-                state.place.births += 1;
+                state.place.allocs += 1;
                 state.settled = true;
             }
             each(state);
         }
     }
 
-    /// Whether a death is the first half of a realloc.
+    /// Whether a free is the first half of a realloc.
     #[inline]
     #[must_use]
     pub fn is_half(&self, ordinal: u64) -> bool {
-        let origin = self.columns().death_origin.get(ordinal as usize).copied().unwrap_or(u32::MAX);
+        let origin = self.columns().free_origin.get(ordinal as usize).copied().unwrap_or(u32::MAX);
         let kind = self.columns().origin_kind.get(origin as usize).copied().unwrap_or(0);
         kind == Kind::ReallocFrom as u8 || kind == Kind::ReallocarrayFrom as u8
     }
 
-    /// The first moment of a stretch at which most bytes were live; what was live when it began counts.
+    /// The first moment of a range at which most bytes were live; what was live when it began counts.
     #[must_use]
     pub fn peak_in(&self, span: Span, from_ns: u64) -> PeakPlace {
         if span == self.everything() && self.facts().peak.bytes > 0 {
@@ -130,7 +130,7 @@ impl Trace {
             }
             visit(last, &mut best);
         }
-        let count = best.place.births - best.place.deaths;
+        let count = best.place.allocs - best.place.frees;
         let at_ns = if best.place == span.from { from_ns } else { self.time_of_event(best.place.events() - 1) };
         PeakPlace { bytes: best.live, count, at_ns, place: best.place }
     }
@@ -139,6 +139,6 @@ impl Trace {
     #[must_use]
     pub fn time_of_event(&self, events: u64) -> u64 {
         let place = self.position_after(events);
-        if self.is_death(events) { self.died_ns(place.deaths) } else { self.born_ns(place.births) }
+        if self.is_free(events) { self.died_ns(place.frees) } else { self.born_ns(place.allocs) }
     }
 }

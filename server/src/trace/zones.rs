@@ -1,8 +1,8 @@
-//! Zone maps: what occurs in each run of births, and in each run of deaths, so that a scan skips runs of which nothing
-//! passes, and takes runs of which everything does without testing their rows.
+//! Zone maps: what occurs in each run of allocations, and in each run of frees, so that a scan skips runs of which
+//! nothing passes, and takes runs of which everything does without testing their rows.
 //!
-//! Both kinds of rows are in the order of time: when a run was born, or died, its first and last row say. When the
-//! births of a run died is told as ordinals of deaths, which are finer than times.
+//! Both kinds of rows are in the order of time: when a run was allocated, or freed, its first and last row say. When
+//! the allocations of a run were freed is stored as ordinals of frees, which are finer than times.
 
 use std::io;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::column::Column;
 use super::layout::{FATE_CLASS, FATE_TEMPORARY};
 use super::ledger::Ledger;
 
-/// What occurs in a run of births, or in a run of deaths.
+/// What occurs in a run of allocations, or in a run of frees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zone {
     /// Smallest size; the largest number in an empty run.
@@ -23,14 +23,14 @@ pub struct Zone {
     pub threads: u64,
     /// Sites: bit [`site_bit`] of each.
     pub sites: u64,
-    /// Classes of the lifetimes of those that died, one bit each.
+    /// Classes of the lifetimes of those that were freed, one bit each.
     pub classes: u128,
-    /// Births: earliest of their deaths. Deaths: earliest of their births. The largest number = none.
+    /// Allocations: earliest of their frees. Frees: earliest of their allocations. The largest number = none.
     pub first: u64,
-    /// Births: one more than the latest of their deaths. Deaths: one more than the latest of their births.
+    /// Allocations: one more than the latest of their frees. Frees: one more than the latest of their allocations.
     pub end: u64,
-    /// How many died.
-    pub died: u32,
+    /// How many were freed.
+    pub freed: u32,
     /// How many of them were temporary.
     pub temporary: u32,
 }
@@ -62,23 +62,24 @@ impl Default for Zone {
 }
 
 impl Zone {
-    /// Takes in a block that was born.
+    /// Takes in a block that was allocated.
     #[inline]
-    pub fn born(&mut self, site: u32, thread: u32, size: u64) {
+    pub fn allocated(&mut self, site: u32, thread: u32, size: u64) {
         self.min_size = self.min_size.min(size);
         self.max_size = self.max_size.max(size);
         self.threads |= thread_bit(thread);
         self.sites |= site_bit(site);
     }
 
-    /// Takes in a block that died; `other` is the ordinal of the death of a birth, or the row of the birth of a death.
+    /// Takes in a block that was freed; `other` is the ordinal of the free of an allocation, or the row of the
+    /// allocation of a free.
     #[inline]
-    pub fn died(&mut self, other: u64, fate: u8) {
-        self.classes |= 1 << ((fate & FATE_CLASS).max(1) - 1);
+    pub fn freed(&mut self, other: u64, lifetime_class: u8) {
+        self.classes |= 1 << ((lifetime_class & FATE_CLASS).max(1) - 1);
         self.first = self.first.min(other);
         self.end = self.end.max(other + 1);
-        self.died += 1;
-        self.temporary += u32::from(fate & FATE_TEMPORARY != 0);
+        self.freed += 1;
+        self.temporary += u32::from(lifetime_class & FATE_TEMPORARY != 0);
     }
 
     /// Takes in all that another zone of the same run has.
@@ -90,7 +91,7 @@ impl Zone {
         self.classes |= other.classes;
         self.first = self.first.min(other.first);
         self.end = self.end.max(other.end);
-        self.died += other.died;
+        self.freed += other.freed;
         self.temporary += other.temporary;
     }
 
@@ -107,7 +108,7 @@ impl Zone {
             (self.classes >> 64) as u64,
             !self.first,
             self.end,
-            self.died as u64 | (self.temporary as u64) << 32,
+            self.freed as u64 | (self.temporary as u64) << 32,
         ]
     }
 
@@ -124,7 +125,7 @@ impl Zone {
             classes: low as u128 | (high as u128) << 64,
             first: !first,
             end,
-            died: counts as u32,
+            freed: counts as u32,
             temporary: (counts >> 32) as u32,
         }
     }
@@ -180,69 +181,70 @@ impl ZoneWriter {
     }
 
     /// Counts one of the dead again.
-    pub fn count(&mut self, row: u64, fate: u8) {
+    pub fn count(&mut self, row: u64, lifetime_class: u8) {
         let mut zone = self.get(row / self.rows);
-        zone.died += 1;
-        zone.temporary += u32::from(fate & FATE_TEMPORARY != 0);
+        zone.freed += 1;
+        zone.temporary += u32::from(lifetime_class & FATE_TEMPORARY != 0);
         self.put(row / self.rows, &zone);
     }
 
-    /// Takes in blocks that were born, in the order of their rows from `first` on, each with site, thread and size.
+    /// Takes in blocks that were allocated, in the order of their rows from `first` on, each with site, thread and
+    /// size.
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn births(&mut self, first: u64, born: impl ExactSizeIterator<Item = (u32, u32, u64)>) -> io::Result<()> {
-        if born.len() == 0 {
+    pub fn allocs(&mut self, first: u64, allocated: impl ExactSizeIterator<Item = (u32, u32, u64)>) -> io::Result<()> {
+        if allocated.len() == 0 {
             return Ok(());
         }
-        self.reserve(first + born.len() as u64)?;
+        self.reserve(first + allocated.len() as u64)?;
         let mut open = Open { index: first / self.rows, zone: Zone::default() };
         let mut left = self.rows - first % self.rows;
-        for (site, thread, size) in born {
+        for (site, thread, size) in allocated {
             if left == 0 {
                 self.add(&open);
                 open = Open { index: open.index + 1, zone: Zone::default() };
                 left = self.rows;
             }
-            open.zone.born(site, thread, size);
+            open.zone.allocated(site, thread, size);
             left -= 1;
         }
         self.add(&open);
         Ok(())
     }
 
-    /// Takes in the death of birth `row`.
+    /// Takes in the free of allocation `row`.
     #[inline]
-    pub fn death_of(&mut self, row: u64, ordinal: u64, fate: u8) {
+    pub fn free_of(&mut self, row: u64, ordinal: u64, lifetime_class: u8) {
         let mut zone = self.get(row / self.rows);
-        zone.died(ordinal, fate);
+        zone.freed(ordinal, lifetime_class);
         self.put(row / self.rows, &zone);
     }
 
-    /// Takes in deaths, in their order from `first` on, each with the row of its birth, its fate, and the site, thread
-    /// and size of the block.
+    /// Takes in frees, in their order from `first` on, each with the row of its allocation, its fate, and the site,
+    /// thread and size of the block.
     ///
     /// # Errors
     /// When the disk refuses.
-    pub fn deaths(
+    pub fn frees(
         &mut self,
         first: u64,
-        died: impl ExactSizeIterator<Item = (u64, u8, u32, u32, u64)>,
+        freed: impl ExactSizeIterator<Item = (u64, u8, u32, u32, u64)>,
     ) -> io::Result<()> {
-        if died.len() == 0 {
+        if freed.len() == 0 {
             return Ok(());
         }
-        self.reserve(first + died.len() as u64)?;
+        self.reserve(first + freed.len() as u64)?;
         let mut open = Open { index: first / self.rows, zone: Zone::default() };
         let mut left = self.rows - first % self.rows;
-        for (row, fate, site, thread, size) in died {
+        for (row, lifetime_class, site, thread, size) in freed {
             if left == 0 {
                 self.add(&open);
                 open = Open { index: open.index + 1, zone: Zone::default() };
                 left = self.rows;
             }
-            open.zone.born(site, thread, size);
-            open.zone.died(row, fate);
+            open.zone.allocated(site, thread, size);
+            open.zone.freed(row, lifetime_class);
             left -= 1;
         }
         self.add(&open);
@@ -356,10 +358,10 @@ mod tests {
         assert_eq!(empty.words(), [0; WORDS]);
         assert_eq!((empty.min_size, empty.max_size, empty.first, empty.end), (u64::MAX, 0, u64::MAX, 0));
         let mut zone = empty;
-        zone.born(7, 65, 40);
-        zone.died(3, FATE_TEMPORARY | 127);
+        zone.allocated(7, 65, 40);
+        zone.freed(3, FATE_TEMPORARY | 127);
         assert_eq!(Zone::from_words(&zone.words()), zone);
         assert_eq!((zone.threads, zone.classes, zone.first, zone.end), (2, 1 << 126, 3, 4));
-        assert_eq!((zone.died, zone.temporary), (1, 1));
+        assert_eq!((zone.freed, zone.temporary), (1, 1));
     }
 }

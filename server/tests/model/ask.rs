@@ -19,7 +19,7 @@ pub fn options(fine: (u64, u64, u64)) -> OpenOptions {
         chunk_events: fine.2,
         table_sizes,
         zone_rows: fine.1 % 6 + 1,
-        // Now and then most deaths are far from their births.
+        // Now and then most frees are far from their allocations.
         reach: if fine.1.is_multiple_of(3) { fine.2 % 12 } else { u64::MAX },
     };
     // Now and then the table of live blocks moves to disk at once.
@@ -97,7 +97,7 @@ pub fn asks() -> impl Strategy<Value = Vec<Asked>> {
 fn filter(keep: &Keep, truth: &Reference) -> Option<Filter> {
     let regex = |text: &Option<String>| text.as_ref().map(|t| Filter::regex("focus", &regex::escape(t)).unwrap());
     if let Some(thread) = keep.thread
-        && !truth.births.iter().any(|b| b.thread == thread)
+        && !truth.allocs.iter().any(|b| b.thread == thread)
     {
         return None;
     }
@@ -136,7 +136,7 @@ impl Ask {
         Window { from: time(self.from), to: time(self.to), at: self.at.and_then(time) }
     }
 
-    /// Births and deaths before the moment of a metric.
+    /// Allocations and frees before the moment of a metric.
     pub fn moment(&self, truth: &Reference, metric: Metric) -> u64 {
         match (metric, self.at) {
             (Metric::Peak, _) => truth.peak_of(self.from, self.to, &self.keep).3,

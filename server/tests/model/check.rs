@@ -14,7 +14,7 @@ use tracehound_server::ingest::Recording;
 use tracehound_server::query::{TimeExpr, Window, flamegraph, info, node_sums};
 use tracehound_server::trace::layout::{class_floor, lifetime_class};
 use tracehound_server::trace::zones::{Zone, site_bit, thread_bit};
-use tracehound_server::trace::{Birth, Block, Cancel, Span, Step, Trace, What};
+use tracehound_server::trace::{Alloc, Block, Cancel, Span, Step, Trace, What};
 
 use crate::ask::{Ask, asks, fine, options};
 use crate::program;
@@ -59,7 +59,7 @@ proptest! {
 pub fn facts_agree(trace: &Trace, truth: &Reference) {
     let info = info::run(trace);
     let allocs = truth.order.iter().filter(|t| matches!(t, Truth::Alloc(_))).count() as u64;
-    let pool_frees = truth.births.iter().filter(|b| b.died.is_some_and(|d| d.kind == Kind::PoolFree)).count() as u64;
+    let pool_frees = truth.allocs.iter().filter(|b| b.freed.is_some_and(|d| d.kind == Kind::PoolFree)).count() as u64;
     assert_eq!(info.events.alloc, allocs);
     assert_eq!(info.events.free, truth.frees + pool_frees);
     assert_eq!(info.events.realloc, truth.reallocs);
@@ -78,17 +78,17 @@ pub fn facts_agree(trace: &Trace, truth: &Reference) {
     assert!(info.complete);
     assert_eq!(info.recorder.unmatched_frees, truth.unmatched);
     assert_eq!(info.recorder.order_repairs, truth.inverted);
-    assert_eq!(info.allocations.count, truth.births.len() as u64);
-    assert_eq!(info.allocations.bytes, truth.births.iter().map(|b| b.size).sum::<u64>());
-    let left: Vec<_> = truth.births.iter().filter(|b| b.died.is_none()).collect();
+    assert_eq!(info.allocations.count, truth.allocs.len() as u64);
+    assert_eq!(info.allocations.bytes, truth.allocs.iter().map(|b| b.size).sum::<u64>());
+    let left: Vec<_> = truth.allocs.iter().filter(|b| b.freed.is_none()).collect();
     assert_eq!(info.leaked, Amount { bytes: left.iter().map(|b| b.size).sum(), count: left.len() as u64 });
-    let temporary: Vec<_> = truth.births.iter().filter(|b| b.temporary).collect();
+    let temporary: Vec<_> = truth.allocs.iter().filter(|b| b.temporary).collect();
     assert_eq!(info.temporary.count, temporary.len() as u64);
     assert_eq!(info.temporary.bytes, temporary.iter().map(|b| b.size).sum::<u64>());
     let peak = truth.peak(0, u64::MAX);
     assert_eq!((info.peak.bytes, info.peak.count), (peak.0, peak.1));
     assert_eq!(info.peak.at_ns, peak.2);
-    let mut nodes: Vec<u32> = truth.births.iter().map(|b| b.node).collect();
+    let mut nodes: Vec<u32> = truth.allocs.iter().map(|b| b.node).collect();
     nodes.sort_unstable();
     nodes.dedup();
     assert_eq!(info.sites, nodes.len() as u64);
@@ -108,17 +108,17 @@ pub fn events_agree(trace: &Trace, truth: &Reference) {
     for (event, expected) in events.iter().zip(&truth.order) {
         match (expected, &event.what) {
             (Truth::Alloc(i), What::Alloc { function, address, size, row }) => {
-                let b = &truth.births[*i];
+                let b = &truth.allocs[*i];
                 let got = (event.t_ns, event.thread, event.node, *function, *address, *size, *row);
                 assert_eq!(got, (b.born_ns, b.thread, b.node, b.kind.function(), b.address, b.size, row_of[*i]));
             }
             (Truth::Free(i), What::Free { function, address, row }) => {
-                let (b, d) = (&truth.births[*i], truth.births[*i].died.unwrap());
+                let (b, d) = (&truth.allocs[*i], truth.allocs[*i].freed.unwrap());
                 let got = (event.t_ns, event.thread, event.node, *function, *address, *row);
                 assert_eq!(got, (d.ns, d.thread, d.node, d.kind.function(), b.address, Some(row_of[*i])));
             }
             (Truth::Realloc { old, new }, What::Realloc { function, address, size, row, old_row, .. }) => {
-                let b = &truth.births[*new];
+                let b = &truth.allocs[*new];
                 let got = (event.t_ns, event.thread, event.node, *function, *address, *size, *row, *old_row);
                 let old = old.map(|o| row_of[o]);
                 assert_eq!(got, (b.born_ns, b.thread, b.node, "realloc", b.address, b.size, row_of[*new], old));
@@ -135,18 +135,18 @@ pub fn blocks_agree(trace: &Trace, truth: &Reference) {
     let mut row_of = vec![0_u64; rows.len()];
     rows.iter().enumerate().for_each(|(row, &i)| row_of[i] = row as u64);
     for (row, &i) in rows.iter().enumerate() {
-        let (b, got) = (&truth.births[i], trace.birth(row as u64));
+        let (b, got) = (&truth.allocs[i], trace.alloc(row as u64));
         assert_eq!((got.born_ns, got.address, got.size, got.node), (b.born_ns, b.address, b.size, b.node));
         assert_eq!(trace.thread_id(got.thread), b.thread);
         assert_eq!(got.kind, b.kind as u8);
         assert_eq!(got.is_temporary, b.temporary);
         assert_eq!(
-            got.death.map(|d| (d.died_ns, trace.thread_id(d.thread), d.node)),
-            b.died.map(|d| (d.ns, d.thread, d.node))
+            got.free.map(|d| (d.died_ns, trace.thread_id(d.thread), d.node)),
+            b.freed.map(|d| (d.ns, d.thread, d.node))
         );
         assert_eq!(got.previous, b.previous.map(|p| row_of[p]));
         assert_eq!(got.next, b.next.map(|n| row_of[n]));
-        assert_eq!(trace.event_of_birth(row as u64), Some(b.born_event));
+        assert_eq!(trace.event_of_alloc(row as u64), Some(b.allocated_event));
     }
     let everything = trace.everything();
     let events = everything.to.events();
@@ -154,20 +154,20 @@ pub fn blocks_agree(trace: &Trace, truth: &Reference) {
         let from = trace.position_after(start);
         let span = Span { from, to: everything.to };
         let passed: Vec<Block> = trace.blocks(span).collect();
-        assert_eq!(passed.len() as u64, everything.to.births - from.births);
-        for (block, row) in passed.iter().zip(from.births..) {
-            let b = trace.birth(row);
+        assert_eq!(passed.len() as u64, everything.to.allocs - from.allocs);
+        for (block, row) in passed.iter().zip(from.allocs..) {
+            let b = trace.alloc(row);
             assert_eq!((block.row, block.born_ns, block.address, block.size), (row, b.born_ns, b.address, b.size));
             assert_eq!(trace.origin(block.origin).node, b.node);
-            let death = block.death.map(|(ns, origin)| (ns, trace.origin(origin).node));
-            assert_eq!((death, block.previous), (b.death.map(|d| (d.died_ns, d.node)), b.previous));
+            let free = block.free.map(|(ns, origin)| (ns, trace.origin(origin).node));
+            assert_eq!((free, block.previous), (b.free.map(|d| (d.died_ns, d.node)), b.previous));
         }
         let steps: Vec<Step> = trace.steps(span).collect();
         assert_eq!(steps.len() as u64, events - start);
         for (step, event) in steps.iter().zip(start..) {
             let place = trace.position_after(event);
-            let row = if step.born { place.births } else { trace.row_of_death(place.deaths) };
-            assert_eq!((step.born, step.row), (!trace.is_death(event), row));
+            let row = if step.allocated { place.allocs } else { trace.row_of_free(place.frees) };
+            assert_eq!((step.allocated, step.row), (!trace.is_free(event), row));
             assert_eq!(step.t_ns, trace.time_of_event(event));
         }
     }
@@ -177,7 +177,7 @@ pub fn blocks_agree(trace: &Trace, truth: &Reference) {
     for events in 0..=truth.states.len() as u64 {
         let place = trace.position_after(events);
         assert_eq!(place.events(), events);
-        assert_eq!(place.births, truth.births.iter().filter(|b| b.born_event < events).count() as u64);
+        assert_eq!(place.allocs, truth.allocs.iter().filter(|b| b.allocated_event < events).count() as u64);
         let state = trace.state_at(place);
         assert_eq!(state.live, if events == 0 { 0 } else { truth.states[events as usize - 1].bytes });
     }
@@ -185,50 +185,50 @@ pub fn blocks_agree(trace: &Trace, truth: &Reference) {
 
 /// What stands in the zones is what the rows of their runs have.
 pub fn zones_agree(trace: &Trace) {
-    let (births, deaths) = (trace.birth_count(), trace.death_count());
+    let (allocs, frees) = (trace.alloc_count(), trace.free_count());
     let ledgers = trace.ledgers();
     let block = |zone: &mut Zone, row: u64| {
-        let birth = trace.birth(row);
-        zone.min_size = zone.min_size.min(birth.size);
-        zone.max_size = zone.max_size.max(birth.size);
-        zone.threads |= thread_bit(birth.thread);
-        zone.sites |= site_bit(birth.site);
-        birth
+        let alloc = trace.alloc(row);
+        zone.min_size = zone.min_size.min(alloc.size);
+        zone.max_size = zone.max_size.max(alloc.size);
+        zone.threads |= thread_bit(alloc.thread);
+        zone.sites |= site_bit(alloc.site);
+        alloc
     };
-    let end = |zone: &mut Zone, birth: &Birth, other: u64| {
-        let Some(death) = birth.death else { return };
-        let class = lifetime_class(death.died_ns - birth.born_ns);
-        assert!(class_floor(class) <= death.died_ns - birth.born_ns);
+    let end = |zone: &mut Zone, alloc: &Alloc, other: u64| {
+        let Some(free) = alloc.free else { return };
+        let class = lifetime_class(free.died_ns - alloc.born_ns);
+        assert!(class_floor(class) <= free.died_ns - alloc.born_ns);
         zone.classes |= 1 << class;
         zone.first = zone.first.min(other);
         zone.end = zone.end.max(other + 1);
-        zone.died += 1;
-        zone.temporary += u32::from(birth.is_temporary);
+        zone.freed += 1;
+        zone.temporary += u32::from(alloc.is_temporary);
     };
-    let run = ledgers.birth_zones.run_rows();
+    let run = ledgers.alloc_zones.run_rows();
     let mut seen = 0;
-    for (rows, zone) in ledgers.birth_zones.touching(0, births) {
+    for (rows, zone) in ledgers.alloc_zones.touching(0, allocs) {
         let mut expected = Zone::default();
         for row in rows.clone() {
-            let birth = block(&mut expected, row);
-            end(&mut expected, &birth, birth.death.map_or(0, |d| d.ordinal));
+            let alloc = block(&mut expected, row);
+            end(&mut expected, &alloc, alloc.free.map_or(0, |d| d.ordinal));
         }
-        assert_eq!((zone, rows.start, rows.end), (expected, seen, (seen + run).min(births)));
+        assert_eq!((zone, rows.start, rows.end), (expected, seen, (seen + run).min(allocs)));
         seen = rows.end;
     }
-    assert_eq!(seen, births);
+    assert_eq!(seen, allocs);
     seen = 0;
-    for (ordinals, zone) in ledgers.death_zones.touching(0, deaths) {
+    for (ordinals, zone) in ledgers.free_zones.touching(0, frees) {
         let mut expected = Zone::default();
         for ordinal in ordinals.clone() {
-            let row = trace.row_of_death(ordinal);
-            let birth = block(&mut expected, row);
-            end(&mut expected, &birth, row);
+            let row = trace.row_of_free(ordinal);
+            let alloc = block(&mut expected, row);
+            end(&mut expected, &alloc, row);
         }
         assert_eq!((zone, ordinals.start), (expected, seen));
         seen = ordinals.end;
     }
-    assert_eq!(seen, deaths);
+    assert_eq!(seen, frees);
 }
 
 pub fn queries_agree(trace: &Trace, truth: &Reference, ask: &Ask) {

@@ -41,7 +41,7 @@ proptest! {
                 let trace = recording.trace();
                 let info = info::run(&trace);
                 prop_assert!(!info.complete);
-                prop_assert!(info.allocations.count <= written.truth.births.len() as u64);
+                prop_assert!(info.allocations.count <= written.truth.allocs.len() as u64);
                 let graph = flamegraph::run(&trace, &Names, &flamegraph::Params::default(), &Cancel::new()).unwrap();
                 prop_assert_eq!(graph.total as u64, info.leaked.bytes);
             }

@@ -117,8 +117,8 @@ proptest! {
     }
 }
 
-/// A free that was stamped before the alloc of its block, and the end of what is known between the two stamps: neither is
-/// told before both are known.
+/// A free that was stamped before the alloc of its block, and the end of what is known between the two stamps: neither
+/// is told before both are known.
 #[test]
 fn a_hand_over_across_the_end_of_what_is_known_is_told_later() {
     let folder = tempfile::tempdir().unwrap();
@@ -138,13 +138,13 @@ fn a_hand_over_across_the_end_of_what_is_known_is_told_later() {
     let path = program::store(folder.path(), &bytes[..known]);
     running(&path);
     let mut recording = Recording::open(&path, options((4, 8, 8))).unwrap();
-    let told = |trace: &Trace| (trace.birth_count(), trace.death_count(), info::run(trace).recorder.unmatched_frees);
+    let told = |trace: &Trace| (trace.alloc_count(), trace.free_count(), info::run(trace).recorder.unmatched_frees);
     assert_eq!(recording.trace().watermark_ns(), WINDOW_NS);
     assert_eq!(told(&recording.trace()), (0, 0, 0));
     FileOptions::new().append(true).open(&path).unwrap().write_all(&bytes[known..]).unwrap();
     assert!(recording.refresh().unwrap());
     assert_eq!(told(&recording.trace()), (1, 1, 0));
-    assert_eq!(recording.trace().birth(0).death.map(|death| death.died_ns), Some(late));
+    assert_eq!(recording.trace().alloc(0).free.map(|free| free.died_ns), Some(late));
     assert_eq!(info::run(&recording.trace()).recorder.order_repairs, 1);
 }
 
@@ -236,7 +236,7 @@ fn a_killed_process_loses_nothing() {
     assert_eq!((info.events.alloc, info.events.free, info.events.lost), (9, 1, 0));
     assert_eq!(info.leaked.count, 8);
     assert_eq!(trace.node(2), Some(node));
-    assert_eq!(trace.birth(0).death.map(|d| (d.died_ns, d.node)), Some((106, 2)));
+    assert_eq!(trace.alloc(0).free.map(|d| (d.died_ns, d.node)), Some((106, 2)));
     // The index stays good when the side file is gone.
     std::fs::remove_file(path_of(&path)).unwrap();
     let again = Recording::open(&path, options((4, 8, 8))).unwrap().trace();

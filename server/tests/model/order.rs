@@ -79,7 +79,7 @@ fn a_free_before_the_alloc_of_its_block_waits_for_it() {
     let got = made(&[(1, Malloc, 10, 9), (1, Malloc, 100, 7), (2, Free, 95, 7), (2, Free, 97, 9), (1, Malloc, 101, 5)]);
     assert_eq!(got, ("+1:9 +1:7 -2:7 -2:9 +1:5".into(), 1, 0));
     let (trace, _folder) = open(&[(1, Malloc, 100, 7), (2, Free, 95, 7)]);
-    assert_eq!(trace.birth(0).death.map(|death| death.died_ns), Some(100));
+    assert_eq!(trace.alloc(0).free.map(|free| free.died_ns), Some(100));
     assert!(info::run(&trace).complete);
 }
 
@@ -167,5 +167,5 @@ fn hostile_circles_come_to_an_end() {
         .flat_map(|i| [(1, Free, 100 + i, i % 5), (2, Malloc, 100 + i, i % 5), (3, Malloc, 100 + i, i % 5)])
         .collect();
     let (trace, _folder) = open(&many);
-    assert_eq!(trace.birth_count(), 1000);
+    assert_eq!(trace.alloc_count(), 1000);
 }

@@ -11,7 +11,7 @@ use tracehound_format::record::{Kind, Record};
 use tracehound_recordings::Writer;
 use tracehound_server::ingest::WINDOW_NS;
 
-use crate::reference::{Birth, Mapping, Reference, Truth};
+use crate::reference::{Alloc, Mapping, Reference, Truth};
 use crate::script::{HandOver, ID, START, Script, Step};
 
 /// Blocks of the recording as they are written: for tests that damage them.
@@ -209,7 +209,7 @@ impl Program {
                 let tick = self.now(thread, pause);
                 let (full, size) = self.sized(thread, tick, size);
                 self.push(thread, Record::new(Kind::PoolAlloc, tick, address, node, size));
-                let index = self.truth.birth(Birth::new(tick - START, address, full, node, thread, Kind::PoolAlloc));
+                let index = self.truth.alloc(Alloc::new(tick - START, address, full, node, thread, Kind::PoolAlloc));
                 self.truth.order.push(Truth::Alloc(index));
                 self.pool.insert(address, index);
             }
@@ -220,7 +220,7 @@ impl Program {
                 self.pool.remove(&address);
                 let tick = self.now(thread, pause);
                 self.push(thread, Record::new(Kind::PoolFree, tick, address, 0, 0));
-                self.truth.death(index, tick - START, thread, 0, Kind::PoolFree);
+                self.truth.free(index, tick - START, thread, 0, Kind::PoolFree);
                 self.truth.order.push(Truth::Free(index));
             }
             Step::Map { page, pages, node } => {
@@ -306,12 +306,12 @@ impl Program {
         }
     }
 
-    /// A block of another thread's half-done realloc dies when its address is handed out.
+    /// A block of another thread's half-done realloc is freed when its address is handed out.
     fn split(&mut self, address: u64, t_ns: u64) {
         let Some(held) = self.held.iter_mut().find(|h| h.old_address == address && h.old.is_some()) else { return };
         let old = held.old.take().unwrap();
         let (thread, node) = (held.thread, held.from.node);
-        self.truth.death(old, t_ns, thread, node, Kind::ReallocFree);
+        self.truth.free(old, t_ns, thread, node, Kind::ReallocFree);
         self.truth.order.push(Truth::Free(old));
         self.truth.frees += 1;
     }
@@ -326,7 +326,7 @@ impl Program {
         let (full, size) = self.sized(thread, tick, size);
         self.push(thread, Record::new(kind, tick, address, node, size));
         self.split(address, tick - START);
-        let index = self.truth.birth(Birth::new(tick - START, address, full, node, thread, kind));
+        let index = self.truth.alloc(Alloc::new(tick - START, address, full, node, thread, kind));
         self.truth.order.push(Truth::Alloc(index));
         self.live.insert(address, index);
     }
@@ -337,7 +337,7 @@ impl Program {
         self.live.remove(&address);
         let tick = self.now(thread, pause);
         self.push(thread, Record::new(Kind::Free, tick, address, node, 0));
-        self.truth.death(index, tick - START, thread, node, Kind::Free);
+        self.truth.free(index, tick - START, thread, node, Kind::Free);
         self.truth.order.push(Truth::Free(index));
         self.truth.frees += 1;
     }
@@ -410,7 +410,7 @@ impl Program {
             self.held.push(Held { thread: to, steps: 2, old, old_address: at, slot, size, node, from });
         } else {
             self.push(to, Record::new(Kind::Free, stamp, at, node, 0));
-            self.truth.death(index, tick - START, to, node, Kind::Free);
+            self.truth.free(index, tick - START, to, node, Kind::Free);
             self.truth.order.push(Truth::Free(index));
             self.truth.frees += 1;
         }
@@ -429,7 +429,7 @@ impl Program {
         let stamp = stamp.min(tick);
         let (full, size) = self.sized(to, stamp, size);
         self.push(to, Record::new(kind, stamp, at, node, size));
-        let index = self.truth.birth(Birth::new(tick - START, at, full, node, to, kind));
+        let index = self.truth.alloc(Alloc::new(tick - START, at, full, node, to, kind));
         self.truth.order.push(Truth::Alloc(index));
         self.live.insert(at, index);
         self.last_at.insert(at, tick);
@@ -468,12 +468,12 @@ impl Program {
         // What else must happen at this instant happens before.
         self.split(address, t_ns);
         if let Some(old) = held.old {
-            self.truth.death(old, t_ns, held.thread, held.node, Kind::ReallocFrom);
+            self.truth.free(old, t_ns, held.thread, held.node, Kind::ReallocFrom);
         }
-        let index = self.truth.birth(Birth::new(t_ns, address, full, held.node, held.thread, kind));
+        let index = self.truth.alloc(Alloc::new(t_ns, address, full, held.node, held.thread, kind));
         if let Some(old) = held.old {
-            self.truth.births[index].previous = Some(old);
-            self.truth.births[old].next = Some(index);
+            self.truth.allocs[index].previous = Some(old);
+            self.truth.allocs[old].next = Some(index);
         }
         self.truth.order.push(if split {
             Truth::Alloc(index)

@@ -9,31 +9,31 @@ use tracehound_server::api::Metric;
 use crate::symbols;
 
 #[derive(Debug, Clone)]
-pub struct Birth {
+pub struct Alloc {
     pub born_ns: u64,
     pub address: u64,
     pub size: u64,
     pub node: u32,
     pub thread: u32,
     pub kind: Kind,
-    pub died: Option<Died>,
+    pub freed: Option<Freed>,
     pub previous: Option<usize>,
     pub next: Option<usize>,
     pub temporary: bool,
-    /// Births and deaths before.
-    pub born_event: u64,
-    pub died_event: u64,
+    /// Allocations and frees before.
+    pub allocated_event: u64,
+    pub freed_event: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Died {
+pub struct Freed {
     pub ns: u64,
     pub thread: u32,
     pub node: u32,
     pub kind: Kind,
 }
 
-impl Birth {
+impl Alloc {
     pub fn new(born_ns: u64, address: u64, size: u64, node: u32, thread: u32, kind: Kind) -> Self {
         Self {
             born_ns,
@@ -42,21 +42,21 @@ impl Birth {
             node,
             thread,
             kind,
-            died: None,
+            freed: None,
             previous: None,
             next: None,
             temporary: false,
-            born_event: 0,
-            died_event: u64::MAX,
+            allocated_event: 0,
+            freed_event: u64::MAX,
         }
     }
 
     pub fn lifetime(&self, duration: u64) -> u64 {
-        self.died.map_or(duration, |d| d.ns) - self.born_ns
+        self.freed.map_or(duration, |d| d.ns) - self.born_ns
     }
 
     pub fn is_live_at_event(&self, events: u64) -> bool {
-        self.born_event < events && self.died_event >= events
+        self.allocated_event < events && self.freed_event >= events
     }
 }
 
@@ -79,7 +79,7 @@ pub enum Mapping {
 #[derive(Debug, Clone, Default)]
 pub struct Reference {
     pub nodes: Vec<Node>,
-    pub births: Vec<Birth>,
+    pub allocs: Vec<Alloc>,
     pub order: Vec<Truth>,
     pub maps: u64,
     pub breaks: u64,
@@ -92,9 +92,9 @@ pub struct Reference {
     pub marks: Vec<(u64, String)>,
     pub samples: Vec<(u64, u64)>,
     pub duration: u64,
-    /// Live bytes, blocks, time, whether a realloc is not half done: behind each birth and death.
+    /// Live bytes, blocks, time, whether a realloc is not half done: behind each allocation and free.
     pub states: Vec<State>,
-    /// Birth or death of which block each of them stands behind.
+    /// Allocation or free of which block each of them stands behind.
     pub steps: Vec<(usize, bool)>,
 }
 
@@ -142,44 +142,44 @@ fn apply(mapping: &Mapping, owners: &mut [Option<u32>; 128]) {
 pub type Sum = (i64, i64);
 
 impl Reference {
-    pub fn birth(&mut self, birth: Birth) -> usize {
-        self.births.push(birth);
-        self.births.len() - 1
+    pub fn alloc(&mut self, alloc: Alloc) -> usize {
+        self.allocs.push(alloc);
+        self.allocs.len() - 1
     }
 
-    pub fn death(&mut self, index: usize, ns: u64, thread: u32, node: u32, kind: Kind) {
-        self.births[index].died = Some(Died { ns, thread, node, kind });
+    pub fn free(&mut self, index: usize, ns: u64, thread: u32, node: u32, kind: Kind) {
+        self.allocs[index].freed = Some(Freed { ns, thread, node, kind });
     }
 
     /// Numbers the events, finds temporary blocks and the states in between.
     pub fn settle(&mut self, duration: u64) {
         self.duration = duration;
         let (mut event, mut bytes, mut count) = (0, 0, 0);
-        let mut last_births: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        let mut last_allocs: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         let mut states = Vec::new();
         let order = std::mem::take(&mut self.order);
         for truth in &order {
-            let (death, birth) = match *truth {
+            let (free, alloc) = match *truth {
                 Truth::Alloc(i) => (None, Some(i)),
                 Truth::Free(i) => (Some(i), None),
                 Truth::Realloc { old, new } => (old, Some(new)),
                 Truth::Other { .. } => continue,
             };
-            if let Some(i) = death {
-                let b = &mut self.births[i];
-                b.died_event = event;
-                let later = last_births[&b.thread].iter().rev().take_while(|&&other| other != i).count();
+            if let Some(i) = free {
+                let b = &mut self.allocs[i];
+                b.freed_event = event;
+                let later = last_allocs[&b.thread].iter().rev().take_while(|&&other| other != i).count();
                 b.temporary = later <= 1;
                 bytes -= b.size;
                 count -= 1;
                 event += 1;
-                states.push(State { t_ns: b.died.unwrap().ns, bytes, count, settled: birth.is_none() });
+                states.push(State { t_ns: b.freed.unwrap().ns, bytes, count, settled: alloc.is_none() });
                 self.steps.push((i, false));
             }
-            if let Some(i) = birth {
-                let b = &mut self.births[i];
-                b.born_event = event;
-                last_births.entry(b.thread).or_default().push(i);
+            if let Some(i) = alloc {
+                let b = &mut self.allocs[i];
+                b.allocated_event = event;
+                last_allocs.entry(b.thread).or_default().push(i);
                 bytes += b.size;
                 count += 1;
                 event += 1;
@@ -210,10 +210,10 @@ impl Reference {
         self.mappings.iter().map(behind).collect()
     }
 
-    /// Births in the order of time; the index's rows.
+    /// Allocations in the order of time; the index's rows.
     pub fn by_row(&self) -> Vec<usize> {
-        let mut rows: Vec<usize> = (0..self.births.len()).collect();
-        rows.sort_by_key(|&i| self.births[i].born_event);
+        let mut rows: Vec<usize> = (0..self.allocs.len()).collect();
+        rows.sort_by_key(|&i| self.allocs[i].allocated_event);
         rows
     }
 
@@ -246,7 +246,7 @@ impl Reference {
         functions
     }
 
-    pub fn passes(&self, b: &Birth, keep: &Keep) -> bool {
+    pub fn passes(&self, b: &Alloc, keep: &Keep) -> bool {
         let functions = self.functions(b.node);
         let hit = |wanted: &Option<String>, missing: bool| match wanted {
             None => missing,
@@ -273,13 +273,13 @@ impl Reference {
             && keep.max_lifetime.is_none_or(|m| lifetime <= m)
             && match keep.lifetime {
                 None => true,
-                Some("leaked") => b.died.is_none(),
-                Some("freed") => b.died.is_some(),
+                Some("leaked") => b.freed.is_none(),
+                Some("freed") => b.freed.is_some(),
                 Some(_) => b.temporary,
             }
     }
 
-    /// Births and deaths before a time.
+    /// Allocations and frees before a time.
     pub fn events_before(&self, t_ns: u64) -> u64 {
         self.states.iter().filter(|s| s.t_ns < t_ns).count() as u64
     }
@@ -305,22 +305,22 @@ impl Reference {
     /// The same of what passes a filter.
     pub fn peak_of(&self, from: u64, to: u64, keep: &Keep) -> (u64, u64, u64, u64) {
         let first = self.events_before(from);
-        let passing: Vec<bool> = self.births.iter().map(|b| self.passes(b, keep)).collect();
+        let passing: Vec<bool> = self.allocs.iter().map(|b| self.passes(b, keep)).collect();
         let (mut bytes, mut count) = (0, 0);
-        for (b, _) in self.births.iter().zip(&passing).filter(|(b, passes)| **passes && b.is_live_at_event(first)) {
+        for (b, _) in self.allocs.iter().zip(&passing).filter(|(b, passes)| **passes && b.is_live_at_event(first)) {
             bytes += b.size;
             count += 1;
         }
         let mut best = (bytes, count, from, first);
-        for (i, (s, &(block, born))) in self.states.iter().zip(&self.steps).enumerate().skip(first as usize) {
+        for (i, (s, &(block, allocated))) in self.states.iter().zip(&self.steps).enumerate().skip(first as usize) {
             if s.t_ns >= to {
                 break;
             }
             if !passing[block] {
                 continue;
             }
-            let size = self.births[block].size;
-            (bytes, count) = if born { (bytes + size, count + 1) } else { (bytes - size, count - 1) };
+            let size = self.allocs[block].size;
+            (bytes, count) = if allocated { (bytes + size, count + 1) } else { (bytes - size, count - 1) };
             if bytes > best.0 {
                 best = (bytes, count, s.t_ns, i as u64 + 1);
             }
@@ -328,25 +328,25 @@ impl Reference {
         best
     }
 
-    /// What a birth counts for a metric: -1, 0 or 1.
-    pub fn weight(&self, b: &Birth, metric: Metric, from: u64, to: u64, at_event: u64) -> i64 {
+    /// What an allocation counts for a metric: -1, 0 or 1.
+    pub fn weight(&self, b: &Alloc, metric: Metric, from: u64, to: u64, at_event: u64) -> i64 {
         let inside = |t: u64| t >= from && t < to;
-        let born = inside(b.born_ns);
-        let died = b.died.is_some_and(|d| inside(d.ns));
+        let allocated = inside(b.born_ns);
+        let freed = b.freed.is_some_and(|d| inside(d.ns));
         i64::from(match metric {
             Metric::Live | Metric::Peak => b.is_live_at_event(at_event),
-            Metric::Leaked => born && b.died.is_none(),
-            Metric::Allocated => born,
-            Metric::Freed => died,
-            Metric::Temporary => born && b.temporary,
-            Metric::Grown => return i64::from(born) - i64::from(died),
+            Metric::Leaked => allocated && b.freed.is_none(),
+            Metric::Allocated => allocated,
+            Metric::Freed => freed,
+            Metric::Temporary => allocated && b.temporary,
+            Metric::Grown => return i64::from(allocated) - i64::from(freed),
         })
     }
 
     /// (bytes, count) by node.
     pub fn sums(&self, metric: Metric, from: u64, to: u64, at_event: u64, keep: &Keep) -> BTreeMap<u32, Sum> {
         let mut sums: BTreeMap<u32, Sum> = BTreeMap::new();
-        for b in self.births.iter().filter(|b| self.passes(b, keep)) {
+        for b in self.allocs.iter().filter(|b| self.passes(b, keep)) {
             let weight = self.weight(b, metric, from, to, at_event);
             let sum = sums.entry(b.node).or_default();
             sum.0 += weight * b.size as i64;

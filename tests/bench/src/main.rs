@@ -88,7 +88,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct ShapeArgs {
-    /// Events: births and deaths
+    /// Events: allocations and frees
     #[arg(long, default_value = "1m")]
     events: String,
     /// Threads
@@ -109,7 +109,7 @@ struct ShapeArgs {
     /// Blocks that live at once
     #[arg(long, default_value = "1m")]
     live: String,
-    /// Part of the births that die young
+    /// Part of the allocations that are freed soon
     #[arg(long, default_value_t = 0.7)]
     short_lived: f64,
     /// Part of the events that are reallocs
@@ -161,8 +161,8 @@ fn main() -> Result<()> {
             let file = std::fs::File::create(&out).with_context(|| out.display().to_string())?;
             let made = generate(BufWriter::with_capacity(1 << 20, file), &shape.shape()?)?;
             println!(
-                "{{\"births\":{},\"deaths\":{},\"peak\":{},\"live\":{},\"file_bytes\":{}}}",
-                made.births, made.deaths, made.peak, made.live, made.file
+                "{{\"allocs\":{},\"frees\":{},\"peak\":{},\"live\":{},\"file_bytes\":{}}}",
+                made.allocs, made.frees, made.peak, made.live, made.file
             );
             Ok(())
         }

@@ -32,7 +32,7 @@ pub fn ingest(file: &Path, live_bytes: Option<u64>) -> Result<()> {
         "{}",
         json!({
             "events": events,
-            "births": info.allocations.count,
+            "allocs": info.allocations.count,
             "seconds": seconds,
             "events_per_second": events as f64 / seconds,
             "cpu_seconds": cpu_seconds,
@@ -146,8 +146,8 @@ fn print_table(rows: &[(String, Value, Value)]) {
     let mut line = |name: &str, goal: &'static str, cells: Vec<String>| lines.push((name.to_owned(), goal, cells));
     let ingest = |key: &str, scale: f64| rows.iter().map(|r| number(&r.1[key], scale)).collect::<Vec<_>>();
     let against = |r: &(String, Value, Value)| {
-        let (births, seconds) = (r.1["births"].as_f64()?, r.1["seconds"].as_f64()?);
-        Some(format!("{:.1}x", births / seconds / BYTEHOUND))
+        let (allocs, seconds) = (r.1["allocs"].as_f64()?, r.1["seconds"].as_f64()?);
+        Some(format!("{:.1}x", allocs / seconds / BYTEHOUND))
     };
     line("ingest, million events a second", "8", ingest("events_per_second", 1e6));
     line("ingest, seconds", "linear", ingest("seconds", 1.0));

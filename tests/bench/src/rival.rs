@@ -1,7 +1,7 @@
 //! Reading against heaptrack: the same program is recorded by both, and what each recording takes to be read is
 //! measured, in interleaved rounds.
 //!
-//! heaptrack pairs births with deaths in two steps: `heaptrack_interpret` turns the raw recording into another file
+//! heaptrack pairs allocations with frees in two steps: `heaptrack_interpret` turns the raw recording into another file
 //! (while the program runs, or afterwards), `heaptrack_print` reads that one. Both are shown.
 //! `heaptrack_interpret` keeps a table of the distinct pairs of size and backtrace, which grows without end (until it
 //! aborts) from some tens of thousands of them on: the program is asked for few sizes, so that long ones can be read.

@@ -113,7 +113,7 @@ impl Outcome {
     fn events(&self, tool: Tool) -> Option<u64> {
         let recorded = self.info().filter(|_| tool == Tool::Tracehound).and_then(|info| {
             let events = info.get("events")?.as_object()?;
-            // A realloc of a block is two events: its old block dies, a new one is born.
+            // A realloc of a block is two events: its old block is freed, a new one is allocated.
             Some(
                 events
                     .iter()

@@ -122,7 +122,7 @@ pub struct Size {
     amount: u64,
     /// Pairs of allocation and free; for a server its operations.
     pub pairs: u64,
-    /// Births and deaths together as counted by a preloaded counter; `None` for a server.
+    /// Allocations and frees together as counted by a preloaded counter; `None` for a server.
     pub events: Option<u64>,
 }
 
@@ -178,9 +178,9 @@ impl Workload {
         if self.program == Program::Redis {
             return Ok(Size { amount, pairs: amount, events: None });
         }
-        let (births, deaths) = self.count(program, amount, places)?;
-        ensure!(births > 0, "the counter saw no allocation");
-        Ok(Size { amount, pairs: births, events: Some(births + deaths) })
+        let (allocs, frees) = self.count(program, amount, places)?;
+        ensure!(allocs > 0, "the counter saw no allocation");
+        Ok(Size { amount, pairs: allocs, events: Some(allocs + frees) })
     }
 
     /// Runs it once.
@@ -218,7 +218,7 @@ impl Workload {
         }
     }
 
-    /// Births and deaths of `program`, counted by a small library in place of a recorder.
+    /// Allocations and frees of `program`, counted by a small library in place of a recorder.
     pub fn count(&self, program: &Path, amount: u64, places: &Places) -> Result<(u64, u64)> {
         let counter = compile(places, "count.c", &["-shared", "-fPIC"])?;
         let folder = places.scratch()?;
@@ -229,8 +229,8 @@ impl Workload {
         Running::start(command, &folder)?.finish(LIMIT)?;
         let counts = std::fs::read_to_string(&counts).context("the counter wrote nothing")?;
         let mut words = counts.split_whitespace().filter_map(|word| word.parse().ok());
-        let births = words.next().context("the counter wrote no number")?;
-        Ok((births, words.next().context("the counter wrote one number only")?))
+        let allocs = words.next().context("the counter wrote no number")?;
+        Ok((allocs, words.next().context("the counter wrote one number only")?))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracehound_collector::hot::unwind::{
-    Caller, Captured, Engine, FRAME_POINTERS, GUESSED, REGISTERED, Registration, Unwinder, capture_nested,
+    Caller, Captured, Engine, FRAME_POINTERS, HEURISTIC, REGISTERED, Registration, Unwinder, capture_nested,
     code_changed, frames_deregistered, frames_registered, prepare_libunwind,
 };
 use tracehound_collector::lifecycle::load_frame_sections;
@@ -170,13 +170,13 @@ fn counters() -> &'static StackCounters {
 }
 
 fn pack(captured: Captured) -> u64 {
-    // Frame pointers by convention are not proved: for these tests they are guesses, where they were not asked for.
+    // Frame pointers by convention are not proved: for these tests they are heuristics, where they were not asked for.
     // Registered frames are exact.
     static ASKED_FOR: OnceLock<bool> = OnceLock::new();
-    let is_guess =
+    let is_heuristic =
         |flags: u8| flags & FRAME_POINTERS != 0 && !*ASKED_FOR.get_or_init(|| matches!(engine(), Engine::FramePointer));
-    let guessed = if is_guess(captured.flags) { GUESSED } else { 0 };
-    let flags = captured.flags & !(FRAME_POINTERS | REGISTERED) | guessed;
+    let heuristic = if is_heuristic(captured.flags) { HEURISTIC } else { 0 };
+    let flags = captured.flags & !(FRAME_POINTERS | REGISTERED) | heuristic;
     u64::from(captured.node.0) | u64::from(flags) << 32
 }
 
@@ -244,7 +244,7 @@ pub extern "C" fn probe_stat(which: i32) -> u64 {
     match which {
         0 => stats.learned,
         1 => stats.truncated,
-        2 => stats.guessed,
+        2 => stats.heuristic,
         3 => stats.slow,
         4 => stats.forgotten,
         5 => stats.records,

@@ -104,9 +104,9 @@ fn odd_unwind_information_that_fits_the_rules() {
 }
 
 #[test]
-fn frames_without_information_are_guessed_and_marked() {
+fn frames_without_information_are_heuristic_and_marked() {
     let outcome = agrees("without-information", 10_000);
-    assert!(outcome.get("guessed") > 1_000);
+    assert!(outcome.get("heuristic") > 1_000);
     assert_eq!(outcome.get("truncated"), 0);
 }
 

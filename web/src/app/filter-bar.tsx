@@ -37,7 +37,7 @@ const FILTER_TEXT: Record<FilterName, { label: string; hint: string }> = {
   max_size: { label: "at most (size)", hint: "e.g. 1MiB" },
   min_lifetime: { label: "lived at least", hint: "e.g. 200ms" },
   max_lifetime: { label: "lived at most", hint: "e.g. 1.5s" },
-  lifetime: { label: "fate", hint: "leaked, temporary or freed" },
+  lifetime: { label: "lifetime_class", hint: "leaked, temporary or freed" },
 };
 
 /** What a report holds; the others need a server. */
@@ -190,7 +190,7 @@ function AddFilter() {
           label="Fate"
           showLabel={false}
           value={value || "leaked"}
-          choices={["leaked", "temporary", "freed"].map((fate) => ({ value: fate, label: fate }))}
+          choices={["leaked", "temporary", "freed"].map((lifetime_class) => ({ value: lifetime_class, label: lifetime_class }))}
           onChange={setValue}
         />
       ) : (

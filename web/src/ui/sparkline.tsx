@@ -1,4 +1,4 @@
-// A curve the size of a word. Its range is in the title; the exact values are on the site's own page.
+// A time series the size of a word. Its range is in the title; the exact values are on the site's own page.
 import { formatBytes } from "../lib/format.ts";
 
 export function Sparkline({

@@ -1,4 +1,4 @@
-// A uPlot chart of curves over time. It draws; pointing, brushing and keyboard belong to whoever puts it on the page.
+// A uPlot chart of time series over time. It draws; pointing, brushing and keyboard belong to whoever puts it on the page.
 import { useLayoutEffect, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";

@@ -54,7 +54,7 @@ export class BadParameter extends Error {
 }
 
 function exactness(view: View): Exactness {
-  const seen = view.recording.blocks.filter((block) => block.born < view.watermark);
+  const seen = view.recording.blocks.filter((block) => block.allocated < view.watermark);
   return {
     events: seen.length * 2,
     lost_events: 0,
@@ -92,9 +92,9 @@ function rangeOf(view: View, query: Query): Range {
   return { from: number(query, "from", 0), to: Math.min(view.watermark, number(query, "to", view.watermark)) };
 }
 
-/** Death as far as it is known. */
-function diedBy(view: View, block: MockBlock): number {
-  return block.died < view.watermark ? block.died : Number.POSITIVE_INFINITY;
+/** Free as far as it is known. */
+function freedBy(view: View, block: MockBlock): number {
+  return block.freed < view.watermark ? block.freed : Number.POSITIVE_INFINITY;
 }
 
 function stackOf(view: View, block: MockBlock): MockFrame[] {
@@ -114,7 +114,7 @@ function makeFilter(view: View, query: Query): (block: MockBlock) => MockFrame[]
     number(query, "min_lifetime", 0),
     number(query, "max_lifetime", Number.POSITIVE_INFINITY),
   ];
-  const fate = query.get("lifetime");
+  const lifetime_class = query.get("lifetime");
   const bySite = new Map<number, MockFrame[] | null>();
   const stackFor = (block: MockBlock): MockFrame[] | null => {
     const known = bySite.get(block.site);
@@ -133,9 +133,9 @@ function makeFilter(view: View, query: Query): (block: MockBlock) => MockFrame[]
     return stack;
   };
   return (block) => {
-    if (block.born >= view.watermark) return undefined;
-    const died = diedBy(view, block);
-    const life = Math.min(died, view.watermark) - block.born;
+    if (block.allocated >= view.watermark) return undefined;
+    const freed = freedBy(view, block);
+    const life = Math.min(freed, view.watermark) - block.allocated;
     if (block.size < minSize || block.size > maxSize || life < minLife || life > maxLife) return undefined;
     if (
       thread !== undefined &&
@@ -143,9 +143,9 @@ function makeFilter(view: View, query: Query): (block: MockBlock) => MockFrame[]
       view.recording.threads[block.thread - 1]?.name !== thread
     )
       return undefined;
-    if (fate === "leaked" && died !== Number.POSITIVE_INFINITY) return undefined;
-    if (fate === "freed" && died === Number.POSITIVE_INFINITY) return undefined;
-    if (fate === "temporary" && !block.temporary) return undefined;
+    if (lifetime_class === "leaked" && freed !== Number.POSITIVE_INFINITY) return undefined;
+    if (lifetime_class === "freed" && freed === Number.POSITIVE_INFINITY) return undefined;
+    if (lifetime_class === "temporary" && !block.temporary) return undefined;
     return stackFor(block) ?? undefined;
   };
 }
@@ -154,10 +154,10 @@ function makeFilter(view: View, query: Query): (block: MockBlock) => MockFrame[]
 function peakOf(view: View, range: Range, keep: (block: MockBlock) => unknown = () => true) {
   const changes: [number, number, number][] = [];
   for (const block of view.recording.blocks) {
-    if (block.born >= range.to || !keep(block)) continue;
-    changes.push([block.born, block.size, 1]);
-    const died = diedBy(view, block);
-    if (died < range.to) changes.push([died, -block.size, -1]);
+    if (block.allocated >= range.to || !keep(block)) continue;
+    changes.push([block.allocated, block.size, 1]);
+    const freed = freedBy(view, block);
+    if (freed < range.to) changes.push([freed, -block.size, -1]);
   }
   changes.sort((a, b) => a[0] - b[0]);
   let [bytes, count] = [0, 0];
@@ -191,24 +191,24 @@ function selected(view: View, query: Query): { blocks: Stacked[]; range: Range; 
           ? range.to
           : number(query, "at", range.to)
         : null;
-  const live = (block: MockBlock, t: number) => block.born <= t && diedBy(view, block) > t;
+  const live = (block: MockBlock, t: number) => block.allocated <= t && freedBy(view, block) > t;
   const inside = (t: number) => t >= range.from && t < range.to;
   const signOf = (block: MockBlock): number => {
-    const died = diedBy(view, block);
+    const freed = freedBy(view, block);
     switch (metric) {
       case "live":
       case "peak":
         return live(block, at ?? 0) ? 1 : 0;
       case "leaked":
-        return inside(block.born) && died === Number.POSITIVE_INFINITY ? 1 : 0;
+        return inside(block.allocated) && freed === Number.POSITIVE_INFINITY ? 1 : 0;
       case "allocated":
-        return inside(block.born) ? 1 : 0;
+        return inside(block.allocated) ? 1 : 0;
       case "freed":
-        return inside(died) ? 1 : 0;
+        return inside(freed) ? 1 : 0;
       case "temporary":
-        return inside(block.born) && block.temporary ? 1 : 0;
+        return inside(block.allocated) && block.temporary ? 1 : 0;
       case "grown":
-        return Number(inside(block.born) && !(died < range.to)) - Number(block.born < range.from && inside(died));
+        return Number(inside(block.allocated) && !(freed < range.to)) - Number(block.allocated < range.from && inside(freed));
       default:
         throw new BadParameter("metric", `“${metric}” is not a metric.`);
     }
@@ -453,27 +453,27 @@ export function timeline(view: View, query: Query, only?: number): Timeline {
   const zeros = () => new Array<number>(columns).fill(0);
   const t = zeros().map((_, i) => Math.floor(range.from + i * step));
   const column = (ns: number) => Math.min(columns - 1, Math.floor((ns - range.from) / step));
-  const [births, deaths] = [zeros(), zeros()];
-  const threadBirths = new Map(view.recording.threads.map((thread) => [thread.id, zeros()]));
+  const [allocs, frees] = [zeros(), zeros()];
+  const threadAllocs = new Map(view.recording.threads.map((thread) => [thread.id, zeros()]));
   const changes: [number, number, number][] = [];
   let [bytes, count] = [0, 0];
   for (const block of view.recording.blocks) {
-    if (block.born >= range.to || !keep(block)) continue;
-    const died = diedBy(view, block);
-    if (block.born < range.from) {
-      if (died >= range.from) {
+    if (block.allocated >= range.to || !keep(block)) continue;
+    const freed = freedBy(view, block);
+    if (block.allocated < range.from) {
+      if (freed >= range.from) {
         bytes += block.size;
         count += 1;
       }
     } else {
-      changes.push([block.born, block.size, 1]);
-      births[column(block.born)] = (births[column(block.born)] ?? 0) + 1;
-      const mine = threadBirths.get(block.thread);
-      if (mine) mine[column(block.born)] = (mine[column(block.born)] ?? 0) + 1;
+      changes.push([block.allocated, block.size, 1]);
+      allocs[column(block.allocated)] = (allocs[column(block.allocated)] ?? 0) + 1;
+      const mine = threadAllocs.get(block.thread);
+      if (mine) mine[column(block.allocated)] = (mine[column(block.allocated)] ?? 0) + 1;
     }
-    if (died >= range.from && died < range.to) {
-      changes.push([died, -block.size, -1]);
-      deaths[column(died)] = (deaths[column(died)] ?? 0) + 1;
+    if (freed >= range.from && freed < range.to) {
+      changes.push([freed, -block.size, -1]);
+      frees[column(freed)] = (frees[column(freed)] ?? 0) + 1;
     }
   }
   changes.sort((a, b) => a[0] - b[0]);
@@ -511,8 +511,8 @@ export function timeline(view: View, query: Query, only?: number): Timeline {
   const all: Record<string, () => Series[]> = {
     live_bytes: () => [{ name: "live_bytes", thread: null, ...liveBytes }],
     live_count: () => [{ name: "live_count", thread: null, ...liveCount }],
-    alloc_rate: () => [flat("alloc_rate", rate(births))],
-    free_rate: () => [flat("free_rate", rate(deaths))],
+    alloc_rate: () => [flat("alloc_rate", rate(allocs))],
+    free_rate: () => [flat("free_rate", rate(frees))],
     rss: () => {
       let high = 6_000_000;
       const values = liveBytes.max.map((value) => {
@@ -521,7 +521,7 @@ export function timeline(view: View, query: Query, only?: number): Timeline {
       });
       return [flat("rss", values)];
     },
-    thread_rate: () => [...threadBirths].map(([id, values]) => flat("thread_rate", rate(values), id)),
+    thread_rate: () => [...threadAllocs].map(([id, values]) => flat("thread_rate", rate(values), id)),
   };
   return {
     schema: "heaptrace.timeline/1",
@@ -557,12 +557,12 @@ function wire(frame: MockFrame, i: number): Frame {
 }
 
 function verdictOf(view: View, blocks: MockBlock[]): Verdict {
-  const leaked = blocks.filter((block) => diedBy(view, block) === Number.POSITIVE_INFINITY);
+  const leaked = blocks.filter((block) => freedBy(view, block) === Number.POSITIVE_INFINITY);
   const bytes = leaked.reduce((sum, block) => sum + block.size, 0);
   const halves = [0, 0];
   for (const block of leaked)
-    halves[block.born < view.watermark / 2 ? 0 : 1] =
-      (halves[block.born < view.watermark / 2 ? 0 : 1] ?? 0) + block.size;
+    halves[block.allocated < view.watermark / 2 ? 0 : 1] =
+      (halves[block.allocated < view.watermark / 2 ? 0 : 1] ?? 0) + block.size;
   const perSecond = view.watermark > 0 ? bytes / (view.watermark / 1e9) : 0;
   if (leaked.length < 3)
     return {
@@ -577,13 +577,13 @@ function verdictOf(view: View, blocks: MockBlock[]): Verdict {
       kind: "growing",
       bytes_per_second: perSecond,
       confidence: 0.94,
-      why: `${leaked.length} blocks stayed, born all through the recording, the last ${((view.watermark - (leaked.at(-1)?.born ?? 0)) / 1e9).toFixed(2)} s before its end.`,
+      why: `${leaked.length} blocks stayed, allocated all through the recording, the last ${((view.watermark - (leaked.at(-1)?.allocated ?? 0)) / 1e9).toFixed(2)} s before its end.`,
     };
   return {
     kind: "bounded",
     bytes_per_second: 0,
     confidence: 0.8,
-    why: `Nothing that was born after ${((leaked.at(-1)?.born ?? 0) / 1e9).toFixed(2)} s stayed.`,
+    why: `Nothing that was allocated after ${((leaked.at(-1)?.allocated ?? 0) / 1e9).toFixed(2)} s stayed.`,
   };
 }
 
@@ -604,17 +604,17 @@ export function leaks(view: View, query: Query): Leaks {
   const groups = bySite(
     view,
     (block) =>
-      block.born >= range.from &&
-      block.born < range.to &&
-      diedBy(view, block) === Number.POSITIVE_INFINITY &&
+      block.allocated >= range.from &&
+      block.allocated < range.to &&
+      freedBy(view, block) === Number.POSITIVE_INFINITY &&
       filter(block) !== undefined,
   );
   const sites = [...groups].map(([site, blocks]) => ({
     id: `s${site}`,
     bytes: blocks.reduce((sum, block) => sum + block.size, 0),
     count: blocks.length,
-    first_ns: blocks[0]?.born ?? 0,
-    last_ns: blocks.at(-1)?.born ?? 0,
+    first_ns: blocks[0]?.allocated ?? 0,
+    last_ns: blocks.at(-1)?.allocated ?? 0,
     verdict: verdictOf(view, blocks),
     stack: stackOf(view, blocks[0] as MockBlock).map(wire),
   }));
@@ -652,17 +652,17 @@ function siteRow(view: View, site: number, blocks: MockBlock[], range: Range, pe
     trend: new Array<number>(32).fill(0),
   };
   for (const block of blocks) {
-    const died = diedBy(view, block);
-    const inside = block.born >= range.from && block.born < range.to;
+    const freed = freedBy(view, block);
+    const inside = block.allocated >= range.from && block.allocated < range.to;
     if (inside) add(row.allocated, block);
-    if (died >= range.from && died < range.to) add(row.freed, block);
-    if (block.born <= range.to && died > range.to) add(row.live, block);
-    if (inside && died === Number.POSITIVE_INFINITY) add(row.leaked, block);
-    if (block.born <= peakAt && died > peakAt) add(row.at_peak, block);
+    if (freed >= range.from && freed < range.to) add(row.freed, block);
+    if (block.allocated <= range.to && freed > range.to) add(row.live, block);
+    if (inside && freed === Number.POSITIVE_INFINITY) add(row.leaked, block);
+    if (block.allocated <= peakAt && freed > peakAt) add(row.at_peak, block);
     if (inside && block.temporary) add(row.temporary, block);
     for (let i = 0; i < 32; i += 1) {
       const t = range.from + ((range.to - range.from) * (i + 1)) / 32;
-      if (block.born <= t && died > t) row.trend[i] = (row.trend[i] ?? 0) + block.size;
+      if (block.allocated <= t && freed > t) row.trend[i] = (row.trend[i] ?? 0) + block.size;
     }
   }
   return row;
@@ -675,7 +675,7 @@ export function sites(view: View, query: Query): Sites {
   const sort = (query.get("sort") ?? "live") as "live" | "allocated" | "count";
   const key = (row: SiteRow) => (sort === "count" ? row.allocated.count : row[sort].bytes);
   const search = pattern(query, "search");
-  const rows = [...bySite(view, (block) => block.born < range.to && filter(block) !== undefined)]
+  const rows = [...bySite(view, (block) => block.allocated < range.to && filter(block) !== undefined)]
     .map(([site, blocks]) => siteRow(view, site, blocks, range, peakAt))
     .filter((row) => row.allocated.count + row.freed.count > 0 && (!search || search.test(row.function ?? "")))
     .sort((a, b) => key(b) - key(a));
@@ -705,7 +705,7 @@ function histogram(view: View, blocks: MockBlock[], lower: number[], of: (block:
     );
     out.count[i] = (out.count[i] ?? 0) + 1;
     out.bytes[i] = (out.bytes[i] ?? 0) + block.size;
-    if (diedBy(view, block) === Number.POSITIVE_INFINITY) out.live_count[i] = (out.live_count[i] ?? 0) + 1;
+    if (freedBy(view, block) === Number.POSITIVE_INFINITY) out.live_count[i] = (out.live_count[i] ?? 0) + 1;
   }
   return out;
 }
@@ -721,22 +721,22 @@ const LIFE_CLASSES = [0, ...Array.from({ length: 74 }, (_, i) => Math.floor(2 **
 );
 
 function lifetimeOf(view: View, block: MockBlock): number {
-  return Math.min(diedBy(view, block), view.watermark) - block.born;
+  return Math.min(freedBy(view, block), view.watermark) - block.allocated;
 }
 
-function bornInside(view: View, query: Query): { range: Range; blocks: MockBlock[] } {
+function allocatedInside(view: View, query: Query): { range: Range; blocks: MockBlock[] } {
   const range = rangeOf(view, query);
   const filter = makeFilter(view, query);
   return {
     range,
     blocks: view.recording.blocks.filter(
-      (block) => block.born >= range.from && block.born < range.to && filter(block) !== undefined,
+      (block) => block.allocated >= range.from && block.allocated < range.to && filter(block) !== undefined,
     ),
   };
 }
 
 export function sizes(view: View, query: Query): Sizes {
-  const { range, blocks } = bornInside(view, query);
+  const { range, blocks } = allocatedInside(view, query);
   const exact = new Map<number, number>();
   for (const block of blocks) exact.set(block.size, (exact.get(block.size) ?? 0) + 1);
   return {
@@ -753,7 +753,7 @@ export function sizes(view: View, query: Query): Sizes {
 }
 
 export function lifetimes(view: View, query: Query): Lifetimes {
-  const { range, blocks } = bornInside(view, query);
+  const { range, blocks } = allocatedInside(view, query);
   const mapLife = Array.from({ length: 38 }, (_, i) => (i === 0 ? 0 : 2 ** i));
   const mapSize = Array.from({ length: 22 }, (_, i) => (i === 0 ? 0 : 2 ** i));
   const [count, bytes] = [
@@ -784,11 +784,11 @@ export function site(view: View, id: number, query: Query): Site | undefined {
   const known = view.recording.sites[id];
   if (!known) return undefined;
   const range = rangeOf(view, query);
-  const all = view.recording.blocks.filter((block) => block.site === id && block.born < view.watermark);
-  const born = all.filter((block) => block.born >= range.from && block.born < range.to);
-  const lives = born.map((block) => lifetimeOf(view, block)).sort((a, b) => a - b);
+  const all = view.recording.blocks.filter((block) => block.site === id && block.allocated < view.watermark);
+  const allocated = all.filter((block) => block.allocated >= range.from && block.allocated < range.to);
+  const lives = allocated.map((block) => lifetimeOf(view, block)).sort((a, b) => a - b);
   const quantile = (part: number) => lives[Math.min(lives.length - 1, Math.floor(part * lives.length))] ?? 0;
-  const freed = all.filter((block) => diedBy(view, block) >= range.from && diedBy(view, block) < range.to);
+  const freed = all.filter((block) => freedBy(view, block) >= range.from && freedBy(view, block) < range.to);
   const amount = zero();
   const same = zero();
   for (const block of freed) {
@@ -801,15 +801,15 @@ export function site(view: View, id: number, query: Query): Site | undefined {
     row: siteRow(view, id, all, range, peakOf(view, { from: 0, to: view.watermark }).at_ns),
     stack,
     timeline: timeline(view, new Map([...query, ["series", "live_bytes,alloc_rate,free_rate"]]), id),
-    sizes: histogram(view, born, SIZE_CLASSES, (block) => block.size),
-    lifetimes: histogram(view, born, LIFE_CLASSES, (block) => lifetimeOf(view, block)),
+    sizes: histogram(view, allocated, SIZE_CLASSES, (block) => block.size),
+    lifetimes: histogram(view, allocated, LIFE_CLASSES, (block) => lifetimeOf(view, block)),
     lifetime_quantiles: {
       min_ns: quantile(0),
       p10_ns: quantile(0.1),
       p50_ns: quantile(0.5),
       p90_ns: quantile(0.9),
       max_ns: lives.at(-1) ?? 0,
-      censored: born.filter((block) => diedBy(view, block) === Number.POSITIVE_INFINITY).length,
+      censored: allocated.filter((block) => freedBy(view, block) === Number.POSITIVE_INFINITY).length,
     },
     freed_by: amount.count > 0 ? [{ amount, same_thread: same, stack: stack.slice(1) }] : [],
     verdict: verdictOf(view, all),
@@ -818,12 +818,12 @@ export function site(view: View, id: number, query: Query): Site | undefined {
 }
 
 export function allocations(view: View, query: Query): Allocations {
-  const { range, blocks } = bornInside(view, query);
+  const { range, blocks } = allocatedInside(view, query);
   const only = query.get("site");
   const list = only === undefined ? blocks : blocks.filter((block) => `s${block.site}` === only);
   const sort = query.get("sort") ?? "born";
   const key = (block: MockBlock) =>
-    sort === "size" ? block.size : sort === "lifetime" ? lifetimeOf(view, block) : block.born;
+    sort === "size" ? block.size : sort === "lifetime" ? lifetimeOf(view, block) : block.allocated;
   const down = query.get("descending") === "true" ? -1 : 1;
   const ordered = [...list].sort((a, b) => down * (key(a) - key(b)) || a.index - b.index);
   const offset = number(query, "cursor", 0);
@@ -834,16 +834,16 @@ export function allocations(view: View, query: Query): Allocations {
     to_ns: range.to,
     total: list.length,
     allocations: ordered.slice(offset, offset + limit).map((block) => {
-      const died = diedBy(view, block);
-      const dead = died !== Number.POSITIVE_INFINITY;
+      const freed = freedBy(view, block);
+      const dead = freed !== Number.POSITIVE_INFINITY;
       const stack = stackOf(view, block).map(wire);
       return {
         index: block.index,
         address: `0x${(0x7f10_0000_0000 + block.index * 4096).toString(16)}`,
         size: block.size,
         function: "malloc",
-        born_ns: block.born,
-        died_ns: dead ? died : null,
+        born_ns: block.allocated,
+        died_ns: dead ? freed : null,
         thread: block.thread,
         free_thread: dead ? block.freeThread : null,
         site: `s${block.site}`,
@@ -877,13 +877,13 @@ export function threads(view: View, query: Query): Threads {
   for (const block of view.recording.blocks) {
     if (!filter(block)) continue;
     const mine = list[block.thread - 1];
-    const died = diedBy(view, block);
-    const inside = block.born >= range.from && block.born < range.to;
+    const freed = freedBy(view, block);
+    const inside = block.allocated >= range.from && block.allocated < range.to;
     if (mine && inside) add(mine.allocated, block);
-    if (mine && inside && died === Number.POSITIVE_INFINITY) add(mine.leaked, block);
+    if (mine && inside && freed === Number.POSITIVE_INFINITY) add(mine.leaked, block);
     if (mine && inside && block.temporary) add(mine.temporary, block);
-    if (mine && block.born <= range.to && died > range.to) add(mine.live, block);
-    if (died < range.from || died >= range.to) continue;
+    if (mine && block.allocated <= range.to && freed > range.to) add(mine.live, block);
+    if (freed < range.from || freed >= range.to) continue;
     const freer = list[block.freeThread - 1];
     if (freer) add(freer.freed, block);
     const key = `${block.thread} ${block.freeThread}`;
@@ -939,7 +939,7 @@ export function diff(view: View, query: Query, other: View | undefined): Diff {
     rows.set(key, row);
     return row;
   };
-  const live = (from: View, block: MockBlock, t: number) => block.born <= t && diedBy(from, block) > t;
+  const live = (from: View, block: MockBlock, t: number) => block.allocated <= t && freedBy(from, block) > t;
   for (const block of view.recording.blocks) {
     if (!filter(block)) continue;
     if (other) {
@@ -980,8 +980,8 @@ export function diff(view: View, query: Query, other: View | undefined): Diff {
 
 export function info(view: View): Info {
   const { recording, watermark } = view;
-  const seen = recording.blocks.filter((block) => block.born < watermark);
-  const dead = seen.filter((block) => diedBy(view, block) !== Number.POSITIVE_INFINITY);
+  const seen = recording.blocks.filter((block) => block.allocated < watermark);
+  const dead = seen.filter((block) => freedBy(view, block) !== Number.POSITIVE_INFINITY);
   const sum = (blocks: MockBlock[]): Amount => ({
     bytes: blocks.reduce((total, block) => total + block.size, 0),
     count: blocks.length,
@@ -1007,7 +1007,7 @@ export function info(view: View): Info {
       seen.length > 0
         ? { bytes: Math.round(peak.bytes * 1.15 + 6_000_000), recorder_bytes: 3_400_000, at_ns: peak.at_ns }
         : null,
-    leaked: sum(seen.filter((block) => diedBy(view, block) === Number.POSITIVE_INFINITY)),
+    leaked: sum(seen.filter((block) => freedBy(view, block) === Number.POSITIVE_INFINITY)),
     temporary: {
       ...sum(seen.filter((block) => block.temporary)),
       rule: "freed within 1 later allocation of the same thread",

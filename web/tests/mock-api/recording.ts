@@ -1,4 +1,4 @@
-// A synthetic recording: blocks with births, deaths, threads and stacks, made from a seed. Test fixture.
+// A synthetic recording: blocks with allocations, frees, threads and stacks, made from a seed. Test fixture.
 
 export interface MockFrame {
   name: string;
@@ -19,9 +19,9 @@ export interface MockBlock {
   index: number;
   size: number;
   site: number;
-  born: number;
+  allocated: number;
   /** Infinity while it lives. */
-  died: number;
+  freed: number;
   thread: number;
   freeThread: number;
   temporary: boolean;
@@ -32,7 +32,7 @@ export interface MockRecording {
   durationNs: number;
   frames: MockFrame[];
   sites: MockSite[];
-  /** In the order of birth. */
+  /** In the order of alloc. */
   blocks: MockBlock[];
   threads: { id: number; name: string }[];
   marks: { t_ns: number; label: string; thread: number }[];
@@ -52,11 +52,11 @@ export function random(seed: number): () => number {
 
 interface Behaviour {
   path: string[];
-  /** Births a second. */
+  /** Allocs a second. */
   rate: number;
   size: (next: () => number) => number;
   /** Seconds; Infinity leaks. */
-  life: (next: () => number, bornS: number) => number;
+  life: (next: () => number, allocatedS: number) => number;
   thread: number;
   freeThread?: number;
   fromS?: number;
@@ -291,20 +291,20 @@ function build(
     const to = Math.min(seconds, behaviour.toS ?? seconds);
     for (let t = from + next() / behaviour.rate; t < to; t += (0.4 + 1.2 * next()) / behaviour.rate) {
       const life = behaviour.life(next, t);
-      const died = (t + life) * 1e9;
+      const freed = (t + life) * 1e9;
       blocks.push({
         index: 0,
         size: behaviour.size(next),
         site,
-        born: Math.floor(t * 1e9),
-        died: died < seconds * 1e9 ? Math.floor(died) : Number.POSITIVE_INFINITY,
+        allocated: Math.floor(t * 1e9),
+        freed: freed < seconds * 1e9 ? Math.floor(freed) : Number.POSITIVE_INFINITY,
         thread: behaviour.thread,
         freeThread: behaviour.freeThread ?? behaviour.thread,
         temporary: life < 0.0005,
       });
     }
   });
-  blocks.sort((a, b) => a.born - b.born);
+  blocks.sort((a, b) => a.allocated - b.allocated);
   blocks.forEach((block, index) => {
     block.index = index;
   });

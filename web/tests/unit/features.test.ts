@@ -107,7 +107,7 @@ test("survived, new and dead add up to both sides", () => {
       undefined,
     ),
   )) {
-    expect((row.survived?.bytes ?? 0) + (row.born?.bytes ?? 0)).toBe(row.after.bytes);
+    expect((row.survived?.bytes ?? 0) + (row.allocated?.bytes ?? 0)).toBe(row.after.bytes);
     expect((row.survived?.bytes ?? 0) + (row.dead?.bytes ?? 0)).toBe(row.before.bytes);
   }
 });

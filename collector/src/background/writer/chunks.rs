@@ -46,8 +46,8 @@ impl Writer {
         }
     }
 
-    /// When threads want chunks and every one is in use, takes half-filled ones from threads that are not recording right
-    /// now, the quietest first. The thread notices at its next event that it has no room.
+    /// When threads want chunks and every one is in use, takes half-filled ones from threads that are not recording
+    /// right now, the quietest first. The thread notices at its next event that it has no room.
     pub(super) fn seize_chunks(&mut self) {
         let pool = &self.session.pool;
         let wanted = pool.wanted() as usize;
@@ -80,8 +80,8 @@ impl Writer {
         })
     }
 
-    /// Takes chunks back from threads that have recorded nothing for a second: others may need them, in other sizes. Such a
-    /// thread gets a small one at its next event.
+    /// Takes chunks back from threads that have recorded nothing for a second: others may need them, in other sizes.
+    /// Such a thread gets a small one at its next event.
     pub(super) fn take_idle_chunks(&mut self, now: u64) {
         let is_idle = |context: &&ThreadContext| {
             let thread = self.threads.get(&context.id.load(Ordering::Relaxed));
@@ -111,7 +111,7 @@ impl Writer {
     pub(super) fn write_ready_queues(&mut self) -> sys::Result<()> {
         const ENOUGH: u64 = (BLOCK_RECORDS - MOST_RECORDS as usize) as u64;
         const COMMIT_EVERY: usize = 8;
-        self.bury_dead_threads(life::ENDING);
+        self.reap_exited_threads(life::ENDING);
         let mut ended: Vec<u32> = self
             .session
             .threads
@@ -174,7 +174,7 @@ impl Writer {
 
     /// Writes what there is, in full and in active chunks, and the watermark behind it.
     pub(super) fn flush_everything(&mut self, last: bool) -> sys::Result<()> {
-        self.bury_dead_threads(life::ENDING);
+        self.reap_exited_threads(life::ENDING);
         let now = sys::clock(libc::CLOCK_MONOTONIC);
         let tick = (self.facts.now)();
         sys::barrier();
@@ -200,8 +200,8 @@ impl Writer {
             if !matches!(state & MODE, RECORDING | STAMPED) {
                 thread.bound = tick;
             } else if state / EVENT != thread.seen_state / EVENT {
-                // The event in flight is another one than at the last look, hence stamped after it. The mode alone tells
-                // nothing: a realloc is stamped once and goes through two of them.
+                // The event in flight is another one than at the last look, hence stamped after it. The mode alone
+                // tells nothing: a realloc is stamped once and goes through two of them.
                 thread.bound = thread.bound.max(self.last_look);
             }
             if state != thread.seen_state {
@@ -223,8 +223,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the records of a thread that are published and in turn; the last time also those that would wait for others
-    /// before them.
+    /// Writes the records of a thread that are published and in turn; the last time also those that would wait for
+    /// others before them.
     fn write_thread(&mut self, id: u32, with_active: bool, last: bool) -> sys::Result<()> {
         let context = self.threads.get(&id).and_then(|state| state.context);
         if !last && self.has_nothing_new(context, id) {
@@ -304,8 +304,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on at record `position`, before which records are missing that will not come any more: a reader sees the gap
-    /// in the numbers and counts them as lost.
+    /// Goes on at record `position`, before which records are missing that will not come any more: a reader sees the
+    /// gap in the numbers and counts them as lost.
     fn skip_to(&mut self, id: u32, first: &mut u64, position: u64) -> sys::Result<()> {
         self.put_events(id, first)?;
         self.session.retired.lost.fetch_add(position.saturating_sub(*first), Ordering::Relaxed);
@@ -385,8 +385,8 @@ impl Writer {
     }
 }
 
-/// Sorts by keys that other threads change meanwhile: each is read once. A sort that reads a key for every comparison finds
-/// them contradict each other, and panics.
+/// Sorts by keys that other threads change meanwhile: each is read once. A sort that reads a key for every comparison
+/// finds them contradict each other, and panics.
 fn sort_by_moving_key<T: Copy, K: Ord>(items: &mut Vec<T>, mut key: impl FnMut(&T) -> K) {
     let mut keyed: Vec<(K, T)> = items.iter().map(|item| (key(item), *item)).collect();
     keyed.sort_by(|one, other| one.0.cmp(&other.0));

@@ -76,7 +76,7 @@ impl Writer {
 
     /// Takes over from threads in this state of life that do not exist any more: those that said that they were ending,
     /// and those that went without a word.
-    pub(super) fn bury_dead_threads(&self, state: u32) {
+    pub(super) fn reap_exited_threads(&self, state: u32) {
         for context in self.session.threads.iter() {
             let os_thread = context.os_thread.load(Ordering::Relaxed);
             if context.life.load(Ordering::Acquire) == state
@@ -84,14 +84,14 @@ impl Writer {
                 && os_thread != 0
                 && !sys::thread_exists(self.session.pid, os_thread)
             {
-                bury(context, self.session, (self.facts.now)());
+                reap(context, self.session, (self.facts.now)());
             }
         }
     }
 }
 
 /// Takes what a thread has left that is gone: nobody else touches its context any more.
-fn bury(context: &ThreadContext, session: &Session, tick: u64) {
+fn reap(context: &ThreadContext, session: &Session, tick: u64) {
     let held = context.lock_chunks();
     hand_over(context, &session.pool);
     let events = context.state.load(Ordering::Relaxed) & !MODE;

@@ -1,9 +1,9 @@
 //! How much memory the unwinders of the process may take together.
 //!
-//! The forest and the paths of every thread may have [`FREE`] bytes each without asking. What goes beyond is taken from
-//! one account: [`SHARED`] bytes plus [`PER_NODE`] bytes for each node of the call tree. Who gets nothing forgets what it
-//! has and begins again; stacks stay exact. Paths answer events and forests only help to learn them, so that forests
-//! may not use the account up.
+//! The verified-chain table and the paths of every thread may have [`FREE`] bytes each without asking. What goes beyond
+//! is taken from one account: [`SHARED`] bytes plus [`PER_NODE`] bytes for each node of the call tree. Who gets nothing
+//! forgets what it has and begins again; stacks stay exact. Paths answer events and verified chains only help to learn
+//! them, so that verified chains may not use the account up.
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,14 +22,14 @@ pub fn limit(threads: u64, nodes: u64) -> u64 {
     threads * (2 * FREE as u64 + WALK) + SHARED as u64 + PER_NODE as u64 * nodes
 }
 
-/// What one forest, or the paths of one thread, have taken from the account.
+/// What one verified-chain table, or the paths of one thread, have taken from the account.
 pub struct Account {
     held: usize,
 }
 
 impl Account {
-    /// Which part of the account forests may fill, in percent.
-    pub const FOREST: usize = 60;
+    /// Which part of the account verified chains may fill, in percent.
+    pub const CHAINS: usize = 60;
     /// Which part paths may fill.
     pub const PATHS: usize = 100;
 

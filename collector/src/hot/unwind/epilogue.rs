@@ -6,8 +6,9 @@
 //! call f ; mov eax, ebx ; leave ; ret            as for frame pointers
 //! ```
 //! Only instructions that are known to do nothing else are passed over, so most functions have no such rule; but some
-//! compilers leave just the smallest ones without information. It is a guess: a call that never returns may be followed
-//! by another function's code. So it is believed only where the return address it leads to stands behind a call.
+//! compilers leave just the smallest ones without information. It is a heuristic: a call that never returns may be
+//! followed by another function's code. So it is believed only where the return address it leads to stands behind a
+//! call.
 
 use super::lookup::code_at;
 use super::rule::{Kind, Rule};

@@ -8,12 +8,12 @@
 use super::cfi::expression::{Machine, evaluate};
 use super::cfi::program::{Cfa, FullRow, Recovery, register, row_at};
 use super::epilogue;
-use super::forest::ucontext;
 use super::lookup::{Located, follows_call, is_registered, locate};
 use super::rule::Kind;
 use super::rule_cache::rule_of;
 use super::step::keeps_frame_pointers;
-use super::{Caller, FRAME_POINTERS, GUESSED, REGISTERED, SLOW, TRUNCATED};
+use super::verified_chains::ucontext;
+use super::{Caller, FRAME_POINTERS, HEURISTIC, REGISTERED, SLOW, TRUNCATED};
 use crate::hot::room::is_on_stack_of_ours;
 use crate::shared::sys::is_readable;
 
@@ -128,11 +128,11 @@ impl Registers {
         }
         let (outer, flags) = match locate(inside) {
             Some(located) => (self.step(&located), if is_registered(inside) { REGISTERED } else { 0 }),
-            None => (self.by_epilogue(), GUESSED),
+            None => (self.by_epilogue(), HEURISTIC),
         };
         match outer {
             Some(outer) => (Outer::Frame(outer), flags),
-            None => self.guess(),
+            None => self.heuristic(),
         }
     }
 
@@ -211,7 +211,7 @@ impl Registers {
     }
 
     /// The caller's registers as if the function kept a frame pointer.
-    fn guess(&mut self) -> (Outer, u8) {
+    fn heuristic(&mut self) -> (Outer, u8) {
         let mut follow = || {
             let rbp = self.get(register::RBP)?;
             if rbp == 0 {
@@ -234,7 +234,7 @@ impl Registers {
             Outer::End => keeps_frame_pointers(self.pc(), None),
             Outer::Lost => false,
         };
-        (outer, if keeps { FRAME_POINTERS } else { GUESSED })
+        (outer, if keeps { FRAME_POINTERS } else { HEURISTIC })
     }
 }
 

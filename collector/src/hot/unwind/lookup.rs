@@ -57,7 +57,7 @@ pub fn is_sigreturn(pc: u64) -> bool {
 /// Whether `pc` is the first address of a function, and no call stands before it: a return address that somebody put
 /// under the outermost frame of a stack, as makecontext does.
 #[cfg(target_arch = "x86_64")]
-pub fn is_made_up(pc: u64) -> bool {
+pub fn is_synthetic_return_address(pc: u64) -> bool {
     let is_first = locate(pc).is_some_and(|located| located.entry.begin == pc);
     is_first && code_at::<7>(pc.wrapping_sub(7)).is_some_and(|code| !ends_in_call(&code))
 }
@@ -70,7 +70,7 @@ pub fn is_sigreturn(_: u64) -> bool {
 
 /// Whether somebody has put `pc` under the outermost frame of a stack: not known here.
 #[cfg(not(target_arch = "x86_64"))]
-pub fn is_made_up(_: u64) -> bool {
+pub fn is_synthetic_return_address(_: u64) -> bool {
     false
 }
 
@@ -93,8 +93,8 @@ fn ends_in_call(code: &[u8; 7]) -> bool {
     code[2] == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(indirect)
 }
 
-/// Whether the function around `pc`, which has no unwind information, seems to begin as those that keep frame pointers do:
-/// the next such beginning before it has no unwind information either.
+/// Whether the function around `pc`, which has no unwind information, seems to begin as those that keep frame pointers
+/// do: the next such beginning before it has no unwind information either.
 #[cfg(target_arch = "x86_64")]
 pub fn begins_frames(pc: u64) -> bool {
     const REACH: u64 = 32 << 10;

@@ -4,7 +4,7 @@
 //! capture ─▶ paths: seen before and still standing?  ─▶ node             (every event)
 //!               │ no
 //!               ▼
-//!            walk: rule by rule, join the forest, plant the rest there   (new stacks)
+//!            walk: rule by rule, join the verified-chain table, plant the rest there   (new stacks)
 //!               │ rule not in the cache           │ rule too complicated
 //!               ▼                                 ▼
 //!            cfi: parse, compile                general unwinder         (new code; odd code)
@@ -16,19 +16,19 @@ mod budget;
 pub mod cfi;
 mod epilogue;
 pub mod file_sections;
-mod forest;
 mod general;
-mod known;
 mod libunwind;
 mod lookup;
 mod memory;
 mod nested;
-mod paths;
 mod registered;
 pub mod rule;
 mod rule_cache;
 mod stack;
+mod stack_cache;
+mod stack_trie;
 mod step;
+mod verified_chains;
 mod walk;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -43,12 +43,12 @@ use crate::shared::gate::Internal;
 use crate::shared::stack_counters::{StackCounters, count};
 use crate::shared::sys;
 use crate::shared::threads::UNWINDER_BYTES;
-use forest::Frame;
-use known::Known;
 use memory::{Array, Block, bytes_in_block};
-use paths::Paths;
 use stack::OwnStack;
+use stack_cache::StackCache;
+use stack_trie::StackTrie;
 use step::State;
+use verified_chains::Frame;
 use walk::{Means, Rules};
 
 pub use budget::limit as memory_limit;
@@ -60,7 +60,7 @@ pub use stack::top_of_own_stack;
 /// The backtrace ends before the outermost frame.
 pub const TRUNCATED: u8 = 1;
 /// Some frame was found by heuristics: its code, part of an object, has no unwind information.
-pub const GUESSED: u8 = 2;
+pub const HEURISTIC: u8 = 2;
 /// Taken by the general unwinder.
 pub const SLOW: u8 = 4;
 /// Some frame was found by its frame pointer, which its code keeps by convention: code of no object, as JIT compilers
@@ -85,7 +85,7 @@ pub struct Caller {
 pub struct Captured {
     /// Innermost node of the backtrace.
     pub node: NodeId,
-    /// [`TRUNCATED`], [`GUESSED`], [`SLOW`], [`FRAME_POINTERS`] and [`REGISTERED`].
+    /// [`TRUNCATED`], [`HEURISTIC`], [`SLOW`], [`FRAME_POINTERS`] and [`REGISTERED`].
     pub flags: u8,
 }
 
@@ -112,8 +112,8 @@ pub struct UnwindStats {
     pub learned: u64,
     /// Captures that were [`TRUNCATED`].
     pub truncated: u64,
-    /// Captures that were [`GUESSED`].
-    pub guessed: u64,
+    /// Captures that were [`HEURISTIC`].
+    pub heuristic: u64,
     /// Captures that were [`SLOW`].
     pub slow: u64,
     /// Times that all records were dropped because memory for them ran out.
@@ -126,7 +126,7 @@ pub struct UnwindStats {
 
 /// The unwinder of one thread.
 pub struct Unwinder {
-    known: Known,
+    known: StackCache,
     own_stack: OwnStack,
     scratch: Array<Frame>,
     /// What libunwind fills; made when it is used first.
@@ -140,18 +140,18 @@ pub struct Unwinder {
 }
 
 const _: () = assert!(
-    bytes_in_block::<Unwinder>(1) + bytes_in_block::<Frame>(FIRST_FRAMES) + Known::FIRST_BYTES <= UNWINDER_BYTES
+    bytes_in_block::<Unwinder>(1) + bytes_in_block::<Frame>(FIRST_FRAMES) + StackCache::FIRST_BYTES <= UNWINDER_BYTES
 );
 
 const FIRST_FRAMES: usize = 64;
 /// What a thread's first event touches of its block for sure, mostly by looking for what is not there yet.
 const TOUCHED_AT_FIRST: usize =
-    bytes_in_block::<Unwinder>(1) + bytes_in_block::<Frame>(FIRST_FRAMES) + Paths::TABLE_BYTES;
+    bytes_in_block::<Unwinder>(1) + bytes_in_block::<Frame>(FIRST_FRAMES) + StackTrie::TABLE_BYTES;
 const FIRST_ADDRESSES: usize = 256;
 
 impl Unwinder {
-    /// An unwinder for the calling thread, in memory of its own, that counts in the thread's `counters`. Null when there
-    /// is no memory.
+    /// An unwinder for the calling thread, in memory of its own, that counts in the thread's `counters`. Null when
+    /// there is no memory.
     ///
     /// # Safety
     /// `caller` must be the state of a caller on the calling thread's stack.
@@ -194,7 +194,7 @@ impl Unwinder {
             let place = Array::<Unwinder>::first(&mut block, 1)?;
             // What is used by every walk first: these share pages.
             let scratch = Array::first(&mut block, FIRST_FRAMES)?;
-            Some((place, scratch, Known::new(counters, &mut block)?))
+            Some((place, scratch, StackCache::new(counters, &mut block)?))
         };
         let Some((place, scratch, known)) = parts() else { return core::ptr::null_mut() };
         let own_stack = OwnStack::of_this_thread(caller.sp);
@@ -215,8 +215,8 @@ impl Unwinder {
         this
     }
 
-    /// Hands the unwinder of a thread that has ended to the calling thread, which counts in the same place. It keeps its
-    /// memory and forgets the rest.
+    /// Hands the unwinder of a thread that has ended to the calling thread, which counts in the same place. It keeps
+    /// its memory and forgets the rest.
     ///
     /// # Safety
     /// As for [`create`](Self::create); the thread that it was made for must not use it any more.
@@ -267,8 +267,8 @@ impl Unwinder {
 
     /// Fetches what [`capture`](Self::capture) will look at first.
     #[inline(always)]
-    pub fn foresee(&self, caller: Caller) {
-        self.known.paths.foresee(caller.pc, caller.sp);
+    pub fn prefetch_stack(&self, caller: Caller) {
+        self.known.paths.prefetch_stack(caller.pc, caller.sp);
     }
 
     #[cold]
@@ -331,10 +331,10 @@ impl Unwinder {
         UnwindStats {
             learned: self.learned,
             truncated: get(&self.counters.truncated),
-            guessed: get(&self.counters.heuristic),
+            heuristic: get(&self.counters.heuristic),
             slow: get(&self.counters.general),
-            forgotten: self.known.forest.forgotten + self.known.paths.forgotten,
-            records: self.known.forest.records() as u64,
+            forgotten: self.known.chains.forgotten + self.known.paths.forgotten,
+            records: self.known.chains.records() as u64,
             bytes: (self.known.bytes() + self.scratch.bytes()) as u64,
         }
     }
@@ -344,7 +344,7 @@ impl Unwinder {
 fn count_flags(counters: &StackCounters, flags: u8) {
     for (flag, counter) in [
         (TRUNCATED, &counters.truncated),
-        (GUESSED, &counters.heuristic),
+        (HEURISTIC, &counters.heuristic),
         (FRAME_POINTERS, &counters.frame_pointers),
         (REGISTERED, &counters.registered),
     ] {

@@ -5,7 +5,7 @@ use super::lookup::is_registered;
 use super::rule::Kind;
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
-use super::step::{State, Step, believe, guess, kind_of_guess, step};
+use super::step::{State, Step, heuristic, heuristic_rule, kind_of_heuristic, step};
 use super::{Caller, Captured, REGISTERED, SLOW, TRUNCATED};
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;
@@ -120,9 +120,9 @@ unsafe fn pass(how: How, caller: Caller, take: &mut dyn FnMut(u64) -> bool) -> O
         // SAFETY: `readable` begins at or below the state's sp.
         let next = unsafe {
             if rule.kind() == Kind::Unknown {
-                let belief = believe(state, &mut readable, &mut own);
-                let next = guess(belief.rule, state, &mut readable, &mut own);
-                flags |= kind_of_guess(belief.rule, state.pc, &next);
+                let chosen = heuristic_rule(state, &mut readable, &mut own);
+                let next = heuristic(chosen.rule, state, &mut readable, &mut own);
+                flags |= kind_of_heuristic(chosen.rule, state.pc, &next);
                 next
             } else {
                 if is_registered(state.pc.wrapping_sub(1)) {

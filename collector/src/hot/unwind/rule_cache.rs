@@ -12,7 +12,7 @@ use crate::sync::order;
 use core::ops::Range;
 
 use super::cfi::compile;
-use super::lookup::{Located, is_made_up, is_sigreturn, locate};
+use super::lookup::{Located, is_sigreturn, is_synthetic_return_address, locate};
 use super::rule::{Kind, Rule};
 use crate::shared::code::{self, Regions};
 
@@ -87,7 +87,7 @@ pub fn compute(pc: u64) -> Rule {
     match locate(inside) {
         Some(Located { entry, window }) => compile::compile(&entry, window, inside),
         None if is_sigreturn(pc) => Rule::SIGNAL,
-        None if is_made_up(pc) => Rule::END,
+        None if is_synthetic_return_address(pc) => Rule::END,
         None => Rule::UNKNOWN,
     }
 }

@@ -1,11 +1,11 @@
 //! One step outwards: from the state of a frame and its rule to the state of its caller.
 
 use super::epilogue;
-use super::forest::ucontext;
 use super::lookup::{begins_frames, follows_call};
 use super::rule::{Kind, Rule};
 use super::stack::{OwnStack, Readable};
-use super::{Caller, FRAME_POINTERS, GUESSED};
+use super::verified_chains::ucontext;
+use super::{Caller, FRAME_POINTERS, HEURISTIC};
 use crate::shared::code;
 use crate::shared::sys::is_readable;
 
@@ -55,7 +55,7 @@ pub unsafe fn step(rule: Rule, state: State, readable: &mut Readable, own: &mut 
         Kind::Sp => sp,
         Kind::Frame => rbp,
         // SAFETY: as the caller promises.
-        _ => return unsafe { step_oddly(rule, state, readable, own) },
+        _ => return unsafe { step_special(rule, state, readable, own) },
     };
     let cfa = base.wrapping_add(rule.n());
     if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) {
@@ -88,7 +88,7 @@ fn is_in_red_zone(slot: u64, sp: u64) -> bool {
 /// # Safety
 /// As for [`step`].
 #[cold]
-unsafe fn step_oddly(rule: Rule, state: State, readable: &mut Readable, own: &mut OwnStack) -> Step {
+unsafe fn step_special(rule: Rule, state: State, readable: &mut Readable, own: &mut OwnStack) -> Step {
     let State { sp, rbp, .. } = state;
     match rule.kind() {
         Kind::Drap => {
@@ -130,7 +130,7 @@ unsafe fn step_oddly(rule: Rule, state: State, readable: &mut Readable, own: &mu
 }
 
 /// What is believed of code without unwind information.
-pub struct Belief {
+pub struct HeuristicRule {
     /// What its code says, or else that it keeps frame pointers.
     pub rule: Rule,
     /// Whether no word of the stack had a part in this but those that the rule leads to.
@@ -142,30 +142,32 @@ pub struct Belief {
 /// # Safety
 /// As for [`step`].
 #[cold]
-pub unsafe fn believe(state: State, readable: &mut Readable, own: &mut OwnStack) -> Belief {
-    let Some(rule) = epilogue::rule_at(state.pc) else { return Belief { rule: Rule::FRAME_POINTER, pure: true } };
+pub unsafe fn heuristic_rule(state: State, readable: &mut Readable, own: &mut OwnStack) -> HeuristicRule {
+    let Some(rule) = epilogue::rule_at(state.pc) else {
+        return HeuristicRule { rule: Rule::FRAME_POINTER, pure: true };
+    };
     // SAFETY: as the caller promises.
     match unsafe { step(rule, state, readable, own) } {
-        Step::Out(outer) if follows_call(outer.pc) => Belief { rule, pure: true },
-        _ => Belief { rule: Rule::FRAME_POINTER, pure: false },
+        Step::Out(outer) if follows_call(outer.pc) => HeuristicRule { rule, pure: true },
+        _ => HeuristicRule { rule: Rule::FRAME_POINTER, pure: false },
     }
 }
 
 /// The flag of a step that was taken from `pc` without unwind information, and led to `next`.
 #[cold]
-pub fn kind_of_guess(rule: Rule, pc: u64, next: &Step) -> u8 {
+pub fn kind_of_heuristic(rule: Rule, pc: u64, next: &Step) -> u8 {
     let outer = match next {
         Step::Out(outer) => Some(outer.pc),
         Step::End => None,
-        Step::General | Step::Cut { .. } => return GUESSED,
+        Step::General | Step::Cut { .. } => return HEURISTIC,
     };
-    if rule == Rule::FRAME_POINTER && keeps_frame_pointers(pc, outer) { FRAME_POINTERS } else { GUESSED }
+    if rule == Rule::FRAME_POINTER && keeps_frame_pointers(pc, outer) { FRAME_POINTERS } else { HEURISTIC }
 }
 
 /// Whether the code at `pc`, which has no unwind information, keeps frame pointers by convention, if its own has led to
-/// `outer`, or to the end of the stack. Code of no object is a JIT compiler's, and those do; such compilers put code into
-/// objects, too, where it shows how its functions begin. What it is called from is other such code, or stands behind a
-/// call.
+/// `outer`, or to the end of the stack. Code of no object is a JIT compiler's, and those do; such compilers put code
+/// into objects, too, where it shows how its functions begin. What it is called from is other such code, or stands
+/// behind a call.
 #[cold]
 pub fn keeps_frame_pointers(pc: u64, outer: Option<u64>) -> bool {
     let is_outside = |pc: u64| !code::has_object(pc.wrapping_sub(1));
@@ -176,10 +178,10 @@ pub fn keeps_frame_pointers(pc: u64, outer: Option<u64>) -> bool {
 ///
 /// # Safety
 /// As for [`step`].
-pub unsafe fn guess(rule: Rule, state: State, readable: &mut Readable, own: &mut OwnStack) -> Step {
+pub unsafe fn heuristic(rule: Rule, state: State, readable: &mut Readable, own: &mut OwnStack) -> Step {
     // SAFETY: as the caller promises.
     unsafe {
-        if rule == Rule::FRAME_POINTER { guess_by_rbp(state, readable) } else { step(rule, state, readable, own) }
+        if rule == Rule::FRAME_POINTER { heuristic_by_rbp(state, readable) } else { step(rule, state, readable, own) }
     }
 }
 
@@ -187,7 +189,7 @@ pub unsafe fn guess(rule: Rule, state: State, readable: &mut Readable, own: &mut
 ///
 /// # Safety
 /// As for [`step`].
-unsafe fn guess_by_rbp(state: State, readable: &mut Readable) -> Step {
+unsafe fn heuristic_by_rbp(state: State, readable: &mut Readable) -> Step {
     let State { sp, rbp, .. } = state;
     if rbp == 0 {
         return Step::End;

@@ -1,14 +1,14 @@
 //! Unwinding frame by frame, where no verified chain has the answer; what is found becomes a chain.
 
-use super::forest::{self, Forest, Frame, Record, ucontext};
 use super::general::{self, GeneralFrame};
-use super::known::Known;
 use super::lookup::is_registered;
 use super::memory::Array;
 use super::rule::{Kind, Rule};
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
-use super::step::{State, Step, believe, guess, kind_of_guess, load, step};
+use super::stack_cache::StackCache;
+use super::step::{State, Step, heuristic, heuristic_rule, kind_of_heuristic, load, step};
+use super::verified_chains::{self, ChainRecord, Frame, VerifiedChains, ucontext};
 use super::{Caller, Captured, FRAME_POINTERS, REGISTERED, SLOW, TRUNCATED};
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
@@ -38,27 +38,27 @@ pub enum Means {
 
 /// Why a rule is believed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Ground {
+enum RuleSource {
     Information,
     /// The convention of frame pointers, which the program was said to keep.
     Convention,
     /// What the code itself seems to do, or the same convention for want of anything better.
-    Guess,
+    Heuristic,
 }
 
 impl Rules {
     #[inline(always)]
-    fn of(self, pc: u64) -> (Rule, Ground) {
+    fn of(self, pc: u64) -> (Rule, RuleSource) {
         if pc == 0 {
-            return (Rule::END, Ground::Information);
+            return (Rule::END, RuleSource::Information);
         }
         if self == Rules::FramePointers {
-            return (Rule::FRAME_POINTER, Ground::Convention);
+            return (Rule::FRAME_POINTER, RuleSource::Convention);
         }
         let rule = rule_of(pc);
         match rule.kind() {
-            Kind::Unknown => (Rule::FRAME_POINTER, Ground::Guess),
-            _ => (rule, Ground::Information),
+            Kind::Unknown => (Rule::FRAME_POINTER, RuleSource::Heuristic),
+            _ => (rule, RuleSource::Information),
         }
     }
 }
@@ -73,7 +73,7 @@ struct Walk {
 
 enum End {
     /// Called from the frame of this record, whose chain holds.
-    Joined(*mut Record),
+    Joined(*mut ChainRecord),
     /// At the end of the stack, or where it was cut.
     Outermost,
     /// In a frame that needs the general unwinder.
@@ -85,7 +85,7 @@ enum End {
 /// # Safety
 /// As for [`Unwinder::capture`](super::Unwinder::capture).
 pub unsafe fn learn(
-    known: &mut Known,
+    known: &mut StackCache,
     own: &mut OwnStack,
     scratch: &mut Array<Frame>,
     tree: &CallTree,
@@ -98,29 +98,29 @@ pub unsafe fn learn(
     }
     known.catch_up();
     // SAFETY: as the caller promises.
-    let mut found = unsafe { walk(&known.forest, own, scratch, caller, rules) };
-    if found.pure && found.frames > known.forest.room() && known.make_room(found.frames, tree) {
+    let mut found = unsafe { walk(&known.chains, own, scratch, caller, rules) };
+    if found.pure && found.frames > known.chains.room() && known.make_room(found.frames, tree) {
         // Records have moved or are gone: what was joined is stale.
         // SAFETY: as the caller promises.
-        found = unsafe { walk(&known.forest, own, scratch, caller, rules) };
+        found = unsafe { walk(&known.chains, own, scratch, caller, rules) };
     }
-    let forest = &mut known.forest;
+    let chains = &mut known.chains;
     let (outer, means) = match found.end {
         End::Joined(record) => (record, Means::Chain),
-        End::Outermost if rules == Rules::FramePointers => (forest.root(), Means::FramePointers),
-        End::Outermost => (forest.root(), Means::Rules),
+        End::Outermost if rules == Rules::FramePointers => (chains.root(), Means::FramePointers),
+        End::Outermost => (chains.root(), Means::Rules),
         // SAFETY: as the caller promises.
         End::General => return (unsafe { generally(scratch, found.frames, tree, caller) }, Means::General),
     };
-    if !found.pure || found.frames > forest.room() {
-        return (intern(forest.captured(outer), tree, scratch, found.frames), means);
+    if !found.pure || found.frames > chains.room() {
+        return (intern(chains.captured(outer), tree, scratch, found.frames), means);
     }
     let mut at = outer;
     for index in (0..found.frames).rev() {
         // SAFETY: the walk filled this many frames; each was called from the one of `at`.
-        unsafe { at = forest.plant(at, &*scratch.as_ptr().add(index), tree) };
+        unsafe { at = chains.insert(at, &*scratch.as_ptr().add(index), tree) };
     }
-    let captured = forest.captured(at);
+    let captured = chains.captured(at);
     // The loader's calls must come here each time, to see whether it loaded something.
     if !loader {
         known.keep(at, State::from(caller), tree);
@@ -146,7 +146,7 @@ unsafe fn generally(scratch: &mut Array<Frame>, frames: usize, tree: &CallTree, 
     Captured { node: captured.node, flags: captured.flags | flags }
 }
 
-/// The node of frames called from `outer`'s, found without the forest.
+/// The node of frames called from `outer`'s, found without the verified-chain table.
 fn intern(outer: Captured, tree: &CallTree, scratch: &Array<Frame>, frames: usize) -> Captured {
     let mut captured = outer;
     for index in (0..frames).rev() {
@@ -194,25 +194,31 @@ impl Frames<'_> {
 
 /// # Safety
 /// As for [`learn`].
-unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, caller: Caller, rules: Rules) -> Walk {
+unsafe fn walk(
+    chains: &VerifiedChains,
+    own: &mut OwnStack,
+    scratch: &mut Array<Frame>,
+    caller: Caller,
+    rules: Rules,
+) -> Walk {
     let mut frames = Frames { scratch, count: 0 };
     let mut state = State::from(caller);
     let mut readable = Readable::from(own, state.sp);
     let mut pure = true;
-    let mut candidate = forest.previous();
+    let mut candidate = chains.previous();
     let end = loop {
         // Frames further in than this state cannot be it. On another stack this may skip too much: then
         // nothing joins, and the walk goes on to the end.
-        while forest.origin(candidate).sp < state.sp {
-            candidate = forest.outer(candidate);
+        while chains.origin(candidate).sp < state.sp {
+            candidate = chains.outer(candidate);
         }
-        if is_at(forest, candidate, state) {
+        if is_at(chains, candidate, state) {
             // SAFETY: the walk has reached the state that the candidate's chain begins with.
             unsafe {
-                if forest::verify_chain(candidate) {
+                if verified_chains::verify_chain(candidate) {
                     break End::Joined(candidate);
                 }
-                (candidate, state) = follow(forest, candidate, state, &mut frames);
+                (candidate, state) = follow(chains, candidate, state, &mut frames);
             }
             if !readable.range().contains(&state.sp) {
                 match Readable::at(own, state.sp, readable.budget()) {
@@ -231,18 +237,18 @@ unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, 
                 }
             }
         }
-        pure &= forest::is_plantable(state.pc, state.sp);
+        pure &= verified_chains::is_insertable(state.pc, state.sp);
         let (mut rule, ground) = rules.of(state.pc);
-        if ground == Ground::Guess {
+        if ground == RuleSource::Heuristic {
             // SAFETY: `readable` begins at or below the state's sp.
-            let belief = unsafe { believe(state, &mut readable, own) };
-            rule = belief.rule;
-            pure &= belief.pure;
+            let chosen = unsafe { heuristic_rule(state, &mut readable, own) };
+            rule = chosen.rule;
+            pure &= chosen.pure;
         }
         let flags = match ground {
-            Ground::Convention => FRAME_POINTERS,
-            Ground::Information if is_registered(state.pc.wrapping_sub(1)) => REGISTERED,
-            Ground::Information | Ground::Guess => 0,
+            RuleSource::Convention => FRAME_POINTERS,
+            RuleSource::Information if is_registered(state.pc.wrapping_sub(1)) => REGISTERED,
+            RuleSource::Information | RuleSource::Heuristic => 0,
         };
         let frame = Frame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule, flags };
         if !frames.push(frame) {
@@ -252,20 +258,20 @@ unsafe fn walk(forest: &Forest, own: &mut OwnStack, scratch: &mut Array<Frame>, 
         }
         // SAFETY: `readable` begins at or below the state's sp.
         let next = unsafe {
-            if ground == Ground::Information {
+            if ground == RuleSource::Information {
                 step(rule, state, &mut readable, own)
             } else {
-                guess(rule, state, &mut readable, own)
+                heuristic(rule, state, &mut readable, own)
             }
         };
-        if ground == Ground::Guess {
-            frames.mark(kind_of_guess(rule, state.pc, &next));
+        if ground == RuleSource::Heuristic {
+            frames.mark(kind_of_heuristic(rule, state.pc, &next));
         }
         match next {
             Step::Out(outer) => {
                 // A convention may only be relied on again where its words are sure to be readable then: on the own
                 // stack, or in the page of a frame that is known to stand.
-                pure &= ground == Ground::Information || readable.is_own() || same_page(state.sp - 1, outer.sp - 1);
+                pure &= ground == RuleSource::Information || readable.is_own() || same_page(state.sp - 1, outer.sp - 1);
                 state = outer;
             }
             Step::End => break End::Outermost,
@@ -287,9 +293,9 @@ fn same_page(a: u64, b: u64) -> bool {
 /// Whether `state` is the state that `record` stands for. It is never a later part of a frame, whose chain would be
 /// shorter: candidates are the first records of their frames, and of one sp the first comes first.
 #[inline(always)]
-fn is_at(forest: &Forest, record: *mut Record, state: State) -> bool {
-    let origin = forest.origin(record);
-    origin.sp == state.sp && origin.pc == state.pc && (!forest.needs_rbp(record) || origin.rbp == state.rbp)
+fn is_at(chains: &VerifiedChains, record: *mut ChainRecord, state: State) -> bool {
+    let origin = chains.origin(record);
+    origin.sp == state.sp && origin.pc == state.pc && (!chains.needs_rbp(record) || origin.rbp == state.rbp)
 }
 
 /// The chain of `record` begins at `state` but does not hold to its end: takes over the frames that do hold,
@@ -297,24 +303,29 @@ fn is_at(forest: &Forest, record: *mut Record, state: State) -> bool {
 ///
 /// # Safety
 /// The running thread must be in a state reached from `state`.
-unsafe fn follow(forest: &Forest, record: *mut Record, state: State, frames: &mut Frames) -> (*mut Record, State) {
+unsafe fn follow(
+    chains: &VerifiedChains,
+    record: *mut ChainRecord,
+    state: State,
+    frames: &mut Frames,
+) -> (*mut ChainRecord, State) {
     // SAFETY: as the caller promises.
-    let failing = unsafe { forest::first_failing(forest, record) };
+    let failing = unsafe { verified_chains::first_failing(chains, record) };
     let mut at = record;
     let mut rbp = state.rbp;
     loop {
-        let origin = *forest.origin(at);
+        let origin = *chains.origin(at);
         let mut own_fails = false;
-        let outer = forest.outer_frame(at, |part| own_fails |= part == failing);
+        let outer = chains.outer_frame(at, |part| own_fails |= part == failing);
         let state = State { pc: origin.pc, sp: origin.sp, rbp };
-        let inherited = forest.captured(at).flags & !forest.captured(outer).flags;
+        let inherited = chains.captured(at).flags & !chains.captured(outer).flags;
         let frame = Frame { pc: state.pc, sp: state.sp, rbp, rule: origin.rule, flags: inherited };
-        if own_fails || outer == forest.root() || !frames.push(frame) {
+        if own_fails || outer == chains.root() || !frames.push(frame) {
             return (outer, state);
         }
         // The recorded rbp is the real one only where it matters to the old chain; it may matter to the new.
         let slot = match origin.rule.kind() {
-            Kind::Sp | Kind::Frame if origin.rule.m() != 0 => forest.origin(outer).sp - origin.rule.m(),
+            Kind::Sp | Kind::Frame if origin.rule.m() != 0 => chains.origin(outer).sp - origin.rule.m(),
             Kind::Drap => rbp,
             Kind::Signal => origin.sp + ucontext::RBP,
             _ => 0,

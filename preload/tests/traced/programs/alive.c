@@ -6,7 +6,7 @@
 
 static long rounds, pairs;
 static pthread_barrier_t together;
-static unsigned long births, bytes;
+static unsigned long allocs, bytes;
 
 static void *work(void *unused) {
     unsigned long my_births = 0, my_bytes = 0;
@@ -20,7 +20,7 @@ static void *work(void *unused) {
             my_births++, my_bytes += size;
         }
     }
-    __atomic_fetch_add(&births, my_births, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&allocs, my_births, __ATOMIC_RELAXED);
     __atomic_fetch_add(&bytes, my_bytes, __ATOMIC_RELAXED);
     return unused;
 }
@@ -43,6 +43,6 @@ int main(int argc, char **argv) {
             _Exit(3);
         }
     for (long i = 0; i < threads; i++) pthread_join(all[i], NULL);
-    printf("births %lu\nbytes %lu\ndeaths %lu\n", births, bytes, births);
+    printf("allocs %lu\nbytes %lu\ndeaths %lu\n", allocs, bytes, allocs);
     return 0;
 }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static long steps;
-static unsigned long births, bytes, deaths, reallocs;
+static unsigned long allocs, bytes, frees, reallocs;
 
 static void *work(void *seed_of) {
     unsigned seed = (unsigned)(long)seed_of * 77 + 1;
@@ -27,9 +27,9 @@ static void *work(void *seed_of) {
     }
     for (int i = 0; i < 64; i++)
         if (blocks[i]) free(blocks[i]), my_deaths++;
-    __atomic_fetch_add(&births, my_births, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&allocs, my_births, __ATOMIC_RELAXED);
     __atomic_fetch_add(&bytes, my_bytes, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&deaths, my_deaths, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&frees, my_deaths, __ATOMIC_RELAXED);
     __atomic_fetch_add(&reallocs, my_reallocs, __ATOMIC_RELAXED);
     return NULL;
 }
@@ -45,6 +45,6 @@ int main(int argc, char **argv) {
             if (pthread_create(&all[i], NULL, work, (void *)(round * threads + i))) abort();
         for (long i = 0; i < threads; i++) pthread_join(all[i], NULL);
     }
-    printf("births %lu\nbytes %lu\ndeaths %lu\nreallocs %lu\n", births, bytes, deaths, reallocs);
+    printf("allocs %lu\nbytes %lu\ndeaths %lu\nreallocs %lu\n", allocs, bytes, frees, reallocs);
     return 0;
 }

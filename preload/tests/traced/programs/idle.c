@@ -8,7 +8,7 @@
 static long pairs;
 static pthread_barrier_t together;
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
-static unsigned long births, bytes;
+static unsigned long allocs, bytes;
 
 static void make(unsigned long *count, unsigned long *sum) {
     for (long i = 0; i < pairs; i++) {
@@ -27,7 +27,7 @@ static void *work(void *unused) {
     pthread_barrier_wait(&together);
     usleep(2500000);
     make(&my_births, &my_bytes);
-    __atomic_fetch_add(&births, my_births, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&allocs, my_births, __ATOMIC_RELAXED);
     __atomic_fetch_add(&bytes, my_bytes, __ATOMIC_RELAXED);
     return unused;
 }
@@ -42,6 +42,6 @@ int main(int argc, char **argv) {
     for (long i = 0; i < threads; i++)
         if (pthread_create(&all[i], NULL, work, NULL)) abort();
     for (long i = 0; i < threads; i++) pthread_join(all[i], NULL);
-    printf("births %lu\nbytes %lu\ndeaths %lu\n", births, bytes, births);
+    printf("allocs %lu\nbytes %lu\ndeaths %lu\n", allocs, bytes, allocs);
     return 0;
 }

@@ -5,7 +5,7 @@
 //! leaked = "4k"              # what lives at the end, suppressions aside
 //! temporary = "30%"          # part of all allocations
 //! largest = "16MiB"          # one block
-//! allocations = 1_000_000    # blocks born
+//! allocations = 1_000_000    # blocks allocated
 //!
 //! [[leaks]]                  # by function, file or module on the backtrace, a regular expression
 //! match = "^parse"
@@ -16,7 +16,7 @@
 //! leaked = 0
 //! peak = "8MiB"
 //!
-//! [[marks]]                  # blocks born from a mark to the next, each time
+//! [[marks]]                  # blocks allocated from a mark to the next, each time
 //! match = "^request"
 //! allocations = 120
 //! ```
@@ -42,7 +42,7 @@ pub struct Budget {
     pub temporary: Option<Percent>,
     /// Bytes of one block.
     pub largest: Option<Size>,
-    /// Blocks born.
+    /// Blocks allocated.
     pub allocations: Option<u64>,
     /// Bytes that live at the end, by backtrace.
     #[serde(default)]
@@ -85,7 +85,7 @@ pub struct MarkBudget {
     /// Which marks, by their labels.
     #[serde(rename = "match")]
     pub pattern: Pattern,
-    /// Blocks born at most.
+    /// Blocks allocated at most.
     pub allocations: u64,
 }
 

@@ -45,7 +45,7 @@ pub struct Measured {
     pub leaked_bytes: u64,
     /// Suppressed ones.
     pub suppressed_bytes: u64,
-    /// Blocks born.
+    /// Blocks allocated.
     pub allocations: u64,
     /// Temporary ones of them.
     pub temporary: u64,
@@ -199,7 +199,7 @@ impl<'a> Subject<'a> {
     fn largest(&self, limit: &Limit<u64>) -> Result<Check> {
         let trace = &self.opened.trace;
         let mut largest: Option<(u64, u64)> = None;
-        for row in 0..trace.birth_count() {
+        for row in 0..trace.alloc_count() {
             if row.is_multiple_of(1 << 18) {
                 interrupt::flag().check().map_err(|cancelled| misuse(cancelled.into()))?;
             }
@@ -212,7 +212,7 @@ impl<'a> Subject<'a> {
         let check = compare("largest", size, Unit::Bytes, limit, "the largest block has #, of @");
         self.with(check, || {
             let site = trace.site_amount(row).0;
-            let note = format!("{}, born at {}", bytes(size), duration(trace.born_ns(row)));
+            let note = format!("{}, allocated at {}", bytes(size), duration(trace.born_ns(row)));
             Ok(vec![Evidence { value: size, note, stack: self.stack(trace.site_node(site).unwrap_or(0)) }])
         })
     }
@@ -274,10 +274,10 @@ impl<'a> Subject<'a> {
             let mut worst: Option<(u64, u64, u64, String)> = None;
             let (mut current, mut seen): (Option<(u64, u64, String)>, u64) = (None, 0);
             let mut close = |current: &mut Option<(u64, u64, String)>, until_ns: u64, seen: &mut u64| {
-                if let Some((from_ns, births, label)) = current.take() {
+                if let Some((from_ns, allocs, label)) = current.take() {
                     *seen += 1;
-                    if worst.as_ref().is_none_or(|worst| births > worst.0) {
-                        worst = Some((births, from_ns, until_ns, label));
+                    if worst.as_ref().is_none_or(|worst| allocs > worst.0) {
+                        worst = Some((allocs, from_ns, until_ns, label));
                     }
                 }
             };
@@ -292,15 +292,15 @@ impl<'a> Subject<'a> {
                         current = regex.is_match(&label).then_some((event.t_ns, 0, label));
                     }
                     What::Alloc { .. } | What::Realloc { .. } => {
-                        if let Some((_, births, _)) = &mut current {
-                            *births += 1;
+                        if let Some((_, allocs, _)) = &mut current {
+                            *allocs += 1;
                         }
                     }
                     _ => {}
                 }
             }
             close(&mut current, trace.duration_ns(), &mut seen);
-            let Some((births, from_ns, until_ns, label)) = worst else {
+            let Some((allocs, from_ns, until_ns, label)) = worst else {
                 // A mark that is never set would let everything pass.
                 let why = format!("no mark matches `{regex}`, so there is nothing to count");
                 let (limit, source) = (limit.max, limit.source);
@@ -313,7 +313,7 @@ impl<'a> Subject<'a> {
                 duration(from_ns),
                 count(seen)
             );
-            let check = compare(&name, births, Unit::Count, &limit, &words);
+            let check = compare(&name, allocs, Unit::Count, &limit, &words);
             checks.push(self.with(check, || {
                 let time = |ns: u64| Some(tracehound_server::query::TimeExpr::Ns(ns));
                 let window = Window { from: time(from_ns), to: time(until_ns), at: None };

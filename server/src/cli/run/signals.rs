@@ -72,7 +72,7 @@ pub fn wait_and_forget(child: i32) -> io::Result<()> {
     }
 }
 
-/// Ends this process by `signal`, so that whoever waits for us sees what the program died of. Returns only if the
+/// Ends this process by `signal`, so that whoever waits for us sees how the program ended. Returns only if the
 /// signal does not end a process.
 pub fn die_by(signal: i32) {
     // SAFETY: all structures are valid for the calls; SIG_DFL is a valid action.

@@ -41,29 +41,29 @@ pub(super) fn allocations(source: Source<'_>, scope: &Scope, names: &Names, out:
     )?;
     let all = test.passes_all();
     let mut blocks = trace.blocks(window.span);
-    let mut left = window.span.to.births - window.span.from.births;
+    let mut left = window.span.to.allocs - window.span.from.allocs;
     while left > 0 {
         source.cancel.check()?;
         let part = left.min(BATCH as u64) as usize;
         left -= part as u64;
         let number = || UInt64Builder::with_capacity(part);
-        let (mut rows, mut addresses, mut sizes, mut born, mut died) =
+        let (mut rows, mut addresses, mut sizes, mut allocated, mut freed) =
             (number(), number(), number(), number(), number());
         let (mut bearer, mut freer) = (UInt32Builder::with_capacity(part), UInt32Builder::with_capacity(part));
         let (mut stack, mut free_stack) = (names_builder(part), names_builder(part));
         let (mut function, mut previous, mut temporary) = (StringBuilder::new(), number(), BooleanBuilder::new());
         for block in blocks.by_ref().take(part).filter(|block| all || test.passes(block.row)) {
             let origin = trace.origin(block.origin);
-            let death = block.death.map(|(died_ns, origin)| (died_ns, trace.origin(origin)));
+            let free = block.free.map(|(died_ns, origin)| (died_ns, trace.origin(origin)));
             rows.append_value(block.row);
             addresses.append_value(block.address);
             sizes.append_value(block.size);
-            born.append_value(block.born_ns);
+            allocated.append_value(block.born_ns);
             bearer.append_value(trace.thread_id(origin.thread));
             stack.append_value(names.stack(origin.node))?;
-            died.append_option(death.map(|(died_ns, _)| died_ns));
-            freer.append_option(death.map(|(_, origin)| trace.thread_id(origin.thread)));
-            match death {
+            freed.append_option(free.map(|(died_ns, _)| died_ns));
+            freer.append_option(free.map(|(_, origin)| trace.thread_id(origin.thread)));
+            match free {
                 Some((_, origin)) => free_stack.append_value(names.stack(origin.node))?,
                 None => free_stack.append_null(),
             }
@@ -75,8 +75,8 @@ pub(super) fn allocations(source: Source<'_>, scope: &Scope, names: &Names, out:
             Arc::new(rows.finish()),
             Arc::new(addresses.finish()),
             Arc::new(sizes.finish()),
-            Arc::new(born.finish()),
-            Arc::new(died.finish()),
+            Arc::new(allocated.finish()),
+            Arc::new(freed.finish()),
             Arc::new(bearer.finish()),
             Arc::new(freer.finish()),
             Arc::new(stack.finish()),

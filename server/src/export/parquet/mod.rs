@@ -1,7 +1,7 @@
 //! Parquet: a folder of tables that DuckDB, pyarrow, pandas, polars and Spark read; or, as one file, the first of them.
 //!
 //! ```text
-//! allocations   one row a block, by birth      → stack, free_stack, thread, free_thread
+//! allocations   one row a block, by allocation      → stack, free_stack, thread, free_thread
 //! sites         one row an allocating stack with its sums
 //! stacks        (stack, depth) → frame; depth 0 called the allocating function
 //! frames        (frame, level) → build id, offset, function, file, line; level 0 is innermost, the others inlined it

@@ -1,4 +1,4 @@
-//! Who and when: threads, marks, and the curve of live bytes.
+//! Who and when: threads, marks, and the time series of live bytes.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -9,16 +9,16 @@ use super::shared::{Filters, Window};
 use super::{Problems, RecordingId};
 use crate::http::answer::{Asked, Result};
 use crate::http::params::{FromText, Within, parameters};
-use crate::question;
+use crate::query_params;
 
 impl FromText for Sort {
     fn from_text(text: &str) -> std::result::Result<Self, String> {
         match text {
-            "born" => Ok(Self::Born),
-            "died" => Ok(Self::Died),
+            "born" => Ok(Self::Allocated),
+            "died" => Ok(Self::Freed),
             "size" => Ok(Self::Size),
             "lifetime" => Ok(Self::Lifetime),
-            _ => Err("born, died, size, lifetime".into()),
+            _ => Err("allocated, freed, size, lifetime".into()),
         }
     }
 }
@@ -26,13 +26,13 @@ impl FromText for Sort {
 parameters! {
     /// Which blocks, in which order.
     Rows {
-        /// Blocks that live at this instant, in place of blocks born in a window.
+        /// Blocks that live at this instant, in place of blocks allocated in a window.
         at: Option<String> = None,
         /// Only blocks of this site, `s12`.
         site: Option<String> = None,
         /// Order: `born`, `died`, `size`, `lifetime`.
         #[param(value_type = Option<String>, example = "size")]
-        sort: Sort = Sort::Born,
+        sort: Sort = Sort::Allocated,
         /// Largest or latest first.
         descending: bool = false,
         /// Blocks at most.
@@ -55,7 +55,7 @@ pub async fn allocations(asked: Asked) -> Result<Response> {
     asked
         .answer(|ask, (times, filters, rows): (Window, Filters, Rows)| {
             let params = Params {
-                window: question::window(times.from.as_deref(), times.to.as_deref(), rows.at.as_deref())?,
+                window: query_params::window(times.from.as_deref(), times.to.as_deref(), rows.at.as_deref())?,
                 filter: filters.filter()?,
                 site: rows.site.map(|site| parse_site("site", &site)).transpose()?,
                 sort: rows.sort,

@@ -13,7 +13,7 @@ use crate::http::answer::{Ask, Asked, Result};
 use crate::http::params::{Within, parameters};
 use crate::http::problem::Problem;
 use crate::http::served::Snapshot;
-use crate::question;
+use crate::query_params;
 
 parameters! {
     /// The two sides.
@@ -113,7 +113,7 @@ impl Sides {
             if self.metric != Metric::Live {
                 return Ok(Window::default());
             }
-            let at = text.as_deref().map(|text| question::parse(name, text)).transpose()?;
+            let at = text.as_deref().map(|text| query_params::parse(name, text)).transpose()?;
             Ok::<_, Problem>(Window { at: Some(at.unwrap_or(default)), ..Window::default() })
         };
         let words = |text: &Option<String>, default: &str| text.clone().unwrap_or_else(|| default.to_owned());

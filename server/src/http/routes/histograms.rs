@@ -8,7 +8,7 @@ use super::shared::{Filters, Window};
 use super::{Problems, RecordingId};
 use crate::http::answer::{Asked, Result};
 
-/// Lifetimes of the blocks born in the window, alone and against size.
+/// Lifetimes of the blocks allocated in the window, alone and against size.
 #[utoipa::path(
     get,
     path = "/api/v1/recordings/{id}/lifetimes",
@@ -25,7 +25,7 @@ pub async fn lifetimes(asked: Asked) -> Result<Response> {
         .await
 }
 
-/// Sizes of the blocks born in the window.
+/// Sizes of the blocks allocated in the window.
 #[utoipa::path(
     get,
     path = "/api/v1/recordings/{id}/sizes",

@@ -51,7 +51,7 @@ impl Suppress {
     }
 }
 
-/// Blocks born in the window that live at the end, by allocating backtrace.
+/// Blocks allocated in the window that live at the end, by allocating backtrace.
 #[utoipa::path(
     get,
     path = "/api/v1/recordings/{id}/leaks",

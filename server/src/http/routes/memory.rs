@@ -7,7 +7,7 @@ use tracehound_server::query::memory::{self, Params};
 use super::{Problems, RecordingId};
 use crate::http::answer::{Asked, Result};
 use crate::http::params::{Within, parameters};
-use crate::question;
+use crate::query_params;
 
 parameters! {
     /// Which moment.
@@ -32,7 +32,7 @@ parameters! {
 pub async fn memory(asked: Asked) -> Result<Response> {
     asked
         .answer(|ask, asked: Moment| {
-            let at = question::window(None, None, asked.at.as_deref())?.at;
+            let at = query_params::window(None, None, asked.at.as_deref())?.at;
             let params = Params { at, limit: Some(asked.limit.0 as usize) };
             Ok(memory::run(ask.trace, ask.symbols, &params, ask.cancel)?)
         })

@@ -10,7 +10,7 @@ use tracehound_server::api::{Metric, Unit};
 use tracehound_server::query;
 
 use crate::http::params::{FromText, parameters};
-use crate::question::{self, filter_texts};
+use crate::query_params::{self, filter_texts};
 
 parameters! {
     /// The half-open window of time `[from, to)`.
@@ -42,8 +42,8 @@ parameters! {
 parameters! {
     /// Which blocks count, and which frames of their stacks are shown.
     Filters {
-        /// Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-        /// also tried on `name@file:line@module`, here and in the others.
+        /// Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+        /// is also tried on `name@file:line@module`, here and in the others.
         focus: Option<String> = None,
         /// Only blocks whose stack has none that matches.
         ignore: Option<String> = None,
@@ -79,13 +79,13 @@ filter_texts!(Filters);
 impl Window {
     /// What the queries take.
     pub fn window(&self) -> query::Result<query::Window> {
-        question::window(self.from.as_deref(), self.to.as_deref(), None)
+        query_params::window(self.from.as_deref(), self.to.as_deref(), None)
     }
 }
 
 /// The window, or the instant.
 pub fn window(times: &Window, measure: &Measure) -> query::Result<query::Window> {
-    question::window(times.from.as_deref(), times.to.as_deref(), measure.at.as_deref())
+    query_params::window(times.from.as_deref(), times.to.as_deref(), measure.at.as_deref())
 }
 
 /// Reads an enumeration by its names on the wire.

@@ -28,7 +28,7 @@ impl FromText for Sort {
 parameters! {
     /// Which sites, in which order.
     Rows {
-        /// Order: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (births).
+        /// Order: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations).
         #[param(value_type = Option<String>, example = "live")]
         sort: Sort = Sort::Live,
         /// Smallest first.

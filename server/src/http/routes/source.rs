@@ -17,7 +17,7 @@ use super::{Problems, RecordingId};
 use crate::http::answer::{Asked, Result};
 use crate::http::params::{self, FromText, Query, Within};
 use crate::http::problem::Problem;
-use crate::question;
+use crate::query_params;
 
 /// Largest file that is shown.
 const MAX_BYTES: u64 = 8 << 20;
@@ -111,7 +111,7 @@ pub async fn source(asked: Asked) -> Result<Response> {
                 metric: measure.metric,
                 unit: measure.unit,
                 window: window(&times, &measure)?,
-                filter: question::filter(|name| which.get(name))?,
+                filter: query_params::filter(|name| which.get(name))?,
                 file: which.file.clone(),
                 module,
             };

@@ -1,4 +1,4 @@
-//! `timeline`: curves over a window.
+//! `timeline`: time series over a window.
 
 use axum::response::Response;
 use tracehound_server::api::timeline::{SeriesName, Timeline};
@@ -9,7 +9,7 @@ use super::{Problems, RecordingId};
 use crate::http::answer::{Asked, Result};
 use crate::http::params::{FromText, Within, parameters};
 
-/// Curves, separated by commas.
+/// Time series, separated by commas.
 #[derive(Debug, Clone)]
 pub struct Names(Vec<SeriesName>);
 
@@ -20,9 +20,9 @@ impl FromText for Names {
 }
 
 parameters! {
-    /// Which curves, how fine.
+    /// Which time series, how fine.
     Curves {
-        /// Curves, separated by commas.
+        /// Time series, separated by commas.
         #[param(value_type = Option<String>, example = "live_bytes,alloc_rate,rss")]
         series: Names = Names(vec![SeriesName::LiveBytes, SeriesName::AllocRate, SeriesName::Rss]),
         /// Columns of time.

@@ -1,8 +1,8 @@
 //! heaptrack's recordings, versions 1 to 3 of its text format, as `heaptrack` leaves them (`.gz`, `.zst`, or plain).
 //!
-//! heaptrack keeps neither addresses of blocks nor threads, and times in milliseconds. A free names a kind of allocation
-//! (size and backtrace), not a block: the youngest block of that kind is taken, as heaptrack itself does to find
-//! temporary ones. Blocks get addresses of their own. Names are in the file, and become a bundle.
+//! heaptrack keeps neither addresses of blocks nor threads, and times in milliseconds. A free names a kind of
+//! allocation (size and backtrace), not a block: the youngest block of that kind is taken, as heaptrack itself does to
+//! find temporary ones. Blocks get addresses of their own. Names are in the file, and become a bundle.
 
 mod lines;
 mod state;
@@ -76,9 +76,9 @@ mod tests {
         let body =
             "X app\nI 1000 10\ns 4 main\ns 3 app\ni 1000 2 1 0 7\nt 1 0\na 0 0\na 10 1\nc 5\n+ 1\n+ 1\n- 1\nR 5\n";
         let new = done(&format!("v 10400 3\n{body}")).unwrap();
-        assert_eq!((new.births, new.deaths, new.unmatched, new.skipped), (2, 1, 0, 0));
+        assert_eq!((new.allocs, new.frees, new.unmatched, new.skipped), (2, 1, 0, 0));
         let old = done("v 10000 1\nX app\ns main\ns app\ni 1000 2 1 0 7\nt 1 0\na 10 1\n+ 0\n- 0\n- 0\n").unwrap();
-        assert_eq!((old.births, old.deaths, old.unmatched, old.skipped), (1, 1, 1, 0));
+        assert_eq!((old.allocs, old.frees, old.unmatched, old.skipped), (1, 1, 1, 0));
         for (text, words) in [
             ("", "no heaptrack"),
             ("hello\n", "no heaptrack"),

@@ -88,8 +88,8 @@ impl<W: Write> State<W> {
             b'i' => self.place(&mut fields),
             b't' => self.backtrace(&mut fields),
             b'a' => self.kind(&mut fields),
-            b'+' => self.birth(&mut fields),
-            b'-' => self.death(&mut fields),
+            b'+' => self.alloc(&mut fields),
+            b'-' => self.free(&mut fields),
             b'c' => {
                 let ms = fields.number().ok_or(LineError::Means("a time is missing"))?;
                 self.t_ns = self.t_ns.max(ms.saturating_mul(1_000_000));
@@ -250,7 +250,7 @@ impl<W: Write> State<W> {
         Ok(())
     }
 
-    fn birth(&mut self, fields: &mut Fields<'_>) -> LineResult {
+    fn alloc(&mut self, fields: &mut Fields<'_>) -> LineResult {
         self.start();
         let index = fields.number().and_then(|index| usize::try_from(index).ok());
         let kind = index.and_then(|index| self.kinds.get_mut(index));
@@ -260,12 +260,12 @@ impl<W: Write> State<W> {
             self.next_address
         });
         kind.live.push(address);
-        self.done.births += 1;
+        self.done.allocs += 1;
         self.writer.event(Kind::Malloc, self.t_ns, address, kind.node, kind.size)?;
         Ok(())
     }
 
-    fn death(&mut self, fields: &mut Fields<'_>) -> LineResult {
+    fn free(&mut self, fields: &mut Fields<'_>) -> LineResult {
         self.start();
         let index = fields.number().and_then(|index| usize::try_from(index).ok());
         let kind = index.and_then(|index| self.kinds.get_mut(index));
@@ -274,7 +274,7 @@ impl<W: Write> State<W> {
             self.done.unmatched += 1;
             return Ok(());
         };
-        self.done.deaths += 1;
+        self.done.frees += 1;
         self.free_addresses.push(address);
         self.writer.event(Kind::Free, self.t_ns, address, 0, 0)?;
         Ok(())

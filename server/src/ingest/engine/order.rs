@@ -46,7 +46,7 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// Remembers a free and the ordinal of its death.
+    /// Remembers a free and the ordinal of its free.
     #[inline]
     pub(super) fn note(&mut self, event: &Event, ordinal: u64) {
         self.0[ordinal as usize % RECENT] = Freed { event: *event, ordinal };
@@ -67,8 +67,8 @@ impl Recent {
 struct Next {
     /// Position of the first event, whether it bears, its thread.
     first: Option<(usize, bool, u32)>,
-    /// Whether it and those behind it contradict the order of the stamps: two allocs or two frees in a row, if the event
-    /// in front is taken where it stands.
+    /// Whether it and those behind it contradict the order of the stamps: two allocs or two frees in a row, if the
+    /// event in front is taken where it stands.
     contradicts: bool,
 }
 
@@ -102,9 +102,9 @@ impl Engine {
         }
     }
 
-    /// The free at `at` finds no block, and its thread allocates one there next. If another thread's free took the block
-    /// just before, that one came too early: the block's death becomes that of the event at `at`, and the other one's
-    /// event stands at `at` afterwards.
+    /// The free at `at` finds no block, and its thread allocates one there next. If another thread's free took the
+    /// block just before, that one came too early: the block's free becomes that of the event at `at`, and the other
+    /// one's event stands at `at` afterwards.
     fn change_places(&mut self, events: &mut [Event], at: usize) -> bool {
         let Some(event) = events.get_mut(at) else { return false };
         let (key, since) = (key_of(event.address, event.kind), event.tick.saturating_sub(self.window()));
@@ -115,8 +115,8 @@ impl Engine {
             return false;
         }
         // What has been handed over cannot be changed any more.
-        let place = freed.ordinal.checked_sub(self.chunk.first_death);
-        let Some(origin) = place.and_then(|place| self.chunk.death_origin.get_mut(place as usize)) else {
+        let place = freed.ordinal.checked_sub(self.chunk.first_free);
+        let Some(origin) = place.and_then(|place| self.chunk.free_origin.get_mut(place as usize)) else {
             return false;
         };
         *origin = event.origin;
@@ -141,8 +141,8 @@ impl Engine {
         }
     }
 
-    /// The event at `at` shares its tick with the next one. Tells whether it was put off, because allocs and frees of its
-    /// address alternate only if another one of that tick comes first. Two of them are left to the other rules.
+    /// The event at `at` shares its tick with the next one. Tells whether it was put off, because allocs and frees of
+    /// its address alternate only if another one of that tick comes first. Two of them are left to the other rules.
     #[cold]
     pub(super) fn put_off_tied(&mut self, events: &mut [Event], at: usize) -> bool {
         let event = events[at];

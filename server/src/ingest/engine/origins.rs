@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::kinds::Class;
-use crate::ingest::chunk::Chunk;
+use crate::ingest::event_batch::EventBatch;
 use crate::trace::layout::{NO_SITE, Origin};
 use crate::trace::ledger::fetch;
 
@@ -118,7 +118,7 @@ impl Origins {
 
     /// Index of an origin; new ones are told to `chunk`.
     #[inline]
-    pub(super) fn intern(&mut self, node: u32, thread: u32, kind: u8, chunk: &mut Chunk) -> u32 {
+    pub(super) fn intern(&mut self, node: u32, thread: u32, kind: u8, chunk: &mut EventBatch) -> u32 {
         let key = Key { node, thread, kind };
         match self.table.slots[self.table.slot(key)].1 {
             0 => self.add(key, chunk),
@@ -127,7 +127,7 @@ impl Origins {
     }
 
     /// Indices of a thread's origins, given as nodes and kinds; new ones are told to `chunk`.
-    pub(super) fn intern_all(&mut self, pairs: &[(u32, u8)], thread: u32, chunk: &mut Chunk) -> Vec<u32> {
+    pub(super) fn intern_all(&mut self, pairs: &[(u32, u8)], thread: u32, chunk: &mut EventBatch) -> Vec<u32> {
         let key = |&(node, kind): &(u32, u8)| Key { node, thread, kind };
         pairs.iter().take(AHEAD).for_each(|pair| self.table.prefetch(key(pair)));
         let number = |(at, &(node, kind)): (usize, &(u32, u8))| {
@@ -140,7 +140,7 @@ impl Origins {
     }
 
     #[cold]
-    fn add(&mut self, key: Key, chunk: &mut Chunk) -> u32 {
+    fn add(&mut self, key: Key, chunk: &mut EventBatch) -> u32 {
         let Key { node, thread, kind } = key;
         let index = self.list.len() as u32;
         self.table.insert(key, index);
@@ -171,7 +171,7 @@ mod tests {
     proptest! {
         #[test]
         fn an_origin_keeps_its_number(keys in prop::collection::vec((0_u32..300, 0_u32..9, 1_u8..40), 0..4000)) {
-            let (mut origins, mut chunk, mut model) = (Origins::default(), Chunk::default(), HashMap::new());
+            let (mut origins, mut chunk, mut model) = (Origins::default(), EventBatch::default(), HashMap::new());
             for key in keys {
                 let next = model.len() as u32;
                 let expected = *model.entry(key).or_insert(next);

@@ -4,7 +4,7 @@ use std::io;
 
 use super::Engine;
 use crate::ingest::checkpoint::Checkpoint;
-use crate::ingest::chunk::Chunk;
+use crate::ingest::event_batch::EventBatch;
 use crate::trace::layout::Page;
 
 impl Engine {
@@ -12,7 +12,7 @@ impl Engine {
     ///
     /// # Errors
     /// Those of `hand_over`.
-    pub fn flush(&mut self, hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>) -> io::Result<()> {
+    pub fn flush(&mut self, hand_over: &mut impl FnMut(EventBatch) -> io::Result<EventBatch>) -> io::Result<()> {
         if self.chunk.is_empty() { Ok(()) } else { self.hand_over(hand_over) }
     }
 
@@ -23,7 +23,7 @@ impl Engine {
     pub fn flush_with(
         &mut self,
         complete: impl FnOnce(&Self) -> Checkpoint,
-        hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>,
+        hand_over: &mut impl FnMut(EventBatch) -> io::Result<EventBatch>,
     ) -> io::Result<()> {
         self.end_bucket();
         self.chunk.checkpoint = Some(Box::new(complete(self)));
@@ -32,15 +32,18 @@ impl Engine {
 
     /// Ends the bucket where it is long enough and a page has just ended.
     fn end_bucket(&mut self) {
-        let events = self.totals.births + self.totals.deaths;
+        let events = self.totals.allocs + self.totals.frees;
         let bucket_events = events - self.totals.bucket_start.0 - self.totals.bucket_start.1;
         if bucket_events >= self.fine.bucket_events && self.totals.page.is_none() {
             self.chunk.ends_bucket = true;
-            self.totals.bucket_start = (self.totals.births, self.totals.deaths);
+            self.totals.bucket_start = (self.totals.allocs, self.totals.frees);
         }
     }
 
-    pub(super) fn hand_over(&mut self, hand_over: &mut impl FnMut(Chunk) -> io::Result<Chunk>) -> io::Result<()> {
+    pub(super) fn hand_over(
+        &mut self,
+        hand_over: &mut impl FnMut(EventBatch) -> io::Result<EventBatch>,
+    ) -> io::Result<()> {
         self.end_bucket();
         self.chunk = hand_over(std::mem::take(&mut self.chunk))?;
         self.start_chunk();
@@ -49,9 +52,9 @@ impl Engine {
 
     /// Only full words of order bits go along with a chunk; the open one is carried by the totals.
     pub(super) fn start_chunk(&mut self) {
-        self.chunk.first_birth = self.totals.births;
-        self.chunk.first_death = self.totals.deaths;
-        self.chunk.order_first = (self.totals.births + self.totals.deaths) / 64;
+        self.chunk.first_alloc = self.totals.allocs;
+        self.chunk.first_free = self.totals.frees;
+        self.chunk.order_first = (self.totals.allocs + self.totals.frees) / 64;
     }
 
     pub(super) fn close_page(&mut self) {
@@ -83,8 +86,8 @@ impl Engine {
         let t = &mut self.totals;
         t.page = Some(Page {
             time_ns: ns,
-            births: t.births,
-            deaths: t.deaths,
+            allocs: t.allocs,
+            frees: t.frees,
             allocated: t.allocated,
             live: t.live,
             min_bytes: u64::MAX,
@@ -96,17 +99,17 @@ impl Engine {
 
     /// Notes one event in the order and in the page; `settled` = the state after it counts for the extremes.
     #[inline]
-    pub(super) fn note(&mut self, is_death: bool, settled: bool) {
+    pub(super) fn note(&mut self, is_free: bool, settled: bool) {
         let t = &mut self.totals;
-        let bit = (t.births + t.deaths - 1) % 64;
-        t.order_word |= u64::from(is_death) << bit;
+        let bit = (t.allocs + t.frees - 1) % 64;
+        t.order_word |= u64::from(is_free) << bit;
         if bit == 63 {
             self.chunk.order.push(t.order_word);
             t.order_word = 0;
         }
         t.page_events += 1;
         if let (true, Some(page)) = (settled, &mut t.page) {
-            let count = t.births - t.deaths;
+            let count = t.allocs - t.frees;
             page.min_bytes = page.min_bytes.min(t.live);
             page.max_bytes = page.max_bytes.max(t.live);
             page.min_count = page.min_count.min(count);

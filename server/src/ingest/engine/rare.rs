@@ -1,19 +1,19 @@
 //! What pairing does rarely: addresses that are handed out while their old block is there, halves of reallocs that lost
-//! each other, and events that are neither births nor deaths.
+//! each other, and events that are neither allocations nor frees.
 
 use tracehound_format::record::Kind;
 
 use super::{Engine, Event};
-use crate::ingest::chunk::Other;
+use crate::ingest::event_batch::Other;
 use crate::ingest::live_map::Live;
 
 impl Engine {
-    /// A block is born where one lives, whose end was not seen.
+    /// A block is allocated where one lives, whose end was not seen.
     #[cold]
     pub(super) fn overwrite(&mut self, ns: u64, old: Live, thread: u32) {
         self.totals.counts.overwritten += 1;
         let origin = self.origins.intern(0, thread, Kind::Lost as u8, &mut self.chunk);
-        self.death(ns, old, origin, true);
+        self.free(ns, old, origin, true);
     }
 
     /// The upper half of a size that was taken from a record that is to be taken later.
@@ -32,7 +32,7 @@ impl Engine {
         let (node, thread) = from.map_or((0, 0), |o| (o.node, o.thread));
         let origin = self.origins.intern(node, thread, Kind::ReallocFree as u8, &mut self.chunk);
         self.totals.counts.free += 1;
-        self.death(ns, live, origin, true);
+        self.free(ns, live, origin, true);
     }
 
     /// The record behind a first half is not its second half: there is a gap, and the old block is gone.
@@ -71,7 +71,7 @@ impl Engine {
         }
     }
 
-    /// A free of a block whose birth was not seen.
+    /// A free of a block whose allocation was not seen.
     #[cold]
     pub(super) fn unmatched(&mut self, ns: u64, event: &Event) {
         self.totals.counts.unmatched += 1;
@@ -82,7 +82,7 @@ impl Engine {
         let node = self.origins.list().get(event.origin as usize).map_or(0, |o| o.node);
         self.totals.last_ns = self.totals.last_ns.max(ns);
         self.chunk.others.push(Other {
-            position: self.totals.births + self.totals.deaths,
+            position: self.totals.allocs + self.totals.frees,
             t_ns: ns,
             thread: event.thread,
             kind: event.kind,

@@ -15,14 +15,14 @@ pub struct HalfRealloc {
     pub(super) row: Option<u64>,
     #[serde(skip)]
     pub(super) live: Option<Live>,
-    /// The old block has died already, because its address was handed out again.
+    /// The old block was freed already, because its address was handed out again.
     pub(super) split: bool,
 }
 
-/// Rows of a thread's last births, latest first.
-pub(super) type LastBirths = [u64; TEMPORARY_WITHIN + 1];
+/// Rows of a thread's last allocations, latest first.
+pub(super) type LastAllocs = [u64; TEMPORARY_WITHIN + 1];
 
-/// No birth.
+/// No allocation.
 pub(super) const NO_ROW: u64 = u64::MAX;
 
 /// What must be remembered of a thread between its records.
@@ -42,7 +42,7 @@ pub struct ThreadState {
     pub(super) map_detail: Option<(u64, u32)>,
     pub(super) half_remap: Option<(u64, u64)>,
     pub(super) half_realloc: Option<HalfRealloc>,
-    pub(super) last_births: LastBirths,
+    pub(super) last_allocs: LastAllocs,
 }
 
 impl ThreadState {
@@ -57,7 +57,7 @@ impl ThreadState {
             map_detail: None,
             half_remap: None,
             half_realloc: None,
-            last_births: [NO_ROW; TEMPORARY_WITHIN + 1],
+            last_allocs: [NO_ROW; TEMPORARY_WITHIN + 1],
         }
     }
 }
@@ -67,11 +67,11 @@ impl ThreadState {
 pub struct Totals {
     /// Numbers of events.
     pub counts: EventCounts,
-    /// Births so far.
-    pub births: u64,
-    /// Deaths so far.
-    pub deaths: u64,
-    /// Bytes of all births.
+    /// Allocations so far.
+    pub allocs: u64,
+    /// Frees so far.
+    pub frees: u64,
+    /// Bytes of all allocations.
     pub allocated: u64,
     /// Live bytes.
     pub live: u64,
@@ -91,7 +91,7 @@ pub struct Totals {
     pub pages: u64,
     /// The word of order bits that is being filled.
     pub order_word: u64,
-    /// Births and deaths when the open bucket began.
+    /// Allocations and frees when the open bucket began.
     pub bucket_start: (u64, u64),
     /// Switches of recording: time, on.
     pub switches: Vec<(u64, bool)>,

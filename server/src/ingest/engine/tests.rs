@@ -1,11 +1,11 @@
-//! Tests with numbers of births and deaths that 32 bits do not hold. The columns begin with holes where the earlier rows
-//! would be: they take no room on the disk, and nothing reads them.
+//! Tests with numbers of allocations and frees that 32 bits do not hold. The columns begin with holes where the earlier
+//! rows would be: they take no room on the disk, and nothing reads them.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use super::*;
-use crate::ingest::dying::Dying;
+use crate::ingest::free_ledgers::FreeLedgers;
 use crate::ingest::intake::Intake;
 use crate::ingest::merge::Merger;
 use crate::ingest::scan::Scan;
@@ -20,17 +20,17 @@ use crate::trace::files::{Columns, Ledgers, Writers};
 use crate::trace::symbols::Addresses;
 use crate::trace::{Cancel, Parts, Position, Span, Tail, Trace};
 
-/// Behind so many births and deaths the events begin.
+/// Behind so many allocations and frees the events begin.
 type Before = (u64, u64);
 
 /// An engine and a sealer that go on behind rows that nobody has written.
-fn parts(folder: &Path, (births, deaths): Before) -> (Engine, Sealer) {
+fn parts(folder: &Path, (allocs, frees): Before) -> (Engine, Sealer) {
     let fine = Granularity { page_events: 7, chunk_events: 20, zone_rows: 1 << 16, ..Granularity::default() };
     let live = LiveMap::new(folder.into(), u64::MAX).unwrap();
     let mut engine = Engine::new(live, ClockMap::new(0, 0), fine);
-    engine.totals.births = births;
-    engine.totals.deaths = deaths;
-    engine.totals.bucket_start = (births, deaths);
+    engine.totals.allocs = allocs;
+    engine.totals.frees = frees;
+    engine.totals.bucket_start = (allocs, frees);
     engine.start_chunk();
 
     let mut writers = Writers::create(folder).unwrap();
@@ -38,26 +38,24 @@ fn parts(folder: &Path, (births, deaths): Before) -> (Engine, Sealer) {
         0 => {}
         _ => writer.write_at(len - 1, &[0]).unwrap(),
     };
-    hole(&mut writers.birth_time, births);
-    hole(&mut writers.birth_origin, births);
-    hole(&mut writers.birth_address, births);
-    hole(&mut writers.death_time, deaths);
-    hole(&mut writers.death_origin, deaths);
-    hole(&mut writers.death_row, deaths);
-    for (writer, len) in [
-        (&mut writers.birth_size, births),
-        (&mut writers.birth_address_high, births),
-        (&mut writers.death_size, deaths),
-    ] {
+    hole(&mut writers.alloc_time, allocs);
+    hole(&mut writers.alloc_origin, allocs);
+    hole(&mut writers.alloc_address, allocs);
+    hole(&mut writers.free_time, frees);
+    hole(&mut writers.free_origin, frees);
+    hole(&mut writers.free_row, frees);
+    for (writer, len) in
+        [(&mut writers.alloc_size, allocs), (&mut writers.alloc_address_high, allocs), (&mut writers.free_size, frees)]
+    {
         if len > 0 {
             writer.write_at(len - 1, &[0]).unwrap();
         }
     }
-    let mut ledgers = Dying::create(folder, fine).unwrap();
-    ledgers.death.begin_at(births).unwrap();
-    ledgers.fate.begin_at(births).unwrap();
+    let mut ledgers = FreeLedgers::create(folder, fine).unwrap();
+    ledgers.free.begin_at(allocs).unwrap();
+    ledgers.lifetime_class.begin_at(allocs).unwrap();
     let mut sealer = Sealer::new(writers, ledgers, SizeCodes::new(fine.table_sizes, &[]));
-    sealer.reopen_bucket(births, deaths);
+    sealer.reopen_bucket(allocs, frees);
     (engine, sealer)
 }
 
@@ -66,16 +64,17 @@ fn trace_of(folder: &Path, engine: &Engine, mut sealer: Sealer) -> Trace {
     let totals = &engine.totals;
     let (scan, intake, merger) = (Scan::default(), Intake::default(), Merger::default());
     let facts = facts([0; 16], 0, &scan, &intake, engine, &merger, &sealer, None, None, Ending::default());
-    let (births, deaths, tail) =
-        (totals.births, totals.deaths, Tail { page: totals.page, order_word: totals.order_word });
+    let (allocs, frees, tail) =
+        (totals.allocs, totals.frees, Tail { page: totals.page, order_word: totals.order_word });
     sealer.writers.finish().unwrap();
-    sealer.ledgers.finish(births, deaths, facts.lengths.far > 0).unwrap();
+    sealer.ledgers.finish(allocs, frees, facts.lengths.far > 0).unwrap();
     let (columns, ledgers) = (Columns::open(folder, &facts.lengths).unwrap(), Ledgers::open(folder, &facts).unwrap());
     let path = folder.to_path_buf();
     Trace::assemble(Parts { folder: path.clone(), path, facts, columns, ledgers, tail, revision: 0, keep: None })
 }
 
-/// Address, size, born, died and the row that realloc made it from, of a block; all of them come in the order of births.
+/// Address, size, allocated, freed and the row that realloc made it from, of a block; all of them come in the order of
+/// allocations.
 type Made = (u64, u64, u64, Option<u64>, Option<u64>);
 
 type Truth = Vec<Made>;
@@ -92,9 +91,9 @@ fn run(engine: &mut Engine, sealer: &mut Sealer, first_row: u64) -> Truth {
             events.push(Event { tick, address, size, origin, thread, kind: kind as u8 });
         };
         let address = 0x1000 + i * 64;
-        let [born, died] = [Kind::Malloc, Kind::Free].map(|kind| engine.origin(1, thread, kind as u8));
+        let [allocated, freed] = [Kind::Malloc, Kind::Free].map(|kind| engine.origin(1, thread, kind as u8));
         let [from, to] = [Kind::ReallocFrom, Kind::ReallocTo].map(|kind| engine.origin(2, thread, kind as u8));
-        push(Kind::Malloc, address, i as u32, born);
+        push(Kind::Malloc, address, i as u32, allocated);
         live.insert(address, truth.len());
         truth.push((address, i, tick, None, None));
         if i % 2 == 1 {
@@ -108,14 +107,14 @@ fn run(engine: &mut Engine, sealer: &mut Sealer, first_row: u64) -> Truth {
                     push(Kind::ReallocTo, new, 7, to);
                     truth.push((new, 7, tick, None, Some(first_row + index as u64)));
                 } else {
-                    push(Kind::Free, old, 0, died);
+                    push(Kind::Free, old, 0, freed);
                 }
             }
         }
     }
-    let mut hand_over = |chunk: Chunk| {
+    let mut hand_over = |chunk: EventBatch| {
         sealer.take(&chunk).unwrap();
-        Ok(Chunk::default())
+        Ok(EventBatch::default())
     };
     engine.take(&mut events, None, &mut hand_over).unwrap();
     engine.flush(&mut hand_over).unwrap();
@@ -128,31 +127,31 @@ fn check(before: Before) {
     let truth = run(&mut engine, &mut sealer, before.0);
     let trace = trace_of(folder.path(), &engine, sealer);
     let symbols = Addresses::new(&trace);
-    let begin = Position { births: before.0, deaths: before.1 };
+    let begin = Position { allocs: before.0, frees: before.1 };
     let span = Span { from: begin, to: trace.end_position() };
-    let died = truth.iter().filter(|block| block.3.is_some()).count() as u64;
-    assert_eq!((trace.birth_count(), trace.death_count()), (before.0 + truth.len() as u64, before.1 + died));
+    let freed = truth.iter().filter(|block| block.3.is_some()).count() as u64;
+    assert_eq!((trace.alloc_count(), trace.free_count()), (before.0 + truth.len() as u64, before.1 + freed));
 
     for (row, block) in (before.0..).zip(&truth) {
-        let birth = trace.birth(row);
-        let got = (birth.address, birth.size, birth.born_ns, birth.death.map(|death| death.died_ns), birth.previous);
-        assert_eq!((birth.row, got), (row, *block));
-        if let Some(death) = birth.death {
-            assert!(death.ordinal >= before.1);
-            assert_eq!(trace.row_of_death(death.ordinal), row);
+        let alloc = trace.alloc(row);
+        let got = (alloc.address, alloc.size, alloc.born_ns, alloc.free.map(|free| free.died_ns), alloc.previous);
+        assert_eq!((alloc.row, got), (row, *block));
+        if let Some(free) = alloc.free {
+            assert!(free.ordinal >= before.1);
+            assert_eq!(trace.row_of_free(free.ordinal), row);
         }
-        if let Some(previous) = birth.previous {
-            assert_eq!(trace.birth(previous).next, Some(row));
+        if let Some(previous) = alloc.previous {
+            assert_eq!(trace.alloc(previous).next, Some(row));
         }
     }
     let blocks: Truth =
-        trace.blocks(span).map(|b| (b.address, b.size, b.born_ns, b.death.map(|death| death.0), b.previous)).collect();
+        trace.blocks(span).map(|b| (b.address, b.size, b.born_ns, b.free.map(|free| free.0), b.previous)).collect();
     assert_eq!(blocks, truth);
-    let steps: Vec<u64> = trace.steps(span).filter(|step| step.born).map(|step| step.row).collect();
-    assert_eq!(steps, (before.0..trace.birth_count()).collect::<Vec<_>>());
+    let steps: Vec<u64> = trace.steps(span).filter(|step| step.allocated).map(|step| step.row).collect();
+    assert_eq!(steps, (before.0..trace.alloc_count()).collect::<Vec<_>>());
     assert_eq!(
         trace.events(span).count(),
-        truth.len() + died as usize - truth.iter().filter(|b| b.4.is_some()).count()
+        truth.len() + freed as usize - truth.iter().filter(|b| b.4.is_some()).count()
     );
 
     // Conditions, by columns and by zones: the place in the middle of the events.
@@ -161,16 +160,16 @@ fn check(before: Before) {
         let selection = filter.select(&trace, &symbols, &Cancel::new()).unwrap();
         let test = selection.rows(&trace);
         let mut picker = Picker::new(&test, also);
-        picker.pick(before.0, trace.birth_count()).iter().map(|&at| before.0 + u64::from(at)).collect()
+        picker.pick(before.0, trace.alloc_count()).iter().map(|&at| before.0 + u64::from(at)).collect()
     };
     let those = |passes: &dyn Fn(&Made) -> bool| -> Vec<u64> {
         (before.0..).zip(&truth).filter(|(_, block)| passes(block)).map(|(row, _)| row).collect()
     };
     let all = Filter::default();
-    assert_eq!(pick(&all, Also::LiveAt(middle.deaths)), those(&|b| b.3.is_none_or(|died| died >= 1000)));
-    assert_eq!(pick(&all, Also::Died(before.1..middle.deaths)), those(&|b| b.3.is_some_and(|died| died < 1000)));
+    assert_eq!(pick(&all, Also::LiveAt(middle.frees)), those(&|b| b.3.is_none_or(|freed| freed >= 1000)));
+    assert_eq!(pick(&all, Also::Freed(before.1..middle.frees)), those(&|b| b.3.is_some_and(|freed| freed < 1000)));
     let old = Filter { min_lifetime: Some(300), lifetime: Some(LifetimeKind::Freed), ..Filter::default() };
-    assert_eq!(pick(&old, Also::Nothing), those(&|b| b.3.is_some_and(|died| died - b.2 >= 300)));
+    assert_eq!(pick(&old, Also::Nothing), those(&|b| b.3.is_some_and(|freed| freed - b.2 >= 300)));
 
     // A question as it comes from outside, of all blocks but the first.
     let params = allocations::Params {
@@ -189,16 +188,16 @@ fn check(before: Before) {
 }
 
 #[test]
-fn births_and_deaths_pass_the_thirty_second_bit() {
+fn allocs_and_frees_pass_the_thirty_second_bit() {
     check(((1 << 32) - 50, (1 << 32) - 70));
 }
 
 #[test]
-fn births_far_ahead_of_deaths() {
+fn allocs_far_ahead_of_frees() {
     check(((1 << 32) + (1 << 31), 0));
 }
 
 #[test]
-fn births_and_deaths_pass_the_thirty_third_bit() {
+fn allocs_and_frees_pass_the_thirty_third_bit() {
     check(((2 << 32) - 3, (2 << 32) - 20));
 }

@@ -24,9 +24,9 @@ pub(super) struct Column {
     pub(super) min_count: i64,
     pub(super) max_count: i64,
     pub(super) last_count: i64,
-    pub(super) births: u64,
-    pub(super) deaths: u64,
-    pub(super) born_bytes: u64,
+    pub(super) allocs: u64,
+    pub(super) frees: u64,
+    pub(super) allocated_bytes: u64,
 }
 
 impl Column {
@@ -72,10 +72,10 @@ impl Watch for Column {
     }
 
     #[inline]
-    fn add(&mut self, births: u64, born_bytes: u64, deaths: u64) {
-        self.births += births;
-        self.born_bytes += born_bytes;
-        self.deaths += deaths;
+    fn add(&mut self, allocs: u64, allocated_bytes: u64, frees: u64) {
+        self.allocs += allocs;
+        self.allocated_bytes += allocated_bytes;
+        self.frees += frees;
     }
 }
 
@@ -156,7 +156,7 @@ impl Grid {
 
 fn whole_column(trace: &Trace, steps: &mut Steps<'_>, from: Position, to: Position) -> Result<Column> {
     let start = trace.state_at(from);
-    let count = |place: Position| (place.births - place.deaths) as i64;
+    let count = |place: Position| (place.allocs - place.frees) as i64;
     let mut column = Column::starting(start.live as i64, count(from));
     if from.events() >= to.events() {
         return Ok(column);
@@ -182,8 +182,8 @@ fn whole_column(trace: &Trace, steps: &mut Steps<'_>, from: Position, to: Positi
     let end = trace.state_at(to);
     column.last_bytes = end.live as i64;
     column.last_count = count(to);
-    column.births = to.births - from.births;
-    column.deaths = to.deaths - from.deaths;
-    column.born_bytes = end.allocated - start.allocated;
+    column.allocs = to.allocs - from.allocs;
+    column.frees = to.frees - from.frees;
+    column.allocated_bytes = end.allocated - start.allocated;
     Ok(column)
 }

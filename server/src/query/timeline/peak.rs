@@ -1,6 +1,6 @@
-//! Peak of what passes a filter: the first moment of a stretch at which most of its bytes were live, by exact events.
+//! Peak of what passes a filter: the first moment of a range at which most of its bytes were live, by exact events.
 //!
-//! Parts of the stretch are walked on all threads of the pool, each from zero; what was live when it began comes from
+//! Parts of the range are walked on all threads of the pool, each from zero; what was live when it began comes from
 //! sums, and from part to part what the parts before have left.
 
 use rayon::prelude::*;
@@ -11,7 +11,7 @@ use crate::query::amounts::{Key, Question};
 use crate::query::filter::Selection;
 use crate::trace::{Cancel, PeakPlace, Span, Trace};
 
-/// Births and deaths of a part.
+/// Allocations and frees of a part.
 const PART_EVENTS: u64 = 1 << 16;
 
 /// Highest sum of a part, against its start.
@@ -19,7 +19,7 @@ const PART_EVENTS: u64 = 1 << 16;
 struct Part {
     bytes: i64,
     count: i64,
-    /// Highest bytes, the blocks then, births and deaths of the trace up to there.
+    /// Highest bytes, the blocks then, allocations and frees of the trace up to there.
     best: (i64, i64, u64),
 }
 
@@ -45,7 +45,7 @@ impl Watch for Part {
     fn add(&mut self, _: u64, _: u64, _: u64) {}
 }
 
-/// The first moment of a stretch at which most bytes of what `selection` keeps were live; what was live when the stretch
+/// The first moment of a range at which most bytes of what `selection` keeps were live; what was live when the range
 /// began, at `from_ns`, counts.
 ///
 /// # Errors

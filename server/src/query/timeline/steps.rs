@@ -1,5 +1,5 @@
-//! The steps that events which pass a filter make, a block of events at a time: first what each birth and each death
-//! adds or takes, column by column, then one walk from step to step in their true order.
+//! The steps that events which pass a filter make, a block of events at a time: first what each allocation and each
+//! free adds or takes, column by column, then one walk from step to step in their true order.
 
 use rayon::prelude::*;
 use tracehound_format::record::Kind;
@@ -13,7 +13,7 @@ use crate::trace::{Cancel, Position, Span, Trace};
 pub(super) struct Filtered<'a> {
     trace: &'a Trace,
     test: RowTest<'a>,
-    /// One bit a birth, where many births are asked for more than once.
+    /// One bit an allocation, where many allocations are asked for more than once.
     passing: Option<Vec<u64>>,
     /// By origin: it is the first half of a realloc.
     halves: Vec<bool>,
@@ -25,13 +25,13 @@ impl<'a> Filtered<'a> {
         let is_half = |id: u32| Kind::from_u8(trace.origin(id).kind).is_some_and(Kind::is_realloc_from);
         let halves = (0..trace.origin_count()).map(is_half).collect();
         let test = selection.rows(trace);
-        // Testing all births in order is worth it when many deaths would look theirs up one by one.
-        let is_long = (span.to.deaths - span.from.deaths).saturating_mul(8) > span.to.births;
-        let passing = (is_long && test.looks_births_up()).then(|| passing(&test, span.to.births, cancel));
+        // Testing all allocations in order is worth it when many frees would look theirs up one by one.
+        let is_long = (span.to.frees - span.from.frees).saturating_mul(8) > span.to.allocs;
+        let passing = (is_long && test.looks_allocs_up()).then(|| passing(&test, span.to.allocs, cancel));
         Self { trace, test, passing, halves, cancel }
     }
 
-    /// For births from row `from` on: 1 where one passes.
+    /// For allocations from row `from` on: 1 where one passes.
     fn range(&self, from: u64, keep: &mut [u8]) {
         match &self.passing {
             Some(bits) => keep.iter_mut().zip(from..).for_each(|(keep, row)| *keep = bit(bits, row)),
@@ -42,18 +42,18 @@ impl<'a> Filtered<'a> {
         }
     }
 
-    /// For deaths from `from` on: 1 where the birth passes.
-    fn deaths(&self, from: u64, keep: &mut [u8]) {
+    /// For frees from `from` on: 1 where the allocation passes.
+    fn frees(&self, from: u64, keep: &mut [u8]) {
         match &self.passing {
             Some(bits) => {
-                let links = self.trace.columns().death_row.get(from as usize..).unwrap_or_default();
+                let links = self.trace.columns().free_row.get(from as usize..).unwrap_or_default();
                 for ((keep, &link), ordinal) in keep.iter_mut().zip(links).zip(from..) {
-                    *keep = bit(bits, self.trace.birth_behind(ordinal, link));
+                    *keep = bit(bits, self.trace.alloc_behind(ordinal, link));
                 }
             }
             None => {
                 keep.fill(1);
-                self.test.deaths(from, keep);
+                self.test.frees(from, keep);
             }
         }
     }
@@ -61,8 +61,8 @@ impl<'a> Filtered<'a> {
     /// The place behind the next block of events, at most `end`.
     fn block_end(&self, at: Position, end: Position) -> Position {
         let events = (at.events() + BLOCK as u64).min(end.events());
-        let deaths = at.deaths + self.trace.deaths_among(at.events(), events);
-        Position { births: events - deaths, deaths }
+        let frees = at.frees + self.trace.frees_among(at.events(), events);
+        Position { allocs: events - frees, frees }
     }
 }
 
@@ -71,7 +71,7 @@ fn bit(bits: &[u64], row: u64) -> u8 {
     bits.get((row / 64) as usize).map_or(0, |word| (word >> (row % 64) & 1) as u8)
 }
 
-/// One bit for each of the births `0..to`: it passes.
+/// One bit for each of the allocations `0..to`: it passes.
 fn passing(test: &RowTest<'_>, to: u64, cancel: &Cancel) -> Vec<u64> {
     const WORDS: usize = BLOCK / 64;
     let mut bits = vec![0_u64; to.div_ceil(64) as usize];
@@ -97,23 +97,23 @@ pub(super) trait Watch {
     fn live(&self) -> (i64, i64);
     /// They are these now.
     fn set_live(&mut self, bytes: i64, count: i64);
-    /// They were these behind so many births and deaths of the trace, and no realloc was half done.
+    /// They were these behind so many allocations and frees of the trace, and no realloc was half done.
     fn see(&mut self, bytes: i64, count: i64, events: u64);
-    /// A block of events has so many births, of so many bytes, and so many deaths.
-    fn add(&mut self, births: u64, born_bytes: u64, deaths: u64);
+    /// A block of events has so many allocations, of so many bytes, and so many frees.
+    fn add(&mut self, allocs: u64, allocated_bytes: u64, frees: u64);
 }
 
 /// The steps of one block of events.
 pub(super) struct Steps<'a> {
     filtered: &'a Filtered<'a>,
     keep: [u8; BLOCK],
-    births: Passing,
-    deaths: Passing,
+    allocs: Passing,
+    frees: Passing,
     /// The first half of a realloc was taken, whose second half is this event.
     other_half: Option<u64>,
 }
 
-/// Which of the births, or of the deaths, of a block pass, and what each of these changes.
+/// Which of the allocations, or of the frees, of a block pass, and what each of these changes.
 struct Passing {
     /// One bit for each, and an empty word behind them.
     bits: [u64; BLOCK / 64 + 2],
@@ -199,7 +199,7 @@ fn deposit_one_by_one(mut bits: u64, mask: u64) -> u64 {
 
 impl<'a> Steps<'a> {
     pub(super) fn new(filtered: &'a Filtered<'a>) -> Self {
-        Self { filtered, keep: [0; BLOCK], births: Passing::new(), deaths: Passing::new(), other_half: None }
+        Self { filtered, keep: [0; BLOCK], allocs: Passing::new(), frees: Passing::new(), other_half: None }
     }
 
     /// Tells all events of `span`.
@@ -219,38 +219,38 @@ impl<'a> Steps<'a> {
 
     /// Goes from one step of a block to the next.
     fn walk_block(&mut self, span: Span, watch: &mut impl Watch) {
-        let Self { filtered, births, deaths, other_half, .. } = self;
+        let Self { filtered, allocs, frees, other_half, .. } = self;
         let (mut bytes, mut count) = watch.live();
-        let (mut born, mut died) = (births.steps.iter(), deaths.steps.iter());
-        // Births and deaths of the block before the word.
-        let (mut births_before, mut deaths_before) = (0, 0);
+        let (mut allocated, mut freed) = (allocs.steps.iter(), frees.steps.iter());
+        // Allocations and frees of the block before the word.
+        let (mut allocs_before, mut frees_before) = (0, 0);
         let (mut event, end) = (span.from.events(), span.to.events());
-        while event < end && (!born.as_slice().is_empty() || !died.as_slice().is_empty()) {
+        while event < end && (!allocated.as_slice().is_empty() || !freed.as_slice().is_empty()) {
             let take = (64 - event % 64).min(end - event);
             let inside = u64::MAX >> (64 - take);
             let word = filtered.trace.order_word((event / 64) as usize) >> (event % 64);
-            let dying = deposit(deaths.word_at(deaths_before), word & inside);
-            let mut passing = dying | deposit(births.word_at(births_before), !word & inside);
+            let free_ledgers = deposit(frees.word_at(frees_before), word & inside);
+            let mut passing = free_ledgers | deposit(allocs.word_at(allocs_before), !word & inside);
             while passing != 0 {
                 let bit = passing.trailing_zeros();
                 passing &= passing - 1;
-                let is_death = dying >> bit & 1 == 1;
-                let step = if is_death { died.next() } else { born.next() }.copied().unwrap_or_default();
+                let is_free = free_ledgers >> bit & 1 == 1;
+                let step = if is_free { freed.next() } else { allocated.next() }.copied().unwrap_or_default();
                 let at = event + u64::from(bit);
                 if let Some(half) = other_half.take().filter(|&half| half < at) {
                     watch.see(bytes, count, half + 1);
                 }
                 bytes += step.bytes;
-                count += 1 - 2 * i64::from(is_death);
+                count += 1 - 2 * i64::from(is_free);
                 if step.half {
                     *other_half = Some(at + 1);
                 } else {
                     watch.see(bytes, count, at + 1);
                 }
             }
-            let deaths_inside = (word & inside).count_ones() as usize;
-            deaths_before += deaths_inside;
-            births_before += take as usize - deaths_inside;
+            let frees_inside = (word & inside).count_ones() as usize;
+            frees_before += frees_inside;
+            allocs_before += take as usize - frees_inside;
             event += take;
         }
         // The second half lies in the block and does not pass.
@@ -263,26 +263,26 @@ impl<'a> Steps<'a> {
 
     /// Finds the steps of a block.
     fn load(&mut self, span: Span, watch: &mut impl Watch) {
-        let Self { filtered, keep, births, deaths, other_half: _ } = self;
+        let Self { filtered, keep, allocs, frees, other_half: _ } = self;
         let trace = filtered.trace;
-        let keep_births = &mut keep[..(span.to.births - span.from.births) as usize];
-        filtered.range(span.from.births, keep_births);
-        let mut born_bytes = 0;
-        births.fill(keep_births, |at| {
-            let size = trace.size_of(span.from.births + at as u64);
-            born_bytes += size;
+        let keep_allocs = &mut keep[..(span.to.allocs - span.from.allocs) as usize];
+        filtered.range(span.from.allocs, keep_allocs);
+        let mut allocated_bytes = 0;
+        allocs.fill(keep_allocs, |at| {
+            let size = trace.size_of(span.from.allocs + at as u64);
+            allocated_bytes += size;
             Step { bytes: size as i64, half: false }
         });
-        let keep_deaths = &mut keep[..(span.to.deaths - span.from.deaths) as usize];
-        filtered.deaths(span.from.deaths, keep_deaths);
-        let origins = &trace.columns().death_origin;
-        deaths.fill(keep_deaths, |at| {
-            let ordinal = span.from.deaths + at as u64;
+        let keep_frees = &mut keep[..(span.to.frees - span.from.frees) as usize];
+        filtered.frees(span.from.frees, keep_frees);
+        let origins = &trace.columns().free_origin;
+        frees.fill(keep_frees, |at| {
+            let ordinal = span.from.frees + at as u64;
             let origin = origins.get(ordinal as usize).copied().unwrap_or(u32::MAX);
             let half = filtered.halves.get(origin as usize) == Some(&true);
-            Step { bytes: -(trace.size_of_death(ordinal) as i64), half }
+            Step { bytes: -(trace.size_of_free(ordinal) as i64), half }
         });
-        watch.add(births.steps.len() as u64, born_bytes, deaths.steps.len() as u64);
+        watch.add(allocs.steps.len() as u64, allocated_bytes, frees.steps.len() as u64);
     }
 }
 

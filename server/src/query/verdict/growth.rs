@@ -6,7 +6,7 @@ use super::words::{seconds, set_rate, size, verdict};
 use super::{AGES, History};
 use crate::api::leaks::{Shape, Verdict, VerdictKind};
 
-/// The lowest live bytes of successive stretches rise, and still do.
+/// The lowest live bytes of successive intervals rise, and still do.
 pub fn growing(history: &History<'_>, o: &Outline) -> Option<Verdict> {
     let goes_on = o.rise > 0 && o.last_rise as f64 >= o.rise as f64 * STILL;
     // What began a moment ago has grown by definition.
@@ -20,14 +20,14 @@ pub fn growing(history: &History<'_>, o: &Outline) -> Option<Verdict> {
         return None;
     }
     let rising = o.lows.windows(2).filter(|pair| pair[1].1 > pair[0].1).count();
-    let (born, freed) = history.born_freed;
+    let (allocated, freed) = history.allocated_freed;
     let kept = if freed > 0 {
-        format!("; of {born} blocks {freed} were freed")
+        format!("; of {allocated} blocks {freed} were freed")
     } else {
-        format!("; none of {born} blocks was freed")
+        format!("; none of {allocated} blocks was freed")
     };
     let why = format!(
-        "live bytes rose in {rising} of {} equal stretches from {} to {}, from {} to {}, {} a second ({} to {} with 95 % confidence), and still rise{kept}",
+        "live bytes rose in {rising} of {} equal intervals from {} to {}, from {} to {}, {} a second ({} to {} with 95 % confidence), and still rise{kept}",
         o.lows.len() - 1,
         seconds(o.from_ns),
         seconds(o.to_ns),
@@ -44,19 +44,19 @@ pub fn growing(history: &History<'_>, o: &Outline) -> Option<Verdict> {
 }
 
 /// What is left tells whether some of it is never freed: blocks of a queue or a cache are young, those of a leak were
-/// born all the time. `churns`: nearly all blocks of the site die, which a leak beside a cache is seen by; then their
-/// ages must be even. Else live bytes must swing, and the ages need not be as even.
+/// allocated all the time. `churns`: nearly all blocks of the site are freed, which a leak beside a cache is seen by;
+/// then their ages must be even. Else live bytes must swing, and the ages need not be as even.
 pub fn leaking_below(history: &History<'_>, active: &[(u64, i64)], o: &Outline, churns: bool) -> Option<Verdict> {
     let (low, high) = o.half;
-    let (born, freed) = history.born_freed;
+    let (allocated, freed) = history.allocated_freed;
     let from = (o.from_ns as f64 / history.duration_ns.max(1) as f64 * AGES as f64) as usize;
     let to = if churns { from + AGES.saturating_sub(from) * 5 / 8 } else { AGES * 7 / 8 };
-    // The last stretches hold what is merely young.
+    // The last ranges hold what is merely young.
     let ages = history.left_ages.get(from..to).unwrap_or_default();
     if ages.len() < if churns { 5 } else { 6 } || history.left_count < 12 {
         return None;
     }
-    if churns && history.left_count.saturating_mul(10) > born || history.left_count.saturating_mul(5) > born {
+    if churns && history.left_count.saturating_mul(10) > allocated || history.left_count.saturating_mul(5) > allocated {
         return None;
     }
     let falls: i64 = active.windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum();
@@ -69,28 +69,28 @@ pub fn leaking_below(history: &History<'_>, active: &[(u64, i64)], o: &Outline, 
     if !even || !goes_on {
         return None;
     }
-    // What was born by the end of each stretch and is never freed: a curve without swings.
-    let stretch_ns = history.duration_ns / AGES as u64;
+    // What was allocated by the end of each range and is never freed: a time series without swings.
+    let range_ns = history.duration_ns / AGES as u64;
     let mut sum = 0;
     let curve: Vec<(u64, i64)> = ages
         .iter()
         .enumerate()
         .map(|(i, &bytes)| {
             sum += bytes.cast_signed();
-            ((from + i + 1) as u64 * stretch_ns, sum)
+            ((from + i + 1) as u64 * range_ns, sum)
         })
         .collect();
     let slope = theil_sen(&curve);
     let populated = ages.iter().filter(|&&bytes| bytes > 0).count();
     let why = format!(
-        "live bytes {} between {} and {}, but {} that nobody freed were born in {populated} of {} equal stretches from {} to {}, {} a second ({} to {} with 95 % confidence); of {born} blocks {freed} were freed",
+        "live bytes {} between {} and {}, but {} that nobody freed were allocated in {populated} of {} equal intervals from {} to {}, {} a second ({} to {} with 95 % confidence); of {allocated} blocks {freed} were freed",
         if swings { "swing" } else { "are" },
         size(low),
         size(high),
         size(old.cast_signed()),
         ages.len(),
         seconds(o.from_ns),
-        seconds(to as u64 * stretch_ns),
+        seconds(to as u64 * range_ns),
         size(slope.rate as i64),
         size(slope.low as i64),
         size(slope.high as i64),
@@ -102,8 +102,8 @@ pub fn leaking_below(history: &History<'_>, active: &[(u64, i64)], o: &Outline, 
     Some(verdict)
 }
 
-/// Whether blocks that are left were born in every quarter and in at least half of the stretches, most of them not in
-/// one: few blocks leave some stretches empty by chance alone, a quarter hardly.
+/// Whether blocks that are left were allocated in every quarter and in at least half of the ranges, most of them not in
+/// one: few blocks leave some ranges empty by chance alone, a quarter hardly.
 fn is_spread(ages: &[u64]) -> bool {
     let populated = ages.iter().filter(|&&bytes| bytes > 0).count();
     let quarter = |i: usize| &ages[ages.len() * i / 4..ages.len() * (i + 1) / 4];
@@ -112,7 +112,7 @@ fn is_spread(ages: &[u64]) -> bool {
         && ages.iter().max().is_some_and(|&largest| largest <= ages.iter().sum::<u64>() / 2)
 }
 
-/// Whether about as much is left of every stretch. Of a cache ever less is left the older it is, but for what is never
+/// Whether about as much is left of every range. Of a cache ever less is left the older it is, but for what is never
 /// thrown out, which is as old as the cache.
 fn is_even(ages: &[u64]) -> bool {
     let mut sorted = ages.to_vec();

@@ -24,8 +24,12 @@ pub fn constant(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
     if settled[0].0 > history.duration_ns / 2 || !brief {
         return None;
     }
-    let (born, freed) = history.born_freed;
-    let churn = if freed > 0 { format!(", although {born} blocks were born and {freed} freed") } else { String::new() };
+    let (allocated, freed) = history.allocated_freed;
+    let churn = if freed > 0 {
+        format!(", although {allocated} blocks were allocated and {freed} freed")
+    } else {
+        String::new()
+    };
     let moments =
         if away == 0 { String::new() } else { format!(" (for moments between {} and {})", size(low), size(high)) };
     let why = format!("always {} live since {}{moments}{churn}", size(level), seconds(settled[0].0));
@@ -74,7 +78,7 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
     };
     let last = active[active.len() - 1];
     let grown = match history.left_count {
-        1 if history.born_freed.0 > 1 => " (one block that was replaced by larger ones)",
+        1 if history.allocated_freed.0 > 1 => " (one block that was replaced by larger ones)",
         _ => "",
     };
     let since = match (late, over) {

@@ -2,18 +2,18 @@
 //! numbers in words.
 //!
 //! ```text
-//! one_time    everything that is left was born within 1 % of the recording, and nothing came after
+//! one_time    everything that is left was allocated within 1 % of the recording, and nothing came after
 //! constant    from its first twentieth on, the site has the same number of live bytes, but for brief moments
 //! stepwise    a few jumps make up nearly the whole rise, and between them nothing moves; it grows only while the time
 //!             since the last is not much longer than the pauses between them
-//! growing     the lowest live bytes of successive stretches rise (Mann-Kendall), and still do in the last quarter;
-//!             or: live bytes swing, but blocks that nobody frees were born in every quarter of the run and in at
-//!             least half of its stretches;
-//!             or: nearly all blocks die, as in a cache, and those that do not were born evenly all the time
+//! growing     the lowest live bytes of successive intervals rise (Mann-Kendall), and still do in the last quarter;
+//!             or: live bytes swing, but blocks that nobody frees were allocated in every quarter of the run and in at
+//!             least half of its ranges;
+//!             or: nearly all blocks are freed, as in a cache, and those that do not were allocated evenly all the time
 //! bounded     they rose to a level and stay there, or swing below a height that does not rise
 //! unclear     anything else, or too few moments
 //! ```
-//! The lowest value of a stretch is what a queue or an arena goes back to: it shows a leak below swings that hide it.
+//! The lowest value of a range is what a queue or an arena goes back to: it shows a leak below swings that hide it.
 //! What is freed when the program ends is left out before judging, so that a list that only exit frees grows, too.
 
 mod growth;
@@ -30,7 +30,7 @@ use level::{bounded, constant, stepwise, unclear};
 use outline::outline;
 use words::{seconds, verdict};
 
-/// Stretches of the recording in which births of blocks that are left are counted.
+/// Ranges of the recording in which allocations of blocks that are left are counted.
 pub const AGES: usize = 16;
 
 /// A site's history.
@@ -40,13 +40,13 @@ pub struct History<'a> {
     pub duration_ns: u64,
     /// Live bytes at moments in time, equally spaced.
     pub curve: &'a [(u64, i64)],
-    /// Blocks born and blocks freed.
-    pub born_freed: (u64, u64),
-    /// Births of the first and the last block that is left.
-    pub left_born_ns: Option<(u64, u64)>,
+    /// Blocks allocated and blocks freed.
+    pub allocated_freed: (u64, u64),
+    /// Allocations of the first and the last block that is left.
+    pub left_allocated_ns: Option<(u64, u64)>,
     /// Blocks that are left.
     pub left_count: u64,
-    /// Bytes of the blocks that are left, by the stretch of the recording in which they were born.
+    /// Bytes of the blocks that are left, by the interval of the recording in which they were allocated.
     pub left_ages: [u64; AGES],
     /// Marks: when, and their labels.
     pub marks: &'a [(u64, &'a str)],
@@ -84,7 +84,7 @@ pub fn judge(history: &History<'_>) -> Verdict {
 }
 
 fn one_time(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict> {
-    let (first, last) = history.left_born_ns?;
+    let (first, last) = history.left_allocated_ns?;
     // Something was live before: then what is left is the last of a history, such as a vector that realloc grew.
     let spacing = history.duration_ns / history.curve.len().max(1) as u64;
     let has_past = active.first().is_some_and(|&(t, _)| t.saturating_add(spacing) < first);
@@ -99,7 +99,7 @@ fn one_time(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict> {
         format!("between {} and {}", seconds(first), seconds(last))
     };
     let since = seconds(history.duration_ns - last);
-    let why = format!("{blocks} left, born {when}; nothing was added in the {since} since");
+    let why = format!("{blocks} left, allocated {when}; nothing was added in the {since} since");
     let quiet = (history.duration_ns - last) as f64 / history.duration_ns.max(1) as f64;
     Some(verdict(VerdictKind::OneTime, Shape::OneTime, 0.5 + quiet / 2.0, why))
 }

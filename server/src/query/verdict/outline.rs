@@ -1,19 +1,19 @@
-//! A curve of live bytes, summed up: what the rules on growth and on levels look at.
+//! A time series of live bytes, summed up: what the rules on growth and on levels look at.
 
 use super::statistics::{Slope, mann_kendall, theil_sen};
 
-/// Stretches whose lowest values are looked at.
-const STRETCHES: usize = 32;
+/// Ranges whose lowest values are looked at.
+const RANGES: usize = 32;
 /// Part of the rise that the last quarter has at least, if it is to go on: a straight line has 0.25 there.
 pub const STILL: f64 = 0.12;
 
-/// What a curve comes down to.
+/// What a time series comes down to.
 pub struct Outline {
     pub from_ns: u64,
     pub to_ns: u64,
     pub first: i64,
     pub last: i64,
-    /// Lowest values of stretches, with the middle of each.
+    /// Lowest values of ranges, with the middle of each.
     pub lows: Vec<(u64, i64)>,
     pub tau: f64,
     pub p: f64,
@@ -28,13 +28,13 @@ pub struct Outline {
 
 /// Outlines what is not empty.
 pub fn outline(active: &[(u64, i64)]) -> Outline {
-    let stretches = active.len().min(STRETCHES);
-    let part = |i: usize| &active[active.len() * i / stretches..active.len() * (i + 1) / stretches];
+    let ranges = active.len().min(RANGES);
+    let part = |i: usize| &active[active.len() * i / ranges..active.len() * (i + 1) / ranges];
     let lowest = |part: &[(u64, i64)]| {
         let low = part.iter().map(|&(_, bytes)| bytes).min().unwrap_or(0);
         (part[part.len() / 2].0, low)
     };
-    let lows: Vec<(u64, i64)> = (0..stretches).map(|i| lowest(part(i))).collect();
+    let lows: Vec<(u64, i64)> = (0..ranges).map(|i| lowest(part(i))).collect();
     let values: Vec<i64> = lows.iter().map(|&(_, low)| low).collect();
     let (tau, p) = mann_kendall(&values);
     let half = &active[active.len() / 2..];

@@ -1,4 +1,4 @@
-//! Curves made by hand, and what is said of them.
+//! Time series made by hand, and what is said of them.
 
 use super::*;
 
@@ -10,9 +10,9 @@ fn judged(bytes: impl Fn(u64) -> i64, left: Option<(u64, u64)>, count: u64) -> V
     let history = History {
         duration_ns: N * S,
         curve: &curve,
-        left_born_ns: left,
+        left_allocated_ns: left,
         left_count: count,
-        born_freed: (count, 0),
+        allocated_freed: (count, 0),
         ended: true,
         ..History::default()
     };
@@ -72,16 +72,16 @@ fn a_leak_below_swings_shows_in_the_ages_of_what_is_left() {
     let history = |left_ages| History {
         duration_ns: N * S,
         curve: &curve,
-        left_born_ns: Some((S, 255 * S)),
+        left_allocated_ns: Some((S, 255 * S)),
         left_count: 500,
         left_ages,
-        born_freed: (1_000_000, 999_500),
+        allocated_freed: (1_000_000, 999_500),
         ..History::default()
     };
     let leak = judge(&history([100; AGES]));
     assert_eq!(leak.kind, VerdictKind::Growing, "{leak:?}");
     assert!((leak.bytes_per_second - 100.0 / 16.0).abs() < 0.1, "{leak:?}");
-    // Few blocks, born at random: some stretches are empty by chance.
+    // Few blocks, allocated at random: some ranges are empty by chance.
     let sparse = [2, 0, 1, 3, 0, 2, 0, 0, 4, 1, 2, 3, 0, 5, 2, 6].map(|blocks| blocks * 128);
     assert_eq!(judge(&history(sparse)).kind, VerdictKind::Growing);
     let early = [9, 0, 1, 3, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 2, 6].map(|blocks| blocks * 128);
@@ -106,9 +106,9 @@ fn steps_are_seen_with_their_marks() {
     let history = History {
         duration_ns: N * S,
         curve: &curve,
-        left_born_ns: Some((S, 200 * S)),
+        left_allocated_ns: Some((S, 200 * S)),
         left_count: 3,
-        born_freed: (3, 0),
+        allocated_freed: (3, 0),
         marks: &marks,
         ..History::default()
     };

@@ -1,4 +1,4 @@
-//! Curves and threads.
+//! Time series and threads.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,8 @@ pub fn threads_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     let got = threads::run(trace, &Names, &params, &no()).unwrap();
     let inside = |t: u64| t >= ask.from && t < ask.to;
     let mut pairs: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
-    for b in truth.births.iter().filter(|b| truth.passes(b, &ask.keep)) {
-        if let Some(d) = b.died.filter(|d| inside(d.ns)) {
+    for b in truth.allocs.iter().filter(|b| truth.passes(b, &ask.keep)) {
+        if let Some(d) = b.freed.filter(|d| inside(d.ns)) {
             let sum = pairs.entry((b.thread, d.thread)).or_default();
             sum.0 += b.size;
             sum.1 += 1;
@@ -33,7 +33,7 @@ pub fn threads_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         let of = |metric| -> Amount {
             let at = ask.moment(truth, metric);
             let mut sum = (0, 0);
-            for b in truth.births.iter().filter(|b| b.thread == thread.id && truth.passes(b, &ask.keep)) {
+            for b in truth.allocs.iter().filter(|b| b.thread == thread.id && truth.passes(b, &ask.keep)) {
                 let weight = truth.weight(b, metric, ask.from, ask.to, at) as u64;
                 sum = (sum.0 + weight * b.size, sum.1 + weight);
             }
@@ -63,22 +63,22 @@ pub fn timeline_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     // What passes, one by one: (time, bytes, count, whether a realloc is not half done).
     let mut steps = Vec::new();
     for truth_event in &truth.order {
-        let (death, birth) = match *truth_event {
+        let (free, alloc) = match *truth_event {
             Truth::Alloc(i) => (None, Some(i)),
             Truth::Free(i) => (Some(i), None),
             Truth::Realloc { old, new } => (old, Some(new)),
             Truth::Other { .. } => continue,
         };
-        let passes = |i: &usize| truth.passes(&truth.births[*i], &ask.keep);
-        if let Some(i) = death.filter(passes) {
-            let b = &truth.births[i];
-            steps.push((b.died.unwrap().ns, -(b.size as i64), -1_i64, birth.is_none()));
+        let passes = |i: &usize| truth.passes(&truth.allocs[*i], &ask.keep);
+        if let Some(i) = free.filter(passes) {
+            let b = &truth.allocs[i];
+            steps.push((b.freed.unwrap().ns, -(b.size as i64), -1_i64, alloc.is_none()));
         }
-        if let Some(i) = birth {
-            let b = &truth.births[i];
+        if let Some(i) = alloc {
+            let b = &truth.allocs[i];
             if passes(&i) {
                 steps.push((b.born_ns, b.size as i64, 1, true));
-            } else if let Some(last) = steps.last_mut().filter(|_| death.is_some_and(|d| passes(&d))) {
+            } else if let Some(last) = steps.last_mut().filter(|_| free.is_some_and(|d| passes(&d))) {
                 last.3 = true;
             }
         }
@@ -88,11 +88,11 @@ pub fn timeline_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
         let (from, to) = (got.t_ns[i], got.t_ns.get(i + 1).copied().unwrap_or(ask.to));
         let before: (i64, i64) = steps.iter().filter(|s| s.0 < from).fold((0, 0), |sum, s| (sum.0 + s.1, sum.1 + s.2));
         let (mut now, mut low, mut high) = (before, before, before);
-        let (mut births, mut deaths) = (0, 0);
+        let (mut allocs, mut frees) = (0, 0);
         for s in steps.iter().filter(|s| s.0 >= from && s.0 < to) {
             now = (now.0 + s.1, now.1 + s.2);
-            births += i64::from(s.2 > 0);
-            deaths += i64::from(s.2 < 0);
+            allocs += i64::from(s.2 > 0);
+            frees += i64::from(s.2 < 0);
             if s.3 {
                 low = (low.0.min(now.0), low.1.min(now.1));
                 high = (high.0.max(now.0), high.1.max(now.1));
@@ -105,8 +105,8 @@ pub fn timeline_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
         assert_eq!(at(0), (low.0, high.0, now.0), "bytes in column {i} of {columns}, {ask:?}");
         assert_eq!(at(1), (low.1, high.1, now.1), "blocks in column {i}");
         let seconds = (to - from).max(1) as f64 / 1e9;
-        assert_eq!((got.series[2].last[i].unwrap() * seconds).round() as i64, births);
-        assert_eq!((got.series[3].last[i].unwrap() * seconds).round() as i64, deaths);
+        assert_eq!((got.series[2].last[i].unwrap() * seconds).round() as i64, allocs);
+        assert_eq!((got.series[3].last[i].unwrap() * seconds).round() as i64, frees);
         let samples: Vec<u64> = truth.samples.iter().filter(|s| s.0 >= from && s.0 < to).map(|s| s.1).collect();
         assert_eq!(got.series[4].max[i], samples.iter().max().map(|&s| s as f64));
         assert_eq!(got.series[4].last[i], samples.last().map(|&s| s as f64));

@@ -171,7 +171,7 @@ pub fn functions_agree(
     assert_eq!(by_site.rows.len(), expected.len());
     let mut threads: BTreeMap<String, i64> = BTreeMap::new();
     let at = ask.moment(truth, metric);
-    for b in truth.births.iter().filter(|b| truth.passes(b, &ask.keep)) {
+    for b in truth.allocs.iter().filter(|b| truth.passes(b, &ask.keep)) {
         *threads.entry(format!("t{}", b.thread)).or_default() +=
             truth.weight(b, metric, ask.from, ask.to, at) * b.size as i64;
     }

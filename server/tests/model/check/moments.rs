@@ -19,8 +19,8 @@ pub fn diff_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     let params = diff::Params { filter: ask.filter.clone(), ..diff::Params::default() };
     let got = diff::run(side(&before, "a"), side(&after, "b"), &params, &no()).unwrap();
     let (a, b) = (truth.events_before(ask.from + 1), truth.events_before(ask.to + 1));
-    let passing: Vec<_> = truth.births.iter().filter(|x| truth.passes(x, &ask.keep)).collect();
-    let sum = |test: &dyn Fn(&crate::reference::Birth) -> bool| -> u64 {
+    let passing: Vec<_> = truth.allocs.iter().filter(|x| truth.passes(x, &ask.keep)).collect();
+    let sum = |test: &dyn Fn(&crate::reference::Alloc) -> bool| -> u64 {
         passing.iter().filter(|x| test(x)).map(|x| x.size).sum()
     };
     assert_eq!(got.total_before.bytes, sum(&|x| x.is_live_at_event(a)));
@@ -34,10 +34,10 @@ pub fn memory_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     let params = memory::Params { at: Some(TimeExpr::Ns(at)), limit: None };
     let got = memory::run(trace, &Names, &params, &no()).unwrap();
     let events = truth.events_before(at + 1);
-    let live: Vec<_> = truth.births.iter().filter(|b| b.is_live_at_event(events)).collect();
+    let live: Vec<_> = truth.allocs.iter().filter(|b| b.is_live_at_event(events)).collect();
     assert_eq!(got.live, Amount { bytes: live.iter().map(|b| b.size).sum(), count: live.len() as u64 });
     assert_eq!(got.sample.map(|s| s.rss_bytes), truth.samples.iter().rfind(|s| s.0 <= at).map(|s| s.1));
-    // Blocks byte by byte would take too long: the sizes are up to 16 GiB. Borders cut the addresses into stretches.
+    // Blocks byte by byte would take too long: the sizes are up to 16 GiB. Borders cut the addresses into ranges.
     let ranges: Vec<(u64, u64)> = live
         .iter()
         .filter(|b| b.kind != Kind::PoolAlloc)

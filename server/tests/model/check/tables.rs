@@ -13,11 +13,11 @@ use crate::symbols::Names;
 
 pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     let alive_at = ask.at.map(|at| truth.events_before(at + 1));
-    let expected: Vec<(u64, &crate::reference::Birth)> = truth
+    let expected: Vec<(u64, &crate::reference::Alloc)> = truth
         .by_row()
         .into_iter()
         .enumerate()
-        .map(|(row, i)| (row as u64, &truth.births[i]))
+        .map(|(row, i)| (row as u64, &truth.allocs[i]))
         .filter(|(_, b)| match alive_at {
             Some(events) => b.is_live_at_event(events),
             None => b.born_ns >= ask.from && b.born_ns < ask.to,
@@ -26,22 +26,22 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         .collect();
     use allocations::Sort;
     for (sort, descending) in [
-        (Sort::Born, false),
-        (Sort::Born, true),
+        (Sort::Allocated, false),
+        (Sort::Allocated, true),
         (Sort::Size, true),
         (Sort::Size, false),
-        (Sort::Died, false),
+        (Sort::Freed, false),
         (Sort::Lifetime, true),
     ] {
         let mut expected = expected.clone();
-        let key = |(row, b): &(u64, &crate::reference::Birth)| match sort {
-            Sort::Born => *row,
-            Sort::Died => b.died_event,
+        let key = |(row, b): &(u64, &crate::reference::Alloc)| match sort {
+            Sort::Allocated => *row,
+            Sort::Freed => b.freed_event,
             Sort::Size => b.size,
             Sort::Lifetime => b.lifetime(truth.duration),
         };
         expected.sort_by_key(|e| (if descending { u64::MAX - key(e) } else { key(e) }, e.0));
-        if sort == Sort::Born && descending {
+        if sort == Sort::Allocated && descending {
             expected.sort_by_key(|e| u64::MAX - e.0);
         }
         let mut got = Vec::new();
@@ -79,34 +79,34 @@ pub fn leaks_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     for site in &got.sites {
         let node = trace.site_node(tracehound_server::query::parse_site("site", &site.id).unwrap()).unwrap();
         assert_eq!((site.bytes as i64, site.count as i64), expected[&node]);
-        let born: Vec<u64> = truth
-            .births
+        let allocated: Vec<u64> = truth
+            .allocs
             .iter()
-            .filter(|b| b.node == node && b.died.is_none() && b.born_ns >= ask.from && b.born_ns < ask.to)
+            .filter(|b| b.node == node && b.freed.is_none() && b.born_ns >= ask.from && b.born_ns < ask.to)
             .filter(|b| truth.passes(b, &ask.keep))
             .map(|b| b.born_ns)
             .collect();
-        assert_eq!(Some(&site.first_ns), born.iter().min());
-        assert_eq!(Some(&site.last_ns), born.iter().max());
+        assert_eq!(Some(&site.first_ns), allocated.iter().min());
+        assert_eq!(Some(&site.last_ns), allocated.iter().max());
         assert_eq!(site.stack.len(), truth.functions(node).len());
         assert!(!site.verdict.why.is_empty());
     }
 }
 
 pub fn histograms_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
-    let born: Vec<_> = truth
-        .births
+    let allocated: Vec<_> = truth
+        .allocs
         .iter()
         .filter(|b| b.born_ns >= ask.from && b.born_ns < ask.to && truth.passes(b, &ask.keep))
         .collect();
     let params = sizes::Params { window: ask.window(), filter: ask.filter.clone() };
     let got = sizes::run(trace, &Names, &params, &no()).unwrap();
-    let classes = |lower: &[u64], value: &dyn Fn(&crate::reference::Birth) -> u64| -> Vec<(u64, u64, u64)> {
+    let classes = |lower: &[u64], value: &dyn Fn(&crate::reference::Alloc) -> u64| -> Vec<(u64, u64, u64)> {
         (0..lower.len())
             .map(|i| {
                 let end = lower.get(i + 1).copied().unwrap_or(u64::MAX);
-                let inside: Vec<_> = born.iter().filter(|b| value(b) >= lower[i] && value(b) < end).collect();
-                let live = inside.iter().filter(|b| b.died.is_none()).count() as u64;
+                let inside: Vec<_> = allocated.iter().filter(|b| value(b) >= lower[i] && value(b) < end).collect();
+                let live = inside.iter().filter(|b| b.freed.is_none()).count() as u64;
                 (inside.len() as u64, inside.iter().map(|b| b.size).sum(), live)
             })
             .collect()
@@ -115,15 +115,15 @@ pub fn histograms_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         (0..h.lower.len()).map(|i| (h.count[i], h.bytes[i], h.live_count[i])).collect()
     };
     assert_eq!(counted(&got.histogram), classes(&got.histogram.lower, &|b| b.size));
-    assert_eq!(got.histogram.count.iter().sum::<u64>(), born.len() as u64);
+    assert_eq!(got.histogram.count.iter().sum::<u64>(), allocated.len() as u64);
     for exact in &got.commonest {
-        assert_eq!(exact.count, born.iter().filter(|b| b.size == exact.size).count() as u64);
+        assert_eq!(exact.count, allocated.iter().filter(|b| b.size == exact.size).count() as u64);
     }
     let params = lifetimes::Params { window: ask.window(), filter: ask.filter.clone() };
     let got = lifetimes::run(trace, &Names, &params, &no()).unwrap();
     assert_eq!(counted(&got.histogram), classes(&got.histogram.lower, &|b| b.lifetime(truth.duration)));
-    assert_eq!(got.map_count.iter().sum::<u64>(), born.len() as u64);
-    assert_eq!(got.map_bytes.iter().sum::<u64>(), born.iter().map(|b| b.size).sum::<u64>());
+    assert_eq!(got.map_count.iter().sum::<u64>(), allocated.len() as u64);
+    assert_eq!(got.map_bytes.iter().sum::<u64>(), allocated.iter().map(|b| b.size).sum::<u64>());
     assert_eq!(got.map_count.len(), got.map_size.len() * got.map_lifetime.len());
 }
 
@@ -161,8 +161,8 @@ pub fn sites_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     let one = sites::one(trace, &Names, &params, &no()).unwrap();
     assert_eq!(&one.row, first);
     let mut by: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for b in truth.births.iter().filter(|b| b.node == node && truth.passes(b, &ask.keep)) {
-        if let Some(d) = b.died.filter(|d| d.ns >= ask.from && d.ns < ask.to) {
+    for b in truth.allocs.iter().filter(|b| b.node == node && truth.passes(b, &ask.keep)) {
+        if let Some(d) = b.freed.filter(|d| d.ns >= ask.from && d.ns < ask.to) {
             let sum = by.entry(d.node).or_default();
             sum.0 += b.size;
             sum.1 += u64::from(d.thread == b.thread);
@@ -175,7 +175,7 @@ pub fn sites_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     found.sort_unstable();
     assert_eq!(found, expected);
     let mut lifetimes: Vec<u64> = truth
-        .births
+        .allocs
         .iter()
         .filter(|b| b.node == node && truth.passes(b, &ask.keep) && b.born_ns >= ask.from && b.born_ns < ask.to)
         .map(|b| b.lifetime(truth.duration))

@@ -1,7 +1,8 @@
 //! A recording of any size and shape, as a program with many threads, call sites and lifetimes would make it.
 //!
-//! A free-list allocator gives out addresses, so that they recur as real ones do. Most blocks die young, on the thread
-//! that bore them; the rest live until the live set is full and then die at random, now and then on another thread.
+//! A free-list allocator gives out addresses, so that they recur as real ones do. Most blocks are freed young, on the
+//! thread that allocated them; the rest live until the live set is full and then are freed at random, now and then on
+//! another thread.
 
 use std::io::{self, Write};
 
@@ -17,14 +18,14 @@ use super::Writer;
 /// What the recording is to be like.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shape {
-    /// Events: births and deaths. A realloc is one event.
+    /// Events: allocations and frees. A realloc is one event.
     pub events: u64,
     /// Threads.
     pub threads: u32,
     /// Nodes of the call tree.
     pub nodes: u32,
-    /// Distinct return addresses, a few of them in most backtraces, as with the functions of a program; 0: about as many
-    /// as nodes, used evenly.
+    /// Distinct return addresses, a few of them in most backtraces, as with the functions of a program; 0: about as
+    /// many as nodes, used evenly.
     pub functions: u32,
     /// Distinct allocating backtraces, at most `nodes`.
     pub sites: u32,
@@ -32,7 +33,7 @@ pub struct Shape {
     pub depth: u32,
     /// Blocks that live at once, once the program is warm.
     pub live: u32,
-    /// Part of the births that die within a few events, 0 to 1.
+    /// Part of the allocations that are freed within a few events, 0 to 1.
     pub short_lived: f64,
     /// Part of the events that are reallocs, 0 to 1.
     pub reallocs: f64,
@@ -69,11 +70,11 @@ impl Default for Shape {
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Generated {
-    /// Births.
-    pub births: u64,
-    /// Deaths.
-    pub deaths: u64,
-    /// Bytes of all births.
+    /// Allocations.
+    pub allocs: u64,
+    /// Frees.
+    pub frees: u64,
+    /// Bytes of all allocations.
     pub allocated: u64,
     /// Bytes that are live at the end.
     pub live: u64,
@@ -305,14 +306,14 @@ impl<W: Write> State<W> {
         } else {
             self.old.push(block);
         }
-        self.born(size);
+        self.allocated(size);
         self.push(thread, Record::new(Kind::Malloc, self.tick, address, node, size))
     }
 
     fn free(&mut self, thread: usize, block: Block) -> io::Result<()> {
         self.heap.give(block);
         let site = self.random.uneven(self.free_sites.len() as u64) as usize;
-        self.sums.deaths += 1;
+        self.sums.frees += 1;
         self.sums.live -= u64::from(block.size);
         self.push(thread, Record::new(Kind::Free, self.tick, block.address, self.free_sites[site], 0))
     }
@@ -323,17 +324,17 @@ impl<W: Write> State<W> {
         let size = old.size * 2 % 60_000;
         self.heap.give(old);
         let block = Block { address: self.heap.take(size), size };
-        self.sums.deaths += 1;
+        self.sums.frees += 1;
         self.sums.live -= u64::from(old.size);
         self.push(thread, Record::new(Kind::ReallocFrom, self.tick, old.address, node, 0))?;
         self.tick += 1;
-        self.born(size);
+        self.allocated(size);
         self.young[thread].push(block);
         self.push(thread, Record::new(Kind::ReallocTo, self.tick, block.address, node, size))
     }
 
-    fn born(&mut self, size: u32) {
-        self.sums.births += 1;
+    fn allocated(&mut self, size: u32) {
+        self.sums.allocs += 1;
         self.sums.allocated += u64::from(size);
         self.sums.live += u64::from(size);
         self.sums.peak = self.sums.peak.max(self.sums.live);

@@ -1,4 +1,4 @@
-// Every block that was born in the window: birth, death, threads, both stacks.
+// Every block that was allocated in the window: allocation, free, threads, both stacks.
 import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { getJson } from "../../api/client.ts";
@@ -24,7 +24,7 @@ export function AllocationsView() {
   const copy = useCopy();
   const functionMenu = useFunctionMenu();
   const [chosen, setChosen] = useState<number | undefined>();
-  // Numbers begin with the largest; births, unless asked otherwise, with the first.
+  // Numbers begin with the largest; allocations, unless asked otherwise, with the first.
   const { column: sort, reversed } = readSort(search.sort, SORTABLE, { column: "born", reversed: true });
   const parameters = {
     ...request.window,
@@ -135,14 +135,14 @@ function Details({ block }: { block: Allocation }) {
       </h2>
       <dl className="facts-list">
         <div>
-          <dt>Born</dt>
+          <dt>Allocated</dt>
           <dd>
             {formatInstant(block.born_ns, 1000)} by <span className="mono">{block.function}</span>, thread{" "}
             {block.thread}
           </dd>
         </div>
         <div>
-          <dt>Died</dt>
+          <dt>Freed</dt>
           <dd>
             {block.died_ns == null
               ? "never"
@@ -198,7 +198,7 @@ const COLUMNS: Column<Allocation>[] = [
   },
   {
     id: "born",
-    header: "Born",
+    header: "Allocated",
     definition: "When it was allocated",
     width: "78px",
     numeric: true,

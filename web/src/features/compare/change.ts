@@ -5,7 +5,7 @@ import type { ChangeKind } from "../../lib/search-params.ts";
 export interface ChangeRow extends DiffRow {
   key: number;
   /** Live after, and not before; only where the same blocks can be told. */
-  born: Amount | undefined;
+  allocated: Amount | undefined;
   /** Live before, and not after. */
   dead: Amount | undefined;
 }
@@ -14,7 +14,7 @@ export function changeRows(diff: Diff): ChangeRow[] {
   return diff.rows.map((row, key) => ({
     ...row,
     key,
-    born: row.survived ? minus(row.after, row.survived) : undefined,
+    allocated: row.survived ? minus(row.after, row.survived) : undefined,
     dead: row.survived ? minus(row.before, row.survived) : undefined,
   }));
 }

@@ -151,7 +151,7 @@ function Mapped({ memory }: { memory: Memory }) {
 
 const CURVES = [
   { name: "rss", label: "RSS", color: "--rss" },
-  { name: "rss_anonymous", label: "of it anonymous", color: "--born" },
+  { name: "rss_anonymous", label: "of it anonymous", color: "--allocated" },
   { name: "live_bytes", label: "live blocks", color: "--live" },
 ] as const;
 

@@ -52,7 +52,7 @@ export function memoryParts({ resident }: Memory): MemoryPart[] | undefined {
         "Memory without a file in pages without a live block: what the allocator keeps for later, stacks, the modules' variables, what the program mapped by itself.",
       bytes: resident.other_anonymous_bytes,
       drawn: resident.other_anonymous_bytes,
-      color: "--born",
+      color: "--allocated",
     },
     {
       id: "files",

@@ -12,11 +12,11 @@ export interface AuditEntry {
 
 export function auditOf(info: Info): AuditEntry[] {
   const { recorder, exactness, events } = info;
-  const births = events.alloc + events.realloc;
+  const allocs = events.alloc + events.realloc;
   const count = (id: string, label: string, value: number, definition: string, tone: "warn" | "bad"): AuditEntry => ({
     id,
     label,
-    value: value === 0 ? "none" : `${formatCount(value)}${births > 0 ? ` (${formatPercent(value / births)})` : ""}`,
+    value: value === 0 ? "none" : `${formatCount(value)}${allocs > 0 ? ` (${formatPercent(value / allocs)})` : ""}`,
     definition,
     tone: value === 0 ? "good" : tone,
   });
@@ -71,8 +71,8 @@ export function auditOf(info: Info): AuditEntry[] {
       "warn",
     ),
     count(
-      "guessed",
-      "Guessed stacks",
+      "heuristic",
+      "Heuristic stacks",
       recorder.guessed_stacks,
       "Backtraces that were completed by following frame pointers, because unwind tables were missing.",
       "warn",

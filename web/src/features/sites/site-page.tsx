@@ -1,4 +1,4 @@
-// One site: its own curve, sizes, lifetimes, who frees it, and its stack.
+// One site: its own time series, sizes, lifetimes, who frees it, and its stack.
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useRef } from "react";
 import { siteQuery } from "../../api/queries.ts";
@@ -75,12 +75,12 @@ function Loaded({ site }: { site: Site }) {
 }
 
 const AMOUNTS = [
-  ["allocated", "Allocated", "Born in the window."],
-  ["freed", "Freed", "Died in the window."],
+  ["allocated", "Allocated", "Allocated in the window."],
+  ["freed", "Freed", "Freed in the window."],
   ["live", "Live", "Live at the end of the window."],
-  ["leaked", "Leaked", "Born in the window and never freed."],
+  ["leaked", "Leaked", "Allocated in the window and never freed."],
   ["at_peak", "At peak", "Live when live bytes were highest; under a filter, when its own were."],
-  ["temporary", "Temporary", "Born in the window and freed again at once."],
+  ["temporary", "Temporary", "Allocated in the window and freed again at once."],
 ] as const;
 
 function Amounts({ site }: { site: Site }) {

@@ -121,11 +121,11 @@ export function siteName(site: SiteRow): string {
 
 const AMOUNT_TEXT: Record<AmountName, { header: string; definition: string }> = {
   live: { header: "Live", definition: "Live at the end of the window" },
-  allocated: { header: "Allocated", definition: "Born in the window" },
-  freed: { header: "Freed", definition: "Died in the window" },
-  leaked: { header: "Leaked", definition: "Born in the window and never freed" },
+  allocated: { header: "Allocated", definition: "Allocated in the window" },
+  freed: { header: "Freed", definition: "Freed in the window" },
+  leaked: { header: "Leaked", definition: "Allocated in the window and never freed" },
   at_peak: { header: "At peak", definition: "Live when live bytes were highest; under a filter, when its own were" },
-  temporary: { header: "Temporary", definition: "Born in the window and freed again at once" },
+  temporary: { header: "Temporary", definition: "Allocated in the window and freed again at once" },
 };
 
 const amount = (id: AmountName): Column<SiteRow> => ({

@@ -1,4 +1,4 @@
-// The exact values under the pointer, in one place, so that nothing covers the curves.
+// The exact values under the pointer, in one place, so that nothing covers the time series.
 import type { Timeline } from "../../api/types.ts";
 import { formatBytes, formatCount, formatInstant, formatRate } from "../../lib/format.ts";
 import { columnAt, findSeries } from "./layout.ts";
@@ -36,16 +36,16 @@ export function Readout({
   const live = value("live_bytes", "last");
   const blocks = value("live_count", "last");
   const rss = value("rss", "last");
-  const births = value("alloc_rate", "last");
-  const deaths = value("free_rate", "last");
+  const allocs = value("alloc_rate", "last");
+  const frees = value("free_rate", "last");
   return (
     <output className="readout">
       <Value label="t" value={formatInstant(at, step)} />
       {live != null && <Value label="live" value={formatBytes(live)} title={`${formatCount(live)} bytes`} />}
       {blocks != null && <Value label="blocks" value={formatCount(blocks)} />}
       {rss != null && <Value label="RSS" value={formatBytes(rss)} />}
-      {births != null && <Value label="allocations" value={formatRate(births)} />}
-      {deaths != null && <Value label="frees" value={formatRate(deaths)} />}
+      {allocs != null && <Value label="allocations" value={formatRate(allocs)} />}
+      {frees != null && <Value label="frees" value={formatRate(frees)} />}
     </output>
   );
 }

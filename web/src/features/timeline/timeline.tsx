@@ -66,7 +66,7 @@ export function Timeline() {
     placeholderData: keepPreviousData,
     enabled: width > 0,
   });
-  // The peak of the chosen window, exact, while the curves may show more than it.
+  // The peak of the chosen window, exact, while the time series may show more than it.
   const windowed = useQuery({
     ...documentQuery(page.subject, "timeline", { ...search.window, ...filters, series: "live_bytes", points: 1 }),
     enabled: search.window !== undefined,
@@ -77,7 +77,7 @@ export function Timeline() {
     ...documentQuery(page.subject, "threads"),
     enabled: search.tracks?.includes("threads") ?? false,
   });
-  // The selected function's part of the curve, where the server can be asked for it.
+  // The selected function's part of the time series, where the server can be asked for it.
   const { selected } = search;
   const chosen = useQuery({
     ...documentQuery(page.subject, "timeline", {

@@ -1,4 +1,4 @@
-// Which curves are drawn in which track.
+// Which time series are drawn in which track.
 import type { Thread, Timeline } from "../../api/types.ts";
 import { shortName } from "../../lib/names.ts";
 import type { Curve } from "../../ui/time-chart.tsx";
@@ -40,7 +40,7 @@ export function buildTracks(
     bytes.legend.push({ label: "resident (RSS)", color: "--rss", look: "dashed" });
   }
   const through = part && findSeries(part.timeline, "live_bytes");
-  // Both have the same columns, or the curve would lie: an answer for another window is on its way.
+  // Both have the same columns, or the time series would lie: an answer for another window is on its way.
   if (part && through && part.timeline.t_ns.length === timeline.t_ns.length) {
     if (part.timeline.from_ns === timeline.from_ns && part.timeline.to_ns === timeline.to_ns) {
       bytes.curves.push({ values: stepValues(through.max), color: "--match", look: "line" });
@@ -63,15 +63,15 @@ export function buildTracks(
   }
 
   const rate: Track = { id: "rate", name: "Per second", unit: "rate", height: low, t, curves: [], legend: [] };
-  const births = findSeries(timeline, "alloc_rate");
-  const deaths = findSeries(timeline, "free_rate");
-  if (births) {
-    rate.curves.push({ values: stepValues(births.last), color: "--born", look: "area" });
-    rate.legend.push({ label: "allocations", color: "--born", look: "area" });
+  const allocs = findSeries(timeline, "alloc_rate");
+  const frees = findSeries(timeline, "free_rate");
+  if (allocs) {
+    rate.curves.push({ values: stepValues(allocs.last), color: "--allocated", look: "area" });
+    rate.legend.push({ label: "allocations", color: "--allocated", look: "area" });
   }
-  if (deaths) {
-    rate.curves.push({ values: stepValues(deaths.last), color: "--died", look: "line" });
-    rate.legend.push({ label: "frees", color: "--died", look: "line" });
+  if (frees) {
+    rate.curves.push({ values: stepValues(frees.last), color: "--freed", look: "line" });
+    rate.legend.push({ label: "frees", color: "--freed", look: "line" });
   }
   if (rate.curves.length > 0) tracks.push(rate);
 
@@ -82,7 +82,7 @@ export function buildTracks(
       unit: "rate",
       height: 30,
       t,
-      curves: [{ values: stepValues(series.last), color: "--born", look: "area" }],
+      curves: [{ values: stepValues(series.last), color: "--allocated", look: "area" }],
       legend: [],
     });
   }

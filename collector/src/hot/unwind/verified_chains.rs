@@ -1,4 +1,4 @@
-//! A forest of verified chains: the frames that one thread has seen, and who called whom.
+//! A verified-chain table of verified chains: the frames that one thread has seen, and who called whom.
 //!
 //! ```text
 //! record      check, check, check, ──▶ record     this frame's read and those of the two frames outside
@@ -16,10 +16,10 @@
 //! Frames that need more than one word (a saved rbp that matters, a realigned frame, a signal frame) have one
 //! record for each, the outer ones marked as *parts* of the frame.
 //!
-//! The forest is where walks join what is known; common events are answered by [`super::paths`].
+//! The verified-chain table is where walks join what is known; common events are answered by [`super::paths`].
 
-mod plant;
-mod record;
+mod chain_record;
+mod insert;
 
 use core::ops::Range;
 
@@ -30,10 +30,10 @@ use super::rule::Rule;
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code::Regions;
 use crate::shared::sys;
-use plant::{Child, INDEX_BITS, MAX_PARTS};
-pub use plant::{Frame, is_plantable};
-pub use record::{Check, Record, first_failing, verify_chain};
-use record::{Marks, Origin, Summary, ZERO};
+pub use chain_record::{ChainRecord, Check, first_failing, verify_chain};
+use chain_record::{Marks, Origin, Summary, ZERO};
+use insert::{Child, INDEX_BITS, MAX_PARTS};
+pub use insert::{Frame, is_insertable};
 
 const MAX_RECORDS: usize = 1 << INDEX_BITS;
 const FIRST_RECORDS: usize = 128;
@@ -59,8 +59,8 @@ pub enum Room {
 }
 
 /// The records of one thread.
-pub struct Forest {
-    records: Array<Record>,
+pub struct VerifiedChains {
+    records: Array<ChainRecord>,
     /// The record of the last event, where the next one most likely joins.
     previous: u32,
     origins: Array<Origin>,
@@ -72,18 +72,18 @@ pub struct Forest {
     /// Some of those records are gone.
     incomplete: bool,
     account: Account,
-    /// Times the forest was full and forgotten.
+    /// Times the verified-chain table was full and forgotten.
     pub forgotten: u64,
 }
 
-impl Forest {
-    /// Bytes of a block that a forest begins with.
-    pub const FIRST_BYTES: usize = bytes_in_block::<Record>(FIRST_RECORDS)
+impl VerifiedChains {
+    /// Bytes of a block that a verified-chain table begins with.
+    pub const FIRST_BYTES: usize = bytes_in_block::<ChainRecord>(FIRST_RECORDS)
         + bytes_in_block::<Origin>(FIRST_RECORDS)
         + bytes_in_block::<Child>(FIRST_CHILDREN);
 
-    pub fn new(block: &mut Block) -> Option<Forest> {
-        let mut forest = Forest {
+    pub fn new(block: &mut Block) -> Option<VerifiedChains> {
+        let mut chains = VerifiedChains {
             records: Array::first(block, FIRST_RECORDS)?,
             previous: 0,
             origins: Array::first(block, FIRST_RECORDS)?,
@@ -95,17 +95,17 @@ impl Forest {
             account: Account::new(),
             forgotten: 0,
         };
-        forest.plant_root();
-        Some(forest)
+        chains.insert_root();
+        Some(chains)
     }
 
     /// Record 0 is the place outside of the outermost frame. Its checks always hold.
-    fn plant_root(&mut self) {
+    fn insert_root(&mut self) {
         let root = self.records.as_ptr();
         let check = Check { slot: &raw const ZERO as u64, value: 0 };
         // SAFETY: both arrays have room for a first element.
         unsafe {
-            root.write(Record { checks: [check; 3], outer3: root, summary: Summary::new(NodeId::ROOT, 0, 0) });
+            root.write(ChainRecord { checks: [check; 3], outer3: root, summary: Summary::new(NodeId::ROOT, 0, 0) });
             let origin = Origin { pc: 0, sp: u64::MAX, rbp: 0, link: 0, rule: Rule::END };
             self.origins.as_ptr().write(origin);
         }
@@ -135,17 +135,17 @@ impl Forest {
         // SAFETY: the table is zeroed over its whole length; zero is an empty entry.
         unsafe { self.children.as_ptr().write_bytes(0, self.children.len()) };
         self.incomplete = true;
-        self.plant_root();
+        self.insert_root();
     }
 
     #[inline(always)]
-    pub fn root(&self) -> *mut Record {
+    pub fn root(&self) -> *mut ChainRecord {
         self.records.as_ptr()
     }
 
     /// Where walks try to join first.
     #[inline(always)]
-    pub fn previous(&self) -> *mut Record {
+    pub fn previous(&self) -> *mut ChainRecord {
         self.record(self.previous)
     }
 
@@ -157,43 +157,43 @@ impl Forest {
 
     /// The record with an index that [`index`](Self::index) gave since the records were forgotten last.
     #[inline(always)]
-    pub fn record(&self, index: u32) -> *mut Record {
+    pub fn record(&self, index: u32) -> *mut ChainRecord {
         // SAFETY: indices are those of records that exist.
         unsafe { self.records.as_ptr().add(index as usize) }
     }
 
     /// The number of a record.
     #[inline(always)]
-    pub fn index(&self, record: *mut Record) -> u32 {
+    pub fn index(&self, record: *mut ChainRecord) -> u32 {
         // SAFETY: `record` points into the array, as all record pointers do.
         unsafe { record.offset_from(self.records.as_ptr()) as u32 }
     }
 
     #[inline(always)]
-    pub fn origin(&self, record: *mut Record) -> &Origin {
+    pub fn origin(&self, record: *mut ChainRecord) -> &Origin {
         // SAFETY: origins run in step with records.
         unsafe { &*self.origins.as_ptr().add(self.index(record) as usize) }
     }
 
     #[inline(always)]
-    pub fn outer(&self, record: *mut Record) -> *mut Record {
+    pub fn outer(&self, record: *mut ChainRecord) -> *mut ChainRecord {
         // SAFETY: links name records that exist.
         unsafe { self.records.as_ptr().add(self.origin(record).outer()) }
     }
 
     #[inline(always)]
-    pub fn needs_rbp(&self, record: *mut Record) -> bool {
+    pub fn needs_rbp(&self, record: *mut ChainRecord) -> bool {
         self.origin(record).has(Marks::NEEDS_RBP)
     }
 
     #[inline(always)]
-    pub fn is_part(&self, record: *mut Record) -> bool {
+    pub fn is_part(&self, record: *mut ChainRecord) -> bool {
         self.origin(record).has(Marks::PART)
     }
 
     /// The first record of the frame outside of `record`'s frame; the records from `record` up to it are
     /// handed to `each`.
-    pub fn outer_frame(&self, record: *mut Record, mut each: impl FnMut(*mut Record)) -> *mut Record {
+    pub fn outer_frame(&self, record: *mut ChainRecord, mut each: impl FnMut(*mut ChainRecord)) -> *mut ChainRecord {
         let mut at = record;
         loop {
             each(at);
@@ -205,13 +205,13 @@ impl Forest {
     }
 
     /// A record's own check.
-    pub fn check(&self, record: *mut Record) -> Check {
+    pub fn check(&self, record: *mut ChainRecord) -> Check {
         // SAFETY: as for `captured`.
         unsafe { (*record).checks[0] }
     }
 
-    pub fn captured(&self, record: *mut Record) -> Captured {
-        // SAFETY: record pointers are valid while the forest lives and is not forgotten.
+    pub fn captured(&self, record: *mut ChainRecord) -> Captured {
+        // SAFETY: record pointers are valid while the verified-chain table lives and is not forgotten.
         unsafe { (*record).summary.captured() }
     }
 
@@ -244,15 +244,15 @@ impl Forest {
         if records > MAX_RECORDS {
             return None;
         }
-        let bytes = bytes_of::<Record>(records)? + bytes_of::<Origin>(records)? + bytes_of::<Child>(records * 2)?;
-        self.account.resize(bytes, Account::FOREST, tree)?;
+        let bytes = bytes_of::<ChainRecord>(records)? + bytes_of::<Origin>(records)? + bytes_of::<Child>(records * 2)?;
+        self.account.resize(bytes, Account::CHAINS, tree)?;
         let grown = self.grow(records);
         self.account.settle(self.bytes());
         grown
     }
 
-    /// What has grown when the kernel has no memory for the rest stays larger than it need be; room is what the records,
-    /// which grow last, have.
+    /// What has grown when the kernel has no memory for the rest stays larger than it need be; room is what the
+    /// records, which grow last, have.
     fn grow(&mut self, records: usize) -> Option<()> {
         // SAFETY: nothing points into the origins.
         unsafe { self.origins.grow(records)? };
@@ -283,7 +283,7 @@ impl Forest {
     }
 
     /// After the records moved from `before`: makes their pointers point to the new place.
-    fn rebase(&mut self, before: *mut Record) {
+    fn rebase(&mut self, before: *mut ChainRecord) {
         let after = self.records.as_ptr();
         if before == after {
             return;
@@ -304,7 +304,7 @@ impl Forest {
     }
 
     /// # Safety
-    /// The forest must not be used afterwards.
+    /// The verified-chain table must not be used afterwards.
     pub unsafe fn release(&mut self) {
         self.account.close();
         // SAFETY: by the contract above.

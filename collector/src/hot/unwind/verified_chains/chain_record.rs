@@ -1,6 +1,6 @@
-//! The records of a forest: what one frame's unwinding reads, and what state it stands for.
+//! The records of a verified-chain table: what one frame's unwinding reads, and what state it stands for.
 
-use super::Forest;
+use super::VerifiedChains;
 use crate::hot::unwind::Captured;
 use crate::hot::unwind::rule::Rule;
 use crate::shared::call_tree::NodeId;
@@ -15,14 +15,14 @@ pub struct Check {
 
 /// One cache line: three steps of a chain.
 #[repr(C, align(64))]
-pub struct Record {
+pub struct ChainRecord {
     pub(super) checks: [Check; 3],
     /// The record three links out.
-    pub(super) outer3: *mut Record,
+    pub(super) outer3: *mut ChainRecord,
     pub(super) summary: Summary,
 }
 
-const _: () = assert!(size_of::<Record>() == 64);
+const _: () = assert!(size_of::<ChainRecord>() == 64);
 const _: () = assert!(size_of::<Origin>() == 32);
 
 /// `node: 32 | flags: 8 | checks up to the root: 24`
@@ -97,7 +97,7 @@ unsafe fn load(address: u64) -> u64 {
 /// The running thread must be in the state that the chain begins with: then the first word is part of a live
 /// frame, and each following one is too, because the comparisons before it held.
 #[inline(always)]
-pub unsafe fn verify_chain(record: *mut Record) -> bool {
+pub unsafe fn verify_chain(record: *mut ChainRecord) -> bool {
     // SAFETY: links lead to records; slots are readable by the induction described above. Past the root the
     // checks are dummies that always hold.
     unsafe {
@@ -125,12 +125,12 @@ pub unsafe fn verify_chain(record: *mut Record) -> bool {
 ///
 /// # Safety
 /// As for [`verify_chain`].
-pub unsafe fn first_failing(forest: &Forest, record: *mut Record) -> *mut Record {
+pub unsafe fn first_failing(chains: &VerifiedChains, record: *mut ChainRecord) -> *mut ChainRecord {
     let mut at = record;
     // SAFETY: as for `verify_chain`: each slot is loaded after the ones before it were right.
     unsafe {
         while (*at).summary.checks() > 0 && load((*at).checks[0].slot) == (*at).checks[0].value {
-            at = forest.outer(at);
+            at = chains.outer(at);
         }
     }
     at

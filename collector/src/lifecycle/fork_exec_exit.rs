@@ -43,8 +43,8 @@ pub fn resume() {
     quiesce::go_on(session);
 }
 
-/// Ends the recording while the process goes on: soon the program's threads may make none of the recorder's system calls.
-/// From here on they do not.
+/// Ends the recording while the process goes on: soon the program's threads may make none of the recorder's system
+/// calls. From here on they do not.
 pub fn end_early(why: &str) {
     let Some(session) = session::current() else { return };
     if session.pid != sys::process_id() || gate::state() == gate::COLD {
@@ -87,8 +87,8 @@ pub fn is_confined() -> bool {
     session::current().is_some_and(|session| session.confined.load(Ordering::SeqCst))
 }
 
-/// Whether the calling thread, one of the program's, may do what only [`confine`] forbids; if not, the recording says that
-/// `what` was left out.
+/// Whether the calling thread, one of the program's, may do what only [`confine`] forbids; if not, the recording says
+/// that `what` was left out.
 pub(super) fn is_free(session: &Session, what: &str) -> bool {
     let confined = session.confined.load(Ordering::SeqCst);
     if confined {
@@ -103,15 +103,15 @@ pub(super) fn is_free(session: &Session, what: &str) -> bool {
 }
 
 /// What a followed child takes over from its parent.
-pub struct Heritage {
+pub struct InheritedState {
     /// The parent's recording, and the fork: what was alive then is found there.
     pub(super) from: ForkedFrom,
     /// The call tree: the child's copy of it goes on with the same ids.
     pub(super) tree: &'static CallTree,
 }
 
-/// Ends the recording at the next fork of the calling thread, which is `daemon`'s, when the program's fork handlers have
-/// run: what those wait for may be held by a thread that would wait for us.
+/// Ends the recording at the next fork of the calling thread, which is `daemon`'s, when the program's fork handlers
+/// have run: what those wait for may be held by a thread that would wait for us.
 pub fn end_at_fork() {
     gate::slot().fork_ends.set(fork_ends::WANTED);
 }
@@ -133,8 +133,8 @@ pub fn before_fork() {
     slot.fork_in_event.set(u32::from(context.is_some_and(|context| context.mode() == RECORDING)));
 }
 
-/// Before a fork whose child will be followed, as late as can be. No thread of the program stands still for it: the call
-/// tree is whole at any instant, everything else the child makes anew.
+/// Before a fork whose child will be followed, as late as can be. No thread of the program stands still for it: the
+/// call tree is whole at any instant, everything else the child makes anew.
 pub fn before_followed_fork() {
     let slot = gate::slot();
     let Some(session) = session::current() else { return };
@@ -179,7 +179,7 @@ pub fn forked(child: u32) {
 }
 
 /// In a forked child: forgets the parent's recording. Gives what there is to take over.
-pub fn forget_in_child() -> Option<Heritage> {
+pub fn forget_in_child() -> Option<InheritedState> {
     let slot = gate::slot();
     gate::set(gate::PASS);
     slot.context.set(core::ptr::null_mut());
@@ -209,7 +209,7 @@ pub fn forget_in_child() -> Option<Heritage> {
         nodes: session.tree.len(),
         recording: !session.paused.load(Ordering::Relaxed),
     };
-    (from.tick != 0).then_some(Heritage { from, tree: session.tree })
+    (from.tick != 0).then_some(InheritedState { from, tree: session.tree })
 }
 
 /// In a followed child, when it is recorded.

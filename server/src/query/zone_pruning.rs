@@ -72,7 +72,7 @@ struct Lives {
     some: u128,
     all: u128,
     kind: Option<LifetimeKind>,
-    /// Rows of births that pass if they live.
+    /// Rows of allocations that pass if they live.
     live: Range<u64>,
 }
 
@@ -87,26 +87,26 @@ impl Lives {
         Self { some, all, kind: s.lifetime, live }
     }
 
-    /// Of the rows that died.
+    /// Of the rows that were freed.
     fn dead(&self, zone: &Zone) -> Verdict {
         let kind = match self.kind {
             None | Some(LifetimeKind::Freed) => Verdict::All,
             Some(LifetimeKind::Leaked) => Verdict::None,
-            Some(LifetimeKind::Temporary) => Verdict::of(zone.temporary == 0, zone.temporary == zone.died),
+            Some(LifetimeKind::Temporary) => Verdict::of(zone.temporary == 0, zone.temporary == zone.freed),
         };
         kind.and(Verdict::of(zone.classes & self.some == 0, zone.classes & !self.all == 0))
     }
 
-    /// Of births.
-    fn births(&self, rows: &Range<u64>, zone: &Zone) -> Verdict {
+    /// Of allocations.
+    fn allocs(&self, rows: &Range<u64>, zone: &Zone) -> Verdict {
         let living = Verdict::of(
             rows.end <= self.live.start || rows.start >= self.live.end,
             self.live.start <= rows.start && rows.end <= self.live.end,
         );
         let dead = self.dead(zone);
-        match u64::from(zone.died) {
+        match u64::from(zone.freed) {
             0 => living,
-            died if died == rows.end - rows.start => dead,
+            freed if freed == rows.end - rows.start => dead,
             _ if living == dead => dead,
             _ => Verdict::Ask,
         }
@@ -115,15 +115,15 @@ impl Lives {
 
 /// A selection, as far as zones can tell.
 #[derive(Debug)]
-pub struct Skip {
+pub struct ZonePruning {
     sizes: (u64, u64),
     threads: Option<Bits>,
     sites: Option<Bits>,
     lives: Option<Lives>,
 }
 
-impl Skip {
-    /// `live`: rows of births that pass the condition on lifetimes if they live; `None` without one.
+impl ZonePruning {
+    /// `live`: rows of allocations that pass the condition on lifetimes if they live; `None` without one.
     #[must_use]
     pub fn new(s: &Selection, live: Option<Range<u64>>) -> Self {
         Self {
@@ -143,19 +143,19 @@ impl Skip {
         sizes.and(threads).and(sites)
     }
 
-    /// Of births `from..to`.
+    /// Of allocations `from..to`.
     #[must_use]
-    pub fn births(&self, trace: &Trace, from: u64, to: u64) -> Verdict {
-        together(trace.ledgers().birth_zones.touching(from, to).map(|(rows, zone)| {
-            let lives = self.lives.as_ref().map_or(Verdict::All, |lives| lives.births(&rows, &zone));
+    pub fn allocs(&self, trace: &Trace, from: u64, to: u64) -> Verdict {
+        together(trace.ledgers().alloc_zones.touching(from, to).map(|(rows, zone)| {
+            let lives = self.lives.as_ref().map_or(Verdict::All, |lives| lives.allocs(&rows, &zone));
             self.block(&zone).and(lives)
         }))
     }
 
-    /// Of the births of deaths `from..to`.
+    /// Of the allocations of frees `from..to`.
     #[must_use]
-    pub fn deaths(&self, trace: &Trace, from: u64, to: u64) -> Verdict {
-        together(trace.ledgers().death_zones.touching(from, to).map(|(_, zone)| {
+    pub fn frees(&self, trace: &Trace, from: u64, to: u64) -> Verdict {
+        together(trace.ledgers().free_zones.touching(from, to).map(|(_, zone)| {
             let lives = self.lives.as_ref().map_or(Verdict::All, |lives| lives.dead(&zone));
             self.block(&zone).and(lives)
         }))
@@ -163,22 +163,22 @@ impl Skip {
 }
 
 impl Also {
-    /// Of births `from..to`.
+    /// Of allocations `from..to`.
     #[must_use]
     pub fn verdict(&self, trace: &Trace, from: u64, to: u64) -> Verdict {
         if matches!(self, Self::Nothing) {
             return Verdict::All;
         }
-        together(trace.ledgers().birth_zones.touching(from, to).map(|(rows, zone)| {
-            let all_died = u64::from(zone.died) == rows.end - rows.start;
+        together(trace.ledgers().alloc_zones.touching(from, to).map(|(rows, zone)| {
+            let all_freed = u64::from(zone.freed) == rows.end - rows.start;
             let (first, end) = (zone.first, zone.end);
             match self {
                 Self::Nothing => Verdict::All,
-                Self::LiveAt(place) => Verdict::of(all_died && end <= *place, zone.died == 0 || first >= *place),
+                Self::LiveAt(place) => Verdict::of(all_freed && end <= *place, zone.freed == 0 || first >= *place),
                 Self::Temporary => Verdict::of(zone.temporary == 0, u64::from(zone.temporary) == rows.end - rows.start),
-                Self::Died(ordinals) => Verdict::of(
-                    zone.died == 0 || end <= ordinals.start || first >= ordinals.end,
-                    all_died && ordinals.start <= first && end <= ordinals.end,
+                Self::Freed(ordinals) => Verdict::of(
+                    zone.freed == 0 || end <= ordinals.start || first >= ordinals.end,
+                    all_freed && ordinals.start <= first && end <= ordinals.end,
                 ),
             }
         }))

@@ -1,12 +1,12 @@
-//! What the pairing hands to the sealer: a stretch of consecutive events as columns.
+//! What the pairing hands to the sealer: a range of consecutive events as columns.
 
 use super::checkpoint::Checkpoint;
 use crate::trace::layout::{Origin, Page};
 
-/// An event that is neither a birth nor the death of a seen block.
+/// An event that is neither an allocation nor the free of a seen block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Other {
-    /// Births and deaths before it.
+    /// Allocations and frees before it.
     pub position: u64,
     /// When.
     pub t_ns: u64,
@@ -41,36 +41,36 @@ pub struct Sample {
     pub recorder: u64,
 }
 
-/// A stretch of consecutive events.
+/// A range of consecutive events.
 #[derive(Debug, Default)]
-pub struct Chunk {
-    /// Births before the chunk.
-    pub first_birth: u64,
-    /// Deaths before the chunk.
-    pub first_death: u64,
-    /// Births: nanoseconds since their page's time.
-    pub birth_time: Vec<u32>,
-    /// Births: sizes, the largest number where they do not fit.
-    pub birth_size: Vec<u32>,
-    /// Births: origins.
-    pub birth_origin: Vec<u32>,
-    /// Births: low 32 bits of the address.
-    pub birth_address: Vec<u32>,
-    /// Births: next 16 bits of the address, or [`crate::trace::layout::ODD_ADDRESS`].
-    pub birth_address_high: Vec<u16>,
-    /// Deaths: nanoseconds since their page's time.
-    pub death_time: Vec<u32>,
-    /// Deaths: row of the birth.
-    pub death_row: Vec<u64>,
-    /// Deaths: origins.
-    pub death_origin: Vec<u32>,
-    /// Deaths: origin of the birth (for the sums only).
-    pub death_birth_origin: Vec<u32>,
-    /// Deaths: size of the block.
-    pub death_size: Vec<u64>,
-    /// Deaths: class of the lifetime and whether the block was temporary, for the ledger of births.
-    pub death_fate: Vec<u8>,
-    /// Full words of one bit an event, 1 = death.
+pub struct EventBatch {
+    /// Allocations before the chunk.
+    pub first_alloc: u64,
+    /// Frees before the chunk.
+    pub first_free: u64,
+    /// Allocations: nanoseconds since their page's time.
+    pub alloc_time: Vec<u32>,
+    /// Allocations: sizes, the largest number where they do not fit.
+    pub alloc_size: Vec<u32>,
+    /// Allocations: origins.
+    pub alloc_origin: Vec<u32>,
+    /// Allocations: low 32 bits of the address.
+    pub alloc_address: Vec<u32>,
+    /// Allocations: next 16 bits of the address, or [`crate::trace::layout::ODD_ADDRESS`].
+    pub alloc_address_high: Vec<u16>,
+    /// Frees: nanoseconds since their page's time.
+    pub free_time: Vec<u32>,
+    /// Frees: row of the allocation.
+    pub free_row: Vec<u64>,
+    /// Frees: origins.
+    pub free_origin: Vec<u32>,
+    /// Frees: origin of the allocation (for the sums only).
+    pub free_alloc_origin: Vec<u32>,
+    /// Frees: size of the block.
+    pub free_size: Vec<u64>,
+    /// Frees: class of the lifetime and whether the block was temporary, for the ledger of allocations.
+    pub free_fate: Vec<u8>,
+    /// Full words of one bit an event, 1 = free.
     pub order: Vec<u64>,
     /// Index of the first word.
     pub order_first: u64,
@@ -80,15 +80,15 @@ pub struct Chunk {
     pub origins: Vec<Origin>,
     /// Nodes of the sites seen first in this chunk.
     pub sites: Vec<u32>,
-    /// Sizes of births too large for their column.
+    /// Sizes of allocations too large for their column.
     pub large: Vec<u64>,
-    /// Row and address of births that do not fit their columns.
+    /// Row and address of allocations that do not fit their columns.
     pub odd: Vec<(u64, u64)>,
     /// Row and old address of reallocs whose old block was not seen.
     pub orphans: Vec<(u64, u64)>,
-    /// Temporary blocks born in the open bucket: origin and size.
+    /// Temporary blocks allocated in the open bucket: origin and size.
     pub temporary: Vec<(u32, u64)>,
-    /// Temporary blocks born in a closed bucket: row, origin, size.
+    /// Temporary blocks allocated in a closed bucket: row, origin, size.
     pub late: Vec<(u64, u32, u64)>,
     /// Other events.
     pub others: Vec<Other>,
@@ -98,29 +98,29 @@ pub struct Chunk {
     pub checkpoint: Option<Box<Checkpoint>>,
 }
 
-impl Chunk {
-    /// Births and deaths in the chunk.
+impl EventBatch {
+    /// Allocations and frees in the chunk.
     #[must_use]
     pub fn events(&self) -> u64 {
-        (self.birth_time.len() + self.death_time.len()) as u64
+        (self.alloc_time.len() + self.free_time.len()) as u64
     }
 
     /// Takes everything out and keeps the memory.
     pub fn clear(&mut self) {
         let Self {
-            first_birth: _,
-            first_death: _,
-            birth_time,
-            birth_size,
-            birth_origin,
-            birth_address,
-            birth_address_high,
-            death_time,
-            death_row,
-            death_origin,
-            death_birth_origin,
-            death_size,
-            death_fate,
+            first_alloc: _,
+            first_free: _,
+            alloc_time,
+            alloc_size,
+            alloc_origin,
+            alloc_address,
+            alloc_address_high,
+            free_time,
+            free_row,
+            free_origin,
+            free_alloc_origin,
+            free_size,
+            free_fate,
             order,
             order_first: _,
             pages,
@@ -135,14 +135,14 @@ impl Chunk {
             ends_bucket,
             checkpoint,
         } = self;
-        for column in [birth_time, birth_size, birth_origin, birth_address, death_time, death_origin] {
+        for column in [alloc_time, alloc_size, alloc_origin, alloc_address, free_time, free_origin] {
             column.clear();
         }
-        death_row.clear();
-        death_birth_origin.clear();
-        birth_address_high.clear();
-        death_size.clear();
-        death_fate.clear();
+        free_row.clear();
+        free_alloc_origin.clear();
+        alloc_address_high.clear();
+        free_size.clear();
+        free_fate.clear();
         order.clear();
         pages.clear();
         origins.clear();

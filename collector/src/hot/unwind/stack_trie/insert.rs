@@ -1,11 +1,11 @@
-//! Laying paths: a stack that the forest knows by a record becomes one that its caller's state leads to.
+//! Laying paths: a stack that the verified-chain table knows by a record becomes one that its caller's state leads to.
 
-use super::{End, Key, OFFSET_BITS, Path, Paths, Place, RBP, STEP, VALUE_BITS};
+use super::{End, Key, OFFSET_BITS, Path, Place, RBP, STEP, StackTrie, VALUE_BITS};
 use crate::hot::unwind::budget::Account;
-use crate::hot::unwind::forest::{Check, Forest, Record};
 use crate::hot::unwind::memory::{Array, bytes_of};
 use crate::hot::unwind::rule::Kind;
 use crate::hot::unwind::step::State;
+use crate::hot::unwind::verified_chains::{ChainRecord, Check, VerifiedChains};
 use crate::shared::call_tree::CallTree;
 use crate::shared::sys;
 
@@ -45,12 +45,12 @@ const SECOND_PLACES: usize = 1024;
 /// There is no memory for more, or no more may be used.
 struct Full;
 
-impl Paths {
+impl StackTrie {
     /// Makes the stack of `record` the answer for `state`, where it begins.
-    pub fn lay(&mut self, forest: &Forest, record: *mut Record, state: State, tree: &CallTree) {
-        let count = self.list_reads(forest, record, state);
+    pub fn insert(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: State, tree: &CallTree) {
+        let count = self.list_reads(chains, record, state);
         for _ in 0..2 {
-            let end = self.end_of(forest, record, count.is_some());
+            let end = self.end_of(chains, record, count.is_some());
             match self.lay_reads(state, count.unwrap_or(0), end, tree) {
                 Ok(()) => return,
                 Err(Full) => {
@@ -62,9 +62,9 @@ impl Paths {
     }
 
     /// The path without words to what `record` stands for.
-    fn end_of(&self, forest: &Forest, record: *mut Record, listed: bool) -> Path {
-        let captured = forest.captured(record);
-        let index = forest.index(record);
+    fn end_of(&self, chains: &VerifiedChains, record: *mut ChainRecord, listed: bool) -> Path {
+        let captured = chains.captured(record);
+        let index = chains.index(record);
         if listed {
             let (what, flags) = (captured.node.0, captured.flags);
             Path { run: 0, len: 0, end: End::Answer, flags, what, next: index }
@@ -76,14 +76,14 @@ impl Paths {
     /// Lists what unwinding from `state` along the chain of `record` reads, in order. A value of rbp is read only when
     /// a frame outside computes its CFA from it: else stacks would differ by a word that means nothing to them.
     /// `None`: too many reads, or too far away, or with values of more than 48 bits.
-    fn list_reads(&mut self, forest: &Forest, record: *mut Record, state: State) -> Option<usize> {
+    fn list_reads(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: State) -> Option<usize> {
         let mut count = 0;
         let mut saved_rbp = Some(Read { value: state.rbp, offset: RBP });
         let mut at = record;
-        while at != forest.root() {
-            let origin = *forest.origin(at);
+        while at != chains.root() {
+            let origin = *chains.origin(at);
             let kind = origin.rule.kind();
-            if forest.needs_rbp(at)
+            if chains.needs_rbp(at)
                 && kind != Kind::Sp
                 && let Some(read) = saved_rbp.take()
             {
@@ -91,8 +91,8 @@ impl Paths {
             }
             let inner = at;
             let mut parts = 0;
-            let outer = forest.outer_frame(at, |_| parts += 1);
-            if outer == forest.root() {
+            let outer = chains.outer_frame(at, |_| parts += 1);
+            if outer == chains.root() {
                 break;
             }
             let saves_rbp = match kind {
@@ -101,14 +101,14 @@ impl Paths {
             };
             at = inner;
             for part in 0..parts {
-                let read = read_of(forest.check(at), state.sp)?;
+                let read = read_of(chains.check(at), state.sp)?;
                 // The last of several, where rbp matters outside, is the slot it was saved in.
-                if part + 1 == parts && saves_rbp && forest.needs_rbp(outer) {
+                if part + 1 == parts && saves_rbp && chains.needs_rbp(outer) {
                     saved_rbp = Some(read);
                 } else {
                     self.push(&mut count, read)?;
                 }
-                at = forest.outer(at);
+                at = chains.outer(at);
             }
         }
         Some(count)
@@ -375,26 +375,26 @@ mod tests {
     const SP: u64 = 0x7fff_0000_1000;
 
     /// Paths in which the caller at `PC`, `SP` has this path, which has no words.
-    fn with(end: End, next: u32) -> (Paths, Forest) {
-        let mut paths = Paths::new(Box::leak(Box::default()), &mut Block::none()).unwrap();
+    fn with(end: End, next: u32) -> (StackTrie, VerifiedChains) {
+        let mut paths = StackTrie::new(Box::leak(Box::default()), &mut Block::none()).unwrap();
         paths.put(Key::of(PC, SP), Path { run: 0, len: 0, end, flags: 0, what: 0, next });
-        (paths, Forest::new(&mut Block::none()).unwrap())
+        (paths, VerifiedChains::new(&mut Block::none()).unwrap())
     }
 
-    fn record_of_answer(paths: &Paths, forest: &Forest) -> Option<u32> {
+    fn record_of_answer(paths: &StackTrie, chains: &VerifiedChains) -> Option<u32> {
         // SAFETY: the path has no words, and the chain of the root has no checks: nothing is read from the stack.
-        unsafe { paths.recall_any(PC, SP, 0, forest) }.map(|answer| answer.record)
+        unsafe { paths.recall_any(PC, SP, 0, chains) }.map(|answer| answer.record)
     }
 
     #[test]
     fn paths_do_not_lead_to_records_that_are_gone() {
-        let (mut paths, forest) = with(End::Chain, 0);
-        assert_eq!(record_of_answer(&paths, &forest), Some(0));
+        let (mut paths, chains) = with(End::Chain, 0);
+        assert_eq!(record_of_answer(&paths, &chains), Some(0));
         paths.forget_records();
-        assert_eq!(record_of_answer(&paths, &forest), None);
-        let (mut paths, forest) = with(End::Answer, 7);
-        assert_eq!(record_of_answer(&paths, &forest), Some(7));
+        assert_eq!(record_of_answer(&paths, &chains), None);
+        let (mut paths, chains) = with(End::Answer, 7);
+        assert_eq!(record_of_answer(&paths, &chains), Some(7));
         paths.forget_records();
-        assert_eq!(record_of_answer(&paths, &forest), Some(0), "the answer stays");
+        assert_eq!(record_of_answer(&paths, &chains), Some(0), "the answer stays");
     }
 }

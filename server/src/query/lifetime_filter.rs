@@ -8,8 +8,8 @@ use crate::trace::layout::{FATE_CLASS, FATE_TEMPORARY, class_floor};
 
 /// Lifetimes that pass.
 #[derive(Debug)]
-pub(super) struct Life {
-    /// By fate of a dead block: [`NO`], [`YES`] or [`ASK`].
+pub(super) struct LifetimeFilter {
+    /// By fate of a freed block: [`NO`], [`YES`] or [`ASK`].
     by_fate: [u8; 256],
     /// Rows that pass if they live.
     pub(super) live: Range<u64>,
@@ -21,16 +21,16 @@ const YES: u8 = 1;
 /// A bound cuts through the class.
 const ASK: u8 = 2;
 
-impl Life {
+impl LifetimeFilter {
     pub(super) fn new(trace: &Trace, s: &Selection) -> Self {
         let mut by_fate = [NO; 256];
-        for (fate, verdict) in (0..=u8::MAX).zip(&mut by_fate) {
+        for (lifetime_class, verdict) in (0..=u8::MAX).zip(&mut by_fate) {
             let kind_passes = match s.lifetime {
                 None | Some(LifetimeKind::Freed) => true,
-                Some(LifetimeKind::Temporary) => fate & FATE_TEMPORARY != 0,
+                Some(LifetimeKind::Temporary) => lifetime_class & FATE_TEMPORARY != 0,
                 Some(LifetimeKind::Leaked) => false,
             };
-            let class = (fate & FATE_CLASS).max(1) - 1;
+            let class = (lifetime_class & FATE_CLASS).max(1) - 1;
             let (least, most) = (class_floor(class), class_floor(class + 1) - 1);
             *verdict = if !kind_passes {
                 NO
@@ -51,22 +51,22 @@ impl Life {
             0..0
         } else {
             let end = trace.duration_ns();
-            let born_by =
-                |age: u64| end.checked_sub(age).map_or(0, |t| trace.position_before(t.saturating_add(1)).births);
-            let from = if s.max_lifetime < end { trace.position_before(end - s.max_lifetime).births } else { 0 };
-            from..born_by(s.min_lifetime)
+            let allocated_by =
+                |age: u64| end.checked_sub(age).map_or(0, |t| trace.position_before(t.saturating_add(1)).allocs);
+            let from = if s.max_lifetime < end { trace.position_before(end - s.max_lifetime).allocs } else { 0 };
+            from..allocated_by(s.min_lifetime)
         };
         Self { by_fate, live, bounds: (s.min_lifetime, s.max_lifetime) }
     }
 
     #[inline]
-    pub(super) fn passes(&self, trace: &Trace, row: u64, link: u32, fate: u8) -> bool {
-        // Deaths behind the snapshot may be in the ledger already.
-        let ordinal = trace.death_behind(row, link);
-        if ordinal >= trace.death_count() {
+    pub(super) fn passes(&self, trace: &Trace, row: u64, link: u32, lifetime_class: u8) -> bool {
+        // Frees behind the snapshot may be in the ledger already.
+        let ordinal = trace.free_behind(row, link);
+        if ordinal >= trace.free_count() {
             return self.live.contains(&row);
         }
-        match self.by_fate[fate as usize] {
+        match self.by_fate[lifetime_class as usize] {
             ASK => self.asks(trace, row, ordinal),
             verdict => verdict == YES,
         }

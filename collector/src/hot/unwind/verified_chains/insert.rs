@@ -1,7 +1,7 @@
 //! Planting: a frame that a walk has found becomes the records of its reads, called from those of its caller.
 
-use super::record::{Check, Marks, Origin, Record, Summary, ZERO};
-use super::{Forest, ucontext};
+use super::chain_record::{ChainRecord, Check, Marks, Origin, Summary, ZERO};
+use super::{VerifiedChains, ucontext};
 use crate::hot::unwind::rule::{Kind, Rule};
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
@@ -21,7 +21,7 @@ impl Child {
     }
 }
 
-/// A frame on its way into the forest.
+/// A frame on its way into the verified-chain table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Frame {
@@ -40,13 +40,14 @@ pub(super) const MAX_PARTS: usize = 3;
 
 const _: () = assert!(size_of::<Child>() == 16);
 
-impl Forest {
+impl VerifiedChains {
     /// The record of frame `frame` called from the frame of record `outer`; made if it is new. There must be
     /// room for it.
     ///
     /// # Safety
-    /// `outer` must be a record of this forest, first of its frame, and `frame` a frame that its state calls.
-    pub unsafe fn plant(&mut self, outer: *mut Record, frame: &Frame, tree: &CallTree) -> *mut Record {
+    /// `outer` must be a record of this verified-chain table, first of its frame, and `frame` a frame that its state
+    /// calls.
+    pub unsafe fn insert(&mut self, outer: *mut ChainRecord, frame: &Frame, tree: &CallTree) -> *mut ChainRecord {
         let outer_index = self.index(outer) as usize;
         let key = key(frame.pc, frame.sp, outer_index);
         // Where rbp is not given by (outer, pc, sp) it must be compared as well.
@@ -76,12 +77,12 @@ impl Forest {
     #[cold]
     unsafe fn create(
         &mut self,
-        outer: *mut Record,
+        outer: *mut ChainRecord,
         frame: &Frame,
         key: Child,
         place: usize,
         tree: &CallTree,
-    ) -> *mut Record {
+    ) -> *mut ChainRecord {
         self.regions.add(frame.pc.wrapping_sub(1));
         let outer_origin = *self.origin(outer);
         let terminal = outer == self.root();
@@ -145,7 +146,7 @@ impl Forest {
             unsafe {
                 let steps = if terminal { 0 } else { (*one).summary.checks() as usize + 1 };
                 let record = self.records.as_ptr().add(index);
-                record.write(Record {
+                record.write(ChainRecord {
                     checks: [*check, (*one).checks[0], (*two).checks[0]],
                     outer3,
                     summary: Summary::new(node, flags, steps),
@@ -180,7 +181,7 @@ impl Forest {
 }
 
 /// Whether a state can be a key: its numbers fit, and its sp is aligned.
-pub fn is_plantable(pc: u64, sp: u64) -> bool {
+pub fn is_insertable(pc: u64, sp: u64) -> bool {
     pc < 1 << 47 && sp < 1 << 47 && sp & 7 == 0
 }
 

@@ -12,7 +12,7 @@ struct Line<'a> {
     path: &'a [u8],
 }
 
-/// Records of everything that is mapped now and not ours, stamped with `tick`. Neighbours are one stretch.
+/// Records of everything that is mapped now and not ours, stamped with `tick`. Neighbours are one range.
 pub fn records(tick: u64) -> Vec<Record> {
     let Ok(text) = sys::read_file(libc::AT_FDCWD, c"/proc/thread-self/maps") else { return Vec::new() };
     let mut own = own::list();
@@ -29,7 +29,7 @@ pub fn records(tick: u64) -> Vec<Record> {
     let mut open: Option<Range<usize>> = None;
     for line in lines(&text).filter(|line| line.path != b"[vsyscall]") {
         own::without(line.range, &own, |piece| match &mut open {
-            Some(stretch) if stretch.end == piece.start => stretch.end = piece.end,
+            Some(range) if range.end == piece.start => range.end = piece.end,
             open => {
                 if let Some(done) = open.replace(piece) {
                     push(done);

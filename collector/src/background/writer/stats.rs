@@ -7,7 +7,7 @@ use tracehound_format::meta::{Clock, GaveUp, Mark, MemoryPart, Meta, RecorderMem
 use super::chunks::BLOCK_RECORDS;
 use super::{LATENCY_NS, OUTSIDE, SECOND_NS, Writer};
 use crate::background::blocks::BlockWriter;
-use crate::background::existing;
+use crate::background::initial_mappings;
 use crate::shared::call_tree::CallTree;
 use crate::shared::chunk::MOST_RECORDS;
 use crate::shared::session::{GivenUp, Notes};
@@ -15,8 +15,8 @@ use crate::shared::stack_counters::StackCounters;
 use crate::shared::sys;
 use crate::shared::{heap, own};
 
-/// What is left of our heap when the writer's buffers are taken away: tables of modules and names, and what the allocator
-/// keeps for itself.
+/// What is left of our heap when the writer's buffers are taken away: tables of modules and names, and what the
+/// allocator keeps for itself.
 const OTHER_LIMIT: u64 = 16 << 20;
 
 impl Writer {
@@ -56,7 +56,7 @@ impl Writer {
         let Notes { marks, remarks, outside, forks, given_up } = self.session.with_notes(core::mem::take);
         // They stand before everything that is not in the file yet.
         let wanted = self.session.existing_wanted.swap(0, Ordering::AcqRel);
-        let existing = if wanted == 0 { Vec::new() } else { existing::records(wanted.max(self.watermark + 1)) };
+        let existing = if wanted == 0 { Vec::new() } else { initial_mappings::records(wanted.max(self.watermark + 1)) };
         let outside = [existing, outside].concat();
         if !outside.is_empty() {
             self.batch.clear();
@@ -112,8 +112,9 @@ impl Writer {
         }
     }
 
-    /// Memory by its kinds, which takes the kernel a while: at most a hundredth of the time, and the seldomer the longer
-    /// the process has been running, so that there are a few hundred of them after a second and a few thousand after days.
+    /// Memory by its kinds, which takes the kernel a while: at most a hundredth of the time, and the seldomer the
+    /// longer the process has been running, so that there are a few hundred of them after a second and a few thousand
+    /// after days.
     pub(super) fn memory_detail(&mut self, now: u64, last: bool) {
         const FIRST_PERIOD_NS: u64 = 100_000_000;
         if self.session.options.sample_memory_ms == 0 || (now < self.times.next_detail && !last) {
@@ -219,7 +220,8 @@ impl Writer {
         let session = self.session;
         let stacks = self.stack_counts(tick);
         let retired = &session.retired;
-        let mut lost = retired.lost.load(Ordering::Relaxed) + session.threads.homeless.load(Ordering::Relaxed);
+        let mut lost =
+            retired.lost.load(Ordering::Relaxed) + session.threads.contexts_unavailable.load(Ordering::Relaxed);
         let (mut waits, mut wait_ns) = (retired.waits.load(Ordering::Relaxed), retired.wait_ns.load(Ordering::Relaxed));
         for context in session.threads.iter().filter(|c| c.is_in_use()) {
             lost += context.lost.load(Ordering::Relaxed);

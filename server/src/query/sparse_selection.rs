@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::Result;
-use super::amounts::{Key, Question, stretches};
+use super::amounts::{Key, Question, ranges};
 use super::filter::Selection;
 use super::scan::{Also, BLOCK, Picker};
 use crate::api::Metric;
@@ -14,33 +14,33 @@ use crate::query::window::Resolved;
 use crate::trace::ascending::Ascending;
 use crate::trace::{Cancel, Span, Trace};
 
-/// Rows of births, and ordinals of their deaths, both ascending.
+/// Rows of allocations, and ordinals of their frees, both ascending.
 #[derive(Debug)]
-pub struct Few {
+pub struct SparseSelection {
     /// Rows.
-    pub births: Ascending,
+    pub allocs: Ascending,
     /// Ordinals; shorter than the rows when some live.
-    pub deaths: Ascending,
+    pub frees: Ascending,
 }
 
 /// Few are at most one in so many.
 const ONE_IN: u64 = 32;
 
-impl Few {
-    /// Whether a birth is among them.
+impl SparseSelection {
+    /// Whether an allocation is among them.
     #[must_use]
     pub fn has(&self, row: u64) -> bool {
-        self.births.has(row)
+        self.allocs.has(row)
     }
 
-    /// Takes out of `keep`, which is about births from row `from` on, all others.
-    pub fn births_among(&self, from: u64, keep: &mut [u8]) {
-        among(&self.births, from, keep);
+    /// Takes out of `keep`, which is about allocations from row `from` on, all others.
+    pub fn allocs_among(&self, from: u64, keep: &mut [u8]) {
+        among(&self.allocs, from, keep);
     }
 
-    /// Takes out of `keep`, which is about deaths from `from` on, all others.
-    pub fn deaths_among(&self, from: u64, keep: &mut [u8]) {
-        among(&self.deaths, from, keep);
+    /// Takes out of `keep`, which is about frees from `from` on, all others.
+    pub fn frees_among(&self, from: u64, keep: &mut [u8]) {
+        among(&self.frees, from, keep);
     }
 }
 
@@ -58,8 +58,8 @@ fn among(list: &Ascending, from: u64, keep: &mut [u8]) {
 }
 
 impl Selection {
-    /// The same selection, to be asked about `span`; if it is about few sites' blocks, they are found now. In short spans
-    /// few rows are looked at anyway.
+    /// The same selection, to be asked about `span`; if it is about few sites' blocks, they are found now. In short
+    /// spans few rows are looked at anyway.
     ///
     /// # Errors
     /// When cancelled.
@@ -72,28 +72,27 @@ impl Selection {
         let everything = Resolved::whole(trace);
         let sites = Self { sites: self.sites.clone(), ..Self::default() };
         let question = Question { trace, selection: &sites, key: Key::Site, cancel };
-        let born: i64 = question.metric(Metric::Allocated, &everything)?.iter().map(|sum| sum.count).sum();
-        if born as u64 > trace.birth_count() / ONE_IN {
+        let allocated: i64 = question.metric(Metric::Allocated, &everything)?.iter().map(|sum| sum.count).sum();
+        if allocated as u64 > trace.alloc_count() / ONE_IN {
             return Ok(self);
         }
         let test = self.rows(trace);
-        let find = |stretch: std::ops::Range<u64>| -> Result<Vec<u64>> {
+        let find = |range: std::ops::Range<u64>| -> Result<Vec<u64>> {
             let mut picker = Picker::new(&test, Also::Nothing);
             let mut rows = Vec::new();
-            for start in stretch.clone().step_by(BLOCK) {
+            for start in range.clone().step_by(BLOCK) {
                 cancel.check()?;
-                let offsets = picker.pick(start, (start + BLOCK as u64).min(stretch.end));
+                let offsets = picker.pick(start, (start + BLOCK as u64).min(range.end));
                 rows.extend(offsets.iter().map(|&offset| start + u64::from(offset)));
             }
             Ok(rows)
         };
-        let parts: Vec<Vec<u64>> =
-            stretches(0, trace.birth_count()).into_par_iter().map(find).collect::<Result<_>>()?;
-        let mut deaths: Vec<u64> =
-            parts.par_iter().flat_map_iter(|rows| rows.iter().filter_map(|&row| trace.death_of(row))).collect();
-        deaths.par_sort_unstable();
-        let births = parts.into_iter().flatten().collect();
-        self.few = Some(Arc::new(Few { births, deaths: deaths.into_iter().collect() }));
+        let parts: Vec<Vec<u64>> = ranges(0, trace.alloc_count()).into_par_iter().map(find).collect::<Result<_>>()?;
+        let mut frees: Vec<u64> =
+            parts.par_iter().flat_map_iter(|rows| rows.iter().filter_map(|&row| trace.free_of(row))).collect();
+        frees.par_sort_unstable();
+        let allocs = parts.into_iter().flatten().collect();
+        self.few = Some(Arc::new(SparseSelection { allocs, frees: frees.into_iter().collect() }));
         Ok(self)
     }
 }
@@ -106,9 +105,9 @@ mod tests {
     proptest! {
         #[test]
         fn others_are_taken_out(list in prop::collection::btree_set(0_u64..300, 0..40), from in 0_u64..310, len in 0_usize..90) {
-            let few = Few { births: list.iter().copied().collect(), deaths: Ascending::default() };
+            let few = SparseSelection { allocs: list.iter().copied().collect(), frees: Ascending::default() };
             let mut keep = vec![1; len];
-            few.births_among(from, &mut keep);
+            few.allocs_among(from, &mut keep);
             for (at, keep) in keep.into_iter().enumerate() {
                 let row = from + at as u64;
                 prop_assert_eq!(keep == 1, list.contains(&row));

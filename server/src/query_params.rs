@@ -58,7 +58,7 @@ macro_rules! filter_texts {
         impl $type {
             /// The filter that the texts stand for.
             pub fn filter(&self) -> tracehound_server::query::Result<tracehound_server::query::Filter> {
-                $crate::question::filter(|name| {
+                $crate::query_params::filter(|name| {
                     match name {
                         "focus" => &self.focus,
                         "ignore" => &self.ignore,

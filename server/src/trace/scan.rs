@@ -1,7 +1,7 @@
-//! One passage through a stretch from front to back: every birth and death, or every block with its death.
+//! One scan through a range from front to back: every allocation and free, or every block with its free.
 //!
-//! [`Trace::birth`] and [`Trace::events`] tell more of one event, and search for it; who wants all of millions walks the
-//! order of events bit by bit here. What a row refers to may lie anywhere, and is fetched some rows ahead.
+//! [`Trace::alloc`] and [`Trace::events`] tell more of one event, and search for it; who wants all of millions walks
+//! the order of events bit by bit here. What a row refers to may lie anywhere, and is fetched some rows ahead.
 
 use tracehound_format::record::Kind;
 
@@ -11,44 +11,44 @@ use super::{Position, Span, Trace, links};
 /// Rows whose references are fetched into the cache before they are needed.
 const AHEAD: usize = 16;
 
-/// A birth or a death of a block whose birth was seen.
+/// An allocation or a free of a block whose allocation was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     /// When.
     pub t_ns: u64,
     /// The block.
     pub row: u64,
-    /// It was born; else it died.
-    pub born: bool,
+    /// An allocation; else a free.
+    pub allocated: bool,
 }
 
 /// One block. Origins say node, thread and function, see [`Trace::origin`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Position among all births.
+    /// Position among all allocations.
     pub row: u64,
-    /// When it was born.
+    /// When it was allocated.
     pub born_ns: u64,
     /// Where.
     pub address: u64,
     /// Requested bytes.
     pub size: u64,
-    /// Origin of its birth.
+    /// Origin of its allocation.
     pub origin: u32,
-    /// When it died, and the origin of its death.
-    pub death: Option<(u64, u32)>,
+    /// When it was freed, and the origin of its free.
+    pub free: Option<(u64, u32)>,
     /// The block that realloc made it from.
     pub previous: Option<u64>,
 }
 
-/// Iterator over births and deaths.
+/// Iterator over allocations and frees.
 #[derive(Debug)]
 pub struct Steps<'a> {
     walk: Walk<'a>,
     end: u64,
 }
 
-/// Iterator over the blocks that were born in a stretch.
+/// Iterator over the blocks that were allocated in a range.
 #[derive(Debug)]
 pub struct Blocks<'a> {
     walk: Walk<'a>,
@@ -68,16 +68,16 @@ struct Walk<'a> {
 }
 
 impl Trace {
-    /// The births and deaths of a stretch in their order; of a realloc the death comes first.
+    /// The allocations and frees of a range in their order; of a realloc the free comes first.
     #[must_use]
     pub fn steps(&self, span: Span) -> Steps<'_> {
         Steps { walk: Walk::new(self, span.from), end: span.to.events() }
     }
 
-    /// The blocks that were born in a stretch, in that order.
+    /// The blocks that were allocated in a range, in that order.
     #[must_use]
     pub fn blocks(&self, span: Span) -> Blocks<'_> {
-        Blocks { walk: Walk::new(self, span.from), end: span.to.births }
+        Blocks { walk: Walk::new(self, span.from), end: span.to.allocs }
     }
 }
 
@@ -110,22 +110,22 @@ impl Iterator for Steps<'_> {
             return None;
         }
         let (page_ns, c) = (walk.page_ns(), walk.trace.columns());
-        let born = !walk.trace.is_death(walk.at.events());
-        let (row, time) = if born {
-            let row = walk.at.births;
-            walk.at.births += 1;
-            (row, c.birth_time.get(row as usize))
+        let allocated = !walk.trace.is_free(walk.at.events());
+        let (row, time) = if allocated {
+            let row = walk.at.allocs;
+            walk.at.allocs += 1;
+            (row, c.alloc_time.get(row as usize))
         } else {
-            let ordinal = walk.at.deaths;
-            walk.at.deaths += 1;
-            if let Some(&code) = c.death_row.get(ordinal as usize + AHEAD) {
+            let ordinal = walk.at.frees;
+            walk.at.frees += 1;
+            if let Some(&code) = c.free_row.get(ordinal as usize + AHEAD) {
                 let row = links::near(ordinal + AHEAD as u64, code);
-                c.birth_size.get(row as usize).map(fetch);
-                c.birth_origin.get(row as usize).map(fetch);
+                c.alloc_size.get(row as usize).map(fetch);
+                c.alloc_origin.get(row as usize).map(fetch);
             }
-            (walk.trace.row_of_death(ordinal), c.death_time.get(ordinal as usize))
+            (walk.trace.row_of_free(ordinal), c.free_time.get(ordinal as usize))
         };
-        Some(Step { t_ns: page_ns + u64::from(*time?), row, born })
+        Some(Step { t_ns: page_ns + u64::from(*time?), row, allocated })
     }
 }
 
@@ -135,51 +135,51 @@ impl Iterator for Blocks<'_> {
     #[inline]
     fn next(&mut self) -> Option<Block> {
         let walk = &mut self.walk;
-        if walk.at.births >= self.end {
+        if walk.at.allocs >= self.end {
             return None;
         }
-        let (trace, before) = (walk.trace, walk.at.deaths);
+        let (trace, before) = (walk.trace, walk.at.frees);
         let c = trace.columns();
-        while trace.is_death(walk.at.events()) {
-            walk.at.deaths += 1;
+        while trace.is_free(walk.at.events()) {
+            walk.at.frees += 1;
         }
         let page_ns = walk.page_ns();
         let at = walk.at;
-        walk.at.births += 1;
-        let row = at.births as usize;
-        let origin = *c.birth_origin.get(row)?;
-        let code = trace.ledgers().death.get(row + AHEAD);
+        walk.at.allocs += 1;
+        let row = at.allocs as usize;
+        let origin = *c.alloc_origin.get(row)?;
+        let code = trace.ledgers().free.get(row + AHEAD);
         if code != links::NONE {
             let ordinal = links::near((row + AHEAD) as u64, code);
-            c.death_time.get(ordinal as usize).map(fetch);
-            c.death_origin.get(ordinal as usize).map(fetch);
+            c.free_time.get(ordinal as usize).map(fetch);
+            c.free_origin.get(ordinal as usize).map(fetch);
         }
-        let death = trace.death_of(at.births);
+        let free = trace.free_of(at.allocs);
         Some(Block {
-            row: at.births,
-            born_ns: page_ns + u64::from(*c.birth_time.get(row)?),
-            address: trace.address_of(at.births),
-            size: trace.size_of(at.births),
+            row: at.allocs,
+            born_ns: page_ns + u64::from(*c.alloc_time.get(row)?),
+            address: trace.address_of(at.allocs),
+            size: trace.size_of(at.allocs),
             origin,
-            death: death.and_then(|death| Some((trace.died_ns(death), *c.death_origin.get(death as usize)?))),
+            free: free.and_then(|free| Some((trace.died_ns(free), *c.free_origin.get(free as usize)?))),
             previous: trace.previous_in_passing(at, origin, before),
         })
     }
 }
 
 impl Trace {
-    /// The block that realloc made the one behind `at` from, where only deaths lie between the `before`-th and `at`.
+    /// The block that realloc made the one behind `at` from, where only frees lie between the `before`-th and `at`.
     #[inline]
     fn previous_in_passing(&self, at: Position, origin: u32, before: u64) -> Option<u64> {
         let kind = *self.columns().origin_kind.get(origin as usize)?;
         if !Kind::from_u8(kind).is_some_and(Kind::is_realloc_to) {
             return None;
         }
-        if at.deaths == before {
+        if at.frees == before {
             // Whether the walk began between the two halves is not known here.
-            return self.previous(at.births, kind);
+            return self.previous(at.allocs, kind);
         }
-        let linked = self.is_half(at.deaths - 1) && self.orphan_row(at.births).is_none();
-        linked.then(|| self.row_of_death(at.deaths - 1))
+        let linked = self.is_half(at.frees - 1) && self.orphan_row(at.allocs).is_none();
+        linked.then(|| self.row_of_free(at.frees - 1))
     }
 }

@@ -16,19 +16,19 @@
 //! were right: that proves the stack, and that no load can fault.
 //!
 //! A path has no links inside, so the processor has many of its loads under way at once. Paths outlive the records of
-//! the forest; they end with the code epoch, or when their memory is used up, all together.
+//! the verified-chain table; they end with the code epoch, or when their memory is used up, all together.
 
-mod lay;
+mod insert;
 
 use super::Captured;
 use super::budget::Account;
-use super::forest::{self, Forest};
 use super::memory::{Array, Block, bytes_in_block};
 use super::step::State;
+use super::verified_chains::{self, VerifiedChains};
 use crate::hot::prefetch;
 use crate::shared::call_tree::NodeId;
 use crate::shared::stack_counters::{StackCounters, count};
-use lay::{Read, Used};
+use insert::{Read, Used};
 
 /// What a key stands for.
 #[repr(C, align(32))]
@@ -89,7 +89,7 @@ const FIRST_PLACES: usize = 128;
 const FIRST_WORDS: usize = 1024;
 
 /// The paths of one thread.
-pub struct Paths {
+pub struct StackTrie {
     table: Array<Place>,
     /// Of the byte offset of a place.
     mask: usize,
@@ -110,7 +110,7 @@ pub struct Paths {
 pub struct Answer {
     /// The backtrace.
     pub captured: Captured,
-    /// Index of its record, 0 if the forest has forgotten it.
+    /// Index of its record, 0 if the verified-chain table has forgotten it.
     pub record: u32,
 }
 
@@ -121,19 +121,19 @@ unsafe fn load(sp: u64, offset: u64) -> u64 {
     unsafe { (sp.wrapping_add(offset << 3) as *const u64).read() }
 }
 
-impl Paths {
+impl StackTrie {
     /// Bytes of a block that paths begin with.
     pub const FIRST_BYTES: usize = Self::TABLE_BYTES + bytes_in_block::<u64>(FIRST_WORDS);
     /// The first part of them: what is read before anything is written there.
     pub const TABLE_BYTES: usize = bytes_in_block::<Place>(FIRST_PLACES)
-        + bytes_in_block::<u32>(lay::SHELF)
-        + bytes_in_block::<Read>(lay::FIRST_READS);
+        + bytes_in_block::<u32>(insert::SHELF)
+        + bytes_in_block::<Read>(insert::FIRST_READS);
 
     /// No paths; `None` when the kernel has no memory.
-    pub fn new(counters: &'static StackCounters, block: &mut Block) -> Option<Paths> {
-        let (table, shelf) = (Array::first(block, FIRST_PLACES)?, Array::first(block, lay::SHELF)?);
-        let reads = Array::first(block, lay::FIRST_READS)?;
-        Some(Paths {
+    pub fn new(counters: &'static StackCounters, block: &mut Block) -> Option<StackTrie> {
+        let (table, shelf) = (Array::first(block, FIRST_PLACES)?, Array::first(block, insert::SHELF)?);
+        let reads = Array::first(block, insert::FIRST_READS)?;
+        Some(StackTrie {
             table,
             mask: (FIRST_PLACES - 1) * size_of::<Place>(),
             words: Array::first(block, FIRST_WORDS)?,
@@ -149,7 +149,7 @@ impl Paths {
 
     /// Fetches the first place of a caller's state.
     #[inline(always)]
-    pub fn foresee(&self, pc: u64, sp: u64) {
+    pub fn prefetch_stack(&self, pc: u64, sp: u64) {
         prefetch::fetch(self.table.as_ptr().wrapping_byte_add(hash(Key::of(pc, sp)) & self.mask));
     }
 
@@ -177,7 +177,7 @@ impl Paths {
     /// # Safety
     /// As for [`recall`](Self::recall).
     #[inline(never)]
-    pub unsafe fn recall_any(&self, pc: u64, sp: u64, rbp: u64, forest: &Forest) -> Option<Answer> {
+    pub unsafe fn recall_any(&self, pc: u64, sp: u64, rbp: u64, chains: &VerifiedChains) -> Option<Answer> {
         let state = State { pc, sp, rbp };
         let mut key = Key::of(state.pc, state.sp);
         loop {
@@ -195,7 +195,7 @@ impl Paths {
                         key = Key::behind(path.what, value);
                     }
                     End::Chain => {
-                        let answer = recall_chain(forest, path.what, state)?;
+                        let answer = recall_chain(chains, path.what, state)?;
                         count(&self.counters.chains);
                         return Some(answer);
                     }
@@ -252,7 +252,7 @@ impl Paths {
         self.used = Used::NOTHING;
     }
 
-    /// The forest's records are gone: no path may name one any more.
+    /// The verified-chain table's records are gone: no path may name one any more.
     pub fn forget_records(&mut self) {
         for index in 0..self.table.len() {
             // SAFETY: `index` is below the length.
@@ -287,15 +287,16 @@ impl Paths {
 /// The answer of a chain that is not written as words.
 ///
 /// # Safety
-/// `record` must be one of the forest, made for a state with this pc and sp, and the state as for [`Paths::recall`].
+/// `record` must be one of the verified-chain table, made for a state with this pc and sp, and the state as for
+/// [`StackTrie::recall`].
 #[cold]
-unsafe fn recall_chain(forest: &Forest, record: u32, state: State) -> Option<Answer> {
-    let first = forest.record(record);
-    if forest.needs_rbp(first) && forest.origin(first).rbp != state.rbp {
+unsafe fn recall_chain(chains: &VerifiedChains, record: u32, state: State) -> Option<Answer> {
+    let first = chains.record(record);
+    if chains.needs_rbp(first) && chains.origin(first).rbp != state.rbp {
         return None;
     }
     // SAFETY: the running thread is in the state that the chain begins with.
-    unsafe { forest::verify_chain(first) }.then(|| Answer { captured: forest.captured(first), record })
+    unsafe { verified_chains::verify_chain(first) }.then(|| Answer { captured: chains.captured(first), record })
 }
 
 impl Place {

@@ -1,31 +1,31 @@
-//! What one thread knows of the stacks it has seen: paths that answer, and the forest that new stacks join. Both hold
-//! for the code epoch that they were made in.
+//! What one thread knows of the stacks it has seen: paths that answer, and the verified-chain table that new stacks
+//! join. Both hold for the code epoch that they were made in.
 
 use super::Captured;
-use super::forest::{Forest, Record, Room};
 use super::memory::Block;
-use super::paths::{Answer, Paths};
+use super::stack_trie::{Answer, StackTrie};
 use super::step::State;
+use super::verified_chains::{ChainRecord, Room, VerifiedChains};
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
 use crate::shared::stack_counters::StackCounters;
 
 /// See the module's description.
-pub struct Known {
+pub struct StackCache {
     /// Zero: nothing is known.
     epoch: u32,
-    pub paths: Paths,
-    pub forest: Forest,
+    pub paths: StackTrie,
+    pub chains: VerifiedChains,
 }
 
-impl Known {
+impl StackCache {
     /// Nothing; `None` when the kernel has no memory.
-    pub fn new(counters: &'static StackCounters, block: &mut Block) -> Option<Known> {
-        Some(Known { epoch: 0, paths: Paths::new(counters, block)?, forest: Forest::new(block)? })
+    pub fn new(counters: &'static StackCounters, block: &mut Block) -> Option<StackCache> {
+        Some(StackCache { epoch: 0, paths: StackTrie::new(counters, block)?, chains: VerifiedChains::new(block)? })
     }
 
     /// Bytes of a block that this takes.
-    pub const FIRST_BYTES: usize = Paths::FIRST_BYTES + Forest::FIRST_BYTES;
+    pub const FIRST_BYTES: usize = StackTrie::FIRST_BYTES + VerifiedChains::FIRST_BYTES;
 
     /// The backtrace of a caller, if its stack has been seen in this state before.
     ///
@@ -36,25 +36,25 @@ impl Known {
         if self.epoch != code::epoch() {
             return None;
         }
-        let Known { paths, forest, .. } = self;
+        let StackCache { paths, chains, .. } = self;
         // SAFETY: as the caller promises.
-        let further = || unsafe { paths.recall_any(state.pc, state.sp, state.rbp, forest) };
+        let further = || unsafe { paths.recall_any(state.pc, state.sp, state.rbp, chains) };
         // SAFETY: as above.
         let Answer { captured, record } = unsafe { paths.recall(state, further) }?;
-        forest.set_previous(record);
+        chains.set_previous(record);
         Some(captured)
     }
 
     /// Makes `record` the answer for `state`, and the place where the next walk joins.
-    pub fn keep(&mut self, record: *mut Record, state: State, tree: &CallTree) {
-        self.paths.lay(&self.forest, record, state, tree);
-        self.forest.set_previous(self.forest.index(record));
+    pub fn keep(&mut self, record: *mut ChainRecord, state: State, tree: &CallTree) {
+        self.paths.insert(&self.chains, record, state, tree);
+        self.chains.set_previous(self.chains.index(record));
     }
 
     /// Makes sure that `frames` more frames can be planted. True: records may have moved or may be gone.
     #[cold]
     pub fn make_room(&mut self, frames: usize, tree: &CallTree) -> bool {
-        let room = self.forest.make_room(frames, tree);
+        let room = self.chains.make_room(frames, tree);
         if room != Room::Made {
             self.paths.forget_records();
         }
@@ -68,7 +68,7 @@ impl Known {
             return;
         }
         let mut stale = self.epoch == 0;
-        let heard = code::changes_after(self.epoch, |range| stale |= self.forest.knows(&range));
+        let heard = code::changes_after(self.epoch, |range| stale |= self.chains.knows(&range));
         if stale || heard.is_none() {
             self.forget();
         }
@@ -78,12 +78,12 @@ impl Known {
     /// Drops everything.
     pub fn forget(&mut self) {
         self.paths.forget();
-        self.forest.forget();
+        self.chains.forget();
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.paths.bytes() + self.forest.bytes()
+        self.paths.bytes() + self.chains.bytes()
     }
 
     /// # Safety
@@ -92,7 +92,7 @@ impl Known {
         // SAFETY: by the contract above.
         unsafe {
             self.paths.release();
-            self.forest.release();
+            self.chains.release();
         }
     }
 }

@@ -6,11 +6,12 @@ use std::sync::OnceLock;
 /// Places to look in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Symbols")]
-pub struct Elsewhere {
+pub struct SearchPaths {
     /// Look for the program and its libraries below this folder, as in a copy of the machine that it ran on
     #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub sysroot: Option<PathBuf>,
-    /// Look for debug files in this folder, too: by build id (.build-id/ab/cdef.debug), by path, by name; may be repeated
+    /// Look for debug files in this folder, too: by build id (.build-id/ab/cdef.debug), by path, by name; may be
+    /// repeated
     #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub debug_dir: Vec<PathBuf>,
     /// Fetch missing debug files with debuginfod-find, from the servers in DEBUGINFOD_URLS
@@ -21,19 +22,19 @@ pub struct Elsewhere {
     pub perf_map: Option<PathBuf>,
 }
 
-static CHOSEN: OnceLock<Elsewhere> = OnceLock::new();
+static CHOSEN: OnceLock<SearchPaths> = OnceLock::new();
 
 /// Sets the places; only the first call counts.
-pub fn choose(elsewhere: Elsewhere) {
+pub fn choose(elsewhere: SearchPaths) {
     let _ = CHOSEN.set(elsewhere);
 }
 
 /// The places that were set.
-pub fn chosen() -> &'static Elsewhere {
-    CHOSEN.get_or_init(Elsewhere::default)
+pub fn chosen() -> &'static SearchPaths {
+    CHOSEN.get_or_init(SearchPaths::default)
 }
 
-impl Elsewhere {
+impl SearchPaths {
     /// `path` as it is on this machine: below the sysroot if the file is there.
     pub fn local(&self, path: &Path) -> PathBuf {
         let below = self.sysroot.as_ref().map(|root| root.join(path.strip_prefix("/").unwrap_or(path)));
