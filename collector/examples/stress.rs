@@ -13,7 +13,7 @@ use tracehound_collector::hot::unwind::Caller;
 use tracehound_collector::hot::{nested, record};
 use tracehound_collector::lifecycle;
 use tracehound_collector::shared::gate;
-use tracehound_format::options::Options;
+use tracehound_format::options::LaunchOptions;
 use tracehound_format::record::Kind;
 
 /// Threads at a time.
@@ -119,7 +119,7 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let seconds: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(5);
     let insert = arguments.next().is_some_and(|word| word == "--insert-race");
-    let options = Options::parse(|name| {
+    let options = LaunchOptions::parse(|name| {
         // The smallest memory that is accepted: chunks run out.
         if name == "TRACEHOUND_BUFFER" {
             return Some(b"1M");

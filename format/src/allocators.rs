@@ -18,7 +18,7 @@ mod tests;
 
 use crate::record::Kind;
 use names::{
-    IN_HEAP, JEMALLOC, JEMALLOC_PREFIXES, JEMALLOC_PROOF, MIMALLOC, MIMALLOC_ON_BEHALF, OPERATORS, Row, SANITIZERS,
+    IN_HEAP, JEMALLOC, JEMALLOC_PREFIXES, JEMALLOC_PROOF, MIMALLOC, MIMALLOC_ON_BEHALF, NameRow, OPERATORS, SANITIZERS,
     STANDARD, TCMALLOC,
 };
 
@@ -64,7 +64,7 @@ impl Family {
 
 /// What a function does, by the numbers of its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum CallShape {
     /// Gives a block of as many bytes as the argument says.
     Alloc(u8),
     /// Gives a block; the size is the product of the argument and the next one.
@@ -93,9 +93,9 @@ pub enum Shape {
 
 /// A function of an allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Function {
+pub struct AllocatorFunction {
     /// What it does.
-    pub shape: Shape,
+    pub shape: CallShape,
     /// How many arguments it takes.
     pub arguments: u8,
     /// What an allocation or a free through it is recorded as.
@@ -116,9 +116,9 @@ pub const NOT_HOOKED: &[(&str, &str)] = &[
 /// Longest prefix of jemalloc that is understood.
 const LONGEST_PREFIX: usize = 24;
 
-fn find(rows: &'static [Row], name: &[u8]) -> Option<Function> {
+fn find(rows: &'static [NameRow], name: &[u8]) -> Option<AllocatorFunction> {
     let &(_, shape, arguments, kind) = rows.iter().find(|row| row.0.as_bytes() == name)?;
-    Some(Function { shape, arguments, kind })
+    Some(AllocatorFunction { shape, arguments, kind })
 }
 
 /// Whether a string of a symbol table may be, or end in, a name that [`Finder::symbol`] wants to see.
@@ -135,13 +135,13 @@ pub fn is_interesting(name: &[u8]) -> bool {
 
 /// A function that is to be hooked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundFunction {
     /// Its name.
     pub name: Vec<u8>,
     /// Whose it is.
     pub family: Family,
     /// What it does.
-    pub function: Function,
+    pub function: AllocatorFunction,
     /// Address in the file.
     pub start: u64,
     /// Address behind it; `start` when the symbol has no size.
@@ -152,7 +152,7 @@ pub struct Found {
 /// does not stand before it.
 #[must_use]
 pub fn beside_standard(name: &[u8]) -> Option<Family> {
-    let any = |rows: &[&'static [Row]], name| rows.iter().any(|rows| find(rows, name).is_some());
+    let any = |rows: &[&'static [NameRow]], name| rows.iter().any(|rows| find(rows, name).is_some());
     if let Some(rest) = name.strip_prefix(b"mi_") {
         return mimalloc(rest).map(|_| Family::Mimalloc);
     }
@@ -172,7 +172,7 @@ pub fn beside_standard(name: &[u8]) -> Option<Family> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Allocators {
     /// The functions to hook, by address, each address once.
-    pub functions: Vec<Found>,
+    pub functions: Vec<FoundFunction>,
     /// Addresses of code from which the allocators call themselves, in order, not overlapping.
     pub inside: Vec<(u64, u64)>,
     /// The program brings a sanitizer: nothing is to be hooked.
@@ -202,7 +202,7 @@ enum Candidate {
 /// Looks through the functions that a file defines.
 #[derive(Debug, Default)]
 pub struct Finder {
-    candidates: Vec<(Candidate, Vec<u8>, Found)>,
+    candidates: Vec<(Candidate, Vec<u8>, FoundFunction)>,
     /// What speaks for jemalloc behind a prefix, by kinds of proof.
     proofs: [Vec<Vec<u8>>; 2],
     /// Functions of mimalloc's that are not in the table: start, end.
@@ -214,7 +214,7 @@ pub struct Finder {
 impl Finder {
     /// A function of the file: its name, its addresses, and whether other objects may see it.
     pub fn symbol(&mut self, name: &[u8], start: u64, end: u64, global: bool) {
-        let found = |family, function| Found { name: name.to_vec(), family, function, start, end };
+        let found = |family, function| FoundFunction { name: name.to_vec(), family, function, start, end };
         if SANITIZERS.iter().any(|known| known.as_bytes() == name) {
             self.sanitizer = true;
         }
@@ -224,8 +224,8 @@ impl Finder {
         if let Some(&(operator, arguments)) = OPERATORS.iter().find(|known| known.0.as_bytes() == name) {
             let is_new = operator.starts_with("_Zn");
             let (shape, kind) =
-                if is_new { (Shape::Alloc(0), Kind::OtherAlloc) } else { (Shape::Free, Kind::OtherFree) };
-            let function = Function { shape, arguments, kind };
+                if is_new { (CallShape::Alloc(0), Kind::OtherAlloc) } else { (CallShape::Free, Kind::OtherFree) };
+            let function = AllocatorFunction { shape, arguments, kind };
             self.candidates.push((Candidate::Operator, Vec::new(), found(Family::Standard, function)));
             return;
         }
@@ -249,7 +249,7 @@ impl Finder {
         }
     }
 
-    fn jemalloc(&mut self, name: &[u8], found: &dyn Fn(Family, Function) -> Found) {
+    fn jemalloc(&mut self, name: &[u8], found: &dyn Fn(Family, AllocatorFunction) -> FoundFunction) {
         let splits = name.iter().take(LONGEST_PREFIX).enumerate().filter(|(_, byte)| **byte == b'_');
         for at in [0].into_iter().chain(splits.map(|(at, _)| at + 1)) {
             let (prefix, rest) = name.split_at(at);
@@ -280,7 +280,7 @@ impl Finder {
         let jemalloc = |prefix: &Vec<u8>| {
             first.contains(prefix) && (JEMALLOC_PREFIXES.contains(&&prefix[..]) || second.contains(prefix))
         };
-        let mut functions: Vec<Found> = self
+        let mut functions: Vec<FoundFunction> = self
             .candidates
             .into_iter()
             .filter(|(candidate, prefix, _)| match candidate {
@@ -303,22 +303,26 @@ impl Finder {
     }
 }
 
-fn mimalloc(rest: &[u8]) -> Option<Function> {
+fn mimalloc(rest: &[u8]) -> Option<AllocatorFunction> {
     let in_heap = rest.strip_prefix(b"heap_").or_else(|| rest.strip_prefix(b"theap_"));
     let exact = find(MIMALLOC, rest);
     let Some(name) = in_heap.filter(|_| exact.is_none()) else { return exact };
-    let function = find(MIMALLOC.get(..IN_HEAP)?, name).filter(|function| function.shape != Shape::Free)?;
+    let function = find(MIMALLOC.get(..IN_HEAP)?, name).filter(|function| function.shape != CallShape::Free)?;
     let shape = match function.shape {
-        Shape::Alloc(at) => Shape::Alloc(at + 1),
-        Shape::AllocOfProduct(at) => Shape::AllocOfProduct(at + 1),
-        Shape::Copy(at) => Shape::Copy(at + 1),
-        Shape::CopyAtMost(at) => Shape::CopyAtMost(at + 1),
-        Shape::Resize(at) => Shape::Resize(at + 1),
-        Shape::ResizeToProduct(at) => Shape::ResizeToProduct(at + 1),
-        Shape::ResizeOrFree(at) => Shape::ResizeOrFree(at + 1),
-        Shape::PosixMemalign | Shape::ResizeInPlace | Shape::Expand | Shape::Free | Shape::Books => return None,
+        CallShape::Alloc(at) => CallShape::Alloc(at + 1),
+        CallShape::AllocOfProduct(at) => CallShape::AllocOfProduct(at + 1),
+        CallShape::Copy(at) => CallShape::Copy(at + 1),
+        CallShape::CopyAtMost(at) => CallShape::CopyAtMost(at + 1),
+        CallShape::Resize(at) => CallShape::Resize(at + 1),
+        CallShape::ResizeToProduct(at) => CallShape::ResizeToProduct(at + 1),
+        CallShape::ResizeOrFree(at) => CallShape::ResizeOrFree(at + 1),
+        CallShape::PosixMemalign
+        | CallShape::ResizeInPlace
+        | CallShape::Expand
+        | CallShape::Free
+        | CallShape::Books => return None,
     };
-    Some(Function { shape, arguments: function.arguments + 1, ..function })
+    Some(AllocatorFunction { shape, arguments: function.arguments + 1, ..function })
 }
 
 /// Ranges in order; those that touch become one.

@@ -44,7 +44,7 @@ const CLASSES: usize = 256;
 
 /// Events of one block, column by column; index `i` is one record in all five.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Columns {
+pub struct RecordColumns {
     /// Kind numbers; unknown ones are kept, the reader counts them.
     pub kinds: Vec<u8>,
     /// Clock ticks.
@@ -57,7 +57,7 @@ pub struct Columns {
     pub sizes: Vec<u32>,
 }
 
-impl Columns {
+impl RecordColumns {
     /// Number of records.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -111,21 +111,21 @@ impl Columns {
 
 /// What a kind means for the columns.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum ColumnRole {
     Alloc,
     Free,
     Other,
 }
 
-const ROLES: [Role; 64] = {
-    let mut roles = [Role::Other; 64];
+const ROLES: [ColumnRole; 64] = {
+    let mut roles = [ColumnRole::Other; 64];
     let mut number = 0;
     while number < 64 {
         if let Some(kind) = Kind::from_u8(number) {
             if kind.is_alloc() || kind.is_realloc_to() {
-                roles[number as usize] = Role::Alloc;
+                roles[number as usize] = ColumnRole::Alloc;
             } else if kind.is_free() || kind.is_realloc_from() {
-                roles[number as usize] = Role::Free;
+                roles[number as usize] = ColumnRole::Free;
             }
         }
         number += 1;
@@ -135,7 +135,7 @@ const ROLES: [Role; 64] = {
 
 /// Unknown kinds carry everything.
 #[inline]
-const fn role(kind: u8) -> Role {
+const fn role(kind: u8) -> ColumnRole {
     ROLES[(kind & 63) as usize]
 }
 
@@ -158,9 +158,9 @@ const fn class(size: u32) -> u8 {
 }
 
 /// A table whose length the compiler knows: an index below it needs no check.
-type Table<T, const LEN: usize> = Box<[T; LEN]>;
+type FixedTable<T, const LEN: usize> = Box<[T; LEN]>;
 
-fn table<T: Clone + Default, const LEN: usize>() -> Table<T, LEN> {
+fn table<T: Clone + Default, const LEN: usize>() -> FixedTable<T, LEN> {
     let zeros = vec![T::default(); LEN].into_boxed_slice();
     // The length is right by construction; the alternative is only for the type.
     zeros.try_into().unwrap_or_else(|_| Box::new(core::array::from_fn(|_| T::default())))
@@ -168,14 +168,14 @@ fn table<T: Clone + Default, const LEN: usize>() -> Table<T, LEN> {
 
 /// What a node did last.
 #[derive(Debug, Clone, Copy, Default)]
-struct Memory {
+struct NodeMemory {
     size: u32,
     kind: u8,
 }
 
 /// An allocation of this block.
 #[derive(Debug, Clone, Copy)]
-struct Alloc {
+struct AllocEntry {
     address: u64,
     /// 1 + ordinal of the next older free block of the same class; 0 = none.
     older: u32,
@@ -185,11 +185,11 @@ struct Alloc {
 /// The predictions, kept in step by encoder and decoder.
 #[derive(Debug)]
 struct Predictions {
-    next_node: Table<u32, CONTEXTS>,
-    memories: Table<Memory, NODES>,
-    allocs: Vec<Alloc>,
+    next_node: FixedTable<u32, CONTEXTS>,
+    memories: FixedTable<NodeMemory, NODES>,
+    allocs: Vec<AllocEntry>,
     /// Per class: 1 + ordinal of the allocation whose block was freed last; 0 = none.
-    free: Table<u32, CLASSES>,
+    free: FixedTable<u32, CLASSES>,
     previous: u32,
     before: u32,
     last_dead: u32,
@@ -221,12 +221,12 @@ impl Predictions {
         size_of_val(&*self.next_node)
             + size_of_val(&*self.memories)
             + size_of_val(&*self.free)
-            + self.allocs.capacity() * size_of::<Alloc>()
+            + self.allocs.capacity() * size_of::<AllocEntry>()
     }
 
     fn restart(&mut self) {
         self.next_node.fill(0);
-        self.memories.fill(Memory::default());
+        self.memories.fill(NodeMemory::default());
         self.free.fill(0);
         self.allocs.clear();
         (self.previous, self.before, self.last_dead) = (0, 0, 0);
@@ -235,7 +235,7 @@ impl Predictions {
 
     /// The allocation whose block an allocation of this class is expected to get.
     #[inline(always)]
-    fn reused(&self, class: u8) -> Option<&Alloc> {
+    fn reused(&self, class: u8) -> Option<&AllocEntry> {
         self.allocs.get((self.free[class as usize] as usize).wrapping_sub(1))
     }
 
@@ -245,7 +245,7 @@ impl Predictions {
         if let Some(older) = older {
             self.free[class as usize] = older;
         }
-        self.allocs.push(Alloc { address, older: 0, class });
+        self.allocs.push(AllocEntry { address, older: 0, class });
         self.alloc_address = address;
     }
 
@@ -276,7 +276,7 @@ mod tests {
                 tick,
                 address,
                 node,
-                size: if role(kind) == Role::Free { 0 } else { size },
+                size: if role(kind) == ColumnRole::Free { 0 } else { size },
             },
         )
     }
@@ -284,12 +284,12 @@ mod tests {
     proptest! {
         #[test]
         fn records_come_back(records in prop::collection::vec(record(), 0..300)) {
-            let mut columns = Columns::default();
+            let mut columns = RecordColumns::default();
             records.iter().for_each(|&r| columns.push(r));
             let first = records.first().map_or(0, |r| r.tick);
             let mut payload = Vec::new();
             Encoder::new().encode(&columns, first, &mut payload);
-            let mut back = Columns::default();
+            let mut back = RecordColumns::default();
             Decoder::new().decode(&payload, records.len() as u32, first, &mut back).unwrap();
             prop_assert_eq!(back, columns);
         }
@@ -298,7 +298,7 @@ mod tests {
         fn hostile_bytes_never_panic(bytes: Vec<u8>, count in 0_u32..100) {
             let mut framed = vec![LAYOUT];
             framed.extend_from_slice(&bytes);
-            let mut columns = Columns::default();
+            let mut columns = RecordColumns::default();
             let _ = Decoder::new().decode(&framed, count, 0, &mut columns);
             let _ = Decoder::new().decode(&bytes, count, 0, &mut columns);
         }

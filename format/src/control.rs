@@ -39,7 +39,7 @@ pub enum Request {
 
 /// Whether calls are being recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum State {
+pub enum CaptureState {
     /// They are.
     Recording,
     /// They are not, until a start.
@@ -53,8 +53,8 @@ pub enum State {
 pub struct Status {
     /// Process id, as the process itself sees it.
     pub pid: u32,
-    /// See [`State`].
-    pub state: State,
+    /// See [`CaptureState`].
+    pub state: CaptureState,
     /// Path of the recording.
     pub recording: Vec<u8>,
     /// Version of the recorder.
@@ -148,7 +148,7 @@ mod tests {
     fn status() -> Status {
         Status {
             pid: 7,
-            state: State::Paused,
+            state: CaptureState::Paused,
             recording: b"/tmp/memory-app-7.dat".to_vec(),
             recorder: "0.1.0".into(),
             started_unix_ns: 1,

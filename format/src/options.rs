@@ -16,7 +16,7 @@ pub enum OnFull {
 
 /// Which unwinder takes backtraces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unwinder {
+pub enum UnwinderChoice {
     /// The best available.
     Auto,
     /// Verified chains with cached rules.
@@ -51,7 +51,7 @@ pub enum LogLevel {
 
 /// Launch options with their defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct LaunchOptions {
     /// `TRACEHOUND_OUTPUT`: path template, see [`expand_output`].
     pub output: Vec<u8>,
     /// `TRACEHOUND_START`: record from the start.
@@ -65,7 +65,7 @@ pub struct Options {
     /// `TRACEHOUND_ALLOCATOR`.
     pub allocator: Allocator,
     /// `TRACEHOUND_UNWINDER`.
-    pub unwinder: Unwinder,
+    pub unwinder: UnwinderChoice,
     /// `TRACEHOUND_COMPRESSION`.
     pub compression: Codec,
     /// `TRACEHOUND_BUFFER`: upper bound of chunk memory, bytes.
@@ -80,7 +80,7 @@ pub struct Options {
     pub log: LogLevel,
 }
 
-impl Default for Options {
+impl Default for LaunchOptions {
     fn default() -> Self {
         Self {
             output: b"memory-%e-%p.dat".to_vec(),
@@ -89,7 +89,7 @@ impl Default for Options {
             free_stacks: true,
             mappings: true,
             allocator: Allocator::System,
-            unwinder: Unwinder::Auto,
+            unwinder: UnwinderChoice::Auto,
             compression: Codec::Lz4,
             buffer_bytes: 32 << 20,
             on_full: OnFull::Wait,
@@ -141,7 +141,7 @@ pub const MIN_BUFFER: u64 = 1 << 20;
 /// Largest chunk memory that is accepted.
 pub const MAX_BUFFER: u64 = 16 << 30;
 
-impl Options {
+impl LaunchOptions {
     /// Reads the options through `get`, which looks a variable up; an empty value counts as unset.
     ///
     /// # Errors
@@ -182,10 +182,10 @@ impl Options {
             }
             "TRACEHOUND_UNWINDER" => {
                 self.unwinder = match text {
-                    "auto" => Unwinder::Auto,
-                    "cached" => Unwinder::Cached,
-                    "libunwind" => Unwinder::Libunwind,
-                    "frame-pointer" => Unwinder::FramePointer,
+                    "auto" => UnwinderChoice::Auto,
+                    "cached" => UnwinderChoice::Cached,
+                    "libunwind" => UnwinderChoice::Libunwind,
+                    "frame-pointer" => UnwinderChoice::FramePointer,
                     _ => return Err("auto, cached, libunwind, frame-pointer"),
                 }
             }
@@ -325,14 +325,14 @@ pub fn expand_output(template: &[u8], names: OutputNames<'_>) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn parse(pairs: &[(&str, &'static str)]) -> Result<Options, BadOption> {
-        Options::parse(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_bytes()))
+    fn parse(pairs: &[(&str, &'static str)]) -> Result<LaunchOptions, BadOption> {
+        LaunchOptions::parse(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_bytes()))
     }
 
     #[test]
     fn nothing_set_means_defaults() {
-        assert_eq!(parse(&[]), Ok(Options::default()));
-        assert_eq!(parse(&[("TRACEHOUND_LOG", "")]), Ok(Options::default()));
+        assert_eq!(parse(&[]), Ok(LaunchOptions::default()));
+        assert_eq!(parse(&[("TRACEHOUND_LOG", "")]), Ok(LaunchOptions::default()));
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(options.buffer_bytes, 64 << 20);
         assert!(!options.start);
         assert_eq!(options.toggle_signal, Some(10));
-        assert_eq!(options.unwinder, Unwinder::FramePointer);
+        assert_eq!(options.unwinder, UnwinderChoice::FramePointer);
     }
 
     #[test]

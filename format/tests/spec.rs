@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use tracehound_format::block::{BlockHeader, BlockKind, Codec};
-use tracehound_format::columns::{Columns, Decoder, Encoder};
+use tracehound_format::columns::{Decoder, Encoder, RecordColumns};
 use tracehound_format::header::FileHeader;
 use tracehound_format::live::{node_from_slot, node_slot};
 use tracehound_format::meta::{self, Clock, ClockSource, Frames, Meta, ThreadName, decode_body, encode};
@@ -43,8 +43,8 @@ fn sample_nodes() -> [Node; 3] {
     ]
 }
 
-fn sample_events() -> Columns {
-    let mut columns = Columns::default();
+fn sample_events() -> RecordColumns {
+    let mut columns = RecordColumns::default();
     columns.push(Record::new(Kind::Malloc, 1000, 0x5555_0000_12a0, 2, 24));
     columns.push(Record::new(Kind::Malloc, 1010, 0x5555_0000_12c0, 2, 24));
     columns.push(Record::new(Kind::Free, 1025, 0x5555_0000_12a0, 3, 0));
@@ -79,7 +79,7 @@ fn every_example_says_what_the_text_says() {
     let mut payload = Vec::new();
     Encoder::new().encode(&sample_events(), 1000, &mut payload);
     assert_eq!(take("events-payload"), payload, "{payload:02x?}");
-    let mut back = Columns::default();
+    let mut back = RecordColumns::default();
     Decoder::new().decode(&payload, 3, 1000, &mut back).expect("the example decodes");
     assert_eq!(back, sample_events());
 

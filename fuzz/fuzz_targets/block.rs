@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tracehound_format::block::{BlockHeader, BlockKind, find_sync};
-use tracehound_format::columns::{Columns, Decoder};
+use tracehound_format::columns::{RecordColumns, Decoder};
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{Frames, decode_body};
 use tracehound_format::nodes;
@@ -14,7 +14,7 @@ fuzz_target!(|input: &[u8]| {
     let mut bytes = input.to_vec();
     recordings::repair(&mut bytes);
     let _ = FileHeader::decode(&bytes);
-    let (mut raw, mut columns, mut decoder) = (Vec::new(), Columns::default(), Decoder::new());
+    let (mut raw, mut columns, mut decoder) = (Vec::new(), RecordColumns::default(), Decoder::new());
     let mut rest = bytes.get(FileHeader::LEN..).unwrap_or_default();
     while let Some(at) = find_sync(rest) {
         rest = &rest[at..];

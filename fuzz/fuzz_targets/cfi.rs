@@ -8,7 +8,7 @@
 use libfuzzer_sys::fuzz_target;
 use tracehound_collector::hot::unwind::cfi::bytes::Bytes;
 use tracehound_collector::hot::unwind::cfi::compile::compile;
-use tracehound_collector::hot::unwind::cfi::entry::{Entry, Parsed, Section, parse, record};
+use tracehound_collector::hot::unwind::cfi::entry::{Fde, Parsed, Section, parse, record};
 use tracehound_collector::hot::unwind::cfi::index;
 use tracehound_collector::hot::unwind::cfi::program::{FullRow, row_at};
 
@@ -51,7 +51,7 @@ fuzz_target!(|input: &[u8]| {
     let _ = index::scan(window, window, distance, kind);
 });
 
-fn rules(entry: &Entry, window: Bytes, pc: u64) {
+fn rules(entry: &Fde, window: Bytes, pc: u64) {
     let _ = compile(entry, window, pc);
     let _ = row_at::<FullRow, 8>(entry, pc);
 }

@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tracehound_format::options::{MAX_BUFFER, MIN_BUFFER, Options, OutputNames, expand_output, parse_size};
+use tracehound_format::options::{MAX_BUFFER, MIN_BUFFER, LaunchOptions, OutputNames, expand_output, parse_size};
 
 fuzz_target!(|input: &[u8]| {
     let strings: Vec<&[u8]> = input.split(|&byte| byte == 0).collect();
     let get = |name: &str| strings.iter().find_map(|text| text.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
-    if let Ok(options) = Options::parse(get) {
+    if let Ok(options) = LaunchOptions::parse(get) {
         assert!((MIN_BUFFER..=MAX_BUFFER).contains(&options.buffer_bytes));
         assert!(!options.output.contains(&0));
     }

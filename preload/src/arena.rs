@@ -20,12 +20,12 @@ pub const OWN: u64 = 0;
 pub const PROGRAM: u64 = 1;
 
 #[repr(C, align(4096))]
-struct Memory(UnsafeCell<[u8; BYTES]>);
+struct ArenaMemory(UnsafeCell<[u8; BYTES]>);
 
 // SAFETY: pieces of it are handed out once each.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for ArenaMemory {}
 
-static MEMORY: Memory = Memory(UnsafeCell::new([0; BYTES]));
+static MEMORY: ArenaMemory = ArenaMemory(UnsafeCell::new([0; BYTES]));
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 #[inline(always)]

@@ -7,7 +7,7 @@ use core::ffi::c_long;
 
 /// A system call: number and arguments.
 #[derive(Clone, Copy, Debug)]
-pub struct Call(pub c_long, pub [u64; 6]);
+pub struct JudgedCall(pub c_long, pub [u64; 6]);
 
 const ALLOW: u32 = 0x7fff_0000;
 const LOG: u32 = 0x7ffc_0000;
@@ -34,12 +34,12 @@ pub struct Instruction {
 }
 
 /// Whether `code` neither kills, traps nor traces the process for `call`; false for what is no filter.
-pub fn is_survived(code: &[Instruction], call: Call) -> bool {
+pub fn is_survived(code: &[Instruction], call: JudgedCall) -> bool {
     run(code, call).is_some_and(|verdict| matches!(verdict & ACTION, ALLOW | LOG | ERRNO))
 }
 
 /// Runs a filter for a call; `None` if it is none that the kernel takes.
-pub fn run(code: &[Instruction], Call(number, arguments): Call) -> Option<u32> {
+pub fn run(code: &[Instruction], JudgedCall(number, arguments): JudgedCall) -> Option<u32> {
     const WORDS: u32 = 64;
     let data = |at: u32| match at {
         0 => Some(number as u32),
@@ -103,7 +103,7 @@ mod tests {
     fn filters_say_what_the_kernel_would() {
         let futex = libc::SYS_futex as u32;
         let only_futex = [step(0x20, 0, 0, 0), step(0x15, 0, 1, futex), step(0x06, 0, 0, ALLOW), step(0x06, 0, 0, 0)];
-        let call = |number| Call(number, [0; 6]);
+        let call = |number| JudgedCall(number, [0; 6]);
         assert!(is_survived(&only_futex, call(libc::SYS_futex)));
         assert!(!is_survived(&only_futex, call(libc::SYS_getpid)));
         let denies = [step(0x06, 0, 0, ERRNO | 1)];
@@ -123,19 +123,19 @@ mod tests {
     fn arguments_are_looked_at() {
         // The lower half of the third argument: all but reading is killed.
         let only_reading = [step(0x20, 0, 0, 32), step(0x15, 0, 1, 1), step(0x06, 0, 0, ALLOW), step(0x06, 0, 0, 0)];
-        assert!(is_survived(&only_reading, Call(libc::SYS_mmap, [0, 9, 1, 0, 0, 0])));
-        assert!(!is_survived(&only_reading, Call(libc::SYS_mmap, [0, 9, 3, 0, 0, 0])));
+        assert!(is_survived(&only_reading, JudgedCall(libc::SYS_mmap, [0, 9, 1, 0, 0, 0])));
+        assert!(!is_survived(&only_reading, JudgedCall(libc::SYS_mmap, [0, 9, 3, 0, 0, 0])));
         let upper = [step(0x20, 0, 0, 20), step(0x16, 0, 0, 0)];
-        assert_eq!(run(&upper, Call(0, [7 << 32 | 5, 0, 0, 0, 0, 0])), Some(7));
+        assert_eq!(run(&upper, JudgedCall(0, [7 << 32 | 5, 0, 0, 0, 0, 0])), Some(7));
     }
 
     #[test]
     fn what_is_no_filter_is_not_trusted() {
-        assert_eq!(run(&[], Call(0, [0; 6])), None);
-        assert_eq!(run(&[step(0xff, 0, 0, 0)], Call(0, [0; 6])), None);
-        assert_eq!(run(&[step(0x20, 0, 0, 999)], Call(0, [0; 6])), None);
-        assert_eq!(run(&[step(0x60, 0, 0, 99)], Call(0, [0; 6])), None);
-        assert_eq!(run(&[step(0x05, 0, 0, u32::MAX)], Call(0, [0; 6])), None);
-        assert_eq!(run(&[step(0x34, 0, 0, 0), step(0x06, 0, 0, ALLOW)], Call(0, [0; 6])), None);
+        assert_eq!(run(&[], JudgedCall(0, [0; 6])), None);
+        assert_eq!(run(&[step(0xff, 0, 0, 0)], JudgedCall(0, [0; 6])), None);
+        assert_eq!(run(&[step(0x20, 0, 0, 999)], JudgedCall(0, [0; 6])), None);
+        assert_eq!(run(&[step(0x60, 0, 0, 99)], JudgedCall(0, [0; 6])), None);
+        assert_eq!(run(&[step(0x05, 0, 0, u32::MAX)], JudgedCall(0, [0; 6])), None);
+        assert_eq!(run(&[step(0x34, 0, 0, 0), step(0x06, 0, 0, ALLOW)], JudgedCall(0, [0; 6])), None);
     }
 }

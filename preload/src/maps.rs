@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use tracehound_collector::hot::record::{self, Change};
+use tracehound_collector::hot::record::{self, MappingChange};
 use tracehound_collector::hot::unwind::Caller;
 use tracehound_collector::shared::gate;
 use tracehound_collector::shared::{code, own, session, sys};
@@ -122,7 +122,7 @@ unsafe extern "C-unwind" fn mmap_body(
         }
         return result;
     }
-    let change = |_| Some(Change::Map { len: whole_pages(len), protection, flags, fd });
+    let change = |_| Some(MappingChange::Map { len: whole_pages(len), protection, flags, fd });
     // SAFETY: called by the hook alone, with the caller's state.
     unsafe { around(caller(stack, frame), || call() as usize, FAILED, change) as Ptr }
 }
@@ -157,7 +157,7 @@ unsafe extern "C-unwind" fn munmap_body(at: Ptr, len: usize, stack: u64, frame: 
         return result;
     }
     let mut result = -1;
-    let change = |_| Some(Change::Unmap { at: at as usize, len: whole_pages(len) });
+    let change = |_| Some(MappingChange::Unmap { at: at as usize, len: whole_pages(len) });
     let real = || {
         result = call();
         if result == 0 { at as usize } else { FAILED }
@@ -194,8 +194,9 @@ unsafe extern "C-unwind" fn mremap_body(
     if !wanted() {
         return call();
     }
-    let change =
-        |_| Some(Change::Remap { old: old as usize, old_len: whole_pages(old_len), new_len: whole_pages(new_len) });
+    let change = |_| {
+        Some(MappingChange::Remap { old: old as usize, old_len: whole_pages(old_len), new_len: whole_pages(new_len) })
+    };
     // SAFETY: as for mmap.
     unsafe { around(caller(stack, frame), || call() as usize, FAILED, change) as Ptr }
 }
@@ -230,13 +231,13 @@ unsafe extern "C-unwind" fn sbrk_body(by: isize, stack: u64, frame: u64) -> Ptr 
         if result as usize == FAILED { FAILED } else { (result as usize).wrapping_add_signed(by) }
     };
     // SAFETY: as for mmap.
-    unsafe { around(caller(stack, frame), real, FAILED, |_| Some(Change::Break { by })) };
+    unsafe { around(caller(stack, frame), real, FAILED, |_| Some(MappingChange::Break { by })) };
     result
 }
 
-fn moved(before: usize, now: usize) -> Option<Change> {
+fn moved(before: usize, now: usize) -> Option<MappingChange> {
     let by = now.wrapping_sub(before) as isize;
-    (by != 0).then_some(Change::Break { by })
+    (by != 0).then_some(MappingChange::Break { by })
 }
 
 /// Records `change` around `real`, whose result is an address, or `failed`.
@@ -244,7 +245,7 @@ unsafe fn around(
     caller: Caller,
     real: impl FnOnce() -> usize,
     failed: usize,
-    change: impl FnOnce(usize) -> Option<Change>,
+    change: impl FnOnce(usize) -> Option<MappingChange>,
 ) -> usize {
     start::arm();
     let real = || {

@@ -9,9 +9,9 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 macro_rules! functions {
     ($($name:ident: $symbol:literal, fn($($argument:ty),*) -> $result:ty;)*) => {
-        struct Table { $($name: AtomicUsize,)* }
+        struct NextTable { $($name: AtomicUsize,)* }
 
-        static TABLE: Table = Table { $($name: AtomicUsize::new(0),)* };
+        static TABLE: NextTable = NextTable { $($name: AtomicUsize::new(0),)* };
 
         /// Looks all of them up. What does not exist stays unset.
         pub fn resolve() {

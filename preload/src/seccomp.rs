@@ -6,15 +6,15 @@
 use core::ffi::{c_int, c_long};
 
 use tracehound_collector::lifecycle;
-use tracehound_collector::shared::sys::calls::{By, calls_by};
+use tracehound_collector::shared::sys::calls::{CallingThreads, calls_by};
 
-use crate::bpf::{Call, Instruction, is_survived};
+use crate::bpf::{Instruction, JudgedCall, is_survived};
 use crate::next;
 use crate::start;
 
 /// A filter (`struct sock_fprog`).
 #[repr(C)]
-struct Filter {
+struct SeccompFilter {
     len: u16,
     code: *const Instruction,
 }
@@ -38,18 +38,18 @@ pub unsafe fn before_filter(filter: usize, all: bool) {
     // SAFETY: as the caller promises; a filter that the kernel could not read would crash the program here, where the
     // call would have failed: programs do not pass such.
     let code = unsafe {
-        let filter = &*(filter as *const Filter);
+        let filter = &*(filter as *const SeccompFilter);
         if filter.code.is_null() || filter.len == 0 {
             return;
         }
         core::slice::from_raw_parts(filter.code, usize::from(filter.len))
     };
     lifecycle::leave_libunwind();
-    let kills = |by| calls_by(by).any(|call| !is_survived(code, Call(call.number, call.arguments)));
-    if kills(By::Program) || (all || !lifecycle::has_writer()) && kills(By::Writer) {
+    let kills = |by| calls_by(by).any(|call| !is_survived(code, JudgedCall(call.number, call.arguments)));
+    if kills(CallingThreads::Program) || (all || !lifecycle::has_writer()) && kills(CallingThreads::Writer) {
         return lifecycle::end_early(WHY);
     }
-    if kills(By::Writer) || kills(By::Start) {
+    if kills(CallingThreads::Writer) || kills(CallingThreads::Start) {
         lifecycle::confine();
     }
     if all {

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use tracehound_collector::lifecycle::{self, Finish, InheritedState};
 use tracehound_collector::shared::gate::{self, Internal};
 use tracehound_collector::shared::{log, session, sys};
-use tracehound_format::options::{self, Options};
+use tracehound_format::options::{self, LaunchOptions};
 use tracehound_format::record::Kind;
 
 #[cfg(target_arch = "x86_64")]
@@ -80,7 +80,7 @@ pub fn ensure() -> bool {
 
 /// Reads the options and starts recording.
 pub fn begin(inherited: Option<&InheritedState>) {
-    match Options::parse(environment::get) {
+    match LaunchOptions::parse(environment::get) {
         Ok(options) => {
             CHILDREN.store(u32::from(options.children), Ordering::Relaxed);
             if options.allocator == options::Allocator::Jemalloc {
@@ -108,8 +108,8 @@ fn given() -> Vec<String> {
     let mut list = Vec::new();
     for name in options::NAMES {
         let Some(value) = environment::get(name).filter(|value| !value.is_empty()) else { continue };
-        let alone = Options::parse(|other| if other == name { Some(value) } else { None });
-        if alone != Ok(Options::default()) {
+        let alone = LaunchOptions::parse(|other| if other == name { Some(value) } else { None });
+        if alone != Ok(LaunchOptions::default()) {
             list.push(format!("{name}={}", String::from_utf8_lossy(value)));
         }
     }

@@ -15,7 +15,7 @@ use tracehound_format::allocators::{self, Allocators, Family, Finder};
 use tracehound_server::api::info::{Info, Remark};
 use tracehound_server::query::info;
 use tracehound_server::trace::Trace;
-use tracehound_server::trace::facts::Module;
+use tracehound_server::trace::facts::ModuleFacts;
 
 use crate::symbolize::map;
 
@@ -68,7 +68,7 @@ struct Examined {
     others: BTreeSet<&'static str>,
 }
 
-fn remarks(modules: &[Module], said_by_recorder: bool) -> Vec<(&'static str, String)> {
+fn remarks(modules: &[ModuleFacts], said_by_recorder: bool) -> Vec<(&'static str, String)> {
     let mut seen = BTreeSet::new();
     let (mut objects, mut missing) = (Vec::new(), 0_u64);
     for module in modules.iter().filter(|module| is_of_interest(&module.path)) {
@@ -147,7 +147,7 @@ fn is_of_interest(path: &[u8]) -> bool {
 }
 
 /// `None` when the file is not there any more, or another one.
-fn look_at(module: &Module) -> Option<Examined> {
+fn look_at(module: &ModuleFacts) -> Option<Examined> {
     let path = Path::new(OsStr::from_bytes(&module.path));
     let (bytes, _) = map(path).ok()??;
     let elf = ElfFile64::<Endianness>::parse(&bytes[..]).ok()?;

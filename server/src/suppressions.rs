@@ -8,26 +8,26 @@ use std::sync::{Mutex, PoisonError};
 
 use iced_x86::{Code, Decoder, DecoderOptions, Mnemonic, Register};
 use object::{Object, ObjectSection, ObjectSymbol};
-use tracehound_server::query::suppress::{Origin, Suppression, parse};
+use tracehound_server::query::suppress::{Suppression, SuppressionOrigin, parse};
 use tracehound_server::trace::Trace;
-use tracehound_server::trace::facts::Module;
+use tracehound_server::trace::facts::ModuleFacts;
 
 const FUNCTION: &str = "__lsan_default_suppressions";
 /// Longest text that is read.
 const LONGEST: usize = 1 << 20;
 
 /// Suppressions, and what could not be read, in words.
-type Found = (Vec<Suppression>, Vec<String>);
+type FoundSuppressions = (Vec<Suppression>, Vec<String>);
 
 /// A recording, and how many modules it had.
-type Key = ([u8; 16], usize);
+type SuppressionKey = ([u8; 16], usize);
 
 /// The suppressions of all modules that have some, and what could not be read. Symbol tables can be long: recordings
 /// that were asked about lately are remembered, until they have loaded more modules.
-pub fn of_program(trace: &Trace) -> Found {
+pub fn of_program(trace: &Trace) -> FoundSuppressions {
     const KNOWN: usize = 8;
-    static LATELY: Mutex<Vec<(Key, Found)>> = Mutex::new(Vec::new());
-    let key: Key = (trace.recording_id(), trace.modules().len());
+    static LATELY: Mutex<Vec<(SuppressionKey, FoundSuppressions)>> = Mutex::new(Vec::new());
+    let key: SuppressionKey = (trace.recording_id(), trace.modules().len());
     let lately = || LATELY.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, found)) = lately().iter().find(|(known, _)| *known == key) {
         return found.clone();
@@ -39,13 +39,13 @@ pub fn of_program(trace: &Trace) -> Found {
     found
 }
 
-fn of_modules(trace: &Trace) -> Found {
+fn of_modules(trace: &Trace) -> FoundSuppressions {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     for module in trace.modules() {
         let path = String::from_utf8_lossy(&module.path).into_owned();
         match of_module(module) {
             Ok(None) => {}
-            Ok(Some(text)) => match parse(&text, &Origin::Program(path.clone())) {
+            Ok(Some(text)) => match parse(&text, &SuppressionOrigin::Program(path.clone())) {
                 Ok(list) => found.extend(list),
                 Err(why) => problems.push(format!("{FUNCTION} of {path}: {why}")),
             },
@@ -56,7 +56,7 @@ fn of_modules(trace: &Trace) -> Found {
 }
 
 /// The text of one module; nothing if it has no such function or its file is not the one that was recorded.
-fn of_module(module: &Module) -> Result<Option<String>, String> {
+fn of_module(module: &ModuleFacts) -> Result<Option<String>, String> {
     use std::os::unix::ffi::OsStrExt;
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(&module.path));
     // What is no plain file (a pipe, a device) could block us.

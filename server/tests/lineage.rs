@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tracehound_format::columns::Columns;
+use tracehound_format::columns::RecordColumns;
 use tracehound_format::meta::{Clock, ClockSample, ClockSource, EndReason, ForkedFrom, Meta, Process};
 use tracehound_format::nodes::Node;
 use tracehound_format::record::{Kind, Record};
@@ -102,7 +102,7 @@ fn alive(events: &[(u64, u32, What)], tick: u64) -> BTreeMap<u64, (u64, u32)> {
     live
 }
 
-fn push(columns: &mut Columns, kind: Kind, tick: u64, address: u64, node: u32, size: u64) {
+fn push(columns: &mut RecordColumns, kind: Kind, tick: u64, address: u64, node: u32, size: u64) {
     if size >> 32 != 0 {
         columns.push(Record::new(Kind::SizeHigh, tick, size >> 32, 0, 0));
     }
@@ -114,7 +114,7 @@ fn write_parent(path: &Path, events: &[(u64, u32, What)], jitter: &[u8]) {
     writer.meta(&[process(START, None), clock()]).unwrap();
     writer.nodes(&tree(0x2000)).unwrap();
     for thread in 1..=3 {
-        let mut columns = Columns::default();
+        let mut columns = RecordColumns::default();
         for &(tick, _, what) in events.iter().filter(|(_, by, _)| *by == thread) {
             match what {
                 What::Alloc { address, size, node } => push(&mut columns, Kind::Malloc, tick, address, node, size),
@@ -139,7 +139,7 @@ fn write_parent(path: &Path, events: &[(u64, u32, What)], jitter: &[u8]) {
     fs::write(path, writer.into_inner().unwrap()).unwrap();
 }
 
-fn write_child(path: &Path, id: [u8; 16], fork: ForkedFrom, columns: &Columns) {
+fn write_child(path: &Path, id: [u8; 16], fork: ForkedFrom, columns: &RecordColumns) {
     let mut writer = Writer::new(Vec::new(), id).unwrap();
     writer.meta(&[process(fork.tick + 500, Some(fork.recording_id)), Meta::ForkedFrom(fork), clock()]).unwrap();
     writer.nodes(&tree(0x3000)).unwrap();
@@ -180,7 +180,7 @@ proptest! {
         // Before an event, with it, and after it.
         let tick = events[at.index(events.len())].0 + off - 1;
         let truth = alive(&events, tick);
-        let mut columns = Columns::default();
+        let mut columns = RecordColumns::default();
         let freed: Vec<u64> = truth.keys().copied().enumerate().filter(|(i, _)| frees >> (i % 64) & 1 == 1).map(|(_, a)| a).collect();
         for (i, &address) in freed.iter().enumerate() {
             push(&mut columns, Kind::Free, tick + 600 + i as u64, address, 5, 0);
@@ -214,7 +214,7 @@ fn remark(trace: &Trace) -> String {
 fn parents_that_are_none() {
     let folder = tempfile::tempdir().unwrap();
     let child = folder.path().join("child.dat");
-    let none = Columns::default();
+    let none = RecordColumns::default();
     // Its own parent.
     write_child(&child, PARENT, fork(&child, START, 1), &none);
     assert!(remark(&open(&child)).contains("cannot be an ancestor's"));
@@ -248,7 +248,7 @@ fn a_damaged_parent_is_said_to_be_damaged() {
     damaged[middle] ^= 0xff;
     fs::write(&parent, &damaged).unwrap();
     let tick = events[2500].0;
-    write_child(&child, CHILD, fork(&parent, tick, 5), &Columns::default());
+    write_child(&child, CHILD, fork(&parent, tick, 5), &RecordColumns::default());
     assert!(remark(&open(&child)).contains("is damaged or lacks events"));
     // Mended: the child's index notices.
     fs::write(&parent, &whole).unwrap();
@@ -270,7 +270,7 @@ fn a_recording_that_holds_its_inherited_blocks_itself_is_read_as_before() {
     let mut writer = Writer::new(Vec::new(), CHILD).unwrap();
     writer.meta(&[process(START, Some(PARENT)), clock()]).unwrap();
     writer.nodes(&tree(0x3000)).unwrap();
-    let mut columns = Columns::default();
+    let mut columns = RecordColumns::default();
     push(&mut columns, Kind::Inherited, START + 1, 0x100, 2, 40);
     push(&mut columns, Kind::Inherited, START + 2, 0x200, 3, 50);
     push(&mut columns, Kind::Free, START + 3, 0x100, 1, 0);

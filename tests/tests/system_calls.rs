@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use tracehound_collector::shared::sys::calls::{By, Call, calls_by};
+use tracehound_collector::shared::sys::calls::{CallingThreads, SystemCall, calls_by};
 use tracehound_tests::ground_truth::Case;
 use tracehound_tests::{compile, json, library, number};
 
@@ -59,7 +59,7 @@ fn strace(program: &Path, preload: &str) -> BTreeMap<String, u32> {
 fn what_threads_of_the_program_ask_of_the_kernel_is_in_the_table() {
     let marker = compile("start_marker.c", &["-O1", "-shared", "-fPIC"]);
     let table: BTreeSet<&str> =
-        calls_by(By::Program).map(|call| call.name.strip_prefix("SYS_").unwrap_or(call.name)).collect();
+        calls_by(CallingThreads::Program).map(|call| call.name.strip_prefix("SYS_").unwrap_or(call.name)).collect();
     for source in ["altstack.c", "small_stacks.c", "realloc_chain.c", "exec_fails.c", "fork_plain.c", "thread_names.c"]
     {
         let program = compile(source, &["-O1"]);
@@ -94,7 +94,7 @@ fn forbidden() -> BTreeMap<i64, &'static str> {
         (libc::SYS_mprotect, "mprotect"),
         (libc::SYS_sched_yield, "sched_yield"),
     ];
-    calls_by(By::Program).map(|Call { number, name, .. }| (number, name)).chain(OTHERS).collect()
+    calls_by(CallingThreads::Program).map(|SystemCall { number, name, .. }| (number, name)).chain(OTHERS).collect()
 }
 
 /// Forbids each of the calls to `seccomp_call.c`, which must not notice the recorder.

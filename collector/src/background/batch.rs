@@ -10,7 +10,7 @@ const MISSING: Record = Record::new(Kind::Lost, 0, 1, 0, 0);
 /// Records of one thread in order, in chunks that nobody takes away before they are settled.
 #[derive(Default)]
 pub struct Batch {
-    spans: Vec<Span>,
+    spans: Vec<RecordRun>,
     /// Records behind the spans that lie in no chunk.
     loose: Vec<Record>,
     /// Number of records.
@@ -24,7 +24,7 @@ pub struct Batch {
 }
 
 /// Records next to each other in a chunk.
-struct Span {
+struct RecordRun {
     chunk: Chunk,
     from: u32,
     to: u32,
@@ -38,7 +38,7 @@ pub enum Settlement {
     Partly(Chunk, u32),
 }
 
-impl Span {
+impl RecordRun {
     #[inline(always)]
     fn records(&self) -> impl Iterator<Item = Record> {
         (self.from..self.to).map(|index| self.chunk.record(index).unwrap_or(MISSING))
@@ -122,7 +122,7 @@ impl Batch {
         }
         if index > from {
             self.take_in(sum, index - from);
-            self.spans.push(Span { chunk, from, to: index });
+            self.spans.push(RecordRun { chunk, from, to: index });
         }
         index
     }
@@ -142,7 +142,7 @@ impl Batch {
 
     /// The records in order, span by span; the loose ones follow.
     pub fn spans(&self) -> impl Iterator<Item = impl Iterator<Item = Record>> {
-        self.spans.iter().map(Span::records)
+        self.spans.iter().map(RecordRun::records)
     }
 
     /// The records that lie in no chunk.

@@ -106,7 +106,7 @@ impl BlockWriter {
         }
         self.raw.clear();
         core::mem::swap(&mut self.raw, &mut self.metas);
-        let place = Place { ticks: self.meta_ticks, count: self.meta_count, ..Place::of(BlockKind::Meta) };
+        let place = BlockLabel { ticks: self.meta_ticks, count: self.meta_count, ..BlockLabel::of(BlockKind::Meta) };
         self.meta_count = 0;
         self.meta_ticks = (u64::MAX, 0);
         self.put(place);
@@ -117,7 +117,7 @@ impl BlockWriter {
         self.raw.clear();
         nodes::encode(first_id, nodes, &mut self.raw);
         let first_record = u64::from(first_id);
-        self.put(Place { first_record, count: nodes.len() as u32, ..Place::of(BlockKind::Nodes) });
+        self.put(BlockLabel { first_record, count: nodes.len() as u32, ..BlockLabel::of(BlockKind::Nodes) });
     }
 
     /// Makes a block of records of `thread`, the first of which has the number `first_record`.
@@ -130,7 +130,7 @@ impl BlockWriter {
         self.encoder.add(batch.loose());
         self.encoder.finish(&mut self.raw);
         let (ticks, count) = (batch.ticks, batch.count);
-        self.put(Place { thread, first_record, ticks, count, ..Place::of(BlockKind::Events) });
+        self.put(BlockLabel { thread, first_record, ticks, count, ..BlockLabel::of(BlockKind::Events) });
     }
 
     /// Whether so much has gathered that it should be committed.
@@ -185,7 +185,7 @@ impl BlockWriter {
             self.raw.clear();
             let _ = meta::encode(end, &mut self.raw);
             let _ = meta::encode(&Meta::Directory(meta::Directory { offsets }), &mut self.raw);
-            let place = Place { ticks: (tick, tick), count: 2, ..Place::of(BlockKind::End) };
+            let place = BlockLabel { ticks: (tick, tick), count: 2, ..BlockLabel::of(BlockKind::End) };
             let (header, len) = self.pack(place);
             let stored = if header.codec == Codec::None { &self.raw } else { &self.stored };
             result = self.file.append_last(&[&header.encode(), stored.get(..len).unwrap_or_default()]);
@@ -207,7 +207,7 @@ impl BlockWriter {
         self.file.cut(position);
     }
 
-    fn put(&mut self, place: Place) {
+    fn put(&mut self, place: BlockLabel) {
         let (header, len) = self.pack(place);
         let at = self.file.length() + self.buffer.len() as u64;
         let stored = if header.codec == Codec::None { &self.raw } else { &self.stored };
@@ -222,7 +222,7 @@ impl BlockWriter {
     }
 
     /// Compresses `raw` into `stored`, if that pays, and makes the header.
-    fn pack(&mut self, place: Place) -> (BlockHeader, usize) {
+    fn pack(&mut self, place: BlockLabel) -> (BlockHeader, usize) {
         let codec = match self.codec {
             Codec::None => Codec::None,
             Codec::Lz4 => compress_lz4(&self.raw, &mut self.stored),
@@ -256,7 +256,7 @@ impl BlockWriter {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct BlockLabel {
     kind: BlockKind,
     thread: u32,
     first_record: u64,
@@ -264,7 +264,7 @@ struct Place {
     count: u32,
 }
 
-impl Place {
+impl BlockLabel {
     const fn of(kind: BlockKind) -> Self {
         Self { kind, thread: 0, first_record: 0, ticks: (0, 0), count: 0 }
     }

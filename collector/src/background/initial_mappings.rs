@@ -7,7 +7,7 @@ use tracehound_format::record::{Kind, Record};
 use crate::shared::{own, sys};
 
 /// A line of `/proc/self/maps`.
-struct Line<'a> {
+struct MapsLine<'a> {
     range: Range<usize>,
     path: &'a [u8],
 }
@@ -41,12 +41,12 @@ pub fn records(tick: u64) -> Vec<Record> {
     found
 }
 
-fn lines(text: &[u8]) -> impl Iterator<Item = Line<'_>> {
+fn lines(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
     text.split(|&byte| byte == b'\n').filter_map(parse)
 }
 
 /// `start-end perms offset device inode   path`
-fn parse(line: &[u8]) -> Option<Line<'_>> {
+fn parse(line: &[u8]) -> Option<MapsLine<'_>> {
     let mut words = line.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let mut ends = words
         .next()?
@@ -54,7 +54,7 @@ fn parse(line: &[u8]) -> Option<Line<'_>> {
         .map(|hex| std::str::from_utf8(hex).ok().and_then(|hex| usize::from_str_radix(hex, 16).ok()));
     let (start, end) = (ends.next()??, ends.next()??);
     let path = words.nth(4).unwrap_or_default();
-    (start < end).then_some(Line { range: start..end, path })
+    (start < end).then_some(MapsLine { range: start..end, path })
 }
 
 /// The mappings of the object that `inside` lies in, the memory behind its file included.

@@ -6,19 +6,19 @@
 use tracehound_format::meta::{Meta, ModuleLoad, ModuleUnload, Segment};
 
 use crate::shared::code;
-use crate::shared::code::{Event, Module};
+use crate::shared::code::{LoadedModule, ModuleEvent};
 use crate::shared::sys;
 
 /// Ids of the objects that the recording was told of and that are still there.
 #[derive(Default)]
-pub struct Modules {
+pub struct KnownModules {
     /// (serial, id)
     known: Vec<(u64, u32)>,
     next_id: u32,
     begun: bool,
 }
 
-impl Modules {
+impl KnownModules {
     /// Gives what came and went since the last time; at first all that is loaded.
     pub fn scan(&mut self, out: &mut Vec<Meta>) {
         let Some(modules) = code::modules() else { return };
@@ -28,12 +28,12 @@ impl Modules {
         }
         modules.drain(|event| {
             match event {
-                Event::Loaded(module) => {
+                ModuleEvent::Loaded(module) => {
                     self.known.push((module.serial, self.next_id));
                     out.push(Meta::ModuleLoad(load(module, self.next_id)));
                     self.next_id += 1;
                 }
-                Event::Unloaded { serial, tick } => {
+                ModuleEvent::Unloaded { serial, tick } => {
                     if let Some(at) = self.known.iter().position(|known| known.0 == serial) {
                         let (_, id) = self.known.swap_remove(at);
                         out.push(Meta::ModuleUnload(ModuleUnload { id, tick }));
@@ -45,14 +45,14 @@ impl Modules {
     }
 }
 
-fn load(module: &Module, id: u32) -> ModuleLoad {
+fn load(module: &LoadedModule, id: u32) -> ModuleLoad {
     let path = match module.path() {
         // That of the process is gone with its first thread.
         b"" => sys::read_link(c"/proc/thread-self/exe").unwrap_or_default(),
         name if name.starts_with(b"linux-vdso") || name.starts_with(b"linux-gate") => b"[vdso]".to_vec(),
         name => name.to_vec(),
     };
-    let segment = |segment: &code::Segment| Segment {
+    let segment = |segment: &code::LoadedSegment| Segment {
         start: segment.start,
         len: segment.bytes,
         vaddr: segment.file_address,
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn this_process_has_modules_with_build_ids() {
         code::init(5);
-        let mut modules = Modules::default();
+        let mut modules = KnownModules::default();
         let mut metas = Vec::new();
         modules.scan(&mut metas);
         let loads: Vec<_> =

@@ -3,7 +3,7 @@
 //! One round drains the channel of full chunks, and writes the chunks of a thread together when there are many, when
 //! the oldest is 200 ms old, or when the pool runs low; at every 200 ms it also writes what the chunks in use hold so
 //! far, without the threads' help, and says up to which tick everything is in the file (the watermark). With thousands
-//! of threads it does so less often, see [`Writer::flush_period`], and takes chunks back that have been idle for a
+//! of threads it does so less often, see [`RecordingWriter::flush_period`], and takes chunks back that have been idle for a
 //! second.
 //!
 //! For each thread the writer knows the number of the next record to write. Chunks of a thread are taken in the order
@@ -25,7 +25,7 @@ use super::batch::{Batch, Settlement};
 use super::blocks::BlockWriter;
 use super::file::RecordingFile;
 use super::memory::MemoryCounters;
-use super::modules::Modules;
+use super::modules::KnownModules;
 use crate::shared::chunk::Chunk;
 use crate::shared::gate;
 use crate::shared::heap;
@@ -33,14 +33,14 @@ use crate::shared::session::Session;
 use crate::shared::sys::{self, Errno};
 use crate::shared::thread::{ThreadContext, life};
 
-/// What was recorded is in the file after this time, but see [`Writer::flush_period`].
+/// What was recorded is in the file after this time, but see [`RecordingWriter::flush_period`].
 const LATENCY_NS: u64 = 200_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Thread of the records that no thread of the program has made.
 const OUTSIDE: u32 = 0;
 
 /// Facts about the process that are gathered where they can be, before the writer starts.
-pub struct Facts {
+pub struct ProcessFacts {
     /// First metadata record.
     pub process: Process,
     /// The clock's source.
@@ -56,15 +56,15 @@ pub struct Facts {
 }
 
 /// See the module's description.
-pub struct Writer {
+pub struct RecordingWriter {
     session: &'static Session,
-    facts: Facts,
+    facts: ProcessFacts,
     blocks: BlockWriter,
-    threads: BTreeMap<u32, ThreadState>,
+    threads: BTreeMap<u32, WriterThread>,
     /// Bytes of chunks in the threads' queues.
     queued: u64,
     nodes_written: u32,
-    modules: Modules,
+    modules: KnownModules,
     memory: MemoryCounters,
     batch: Batch,
     metas: Vec<Meta>,
@@ -103,7 +103,7 @@ struct Times {
 
 /// What the writer knows about one thread, by recording-wide id.
 #[derive(Default)]
-struct ThreadState {
+struct WriterThread {
     context: Option<&'static ThreadContext>,
     announced: bool,
     name_changes: u32,
@@ -120,12 +120,12 @@ struct ThreadState {
     bound: u64,
 }
 
-impl Writer {
+impl RecordingWriter {
     /// Starts the recording's file.
     ///
     /// # Errors
     /// When its first bytes cannot be written.
-    pub fn new(session: &'static Session, facts: Facts, file: RecordingFile) -> sys::Result<Self> {
+    pub fn new(session: &'static Session, facts: ProcessFacts, file: RecordingFile) -> sys::Result<Self> {
         let mut blocks = BlockWriter::new(file, session.recording_id, session.options.compression)?;
         blocks.meta(session.started_tick, &Meta::Process(facts.process.clone()));
         if let Some(forked_from) = &session.forked_from {
@@ -138,7 +138,7 @@ impl Writer {
             threads: BTreeMap::new(),
             queued: 0,
             nodes_written: 1,
-            modules: Modules::default(),
+            modules: KnownModules::default(),
             memory: MemoryCounters::new(),
             batch: Batch::default(),
             metas: Vec::new(),

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use tracehound_format::options;
 
-use super::unwind::{Caller, Engine, Unwinder};
+use super::unwind::{Caller, UnwindEngine, Unwinder};
 use super::{clock, room};
 use crate::shared::gate;
 use crate::shared::session;
@@ -12,11 +12,11 @@ use crate::shared::sys;
 use crate::shared::thread::{EVENT, IDLE, ThreadContext, life};
 
 /// Which engine the options ask for.
-pub fn engine(options: &options::Options) -> Engine {
+pub fn engine(options: &options::LaunchOptions) -> UnwindEngine {
     match options.unwinder {
-        options::Unwinder::Auto | options::Unwinder::Cached => Engine::Cached,
-        options::Unwinder::Libunwind => Engine::LibUnwind,
-        options::Unwinder::FramePointer => Engine::FramePointer,
+        options::UnwinderChoice::Auto | options::UnwinderChoice::Cached => UnwindEngine::Cached,
+        options::UnwinderChoice::Libunwind => UnwindEngine::LibUnwind,
+        options::UnwinderChoice::FramePointer => UnwindEngine::FramePointer,
     }
 }
 

@@ -30,25 +30,29 @@ pub const SHIFT: u32 = 0;
 /// Where ticks come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Source {
+pub enum TickSource {
     /// The CPU's counter: invariant, and synchronised between CPUs as the kernel has found out.
     Counter = 0,
     /// `clock_gettime(CLOCK_MONOTONIC)`, in nanoseconds.
     Monotonic = 1,
 }
 
-static SOURCE: AtomicU8 = AtomicU8::new(Source::Monotonic as u8);
+static SOURCE: AtomicU8 = AtomicU8::new(TickSource::Monotonic as u8);
 
 /// Chooses the source. Call it once, before the first stamp.
-pub fn init() -> Source {
-    let source = if has_reliable_counter() { Source::Counter } else { Source::Monotonic };
+pub fn init() -> TickSource {
+    let source = if has_reliable_counter() { TickSource::Counter } else { TickSource::Monotonic };
     SOURCE.store(source as u8, Ordering::Release);
     source
 }
 
 /// The source in use.
-pub fn source() -> Source {
-    if SOURCE.load(Ordering::Relaxed) == Source::Counter as u8 { Source::Counter } else { Source::Monotonic }
+pub fn source() -> TickSource {
+    if SOURCE.load(Ordering::Relaxed) == TickSource::Counter as u8 {
+        TickSource::Counter
+    } else {
+        TickSource::Monotonic
+    }
 }
 
 /// The time of an allocation: call it directly after the allocator returned.
@@ -73,7 +77,7 @@ fn now() -> u64 {
 #[cfg(not(loom))]
 #[inline(always)]
 fn now() -> u64 {
-    if SOURCE.load(Ordering::Relaxed) == Source::Counter as u8 {
+    if SOURCE.load(Ordering::Relaxed) == TickSource::Counter as u8 {
         counter::ordered() >> SHIFT
     } else {
         monotonic_ticks()
@@ -82,7 +86,7 @@ fn now() -> u64 {
 
 /// One instant, read from all clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sample {
+pub struct ClockReading {
     /// In the unit of the stamps.
     pub ticks: u64,
     /// CLOCK_MONOTONIC.
@@ -92,8 +96,8 @@ pub struct Sample {
 }
 
 /// Reads all clocks as close together as can be had in a few tries.
-pub fn sample() -> Sample {
-    let mut best = None::<(u64, Sample)>;
+pub fn sample() -> ClockReading {
+    let mut best = None::<(u64, ClockReading)>;
     for _ in 0..8 {
         let before = now_after_alloc();
         let monotonic_ns = clock_ns(libc::CLOCK_MONOTONIC);
@@ -101,10 +105,10 @@ pub fn sample() -> Sample {
         let after = now_after_alloc();
         let width = after.wrapping_sub(before);
         if best.is_none_or(|(narrowest, _)| width < narrowest) {
-            best = Some((width, Sample { ticks: before.wrapping_add(width / 2), monotonic_ns, realtime_ns }));
+            best = Some((width, ClockReading { ticks: before.wrapping_add(width / 2), monotonic_ns, realtime_ns }));
         }
     }
-    best.map_or(Sample { ticks: 0, monotonic_ns: 0, realtime_ns: 0 }, |(_, sample)| sample)
+    best.map_or(ClockReading { ticks: 0, monotonic_ns: 0, realtime_ns: 0 }, |(_, sample)| sample)
 }
 
 /// The kernel reads the counter behind a fence of its own, in the vdso as in the system call, so both sides hold.

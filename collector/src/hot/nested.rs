@@ -19,7 +19,7 @@ use crate::shared::stack_counters::count;
 use crate::shared::thread::{IDLE, IN_REAL, MODE, RECORDING, STAMPED, ThreadContext};
 
 /// An event that has been entered on the slow path.
-pub struct Entry {
+pub struct SlowEntry {
     /// The thread's context.
     pub context: &'static ThreadContext,
     /// The event interrupts another one.
@@ -37,7 +37,7 @@ pub struct Entry {
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
 #[cold]
-pub unsafe fn enter_event(caller: Caller, mode: u64) -> Option<Entry> {
+pub unsafe fn enter_event(caller: Caller, mode: u64) -> Option<SlowEntry> {
     let slot = gate::slot();
     // Until the session knows the thread, it is to be waited for here.
     let mut company = None;
@@ -63,7 +63,7 @@ pub unsafe fn enter_event(caller: Caller, mode: u64) -> Option<Entry> {
 /// # Safety
 /// As for [`enter_event`].
 #[cold]
-pub unsafe fn enter_at_any_gate(caller: Caller, mode: u64) -> Option<Entry> {
+pub unsafe fn enter_at_any_gate(caller: Caller, mode: u64) -> Option<SlowEntry> {
     let slot = gate::slot();
     if slot.internal.get() != 0 {
         return None;
@@ -100,12 +100,13 @@ pub unsafe fn enter_at_any_gate(caller: Caller, mode: u64) -> Option<Entry> {
     }
     let inner = context.inner.load(Ordering::Relaxed);
     let interrupted = if inner == IDLE { state & MODE } else { inner };
-    let entry = Entry { context, nested, inside_real: interrupted == IN_REAL || interrupted == STAMPED, state, inner };
+    let entry =
+        SlowEntry { context, nested, inside_real: interrupted == IN_REAL || interrupted == STAMPED, state, inner };
     entry.enter(mode);
     Some(entry)
 }
 
-impl Entry {
+impl SlowEntry {
     /// Enters `mode`. The thread's state stays at what the interrupted events need: see [`ThreadContext::inner`].
     fn enter(&self, mode: u64) {
         if self.nested {
@@ -273,7 +274,7 @@ pub unsafe fn alloc(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMu
 /// # Safety
 /// As for [`alloc`].
 #[inline(never)]
-unsafe fn allocated(entry: Entry, caller: Caller, kind: Kind, size: usize, [tick, block]: [u64; 2]) {
+unsafe fn allocated(entry: SlowEntry, caller: Caller, kind: Kind, size: usize, [tick, block]: [u64; 2]) {
     // SAFETY: passed on.
     if let Some(node) = unsafe { entry.node(caller) } {
         let record = Record::new(kind, tick, block, node, size as u32);
@@ -308,7 +309,7 @@ pub unsafe fn free(caller: Caller, kind: Kind, block: *mut c_void, real: &mut dy
 /// # Safety
 /// As for [`free`].
 #[inline(never)]
-unsafe fn freeing(entry: &Entry, caller: Caller, kind: Kind, block: *mut c_void) {
+unsafe fn freeing(entry: &SlowEntry, caller: Caller, kind: Kind, block: *mut c_void) {
     entry.record();
     let tick = clock::now_before_free();
     let wanted = !entry.context.free_unwinder.load(Ordering::Relaxed).is_null();
@@ -358,7 +359,7 @@ pub unsafe fn realloc(
 /// As for [`realloc`].
 #[inline(never)]
 unsafe fn reallocated(
-    entry: Entry,
+    entry: SlowEntry,
     caller: Caller,
     kinds: ReallocKinds,
     ticks: [u64; 2],

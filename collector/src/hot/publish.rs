@@ -123,7 +123,7 @@ pub fn refill(context: &ThreadContext, count: u64, tick: u64, nested: bool) -> b
     if is_off(session, tick) {
         return false;
     }
-    let mut patience = Patience::default();
+    let mut patience = ChunkWait::default();
     let done = loop {
         let signals = sys::SignalsBlocked::new();
         match with_room(|| try_refill(context, session, count, nested)) {
@@ -315,7 +315,7 @@ fn used_records(context: &ThreadContext, chunk: Chunk) -> u32 {
 
 /// How long a thread has waited for a chunk.
 #[derive(Default)]
-struct Patience {
+struct ChunkWait {
     /// Since when; 0: it has not waited.
     started_ns: u64,
     /// The writer's steps when it was last seen to make one, when that was, and how often this thread has looked since.
@@ -325,7 +325,7 @@ struct Patience {
 }
 
 /// Waits a little for a chunk, as the options say; true: give up.
-fn wait_for_chunk(context: &ThreadContext, session: &'static Session, tick: u64, patience: &mut Patience) -> bool {
+fn wait_for_chunk(context: &ThreadContext, session: &'static Session, tick: u64, patience: &mut ChunkWait) -> bool {
     /// A writer that makes no step for this long, while its thread exists and this one got to look so often, hangs in
     /// something that waits for us. The time alone would not tell: where ten thousand threads want two processors, it
     /// may just not have had one.
@@ -341,7 +341,7 @@ fn wait_for_chunk(context: &ThreadContext, session: &'static Session, tick: u64,
     let now = sys::clock(libc::CLOCK_MONOTONIC);
     let beats = session.pool.heartbeat.load(Ordering::Relaxed);
     if patience.started_ns == 0 {
-        *patience = Patience { started_ns: now, beats, beat_ns: now, looks: 0 };
+        *patience = ChunkWait { started_ns: now, beats, beat_ns: now, looks: 0 };
     }
     if session.writer_alive.load(Ordering::Acquire) {
         session.pool.wait(20_000_000);

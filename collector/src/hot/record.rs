@@ -202,7 +202,7 @@ pub(super) fn publish_realloc(
 
 /// What a change of the address space is recorded as, once it has succeeded.
 #[derive(Clone, Copy)]
-pub enum Change {
+pub enum MappingChange {
     /// `mmap`: length, protection, flags, descriptor.
     Map {
         /// Bytes, rounded up to pages.
@@ -240,7 +240,7 @@ pub enum Change {
 /// Records an address-space change whose result is `address`; `before` was stamped before the call, `tick` after it.
 fn publish_change(
     context: &ThreadContext,
-    change: Change,
+    change: MappingChange,
     before: u64,
     tick: u64,
     address: usize,
@@ -262,7 +262,7 @@ fn publish_change(
         push(Record::new(kind, tick, at as u64, node, size as u32));
     };
     match change {
-        Change::Map { len, protection, flags, fd } => {
+        MappingChange::Map { len, protection, flags, fd } => {
             let detail = u64::from(protection as u32) | u64::from(flags as u32) << 32;
             let first = Record::new(Kind::MapDetail, tick, detail, node, fd as u32);
             let high = size_high(tick, len);
@@ -274,12 +274,12 @@ fn publish_change(
             }
             return;
         }
-        Change::Unmap { at, len } => sized(Kind::Munmap, before, at, len),
-        Change::Remap { old, old_len, new_len } => {
+        MappingChange::Unmap { at, len } => sized(Kind::Munmap, before, at, len),
+        MappingChange::Remap { old, old_len, new_len } => {
             sized(Kind::MremapFrom, before, old, old_len);
             sized(Kind::MremapTo, tick, address, new_len);
         }
-        Change::Break { by } => sized(Kind::Brk, if by < 0 { before } else { tick }, address, by as usize),
+        MappingChange::Break { by } => sized(Kind::Brk, if by < 0 { before } else { tick }, address, by as usize),
     }
     publish::several(context, records.get(..len).unwrap_or_default(), nested);
 }
@@ -292,7 +292,7 @@ fn publish_change(
 pub unsafe fn change(
     caller: Caller,
     real: impl FnOnce() -> Option<usize>,
-    change: impl FnOnce(usize) -> Option<Change>,
+    change: impl FnOnce(usize) -> Option<MappingChange>,
 ) -> Option<usize> {
     // SAFETY: passed on.
     let Some(entry) = (unsafe { nested::enter_event(caller, STAMPED) }) else { return real() };

@@ -14,7 +14,7 @@ use core::mem::{ManuallyDrop, MaybeUninit};
 use core::sync::atomic::Ordering;
 
 use super::unwind::top_of_own_stack;
-use crate::shared::gate::{self, Slot};
+use crate::shared::gate::{self, ThreadGate};
 use crate::shared::sys::{self, is_readable};
 use crate::shared::thread::ThreadContext;
 
@@ -79,7 +79,7 @@ pub fn is_on_stack_of_ours(sp: u64) -> bool {
     base != 0 && (base..=base + STACK_BYTES as u64).contains(&sp)
 }
 
-fn has_room(slot: &Slot, sp: u64) -> bool {
+fn has_room(slot: &ThreadGate, sp: u64) -> bool {
     if (slot.signal_stack_low.get()..slot.signal_stack_high.get()).contains(&sp) {
         return false;
     }
@@ -92,7 +92,7 @@ fn has_room(slot: &Slot, sp: u64) -> bool {
 /// only where the stack ends among them.
 #[cold]
 #[inline(never)]
-fn find_room(slot: &Slot, sp: u64) -> bool {
+fn find_room(slot: &ThreadGate, sp: u64) -> bool {
     if slot.stack_high.get() == 0 {
         let top = top_of_own_stack();
         slot.stack_low.set(top.wrapping_sub(1) & !(PAGE - 1));
@@ -118,7 +118,7 @@ fn find_room(slot: &Slot, sp: u64) -> bool {
 }
 
 /// The upper end of the calling thread's stack of ours, made when it is needed first; `None` without memory.
-fn stack_of_ours(slot: &Slot) -> Option<u64> {
+fn stack_of_ours(slot: &ThreadGate) -> Option<u64> {
     if slot.stack_of_ours.get() == 0 {
         slot.stack_of_ours.set(sys::map_memory(STACK_BYTES).ok()? as u64);
         // SAFETY: contexts stay mapped.

@@ -13,7 +13,7 @@ use super::quiesce;
 use crate::hot::unwind::Caller;
 use crate::hot::{clock, record};
 use crate::shared::gate::{self, Internal};
-use crate::shared::lock::{Guard, Lock};
+use crate::shared::lock::{Lock, LockGuard};
 use crate::shared::session::{self, Session};
 use crate::shared::sys;
 
@@ -85,7 +85,7 @@ pub(super) fn forget() {
     unsafe { SWITCH.abandon(()) }
 }
 
-fn open(session: &Session, _held: &Guard<'_, ()>, announce: impl FnOnce(Kind, u64)) {
+fn open(session: &Session, _held: &LockGuard<'_, ()>, announce: impl FnOnce(Kind, u64)) {
     if !session.paused.load(Ordering::SeqCst) || gate::state() != gate::PASS {
         return;
     }
@@ -100,7 +100,7 @@ fn open(session: &Session, _held: &Guard<'_, ()>, announce: impl FnOnce(Kind, u6
     gate::change(gate::PASS, gate::RECORDING);
 }
 
-fn close(session: &Session, _held: &Guard<'_, ()>, announce: impl FnOnce(Kind, u64)) {
+fn close(session: &Session, _held: &LockGuard<'_, ()>, announce: impl FnOnce(Kind, u64)) {
     if session.paused.load(Ordering::SeqCst) {
         return;
     }

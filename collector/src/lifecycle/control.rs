@@ -7,10 +7,10 @@
 use core::sync::atomic::Ordering;
 use std::ffi::{CStr, CString};
 
-use tracehound_format::control::{self, MAX_MESSAGE, Reply, Request, State, Status};
+use tracehound_format::control::{self, CaptureState, MAX_MESSAGE, Reply, Request, Status};
 
 use super::capture_control;
-use crate::background::writer::Writer;
+use crate::background::writer::RecordingWriter;
 use crate::hot::clock;
 use crate::shared::gate::{self, Internal};
 use crate::shared::lock::Lock;
@@ -116,7 +116,7 @@ pub(super) fn forget() {
 }
 
 /// Serves who has asked, if anybody has.
-pub(super) fn attend(writer: &mut Writer, session: &'static Session) {
+pub(super) fn attend(writer: &mut RecordingWriter, session: &'static Session) {
     if session.filtered.load(Ordering::Relaxed) {
         close();
         return;
@@ -146,7 +146,7 @@ pub(super) fn has_clients() -> bool {
 }
 
 /// One step for a client; false when it is done with.
-fn serve(client: &mut Client, writer: &mut Writer, session: &'static Session) -> bool {
+fn serve(client: &mut Client, writer: &mut RecordingWriter, session: &'static Session) -> bool {
     let overdue = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(client.since_ns) > PATIENCE_NS;
     let request = match client.pending.take() {
         Some(request) => request,
@@ -188,9 +188,9 @@ fn answer(fd: i32, reply: &Reply) {
 }
 
 /// Does what is asked; `None`: not now.
-fn carry_out(request: &Request, writer: &mut Writer, session: &'static Session) -> Option<Reply> {
+fn carry_out(request: &Request, writer: &mut RecordingWriter, session: &'static Session) -> Option<Reply> {
     let refused = |why: &str| Some(Reply::Refused(why.into()));
-    let ended = state(session) == State::Ended;
+    let ended = state(session) == CaptureState::Ended;
     match request {
         Request::Status => {}
         _ if ended => return refused("the recording has ended and does not go on"),
@@ -213,15 +213,15 @@ fn carry_out(request: &Request, writer: &mut Writer, session: &'static Session) 
     Some(Reply::Done(status(writer, session)))
 }
 
-fn state(session: &Session) -> State {
+fn state(session: &Session) -> CaptureState {
     match gate::state() {
-        gate::PASS if session.paused.load(Ordering::SeqCst) => State::Paused,
-        gate::PASS => State::Ended,
-        _ => State::Recording,
+        gate::PASS if session.paused.load(Ordering::SeqCst) => CaptureState::Paused,
+        gate::PASS => CaptureState::Ended,
+        _ => CaptureState::Recording,
     }
 }
 
-fn status(writer: &mut Writer, session: &Session) -> Status {
+fn status(writer: &mut RecordingWriter, session: &Session) -> Status {
     let statistics = writer.statistics(clock::now_after_alloc());
     let now = clock::sample();
     Status {

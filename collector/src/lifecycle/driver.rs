@@ -9,7 +9,7 @@ use tracehound_format::meta::EndReason;
 use super::{capture_control, control, frame_loader};
 use crate::background::file::RecordingFile;
 use crate::background::output::Output;
-use crate::background::writer::{Facts, Writer};
+use crate::background::writer::{ProcessFacts, RecordingWriter};
 use crate::hot::clock;
 use crate::shared::gate::{self, Internal};
 use crate::shared::lock::Lock;
@@ -20,8 +20,8 @@ use crate::shared::sys::{self, Errno};
 enum WriterState {
     None,
     /// The files are there; the first round starts the recording in them.
-    Pending(Option<Box<(Output, Facts)>>),
-    Running(Box<Writer>),
+    Pending(Option<Box<(Output, ProcessFacts)>>),
+    Running(Box<RecordingWriter>),
 }
 
 static WRITER: Lock<WriterState> = Lock::new(WriterState::None);
@@ -43,7 +43,7 @@ pub(super) const FINISH_STOPPED: u32 = 5;
 static WRITER_APART: AtomicU32 = AtomicU32::new(0);
 
 /// The files of a recording are there: the writer's first round starts it in them.
-pub(super) fn set_pending(output: Output, facts: Facts) {
+pub(super) fn set_pending(output: Output, facts: ProcessFacts) {
     let bytes = output.path.to_bytes();
     if let Ok(mut path) = PATH.try_lock().ok_or(()) {
         let len = bytes.len().min(MAX_PATH);
@@ -57,12 +57,12 @@ pub(super) fn set_pending(output: Output, facts: Facts) {
 
 /// The recording's path, for messages while the writer is stuck.
 #[derive(Clone, Copy)]
-pub(super) struct Path {
+pub(super) struct RecordingPath {
     bytes: [u8; MAX_PATH],
     len: usize,
 }
 
-impl Path {
+impl RecordingPath {
     /// The path; empty if it is not known.
     pub(super) fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
@@ -70,11 +70,11 @@ impl Path {
 }
 
 const MAX_PATH: usize = 400;
-static PATH: Lock<Path> = Lock::new(Path { bytes: [0; MAX_PATH], len: 0 });
+static PATH: Lock<RecordingPath> = Lock::new(RecordingPath { bytes: [0; MAX_PATH], len: 0 });
 
 /// The recording's path. Takes no memory and waits for nobody.
-pub(super) fn path() -> Path {
-    PATH.try_lock().map_or(Path { bytes: [0; MAX_PATH], len: 0 }, |path| *path)
+pub(super) fn path() -> RecordingPath {
+    PATH.try_lock().map_or(RecordingPath { bytes: [0; MAX_PATH], len: 0 }, |path| *path)
 }
 
 /// In a forked child: forgets the parent's writer, wherever it was. What it was about to change is its own or the
@@ -86,7 +86,7 @@ pub(super) unsafe fn forget_writer() {
     // SAFETY: as the caller promises.
     unsafe {
         WRITER.abandon(WriterState::None);
-        PATH.abandon(Path { bytes: [0; MAX_PATH], len: 0 });
+        PATH.abandon(RecordingPath { bytes: [0; MAX_PATH], len: 0 });
     }
     COMMAND.store(NO_COMMAND, Ordering::SeqCst);
     control::forget();
@@ -254,11 +254,11 @@ fn guarded<T: Default + From<bool>>(session: &'static Session, work: impl FnOnce
 }
 
 /// The writer, started if it was pending.
-fn running<'a>(state: &'a mut WriterState, session: &'static Session) -> Option<&'a mut Writer> {
+fn running<'a>(state: &'a mut WriterState, session: &'static Session) -> Option<&'a mut RecordingWriter> {
     if let WriterState::Pending(files) = state {
         let (output, facts) = *files.take()?;
         let path = output.path.clone();
-        let writer = RecordingFile::new(output).and_then(|file| Writer::new(session, facts, file));
+        let writer = RecordingFile::new(output).and_then(|file| RecordingWriter::new(session, facts, file));
         match writer {
             Ok(writer) => *state = WriterState::Running(Box::new(writer)),
             Err(error) => {
@@ -280,7 +280,7 @@ fn failed(session: &Session, path: &std::ffi::CStr, error: Errno) {
 }
 
 /// What is wanted of the writer: a command, or a round.
-fn serve(writer: &mut Writer) {
+fn serve(writer: &mut RecordingWriter) {
     match COMMAND.swap(NO_COMMAND, Ordering::AcqRel) {
         NO_COMMAND => {
             writer.round();

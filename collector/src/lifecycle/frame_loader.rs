@@ -4,7 +4,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 
 use crate::hot::clock;
 use crate::hot::unwind::file_sections::{self, SectionCopy};
-use crate::shared::code::{self, Module};
+use crate::shared::code::{self, LoadedModule};
 use crate::shared::elf_file::{COMPRESSED, ElfFile};
 use crate::shared::session;
 
@@ -46,13 +46,13 @@ pub fn serve() {
     }
 }
 
-fn load(module: &Module) -> (Option<SectionCopy>, Option<SectionCopy>) {
+fn load(module: &LoadedModule) -> (Option<SectionCopy>, Option<SectionCopy>) {
     let Some(file) = ElfFile::of_module(module) else { return (None, None) };
     let eh_frame = if module.frame_header == 0 { read(module, &file, b".eh_frame\0") } else { None };
     (eh_frame, read(module, &file, b".debug_frame\0"))
 }
 
-fn read(module: &Module, file: &ElfFile, name: &[u8]) -> Option<SectionCopy> {
+fn read(module: &LoadedModule, file: &ElfFile, name: &[u8]) -> Option<SectionCopy> {
     let section = file.section_named(name).filter(|section| section.bytes > 0)?;
     let refused = |why: &str| {
         let (path, name) = (String::from_utf8_lossy(module.path()), String::from_utf8_lossy(name));

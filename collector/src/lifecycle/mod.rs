@@ -32,12 +32,12 @@ pub use quiesce::settle;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use tracehound_format::meta::{ClockSample, ClockSource, Process};
-use tracehound_format::options::{self, Options, OutputNames};
+use tracehound_format::options::{self, LaunchOptions, OutputNames};
 use tracehound_format::record::Kind;
 
 use crate::background::earlier_recordings;
 use crate::background::output::{self, Output};
-use crate::background::writer::Facts;
+use crate::background::writer::ProcessFacts;
 use crate::hot::clock;
 use crate::hot::unwind;
 use crate::shared::call_tree::CallTree;
@@ -47,7 +47,7 @@ use crate::shared::pool::Pool;
 use crate::shared::session::{self, Notes, Retired, Session, Switches};
 use crate::shared::side_file::{Owner, SideMemory};
 use crate::shared::sys;
-use crate::shared::threads::Threads;
+use crate::shared::threads::ThreadTable;
 use crate::shared::{chunk, log};
 
 /// Call-tree nodes that the recorder has room for; their memory is committed as they are made.
@@ -57,7 +57,7 @@ const MAX_NODES: u32 = 1 << 24;
 /// pass, and one line on stderr says why. Only memory and files: needs nothing of libc that constructors set up.
 ///
 /// `given` are the options as the user wrote them, `NAME=value`, those that differ from their defaults.
-pub fn start(options: Options, given: Vec<String>, inherited: Option<&InheritedState>) {
+pub fn start(options: LaunchOptions, given: Vec<String>, inherited: Option<&InheritedState>) {
     log::init(options.log);
     match prepare(options, given, inherited) {
         Ok(recording) => gate::set(if recording { gate::RECORDING } else { gate::PASS }),
@@ -68,7 +68,7 @@ pub fn start(options: Options, given: Vec<String>, inherited: Option<&InheritedS
     }
 }
 
-fn prepare(options: Options, given: Vec<String>, inherited: Option<&InheritedState>) -> Result<bool, String> {
+fn prepare(options: LaunchOptions, given: Vec<String>, inherited: Option<&InheritedState>) -> Result<bool, String> {
     let forked_from = inherited.map(|inherited| inherited.from.clone());
     let signals = sys::SignalsBlocked::new();
     unwind::init();
@@ -135,7 +135,7 @@ fn prepare(options: Options, given: Vec<String>, inherited: Option<&InheritedSta
     };
     // SAFETY: the chunks lie at this address, zeroed and mapped for ever; the header is theirs.
     let pool = unsafe { Pool::new(side.first_chunk(), side.header(), side.is_shared(), side.chunks()) };
-    let facts = Facts {
+    let facts = ProcessFacts {
         process: process_record(given, pid, executable, &sample, forked_from.as_ref().map(|from| from.recording_id)),
         source: clock_source(source),
         shift: clock::SHIFT as u8,
@@ -159,7 +159,7 @@ fn prepare(options: Options, given: Vec<String>, inherited: Option<&InheritedSta
         started_unix_ns: sample.realtime_ns,
         tree,
         pool,
-        threads: Threads::default(),
+        threads: ThreadTable::default(),
         side,
         notes: Lock::new(Notes::default()),
         writer_alive: AtomicBool::new(false),
@@ -205,7 +205,7 @@ fn nodes_within_limits() -> u32 {
     u32::try_from(nodes).unwrap_or(u32::MAX).clamp(1 << 16, MAX_NODES)
 }
 
-fn mirror(id: u32, node: crate::shared::call_tree::Node) {
+fn mirror(id: u32, node: crate::shared::call_tree::TreeNode) {
     if let Some(session) = session::current() {
         let node = tracehound_format::nodes::Node { parent: node.parent, pc: node.pc, generation: node.generation };
         session.side.mirror(id, node);
@@ -216,7 +216,7 @@ fn process_record(
     given: Vec<String>,
     pid: u32,
     executable: Vec<u8>,
-    sample: &clock::Sample,
+    sample: &clock::ClockReading,
     forked_from: Option<[u8; 16]>,
 ) -> Process {
     let line = sys::read_file(libc::AT_FDCWD, c"/proc/self/cmdline").unwrap_or_default();
@@ -261,18 +261,18 @@ fn program_name(executable: &[u8]) -> Vec<u8> {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or_default().to_vec()
 }
 
-fn clock_source(source: clock::Source) -> ClockSource {
+fn clock_source(source: clock::TickSource) -> ClockSource {
     match source {
-        clock::Source::Monotonic => ClockSource::Monotonic,
-        clock::Source::Counter if cfg!(target_arch = "aarch64") => ClockSource::Cntvct,
-        clock::Source::Counter => ClockSource::Tsc,
+        clock::TickSource::Monotonic => ClockSource::Monotonic,
+        clock::TickSource::Counter if cfg!(target_arch = "aarch64") => ClockSource::Cntvct,
+        clock::TickSource::Counter => ClockSource::Tsc,
     }
 }
 
-fn clock_note(source: clock::Source) -> &'static str {
+fn clock_note(source: clock::TickSource) -> &'static str {
     match source {
-        clock::Source::Counter => "the processor's counter, invariant",
-        clock::Source::Monotonic => {
+        clock::TickSource::Counter => "the processor's counter, invariant",
+        clock::TickSource::Monotonic => {
             "CLOCK_MONOTONIC: the processor's counter is missing, not invariant or not trusted by the kernel"
         }
     }
@@ -308,7 +308,8 @@ pub fn leave_libunwind() {
 /// libunwind where the options ask for it.
 pub fn prepare_unwinder() {
     driver::load_first_frames();
-    let Some(session) = session::current().filter(|session| session.options.unwinder == options::Unwinder::Libunwind)
+    let Some(session) =
+        session::current().filter(|session| session.options.unwinder == options::UnwinderChoice::Libunwind)
     else {
         return;
     };

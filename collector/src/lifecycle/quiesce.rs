@@ -36,13 +36,13 @@ fn now() -> u64 {
 }
 
 /// How long the end has taken, and since when the writer has written nothing.
-struct Patience {
+struct EndWait {
     started: u64,
     writes: u64,
     wrote: u64,
 }
 
-impl Patience {
+impl EndWait {
     fn new() -> Self {
         let started = now();
         Self { started, writes: file::WRITES.load(Ordering::Relaxed), wrote: started }
@@ -78,7 +78,7 @@ pub(super) fn end(session: &'static Session, why: Ending) -> bool {
     if slot.exempt.get() != 0 {
         return false;
     }
-    let mut patience = Patience::new();
+    let mut patience = EndWait::new();
     // Without a thread of ours this one writes by itself. It waits for the write that it is in, and for no further one.
     let by_itself = !session.writer_alive.load(Ordering::Acquire);
     if by_itself {
@@ -107,7 +107,7 @@ enum Outcome {
 }
 
 /// [`end`], as long as the patience lasts.
-fn attempt(session: &'static Session, why: Ending, patience: &mut Patience) -> Outcome {
+fn attempt(session: &'static Session, why: Ending, patience: &mut EndWait) -> Outcome {
     let slot = gate::slot();
     loop {
         let alone = !others(session);
@@ -206,7 +206,7 @@ fn others(session: &Session) -> bool {
 }
 
 /// Waits until everything recorded so far is in the file.
-fn drain(session: &'static Session, patience: &mut Patience) -> bool {
+fn drain(session: &'static Session, patience: &mut EndWait) -> bool {
     let wanted = session.flush_wanted.fetch_add(1, Ordering::AcqRel) + 1;
     loop {
         let done = session.flush_done.load(Ordering::Acquire);
@@ -227,7 +227,7 @@ fn drain(session: &'static Session, patience: &mut Patience) -> bool {
     }
 }
 
-fn hold(patience: &mut Patience) -> Hold {
+fn hold(patience: &mut EndWait) -> Hold {
     loop {
         match gate::state() {
             gate::RECORDING if gate::change(gate::RECORDING, gate::HELD) => return Hold::Held,

@@ -19,7 +19,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::order;
 use core::ptr::NonNull;
 
-use slot::{Slot, claim_identity};
+use slot::{NodeSlot, claim_identity};
 
 /// A backtrace: the id of its innermost node. 0 is the empty backtrace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -35,7 +35,7 @@ impl NodeId {
 
 /// One frame of the call tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Node {
+pub struct TreeNode {
     /// Id of the caller's node; 0 is the root. Always smaller than the node's own id.
     pub parent: u32,
     /// Return address, or the interrupted address **plus one**, so that `pc - 1` always lies in the calling
@@ -52,7 +52,7 @@ pub struct CallTree {
     capacity: u32,
     reserved_bytes: usize,
     owned: bool,
-    mirror: Option<fn(u32, Node)>,
+    mirror: Option<fn(u32, TreeNode)>,
 }
 
 // SAFETY: all shared state behind `base` is atomic; the mapping lives as long as the value.
@@ -66,7 +66,7 @@ struct Header {
     lost: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Slot>() == CallTree::NODE_BYTES);
+const _: () = assert!(size_of::<NodeSlot>() == CallTree::NODE_BYTES);
 const _: () = assert!(size_of::<Header>() <= ROOTS_OFFSET);
 
 /// Few roots in a model, which copies the tree.
@@ -117,7 +117,7 @@ impl CallTree {
     }
 
     /// Has every new node shown to `mirror`, by the thread that made it, before anyone else can meet its id.
-    pub fn set_mirror(&mut self, mirror: fn(u32, Node)) {
+    pub fn set_mirror(&mut self, mirror: fn(u32, TreeNode)) {
         self.mirror = Some(mirror);
     }
 
@@ -158,7 +158,7 @@ impl CallTree {
     }
 
     /// The node with this id; `None` for the root, for [`NodeId::LOST`] and for ids not handed out.
-    pub fn get(&self, id: u32) -> Option<Node> {
+    pub fn get(&self, id: u32) -> Option<TreeNode> {
         if id == 0 || id >= self.capacity {
             return None;
         }
@@ -169,7 +169,7 @@ impl CallTree {
             return None;
         }
         let place = slot.place.load(Ordering::Relaxed);
-        Some(Node { parent: place as u32, pc, generation: (place >> 32) as u32 })
+        Some(TreeNode { parent: place as u32, pc, generation: (place >> 32) as u32 })
     }
 
     /// The id of the frame `pc` called from `parent`, made if it is new.
@@ -195,7 +195,7 @@ impl CallTree {
                         None => return NodeId::LOST,
                     };
                     if let Some(mirror) = self.mirror {
-                        mirror(own, Node { parent: parent.0, pc, generation });
+                        mirror(own, TreeNode { parent: parent.0, pc, generation });
                     }
                 }
                 let linked = order!("tree-link": AcqRel, not Relaxed);
@@ -245,10 +245,10 @@ impl CallTree {
     }
 
     /// `id` must be below `capacity`: true of every id read from a link and checked at the other callers.
-    fn slot(&self, id: u32) -> &Slot {
+    fn slot(&self, id: u32) -> &NodeSlot {
         debug_assert!(id < self.capacity);
         // SAFETY: the reservation holds `capacity` zeroed or initialised slots after `NODES_OFFSET`.
-        unsafe { self.base.add(Self::NODES_OFFSET).cast::<Slot>().add(id as usize).as_ref() }
+        unsafe { self.base.add(Self::NODES_OFFSET).cast::<NodeSlot>().add(id as usize).as_ref() }
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(tree.intern(main, 0x2000, 0), leaf);
         assert_ne!(tree.intern(main, 0x2000, 1), leaf, "another generation is another frame");
         assert_ne!(tree.intern(leaf, 0x2000, 0), leaf, "another parent is another frame");
-        assert_eq!(tree.get(2), Some(Node { parent: 1, pc: 0x2000, generation: 0 }));
+        assert_eq!(tree.get(2), Some(TreeNode { parent: 1, pc: 0x2000, generation: 0 }));
         assert_eq!(tree.get(0), None);
         assert_eq!(tree.get(tree.len()), None);
         assert_eq!(tree.get(u32::MAX), None);
@@ -314,7 +314,7 @@ mod tests {
                     let ids: Vec<_> = pcs.clone().map(|pc| tree.intern(NodeId::ROOT, pc, 7)).collect();
                     start.wait();
                     for (id, pc) in ids.into_iter().zip(pcs) {
-                        assert_eq!(tree.get(id.0), Some(Node { parent: 0, pc, generation: 7 }));
+                        assert_eq!(tree.get(id.0), Some(TreeNode { parent: 0, pc, generation: 7 }));
                     }
                 });
             }

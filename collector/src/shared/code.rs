@@ -27,13 +27,13 @@ use std::sync::OnceLock;
 
 use elf::Image;
 pub use generations::Generations;
-pub use module::{MAX_SEGMENTS, Module, Segment};
-use modules::Change;
-pub use modules::{Event, Modules};
+pub use module::{LoadedModule, LoadedSegment, MAX_SEGMENTS};
+use modules::ModuleChange;
+pub use modules::{LoadedModules, ModuleEvent};
 pub use regions::Regions;
-pub use shape::Object;
 #[cfg(loom)]
-pub use shape::Shape;
+pub use shape::ModuleShape;
+pub use shape::Object;
 
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 static ADDED: AtomicU64 = AtomicU64::new(0);
@@ -46,7 +46,7 @@ static READY: AtomicBool = AtomicBool::new(false);
 static UPDATER: AtomicU64 = AtomicU64::new(0);
 /// Held for the few stores that move the epoch.
 static ANNOUNCING: AtomicBool = AtomicBool::new(false);
-static MODULES: OnceLock<Modules> = OnceLock::new();
+static MODULES: OnceLock<LoadedModules> = OnceLock::new();
 static GENERATIONS: Generations = Generations::new();
 static CHANGES: Changes = Changes([const { ChangedRange::nothing() }; KEPT_CHANGES]);
 
@@ -83,7 +83,7 @@ pub fn init(tick: u64) {
         LOADER_END.store(image.end(), Ordering::Relaxed);
         LOADER_START.store(loader, Ordering::Release);
     }
-    if let Some(modules) = Modules::create()
+    if let Some(modules) = LoadedModules::create()
         && MODULES.set(modules).is_ok()
     {
         changed(tick, &mut |_| {});
@@ -91,7 +91,7 @@ pub fn init(tick: u64) {
 }
 
 /// The loaded objects; `None` before [`init`] or without memory.
-pub fn modules() -> Option<&'static Modules> {
+pub fn modules() -> Option<&'static LoadedModules> {
     MODULES.get()
 }
 
@@ -153,13 +153,13 @@ pub fn changed(tick: u64, forget: &mut dyn FnMut(&Range<u64>)) {
         }
         let (mut loads, mut unloads) = (0, 0);
         modules.update(tick, |change| match change {
-            Change::Unloaded { range, identity } => {
+            ModuleChange::Unloaded { range, identity } => {
                 unloads += 1;
                 GENERATIONS.unload(&range, identity);
                 announce(&range, forget);
                 0
             }
-            Change::Loaded { range, identity } => {
+            ModuleChange::Loaded { range, identity } => {
                 loads += 1;
                 let generation = GENERATIONS.load(&range, identity);
                 announce(&range, forget);

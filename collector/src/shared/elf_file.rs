@@ -5,7 +5,7 @@
 
 use core::ffi::CStr;
 
-use super::code::{MAX_SEGMENTS, Module};
+use super::code::{LoadedModule, MAX_SEGMENTS};
 use super::sys;
 
 /// Sections and segments that are looked at.
@@ -21,7 +21,7 @@ pub struct ElfFile {
 
 /// A section: where its bytes are in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Section {
+pub struct ElfSection {
     /// `sh_type`.
     pub kind: u32,
     /// `sh_addr`.
@@ -51,7 +51,7 @@ impl ElfFile {
     }
 
     /// Opens the file that `module` was loaded from; `None` if what lies there now is another one.
-    pub fn of_module(module: &Module) -> Option<Self> {
+    pub fn of_module(module: &LoadedModule) -> Option<Self> {
         let mut path = [0_u8; 1100];
         let name: &[u8] = if module.path().is_empty() { b"/proc/thread-self/exe" } else { module.path() };
         if module.path_was_cut || name.len() >= path.len() {
@@ -71,7 +71,7 @@ impl ElfFile {
     }
 
     /// Whether the file's loadable segments are those of `module`: the path may name another file by now.
-    pub fn is_loaded_as(&self, module: &Module) -> bool {
+    pub fn is_loaded_as(&self, module: &LoadedModule) -> bool {
         let (offset, count) = (self.u64(32), self.u16(56));
         if self.u16(54) != 56 || count > MAX_HEADERS {
             return false;
@@ -95,13 +95,13 @@ impl ElfFile {
     }
 
     /// Section `number`.
-    pub fn section(&self, number: u64) -> Option<Section> {
+    pub fn section(&self, number: u64) -> Option<ElfSection> {
         if self.u16(58) != 64 || number >= self.u16(60).min(MAX_HEADERS) {
             return None;
         }
         let header = self.read_array::<64>(self.u64(40).checked_add(number * 64)?)?;
         let word = |at: usize| little_endian(&header, at);
-        Some(Section {
+        Some(ElfSection {
             name: word(0) as u32,
             kind: word(4) as u32,
             flags: word(8),
@@ -113,12 +113,12 @@ impl ElfFile {
     }
 
     /// The first section that `wanted` wants.
-    pub fn find_section(&self, wanted: impl Fn(&Section) -> bool) -> Option<Section> {
+    pub fn find_section(&self, wanted: impl Fn(&ElfSection) -> bool) -> Option<ElfSection> {
         (0..self.u16(60)).map_while(|number| self.section(number)).find(wanted)
     }
 
     /// The section with this name, terminator included, unless it is empty in the file. It may be compressed.
-    pub fn section_named(&self, name: &[u8]) -> Option<Section> {
+    pub fn section_named(&self, name: &[u8]) -> Option<ElfSection> {
         const NOBITS: u32 = 8;
         let names = self.section(self.u16(62))?;
         self.find_section(|section| {

@@ -181,7 +181,7 @@ pub fn wait_while_held() {
 
 /// What a thread keeps in thread-local storage; all zero in a new thread, but for `magic`.
 #[repr(C)]
-pub struct Slot {
+pub struct ThreadGate {
     /// The thread's context; null before its first event and after its end.
     pub context: Cell<*mut ThreadContext>,
     /// Depth of sections whose allocations are the recorder's own.
@@ -218,7 +218,7 @@ pub struct Slot {
     pub fork_ends: Cell<u32>,
 }
 
-/// Values of [`Slot::fork_ends`].
+/// Values of [`ThreadGate::fork_ends`].
 pub mod fork_ends {
     /// It forks as usual.
     pub const NO: u32 = 0;
@@ -228,12 +228,12 @@ pub mod fork_ends {
     pub const DONE: u32 = 2;
 }
 
-/// See [`Slot::is_initialised`].
+/// See [`ThreadGate::is_initialised`].
 const MAGIC: u64 = 0x7472_6163_6568_6e64;
 
-const _: () = assert!(size_of::<Slot>() == 120 && core::mem::offset_of!(Slot, magic) == 24);
+const _: () = assert!(size_of::<ThreadGate>() == 120 && core::mem::offset_of!(ThreadGate, magic) == 24);
 
-impl Slot {
+impl ThreadGate {
     /// Whether the loader has initialised thread-local storage.
     pub fn is_initialised(&self) -> bool {
         self.magic == MAGIC
@@ -259,8 +259,8 @@ core::arch::global_asm!(
 /// The calling thread's slot. The library must be relocated.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline(always)]
-pub fn slot() -> &'static Slot {
-    let slot: *const Slot;
+pub fn slot() -> &'static ThreadGate {
+    let slot: *const ThreadGate;
     // SAFETY: reads the offset that the loader has filled in and adds the thread pointer.
     unsafe {
         core::arch::asm!(
@@ -292,8 +292,8 @@ core::arch::global_asm!(
 /// The calling thread's slot. The library must be relocated.
 #[cfg(all(target_arch = "aarch64", not(loom)))]
 #[inline(always)]
-pub fn slot() -> &'static Slot {
-    let slot: *const Slot;
+pub fn slot() -> &'static ThreadGate {
+    let slot: *const ThreadGate;
     // SAFETY: reads the offset that the loader has filled in and adds the thread pointer.
     unsafe {
         core::arch::asm!(
@@ -311,9 +311,9 @@ pub fn slot() -> &'static Slot {
 
 /// The calling thread's slot.
 #[cfg(loom)]
-pub fn slot() -> &'static Slot {
+pub fn slot() -> &'static ThreadGate {
     // SAFETY: cells of numbers and null pointers, for which zeros are valid.
-    crate::sync::model::of_thread(|| unsafe { core::mem::zeroed::<Slot>() })
+    crate::sync::model::of_thread(|| unsafe { core::mem::zeroed::<ThreadGate>() })
 }
 
 /// A section whose allocations are the recorder's own: they are served apart and not recorded.

@@ -27,21 +27,21 @@ impl<T> Lock<T> {
     }
 
     /// Waits for the lock.
-    pub fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self) -> LockGuard<'_, T> {
         if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.word.swap(WAITED_FOR, Ordering::Acquire) != FREE {
                 sys::futex_wait(&self.word, WAITED_FOR, 1_000_000_000);
             }
         }
         assert_exclusive(&self.value);
-        Guard { lock: self }
+        LockGuard { lock: self }
     }
 
     /// Takes the lock if nobody holds it.
-    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+    pub fn try_lock(&self) -> Option<LockGuard<'_, T>> {
         self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok().then(|| {
             assert_exclusive(&self.value);
-            Guard { lock: self }
+            LockGuard { lock: self }
         })
     }
 
@@ -57,11 +57,11 @@ impl<T> Lock<T> {
 }
 
 /// The lock, held.
-pub struct Guard<'a, T> {
+pub struct LockGuard<'a, T> {
     lock: &'a Lock<T>,
 }
 
-impl<T> Deref for Guard<'_, T> {
+impl<T> Deref for LockGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
         // SAFETY: the guard exists once.
@@ -69,14 +69,14 @@ impl<T> Deref for Guard<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T> DerefMut for LockGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the guard exists once.
         unsafe { &mut *self.lock.value.get() }
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<T> Drop for LockGuard<'_, T> {
     fn drop(&mut self) {
         if self.lock.word.swap(FREE, Ordering::Release) == WAITED_FOR {
             sys::futex_wake(&self.lock.word, 1);

@@ -14,17 +14,17 @@ const FIRST: usize = 512;
 /// Segments: more than the address space has pages for.
 const SEGMENTS: usize = 32;
 
-struct Entry {
+struct OwnRange {
     /// First address; 0: free.
     start: AtomicUsize,
     bytes: AtomicUsize,
 }
 
 /// A table of ranges.
-struct Table {
-    first: [Entry; FIRST],
+struct OwnRanges {
+    first: [OwnRange; FIRST],
     /// Segment `n` has `FIRST << n` entries, from index `FIRST << n` on.
-    more: [AtomicPtr<Entry>; SEGMENTS],
+    more: [AtomicPtr<OwnRange>; SEGMENTS],
     /// No entry from this index on is used.
     used: AtomicUsize,
     /// Entries below `used` that are free again.
@@ -34,13 +34,13 @@ struct Table {
     unlisted: AtomicU64,
 }
 
-static TABLE: Table = Table::new();
+static TABLE: OwnRanges = OwnRanges::new();
 static STACKS: AtomicUsize = AtomicUsize::new(0);
 
-impl Table {
+impl OwnRanges {
     const fn new() -> Self {
         Self {
-            first: [const { Entry { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0) } }; FIRST],
+            first: [const { OwnRange { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0) } }; FIRST],
             more: [const { AtomicPtr::new(core::ptr::null_mut()) }; SEGMENTS],
             used: AtomicUsize::new(0),
             free: AtomicUsize::new(0),
@@ -50,7 +50,7 @@ impl Table {
     }
 
     /// The entry with an index, if its segment is there.
-    fn entry(&self, index: usize) -> Option<&Entry> {
+    fn entry(&self, index: usize) -> Option<&OwnRange> {
         if index < FIRST {
             return self.first.get(index);
         }
@@ -60,7 +60,7 @@ impl Table {
         (!segment.is_null()).then(|| unsafe { &*segment.add(index - (FIRST << number)) })
     }
 
-    fn entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
+    fn entries(&self) -> impl Iterator<Item = (usize, &OwnRange)> {
         (0..self.used.load(Ordering::Acquire)).filter_map(|index| Some((index, self.entry(index)?)))
     }
 
@@ -115,9 +115,9 @@ impl Table {
         if !place.load(Ordering::Acquire).is_null() {
             return true;
         }
-        let bytes = (size_of::<Entry>() * FIRST) << number;
+        let bytes = (size_of::<OwnRange>() * FIRST) << number;
         let Ok(memory) = sys::map_unlisted(bytes) else { return false };
-        let segment = memory.cast::<Entry>();
+        let segment = memory.cast::<OwnRange>();
         if place.compare_exchange(core::ptr::null_mut(), segment, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: nobody has seen this one.
             unsafe { sys::unmap_unlisted(memory, bytes) };
@@ -154,7 +154,7 @@ impl Table {
     }
 
     fn list(&self) -> Vec<Range<usize>> {
-        let range = |(_, entry): (usize, &Entry)| {
+        let range = |(_, entry): (usize, &OwnRange)| {
             let start = entry.start.load(Ordering::Acquire);
             start..start.saturating_add(entry.bytes.load(Ordering::Acquire))
         };
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn ranges_come_shrink_split_and_go() {
-        let table = Box::new(Table::new());
+        let table = Box::new(OwnRanges::new());
         table.note(0x10000, 0x3000);
         table.note(0x18000, 0x1000);
         table.forget(0x12000..0x13000);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     /// Ranges of the table, but for the segments that it has mapped itself.
-    fn listed(table: &Table, base: usize) -> Vec<Range<usize>> {
+    fn listed(table: &OwnRanges, base: usize) -> Vec<Range<usize>> {
         table.list().into_iter().filter(|range| (base..base << 1).contains(&range.start)).collect()
     }
 
@@ -259,7 +259,7 @@ mod tests {
     fn there_is_room_for_tens_of_thousands() {
         const COUNT: usize = 40_000;
         const BASE: usize = 1 << 44;
-        let table = Box::new(Table::new());
+        let table = Box::new(OwnRanges::new());
         let range = |i: usize| BASE + i * 0x4000..BASE + i * 0x4000 + 0x2000;
         (0..COUNT).for_each(|i| table.note(range(i).start, 0x2000));
         assert!(listed(&table, BASE).into_iter().eq((0..COUNT).map(range)));
@@ -276,7 +276,7 @@ mod tests {
         const THREADS: usize = 4;
         const EACH: usize = 3000;
         const BASE: usize = 1 << 44;
-        let table = Box::new(Table::new());
+        let table = Box::new(OwnRanges::new());
         let start = |thread: usize, i: usize| BASE + (i * THREADS + thread) * 0x2000;
         std::thread::scope(|scope| {
             for thread in 0..THREADS {

@@ -226,11 +226,11 @@ impl Pool {
         let class = class.min(LARGEST);
         for _ in 0..ATTEMPTS {
             let number = match self.find(class) {
-                Found::Chunk(number) => Some(number),
-                Found::Other(_) | Found::Nothing if self.grow() => None,
-                Found::Other(slot) => self.claim(slot, class),
-                Found::Nothing if self.free.load(Ordering::SeqCst) == 0 => return None,
-                Found::Nothing | Found::Raced => None,
+                ClaimedSlot::Chunk(number) => Some(number),
+                ClaimedSlot::Other(_) | ClaimedSlot::Nothing if self.grow() => None,
+                ClaimedSlot::Other(slot) => self.claim(slot, class),
+                ClaimedSlot::Nothing if self.free.load(Ordering::SeqCst) == 0 => return None,
+                ClaimedSlot::Nothing | ClaimedSlot::Raced => None,
             };
             if let Some(number) = number {
                 return self.chunk(number).map(|chunk| (number, chunk));
@@ -241,7 +241,7 @@ impl Pool {
     }
 
     /// Looks for a free chunk of the class, and for a slot to divide.
-    fn find(&self, class: u32) -> Found {
+    fn find(&self, class: u32) -> ClaimedSlot {
         let grown = self.grown.load(Ordering::Acquire);
         let hint = self.hints.get(class as usize).map_or(0, |hint| hint.load(Ordering::Relaxed)) % grown.max(1);
         let (mut whole, mut other) = (None, None);
@@ -252,11 +252,11 @@ impl Pool {
                 continue;
             }
             if found == class {
-                return self.claim(slot, class).map_or(Found::Raced, Found::Chunk);
+                return self.claim(slot, class).map_or(ClaimedSlot::Raced, ClaimedSlot::Chunk);
             }
             if is_whole(state) {
                 if class == LARGEST {
-                    return self.claim(slot, class).map_or(Found::Raced, Found::Chunk);
+                    return self.claim(slot, class).map_or(ClaimedSlot::Raced, ClaimedSlot::Chunk);
                 }
                 whole = whole.or(Some(slot));
             } else if other.is_none_or(|(nearest, _)| found.abs_diff(class) < class.abs_diff(nearest)) {
@@ -264,9 +264,9 @@ impl Pool {
             }
         }
         match (whole, other) {
-            (Some(slot), _) => self.claim(slot, class).map_or(Found::Raced, Found::Chunk),
-            (None, Some((_, slot))) => Found::Other(slot),
-            (None, None) => Found::Nothing,
+            (Some(slot), _) => self.claim(slot, class).map_or(ClaimedSlot::Raced, ClaimedSlot::Chunk),
+            (None, Some((_, slot))) => ClaimedSlot::Other(slot),
+            (None, None) => ClaimedSlot::Nothing,
         }
     }
 
@@ -447,7 +447,7 @@ impl Pool {
 }
 
 /// What a pass over the slots has found.
-enum Found {
+enum ClaimedSlot {
     /// A chunk, now the caller's.
     Chunk(u32),
     /// Another thread was quicker: look again.

@@ -4,7 +4,7 @@
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use tracehound_format::meta::{Forked, ForkedFrom};
-use tracehound_format::options::Options;
+use tracehound_format::options::LaunchOptions;
 use tracehound_format::record::{Kind, Record};
 
 use super::call_tree::CallTree;
@@ -13,7 +13,7 @@ use super::pool::Pool;
 use super::side_file::SideMemory;
 use super::stack_counters::StackCounters;
 use super::thread::{IN_REAL, ThreadContext};
-use super::threads::Threads;
+use super::threads::ThreadTable;
 
 /// See the module's description.
 pub struct Session {
@@ -22,7 +22,7 @@ pub struct Session {
     /// Process that is recorded.
     pub pid: u32,
     /// Launch options.
-    pub options: Options,
+    pub options: LaunchOptions,
     /// The recording's id.
     pub recording_id: [u8; 16],
     /// Where the recording is written, absolute.
@@ -38,7 +38,7 @@ pub struct Session {
     /// All chunks.
     pub pool: Pool,
     /// All threads.
-    pub threads: Threads,
+    pub threads: ThreadTable,
     /// Where chunks and nodes lie.
     pub side: SideMemory,
     /// What threads want the writer to put into the metadata.

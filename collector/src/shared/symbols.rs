@@ -4,7 +4,7 @@
 //! looks their names up among these. A linker may let a name share the end of a longer one, so names are looked up by
 //! where they begin, not by which string they are.
 
-use super::elf_file::{ElfFile, Section, little_endian};
+use super::elf_file::{ElfFile, ElfSection, little_endian};
 
 const PIECE: usize = 64 << 10;
 const SYMBOL_BYTES: usize = 24;
@@ -17,7 +17,7 @@ const MAX_STRINGS: u64 = 1 << 30;
 
 /// A function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Symbol {
+pub struct ElfSymbol {
     /// Address in the file.
     pub start: u64,
     /// Address behind it; `start` if the table does not say.
@@ -28,7 +28,7 @@ pub struct Symbol {
 
 /// Which table the file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Table {
+pub enum SymbolTableKind {
     /// All symbols.
     Full,
     /// Only what other objects need: the file is stripped.
@@ -38,26 +38,30 @@ pub enum Table {
 }
 
 /// Calls `each` for every function that `file` defines and whose name is, or ends, a string that `interesting` accepts.
-pub fn functions(file: &ElfFile, interesting: &dyn Fn(&[u8]) -> bool, each: &mut dyn FnMut(&[u8], Symbol)) -> Table {
+pub fn functions(
+    file: &ElfFile,
+    interesting: &dyn Fn(&[u8]) -> bool,
+    each: &mut dyn FnMut(&[u8], ElfSymbol),
+) -> SymbolTableKind {
     const SYMTAB: u32 = 2;
     const DYNSYM: u32 = 11;
-    for (kind, table) in [(SYMTAB, Table::Full), (DYNSYM, Table::Dynamic)] {
+    for (kind, table) in [(SYMTAB, SymbolTableKind::Full), (DYNSYM, SymbolTableKind::Dynamic)] {
         if let Some(symbols) = file.find_section(|section| section.kind == kind && section.bytes > 0) {
-            let read = Names::read(file, &symbols, interesting)
+            let read = SymbolStrings::read(file, &symbols, interesting)
                 .and_then(|names| if names.list.is_empty() { Some(()) } else { look_up(file, &symbols, &names, each) });
-            return if read.is_some() { table } else { Table::Missing };
+            return if read.is_some() { table } else { SymbolTableKind::Missing };
         }
     }
-    Table::Missing
+    SymbolTableKind::Missing
 }
 
 /// The strings that matter, by where they begin in their table.
-struct Names {
+struct SymbolStrings {
     list: Vec<(u32, Vec<u8>)>,
 }
 
-impl Names {
-    fn read(file: &ElfFile, symbols: &Section, interesting: &dyn Fn(&[u8]) -> bool) -> Option<Self> {
+impl SymbolStrings {
+    fn read(file: &ElfFile, symbols: &ElfSection, interesting: &dyn Fn(&[u8]) -> bool) -> Option<Self> {
         let strings = file.section(u64::from(symbols.link)).filter(|strings| strings.bytes <= MAX_STRINGS)?;
         let mut list = Vec::new();
         let mut buffer = vec![0_u8; PIECE];
@@ -109,7 +113,12 @@ impl Names {
     }
 }
 
-fn look_up(file: &ElfFile, symbols: &Section, names: &Names, each: &mut dyn FnMut(&[u8], Symbol)) -> Option<()> {
+fn look_up(
+    file: &ElfFile,
+    symbols: &ElfSection,
+    names: &SymbolStrings,
+    each: &mut dyn FnMut(&[u8], ElfSymbol),
+) -> Option<()> {
     const FUNCTION: u8 = 2;
     const LOCAL: u8 = 0;
     let mut buffer = vec![0_u8; PIECE / SYMBOL_BYTES * SYMBOL_BYTES];
@@ -129,7 +138,7 @@ fn look_up(file: &ElfFile, symbols: &Section, names: &Names, each: &mut dyn FnMu
             }
             if let Some(name) = names.at(name) {
                 let (start, bytes) = (little_endian(symbol, 8), little_endian(symbol, 16));
-                each(name, Symbol { start, end: start.saturating_add(bytes), global: info >> 4 != LOCAL });
+                each(name, ElfSymbol { start, end: start.saturating_add(bytes), global: info >> 4 != LOCAL });
             }
         }
     }
@@ -151,7 +160,7 @@ mod tests {
         let mut found = Vec::new();
         let wanted = |name: &[u8]| name.ends_with(b"symbols_test_function");
         let table = functions(&file, &wanted, &mut |name, symbol| found.push((name.to_vec(), symbol)));
-        assert_eq!(table, Table::Full);
+        assert_eq!(table, SymbolTableKind::Full);
         let (name, symbol) = &found[0];
         assert_eq!((found.len(), &name[..]), (1, &b"tracehound_symbols_test_function"[..]));
         assert!(symbol.global && symbol.end > symbol.start);
@@ -163,13 +172,13 @@ mod tests {
     fn all_functions_are_many_and_a_stripped_file_says_so() {
         let mut count = 0;
         let file = ElfFile::open(c"/proc/self/exe").unwrap();
-        assert_eq!(functions(&file, &|_| true, &mut |_, _| count += 1), Table::Full);
+        assert_eq!(functions(&file, &|_| true, &mut |_, _| count += 1), SymbolTableKind::Full);
         assert!(count > 1000);
         let libc = ElfFile::open(c"/lib/x86_64-linux-gnu/libc.so.6");
         if let Some(libc) = libc {
             let mut names = Vec::new();
             let table = functions(&libc, &|name| name.ends_with(b"malloc"), &mut |name, _| names.push(name.to_vec()));
-            assert!(table == Table::Full || table == Table::Dynamic);
+            assert!(table == SymbolTableKind::Full || table == SymbolTableKind::Dynamic);
             assert!(names.contains(&b"malloc".to_vec()));
         }
     }

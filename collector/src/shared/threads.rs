@@ -21,7 +21,7 @@ const SLABS: usize = 20;
 
 /// See the module's description.
 #[derive(Default)]
-pub struct Threads {
+pub struct ThreadTable {
     slabs: [AtomicPtr<u8>; SLABS],
     /// No context from this index on has been in use.
     made: AtomicU32,
@@ -74,7 +74,7 @@ impl Slab {
     }
 }
 
-impl Threads {
+impl ThreadTable {
     /// A new recording-wide thread id, from 1.
     pub fn new_id(&self) -> u32 {
         self.next_id.fetch_add(1, Ordering::Relaxed) + 1
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn contexts_are_used_again_and_listed_while_in_use() {
-        let threads = Threads::default();
+        let threads = ThreadTable::default();
         let all: Vec<_> = (0..1000).map(|_| threads.acquire().expect("memory")).collect();
         let mut places: Vec<_> = all.iter().map(|context| place(context)).collect();
         places.sort_unstable();
@@ -242,7 +242,7 @@ mod tests {
     fn threads_that_register_at_once_get_contexts_of_their_own() {
         const THREADS: usize = 8;
         const EACH: usize = 500;
-        let threads = Threads::default();
+        let threads = ThreadTable::default();
         let start = std::sync::Barrier::new(THREADS);
         std::thread::scope(|scope| {
             for _ in 0..THREADS {

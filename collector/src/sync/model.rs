@@ -26,11 +26,11 @@ pub use atomics::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, clai
 const STACK_WORDS: usize = 32 << 10;
 
 /// Where a value lies: region and offset in it; for statics no region and the address.
-type Place = (Option<usize>, usize);
+type Location = (Option<usize>, usize);
 
 /// What a model has at a place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Shape {
+enum ModelShape {
     Bool,
     U32,
     U64,
@@ -43,9 +43,9 @@ struct World {
     objects: HashMap<(usize, bool), (u64, Rc<dyn Any>)>,
     regions: Vec<(usize, usize)>,
     /// To be made before the first thread is.
-    wanted: Rc<BTreeSet<(Place, Shape)>>,
+    wanted: Rc<BTreeSet<(Location, ModelShape)>>,
     /// Met first by another thread than the first one.
-    found: BTreeSet<(Place, Shape)>,
+    found: BTreeSet<(Location, ModelShape)>,
     has_threads: bool,
     executions: u64,
 }
@@ -54,9 +54,9 @@ struct World {
 thread_local! {
     static WORLD: RefCell<World> = RefCell::default();
     static LAST_FAILURE: RefCell<String> = const { RefCell::new(String::new()) };
-    static STATICS: RefCell<HashMap<usize, (Shape, u64)>> = RefCell::default();
+    static STATICS: RefCell<HashMap<usize, (ModelShape, u64)>> = RefCell::default();
     static MUTANT: Cell<&'static str> = const { Cell::new("") };
-    static MEMORY: RefCell<Memory> = const { RefCell::new(Memory { block: 0, used: 0 }) };
+    static MEMORY: RefCell<ModelMemory> = const { RefCell::new(ModelMemory { block: 0, used: 0 }) };
 }
 
 /// Whether the ordering of this name is weakened.
@@ -93,7 +93,7 @@ pub fn require(holds: bool, what: &'static str) {
 }
 
 /// Memory that is used again in every execution.
-struct Memory {
+struct ModelMemory {
     block: usize,
     used: usize,
 }
@@ -247,11 +247,11 @@ fn make_wanted(filter: impl Fn(Option<usize>) -> bool) {
         // execution of the same model had there.
         unsafe {
             match shape {
-                Shape::Bool => (*(at as *const AtomicBool)).make(),
-                Shape::U32 => (*(at as *const AtomicU32)).make(),
-                Shape::U64 => (*(at as *const AtomicU64)).make(),
-                Shape::Usize => (*(at as *const AtomicUsize)).make(),
-                Shape::Cell => drop(cell(at, true)),
+                ModelShape::Bool => (*(at as *const AtomicBool)).make(),
+                ModelShape::U32 => (*(at as *const AtomicU32)).make(),
+                ModelShape::U64 => (*(at as *const AtomicU64)).make(),
+                ModelShape::Usize => (*(at as *const AtomicUsize)).make(),
+                ModelShape::Cell => drop(cell(at, true)),
             }
         }
     }
@@ -272,22 +272,22 @@ fn restore(at: usize) {
     // SAFETY: a static of this type, which no thread uses between executions.
     unsafe {
         match shape {
-            Shape::Bool => (at as *mut bool).write(raw != 0),
-            Shape::U32 => (at as *mut u32).write(raw as u32),
-            Shape::U64 | Shape::Usize => (at as *mut u64).write(raw),
-            Shape::Cell => {}
+            ModelShape::Bool => (at as *mut bool).write(raw != 0),
+            ModelShape::U32 => (at as *mut u32).write(raw as u32),
+            ModelShape::U64 | ModelShape::Usize => (at as *mut u64).write(raw),
+            ModelShape::Cell => {}
         }
     }
 }
 
-fn place(world: &World, at: usize) -> Place {
+fn place(world: &World, at: usize) -> Location {
     let region = world.regions.iter().rposition(|(start, bytes)| (*start..start + bytes).contains(&at));
     (region, at - region.and_then(|number| world.regions.get(number)).map_or(0, |(start, _)| *start))
 }
 
 /// The object at `at`, made if there is none for the value `raw` that memory holds.
-fn object<T: 'static>(at: usize, raw: u64, shape: Shape, early: bool, make: impl FnOnce() -> T) -> Rc<T> {
-    let key = (at, shape == Shape::Cell);
+fn object<T: 'static>(at: usize, raw: u64, shape: ModelShape, early: bool, make: impl FnOnce() -> T) -> Rc<T> {
+    let key = (at, shape == ModelShape::Cell);
     let known = WORLD.with_borrow(|world| match world.objects.get(&key) {
         Some((value, object)) if *value == raw => Rc::clone(object).downcast::<T>().ok(),
         _ => None,
@@ -295,7 +295,7 @@ fn object<T: 'static>(at: usize, raw: u64, shape: Shape, early: bool, make: impl
     if let Some(object) = known {
         return object;
     }
-    if shape != Shape::Cell && is_static(at) {
+    if shape != ModelShape::Cell && is_static(at) {
         STATICS.with_borrow_mut(|statics| _ = statics.entry(at).or_insert((shape, raw)));
     }
     let made = Rc::new(make());
@@ -320,7 +320,7 @@ fn stored(at: usize, raw: u64) {
 }
 
 fn cell(at: usize, early: bool) -> Rc<loom::cell::UnsafeCell<()>> {
-    object(at, 0, Shape::Cell, early, || loom::cell::UnsafeCell::new(()))
+    object(at, 0, ModelShape::Cell, early, || loom::cell::UnsafeCell::new(()))
 }
 
 /// See [`super::assert_exclusive`].

@@ -2,11 +2,11 @@
 
 use core::sync::atomic::Ordering;
 
-use tracehound_collector::shared::threads::Threads;
+use tracehound_collector::shared::threads::ThreadTable;
 use tracehound_collector::sync::model::{check, shared, spawn};
 
 fn acquire_and_release() {
-    let threads = shared(Threads::default());
+    let threads = shared(ThreadTable::default());
     let free = threads.acquire().expect("memory");
     free.id.store(9, Ordering::Release);
     let live = move |id: u32| {

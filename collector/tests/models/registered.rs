@@ -1,6 +1,6 @@
 //! Unwind information that the program registers: register, deregister ∥ look up, and the cache of rules over it.
 
-use tracehound_collector::hot::unwind::rule::{Kind, Rule};
+use tracehound_collector::hot::unwind::rule::{Rule, RuleKind};
 use tracehound_collector::hot::unwind::{Registration, frames_deregistered, frames_registered, rule_of};
 use tracehound_collector::sync::model::{check, find_mutant, spawn};
 
@@ -36,7 +36,7 @@ impl Section {
 }
 
 fn frame_of(rule: Rule) -> Option<u64> {
-    (rule.kind() != Kind::Unknown && rule.kind() != Kind::Missing).then(|| rule.n())
+    (rule.kind() != RuleKind::Unknown && rule.kind() != RuleKind::Missing).then(|| rule.n())
 }
 
 /// Other code comes to a place: whoever looks meanwhile finds what was, what is, or nothing; and afterwards what is.

@@ -12,9 +12,9 @@ use tracehound_collector::shared::pool::Pool;
 use tracehound_collector::shared::session::{self, Notes, Retired, Session, Switches};
 use tracehound_collector::shared::side_file::SideMemory;
 use tracehound_collector::shared::thread::{EVENT, NO_CHUNK, RECORDING, ThreadContext};
-use tracehound_collector::shared::threads::Threads;
+use tracehound_collector::shared::threads::ThreadTable;
 use tracehound_collector::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use tracehound_format::options::Options;
+use tracehound_format::options::LaunchOptions;
 use tracehound_format::record::{Kind, Record};
 
 /// Records with no more to them than a number.
@@ -38,7 +38,7 @@ pub fn session() -> &'static Session {
         number: 1,
         // The process of this session is none that there is: what a forked child may do, nobody does.
         pid: 1,
-        options: Options::default(),
+        options: LaunchOptions::default(),
         recording_id: [7; 16],
         path: Vec::new(),
         forked_from: None,
@@ -46,7 +46,7 @@ pub fn session() -> &'static Session {
         started_unix_ns: 0,
         tree: tree(),
         pool,
-        threads: Threads::default(),
+        threads: ThreadTable::default(),
         side,
         notes: Lock::new(Notes::default()),
         writer_alive: AtomicBool::new(true),

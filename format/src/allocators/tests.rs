@@ -66,7 +66,10 @@ fn mimalloc_takes_heaps_and_knows_its_own_code() {
     list.extend(["_mi_malloc_generic", "_mi_os_alloc", "_mi_page_malloc"]);
     let found = find_in(&list);
     assert_eq!(names(&found), ["mi_malloc", "mi_heap_malloc_aligned", "mi_free", "mi_strdup"]);
-    assert_eq!(found.functions[1].function, Function { shape: Shape::Alloc(1), arguments: 3, kind: Kind::OtherAlloc });
+    assert_eq!(
+        found.functions[1].function,
+        AllocatorFunction { shape: CallShape::Alloc(1), arguments: 3, kind: Kind::OtherAlloc }
+    );
     let is_inside = |at: u64| found.inside.iter().any(|range| (range.0..range.1).contains(&at));
     assert!(is_inside(3 * 64) && is_inside(6 * 64) && !is_inside(5 * 64));
 }
@@ -96,7 +99,8 @@ fn a_sanitizer_is_noticed() {
 
 #[test]
 fn every_name_is_interesting_also_behind_another_ones_beginning() {
-    let rows = |prefix: &'static str, rows: &'static [Row]| rows.iter().map(move |row| format!("{prefix}{}", row.0));
+    let rows =
+        |prefix: &'static str, rows: &'static [NameRow]| rows.iter().map(move |row| format!("{prefix}{}", row.0));
     let all = rows("", STANDARD)
         .chain(rows("je_", STANDARD))
         .chain(rows("", JEMALLOC))
@@ -117,16 +121,17 @@ fn arguments_named_by_shapes_exist() {
     for rows in [STANDARD, JEMALLOC, MIMALLOC, TCMALLOC] {
         for (name, shape, arguments, _) in rows {
             let last = match shape {
-                Shape::Alloc(at) | Shape::Copy(at) => *at,
-                Shape::AllocOfProduct(at) | Shape::CopyAtMost(at) | Shape::Resize(at) | Shape::ResizeOrFree(at) => {
-                    at + 1
-                }
-                Shape::ResizeToProduct(at) => at + 2,
-                Shape::PosixMemalign => 2,
-                Shape::ResizeInPlace => 3,
-                Shape::Expand => 1,
-                Shape::Free => 0,
-                Shape::Books => continue,
+                CallShape::Alloc(at) | CallShape::Copy(at) => *at,
+                CallShape::AllocOfProduct(at)
+                | CallShape::CopyAtMost(at)
+                | CallShape::Resize(at)
+                | CallShape::ResizeOrFree(at) => at + 1,
+                CallShape::ResizeToProduct(at) => at + 2,
+                CallShape::PosixMemalign => 2,
+                CallShape::ResizeInPlace => 3,
+                CallShape::Expand => 1,
+                CallShape::Free => 0,
+                CallShape::Books => continue,
             };
             assert!(last < *arguments, "{name}");
         }

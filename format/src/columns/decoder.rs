@@ -1,6 +1,6 @@
 //! From the payload of an events block back to its records.
 
-use super::{Columns, LAYOUT, Predictions, Role, class, context, node_slot, role};
+use super::{ColumnRole, LAYOUT, Predictions, RecordColumns, class, context, node_slot, role};
 use crate::record::Record;
 use crate::varint::{Reader, unzigzag};
 use crate::{FormatError, Result};
@@ -33,7 +33,7 @@ impl Decoder {
     ///
     /// # Errors
     /// When the layout is unknown, a column is cut off or has bytes left over, or a value does not fit its field.
-    pub fn decode(&mut self, payload: &[u8], count: u32, first_tick: u64, columns: &mut Columns) -> Result<()> {
+    pub fn decode(&mut self, payload: &[u8], count: u32, first_tick: u64, columns: &mut RecordColumns) -> Result<()> {
         columns.clear();
         // A lying count cannot make us reserve more than the payload: every record has a byte in the nodes column.
         columns.reserve((count as usize).min(payload.len()));
@@ -77,7 +77,7 @@ impl Decoder {
             let (node, kind) = self.node_and_kind(&mut nodes, &mut kinds)?;
             tick = tick.wrapping_add(unzigzag(ticks.next_u64().ok_or_else(short)?) as u64);
             let role = role(kind);
-            let size = if role == Role::Free { 0 } else { self.size(node, &mut sizes)? };
+            let size = if role == ColumnRole::Free { 0 } else { self.size(node, &mut sizes)? };
             let address = self.address(role, size, shift, &mut addresses)?;
             each(Record { kind, tick, address, node, size });
         }
@@ -121,12 +121,12 @@ impl Decoder {
     }
 
     #[inline]
-    fn address(&mut self, role: Role, size: u32, shift: u32, addresses: &mut Reader<'_>) -> Result<u64> {
+    fn address(&mut self, role: ColumnRole, size: u32, shift: u32, addresses: &mut Reader<'_>) -> Result<u64> {
         let predictions = &mut self.predictions;
         let coded = addresses.next_u64().ok_or_else(short)?;
         let after = |from: u64, step: u64| from.wrapping_add((unzigzag(step) as u64) << shift);
         Ok(match role {
-            Role::Alloc => {
+            ColumnRole::Alloc => {
                 let class = class(size);
                 let mut older = None;
                 let address = match coded {
@@ -143,7 +143,7 @@ impl Decoder {
                 predictions.allocated(address, class, older);
                 address
             }
-            Role::Free if coded != 0 => {
+            ColumnRole::Free if coded != 0 => {
                 let ordinal = i64::from(predictions.last_dead).wrapping_add(unzigzag(coded - 1));
                 let ordinal = u32::try_from(ordinal).map_err(|_| too_large())?;
                 let alloc = predictions.allocs.get(ordinal as usize);
@@ -152,11 +152,11 @@ impl Decoder {
                 predictions.freed(ordinal);
                 address
             }
-            Role::Free => {
+            ColumnRole::Free => {
                 predictions.free_address = after(predictions.free_address, addresses.next_u64().ok_or_else(short)?);
                 predictions.free_address
             }
-            Role::Other => {
+            ColumnRole::Other => {
                 predictions.other_address = after(predictions.other_address, coded);
                 predictions.other_address
             }

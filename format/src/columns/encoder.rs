@@ -1,6 +1,6 @@
 //! From records to the payload of an events block. This runs in the traced process, once for every event.
 
-use super::{Columns, LAYOUT, Predictions, Role, Table, class, context, node_slot, role, table};
+use super::{ColumnRole, FixedTable, LAYOUT, Predictions, RecordColumns, class, context, node_slot, role, table};
 use crate::record::Record;
 use crate::varint::{self, zigzag};
 
@@ -17,15 +17,15 @@ const fn find_slot(address: u64) -> usize {
 pub struct Encoder {
     predictions: Predictions,
     /// Slot of an address → 1 + ordinal of its latest allocation.
-    found: Table<u32, FINDABLE>,
+    found: FixedTable<u32, FINDABLE>,
     shift: u32,
     /// Of the record before.
     tick: u64,
-    nodes: Column,
-    kinds: Column,
-    ticks: Column,
-    sizes: Column,
-    addresses: Column,
+    nodes: ColumnBuffer,
+    kinds: ColumnBuffer,
+    ticks: ColumnBuffer,
+    sizes: ColumnBuffer,
+    addresses: ColumnBuffer,
 }
 
 impl Default for Encoder {
@@ -43,11 +43,11 @@ impl Encoder {
             found: table(),
             shift: 0,
             tick: 0,
-            nodes: Column::default(),
-            kinds: Column::default(),
-            ticks: Column::default(),
-            sizes: Column::default(),
-            addresses: Column::default(),
+            nodes: ColumnBuffer::default(),
+            kinds: ColumnBuffer::default(),
+            ticks: ColumnBuffer::default(),
+            sizes: ColumnBuffer::default(),
+            addresses: ColumnBuffer::default(),
         }
     }
 
@@ -61,7 +61,7 @@ impl Encoder {
     }
 
     /// Appends the payload for `columns` to `out`; `first_tick` is the block header's.
-    pub fn encode(&mut self, columns: &Columns, first_tick: u64, out: &mut Vec<u8>) {
+    pub fn encode(&mut self, columns: &RecordColumns, first_tick: u64, out: &mut Vec<u8>) {
         let rows =
             columns.kinds.iter().zip(&columns.ticks).zip(&columns.nodes).zip(&columns.addresses).zip(&columns.sizes);
         let records =
@@ -88,7 +88,7 @@ impl Encoder {
             self.ticks.put(zigzag(record.tick.wrapping_sub(tick) as i64));
             tick = record.tick;
             let role = role(record.kind);
-            if role != Role::Free {
+            if role != ColumnRole::Free {
                 self.size(record.node, record.size);
             }
             self.address(role, record.address, record.size, shift);
@@ -150,11 +150,11 @@ impl Encoder {
     }
 
     #[inline(always)]
-    fn address(&mut self, role: Role, address: u64, size: u32, shift: u32) {
+    fn address(&mut self, role: ColumnRole, address: u64, size: u32, shift: u32) {
         let predictions = &mut self.predictions;
         let step = |from: u64| zigzag(address.wrapping_sub(from) as i64 >> shift);
         match role {
-            Role::Alloc => {
+            ColumnRole::Alloc => {
                 let class = class(size);
                 let older = predictions.reused(class).filter(|alloc| alloc.address == address).map(|alloc| alloc.older);
                 if older.is_some() {
@@ -171,7 +171,7 @@ impl Encoder {
                 predictions.allocated(address, class, older);
                 self.found[find_slot(address)] = predictions.allocs.len() as u32;
             }
-            Role::Free => {
+            ColumnRole::Free => {
                 let ordinal = self.found[find_slot(address)].wrapping_sub(1);
                 if predictions.allocs.get(ordinal as usize).is_some_and(|alloc| alloc.address == address) {
                     self.addresses.put(1 + zigzag(i64::from(ordinal) - i64::from(predictions.last_dead)));
@@ -185,7 +185,7 @@ impl Encoder {
                     predictions.free_address = address;
                 }
             }
-            Role::Other => {
+            ColumnRole::Other => {
                 self.addresses.put(step(predictions.other_address));
                 predictions.other_address = address;
             }
@@ -195,12 +195,12 @@ impl Encoder {
 
 /// One column's bytes: the first `len` of `buffer`, the rest is room.
 #[derive(Debug, Default)]
-struct Column {
+struct ColumnBuffer {
     buffer: Vec<u8>,
     len: usize,
 }
 
-impl Column {
+impl ColumnBuffer {
     fn bytes(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or_default()
     }

@@ -15,10 +15,10 @@ use tracehound_collector::hot::record::{self, REALLOC, REALLOCARRAY, ReallocKind
 use tracehound_collector::hot::unwind::Caller;
 use tracehound_collector::shared::gate;
 use tracehound_collector::shared::thread::IDLE;
-use tracehound_format::allocators::{Function, Shape};
+use tracehound_format::allocators::{AllocatorFunction, CallShape};
 use tracehound_format::record::Kind;
 
-use super::entry::{NARROW_ARGUMENTS, Slot};
+use super::entry::{EntryTarget, NARROW_ARGUMENTS};
 use crate::entry::caller;
 use crate::start;
 
@@ -67,7 +67,7 @@ fn is_in_a_range(pc: u64) -> bool {
 }
 
 /// Address of the body for a function; its slot's entry leads there.
-pub fn body_of(function: &Function) -> Option<usize> {
+pub fn body_of(function: &AllocatorFunction) -> Option<usize> {
     let narrow = function.arguments <= NARROW_ARGUMENTS;
     macro_rules! choose {
         ($narrow:ident, $wide:ident, $at:expr) => {
@@ -81,18 +81,18 @@ pub fn body_of(function: &Function) -> Option<usize> {
         };
     }
     Some(match function.shape {
-        Shape::Alloc(at) => choose!(alloc, alloc_wide, at),
-        Shape::AllocOfProduct(at) => choose!(alloc_of_product, alloc_of_product_wide, at),
-        Shape::Copy(at) => choose!(copy, copy_wide, at),
-        Shape::CopyAtMost(at) => choose!(copy_at_most, copy_at_most_wide, at),
-        Shape::PosixMemalign => choose!(posix_memalign, posix_memalign_wide, 0),
-        Shape::Resize(at) => choose!(resize, resize_wide, at),
-        Shape::ResizeToProduct(at) => choose!(resize_to_product, resize_to_product_wide, at),
-        Shape::ResizeOrFree(at) => choose!(resize_or_free, resize_or_free_wide, at),
-        Shape::ResizeInPlace => choose!(resize_in_place, resize_in_place_wide, 0),
-        Shape::Expand => choose!(expand, expand_wide, 0),
-        Shape::Free => choose!(free, free_wide, 0),
-        Shape::Books => choose!(books, books_wide, 0),
+        CallShape::Alloc(at) => choose!(alloc, alloc_wide, at),
+        CallShape::AllocOfProduct(at) => choose!(alloc_of_product, alloc_of_product_wide, at),
+        CallShape::Copy(at) => choose!(copy, copy_wide, at),
+        CallShape::CopyAtMost(at) => choose!(copy_at_most, copy_at_most_wide, at),
+        CallShape::PosixMemalign => choose!(posix_memalign, posix_memalign_wide, 0),
+        CallShape::Resize(at) => choose!(resize, resize_wide, at),
+        CallShape::ResizeToProduct(at) => choose!(resize_to_product, resize_to_product_wide, at),
+        CallShape::ResizeOrFree(at) => choose!(resize_or_free, resize_or_free_wide, at),
+        CallShape::ResizeInPlace => choose!(resize_in_place, resize_in_place_wide, 0),
+        CallShape::Expand => choose!(expand, expand_wide, 0),
+        CallShape::Free => choose!(free, free_wide, 0),
+        CallShape::Books => choose!(books, books_wide, 0),
     })
 }
 
@@ -103,7 +103,7 @@ macro_rules! body {
             a: usize,
             b: usize,
             c: usize,
-            slot: &'static Slot,
+            slot: &'static EntryTarget,
             stack: u64,
             frame: u64,
         ) -> usize {
@@ -120,7 +120,7 @@ macro_rules! body {
             f: usize,
             stack: u64,
             frame: u64,
-            slot: &'static Slot,
+            slot: &'static EntryTarget,
         ) -> usize {
             // SAFETY: as above.
             unsafe { $work::<AT>(slot, caller(stack, frame), [a, b, c, d, e, f]) }
@@ -154,7 +154,7 @@ fn argument_behind<const AT: usize, const BY: usize>(arguments: &[usize; 6]) -> 
 // SAFETY of all below: the slot's function gets the program's arguments, the recorder the state of its caller.
 
 #[inline(always)]
-unsafe fn do_alloc<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_alloc<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let size = argument::<AT>(&arguments);
     let way = Way::back();
     // SAFETY: see above. `operator new` throws when there is no memory.
@@ -162,7 +162,7 @@ unsafe fn do_alloc<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usi
 }
 
 #[inline(always)]
-unsafe fn do_alloc_of_product<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_alloc_of_product<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     // Should the product overflow, the real function fails and nothing is recorded.
     let size = argument::<AT>(&arguments).wrapping_mul(argument_behind::<AT, 1>(&arguments));
     let way = Way::back();
@@ -171,7 +171,7 @@ unsafe fn do_alloc_of_product<const AT: usize>(slot: &Slot, caller: Caller, argu
 }
 
 #[inline(always)]
-unsafe fn do_copy<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_copy<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let text = argument::<AT>(&arguments) as *const c_char;
     // SAFETY: see above; the function itself measures the string.
     unsafe {
@@ -181,7 +181,7 @@ unsafe fn do_copy<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usiz
 }
 
 #[inline(always)]
-unsafe fn do_copy_at_most<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_copy_at_most<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let text = argument::<AT>(&arguments) as *const c_char;
     // SAFETY: see above; the function itself measures the string.
     unsafe {
@@ -192,7 +192,7 @@ unsafe fn do_copy_at_most<const AT: usize>(slot: &Slot, caller: Caller, argument
 }
 
 #[inline(always)]
-unsafe fn do_posix_memalign<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_posix_memalign<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let (out, size) = (argument::<0>(&arguments) as *const Ptr, argument::<2>(&arguments));
     let mut result = 0;
     // SAFETY: see above; the function has written to `out` when it says so.
@@ -206,7 +206,7 @@ unsafe fn do_posix_memalign<const AT: usize>(slot: &Slot, caller: Caller, argume
 }
 
 #[inline(always)]
-unsafe fn do_resize<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_resize<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let (old, size) = (argument::<AT>(&arguments) as Ptr, argument_behind::<AT, 1>(&arguments));
     let way = Way::back();
     // SAFETY: see above. `mi_new_realloc` throws when there is no memory.
@@ -214,7 +214,7 @@ unsafe fn do_resize<const AT: usize>(slot: &Slot, caller: Caller, arguments: [us
 }
 
 #[inline(always)]
-unsafe fn do_resize_to_product<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_resize_to_product<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let old = argument::<AT>(&arguments) as Ptr;
     let size = argument_behind::<AT, 1>(&arguments).wrapping_mul(argument_behind::<AT, 2>(&arguments));
     let way = Way::back();
@@ -223,7 +223,7 @@ unsafe fn do_resize_to_product<const AT: usize>(slot: &Slot, caller: Caller, arg
 }
 
 #[inline(always)]
-unsafe fn do_resize_or_free<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_resize_or_free<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let (old, size) = (argument::<AT>(&arguments) as Ptr, argument_behind::<AT, 1>(&arguments));
     // SAFETY: see above.
     let new = unsafe { reallocated(REALLOC, caller, old, size, || slot.call(arguments) as Ptr) };
@@ -235,7 +235,7 @@ unsafe fn do_resize_or_free<const AT: usize>(slot: &Slot, caller: Caller, argume
 }
 
 #[inline(always)]
-unsafe fn do_resize_in_place<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_resize_in_place<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let (block, size, extra) = (argument::<0>(&arguments), argument::<1>(&arguments), argument::<2>(&arguments));
     let mut result = 0;
     // SAFETY: see above.
@@ -250,7 +250,7 @@ unsafe fn do_resize_in_place<const AT: usize>(slot: &Slot, caller: Caller, argum
 }
 
 #[inline(always)]
-unsafe fn do_expand<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_expand<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let (block, size) = (argument::<0>(&arguments) as Ptr, argument::<1>(&arguments));
     if block.is_null() {
         // SAFETY: see above.
@@ -268,7 +268,7 @@ unsafe fn do_expand<const AT: usize>(slot: &Slot, caller: Caller, arguments: [us
 }
 
 #[inline(always)]
-unsafe fn do_free<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_free<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let block = argument::<AT>(&arguments) as Ptr;
     // SAFETY: see above.
     unsafe {
@@ -280,7 +280,7 @@ unsafe fn do_free<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usiz
 }
 
 #[inline(always)]
-unsafe fn do_books<const AT: usize>(slot: &Slot, caller: Caller, arguments: [usize; 6]) -> usize {
+unsafe fn do_books<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     // SAFETY: see above.
     other_calls::unrecorded(caller, || unsafe { slot.call(arguments) })
 }

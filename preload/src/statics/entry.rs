@@ -24,7 +24,7 @@ const ENTRY_BYTES: usize = 32;
 
 /// What an entry leads to.
 #[repr(C)]
-pub struct Slot {
+pub struct EntryTarget {
     /// The body, called by the entry; see the module's description.
     pub body: AtomicUsize,
     /// The function itself, past its changed beginning.
@@ -34,11 +34,11 @@ pub struct Slot {
     unused: [u8; 15],
 }
 
-const _: () = assert!(size_of::<Slot>() == SLOT_BYTES && core::mem::offset_of!(Slot, body) == 0);
+const _: () = assert!(size_of::<EntryTarget>() == SLOT_BYTES && core::mem::offset_of!(EntryTarget, body) == 0);
 
-static SLOTS: [Slot; NARROW + WIDE] =
-    [const { Slot { body: AtomicUsize::new(0), real: AtomicUsize::new(0), kind: AtomicU8::new(0), unused: [0; 15] } };
-        NARROW + WIDE];
+static SLOTS: [EntryTarget; NARROW + WIDE] = [const {
+    EntryTarget { body: AtomicUsize::new(0), real: AtomicUsize::new(0), kind: AtomicU8::new(0), unused: [0; 15] }
+}; NARROW + WIDE];
 
 core::arch::global_asm!(
     ".text",
@@ -88,7 +88,7 @@ unsafe extern "C" {
     static tracehound_static_entries: u8;
 }
 
-impl Slot {
+impl EntryTarget {
     /// Calls the function; arguments that it does not take do no harm.
     ///
     /// # Safety
@@ -121,7 +121,7 @@ pub struct FreeSlots {
 
 impl FreeSlots {
     /// A slot for a function with so many arguments, and the address of its entry; `None` when there are no more.
-    pub fn take(&mut self, arguments: u8) -> Option<(&'static Slot, usize)> {
+    pub fn take(&mut self, arguments: u8) -> Option<(&'static EntryTarget, usize)> {
         let number = if arguments <= NARROW_ARGUMENTS {
             let number = self.narrow;
             self.narrow += 1;

@@ -17,11 +17,11 @@ use std::sync::OnceLock;
 
 use detour::{RawDetour, Threads, Transaction};
 use tracehound_collector::hot::clock;
-use tracehound_collector::shared::code::{self, Module};
+use tracehound_collector::shared::code::{self, LoadedModule};
 use tracehound_collector::shared::elf_file::ElfFile;
-use tracehound_collector::shared::symbols::{self, Table};
+use tracehound_collector::shared::symbols::{self, SymbolTableKind};
 use tracehound_collector::shared::{log, session, sys};
-use tracehound_format::allocators::{self, Allocators, Family, Finder, Found, Shape};
+use tracehound_format::allocators::{self, Allocators, CallShape, Family, Finder, FoundFunction};
 
 use entry::FreeSlots;
 
@@ -43,7 +43,7 @@ pub fn install() {
             if !found.functions.is_empty() {
                 return Some(hook(module, found));
             }
-            let unnamed = (table != Table::Full).then(|| stripped::remark(&file)).flatten();
+            let unnamed = (table != SymbolTableKind::Full).then(|| stripped::remark(&file)).flatten();
             unnamed.map(Outcome::Unnamed)
         });
         match outcome {
@@ -82,7 +82,7 @@ impl Outcome {
 }
 
 /// The program's own object: the loader names it first.
-fn executable() -> Option<&'static Module> {
+fn executable() -> Option<&'static LoadedModule> {
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, headers: *mut c_void) -> c_int {
         // SAFETY: the loader passes a valid info, `headers` is the number below.
         unsafe { *headers.cast::<u64>() = (*info).dlpi_phdr as u64 };
@@ -96,7 +96,7 @@ fn executable() -> Option<&'static Module> {
 }
 
 /// The allocators in the program's file, and how much its table of symbols says.
-fn look_for(file: &ElfFile) -> (Allocators, Table) {
+fn look_for(file: &ElfFile) -> (Allocators, SymbolTableKind) {
     let mut finder = Finder::default();
     let table = symbols::functions(file, &allocators::is_interesting, &mut |name, symbol| {
         finder.symbol(name, symbol.start, symbol.end, symbol.global);
@@ -104,7 +104,7 @@ fn look_for(file: &ElfFile) -> (Allocators, Table) {
     (finder.finish(), table)
 }
 
-fn hook(module: &Module, found: Allocators) -> Outcome {
+fn hook(module: &LoadedModule, found: Allocators) -> Outcome {
     let families = named(&found.families());
     let not = |why: &str| Outcome::Not(format!("{families}, inside the program, is not recorded: {why}"));
     if found.sanitizer {
@@ -158,15 +158,15 @@ fn hook(module: &Module, found: Allocators) -> Outcome {
 }
 
 /// Whether a block may end or move in such a function: without it, blocks would seem to live on.
-const fn ends_blocks(shape: Shape) -> bool {
+const fn ends_blocks(shape: CallShape) -> bool {
     !matches!(
         shape,
-        Shape::Alloc(_)
-            | Shape::AllocOfProduct(_)
-            | Shape::PosixMemalign
-            | Shape::Copy(_)
-            | Shape::CopyAtMost(_)
-            | Shape::Books
+        CallShape::Alloc(_)
+            | CallShape::AllocOfProduct(_)
+            | CallShape::PosixMemalign
+            | CallShape::Copy(_)
+            | CallShape::CopyAtMost(_)
+            | CallShape::Books
     )
 }
 
@@ -178,7 +178,7 @@ fn named(families: &[Family]) -> String {
 type Prepared = (RawDetour, u64);
 
 /// Makes the detour of one function, without changing anything yet.
-fn prepare(module: &Module, found: &Found, slots: &mut FreeSlots) -> Result<Prepared, String> {
+fn prepare(module: &LoadedModule, found: &FoundFunction, slots: &mut FreeSlots) -> Result<Prepared, String> {
     const EXECUTE: u32 = 1;
     let start = module.bias.wrapping_add(found.start);
     let end = module.bias.wrapping_add(found.end);

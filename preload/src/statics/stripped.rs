@@ -1,7 +1,7 @@
 //! Allocators in a program that was stripped: their functions cannot be found, but their messages are still there.
 
 use memchr::memmem;
-use tracehound_collector::shared::elf_file::{ElfFile, Section};
+use tracehound_collector::shared::elf_file::{ElfFile, ElfSection};
 use tracehound_format::allocators::Family;
 
 const PIECE: usize = 256 << 10;
@@ -23,7 +23,7 @@ pub fn remark(file: &ElfFile) -> Option<String> {
 }
 
 /// The families whose messages are in the section.
-fn texts_in(file: &ElfFile, section: &Section) -> Option<Vec<Family>> {
+fn texts_in(file: &ElfFile, section: &ElfSection) -> Option<Vec<Family>> {
     let finders: Vec<(Family, memmem::Finder<'static>)> = Family::WITH_TEXT
         .iter()
         .filter_map(|family| Some((*family, memmem::Finder::new(family.text_inside()?))))

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use tracehound_format::block::{BlockHeader, BlockKind};
-use tracehound_format::columns::{Columns, Decoder};
+use tracehound_format::columns::{Decoder, RecordColumns};
 use tracehound_format::header::FileHeader;
 use tracehound_format::live::{self, LiveHeader};
 use tracehound_format::meta::{self, End, Meta};
@@ -89,7 +89,7 @@ impl Recording {
     }
 
     fn blocks(&mut self, mut rest: &[u8]) -> u64 {
-        let (mut decoder, mut columns, mut raw) = (Decoder::new(), Columns::default(), Vec::new());
+        let (mut decoder, mut columns, mut raw) = (Decoder::new(), RecordColumns::default(), Vec::new());
         let (mut number, mut watermark) = (0, 0);
         while let Ok(header) = BlockHeader::decode(rest) {
             assert_eq!(header.block_number, number);

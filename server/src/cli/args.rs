@@ -27,7 +27,7 @@ pub struct Files {
 /// A window of time.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Time (1.5s, 200ms, start, peak, end, 50%, capture:N, or a mark's label)")]
-pub struct Window {
+pub struct WindowArgs {
     /// Only what happened from here on
     #[arg(long, value_name = "TIME")]
     pub from: Option<String>,
@@ -39,7 +39,7 @@ pub struct Window {
     pub capture: Option<u32>,
 }
 
-impl Window {
+impl WindowArgs {
     /// The window, which may be one instant.
     fn with(&self, at: Option<&str>) -> Result<query::Window> {
         let capture = self.capture.map(|n| format!("capture:{n}"));
@@ -69,7 +69,7 @@ pub struct Measure {
     #[arg(long, value_name = "TIME", conflicts_with_all = ["from", "to", "capture"])]
     pub at: Option<String>,
     #[command(flatten)]
-    pub window: Window,
+    pub window: WindowArgs,
 }
 
 impl Measure {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use tracehound_server::api::info::End;
 use tracehound_server::ingest::side_file::path_of;
 
-use super::output::Output;
+use super::output::OutputArgs;
 use super::{Interrupted, Misuse, interrupt, open, units};
 use crate::symbolize::bundle;
 
@@ -48,7 +48,7 @@ pub fn run(args: &BundleArgs) -> Result<()> {
         Some(path) => {
             let file = File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
             let len = bundle::length_without_names(&file)?;
-            let mut out = Output::create(path)?;
+            let mut out = OutputArgs::create(path)?;
             let done = bundle::copy(&file, len, &mut out).and_then(|()| bundle.append(len, &mut out));
             done.with_context(|| format!("cannot write {}", path.display()))?;
             out.finish()?;
@@ -79,7 +79,7 @@ fn check_target(args: &BundleArgs, path: &Path) -> Result<()> {
 }
 
 /// What a forked process has inherited lies in its parent's recording.
-fn tell_of_parents(opened: &open::Opened, written: &Path) {
+fn tell_of_parents(opened: &open::OpenRecording, written: &Path) {
     use std::os::unix::ffi::OsStrExt;
     let inherited = opened.trace.facts().inherited.as_ref();
     if let Some(from) = inherited.and_then(|inherited| inherited.from.as_ref()) {

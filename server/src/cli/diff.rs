@@ -7,13 +7,13 @@ use anyhow::Result;
 use tracehound_server::api::diff::Diff;
 use tracehound_server::api::{Amount, Metric, Unit};
 use tracehound_server::query::compare::{self, Comparison};
-use tracehound_server::query::diff::{self, Params, Side};
+use tracehound_server::query::diff::{self, DiffParams, Side};
 use tracehound_server::query::{TimeExpr, Window};
 
 use super::args::{Filters, METRICS, UNITS, wire};
-use super::open::{self, Opened};
-use super::table::{Align, Cell, Table};
-use super::terminal::{self, ColorChoice, Role, Style};
+use super::open::{self, OpenRecording};
+use super::table::{Align, TextCell, TextTable};
+use super::terminal::{self, ColorChoice, Style, TextRole};
 use super::units::{signed_bytes, signed_count};
 use super::{Misuse, interrupt, misuse, stack, top};
 use crate::query_params;
@@ -74,8 +74,9 @@ pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
         (Some(rows), _) => Some(rows),
     };
     let (metric, unit) = (args.metric, args.unit);
-    let params = Params { metric, unit, filter: args.filters.filter().map_err(misuse)?, limit, ..Params::default() };
-    let params = Params { normalize: args.normalize, ..params };
+    let params =
+        DiffParams { metric, unit, filter: args.filters.filter().map_err(misuse)?, limit, ..DiffParams::default() };
+    let params = DiffParams { normalize: args.normalize, ..params };
     if !args.vs.is_empty() {
         return run_many(args, &params, color);
     }
@@ -148,13 +149,13 @@ fn window(name: &str, text: &str) -> Result<Window> {
 }
 
 /// Several recordings a side.
-fn run_many(args: &DiffArgs, params: &Params, color: ColorChoice) -> Result<()> {
+fn run_many(args: &DiffArgs, params: &DiffParams, color: ColorChoice) -> Result<()> {
     let all = [args.files.as_slice(), args.vs.as_slice()].concat();
     let open_all =
         |files: &[PathBuf]| files.iter().map(|file| open::open_telling_among(file, &all)).collect::<Result<Vec<_>>>();
     let (before, after) = (open_all(&args.files)?, open_all(&args.vs)?);
     let everything = Window::default();
-    let sides = |opened: &[Opened]| -> Vec<(usize, String)> {
+    let sides = |opened: &[OpenRecording]| -> Vec<(usize, String)> {
         opened.iter().enumerate().map(|(i, opened)| (i, opened.path.clone())).collect()
     };
     let (old, new) = (sides(&before), sides(&after));
@@ -179,22 +180,22 @@ fn print_many(answer: &Comparison, metric: Metric, style: Style, out: &mut dyn W
         Unit::Count => signed_count(value.round() as i64),
     };
     let signed = |change: f64| format!("{}{}", if change > 0.0 { "+" } else { "" }, text(change));
-    let role = |change: f64| if change > 0.0 { Role::Bad } else { Role::Good };
+    let role = |change: f64| if change > 0.0 { TextRole::Bad } else { TextRole::Good };
     let total = &answer.total;
     let change = total.after_mean - total.before_mean;
     writeln!(
         out,
         "{}: {} {} {}  {}  (means of {} and {} recordings, p {:.1e})",
-        style.paint(Role::Strong, format!("{} {}", top::unit_name(answer.unit), top::metric_name(metric))),
+        style.paint(TextRole::Strong, format!("{} {}", top::unit_name(answer.unit), top::metric_name(metric))),
         text(total.before_mean),
-        style.paint(Role::Faint, "→"),
+        style.paint(TextRole::Faint, "→"),
         text(total.after_mean),
         style.paint(role(change), signed(change)),
         answer.before.len(),
         answer.after.len(),
         total.p,
     )?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("change", Align::Right),
         ("before", Align::Right),
         ("after", Align::Right),
@@ -204,15 +205,15 @@ fn print_many(answer: &Comparison, metric: Metric, style: Style, out: &mut dyn W
     for row in &answer.rows {
         let change = row.change.after_mean - row.change.before_mean;
         table.row(vec![
-            Cell::new(role(change), signed(change)),
+            TextCell::new(role(change), signed(change)),
             text(row.change.before_mean).into(),
             text(row.change.after_mean).into(),
-            Cell::new(Role::Faint, format!("{:.1e}", row.change.p)),
-            Cell::new(Role::Name, stack::one_line(&row.stack, 4)),
+            TextCell::new(TextRole::Faint, format!("{:.1e}", row.change.p)),
+            TextCell::new(TextRole::Name, stack::one_line(&row.stack, 4)),
         ]);
     }
     if answer.rows.is_empty() {
-        writeln!(out, "{}", style.paint(Role::Good, "no backtrace differs by more than chance"))?;
+        writeln!(out, "{}", style.paint(TextRole::Good, "no backtrace differs by more than chance"))?;
     } else {
         table.print(style, out)?;
     }
@@ -222,10 +223,10 @@ fn print_many(answer: &Comparison, metric: Metric, style: Style, out: &mut dyn W
         noise.rows,
         signed(noise.after_mean - noise.before_mean)
     );
-    writeln!(out, "{}", style.paint(Role::Faint, text))
+    writeln!(out, "{}", style.paint(TextRole::Faint, text))
 }
 
-fn side<'a>(opened: &'a Opened, window: &'a Window, label: &'a str) -> Side<'a> {
+fn side<'a>(opened: &'a OpenRecording, window: &'a Window, label: &'a str) -> Side<'a> {
     Side { trace: &opened.trace, symbols: &opened.symbols, window, label }
 }
 
@@ -245,29 +246,29 @@ pub fn print(diff: &Diff, metric: Metric, style: Style, out: &mut dyn Write) -> 
         (change, format!("{sign}{}", text(change, unit)))
     };
     let role = |change: i64| match change {
-        0 => Role::Plain,
-        1.. => Role::Bad,
-        _ => Role::Good,
+        0 => TextRole::Plain,
+        1.. => TextRole::Bad,
+        _ => TextRole::Good,
     };
     let unit = diff.unit;
     let (total, total_text) = change(&diff.total_before, &diff.total_after, unit);
     writeln!(
         out,
         "{}: {} {} {} {} {}  {}",
-        style.paint(Role::Strong, format!("{} {}", top::unit_name(unit), top::metric_name(metric))),
+        style.paint(TextRole::Strong, format!("{} {}", top::unit_name(unit), top::metric_name(metric))),
         terminal::clean(&diff.before),
-        style.paint(Role::Strong, text(of(&diff.total_before, unit), unit)),
-        style.paint(Role::Faint, "→"),
+        style.paint(TextRole::Strong, text(of(&diff.total_before, unit), unit)),
+        style.paint(TextRole::Faint, "→"),
         terminal::clean(&diff.after),
-        style.paint(Role::Strong, text(of(&diff.total_after, unit), unit)),
+        style.paint(TextRole::Strong, text(of(&diff.total_after, unit), unit)),
         style.paint(role(total), total_text),
     )?;
     if let Some(factor) = diff.scaled_by {
         let text = format!("the first side was multiplied by {factor:.4} so that both have the same total");
-        writeln!(out, "{}", style.paint(Role::Faint, text))?;
+        writeln!(out, "{}", style.paint(TextRole::Faint, text))?;
     }
     let other = if unit == Unit::Bytes { Unit::Count } else { Unit::Bytes };
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("change", Align::Right),
         ("before", Align::Right),
         ("after", Align::Right),
@@ -277,11 +278,11 @@ pub fn print(diff: &Diff, metric: Metric, style: Style, out: &mut dyn Write) -> 
     for row in &diff.rows {
         let (bytes, text_of_change) = change(&row.before, &row.after, unit);
         table.row(vec![
-            Cell::new(role(bytes), text_of_change),
+            TextCell::new(role(bytes), text_of_change),
             text(of(&row.before, unit), unit).into(),
             text(of(&row.after, unit), unit).into(),
-            Cell::new(Role::Faint, change(&row.before, &row.after, other).1),
-            Cell::new(Role::Name, stack::one_line(&row.stack, 4)),
+            TextCell::new(TextRole::Faint, change(&row.before, &row.after, other).1),
+            TextCell::new(TextRole::Name, stack::one_line(&row.stack, 4)),
         ]);
     }
     table.print(style, out)?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::{export_error, interrupt, open, terminal};
-use crate::export::{Source, dump};
+use crate::export::{ExportInput, dump};
 
 /// Print every event in time order, one JSON object a line.
 #[derive(Debug, clap::Args)]
@@ -34,8 +34,8 @@ pub fn run(args: &DumpArgs) -> Result<()> {
     let mut out = terminal::stdout();
     for file in &args.files {
         let opened = open::open_telling_among(file, &args.files)?;
-        let source = Source { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
-        let options = dump::Options { symbols: !args.no_symbols, existing: args.existing };
+        let source = ExportInput { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
+        let options = dump::DumpOptions { symbols: !args.no_symbols, existing: args.existing };
         dump::write(source, options, &mut out).map_err(export_error)?;
     }
     out.flush()?;

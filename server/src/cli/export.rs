@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::args::{Filters, Measure};
-use super::output::Output;
+use super::output::OutputArgs;
 use super::{export_error, interrupt, misuse, open};
-use crate::export::{self, Format, Scope, Source, folded};
+use crate::export::{self, ExportInput, ExportScope, Format, folded};
 
 /// Write a recording in another tool's format.
 #[derive(Debug, clap::Args)]
@@ -36,19 +36,19 @@ pub struct ExportArgs {
 
 /// Writes the export.
 pub fn run(args: &ExportArgs) -> Result<()> {
-    let scope = Scope { window: args.measure.window()?, filter: args.filters.filter().map_err(misuse)? };
+    let scope = ExportScope { window: args.measure.window()?, filter: args.filters.filter().map_err(misuse)? };
     let of = folded::Of { metric: args.measure.metric, unit: args.measure.unit() };
     let opened = open::open_telling(&args.file)?;
     opened.tell_beyond(scope.window.times());
-    let source = Source { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
+    let source = ExportInput { trace: &opened.trace, symbols: &opened.symbols, cancel: interrupt::flag() };
     let one_file = args.output == Path::new("-") || args.output.extension().is_some_and(|end| end == "parquet");
     if args.format == Format::Parquet && !one_file {
         return export::parquet::write_folder(source, &scope, &args.output).map_err(export_error);
     }
     // These are compressed by definition.
     let mut out = match args.format {
-        Format::Pprof | Format::Parquet => Output::create(&args.output)?,
-        _ => Output::create_compressing(&args.output)?,
+        Format::Pprof | Format::Parquet => OutputArgs::create(&args.output)?,
+        _ => OutputArgs::create_compressing(&args.output)?,
     };
     export::write(args.format, source, &scope, of, &mut out).map_err(export_error)?;
     out.finish()

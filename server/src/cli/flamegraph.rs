@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use tracehound_server::api::Unit;
-use tracehound_server::query::flamegraph::{self, Params};
+use tracehound_server::query::flamegraph::{self, FlamegraphParams};
 
 use super::args::{Filters, Measure};
-use super::output::Output;
+use super::output::OutputArgs;
 use super::{interrupt, misuse, open, top, units};
 use crate::export::svg;
 
@@ -43,7 +43,7 @@ pub struct FlamegraphArgs {
 /// Draws the picture.
 pub fn run(args: &FlamegraphArgs) -> Result<()> {
     let unit = args.measure.unit();
-    let params = Params {
+    let params = FlamegraphParams {
         metric: args.measure.metric,
         unit,
         window: args.measure.window()?,
@@ -52,12 +52,12 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
         min_px: 0.3,
         max_nodes: args.max_nodes as usize,
         inverted: args.inverted,
-        ..Params::default()
+        ..FlamegraphParams::default()
     };
     let opened = open::open_telling(&args.file)?;
     opened.tell_beyond(params.window.times());
     let graph = flamegraph::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
-    let mut out = Output::create(&args.output)?;
+    let mut out = OutputArgs::create(&args.output)?;
     if args.json {
         serde_json::to_writer(&mut out, &graph).map_err(std::io::Error::from)?;
         return out.finish();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use super::output::Output;
+use super::output::OutputArgs;
 use super::units;
 use crate::import::heaptrack;
 
@@ -34,7 +34,7 @@ pub fn run(args: &ImportArgs) -> Result<()> {
     } else {
         Box::new(File::open(&args.file).with_context(|| format!("cannot read {name}"))?)
     };
-    let mut out = Output::create(&args.output)?;
+    let mut out = OutputArgs::create(&args.output)?;
     let (done, bundle) = heaptrack::import(input, &mut out).with_context(|| format!("cannot import {name}"))?;
     bundle.append(done.bytes, &mut out).with_context(|| format!("cannot write {}", args.output.display()))?;
     out.finish()?;

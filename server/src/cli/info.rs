@@ -6,7 +6,7 @@ use anyhow::Result;
 use tracehound_server::api::info::{Capture, End, Info, Recorder, Stacks};
 
 use super::args::Files;
-use super::terminal::{ColorChoice, Role, Style, clean};
+use super::terminal::{ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, count, duration};
 use super::{Shortfall, for_each, terminal};
 use crate::audit;
@@ -35,9 +35,9 @@ pub fn run(args: &InfoArgs, color: ColorChoice) -> Result<()> {
 
 /// Writes the summary of the recording at `path`.
 pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}", style.paint(Role::Strong, clean(path)))?;
+    writeln!(out, "{}", style.paint(TextRole::Strong, clean(path)))?;
     let mut line =
-        |label: &str, text: String| writeln!(out, "  {}{text}", style.paint(Role::Faint, format!("{label:<13}")));
+        |label: &str, text: String| writeln!(out, "  {}{text}", style.paint(TextRole::Faint, format!("{label:<13}")));
 
     let process = &info.process;
     let arguments: Vec<_> = process.arguments.iter().map(|argument| clean(argument)).collect();
@@ -49,8 +49,8 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
             "program",
             format!(
                 "{} {}",
-                style.paint(Role::Name, command),
-                style.paint(Role::Faint, format!("(pid {})", process.pid))
+                style.paint(TextRole::Name, command),
+                style.paint(TextRole::Faint, format!("(pid {})", process.pid))
             ),
         )?;
         line("executable", clean(&process.executable).into_owned())?;
@@ -60,7 +60,7 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     line("state", style.paint(end.1, end.0).to_string())?;
 
     let blocks = |what: u64| format!("{} block{}", count(what), if what == 1 { "" } else { "s" });
-    let strong = |value: u64| style.paint(Role::Strong, bytes(value)).to_string();
+    let strong = |value: u64| style.paint(TextRole::Strong, bytes(value)).to_string();
     line("allocated", format!("{} in {}", strong(info.allocations.bytes), blocks(info.allocations.count)))?;
     let peak = &info.peak;
     line("peak", format!("{} in {} at {}", strong(peak.bytes), blocks(peak.count), duration(peak.at_ns)))?;
@@ -76,7 +76,7 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
             "{} in {}, {}",
             bytes(temporary.bytes),
             blocks(temporary.count),
-            style.paint(Role::Faint, &temporary.rule)
+            style.paint(TextRole::Faint, &temporary.rule)
         ),
     )?;
     if let Some(rss) = &info.peak_rss {
@@ -116,7 +116,7 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
             count(events.lost),
             count(info.exactness.damaged_blocks)
         );
-        line("missing", style.paint(Role::Bad, text).to_string())?;
+        line("missing", style.paint(TextRole::Bad, text).to_string())?;
     }
 
     let recorder = &info.recorder;
@@ -150,14 +150,14 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
             line("capture", format!("{}: {} to {}", i + 1, duration(capture.from_ns), duration(capture.to_ns)))?;
         }
         if info.captures.is_empty() {
-            line("capture", style.paint(Role::Hot, "none: recording was never switched on").to_string())?;
+            line("capture", style.paint(TextRole::Hot, "none: recording was never switched on").to_string())?;
         }
     }
     for mark in &info.marks {
         line("mark", format!("{} {}", duration(mark.t_ns), clean(&mark.label)))?;
     }
     for remark in &info.remarks {
-        line("remark", style.paint(Role::Hot, clean(&remark.text)).to_string())?;
+        line("remark", style.paint(TextRole::Hot, clean(&remark.text)).to_string())?;
     }
     Ok(())
 }
@@ -208,16 +208,16 @@ fn clock(recorder: &Recorder) -> String {
     parts.join(", ")
 }
 
-fn end(info: &Info) -> (&'static str, Role) {
+fn end(info: &Info) -> (&'static str, TextRole) {
     match info.end {
-        End::Running => ("running", Role::Good),
-        End::Exit if info.complete => ("complete: the program ended", Role::Good),
-        End::Exec if info.complete => ("complete: the program called exec", Role::Good),
-        End::Exit => ("the program ended, but events are missing", Role::Bad),
-        End::Exec => ("the program called exec; events are missing", Role::Bad),
-        End::Stopped => ("recording was stopped before the program ended", Role::Hot),
-        End::Killed => ("the program was killed; what it had completed was recovered", Role::Hot),
-        End::DiskFull => ("cut short: the disk was full", Role::Bad),
-        End::Unknown => ("cut short: the file has no end, and no side file completes it", Role::Bad),
+        End::Running => ("running", TextRole::Good),
+        End::Exit if info.complete => ("complete: the program ended", TextRole::Good),
+        End::Exec if info.complete => ("complete: the program called exec", TextRole::Good),
+        End::Exit => ("the program ended, but events are missing", TextRole::Bad),
+        End::Exec => ("the program called exec; events are missing", TextRole::Bad),
+        End::Stopped => ("recording was stopped before the program ended", TextRole::Hot),
+        End::Killed => ("the program was killed; what it had completed was recovered", TextRole::Hot),
+        End::DiskFull => ("cut short: the disk was full", TextRole::Bad),
+        End::Unknown => ("cut short: the file has no end, and no side file completes it", TextRole::Bad),
     }
 }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use tracehound_server::api::leaks::{LeakSite, Leaks, Shape, Verdict, VerdictKind};
-use tracehound_server::query::suppress::{self, Origin, Suppression};
+use tracehound_server::query::suppress::{self, Suppression, SuppressionOrigin};
 use tracehound_server::query::{Filter, leaks};
 
-use super::args::{Files, Filters, Window};
-use super::open::Opened;
-use super::terminal::{ColorChoice, Role, Style, clean, width};
+use super::args::{Files, Filters, WindowArgs};
+use super::open::OpenRecording;
+use super::terminal::{ColorChoice, Style, TextRole, clean, width};
 use super::units::{bytes, percent, plural, signed_bytes};
 use super::{Shortfall, for_each, interrupt, misuse, stack, terminal};
 use crate::suppressions;
@@ -45,7 +45,7 @@ pub struct LeaksArgs {
     #[arg(long)]
     builtin_suppressions: bool,
     #[command(flatten)]
-    window: Window,
+    window: WindowArgs,
     #[command(flatten)]
     filters: Filters,
 }
@@ -68,14 +68,14 @@ impl SuppressionFiles {
         for path in &self.suppressions {
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-            let list = suppress::parse(&text, &Origin::File(name.clone()));
+            let list = suppress::parse(&text, &SuppressionOrigin::File(name.clone()));
             all.extend(list.map_err(|why| anyhow::anyhow!("{name}, {why}"))?);
         }
         Ok(all)
     }
 
     /// The program's own; what cannot be read is said on standard error.
-    pub fn of_program(&self, opened: &Opened) -> Vec<Suppression> {
+    pub fn of_program(&self, opened: &OpenRecording) -> Vec<Suppression> {
         if self.no_program_suppressions {
             return Vec::new();
         }
@@ -94,7 +94,7 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
     let filter = args.filters.filter().map_err(misuse)?;
     let mut suppress = Vec::new();
     for pattern in &args.suppress {
-        suppress.push(Suppression::new(Filter::regex("suppress", pattern).map_err(misuse)?, Origin::Option));
+        suppress.push(Suppression::new(Filter::regex("suppress", pattern).map_err(misuse)?, SuppressionOrigin::Option));
     }
     suppress.extend(args.suppressions.read()?);
     if args.builtin_suppressions {
@@ -105,7 +105,7 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
         (None, true) | (Some(0), _) => None,
         (Some(sites), _) => Some(sites),
     };
-    let params = leaks::Params { window, filter, suppress, show_suppressed: args.show_suppressed, limit };
+    let params = leaks::LeaksParams { window, filter, suppress, show_suppressed: args.show_suppressed, limit };
     for_each(
         &args.files,
         Shortfall::Tell(style),
@@ -129,7 +129,7 @@ pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write)
             _ if !leaks.exactness.complete => "Nothing leaked: every block that is known was freed.",
             _ => "Nothing leaked: every block was freed.",
         };
-        writeln!(out, "{}", style.paint(Role::Good, words))?;
+        writeln!(out, "{}", style.paint(TextRole::Good, words))?;
         return print_freed_at_exit(leaks, all_frames, style, out);
     }
     let head = format!(
@@ -138,7 +138,7 @@ pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write)
         plural(amount.count, "block"),
         plural(leaks.total_sites, "site")
     );
-    writeln!(out, "{}", style.paint(Role::Strong, head))?;
+    writeln!(out, "{}", style.paint(TextRole::Strong, head))?;
     if leaks.suppressed.count > 0 {
         writeln!(
             out,
@@ -154,7 +154,7 @@ pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write)
                 clean(&used.pattern),
                 clean(&used.origin)
             );
-            writeln!(out, "{}", style.paint(Role::Faint, text))?;
+            writeln!(out, "{}", style.paint(TextRole::Faint, text))?;
         }
     }
     for site in &leaks.sites {
@@ -170,7 +170,7 @@ pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write)
     for site in &leaks.suppressed_sites {
         let head = format!("{} in {}", bytes(site.bytes), plural(site.count, "block"));
         let rest = format!("({})  suppressed by {}", site.id, clean(&site.pattern));
-        writeln!(out, "\n{head} {}", style.paint(Role::Faint, rest))?;
+        writeln!(out, "\n{head} {}", style.paint(TextRole::Faint, rest))?;
         stack::print(&site.stack, all_frames, style, out)?;
     }
     print_freed_at_exit(leaks, all_frames, style, out)
@@ -187,7 +187,7 @@ fn print_freed_at_exit(leaks: &Leaks, all_frames: bool, style: Style, out: &mut 
         bytes(total),
         plural(leaks.freed_at_exit.len() as u64, "site")
     );
-    writeln!(out, "\n{}", style.paint(Role::Strong, head))?;
+    writeln!(out, "\n{}", style.paint(TextRole::Strong, head))?;
     for site in &leaks.freed_at_exit {
         writeln!(out)?;
         print_site(site, total, all_frames, style, out)?;
@@ -204,17 +204,17 @@ fn print_site(site: &LeakSite, whole: u64, all_frames: bool, style: Style, out: 
     write!(
         out,
         "{} {}  {}",
-        style.paint(Role::Strong, head),
-        style.paint(Role::Faint, aside),
+        style.paint(TextRole::Strong, head),
+        style.paint(TextRole::Faint, aside),
         style.paint(role, word)
     )?;
     // The reason stands on lines of its own where it does not fit.
     match style.width.filter(|&columns| line > columns) {
-        None => writeln!(out, "{}", style.paint(Role::Faint, format!(": {why}")))?,
+        None => writeln!(out, "{}", style.paint(TextRole::Faint, format!(": {why}")))?,
         Some(columns) => {
             writeln!(out, ":")?;
             for part in textwrap::wrap(&why, columns.saturating_sub(2).max(20)) {
-                writeln!(out, "  {}", style.paint(Role::Faint, part))?;
+                writeln!(out, "  {}", style.paint(TextRole::Faint, part))?;
             }
         }
     }
@@ -222,14 +222,14 @@ fn print_site(site: &LeakSite, whole: u64, all_frames: bool, style: Style, out: 
 }
 
 /// The judgement in a word or two, and how it looks.
-pub fn verdict(verdict: &Verdict) -> (String, Role) {
+pub fn verdict(verdict: &Verdict) -> (String, TextRole) {
     match verdict.kind {
-        VerdictKind::Growing if verdict.shape == Shape::Stepwise => ("growing in steps".into(), Role::Bad),
-        VerdictKind::Bounded if verdict.shape == Shape::Stepwise => ("stepwise".into(), Role::Plain),
-        VerdictKind::Bounded if verdict.shape == Shape::Constant => ("constant".into(), Role::Good),
-        VerdictKind::Growing => (format!("growing {}/s", signed_bytes(verdict.bytes_per_second as i64)), Role::Bad),
-        VerdictKind::Bounded => ("bounded".into(), Role::Good),
-        VerdictKind::OneTime => ("one-time".into(), Role::Plain),
-        VerdictKind::Unclear => ("unclear".into(), Role::Hot),
+        VerdictKind::Growing if verdict.shape == Shape::Stepwise => ("growing in steps".into(), TextRole::Bad),
+        VerdictKind::Bounded if verdict.shape == Shape::Stepwise => ("stepwise".into(), TextRole::Plain),
+        VerdictKind::Bounded if verdict.shape == Shape::Constant => ("constant".into(), TextRole::Good),
+        VerdictKind::Growing => (format!("growing {}/s", signed_bytes(verdict.bytes_per_second as i64)), TextRole::Bad),
+        VerdictKind::Bounded => ("bounded".into(), TextRole::Good),
+        VerdictKind::OneTime => ("one-time".into(), TextRole::Plain),
+        VerdictKind::Unclear => ("unclear".into(), TextRole::Hot),
     }
 }

@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use tracehound_server::api::histograms::Lifetimes;
-use tracehound_server::query::lifetimes::{self, Params};
+use tracehound_server::query::lifetimes::{self, LifetimesParams};
 
-use super::args::{Files, Filters, Window};
-use super::table::{Align, Cell, Table};
-use super::terminal::{ColorChoice, Role, Style};
+use super::args::{Files, Filters, WindowArgs};
+use super::table::{Align, TextCell, TextTable};
+use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{bytes, count, duration, percent};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
 
@@ -22,7 +22,7 @@ pub struct LifetimesArgs {
     #[command(flatten)]
     files: Files,
     #[command(flatten)]
-    window: Window,
+    window: WindowArgs,
     #[command(flatten)]
     filters: Filters,
 }
@@ -31,7 +31,7 @@ pub struct LifetimesArgs {
 pub fn run(args: &LifetimesArgs, color: ColorChoice) -> Result<()> {
     let style = Style::of_stdout(color);
     let window = args.window.resolve()?;
-    let params = Params { window, filter: args.filters.filter().map_err(misuse)? };
+    let params = LifetimesParams { window, filter: args.filters.filter().map_err(misuse)? };
     for_each(
         &args.files,
         Shortfall::Tell(style),
@@ -46,7 +46,7 @@ pub fn run(args: &LifetimesArgs, color: ColorChoice) -> Result<()> {
 
 /// One line of the histogram: its class by decade, blocks, bytes, and blocks that live.
 #[derive(Default, Clone, Copy)]
-struct Line {
+struct HistogramLine {
     count: u64,
     bytes: u64,
     live: u64,
@@ -68,7 +68,7 @@ const DECADES: [(u64, &str); 8] = [
 pub fn print(lifetimes: &Lifetimes, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let histogram = &lifetimes.histogram;
     let total: u64 = histogram.count.iter().sum();
-    let mut lines = [Line::default(); DECADES.len()];
+    let mut lines = [HistogramLine::default(); DECADES.len()];
     let columns = histogram.lower.iter().zip(&histogram.count).zip(&histogram.bytes).zip(&histogram.live_count);
     for (((&lower, &blocks), &size), &live) in columns {
         let decade = DECADES.partition_point(|&(end, _)| end <= lower).min(DECADES.len() - 1);
@@ -78,8 +78,8 @@ pub fn print(lifetimes: &Lifetimes, style: Style, out: &mut dyn Write) -> io::Re
     }
     let window = format!("from {} to {}", duration(lifetimes.from_ns), duration(lifetimes.to_ns));
     let head = format!("{} blocks allocated {window}", count(total));
-    writeln!(out, "{}", style.paint(Role::Strong, head))?;
-    let mut table = Table::new(&[
+    writeln!(out, "{}", style.paint(TextRole::Strong, head))?;
+    let mut table = TextTable::new(&[
         ("lived", Align::Right),
         ("blocks", Align::Right),
         ("%", Align::Right),
@@ -97,11 +97,11 @@ pub fn print(lifetimes: &Lifetimes, style: Style, out: &mut dyn Write) -> io::Re
             count(line.count).into(),
             percent(line.count.cast_signed(), total.cast_signed()).into(),
             bytes(line.bytes).into(),
-            Cell::new(if line.live > 0 { Role::Hot } else { Role::Faint }, count(line.live)),
-            Cell::new(Role::Name, bar),
+            TextCell::new(if line.live > 0 { TextRole::Hot } else { TextRole::Faint }, count(line.live)),
+            TextCell::new(TextRole::Name, bar),
         ]);
     }
     table.print(style, out)?;
     let note = "Blocks that still live count with the time until the end of the recording.";
-    writeln!(out, "{}", style.paint(Role::Faint, note))
+    writeln!(out, "{}", style.paint(TextRole::Faint, note))
 }

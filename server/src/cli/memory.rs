@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use tracehound_server::api::memory::{Mapper, MappingKind, Memory};
-use tracehound_server::query::memory::{self, Params};
+use tracehound_server::query::memory::{self, MemoryParams};
 
 use super::args::Files;
 use super::stack::name;
-use super::table::{Align, Cell, Table};
-use super::terminal::{ColorChoice, Role, Style};
+use super::table::{Align, TextCell, TextTable};
+use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{bytes, count, duration, percent};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
 use crate::query_params;
@@ -41,7 +41,7 @@ pub fn run(args: &MemoryArgs, color: ColorChoice) -> Result<()> {
         (Some(rows), _) => Some(rows),
     };
     let at = query_params::window(None, None, Some(&args.at)).map_err(misuse)?.at;
-    let params = Params { at, limit };
+    let params = MemoryParams { at, limit };
     for_each(
         &args.files,
         Shortfall::Tell(style),
@@ -80,7 +80,7 @@ pub fn print(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<(
 fn resident(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let live = format!("{} in {} live blocks", bytes(memory.live.bytes), count(memory.live.count));
     let (Some(sample), Some(resident)) = (&memory.sample, &memory.resident) else {
-        writeln!(out, "{} at {}", style.paint(Role::Strong, live), duration(memory.at_ns))?;
+        writeln!(out, "{} at {}", style.paint(TextRole::Strong, live), duration(memory.at_ns))?;
         return writeln!(out, "resident memory was not sampled up to then");
     };
     let times = match memory.live.bytes {
@@ -88,11 +88,15 @@ fn resident(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()
         live => format!(", {:.1} times the live blocks", sample.rss_bytes as f64 / live as f64),
     };
     let head = format!("resident {}", bytes(sample.rss_bytes));
-    writeln!(out, "{} at {}{times}", style.paint(Role::Strong, head), duration(sample.t_ns))?;
+    writeln!(out, "{} at {}{times}", style.paint(TextRole::Strong, head), duration(sample.t_ns))?;
     let share = |part: u64| percent(part.cast_signed(), sample.rss_bytes.cast_signed());
-    let mut table = Table::new(&[("bytes", Align::Right), ("of resident", Align::Right), ("what", Align::Left)]);
+    let mut table = TextTable::new(&[("bytes", Align::Right), ("of resident", Align::Right), ("what", Align::Left)]);
     let mut row = |value: u64, what: &str| {
-        table.row(vec![bytes(value).into(), Cell::new(Role::Faint, share(value)), Cell::new(Role::Plain, what)]);
+        table.row(vec![
+            bytes(value).into(),
+            TextCell::new(TextRole::Faint, share(value)),
+            TextCell::new(TextRole::Plain, what),
+        ]);
     };
     row(resident.live_bytes, &live);
     row(resident.page_rest_bytes, "the rest of their pages: fragmentation");
@@ -111,9 +115,9 @@ fn resident(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()
 fn mapped(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let head = format!("mapped {}", bytes(memory.mapped_bytes));
     let peak = bytes(memory.mapped_peak_bytes);
-    writeln!(out, "\n{} of address space, {peak} at most up to then", style.paint(Role::Strong, head))?;
+    writeln!(out, "\n{} of address space, {peak} at most up to then", style.paint(TextRole::Strong, head))?;
     let columns = [("mapped", Align::Right), ("pieces", Align::Right), ("live blocks in it", Align::Right)];
-    let mut table = Table::new(&[&columns[..], &[("what", Align::Left)]].concat());
+    let mut table = TextTable::new(&[&columns[..], &[("what", Align::Left)]].concat());
     for kind in &memory.kinds {
         let what = match kind.kind {
             MappingKind::Break => "the program break",
@@ -131,13 +135,13 @@ fn mapped(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()> 
     }
     table.print(style, out)?;
     writeln!(out)?;
-    let mut table = Table::new(&[&columns[..], &[("by", Align::Left)]].concat());
+    let mut table = TextTable::new(&[&columns[..], &[("by", Align::Left)]].concat());
     for mapper in &memory.mappers {
         table.row(vec![
             bytes(mapper.mapped_bytes).into(),
             count(mapper.mappings).into(),
             bytes(mapper.used_bytes).into(),
-            Cell::new(Role::Name, mapper_name(mapper)),
+            TextCell::new(TextRole::Name, mapper_name(mapper)),
         ]);
     }
     table.print(style, out)

@@ -45,7 +45,7 @@ use serde_json::json;
 use tracehound_server::query::QueryError;
 
 use crate::export::ExportError;
-use open::Opened;
+use open::OpenRecording;
 
 /// Opens recordings made with libtracehound.so and shows where the memory is.
 #[derive(Debug, Parser)]
@@ -200,8 +200,8 @@ fn for_each<T: Serialize>(
     files: &args::Files,
     shortfall: Shortfall,
     out: &mut dyn Write,
-    ask: impl Fn(&Opened) -> Result<T>,
-    print: impl Fn(&T, &Opened, &mut dyn Write) -> io::Result<()>,
+    ask: impl Fn(&OpenRecording) -> Result<T>,
+    print: impl Fn(&T, &OpenRecording, &mut dyn Write) -> io::Result<()>,
 ) -> Result<()> {
     let mut documents = Vec::new();
     for (i, file) in files.files.iter().enumerate() {
@@ -216,7 +216,7 @@ fn for_each<T: Serialize>(
             }
             print(&answer, &opened, out)?;
             if let (Some(shortfall), Shortfall::Tell(style)) = (opened.shortfall(), shortfall) {
-                writeln!(out, "\n{}", style.paint(terminal::Role::Hot, shortfall))?;
+                writeln!(out, "\n{}", style.paint(terminal::TextRole::Hot, shortfall))?;
             }
         } else if files.files.len() == 1 {
             serde_json::to_writer_pretty(&mut *out, &answer).map_err(io::Error::from)?;

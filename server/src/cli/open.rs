@@ -10,16 +10,16 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracehound_format::FormatError;
 use tracehound_server::api::info::End;
-use tracehound_server::ingest::{OnProgress, OpenError, OpenOptions, Progress, Recording};
+use tracehound_server::ingest::{IndexProgress, OnProgress, OpenError, OpenOptions, Recording};
 use tracehound_server::query::TimeExpr;
 use tracehound_server::trace::Trace;
-use tracehound_server::trace::facts::Facts;
+use tracehound_server::trace::facts::RecordingFacts;
 
 use super::{interrupt, terminal, units};
 use crate::symbolize::{self, Symbolizer};
 
 /// An open recording.
-pub struct Opened {
+pub struct OpenRecording {
     /// Its index, as it was when it was opened.
     pub trace: Arc<Trace>,
     /// Its names.
@@ -28,7 +28,7 @@ pub struct Opened {
     pub path: String,
 }
 
-impl Opened {
+impl OpenRecording {
     /// Tells on standard error which of the times that were asked for lie behind the end: the end stands for them.
     pub fn tell_beyond<'a>(&self, times: impl IntoIterator<Item = &'a TimeExpr>) {
         let end = self.trace.duration_ns();
@@ -52,7 +52,7 @@ impl Opened {
     }
 }
 
-fn shortfall(facts: &Facts, end: End) -> Option<String> {
+fn shortfall(facts: &RecordingFacts, end: End) -> Option<String> {
     let mut missing = Vec::new();
     if facts.damaged_blocks > 0 {
         missing.push(format!("damaged blocks of the file: {}", units::count(facts.damaged_blocks)));
@@ -75,12 +75,12 @@ fn shortfall(facts: &Facts, end: End) -> Option<String> {
 
 /// Opens a recording as it is now, and tells on standard error if it is not complete: for answers that have no room for
 /// that.
-pub fn open_telling(path: &Path) -> Result<Opened> {
+pub fn open_telling(path: &Path) -> Result<OpenRecording> {
     open_telling_among(path, &[])
 }
 
 /// The same of a recording among others, see [`open_among`].
-pub fn open_telling_among(path: &Path, others: &[PathBuf]) -> Result<Opened> {
+pub fn open_telling_among(path: &Path, others: &[PathBuf]) -> Result<OpenRecording> {
     let opened = open_among(path, others)?;
     if let Some(shortfall) = opened.shortfall() {
         eprintln!("heaptrace: {}: {shortfall}", terminal::clean(&opened.path));
@@ -89,14 +89,15 @@ pub fn open_telling_among(path: &Path, others: &[PathBuf]) -> Result<Opened> {
 }
 
 /// Opens a recording as it is now.
-pub fn open(path: &Path) -> Result<Opened> {
+pub fn open(path: &Path) -> Result<OpenRecording> {
     open_among(path, &[])
 }
 
 /// Opens a recording as it is now; those that were named along with it are at hand: one of them may be its parent's.
-pub fn open_among(path: &Path, others: &[PathBuf]) -> Result<Opened> {
+pub fn open_among(path: &Path, others: &[PathBuf]) -> Result<OpenRecording> {
     let bar = std::io::stderr().is_terminal().then(|| Arc::new(Bar::new(path)));
-    let progress = bar.clone().map(|bar| -> OnProgress { Arc::new(move |progress: &Progress| bar.show(progress)) });
+    let progress =
+        bar.clone().map(|bar| -> OnProgress { Arc::new(move |progress: &IndexProgress| bar.show(progress)) });
     let (cancel, others) = (interrupt::flag().clone(), others.to_vec());
     let options = OpenOptions { cancel, progress, others, ..OpenOptions::default() };
     let recording = Recording::open(path, options);
@@ -105,7 +106,7 @@ pub fn open_among(path: &Path, others: &[PathBuf]) -> Result<Opened> {
     }
     let trace = recording.map_err(|error| hint(path, error))?.trace();
     let symbols = symbolize::for_recording(&trace);
-    Ok(Opened { trace, symbols, path: path.to_string_lossy().into_owned() })
+    Ok(OpenRecording { trace, symbols, path: path.to_string_lossy().into_owned() })
 }
 
 /// What to do about a file that is none of ours.
@@ -137,7 +138,7 @@ impl Bar {
         Self { started: Instant::now(), name: terminal::clean(&name).into_owned(), bar: Mutex::new(None) }
     }
 
-    fn show(&self, progress: &Progress) {
+    fn show(&self, progress: &IndexProgress) {
         if self.started.elapsed() < PATIENCE {
             return;
         }

@@ -11,29 +11,29 @@ use flate2::write::GzEncoder;
 use super::terminal;
 
 /// An output being written.
-pub enum Output {
+pub enum OutputArgs {
     /// Standard output.
     Stdout(BufWriter<terminal::Stdout>),
     /// A file, under another name until it is complete.
-    File(BufWriter<File>, Names),
+    File(BufWriter<File>, OutputFiles),
     /// A file that is compressed on the way.
-    Gzip(Box<GzEncoder<BufWriter<File>>>, Names),
+    Gzip(Box<GzEncoder<BufWriter<File>>>, OutputFiles),
 }
 
 /// Names of a file being written.
-pub struct Names {
+pub struct OutputFiles {
     last: PathBuf,
     temporary: PathBuf,
     done: bool,
 }
 
-impl Names {
+impl OutputFiles {
     fn refused(&self, error: &io::Error) -> io::Error {
         terminal::cannot_write(self.last.display(), error)
     }
 }
 
-impl Drop for Names {
+impl Drop for OutputFiles {
     fn drop(&mut self) {
         if !self.done {
             let _ = fs::remove_file(&self.temporary);
@@ -41,7 +41,7 @@ impl Drop for Names {
     }
 }
 
-impl Output {
+impl OutputArgs {
     /// Opens `path`; `-` is standard output.
     pub fn create(path: &Path) -> Result<Self> {
         Self::open(path, false)
@@ -62,7 +62,7 @@ impl Output {
         if !in_place {
             temporary.push(format!(".{}.part", std::process::id()));
         }
-        let names = Names { last: path.to_owned(), temporary: temporary.into(), done: in_place };
+        let names = OutputFiles { last: path.to_owned(), temporary: temporary.into(), done: in_place };
         let file = File::create(&names.temporary).with_context(|| format!("cannot write {}", path.display()))?;
         let file = BufWriter::with_capacity(1 << 16, file);
         Ok(if gzip {
@@ -79,7 +79,7 @@ impl Output {
             Self::File(file, names) => (file, names),
             Self::Gzip(encoder, names) => (encoder.finish()?, names),
         };
-        let named = |names: &Names| format!("cannot write {}", names.last.display());
+        let named = |names: &OutputFiles| format!("cannot write {}", names.last.display());
         file.flush().with_context(|| named(&names))?;
         if !names.done {
             fs::rename(&names.temporary, &names.last).with_context(|| named(&names))?;
@@ -89,7 +89,7 @@ impl Output {
     }
 }
 
-impl Write for Output {
+impl Write for OutputArgs {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Stdout(out) => out.write(bytes),

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tracehound_server::query::parse_size;
 
-use super::args::{Filters, Window};
-use super::output::Output;
+use super::args::{Filters, WindowArgs};
+use super::output::OutputArgs;
 use super::{export_error, interrupt, misuse, open, terminal, units};
-use crate::export::report::{self, Asked, ReportError};
+use crate::export::report::{self, ReportError, ReportScope};
 
 /// Write one HTML file that shows a recording in any browser, offline.
 ///
@@ -34,7 +34,7 @@ pub struct ReportArgs {
     #[arg(long)]
     strip_paths: bool,
     #[command(flatten)]
-    window: Window,
+    window: WindowArgs,
     #[command(flatten)]
     filters: Filters,
 }
@@ -45,7 +45,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
     let filter = args.filters.filter().map_err(misuse)?;
     let opened = open::open_telling(&args.file)?;
     opened.tell_beyond(window.times());
-    let made = report::make(&Asked {
+    let made = report::make(&ReportScope {
         trace: &opened.trace,
         symbols: &opened.symbols,
         cancel: interrupt::flag(),
@@ -60,7 +60,7 @@ pub fn run(args: &ReportArgs) -> Result<()> {
         ReportError::TooLarge { .. } => super::Misuse(format!("--max-file-size: {error}")).into(),
         ReportError::NoPage => error.into(),
     })?;
-    let mut out = Output::create(&args.output)?;
+    let mut out = OutputArgs::create(&args.output)?;
     out.write_all(made.html.as_bytes())?;
     out.finish()?;
     for line in &made.left_out {

@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use tracehound_server::api::sites::{SiteRow, Sites};
-use tracehound_server::query::sites::{self, Params, Sort};
+use tracehound_server::query::sites::{self, SiteSort, SitesParams};
 
-use super::args::{Files, Filters, Window};
-use super::table::{Align, Cell, Table};
-use super::terminal::{ColorChoice, Role, Style};
+use super::args::{Files, Filters, WindowArgs};
+use super::table::{Align, TextCell, TextTable};
+use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{bytes, count, duration};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
 
@@ -23,8 +23,8 @@ pub struct SitesArgs {
     #[command(flatten)]
     files: Files,
     /// Largest first by: allocated, freed, live, leaked, peak, temporary (bytes), count (blocks allocated)
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = By::Allocated, hide_possible_values = true)]
-    sort: By,
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = SiteGrouping::Allocated, hide_possible_values = true)]
+    sort: SiteGrouping,
     /// Only sites whose function, file or module matches
     #[arg(long, value_name = "RE")]
     search: Option<String>,
@@ -32,13 +32,13 @@ pub struct SitesArgs {
     #[arg(short = 'n', long, value_name = "N")]
     rows: Option<usize>,
     #[command(flatten)]
-    window: Window,
+    window: WindowArgs,
     #[command(flatten)]
     filters: Filters,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum By {
+enum SiteGrouping {
     Allocated,
     Freed,
     Live,
@@ -57,17 +57,17 @@ pub fn run(args: &SitesArgs, color: ColorChoice) -> Result<()> {
         (Some(rows), _) => Some(rows),
     };
     let sort = match args.sort {
-        By::Allocated => Sort::Allocated,
-        By::Freed => Sort::Freed,
-        By::Live => Sort::Live,
-        By::Leaked => Sort::Leaked,
-        By::Peak => Sort::AtPeak,
-        By::Temporary => Sort::Temporary,
-        By::Count => Sort::Count,
+        SiteGrouping::Allocated => SiteSort::Allocated,
+        SiteGrouping::Freed => SiteSort::Freed,
+        SiteGrouping::Live => SiteSort::Live,
+        SiteGrouping::Leaked => SiteSort::Leaked,
+        SiteGrouping::Peak => SiteSort::AtPeak,
+        SiteGrouping::Temporary => SiteSort::Temporary,
+        SiteGrouping::Count => SiteSort::Count,
     };
     let window = args.window.resolve()?;
     let filter = args.filters.filter().map_err(misuse)?;
-    let params = Params { window, filter, sort, search: args.search.clone(), limit, ..Params::default() };
+    let params = SitesParams { window, filter, sort, search: args.search.clone(), limit, ..SitesParams::default() };
     for_each(
         &args.files,
         Shortfall::Tell(style),
@@ -84,8 +84,8 @@ pub fn run(args: &SitesArgs, color: ColorChoice) -> Result<()> {
 pub fn print(sites: &Sites, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let head =
         format!("{} sites from {} to {}", count(sites.total_sites), duration(sites.from_ns), duration(sites.to_ns));
-    writeln!(out, "{}", style.paint(Role::Strong, head))?;
-    let mut table = Table::new(&[
+    writeln!(out, "{}", style.paint(TextRole::Strong, head))?;
+    let mut table = TextTable::new(&[
         ("site", Align::Right),
         ("allocated", Align::Right),
         ("blocks", Align::Right),
@@ -96,16 +96,16 @@ pub fn print(sites: &Sites, style: Style, out: &mut dyn Write) -> io::Result<()>
         ("function", Align::Left),
     ]);
     for row in &sites.sites {
-        let leaked = if row.leaked.bytes > 0 { Role::Bad } else { Role::Faint };
+        let leaked = if row.leaked.bytes > 0 { TextRole::Bad } else { TextRole::Faint };
         table.row(vec![
-            Cell::new(Role::Faint, &row.id),
+            TextCell::new(TextRole::Faint, &row.id),
             bytes(row.allocated.bytes).into(),
             count(row.allocated.count).into(),
             bytes(row.at_peak.bytes).into(),
             bytes(row.live.bytes).into(),
-            Cell::new(leaked, bytes(row.leaked.bytes)),
-            Cell::new(Role::Faint, count(row.temporary.count)),
-            Cell::new(Role::Name, place(row)),
+            TextCell::new(leaked, bytes(row.leaked.bytes)),
+            TextCell::new(TextRole::Faint, count(row.temporary.count)),
+            TextCell::new(TextRole::Name, place(row)),
         ]);
     }
     table.print(style, out)?;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use tracehound_server::api::Frame;
 
-use super::terminal::{Role, Style, clean, truncate, truncate_front, width};
+use super::terminal::{Style, TextRole, clean, truncate, truncate_front, width};
 use super::units::plural;
 
 /// Names are aligned up to this width.
@@ -13,27 +13,29 @@ const NAME_COLUMN: usize = 48;
 /// Writes a stack, a frame a line: the name, and where the call is. Without `all_frames` the inside of libraries is left
 /// out, and the middle of what is still long.
 pub fn print(stack: &[Frame], all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
-    let lines = if all_frames { (0..stack.len()).map(Line::Frame).collect() } else { shorten(fold(stack)) };
+    let lines = if all_frames { (0..stack.len()).map(StackLine::Frame).collect() } else { shorten(fold(stack)) };
     // Names are aligned as far as they are of reasonable length; places follow.
     let names: Vec<String> = stack.iter().map(short_name).collect();
-    let shown = |line: &Line| match line {
-        Line::Frame(i) => Some(width(&names[*i])),
-        Line::Folded(_) | Line::Skipped(_) => None,
+    let shown = |line: &StackLine| match line {
+        StackLine::Frame(i) => Some(width(&names[*i])),
+        StackLine::Folded(_) | StackLine::Skipped(_) => None,
     };
     let column = lines.iter().filter_map(shown).filter(|&width| width <= NAME_COLUMN).max().unwrap_or(0);
     let room = style.width.map_or(usize::MAX, |columns| columns.saturating_sub(6));
     for line in lines {
         let i = match line {
-            Line::Frame(i) => i,
-            Line::Folded(_) | Line::Skipped(_) => {
+            StackLine::Frame(i) => i,
+            StackLine::Folded(_) | StackLine::Skipped(_) => {
                 let text = match line {
-                    Line::Folded(count) => {
+                    StackLine::Folded(count) => {
                         format!("… {} of libraries (--full shows them)", plural(count as u64, "frame"))
                     }
-                    Line::Skipped(count) => format!("… {} (--full shows them)", plural(count as u64, "more frame")),
-                    Line::Frame(_) => String::new(),
+                    StackLine::Skipped(count) => {
+                        format!("… {} (--full shows them)", plural(count as u64, "more frame"))
+                    }
+                    StackLine::Frame(_) => String::new(),
                 };
-                writeln!(out, "    {}", style.paint(Role::Faint, text))?;
+                writeln!(out, "    {}", style.paint(TextRole::Faint, text))?;
                 continue;
             }
         };
@@ -42,11 +44,11 @@ pub fn print(stack: &[Frame], all_frames: bool, style: Style, out: &mut dyn Writ
         let pad = " ".repeat(column.saturating_sub(width(&name)));
         let place = place(frame);
         let place = truncate_front(&place, room.saturating_sub(width(&name) + pad.len()).max(12));
-        let role = if frame.library { Role::Faint } else { Role::Name };
+        let role = if frame.library { TextRole::Faint } else { TextRole::Name };
         if place.is_empty() {
             writeln!(out, "    {}", style.paint(role, name))?;
         } else {
-            writeln!(out, "    {}{pad}  {}", style.paint(role, name), style.paint(Role::Faint, place))?;
+            writeln!(out, "    {}{pad}  {}", style.paint(role, name), style.paint(TextRole::Faint, place))?;
         }
     }
     Ok(())
@@ -54,7 +56,7 @@ pub fn print(stack: &[Frame], all_frames: bool, style: Style, out: &mut dyn Writ
 
 /// A line of a stack as people see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum StackLine {
     /// The frame at this position.
     Frame(usize),
     /// So many frames that say nothing about the program.
@@ -65,17 +67,17 @@ enum Line {
 
 /// Leaves out the inside of libraries: of the frames below the program's code the one that it called, of the frames
 /// above the one that called it, between two of its frames both. All frames if none is the program's.
-fn fold(stack: &[Frame]) -> Vec<Line> {
+fn fold(stack: &[Frame]) -> Vec<StackLine> {
     let mut lines = Vec::new();
     let own = |frame: &Frame| !frame.library;
     let Some(last_own) = stack.iter().rposition(own) else {
-        return (0..stack.len()).map(Line::Frame).collect();
+        return (0..stack.len()).map(StackLine::Frame).collect();
     };
     let mut i = 0;
     while i < stack.len() {
         let run = stack[i..].iter().take_while(|frame| frame.library).count();
         if run == 0 {
-            lines.push(Line::Frame(i));
+            lines.push(StackLine::Frame(i));
             i += 1;
             continue;
         }
@@ -85,11 +87,11 @@ fn fold(stack: &[Frame]) -> Vec<Line> {
             _ => (1, 1),
         };
         if run <= head + tail + 1 {
-            lines.extend((i..i + run).map(Line::Frame));
+            lines.extend((i..i + run).map(StackLine::Frame));
         } else {
-            lines.extend((i..i + head).map(Line::Frame));
-            lines.push(Line::Folded(run - head - tail));
-            lines.extend((i + run - tail..i + run).map(Line::Frame));
+            lines.extend((i..i + head).map(StackLine::Frame));
+            lines.push(StackLine::Folded(run - head - tail));
+            lines.extend((i + run - tail..i + run).map(StackLine::Frame));
         }
         i += run;
     }
@@ -97,20 +99,20 @@ fn fold(stack: &[Frame]) -> Vec<Line> {
 }
 
 /// Leaves out the middle of what is too long to be read: who allocated is at the front, where it began at the end.
-fn shorten(mut lines: Vec<Line>) -> Vec<Line> {
+fn shorten(mut lines: Vec<StackLine>) -> Vec<StackLine> {
     const LONGEST: usize = 24;
     const FRONT: usize = 16;
     const BACK: usize = 5;
     if lines.len() <= LONGEST {
         return lines;
     }
-    let frames = |line: Line| match line {
-        Line::Frame(_) => 1,
-        Line::Folded(count) | Line::Skipped(count) => count,
+    let frames = |line: StackLine| match line {
+        StackLine::Frame(_) => 1,
+        StackLine::Folded(count) | StackLine::Skipped(count) => count,
     };
     let back = lines.len() - BACK;
     let skipped = lines[FRONT..back].iter().map(|&line| frames(line)).sum();
-    lines.splice(FRONT..back, [Line::Skipped(skipped)]);
+    lines.splice(FRONT..back, [StackLine::Skipped(skipped)]);
     lines
 }
 
@@ -162,12 +164,15 @@ mod tests {
 
     #[test]
     fn long_stacks_lose_their_middle() {
-        let lines: Vec<Line> = (0..24).map(Line::Frame).collect();
+        let lines: Vec<StackLine> = (0..24).map(StackLine::Frame).collect();
         assert_eq!(shorten(lines.clone()), lines);
-        let mut lines: Vec<Line> = (0..60).map(Line::Frame).collect();
-        lines[30] = Line::Folded(9);
+        let mut lines: Vec<StackLine> = (0..60).map(StackLine::Frame).collect();
+        lines[30] = StackLine::Folded(9);
         let short = shorten(lines);
         assert_eq!(short.len(), 22);
-        assert_eq!((short[15], short[16], short[17]), (Line::Frame(15), Line::Skipped(38 + 9), Line::Frame(55)));
+        assert_eq!(
+            (short[15], short[16], short[17]),
+            (StackLine::Frame(15), StackLine::Skipped(38 + 9), StackLine::Frame(55))
+        );
     }
 }

@@ -11,8 +11,8 @@ use tracehound_server::api::leaks::{Leaks, VerdictKind};
 use tracehound_server::query::{functions, leaks as leak_query};
 
 use super::args::Files;
-use super::open::Opened;
-use super::terminal::{ColorChoice, Role, Style, clean, truncate};
+use super::open::OpenRecording;
+use super::terminal::{ColorChoice, Style, TextRole, clean, truncate};
 use super::units::{bytes, count, duration, percent, plural};
 use super::{Shortfall, for_each, interrupt, leaks, misuse, stack, terminal};
 use crate::audit;
@@ -53,14 +53,19 @@ pub fn run(args: &SummaryArgs, color: ColorChoice) -> Result<()> {
     })
 }
 
-fn ask(opened: &Opened) -> Result<Summary> {
+fn ask(opened: &OpenRecording) -> Result<Summary> {
     let (trace, symbols, cancel) = (&opened.trace, &opened.symbols, interrupt::flag());
     let by = |metric, unit| {
-        let params =
-            functions::Params { metric, unit, by: GroupBy::Program, limit: Some(ROWS), ..functions::Params::default() };
+        let params = functions::FunctionsParams {
+            metric,
+            unit,
+            by: GroupBy::Program,
+            limit: Some(ROWS),
+            ..functions::FunctionsParams::default()
+        };
         functions::run(trace, symbols, &params, cancel).map_err(misuse)
     };
-    let mut all = leak_query::run(trace, symbols, &leak_query::Params::default(), cancel).map_err(misuse)?;
+    let mut all = leak_query::run(trace, symbols, &leak_query::LeaksParams::default(), cancel).map_err(misuse)?;
     let growing = all.sites.iter().filter(|site| site.verdict.kind == VerdictKind::Growing);
     let growing = growing.fold((0, 0.0), |(n, rate), site| (n + 1, rate + site.verdict.bytes_per_second));
     all.sites.truncate(ROWS);
@@ -80,8 +85,8 @@ fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io
     writeln!(
         out,
         "{}  {}",
-        style.paint(Role::Strong, clean(path)),
-        style.paint(Role::Faint, format!("{} recorded", duration(info.process.duration_ns)))
+        style.paint(TextRole::Strong, clean(path)),
+        style.paint(TextRole::Faint, format!("{} recorded", duration(info.process.duration_ns)))
     )?;
     let peak = format!(
         "peak {} in {} at {}",
@@ -89,17 +94,23 @@ fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io
         plural(info.peak.count, "block"),
         duration(info.peak.at_ns)
     );
-    writeln!(out, "\n{}", style.paint(Role::Strong, peak))?;
+    writeln!(out, "\n{}", style.paint(TextRole::Strong, peak))?;
     functions_of(&summary.at_peak, info.peak.bytes, &bytes, style, out)?;
 
     let leaked = &summary.leaks.leaked;
     let head = format!("leaked {} in {}", bytes(leaked.bytes), plural(leaked.count, "block"));
-    writeln!(out, "\n{}", style.paint(Role::Strong, head))?;
+    writeln!(out, "\n{}", style.paint(TextRole::Strong, head))?;
     match summary.growing {
         (0, _) => {}
-        (1, rate) => writeln!(out, "  {}", style.paint(Role::Bad, format!("1 site grows, {}/s", bytes(rate as u64))))?,
+        (1, rate) => {
+            writeln!(out, "  {}", style.paint(TextRole::Bad, format!("1 site grows, {}/s", bytes(rate as u64))))?
+        }
         (n, rate) => {
-            writeln!(out, "  {}", style.paint(Role::Bad, format!("{n} sites grow, {}/s in all", bytes(rate as u64))))?;
+            writeln!(
+                out,
+                "  {}",
+                style.paint(TextRole::Bad, format!("{n} sites grow, {}/s in all", bytes(rate as u64)))
+            )?;
         }
     }
     let ended = &summary.leaks.freed_at_exit;
@@ -114,14 +125,14 @@ fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io
             "  {:>10}  {}{late}  {}",
             bytes(site.bytes),
             style.paint(role, word),
-            style.paint(Role::Name, &name)
+            style.paint(TextRole::Name, &name)
         )?;
     }
 
     let temporary = &info.temporary;
     let share = percent(temporary.count.cast_signed(), info.allocations.count.cast_signed());
     let head = format!("temporary {} of {} blocks ({share})", count(temporary.count), count(info.allocations.count));
-    writeln!(out, "\n{}", style.paint(Role::Strong, head))?;
+    writeln!(out, "\n{}", style.paint(TextRole::Strong, head))?;
     functions_of(&summary.temporary, temporary.count, &count, style, out)?;
     Ok(())
 }
@@ -139,8 +150,8 @@ fn functions_of(
         writeln!(
             out,
             "  {flat:>10}  {share:>6}  {}  {}",
-            style.paint(Role::Name, clean(&row.name)),
-            style.paint(Role::Faint, clean(row.module.as_deref().unwrap_or_default()))
+            style.paint(TextRole::Name, clean(&row.name)),
+            style.paint(TextRole::Faint, clean(row.module.as_deref().unwrap_or_default()))
         )?;
     }
     Ok(())

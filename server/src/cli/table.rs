@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use super::terminal::{Role, Style, clean, truncate, width};
+use super::terminal::{Style, TextRole, clean, truncate, width};
 
 /// Where a column's text sticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,38 +17,38 @@ pub enum Align {
 
 /// One cell: its text and looks.
 #[derive(Debug, Clone)]
-pub struct Cell {
+pub struct TextCell {
     text: String,
-    role: Role,
+    role: TextRole,
 }
 
-impl Cell {
+impl TextCell {
     /// A cell; control characters in `text` are made visible.
-    pub fn new(role: Role, text: impl AsRef<str>) -> Self {
+    pub fn new(role: TextRole, text: impl AsRef<str>) -> Self {
         Self { text: clean(text.as_ref()).into_owned(), role }
     }
 }
 
-impl From<String> for Cell {
+impl From<String> for TextCell {
     fn from(text: String) -> Self {
-        Self::new(Role::Plain, text)
+        Self::new(TextRole::Plain, text)
     }
 }
 
 /// A table being filled.
-pub struct Table {
+pub struct TextTable {
     columns: Vec<(&'static str, Align)>,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<TextCell>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table without rows.
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row; it has one cell for each column.
-    pub fn row(&mut self, cells: Vec<Cell>) {
+    pub fn row(&mut self, cells: Vec<TextCell>) {
         debug_assert_eq!(cells.len(), self.columns.len());
         self.rows.push(cells);
     }
@@ -66,7 +66,7 @@ impl Table {
         // Below 20 columns a name says nothing: then the line may rather wrap.
         let room = style.width.map(|columns| columns.saturating_sub(before_last).max(20));
 
-        let heading = self.columns.iter().map(|(name, _)| Cell::new(Role::Strong, name)).collect();
+        let heading = self.columns.iter().map(|(name, _)| TextCell::new(TextRole::Strong, name)).collect();
         for row in [&heading].into_iter().chain(&self.rows) {
             let mut line = String::new();
             for (i, (cell, &(_, align))) in row.iter().zip(&self.columns).enumerate() {

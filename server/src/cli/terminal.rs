@@ -23,7 +23,7 @@ pub enum ColorChoice {
 
 /// What a piece of text is, from which its looks follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum TextRole {
     /// Ordinary text.
     Plain,
     /// A heading or a total.
@@ -40,7 +40,7 @@ pub enum Role {
     Good,
 }
 
-impl Role {
+impl TextRole {
     const fn code(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -79,8 +79,8 @@ impl Style {
     }
 
     /// `text` in the looks of `role`.
-    pub fn paint<T: fmt::Display>(self, role: Role, text: T) -> Painted<T> {
-        Painted { text, role: if self.color { role } else { Role::Plain } }
+    pub fn paint<T: fmt::Display>(self, role: TextRole, text: T) -> Painted<T> {
+        Painted { text, role: if self.color { role } else { TextRole::Plain } }
     }
 }
 
@@ -110,7 +110,7 @@ pub fn cannot_write(name: impl fmt::Display, error: &io::Error) -> io::Error {
 /// Text with its looks.
 pub struct Painted<T> {
     text: T,
-    role: Role,
+    role: TextRole,
 }
 
 impl<T: fmt::Display> fmt::Display for Painted<T> {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tracehound_server::api::functions::Functions;
 use tracehound_server::api::info::Info;
 use tracehound_server::api::leaks::Leaks;
-use tracehound_server::trace::program::Kind;
+use tracehound_server::trace::program::CodeKind;
 
 use super::terminal::Style;
 use super::{info, leaks, top};
@@ -52,7 +52,7 @@ fn frame(function: &str, file: &str, line: u32, module: &str, inlined: bool) -> 
     let file = (!file.is_empty()).then_some(file);
     let line = file.map(|_| line);
     let function = (!function.is_empty()).then_some(function);
-    let library = Kind::of(function, file, Some(module)).is_library();
+    let library = CodeKind::of(function, file, Some(module)).is_library();
     json!({"function": function, "file": file, "line": line, "module": module, "inlined": inlined, "address": "0x401234", "library": library})
 }
 

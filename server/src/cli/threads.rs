@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use tracehound_server::api::threads::Threads;
-use tracehound_server::query::threads::{self, Params};
+use tracehound_server::query::threads::{self, ThreadsParams};
 
-use super::args::{Files, Filters, Window};
-use super::table::{Align, Cell, Table};
-use super::terminal::{ColorChoice, Role, Style};
+use super::args::{Files, Filters, WindowArgs};
+use super::table::{Align, TextCell, TextTable};
+use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{bytes, count};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
 
@@ -22,7 +22,7 @@ pub struct ThreadsArgs {
     #[command(flatten)]
     files: Files,
     #[command(flatten)]
-    window: Window,
+    window: WindowArgs,
     #[command(flatten)]
     filters: Filters,
 }
@@ -31,7 +31,7 @@ pub struct ThreadsArgs {
 pub fn run(args: &ThreadsArgs, color: ColorChoice) -> Result<()> {
     let style = Style::of_stdout(color);
     let window = args.window.resolve()?;
-    let params = Params { window, filter: args.filters.filter().map_err(misuse)? };
+    let params = ThreadsParams { window, filter: args.filters.filter().map_err(misuse)? };
     for_each(
         &args.files,
         Shortfall::Tell(style),
@@ -46,7 +46,7 @@ pub fn run(args: &ThreadsArgs, color: ColorChoice) -> Result<()> {
 
 /// Writes the threads, and below them the pairs of different ones.
 pub fn print(threads: &Threads, style: Style, out: &mut dyn Write) -> io::Result<()> {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("id", Align::Right),
         ("allocated", Align::Right),
         ("blocks", Align::Right),
@@ -58,14 +58,14 @@ pub fn print(threads: &Threads, style: Style, out: &mut dyn Write) -> io::Result
     ]);
     for thread in &threads.threads {
         table.row(vec![
-            Cell::new(Role::Faint, thread.id.to_string()),
+            TextCell::new(TextRole::Faint, thread.id.to_string()),
             bytes(thread.allocated.bytes).into(),
             count(thread.allocated.count).into(),
             bytes(thread.freed.bytes).into(),
             bytes(thread.live.bytes).into(),
             bytes(thread.leaked.bytes).into(),
-            Cell::new(Role::Faint, count(thread.temporary.count)),
-            Cell::new(Role::Name, &thread.name),
+            TextCell::new(TextRole::Faint, count(thread.temporary.count)),
+            TextCell::new(TextRole::Name, &thread.name),
         ]);
     }
     table.print(style, out)?;
@@ -78,13 +78,13 @@ pub fn print(threads: &Threads, style: Style, out: &mut dyn Write) -> io::Result
         let thread = threads.threads.iter().find(|thread| thread.id == id);
         thread.map_or_else(|| id.to_string(), |thread| format!("{id} {}", thread.name))
     };
-    writeln!(out, "\n{}", style.paint(Role::Strong, "freed by another thread"))?;
-    let mut table = Table::new(&[("bytes", Align::Right), ("blocks", Align::Right), ("from, to", Align::Left)]);
+    writeln!(out, "\n{}", style.paint(TextRole::Strong, "freed by another thread"))?;
+    let mut table = TextTable::new(&[("bytes", Align::Right), ("blocks", Align::Right), ("from, to", Align::Left)]);
     for pair in others.iter().take(20) {
         table.row(vec![
             bytes(pair.amount.bytes).into(),
             count(pair.amount.count).into(),
-            Cell::new(Role::Name, format!("{} → {}", name(pair.allocated_by), name(pair.freed_by))),
+            TextCell::new(TextRole::Name, format!("{} → {}", name(pair.allocated_by), name(pair.freed_by))),
         ]);
     }
     table.print(style, out)?;

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use anyhow::Result;
 use tracehound_server::api::functions::{FunctionRow, Functions, GroupBy};
 use tracehound_server::api::{Metric, PeakOf, Unit};
-use tracehound_server::query::functions::{self, Params, Sort};
+use tracehound_server::query::functions::{self, FunctionSort, FunctionsParams};
 
 use super::args::{Files, Filters, Measure, wire};
-use super::table::{Align, Cell, Table};
-use super::terminal::{ColorChoice, Role, Style};
+use super::table::{Align, TextCell, TextTable};
+use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{duration, percent, signed_bytes, signed_count};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
 
@@ -51,15 +51,15 @@ pub fn run(args: &TopArgs, color: ColorChoice) -> Result<()> {
         (None, true) | (Some(0), _) => None,
         (Some(rows), _) => Some(rows),
     };
-    let params = Params {
+    let params = FunctionsParams {
         metric: args.measure.metric,
         unit: args.measure.unit(),
         window: args.measure.window()?,
         filter: args.filters.filter().map_err(misuse)?,
         by: args.by,
-        sort: if args.cum { Sort::Cum } else { Sort::Flat },
+        sort: if args.cum { FunctionSort::Cum } else { FunctionSort::Flat },
         limit,
-        ..Params::default()
+        ..FunctionsParams::default()
     };
     for_each(
         &args.files,
@@ -84,15 +84,15 @@ pub fn print(functions: &Functions, style: Style, out: &mut dyn Write) -> io::Re
     writeln!(
         out,
         "{}: {} {}",
-        style.paint(Role::Strong, format!("{} {}", unit_name(functions.unit), metric_name(functions.metric))),
-        style.paint(Role::Strong, amount(total)),
-        style.paint(Role::Faint, when(functions)),
+        style.paint(TextRole::Strong, format!("{} {}", unit_name(functions.unit), metric_name(functions.metric))),
+        style.paint(TextRole::Strong, amount(total)),
+        style.paint(TextRole::Faint, when(functions)),
     )?;
     writeln!(
         out,
         "{}",
         style.paint(
-            Role::Faint,
+            TextRole::Faint,
             format!(
                 "{} of {} {}, {} of the total",
                 functions.rows.len(),
@@ -103,7 +103,7 @@ pub fn print(functions: &Functions, style: Style, out: &mut dyn Write) -> io::Re
         )
     )?;
 
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("flat", Align::Right),
         ("flat%", Align::Right),
         ("sum%", Align::Right),
@@ -114,14 +114,15 @@ pub fn print(functions: &Functions, style: Style, out: &mut dyn Write) -> io::Re
     let mut sum = 0;
     for row in &functions.rows {
         sum += row.flat;
-        let hot = |value: i64| if value.saturating_mul(10) >= total && value > 0 { Role::Hot } else { Role::Plain };
+        let hot =
+            |value: i64| if value.saturating_mul(10) >= total && value > 0 { TextRole::Hot } else { TextRole::Plain };
         table.row(vec![
-            Cell::new(hot(row.flat), amount(row.flat)),
+            TextCell::new(hot(row.flat), amount(row.flat)),
             percent(row.flat, total).into(),
-            Cell::new(Role::Faint, percent(sum, total)),
-            Cell::new(hot(row.cum), amount(row.cum)),
+            TextCell::new(TextRole::Faint, percent(sum, total)),
+            TextCell::new(hot(row.cum), amount(row.cum)),
             percent(row.cum, total).into(),
-            Cell::new(Role::Name, label(row, functions.by)),
+            TextCell::new(TextRole::Name, label(row, functions.by)),
         ]);
     }
     table.print(style, out)

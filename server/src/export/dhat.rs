@@ -15,7 +15,7 @@ use tracehound_server::trace::symbols::SymbolFrame;
 
 use super::events::{each, select};
 use super::samples::{display_name, frames, resolve_all};
-use super::{Result, Scope, Source};
+use super::{ExportInput, ExportScope, Result};
 
 /// Blocks that live no longer on average are called short-lived by the viewer, as dhat-rs has it.
 const SHORT_US: u64 = 500;
@@ -91,7 +91,7 @@ impl Points {
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
-pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
+pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
     let selection = select(source, scope, source.cancel)?;
@@ -153,7 +153,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
 }
 
 /// A frame as DHAT writes it: `0xADDRESS: function (file:line)`, the address aside, which the viewer leaves out, too.
-fn text(source: Source<'_>, frame: &SymbolFrame) -> String {
+fn text(source: ExportInput<'_>, frame: &SymbolFrame) -> String {
     let name = display_name(source, frame.function);
     let file = frame.file.map(|file| source.symbols.file(file));
     match (file, frame.line) {

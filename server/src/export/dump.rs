@@ -7,14 +7,14 @@ use std::io::Write;
 
 use serde_json::json;
 use tracehound_server::query::stacks;
-use tracehound_server::trace::{Event, What};
+use tracehound_server::trace::{TraceEvent, What};
 
 use super::samples::PlainFrame;
-use super::{Result, Source};
+use super::{ExportInput, Result};
 
 /// How to write the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct DumpOptions {
     /// With functions, files and lines; without, a stack is a list of addresses.
     pub symbols: bool,
     /// With what had been mapped before recording began, which is no event.
@@ -28,9 +28,9 @@ const CHECK: u64 = 1 << 14;
 ///
 /// # Errors
 /// When the output refuses, or cancelled.
-pub fn write(source: Source<'_>, options: Options, out: &mut dyn Write) -> Result<()> {
+pub fn write(source: ExportInput<'_>, options: DumpOptions, out: &mut dyn Write) -> Result<()> {
     let trace = source.trace;
-    let mut stacks = Stacks::new(source, options)?;
+    let mut stacks = StackLines::new(source, options)?;
     let mut line = Vec::with_capacity(4096);
     for (i, event) in (0_u64..).zip(trace.events(trace.everything())) {
         if i.is_multiple_of(CHECK) {
@@ -57,7 +57,7 @@ trait HasStack {
     fn has_stack(&self) -> bool;
 }
 
-impl HasStack for Event {
+impl HasStack for TraceEvent {
     /// Calls of the program have a stack, if only an empty one; what happened to it has none.
     fn has_stack(&self) -> bool {
         match self.what {
@@ -75,7 +75,7 @@ impl HasStack for Event {
 }
 
 /// The fields between the thread and the stack.
-fn what(event: &Event, trace: &tracehound_server::trace::Trace, line: &mut Vec<u8>) -> std::io::Result<()> {
+fn what(event: &TraceEvent, trace: &tracehound_server::trace::Trace, line: &mut Vec<u8>) -> std::io::Result<()> {
     match &event.what {
         What::Alloc { function, address, size, .. } => {
             write!(line, r#","kind":"alloc","function":"{function}","address":"{address:#x}","size":{size}"#)
@@ -133,15 +133,15 @@ fn what(event: &Event, trace: &tracehound_server::trace::Trace, line: &mut Vec<u
 }
 
 /// The JSON of backtraces' frames.
-struct Stacks<'a> {
-    source: Source<'a>,
-    options: Options,
+struct StackLines<'a> {
+    source: ExportInput<'a>,
+    options: DumpOptions,
     /// By location: its frames, separated by commas.
     known: Vec<Option<Box<[u8]>>>,
 }
 
-impl<'a> Stacks<'a> {
-    fn new(source: Source<'a>, options: Options) -> Result<Self> {
+impl<'a> StackLines<'a> {
+    fn new(source: ExportInput<'a>, options: DumpOptions) -> Result<Self> {
         if options.symbols {
             super::samples::resolve_all(source)?;
         }

@@ -3,14 +3,14 @@
 use tracehound_server::query::filter::Selection;
 use tracehound_server::trace::Cancel;
 
-use super::{Result, Scope, Source};
+use super::{ExportInput, ExportScope, Result};
 
 /// Events between two looks at the cancel flag.
 const CHECK: u64 = 1 << 14;
 
 /// One block's allocation or free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct HeapEvent {
     /// When.
     pub t_ns: u64,
     /// The block.
@@ -28,7 +28,7 @@ pub struct Step {
 ///
 /// # Errors
 /// When the scope does not fit the recording, what `each` fails with, or cancelled.
-pub fn each(source: Source<'_>, scope: &Scope, mut each: impl FnMut(Step) -> Result<()>) -> Result<()> {
+pub fn each(source: ExportInput<'_>, scope: &ExportScope, mut each: impl FnMut(HeapEvent) -> Result<()>) -> Result<()> {
     let trace = source.trace;
     let selection = select(source, scope, source.cancel)?;
     let window = scope.window.resolve(trace, &selection, source.cancel)?;
@@ -40,7 +40,7 @@ pub fn each(source: Source<'_>, scope: &Scope, mut each: impl FnMut(Step) -> Res
         }
         if step.row >= first && (all || test.passes(step.row)) {
             let (site, amount) = trace.site_amount(step.row);
-            each(Step { t_ns: step.t_ns, row: step.row, allocated: step.allocated, size: amount.bytes, site })?;
+            each(HeapEvent { t_ns: step.t_ns, row: step.row, allocated: step.allocated, size: amount.bytes, site })?;
         }
     }
     Ok(())
@@ -50,7 +50,7 @@ pub fn each(source: Source<'_>, scope: &Scope, mut each: impl FnMut(Step) -> Res
 ///
 /// # Errors
 /// When the filter does not fit the recording, or cancelled.
-pub fn select(source: Source<'_>, scope: &Scope, cancel: &Cancel) -> Result<Selection> {
+pub fn select(source: ExportInput<'_>, scope: &ExportScope, cancel: &Cancel) -> Result<Selection> {
     Ok(scope.filter.select(source.trace, source.symbols, cancel)?)
 }
 

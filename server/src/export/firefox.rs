@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use serde_json::json;
 use tracehound_server::api::Metric;
 use tracehound_server::api::timeline::SeriesName;
-use tracehound_server::query::amounts::{Key, Question};
+use tracehound_server::query::amounts::{SumKey, SumQuery};
 use tracehound_server::query::filter::Selection;
 use tracehound_server::query::window::Resolved;
 use tracehound_server::query::{Window, timeline};
@@ -25,7 +25,7 @@ use tracehound_server::trace::symbols::{FileId, FunctionId, SymbolFrame};
 
 use super::events::select;
 use super::samples::{display_name, frames, resolve_all};
-use super::{Result, Scope, Source};
+use super::{ExportInput, ExportScope, Result};
 
 /// Version of the format: the profiler brings older ones up to date.
 const VERSION: u32 = 55;
@@ -37,7 +37,7 @@ const POINTS: usize = 1000;
 /// One way of adding up.
 struct View<'a> {
     title: &'static str,
-    question: Question<'a>,
+    question: SumQuery<'a>,
     metric: Metric,
     /// Moments, and the windows that end there.
     columns: Vec<(u64, Resolved)>,
@@ -73,7 +73,7 @@ impl View<'_> {
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
-pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
+pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
     let selection = select(source, scope, source.cancel)?;
@@ -104,7 +104,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
         thread(source, &view, (i, pid, &name), out)?;
     }
     out.write_all(b"],\"counters\":[")?;
-    let params = timeline::Params {
+    let params = timeline::TimelineParams {
         series: vec![SeriesName::LiveBytes],
         window: scope.window.clone(),
         filter: scope.filter.clone(),
@@ -131,9 +131,14 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
 }
 
 /// The ways of adding up.
-fn views<'a>(source: Source<'a>, scope: &Scope, window: &Resolved, selection: &'a Selection) -> Result<[View<'a>; 3]> {
+fn views<'a>(
+    source: ExportInput<'a>,
+    scope: &ExportScope,
+    window: &Resolved,
+    selection: &'a Selection,
+) -> Result<[View<'a>; 3]> {
     let trace = source.trace;
-    let question = || Question { trace, selection, key: Key::Site, cancel: source.cancel };
+    let question = || SumQuery { trace, selection, key: SumKey::Site, cancel: source.cancel };
     // Conditions on single blocks are looked up block by block, for every column.
     let most = if selection.is_about_origins() { 256 } else { 32 };
     let columns = (MOST_SAMPLES / (trace.site_count() as usize).max(1)).clamp(1, most) as u64;
@@ -158,7 +163,7 @@ fn views<'a>(source: Source<'a>, scope: &Scope, window: &Resolved, selection: &'
 
 /// Tables of a thread being put together.
 #[derive(Default)]
-struct Tables {
+struct ThreadTables {
     strings: Vec<String>,
     string_ids: HashMap<String, usize>,
     /// Name, file, line of the declaration.
@@ -173,7 +178,7 @@ struct Tables {
     stack_ids: HashMap<(Option<usize>, usize), usize>,
 }
 
-impl Tables {
+impl ThreadTables {
     fn string(&mut self, text: &str) -> usize {
         if let Some(&id) = self.string_ids.get(text) {
             return id;
@@ -183,7 +188,7 @@ impl Tables {
         self.strings.len() - 1
     }
 
-    fn frame(&mut self, source: Source<'_>, frame: SymbolFrame) -> usize {
+    fn frame(&mut self, source: ExportInput<'_>, frame: SymbolFrame) -> usize {
         if let Some(&id) = self.frame_ids.get(&frame) {
             return id;
         }
@@ -206,7 +211,7 @@ impl Tables {
     }
 
     /// The entry of a backtrace, whose frames come leaf first; `None` for an empty one.
-    fn stack(&mut self, source: Source<'_>, frames: &[SymbolFrame]) -> Option<usize> {
+    fn stack(&mut self, source: ExportInput<'_>, frames: &[SymbolFrame]) -> Option<usize> {
         let mut above = None;
         for &frame in frames.iter().rev() {
             let key = (above, self.frame(source, frame));
@@ -222,12 +227,12 @@ impl Tables {
 }
 
 fn thread(
-    source: Source<'_>,
+    source: ExportInput<'_>,
     view: &View<'_>,
     (number, pid, process): (usize, u32, &str),
     out: &mut dyn Write,
 ) -> Result<()> {
-    let mut tables = Tables::default();
+    let mut tables = ThreadTables::default();
     let mut samples = 0_u64;
     let mut has = vec![false; source.trace.site_count() as usize];
     view.each(|_, site, _| {

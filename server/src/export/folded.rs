@@ -6,7 +6,7 @@ use std::io::Write;
 use tracehound_server::api::{Metric, Unit};
 
 use super::samples::{DistinctNames, frames, resolve_all, samples};
-use super::{Result, Scope, Source};
+use super::{ExportInput, ExportScope, Result};
 
 /// The one value that a line has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,7 +21,7 @@ pub struct Of {
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
-pub fn write(source: Source<'_>, scope: &Scope, of: Of, out: &mut dyn Write) -> Result<()> {
+pub fn write(source: ExportInput<'_>, scope: &ExportScope, of: Of, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let distinct = DistinctNames::new(source);
     let mut names = HashMap::new();

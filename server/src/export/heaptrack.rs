@@ -17,9 +17,9 @@ use tracehound_server::query::timeline;
 use tracehound_server::trace::symbols::SymbolFrame;
 
 use super::digits::put_hex;
-use super::events::{Step, each, one_line, select};
+use super::events::{HeapEvent, each, one_line, select};
 use super::samples::resolve_all;
-use super::{Result, Scope, Source};
+use super::{ExportInput, ExportScope, Result};
 
 /// Columns of the resident set's time series that is carried over.
 const SAMPLES: usize = 2000;
@@ -32,7 +32,7 @@ const MOST_KINDS: usize = 1 << 19;
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
-pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
+pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
     let selection = select(source, scope, source.cancel)?;
@@ -46,7 +46,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
     writeln!(out, "a 0 0")?;
 
     let mut resident = resident(source, scope)?.into_iter().peekable();
-    let mut tables = Tables::new(source);
+    let mut tables = WrittenTables::new(source);
     let mut now = u64::MAX;
     let start = window.from_ns;
     let mut lines: Vec<u8> = Vec::with_capacity(2 * FULL);
@@ -75,12 +75,12 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
 }
 
 /// The resident set over the window, without the recorder's part where that is known: time and bytes.
-fn resident(source: Source<'_>, scope: &Scope) -> Result<Vec<(u64, u64)>> {
-    let params = timeline::Params {
+fn resident(source: ExportInput<'_>, scope: &ExportScope) -> Result<Vec<(u64, u64)>> {
+    let params = timeline::TimelineParams {
         series: vec![SeriesName::Rss],
         window: scope.window.clone(),
         points: SAMPLES,
-        ..timeline::Params::default()
+        ..timeline::TimelineParams::default()
     };
     let curve = timeline::run(source.trace, source.symbols, &params, source.cancel)?;
     let values = curve.series.first().map(|series| series.max.as_slice()).unwrap_or_default();
@@ -88,8 +88,8 @@ fn resident(source: Source<'_>, scope: &Scope) -> Result<Vec<(u64, u64)>> {
 }
 
 /// What was written before, by what it stands for.
-struct Tables<'a> {
-    source: Source<'a>,
+struct WrittenTables<'a> {
+    source: ExportInput<'a>,
     strings: HashMap<String, usize>,
     places: HashMap<u32, usize>,
     /// By node; a node without a place has its parent's.
@@ -102,15 +102,15 @@ struct Tables<'a> {
     recent: Vec<(u64, u64)>,
 }
 
-impl<'a> Tables<'a> {
-    fn new(source: Source<'a>) -> Self {
+impl<'a> WrittenTables<'a> {
+    fn new(source: ExportInput<'a>) -> Self {
         let (strings, places, traces, kinds) =
             (HashMap::default(), HashMap::default(), HashMap::default(), HashMap::default());
         let recent = vec![(0, 0); source.trace.site_count() as usize];
         Self { source, strings, places, traces, written: 0, kinds, last_kind: 0, recent }
     }
 
-    fn kind(&mut self, block: &Step, out: &mut Vec<u8>) -> Result<u64> {
+    fn kind(&mut self, block: &HeapEvent, out: &mut Vec<u8>) -> Result<u64> {
         let recent = self.recent.get(block.site as usize);
         if let Some(&(_, kind)) = recent.filter(|(size, kind)| *size == block.size && *kind > 0) {
             return Ok(kind);

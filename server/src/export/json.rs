@@ -18,11 +18,11 @@ use tracehound_format::record::Kind;
 use tracehound_server::query::filter::Selection;
 use tracehound_server::query::stacks;
 use tracehound_server::trace::symbols::LocationId;
-use tracehound_server::trace::{Block, Span, Trace};
+use tracehound_server::trace::{BlockRow, Span, Trace};
 
 use super::digits::{put_decimal, put_hex};
 use super::samples::{PlainFrame, resolve_all};
-use super::{Result, Scope, Source};
+use super::{ExportInput, ExportScope, Result};
 use crate::audit;
 
 /// Blocks between two looks at the cancel flag.
@@ -34,7 +34,7 @@ const FULL: usize = 1 << 15;
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
-pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
+pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
     let window = scope.window.resolve(trace, &Selection::all(), source.cancel)?;
@@ -135,7 +135,7 @@ impl<'a> StackIds<'a> {
 }
 
 /// What follows `["0x`: a block's fields, and the bracket.
-fn put_block(trace: &Trace, block: &Block, stacks: &StackIds<'_>, out: &mut Vec<u8>) {
+fn put_block(trace: &Trace, block: &BlockRow, stacks: &StackIds<'_>, out: &mut Vec<u8>) {
     let origin = trace.origin(block.origin);
     put_hex(out, block.address);
     out.extend_from_slice(b"\",");
@@ -172,7 +172,11 @@ fn put_block(trace: &Trace, block: &Block, stacks: &StackIds<'_>, out: &mut Vec<
 }
 
 /// Writes the frames of all locations in the stacks; returns the range of frames of each location.
-fn frames(source: Source<'_>, nodes: &[u32], out: &mut dyn Write) -> Result<HashMap<LocationId, std::ops::Range<u32>>> {
+fn frames(
+    source: ExportInput<'_>,
+    nodes: &[u32],
+    out: &mut dyn Write,
+) -> Result<HashMap<LocationId, std::ops::Range<u32>>> {
     let trace = source.trace;
     let mut ranges = HashMap::default();
     let mut levels = Vec::new();

@@ -13,14 +13,14 @@
 use std::collections::HashMap;
 use std::io::Write;
 
-use tracehound_server::query::amounts::{Key, Question};
+use tracehound_server::query::amounts::{SumKey, SumQuery};
 use tracehound_server::query::timeline;
 use tracehound_server::trace::Position;
 use tracehound_server::trace::symbols::SymbolFrame;
 
 use super::events::{one_line, select};
 use super::samples::{display_name, resolve_all};
-use super::{Result, Scope, Source};
+use super::{ExportInput, ExportScope, Result};
 
 /// Equally spaced snapshots; the peak is one more.
 const SNAPSHOTS: u64 = 60;
@@ -35,7 +35,7 @@ const DEPTH: usize = 30;
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
-pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
+pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
     let selection = select(source, scope, source.cancel)?;
@@ -67,7 +67,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
         snapshots.insert(at, (peak.at_ns.clamp(window.from_ns, window.to_ns), peak.place, "peak"));
     }
 
-    let question = Question { trace, selection: &selection, key: Key::Site, cancel: source.cancel };
+    let question = SumQuery { trace, selection: &selection, key: SumKey::Site, cancel: source.cancel };
     for (number, (t_ns, place, detail)) in snapshots.into_iter().enumerate() {
         let sites = question.live_at(place)?;
         let total: i64 = sites.iter().map(|sum| sum.bytes).sum();
@@ -89,7 +89,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
 }
 
 /// A frame, and one of the return addresses that it stands for.
-type Place = (SymbolFrame, u64);
+type FrameAddress = (SymbolFrame, u64);
 
 /// What backtraces that begin alike have in common.
 struct Branch {
@@ -102,10 +102,10 @@ struct Branch {
 }
 
 /// Writes who has the bytes of `nodes`. Branches that are too small are one line at their parent's.
-fn tree(source: Source<'_>, nodes: Vec<(u32, u64)>, out: &mut dyn Write) -> Result<()> {
+fn tree(source: ExportInput<'_>, nodes: Vec<(u32, u64)>, out: &mut dyn Write) -> Result<()> {
     let total: u64 = nodes.iter().map(|(_, bytes)| bytes).sum();
     let least = ((total as f64 * THRESHOLD) as u64).max(1);
-    let mut stacks: Vec<Vec<Place>> = Vec::with_capacity(nodes.len());
+    let mut stacks: Vec<Vec<FrameAddress>> = Vec::with_capacity(nodes.len());
     let mut all = Vec::with_capacity(nodes.len());
     for (node, bytes) in nodes {
         all.push((stacks.len(), bytes));
@@ -160,12 +160,12 @@ fn tree(source: Source<'_>, nodes: Vec<(u32, u64)>, out: &mut dyn Write) -> Resu
 }
 
 /// Whether none of a branch's backtraces goes further up.
-fn stacks_end(branch: &Branch, stacks: &[Vec<Place>]) -> bool {
+fn stacks_end(branch: &Branch, stacks: &[Vec<FrameAddress>]) -> bool {
     branch.stacks.iter().all(|&(stack, _)| stacks[stack].len() <= branch.depth)
 }
 
 /// The innermost frames of a backtrace, as far as they are shown.
-fn places(source: Source<'_>, node: u32) -> Vec<Place> {
+fn places(source: ExportInput<'_>, node: u32) -> Vec<FrameAddress> {
     let trace = source.trace;
     let (mut places, mut levels) = (Vec::new(), Vec::new());
     for location in trace.stack(node).filter_map(|node| trace.node_location(node)) {
@@ -181,7 +181,7 @@ fn places(source: Source<'_>, node: u32) -> Vec<Place> {
     places
 }
 
-fn describe(source: Source<'_>, frame: &SymbolFrame, pc: u64) -> String {
+fn describe(source: ExportInput<'_>, frame: &SymbolFrame, pc: u64) -> String {
     let name = display_name(source, frame.function);
     let file = frame.file.map(|file| source.symbols.file(file));
     let place = match (file, frame.line) {

@@ -21,23 +21,23 @@ pub mod svg;
 use std::io;
 
 use tracehound_server::query::{Filter, QueryError, Window};
-use tracehound_server::trace::symbols::Symbols;
+use tracehound_server::trace::symbols::RecordingSymbols;
 use tracehound_server::trace::{Cancel, Cancelled, Trace};
 
 /// What an exporter works on.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub struct ExportInput<'a> {
     /// The recording.
     pub trace: &'a Trace,
     /// Its names.
-    pub symbols: &'a dyn Symbols,
+    pub symbols: &'a dyn RecordingSymbols,
     /// Stops from outside.
     pub cancel: &'a Cancel,
 }
 
 /// Which part of a recording is exported.
 #[derive(Debug, Clone, Default)]
-pub struct Scope {
+pub struct ExportScope {
     /// When.
     pub window: Window,
     /// What.
@@ -146,7 +146,13 @@ impl Format {
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
-pub fn write(format: Format, source: Source<'_>, scope: &Scope, of: folded::Of, out: &mut dyn io::Write) -> Result<()> {
+pub fn write(
+    format: Format,
+    source: ExportInput<'_>,
+    scope: &ExportScope,
+    of: folded::Of,
+    out: &mut dyn io::Write,
+) -> Result<()> {
     if format == Format::Json && !scope.filter.is_empty() {
         // Blocks name one another by their number among all.
         return Err(

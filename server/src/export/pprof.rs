@@ -12,11 +12,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tracehound_format::varint::put;
 use tracehound_server::query::classes::{self, Class};
-use tracehound_server::trace::facts::{Module, Thread};
+use tracehound_server::trace::facts::{ModuleFacts, ThreadFacts};
 use tracehound_server::trace::symbols::{FileId, FunctionId, LocationId, SymbolFrame};
 
 use super::samples::resolve_all;
-use super::{Result, Scope, Source};
+use super::{ExportInput, ExportScope, Result};
 
 /// Names and units of a sample's values, in the order of [`values`].
 const VALUES: [(&str, &str); 8] = [
@@ -78,12 +78,12 @@ impl Message {
 
 /// Equal strings are one entry of the table; entry 0 is the empty one.
 #[derive(Default)]
-struct Strings {
+struct StringTable {
     ids: HashMap<String, u64>,
     new: Message,
 }
 
-impl Strings {
+impl StringTable {
     fn id(&mut self, text: &str) -> u64 {
         if let Some(&id) = self.ids.get(text) {
             return id;
@@ -99,11 +99,11 @@ impl Strings {
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
-pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
+pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
     let mut out = GzEncoder::new(out, Compression::fast());
-    let mut strings = Strings::default();
+    let mut strings = StringTable::default();
     strings.id("");
 
     let mut head = Message::default();
@@ -182,11 +182,11 @@ fn values(class: &Class) -> [u64; 8] {
 }
 
 /// A thread's name; without one its id.
-fn thread_name(thread: &Thread) -> String {
+fn thread_name(thread: &ThreadFacts) -> String {
     if thread.name.is_empty() { format!("thread {}", thread.id) } else { thread.name.clone() }
 }
 
-fn mapping(position: usize, module: &Module, strings: &mut Strings, out: &mut Message) {
+fn mapping(position: usize, module: &ModuleFacts, strings: &mut StringTable, out: &mut Message) {
     let code = module.segments.iter().find(|segment| segment.flags & 1 != 0).or(module.segments.first());
     let file = strings.id(&String::from_utf8_lossy(&module.path));
     let build_id: String = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -210,10 +210,10 @@ type FunctionIn = (FunctionId, Option<FileId>);
 
 /// A location, and the functions in it that were not written before.
 fn location(
-    source: Source<'_>,
+    source: ExportInput<'_>,
     id: LocationId,
     functions: &mut HashMap<FunctionIn, u64>,
-    strings: &mut Strings,
+    strings: &mut StringTable,
     out: &mut Message,
 ) {
     let place = source.trace.location(id);

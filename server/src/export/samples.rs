@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use tracehound_server::api::{Frame, Metric, Unit};
-use tracehound_server::query::node_sums::{self, Params};
+use tracehound_server::query::node_sums::{self, NodeSumsParams};
 use tracehound_server::trace::symbols::{FunctionId, LocationId, SymbolFrame};
 
-use super::{Result, Scope, Source};
+use super::{ExportInput, ExportScope, Result};
 
 /// Values of one allocating backtrace, in the order that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sample {
+pub struct SiteSample {
     /// Call-tree node.
     pub node: u32,
     /// One value for each column.
@@ -22,7 +22,7 @@ pub struct Sample {
 ///
 /// # Errors
 /// When the scope does not fit the recording, or cancelled.
-pub fn samples(source: Source<'_>, scope: &Scope, columns: &[(Metric, Unit)]) -> Result<Vec<Sample>> {
+pub fn samples(source: ExportInput<'_>, scope: &ExportScope, columns: &[(Metric, Unit)]) -> Result<Vec<SiteSample>> {
     let mut by_node: HashMap<u32, Vec<i64>> = HashMap::new();
     let mut done: Vec<Metric> = Vec::new();
     for &(metric, _) in columns {
@@ -30,7 +30,7 @@ pub fn samples(source: Source<'_>, scope: &Scope, columns: &[(Metric, Unit)]) ->
             continue;
         }
         done.push(metric);
-        let params = Params { metric, window: scope.window.clone(), filter: scope.filter.clone() };
+        let params = NodeSumsParams { metric, window: scope.window.clone(), filter: scope.filter.clone() };
         let sums = node_sums::run(source.trace, source.symbols, &params, source.cancel)?;
         for sum in sums.nodes {
             let values = by_node.entry(sum.node).or_insert_with(|| vec![0; columns.len()]);
@@ -44,7 +44,7 @@ pub fn samples(source: Source<'_>, scope: &Scope, columns: &[(Metric, Unit)]) ->
             }
         }
     }
-    let mut samples: Vec<_> = by_node.into_iter().map(|(node, values)| Sample { node, values }).collect();
+    let mut samples: Vec<_> = by_node.into_iter().map(|(node, values)| SiteSample { node, values }).collect();
     samples.retain(|sample| sample.values.iter().any(|&value| value != 0));
     samples.sort_unstable_by_key(|sample| sample.node);
     Ok(samples)
@@ -88,14 +88,14 @@ impl<'a> From<&'a Frame> for PlainFrame<'a> {
 ///
 /// # Errors
 /// When cancelled.
-pub fn resolve_all(source: Source<'_>) -> Result<()> {
+pub fn resolve_all(source: ExportInput<'_>) -> Result<()> {
     let all: Vec<LocationId> = (0..source.trace.location_count()).collect();
     source.symbols.resolve(source.trace, &all, source.cancel)?;
     Ok(())
 }
 
 /// Frames of a backtrace, leaf first, with inlined ones.
-pub fn frames(source: Source<'_>, node: u32, out: &mut Vec<SymbolFrame>) {
+pub fn frames(source: ExportInput<'_>, node: u32, out: &mut Vec<SymbolFrame>) {
     out.clear();
     for node in source.trace.stack(node) {
         if let Some(location) = source.trace.node_location(node) {
@@ -105,7 +105,7 @@ pub fn frames(source: Source<'_>, node: u32, out: &mut Vec<SymbolFrame>) {
 }
 
 /// Name of a function as formats without modules show it: unknown code says where it is.
-pub fn display_name(source: Source<'_>, function: FunctionId) -> String {
+pub fn display_name(source: ExportInput<'_>, function: FunctionId) -> String {
     let function = source.symbols.function(function);
     let module = || source.trace.modules().get(function.module? as usize).map(|module| module.name());
     match (&function.name, module()) {
@@ -118,13 +118,13 @@ pub fn display_name(source: Source<'_>, function: FunctionId) -> String {
 /// Names of functions for formats that have nothing else to tell functions apart: those that share theirs with another
 /// function of the recording have the place of their declaration behind it.
 pub struct DistinctNames<'a> {
-    source: Source<'a>,
+    source: ExportInput<'a>,
     known: HashMap<FunctionId, String>,
 }
 
 impl<'a> DistinctNames<'a> {
     /// The names of all functions.
-    pub fn new(source: Source<'a>) -> Self {
+    pub fn new(source: ExportInput<'a>) -> Self {
         let mut ids: Vec<FunctionId> = Vec::new();
         let mut seen = std::collections::HashSet::new();
         let mut levels = Vec::new();

@@ -9,7 +9,7 @@ use serde_json::json;
 use tracehound_server::api::{Metric, Unit};
 
 use super::samples::{display_name, frames, resolve_all, samples};
-use super::{Result, Scope, Source};
+use super::{ExportInput, ExportScope, Result};
 
 const PROFILES: [(Metric, Unit, &str); 5] = [
     (Metric::Peak, Unit::Bytes, "live at the peak"),
@@ -20,7 +20,7 @@ const PROFILES: [(Metric, Unit, &str); 5] = [
 ];
 
 #[derive(Serialize)]
-struct Frame {
+struct SpeedscopeFrame {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
@@ -32,7 +32,7 @@ struct Frame {
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
-pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
+pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let columns = PROFILES.map(|(metric, unit, _)| (metric, unit));
     let samples = samples(source, scope, &columns)?;
@@ -51,7 +51,7 @@ pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<(
             let id = *ids.entry((frame.function, frame.file, frame.line)).or_insert(next);
             if id == next {
                 let file = frame.file.map(|file| source.symbols.file(file).to_string());
-                let frame = Frame { name: display_name(source, frame.function), file, line: frame.line };
+                let frame = SpeedscopeFrame { name: display_name(source, frame.function), file, line: frame.line };
                 if next > 0 {
                     out.write_all(b",")?;
                 }

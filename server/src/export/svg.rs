@@ -38,7 +38,7 @@ const ADVANCE: f64 = 0.6;
 
 /// Writes the picture.
 pub fn write(graph: &Flamegraph, texts: &Texts<'_>, out: &mut impl fmt::Write) -> fmt::Result {
-    let layout = Layout::new(graph);
+    let layout = SvgLayout::new(graph);
     let height = HEAD + layout.rows * ROW + FOOT;
     let title = Escaped(texts.title);
     write!(
@@ -71,7 +71,13 @@ pub fn write(graph: &Flamegraph, texts: &Texts<'_>, out: &mut impl fmt::Write) -
     write!(out, "</g>\n<script><![CDATA[\n{SCRIPT}]]></script>\n</svg>\n")
 }
 
-fn frame(graph: &Flamegraph, layout: &Layout, texts: &Texts<'_>, row: usize, out: &mut impl fmt::Write) -> fmt::Result {
+fn frame(
+    graph: &Flamegraph,
+    layout: &SvgLayout,
+    texts: &Texts<'_>,
+    row: usize,
+    out: &mut impl fmt::Write,
+) -> fmt::Result {
     let rows = &graph.rows;
     let value = rows.value[row];
     let frame = rows.frame[row].and_then(|frame| graph.frames.get(frame as usize));
@@ -93,7 +99,7 @@ fn frame(graph: &Flamegraph, layout: &Layout, texts: &Texts<'_>, row: usize, out
         d = layout.depth[row],
         name = Escaped(&name),
         amount = (texts.amount)(value),
-        place = Place(frame),
+        place = HoverText(frame),
         h = ROW - 1,
         tx = x + 3.0,
         ty = y + ROW - 5,
@@ -102,14 +108,14 @@ fn frame(graph: &Flamegraph, layout: &Layout, texts: &Texts<'_>, row: usize, out
 }
 
 /// Positions in fractions of the whole: rows are as wide as they weigh.
-struct Layout {
+struct SvgLayout {
     left: Vec<f64>,
     width: Vec<f64>,
     depth: Vec<usize>,
     rows: usize,
 }
 
-impl Layout {
+impl SvgLayout {
     fn new(graph: &Flamegraph) -> Self {
         let rows = &graph.rows;
         let count = rows.id.len();
@@ -182,9 +188,9 @@ impl fmt::Display for Looks<'_> {
 }
 
 /// Module and source line, for the text that appears on hover.
-struct Place<'a>(Option<&'a FlameFrame>);
+struct HoverText<'a>(Option<&'a FlameFrame>);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for HoverText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(frame) = self.0 else { return Ok(()) };
         if let Some(module) = &frame.module {
@@ -251,7 +257,7 @@ mod tests {
 
     #[test]
     fn rows_are_as_wide_as_they_weigh() {
-        let layout = Layout::new(&graph());
+        let layout = SvgLayout::new(&graph());
         assert_eq!(layout.width, [1.0, 1.0, 0.6, 0.1]);
         assert_eq!(layout.left, [0.0, 0.0, 0.0, 0.6]);
         assert_eq!(layout.depth, [0, 1, 2, 2]);
@@ -273,7 +279,7 @@ mod tests {
         let mut graph = graph();
         graph.rows.own[2] = -60;
         graph.rows.value = vec![-20, -20, -60, 10];
-        assert_eq!(Layout::new(&graph).width, [1.0, 1.0, 0.6, 0.1]);
+        assert_eq!(SvgLayout::new(&graph).width, [1.0, 1.0, 0.6, 0.1]);
     }
 
     #[test]

@@ -15,14 +15,14 @@ use tokio::sync::Semaphore;
 use tracehound_server::query::QueryError;
 use tracehound_server::trace::{Cancel, Trace};
 
-use super::cache::Question;
+use super::cache::CacheKey;
 use super::params::{self, Query};
-use super::problem::Problem;
+use super::problem::HttpProblem;
 use super::served::{App, Served, Snapshot};
 use crate::symbolize::Symbolizer;
 
 /// Shorthand for what routes return.
-pub type Result<T> = std::result::Result<T, Problem>;
+pub type Result<T> = std::result::Result<T, HttpProblem>;
 
 /// What a query works on.
 pub struct Ask<'a> {
@@ -35,7 +35,7 @@ pub struct Ask<'a> {
 }
 
 /// A request about a recording.
-pub struct Asked {
+pub struct RecordingRequest {
     app: Arc<App>,
     /// The recording.
     pub served: Arc<Served>,
@@ -44,20 +44,20 @@ pub struct Asked {
     headers: HeaderMap,
 }
 
-impl FromRequestParts<Arc<App>> for Asked {
-    type Rejection = Problem;
+impl FromRequestParts<Arc<App>> for RecordingRequest {
+    type Rejection = HttpProblem;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self> {
         let Path(path): Path<Vec<(String, String)>> = Path::from_request_parts(parts, app)
             .await
-            .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "the path is not UTF-8"))?;
+            .map_err(|_| HttpProblem::new(StatusCode::BAD_REQUEST, "the path is not UTF-8"))?;
         let id = path.iter().find(|(name, _)| name == "id").map_or("", |(_, id)| id.as_str());
         let served = app.find(id)?;
         Ok(Self { app: Arc::clone(app), served, path, uri: parts.uri.clone(), headers: parts.headers.clone() })
     }
 }
 
-impl Asked {
+impl RecordingRequest {
     /// Reads the parameters and answers with the JSON of what `run` returns.
     pub async fn answer<Q, T>(self, run: impl FnOnce(&Ask<'_>, Q) -> Result<T> + Send + 'static) -> Result<Response>
     where
@@ -79,7 +79,7 @@ impl Asked {
     {
         let query: Q = self.query()?;
         let snapshot = self.served.ready().await?;
-        let question = Question {
+        let question = CacheKey {
             recording: self.served.number,
             revision: (snapshot.revision, other_revision),
             text: self.uri.path_and_query().map_or_else(String::new, ToString::to_string),
@@ -156,7 +156,7 @@ impl Asked {
         task.await.map_err(|_| internal("the query failed; the server's standard error says why"))?
     }
 
-    fn tag(&self, question: &Question) -> String {
+    fn tag(&self, question: &CacheKey) -> String {
         let mut hasher = DefaultHasher::new();
         question.hash(&mut hasher);
         format!("W/\"{:x}-{:x}-{:x}\"", self.app.started, question.revision.0, hasher.finish())
@@ -187,11 +187,11 @@ fn with_tag(mut response: Response, tag: &str) -> Response {
 }
 
 /// Something that is our fault.
-pub fn internal(error: impl std::fmt::Display) -> Problem {
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+pub fn internal(error: impl std::fmt::Display) -> HttpProblem {
+    HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-impl From<QueryError> for Problem {
+impl From<QueryError> for HttpProblem {
     fn from(error: QueryError) -> Self {
         match error {
             QueryError::BadParameter { parameter, why } => Self::parameter(parameter, why),

@@ -7,7 +7,7 @@ use lru::LruCache;
 
 /// A question about a state of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Question {
+pub struct CacheKey {
     /// Number of the recording.
     pub recording: usize,
     /// State of its data, and of the data of another recording that it is compared with.
@@ -23,7 +23,7 @@ pub struct Cache {
 }
 
 struct Inner {
-    answers: LruCache<Question, Bytes>,
+    answers: LruCache<CacheKey, Bytes>,
     bytes: usize,
 }
 
@@ -34,12 +34,12 @@ impl Cache {
     }
 
     /// The answer, if it is there.
-    pub fn get(&self, question: &Question) -> Option<Bytes> {
+    pub fn get(&self, question: &CacheKey) -> Option<Bytes> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).answers.get(question).cloned()
     }
 
     /// Keeps an answer, unless it alone would take a quarter of the room.
-    pub fn put(&self, question: Question, answer: Bytes) {
+    pub fn put(&self, question: CacheKey, answer: Bytes) {
         if answer.len() > self.limit / 4 {
             return;
         }
@@ -59,8 +59,8 @@ impl Cache {
 mod tests {
     use super::*;
 
-    fn question(text: &str) -> Question {
-        Question { recording: 0, revision: (1, 0), text: text.into() }
+    fn question(text: &str) -> CacheKey {
+        CacheKey { recording: 0, revision: (1, 0), text: text.into() }
     }
 
     #[test]
@@ -84,6 +84,6 @@ mod tests {
     fn another_revision_is_another_question() {
         let cache = Cache::new(100);
         cache.put(question("a"), Bytes::from_static(b"1"));
-        assert!(cache.get(&Question { revision: (2, 0), ..question("a") }).is_none());
+        assert!(cache.get(&CacheKey { revision: (2, 0), ..question("a") }).is_none());
     }
 }

@@ -15,11 +15,11 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::problem::Problem;
+use super::problem::HttpProblem;
 
 /// What is allowed.
 #[derive(Debug, Clone)]
-pub struct Guard {
+pub struct RequestGuard {
     /// Host names that requests may name, lower case, without port.
     hosts: Vec<String>,
     /// Any IP address may be named, too: it needs no DNS, so it cannot be rebound.
@@ -71,7 +71,7 @@ impl Token {
     }
 }
 
-impl Guard {
+impl RequestGuard {
     /// For a server on `address` and `port`; `names` are further host names that it is reached by.
     pub fn new(address: IpAddr, port: u16, names: &[String], token: Option<Token>) -> Self {
         let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).to_vec();
@@ -83,9 +83,9 @@ impl Guard {
         Self { hosts, any_address: !address.is_loopback(), token, cookie: format!("heaptrace_{port}") }
     }
 
-    fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Problem> {
+    fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), HttpProblem> {
         let host = single(headers, &header::HOST)?
-            .ok_or_else(|| Problem::new(StatusCode::FORBIDDEN, "the request names no host"))?;
+            .ok_or_else(|| HttpProblem::new(StatusCode::FORBIDDEN, "the request names no host"))?;
         self.check_host(host)?;
         if let Some(authority) = uri.authority() {
             self.check_host(authority.as_str())?;
@@ -95,7 +95,7 @@ impl Guard {
                 .iter()
                 .any(|scheme| origin.strip_prefix(scheme).is_some_and(|origin| origin.eq_ignore_ascii_case(host)));
             if !same {
-                return Err(Problem::new(
+                return Err(HttpProblem::new(
                     StatusCode::FORBIDDEN,
                     format!("a page of {origin:?} may not ask the server at {host:?}"),
                 ));
@@ -106,10 +106,10 @@ impl Guard {
         let navigation = value("sec-fetch-mode") == Some(b"navigate") && value("sec-fetch-dest") == Some(b"document");
         let following_a_link = navigation && !is_api(uri);
         if matches!(site, Some(site) if site != b"same-origin" && site != b"none") && !following_a_link {
-            return Err(Problem::new(StatusCode::FORBIDDEN, "pages of other sites may not ask this server"));
+            return Err(HttpProblem::new(StatusCode::FORBIDDEN, "pages of other sites may not ask this server"));
         }
         if method != Method::GET && method != Method::HEAD {
-            return Err(Problem::new(
+            return Err(HttpProblem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 format!("{method} is not possible: only GET and HEAD"),
             ));
@@ -117,7 +117,7 @@ impl Guard {
         Ok(())
     }
 
-    fn check_host(&self, host: &str) -> Result<(), Problem> {
+    fn check_host(&self, host: &str) -> Result<(), HttpProblem> {
         let authority: Option<Authority> = host.parse().ok().filter(|_| !host.contains('@'));
         let name = authority.as_ref().map(|authority| authority.host().to_ascii_lowercase());
         let allowed = name.as_ref().is_some_and(|name| {
@@ -127,7 +127,7 @@ impl Guard {
         if allowed {
             return Ok(());
         }
-        Err(Problem::new(
+        Err(HttpProblem::new(
             StatusCode::FORBIDDEN,
             format!("this server is not called {host:?}; if it should be, start it with --allow-host"),
         ))
@@ -179,7 +179,7 @@ enum Carried {
 }
 
 /// The middleware.
-pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
+pub async fn guard(State(guard): State<Arc<RequestGuard>>, mut request: Request, next: Next) -> Response {
     if let Err(problem) = guard.check(request.method(), request.uri(), request.headers()) {
         return problem.into_response();
     }
@@ -188,7 +188,7 @@ pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: 
         Carried::Nowhere => {
             let detail =
                 "this server wants a token: open the URL that it printed, or send `Authorization: Bearer TOKEN`";
-            let mut response = Problem::new(StatusCode::UNAUTHORIZED, detail).into_response();
+            let mut response = HttpProblem::new(StatusCode::UNAUTHORIZED, detail).into_response();
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response
         }
@@ -220,9 +220,9 @@ fn without_token(uri: &Uri) -> Uri {
     text.parse::<PathAndQuery>().map(Uri::from).unwrap_or_default()
 }
 
-fn single<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<Option<&'a str>, Problem> {
+fn single<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<Option<&'a str>, HttpProblem> {
     let mut values = headers.get_all(name).iter();
-    let bad = || Problem::new(StatusCode::BAD_REQUEST, format!("the header {name} is malformed or repeated"));
+    let bad = || HttpProblem::new(StatusCode::BAD_REQUEST, format!("the header {name} is malformed or repeated"));
     let first = values.next().map(|value| value.to_str().map_err(|_| bad())).transpose()?;
     if values.next().is_some() { Err(bad()) } else { Ok(first) }
 }
@@ -233,7 +233,7 @@ mod tests {
 
     const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    fn check(guard: &Guard, uri: &str, headers: &[(&'static str, &str)]) -> u16 {
+    fn check(guard: &RequestGuard, uri: &str, headers: &[(&'static str, &str)]) -> u16 {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn only_our_own_names_are_answered() {
-        let guard = Guard::new(LOOPBACK, 8080, &["Heap.Example".into()], None);
+        let guard = RequestGuard::new(LOOPBACK, 8080, &["Heap.Example".into()], None);
         for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:9", "[::1]:8080", "heap.example"] {
             assert_eq!(check(&guard, "/", &[("host", host)]), 200, "{host}");
         }
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_rebound_page_is_refused_although_it_is_same_origin_to_the_browser() {
-        let guard = Guard::new(LOOPBACK, 8080, &[], None);
+        let guard = RequestGuard::new(LOOPBACK, 8080, &[], None);
         let rebound =
             [("host", "evil.example:8080"), ("origin", "http://evil.example:8080"), ("sec-fetch-site", "same-origin")];
         assert_eq!(check(&guard, "/api/v1/recordings", &rebound), 403);
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn other_origins_are_refused() {
-        let guard = Guard::new(LOOPBACK, 8080, &[], None);
+        let guard = RequestGuard::new(LOOPBACK, 8080, &[], None);
         let origin = |origin| check(&guard, "/api/v1/recordings", &[("host", "localhost:8080"), ("origin", origin)]);
         assert_eq!(origin("http://localhost:8080"), 200);
         for other in
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn a_token_is_wanted_everywhere() {
         let token: Token = "0123456789abcdef".parse().unwrap();
-        let guard = Guard::new("0.0.0.0".parse().unwrap(), 8080, &[], Some(token));
+        let guard = RequestGuard::new("0.0.0.0".parse().unwrap(), 8080, &[], Some(token));
         let with = |uri, name, value| check(&guard, uri, &[("host", "192.0.2.7:8080"), (name, value)]);
         assert_eq!(with("/", "accept", "*/*"), 401);
         assert_eq!(with("/api/v1/recordings", "authorization", "Bearer 0123456789abcdef"), 200);

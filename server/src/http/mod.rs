@@ -32,7 +32,7 @@ use tower_http::compression::CompressionLayer;
 pub use guard::Token;
 pub use routes::openapi;
 
-use guard::Guard;
+use guard::RequestGuard;
 use served::App;
 
 /// First port that is tried when none was asked for, and how many.
@@ -88,7 +88,7 @@ pub fn serve(config: Config) -> Result<()> {
 
 async fn run(config: Config) -> Result<()> {
     let (listener, address) = listen(config.bind, config.port).await?;
-    let guard = Guard::new(config.bind, address.port(), &config.hosts, config.token.clone());
+    let guard = RequestGuard::new(config.bind, address.port(), &config.hosts, config.token.clone());
     let mut roots = config.source_roots.clone();
     roots.extend(std::env::current_dir());
     let app = App::start(&config.recordings, roots);
@@ -126,7 +126,7 @@ async fn run(config: Config) -> Result<()> {
 }
 
 /// All routes behind all checks.
-fn router(app: Arc<App>, guard: Guard) -> Router {
+fn router(app: Arc<App>, guard: RequestGuard) -> Router {
     routes::router()
         .with_state(app)
         .fallback(page::page)

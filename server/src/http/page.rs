@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
 use rust_embed::EmbeddedFile;
 
-use super::problem::Problem;
+use super::problem::HttpProblem;
 use crate::page_files::Dist;
 
 const INDEX: &str = "index.html";
@@ -20,7 +20,8 @@ const INDEX: &str = "index.html";
 pub async fn page(uri: Uri, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
     if path == "api" || path.starts_with("api/") {
-        return Problem::not_found(format!("there is nothing at /{path}; see /api/v1/openapi.json")).into_response();
+        return HttpProblem::not_found(format!("there is nothing at /{path}; see /api/v1/openapi.json"))
+            .into_response();
     }
     if let Some(file) = Dist::get(path) {
         return send(path, file, &headers);
@@ -28,7 +29,7 @@ pub async fn page(uri: Uri, headers: HeaderMap) -> Response {
     // Views are paths without an extension; a missing file is an error, or a broken build would look like a page.
     let is_file = path.rsplit('/').next().is_some_and(|name| name.contains('.'));
     match Dist::get(INDEX) {
-        _ if is_file => Problem::not_found(format!("there is no file /{path}")).into_response(),
+        _ if is_file => HttpProblem::not_found(format!("there is no file /{path}")).into_response(),
         Some(index) => send(INDEX, index, &headers),
         None => (StatusCode::OK, Html(NOT_BUILT)).into_response(),
     }

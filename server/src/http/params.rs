@@ -1,6 +1,6 @@
 //! Query parameters: declared once, for parsing and for the OpenAPI document; whatever is not declared is refused.
 
-use super::problem::Problem;
+use super::problem::HttpProblem;
 
 /// A parameter's text turned into a value; the error says what is accepted.
 pub trait FromText: Sized {
@@ -49,11 +49,11 @@ pub struct Params {
 
 impl Params {
     /// Splits a query string; a name that occurs twice is refused.
-    pub fn parse(query: Option<&str>) -> Result<Self, Problem> {
+    pub fn parse(query: Option<&str>) -> Result<Self, HttpProblem> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             if pairs.iter().any(|(known, _)| *known == name) {
-                return Err(Problem::parameter(name.clone(), format!("the parameter {name:?} is given twice")));
+                return Err(HttpProblem::parameter(name.clone(), format!("the parameter {name:?} is given twice")));
             }
             pairs.push((name.into_owned(), value.into_owned()));
         }
@@ -61,7 +61,7 @@ impl Params {
     }
 
     /// The value of a parameter; an empty one counts as absent.
-    pub fn take<T: FromText>(&mut self, name: &'static str) -> Result<Option<T>, Problem> {
+    pub fn take<T: FromText>(&mut self, name: &'static str) -> Result<Option<T>, HttpProblem> {
         self.known.push(name);
         let Some(at) = self.pairs.iter().position(|(known, _)| known == name) else { return Ok(None) };
         let (_, text) = self.pairs.swap_remove(at);
@@ -69,34 +69,34 @@ impl Params {
             return Ok(None);
         }
         T::from_text(&text).map(Some).map_err(|accepted| {
-            Problem::parameter(name, format!("{name}={text:?} is not understood; accepted: {accepted}"))
+            HttpProblem::parameter(name, format!("{name}={text:?} is not understood; accepted: {accepted}"))
         })
     }
 
     /// As [`Self::take`], for a parameter that must be there.
-    pub fn require<T: FromText>(&mut self, name: &'static str) -> Result<T, Problem> {
-        self.take(name)?.ok_or_else(|| Problem::parameter(name, format!("the parameter {name:?} is missing")))
+    pub fn require<T: FromText>(&mut self, name: &'static str) -> Result<T, HttpProblem> {
+        self.take(name)?.ok_or_else(|| HttpProblem::parameter(name, format!("the parameter {name:?} is missing")))
     }
 
     /// Refuses what is left.
-    pub fn finish(self) -> Result<(), Problem> {
+    pub fn finish(self) -> Result<(), HttpProblem> {
         let Some((name, _)) = self.pairs.first() else { return Ok(()) };
         let known = match self.known.as_slice() {
             [] => "none".to_owned(),
             known => known.join(", "),
         };
-        Err(Problem::parameter(name, format!("there is no parameter {name:?} here; known: {known}")))
+        Err(HttpProblem::parameter(name, format!("there is no parameter {name:?} here; known: {known}")))
     }
 }
 
 /// Parameters of a route, or a group of parameters that several routes share.
 pub trait Query: Sized {
     /// Takes its parameters out of `params`.
-    fn take(params: &mut Params) -> Result<Self, Problem>;
+    fn take(params: &mut Params) -> Result<Self, HttpProblem>;
 }
 
 /// Reads all of a query string as `Q`.
-pub fn read<Q: Query>(query: Option<&str>) -> Result<Q, Problem> {
+pub fn read<Q: Query>(query: Option<&str>) -> Result<Q, HttpProblem> {
     let mut params = Params::parse(query)?;
     let read = Q::take(&mut params)?;
     params.finish()?;
@@ -104,7 +104,7 @@ pub fn read<Q: Query>(query: Option<&str>) -> Result<Q, Problem> {
 }
 
 impl Query for () {
-    fn take(_params: &mut Params) -> Result<Self, Problem> {
+    fn take(_params: &mut Params) -> Result<Self, HttpProblem> {
         Ok(())
     }
 }
@@ -112,7 +112,7 @@ impl Query for () {
 macro_rules! tuples {
     ($($name:ident)+) => {
         impl<$($name: Query),+> Query for ($($name,)+) {
-            fn take(params: &mut Params) -> Result<Self, Problem> {
+            fn take(params: &mut Params) -> Result<Self, HttpProblem> {
                 Ok(($($name::take(params)?,)+))
             }
         }
@@ -134,7 +134,7 @@ macro_rules! parameters {
         }
 
         impl $crate::http::params::Query for $name {
-            fn take(params: &mut $crate::http::params::Params) -> std::result::Result<Self, $crate::http::problem::Problem> {
+            fn take(params: &mut $crate::http::params::Params) -> std::result::Result<Self, $crate::http::problem::HttpProblem> {
                 Ok(Self { $($field: params.take::<$type>(stringify!($field))?.unwrap_or_else(|| $default),)* })
             }
         }

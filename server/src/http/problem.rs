@@ -6,13 +6,13 @@ use tracehound_server::api::problem::Problem as Document;
 
 /// An error on its way to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct HttpProblem {
     status: StatusCode,
     detail: String,
     parameter: Option<String>,
 }
 
-impl Problem {
+impl HttpProblem {
     /// What happened here and what to do, in a sentence.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self { status, detail: detail.into(), parameter: None }
@@ -35,7 +35,7 @@ impl Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response {
         let document = Document {
             kind: "about:blank".into(),

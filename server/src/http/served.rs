@@ -18,7 +18,7 @@ use tracehound_server::query::info::rfc3339;
 use tracehound_server::trace::{Cancel, Trace};
 
 use super::cache::Cache;
-use super::problem::Problem;
+use super::problem::HttpProblem;
 use crate::symbolize::{self, Symbolizer};
 
 /// Bytes of finished answers that are kept.
@@ -68,9 +68,11 @@ impl App {
     }
 
     /// The recording with an id such as `r1`.
-    pub fn find(&self, id: &str) -> Result<Arc<Served>, Problem> {
+    pub fn find(&self, id: &str) -> Result<Arc<Served>, HttpProblem> {
         let found = self.served.iter().find(|served| served.id == id).cloned();
-        found.ok_or_else(|| Problem::not_found(format!("there is no recording {id:?}; /api/v1/recordings lists them")))
+        found.ok_or_else(|| {
+            HttpProblem::not_found(format!("there is no recording {id:?}; /api/v1/recordings lists them"))
+        })
     }
 
     /// All recordings, as documents.
@@ -118,9 +120,9 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The index and its names.
-    pub fn parts(&self) -> Result<(&Trace, &Symbolizer), Problem> {
+    pub fn parts(&self) -> Result<(&Trace, &Symbolizer), HttpProblem> {
         let (trace, symbols) =
-            self.data.as_ref().ok_or_else(|| Problem::new(StatusCode::CONFLICT, "it is not open"))?;
+            self.data.as_ref().ok_or_else(|| HttpProblem::new(StatusCode::CONFLICT, "it is not open"))?;
         Ok((trace, symbols))
     }
 
@@ -172,7 +174,7 @@ impl Served {
         let options = OpenOptions {
             cancel: stop.clone(),
             others,
-            progress: Some(Arc::new(move |progress: &ingest::Progress| {
+            progress: Some(Arc::new(move |progress: &ingest::IndexProgress| {
                 state.send_modify(|snapshot| snapshot.progress = wire(progress));
             })),
             ..OpenOptions::default()
@@ -258,11 +260,11 @@ impl Served {
     }
 
     /// The present state, once there is something to ask; of a running recording one that is fresh.
-    pub async fn ready(&self) -> Result<Snapshot, Problem> {
+    pub async fn ready(&self) -> Result<Snapshot, HttpProblem> {
         self.attention.ask();
         let mut states = self.state.subscribe();
         let ready = |snapshot: &Snapshot| snapshot.state != Some(State::Indexing) || snapshot.over;
-        let gone = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending");
+        let gone = |_| HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending");
         let mut snapshot = states.wait_for(ready).await.map_err(gone)?.clone();
         let stale = |snapshot: &Snapshot| snapshot.taken.is_some_and(|taken| taken.elapsed() > ATTENTION);
         if snapshot.state == Some(State::Running) && stale(&snapshot) {
@@ -273,8 +275,8 @@ impl Served {
             }
         }
         match &snapshot.error {
-            Some(error) => Err(Problem::new(StatusCode::CONFLICT, error.clone())),
-            None if snapshot.over => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending")),
+            Some(error) => Err(HttpProblem::new(StatusCode::CONFLICT, error.clone())),
+            None if snapshot.over => Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending")),
             None => Ok(snapshot),
         }
     }
@@ -377,7 +379,7 @@ impl Turns {
     }
 }
 
-fn wire(progress: &ingest::Progress) -> Progress {
+fn wire(progress: &ingest::IndexProgress) -> Progress {
     Progress {
         done_bytes: progress.done_bytes,
         total_bytes: progress.total_bytes,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use tracehound_format::block::{BlockHeader, BlockKind, compress_lz4};
-use tracehound_format::columns::{Columns, Encoder};
+use tracehound_format::columns::{Encoder, RecordColumns};
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{
     self, Clock, ClockSource, Directory, End, EndReason, Meta, Process, Statistics, ThreadStart,
@@ -19,14 +19,14 @@ const THREAD: u32 = 1;
 const CHUNK: usize = 4096;
 
 /// A recording being written.
-pub struct Writer<W: Write> {
+pub struct ImportWriter<W: Write> {
     out: W,
     at: u64,
     offsets: Vec<u64>,
     metas: Vec<Meta>,
     nodes: Vec<Node>,
     next_node: u32,
-    events: Columns,
+    events: RecordColumns,
     records: u64,
     last_tick: u64,
     encoder: Encoder,
@@ -34,7 +34,7 @@ pub struct Writer<W: Write> {
     stored: Vec<u8>,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> ImportWriter<W> {
     /// Starts a recording.
     pub fn new(mut out: W, recording_id: [u8; 16]) -> io::Result<Self> {
         out.write_all(&FileHeader::new(recording_id).encode())?;
@@ -45,7 +45,7 @@ impl<W: Write> Writer<W> {
             metas: Vec::new(),
             nodes: Vec::new(),
             next_node: 1,
-            events: Columns::default(),
+            events: RecordColumns::default(),
             records: 0,
             last_tick: START,
             encoder: Encoder::new(),

@@ -3,7 +3,7 @@
 
 use tracehound_format::meta::{Clock, ClockSample};
 
-use crate::trace::facts::ClockQuality;
+use crate::trace::facts::ClockFacts;
 
 /// Ranges shorter than this say more about the reading of a sample than about the clock.
 const SHORTEST_NS: u64 = 20_000_000;
@@ -69,7 +69,7 @@ impl Calibration {
 
     /// What the samples say; `None` where there are not two.
     #[must_use]
-    pub fn quality(&self, clock: Option<&Clock>) -> Option<ClockQuality> {
+    pub fn quality(&self, clock: Option<&Clock>) -> Option<ClockFacts> {
         let (first, last) = (self.first?, self.last[1]?);
         let overall = rate(first, last).filter(|&rate| rate > 0.0)?;
         let ppm = |rate: f64| (rate / overall - 1.0) * 1e6;
@@ -78,7 +78,7 @@ impl Calibration {
             Some(clock) if clock.millihertz > 0 => ppm(1e12 / clock.millihertz as f64),
             _ => 0.0,
         };
-        Some(ClockQuality {
+        Some(ClockFacts {
             note: clock.map_or_else(String::new, |clock| clock.note.clone()),
             resolution_ns: overall,
             frequency_hz: 1e9 / overall,
@@ -105,7 +105,7 @@ mod tests {
         ClockSample { tick, monotonic_ns, realtime_ns: monotonic_ns + 1_700_000_000_000_000_000 }
     }
 
-    fn quality(samples: &[ClockSample], millihertz: u64) -> Option<ClockQuality> {
+    fn quality(samples: &[ClockSample], millihertz: u64) -> Option<ClockFacts> {
         let mut calibration = Calibration::default();
         samples.iter().for_each(|&sample| calibration.see(sample));
         calibration.quality(Some(&Clock { source: ClockSource::Tsc, shift: 0, millihertz, note: "x".into() }))

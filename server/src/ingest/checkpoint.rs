@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::ClockMap;
-use super::engine::{ThreadState, Totals};
+use super::engine::{PairingThread, Totals};
 use super::folder::Folder;
 use super::resume::Resume;
 use super::seal::Sealer;
@@ -23,7 +23,7 @@ pub struct Checkpoint {
     /// Totals.
     pub totals: Totals,
     /// Threads, each with the number of its first record that was not taken.
-    pub threads: Vec<ThreadState>,
+    pub threads: Vec<PairingThread>,
     /// Ticks to nanoseconds.
     pub clock: ClockMap,
     /// Payload offsets of damaged blocks of events.

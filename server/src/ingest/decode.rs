@@ -7,14 +7,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use tracehound_format::FormatError;
-use tracehound_format::columns::{Columns, Decoder};
+use tracehound_format::columns::{Decoder, RecordColumns};
 use tracehound_format::record::Record;
 
 use super::scan::{BlockRef, unzstd};
 
 /// One record of a run.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Item {
+pub struct DecodedRecord {
     /// Clock ticks.
     pub tick: u64,
     /// Address word.
@@ -25,7 +25,7 @@ pub struct Item {
     pub origin_kind: u32,
 }
 
-impl Item {
+impl DecodedRecord {
     /// Kind number.
     #[inline]
     #[must_use]
@@ -45,7 +45,7 @@ impl Item {
 #[derive(Debug, Clone, Default)]
 pub struct Run {
     /// The records.
-    pub items: Vec<Item>,
+    pub items: Vec<DecodedRecord>,
     /// Distinct (node, kind number) pairs; a pair may appear twice.
     pub origins: Vec<(u32, u8)>,
 }
@@ -81,7 +81,7 @@ impl Numbering {
         let Record { tick, address, size, node, .. } = record;
         let kind = record.kind & 63;
         let origin = self.number(node, kind, &mut run.origins);
-        run.items.push(Item { tick, address, size, origin_kind: origin << 6 | u32::from(kind) });
+        run.items.push(DecodedRecord { tick, address, size, origin_kind: origin << 6 | u32::from(kind) });
     }
 
     #[inline]
@@ -117,7 +117,7 @@ impl BlockDecoder {
     }
 
     /// Numbers records that are columns already.
-    pub fn from_columns(&mut self, columns: &Columns, run: &mut Run) {
+    pub fn from_columns(&mut self, columns: &RecordColumns, run: &mut Run) {
         self.numbering.start(run);
         (0..columns.len()).filter_map(|at| columns.get(at)).for_each(|record| self.numbering.take(record, run));
     }

@@ -18,24 +18,24 @@ mod state;
 use std::collections::HashMap;
 use std::io;
 
-use kinds::Class;
+use kinds::KindClass;
 pub use kinds::key_of;
 pub use order::WINDOW_NS;
 use order::{MOST_TRIES, Recent};
 pub use origins::Origins;
-pub use state::{HalfRealloc, ThreadState, Totals};
+pub use state::{HalfRealloc, PairingThread, Totals};
 use state::{LastAllocs, NO_ROW};
 use tracehound_format::record::Kind;
 
 use super::clock::ClockMap;
 use super::event_batch::EventBatch;
-use super::live_map::{Live, LiveMap};
-use crate::trace::facts::{Peak, TEMPORARY_WITHIN};
+use super::live_map::{LiveBlock, LiveMap};
+use crate::trace::facts::{PeakPosition, TEMPORARY_WITHIN};
 use crate::trace::layout::{FATE_TEMPORARY, Granularity, ODD_ADDRESS, lifetime_class};
 
 /// An event on its way from the merge, in true order.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Event {
+pub struct MergedEvent {
     /// Clock ticks, not smaller than the event's before.
     pub tick: u64,
     /// Address word.
@@ -52,11 +52,11 @@ pub struct Event {
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Engine {
+pub struct PairingEngine {
     /// Ticks to nanoseconds.
     pub clock: ClockMap,
     /// Threads by position.
-    pub threads: Vec<ThreadState>,
+    pub threads: Vec<PairingThread>,
     thread_index: HashMap<u32, u32>,
     /// Distinct origins.
     pub origins: Origins,
@@ -78,7 +78,7 @@ pub struct Engine {
 /// Events between the fetch of a slot of the live map and its use.
 const AHEAD: usize = 20;
 
-impl Engine {
+impl PairingEngine {
     /// An engine at the start of a recording.
     #[must_use]
     pub fn new(live: LiveMap, clock: ClockMap, fine: Granularity) -> Self {
@@ -105,8 +105,8 @@ impl Engine {
     pub fn restore(
         &mut self,
         totals: Totals,
-        threads: Vec<ThreadState>,
-        live: impl Iterator<Item = (u64, Live)>,
+        threads: Vec<PairingThread>,
+        live: impl Iterator<Item = (u64, LiveBlock)>,
     ) -> io::Result<()> {
         for (key, block) in live {
             self.live.insert(key, block)?;
@@ -131,7 +131,7 @@ impl Engine {
     pub fn thread(&mut self, id: u32) -> u32 {
         *self.thread_index.entry(id).or_insert_with(|| {
             let index = self.threads.len() as u32;
-            self.threads.push(ThreadState::new(id));
+            self.threads.push(PairingThread::new(id));
             index
         })
     }
@@ -179,7 +179,7 @@ impl Engine {
     /// When memory or disk runs out.
     pub fn take(
         &mut self,
-        events: &mut [Event],
+        events: &mut [MergedEvent],
         until: Option<u64>,
         hand_over: &mut impl FnMut(EventBatch) -> io::Result<EventBatch>,
     ) -> io::Result<usize> {
@@ -191,24 +191,24 @@ impl Engine {
             if let Some(next) = events.get(at + AHEAD) {
                 self.live.prefetch(key_of(next.address, next.kind));
             }
-            let class = Class::of(event.kind);
-            if self.halves > 0 && class != Class::ReallocTo {
+            let class = KindClass::of(event.kind);
+            if self.halves > 0 && class != KindClass::ReallocTo {
                 self.drop_half(&event);
             }
             let may_wait = tries < MOST_TRIES;
             let is_tied = events.get(at + 1).is_some_and(|next| next.tick == event.tick);
-            if is_tied && may_wait && class != Class::Other && self.put_off_tied(events, at) {
+            if is_tied && may_wait && class != KindClass::Other && self.put_off_tied(events, at) {
                 tries += 1;
                 continue;
             }
             let taken = match class {
-                Class::Alloc => {
+                KindClass::Alloc => {
                     let ns = self.clock.convert(event.tick);
                     let taken = self.alloc(ns, &event, event.origin, false, events, at, may_wait)?;
                     self.totals.counts.alloc += u64::from(taken);
                     taken
                 }
-                Class::Free => match self.live.remove(key_of(event.address, event.kind)) {
+                KindClass::Free => match self.live.remove(key_of(event.address, event.kind)) {
                     Some(live) => {
                         self.totals.counts.free += 1;
                         let ns = self.clock.convert(event.tick);
@@ -224,15 +224,15 @@ impl Engine {
                         true
                     }
                 },
-                Class::ReallocFrom => match self.live.remove(event.address) {
+                KindClass::ReallocFrom => match self.live.remove(event.address) {
                     None if may_wait && self.put_off_free(events, at) => false,
                     live => {
                         self.realloc_from(&event, live);
                         true
                     }
                 },
-                Class::ReallocTo => self.realloc_to(&event, events, at, may_wait)?,
-                Class::Other => {
+                KindClass::ReallocTo => self.realloc_to(&event, events, at, may_wait)?,
+                KindClass::Other => {
                     self.other(&event);
                     true
                 }
@@ -252,7 +252,7 @@ impl Engine {
     }
 
     #[inline]
-    fn full_size(&mut self, event: &Event) -> u64 {
+    fn full_size(&mut self, event: &MergedEvent) -> u64 {
         if self.carries == 0 {
             return u64::from(event.size);
         }
@@ -267,10 +267,10 @@ impl Engine {
     fn alloc(
         &mut self,
         ns: u64,
-        event: &Event,
+        event: &MergedEvent,
         origin: u32,
         with_previous: bool,
-        events: &mut [Event],
+        events: &mut [MergedEvent],
         at: usize,
         may_wait: bool,
     ) -> io::Result<bool> {
@@ -280,7 +280,7 @@ impl Engine {
             self.split_half(ns, key);
         }
         let row = self.totals.allocs;
-        if let Some(old) = self.live.insert(key, Live { born_ns: ns, size, row, origin })? {
+        if let Some(old) = self.live.insert(key, LiveBlock { born_ns: ns, size, row, origin })? {
             if may_wait && self.put_off_alloc(events, at) {
                 self.live.insert(key, old)?;
                 self.give_back_size(event.thread, size);
@@ -313,7 +313,7 @@ impl Engine {
         t.live += size;
         if t.live > t.peak.bytes {
             let (count, events) = (t.allocs - t.frees, t.allocs + t.frees);
-            t.peak = Peak { bytes: t.live, count, at_ns: ns, events };
+            t.peak = PeakPosition { bytes: t.live, count, at_ns: ns, events };
         }
         note_alloc(&mut self.threads[event.thread as usize].last_allocs, row);
         self.note(false, true);
@@ -321,7 +321,7 @@ impl Engine {
     }
 
     #[inline]
-    fn free(&mut self, ns: u64, live: Live, origin: u32, settled: bool) {
+    fn free(&mut self, ns: u64, live: LiveBlock, origin: u32, settled: bool) {
         let since = self.page_time(ns, false);
         let bearer = self.origins.thread(live.origin);
         let is_temporary = self.threads.get(bearer as usize).is_some_and(|t| t.last_allocs.contains(&live.row));
@@ -349,7 +349,7 @@ impl Engine {
     }
 
     #[inline]
-    fn realloc_from(&mut self, event: &Event, live: Option<Live>) {
+    fn realloc_from(&mut self, event: &MergedEvent, live: Option<LiveBlock>) {
         let half =
             HalfRealloc { address: event.address, origin: event.origin, row: live.map(|l| l.row), live, split: false };
         if let Some(thread) = self.threads.get_mut(event.thread as usize) {
@@ -360,7 +360,13 @@ impl Engine {
 
     /// False when the event at `at` was put off.
     #[inline]
-    fn realloc_to(&mut self, event: &Event, events: &mut [Event], at: usize, may_wait: bool) -> io::Result<bool> {
+    fn realloc_to(
+        &mut self,
+        event: &MergedEvent,
+        events: &mut [MergedEvent],
+        at: usize,
+        may_wait: bool,
+    ) -> io::Result<bool> {
         let ns = self.clock.convert(event.tick);
         // What else must happen at this instant happens before, so that the two halves stay together.
         if let Some(occupant) = self.live.remove(event.address) {
@@ -387,7 +393,7 @@ impl Engine {
                 let node = from.map_or(0, |o| o.node);
                 let kind = if event.kind == Kind::ReallocTo as u8 { Kind::ReallocNew } else { Kind::ReallocarrayNew };
                 let origin = self.origins.intern(node, event.thread, kind as u8, &mut self.chunk);
-                let event = Event { kind: kind as u8, ..*event };
+                let event = MergedEvent { kind: kind as u8, ..*event };
                 self.alloc(ns, &event, origin, false, events, at, false)
             }
             other => {

@@ -1,7 +1,7 @@
 //! What the pairing hands to the sealer: a range of consecutive events as columns.
 
 use super::checkpoint::Checkpoint;
-use crate::trace::layout::{Origin, Page};
+use crate::trace::layout::{EventOrigin, EventPage};
 
 /// An event that is neither an allocation nor the free of a seen block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Other {
 
 /// Resident memory and the like at an instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sample {
+pub struct MemoryReading {
     /// When.
     pub t_ns: u64,
     /// Resident set.
@@ -75,9 +75,9 @@ pub struct EventBatch {
     /// Index of the first word.
     pub order_first: u64,
     /// Pages closed in this chunk.
-    pub pages: Vec<Page>,
+    pub pages: Vec<EventPage>,
     /// Origins seen first in this chunk.
-    pub origins: Vec<Origin>,
+    pub origins: Vec<EventOrigin>,
     /// Nodes of the sites seen first in this chunk.
     pub sites: Vec<u32>,
     /// Sizes of allocations too large for their column.

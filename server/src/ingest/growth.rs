@@ -10,22 +10,22 @@ use std::time::Duration;
 use tracehound_format::nodes::Node;
 
 use super::checkpoint::{Keeper, OnSaved};
-use super::engine::Engine;
+use super::engine::PairingEngine;
 use super::folder::Folder;
 use super::free_ledgers::FreeLedgers;
 use super::intake::Intake;
 use super::lineage::{self, Kin};
 use super::live_map::LiveMap;
-use super::merge::{Merger, Pending, Source};
+use super::merge::{Merger, Pending, RunSource};
 use super::recording::{OpenError, OpenOptions, modified_ns};
 use super::resume::{self, Resume};
 use super::scan::Scan;
 use super::seal::{Sealer, append_pages};
 use super::side_file::SideFile;
 use super::sizes::SizeCodes;
-use super::snapshot::{Ending, NodeStore, facts, store_samples};
+use super::snapshot::{IndexEnding, NodeStore, facts, store_samples};
 use super::{Control, decode};
-use crate::trace::facts::{Facts, Inherited};
+use crate::trace::facts::{Inherited, RecordingFacts};
 use crate::trace::files::{Columns, LAYOUT, Ledgers, Manifest, Writers};
 use crate::trace::layout::Granularity;
 use crate::trace::{Parts, Tail, Trace};
@@ -42,7 +42,7 @@ pub(super) struct Growth {
     nodes: NodeStore,
     merger: Merger,
     /// Made when the first blocks are known.
-    parts: Option<(Engine, Sealer)>,
+    parts: Option<(PairingEngine, Sealer)>,
     budget_bytes: u64,
     fine: Granularity,
     control: Control,
@@ -106,7 +106,7 @@ impl Growth {
         Ok(growth)
     }
 
-    fn take_up(&mut self, manifest: &Manifest, resume: &Resume) -> io::Result<(Engine, Sealer)> {
+    fn take_up(&mut self, manifest: &Manifest, resume: &Resume) -> io::Result<(PairingEngine, Sealer)> {
         if manifest.facts.inherited.is_some() {
             self.keep_nodes(&manifest.facts)?;
         }
@@ -118,7 +118,7 @@ impl Growth {
     }
 
     /// Nodes that came from the parent's recording are in the index alone.
-    fn keep_nodes(&mut self, facts: &Facts) -> io::Result<()> {
+    fn keep_nodes(&mut self, facts: &RecordingFacts) -> io::Result<()> {
         let columns = Columns::open(&self.folder.path, &facts.lengths)?;
         for (id, (&parent, &location)) in (0..).zip(columns.node_parent.iter().zip(columns.node_location.iter())) {
             let at = location as usize;
@@ -237,7 +237,7 @@ impl Growth {
         }
         self.revision += 1;
         let limit = limit.map(|limit| limit.saturating_sub(engine.window()));
-        let ending = Ending { running, killed, limit };
+        let ending = IndexEnding { running, killed, limit };
         if running { self.snapshot(ending).map(Some) } else { self.finish(ending).map(Some) }
     }
 
@@ -252,23 +252,23 @@ impl Growth {
             intake.last_tick = intake.last_tick.max(rest.columns.ticks.iter().copied().max().unwrap_or(0));
             let (count, mut run) = (rest.columns.len() as u32, decode::Run::default());
             decoder.from_columns(&rest.columns, &mut run);
-            let source = Source::Ready(run);
+            let source = RunSource::Ready(run);
             let first_record = rest.first_record;
             intake.pend(first_tick, Pending { key: 0, thread: rest.thread, first_record, count, bytes: 0, source });
         }
         Ok(())
     }
 
-    fn make_parts(&mut self) -> io::Result<(Engine, Sealer)> {
+    fn make_parts(&mut self) -> io::Result<(PairingEngine, Sealer)> {
         let folder = &self.folder.path;
         let live = LiveMap::new(folder.clone(), self.budget_bytes)?;
         let ledgers = FreeLedgers::create(folder, self.fine)?;
-        let engine = Engine::new(live, self.intake.clock_map(), self.fine);
+        let engine = PairingEngine::new(live, self.intake.clock_map(), self.fine);
         let sizes = SizeCodes::new(self.fine.table_sizes, &[]);
         Ok((engine, Sealer::new(Writers::create(folder)?, ledgers, sizes)))
     }
 
-    fn facts(&self, engine: &Engine, sealer: &Sealer, ending: Ending) -> Facts {
+    fn facts(&self, engine: &PairingEngine, sealer: &Sealer, ending: IndexEnding) -> RecordingFacts {
         facts(
             self.recording_id,
             self.seen_bytes,
@@ -283,7 +283,7 @@ impl Growth {
         )
     }
 
-    fn snapshot(&self, ending: Ending) -> io::Result<Trace> {
+    fn snapshot(&self, ending: IndexEnding) -> io::Result<Trace> {
         let Some((engine, sealer)) = &self.parts else { return Err(io::Error::other("nothing was taken in")) };
         let (allocs, frees) = (sealer.writers.alloc_time.len(), sealer.writers.free_time.len());
         let totals = &engine.totals;
@@ -300,7 +300,7 @@ impl Growth {
     }
 
     /// Nothing more will come: the open ends are written, the files framed, the manifest put in place.
-    fn finish(&mut self, ending: Ending) -> io::Result<Trace> {
+    fn finish(&mut self, ending: IndexEnding) -> io::Result<Trace> {
         let Some((engine, mut sealer)) = self.parts.take() else {
             return Err(io::Error::other("nothing was taken in"));
         };
@@ -348,7 +348,7 @@ impl Growth {
         self.keeper(engine, sealer).save(checkpoint, sealer)
     }
 
-    fn keeper(&self, engine: &Engine, sealer: &Sealer) -> Keeper<'_> {
+    fn keeper(&self, engine: &PairingEngine, sealer: &Sealer) -> Keeper<'_> {
         Keeper {
             folder: &self.folder,
             base: unfinished(self.facts(engine, sealer, UNFINISHED), self.seen_bytes),
@@ -361,8 +361,8 @@ impl Growth {
 }
 
 /// More will come, or would have.
-const UNFINISHED: Ending = Ending { running: true, killed: false, limit: None };
+const UNFINISHED: IndexEnding = IndexEnding { running: true, killed: false, limit: None };
 
-fn unfinished(facts: Facts, file_bytes: u64) -> Manifest {
+fn unfinished(facts: RecordingFacts, file_bytes: u64) -> Manifest {
     Manifest { layout: LAYOUT, file_bytes, modified_ns: 0, digest: 0, is_final: false, facts }
 }

@@ -11,9 +11,9 @@ use tracehound_format::nodes::Node;
 
 use super::calibration::Calibration;
 use super::clock::ClockMap;
-use super::merge::{Pending, Source};
-use super::scan::{BlockRef, Sink};
-use crate::trace::facts::{self, Module};
+use super::merge::{Pending, RunSource};
+use super::scan::{BlockRef, ScanSink};
+use crate::trace::facts::{self, ModuleFacts};
 
 /// A thread as the metadata has it.
 #[derive(Debug, Clone, Default)]
@@ -179,8 +179,8 @@ impl Intake {
 
     /// Modules as the index has them.
     #[must_use]
-    pub fn modules(&self, clock: &ClockMap) -> Vec<Module> {
-        let module = |(load, unload): &(ModuleLoad, Option<u64>)| Module {
+    pub fn modules(&self, clock: &ClockMap) -> Vec<ModuleFacts> {
+        let module = |(load, unload): &(ModuleLoad, Option<u64>)| ModuleFacts {
             id: load.id,
             path: load.path.clone(),
             build_id: load.build_id.clone(),
@@ -195,8 +195,8 @@ impl Intake {
 
     /// Memory by kinds as the index has it, in the order of time.
     #[must_use]
-    pub fn memory_details(&self, clock: &ClockMap) -> Vec<facts::MemoryDetail> {
-        let detail = |&kinds: &MemoryDetail| facts::MemoryDetail { t_ns: clock.look_up(kinds.tick), kinds };
+    pub fn memory_details(&self, clock: &ClockMap) -> Vec<facts::MemoryDetailFacts> {
+        let detail = |&kinds: &MemoryDetail| facts::MemoryDetailFacts { t_ns: clock.look_up(kinds.tick), kinds };
         let mut details: Vec<_> = self.memory_details.iter().map(detail).collect();
         details.sort_by_key(|d| d.t_ns);
         details
@@ -204,8 +204,8 @@ impl Intake {
 
     /// Marks as the index has them, by ordinal.
     #[must_use]
-    pub fn marks(&self, clock: &ClockMap) -> Vec<facts::Mark> {
-        let mark = |m: &tracehound_format::meta::Mark| facts::Mark {
+    pub fn marks(&self, clock: &ClockMap) -> Vec<facts::MarkFacts> {
+        let mark = |m: &tracehound_format::meta::Mark| facts::MarkFacts {
             ordinal: m.ordinal,
             t_ns: clock.look_up(m.tick),
             thread: m.thread,
@@ -215,7 +215,7 @@ impl Intake {
     }
 }
 
-impl Sink for Intake {
+impl ScanSink for Intake {
     fn meta(&mut self, meta: Meta) {
         let mut tick = 0;
         match meta {
@@ -326,7 +326,7 @@ impl Sink for Intake {
                 first_record: header.first_record,
                 count: header.count,
                 bytes,
-                source: Source::Block(block),
+                source: RunSource::Block(block),
             },
         );
     }

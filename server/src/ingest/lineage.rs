@@ -22,12 +22,12 @@ use tracehound_format::meta::ForkedFrom;
 use tracehound_format::nodes::Node;
 use tracehound_format::record::Kind;
 
-use super::engine::{Engine, Event};
+use super::engine::{MergedEvent, PairingEngine};
 use super::event_batch::EventBatch;
 use super::intake::Intake;
 use super::recording::{IndexPlace, OpenOptions, Recording, modified_ns};
 use super::seal::Sealer;
-use crate::trace::facts::{Facts, Inherited, InheritedFrom, MissingRecording, Module};
+use crate::trace::facts::{Inherited, InheritedFrom, MissingRecording, ModuleFacts, RecordingFacts};
 use crate::trace::{Cancel, Trace};
 
 /// Recordings around one that is opened, among which its parent's is looked for, and how that is opened.
@@ -198,15 +198,15 @@ fn recording_id(path: &PathBuf) -> Option<[u8; 16]> {
 }
 
 /// Whether the parent's recording had been switched off before the fork, or what it inherited had been.
-fn stopped_before(facts: &Facts, fork_ns: u64) -> bool {
+fn stopped_before(facts: &RecordingFacts, fork_ns: u64) -> bool {
     facts.inherited.as_ref().is_some_and(|above| above.had_pauses)
         || facts.captures.iter().any(|&(_, to_ns)| to_ns < fork_ns && to_ns < facts.duration_ns)
 }
 
 /// Modules that the parent had unloaded: the child's recording does not know them, stacks of inherited blocks may.
-fn gone_before<'a>(modules: impl Iterator<Item = &'a Module>, fork_ns: u64) -> Vec<Module> {
+fn gone_before<'a>(modules: impl Iterator<Item = &'a ModuleFacts>, fork_ns: u64) -> Vec<ModuleFacts> {
     let gone = modules.filter(|module| module.unloaded_ns.is_some_and(|ns| ns <= fork_ns));
-    gone.map(|module| Module { loaded_ns: 0, unloaded_ns: Some(0), ..module.clone() }).collect()
+    gone.map(|module| ModuleFacts { loaded_ns: 0, unloaded_ns: Some(0), ..module.clone() }).collect()
 }
 
 /// The child's thread that the fork left: the first of its recording.
@@ -219,7 +219,7 @@ pub(super) fn begin_with(
     fork: &ForkedFrom,
     inherited: &mut Inherited,
     child: &mut Intake,
-    engine: &mut Engine,
+    engine: &mut PairingEngine,
     sealer: &mut Sealer,
     cancel: &Cancel,
 ) -> io::Result<bool> {
@@ -248,9 +248,9 @@ pub(super) fn begin_with(
         if size >> 32 != 0 {
             let kind = Kind::SizeHigh as u8;
             let origin = engine.origin(0, thread, kind);
-            batch.push(Event { tick, address: size >> 32, size: 0, origin, thread, kind });
+            batch.push(MergedEvent { tick, address: size >> 32, size: 0, origin, thread, kind });
         }
-        batch.push(Event { tick, address, size: size as u32, origin, thread, kind });
+        batch.push(MergedEvent { tick, address, size: size as u32, origin, thread, kind });
         inherited.blocks += 1;
         inherited.bytes += size;
         if batch.len() >= full {

@@ -16,7 +16,7 @@ use crate::trace::ledger::fetch;
 
 /// A live block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Live {
+pub struct LiveBlock {
     /// Allocation, nanoseconds.
     pub born_ns: u64,
     /// Requested bytes.
@@ -29,7 +29,7 @@ pub struct Live {
 
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-struct Slot {
+struct BlockSlot {
     /// Key plus one; 0 = empty.
     tag: u64,
     born_ns: u64,
@@ -42,21 +42,21 @@ struct Slot {
 /// A size that does not fit its slot.
 const LARGE: u32 = u32::MAX;
 
-impl Slot {
+impl BlockSlot {
     #[inline]
-    fn new(tag: u64, live: &Live) -> Self {
+    fn new(tag: u64, live: &LiveBlock) -> Self {
         let size = u32::try_from(live.size).unwrap_or(LARGE);
         Self { tag, born_ns: live.born_ns, row: live.row, size, origin: live.origin }
     }
 
     /// The block; its size is that of the slot.
     #[inline]
-    fn live(&self) -> Live {
-        Live { born_ns: self.born_ns, size: u64::from(self.size), row: self.row, origin: self.origin }
+    fn live(&self) -> LiveBlock {
+        LiveBlock { born_ns: self.born_ns, size: u64::from(self.size), row: self.row, origin: self.origin }
     }
 }
 
-const _: () = assert!(size_of::<Slot>() == 32);
+const _: () = assert!(size_of::<BlockSlot>() == 32);
 
 /// Address → live block.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl LiveMap {
     /// # Errors
     /// When there is no memory.
     pub fn new(folder: PathBuf, budget_bytes: u64) -> io::Result<Self> {
-        let map = MmapMut::map_anon(FIRST_SLOTS * size_of::<Slot>())?;
+        let map = MmapMut::map_anon(FIRST_SLOTS * size_of::<BlockSlot>())?;
         let shift = 64 - FIRST_SLOTS.trailing_zeros();
         Ok(Self { map, slots: FIRST_SLOTS, shift, len: 0, large: FxHashMap::default(), budget_bytes, folder })
     }
@@ -99,7 +99,7 @@ impl LiveMap {
     /// Bytes of the table.
     #[must_use]
     pub fn table_bytes(&self) -> u64 {
-        (self.slots * size_of::<Slot>()) as u64
+        (self.slots * size_of::<BlockSlot>()) as u64
     }
 
     #[inline]
@@ -108,13 +108,13 @@ impl LiveMap {
     }
 
     #[inline]
-    fn table(&self) -> &[Slot] {
+    fn table(&self) -> &[BlockSlot] {
         // SAFETY: the mapping is page-aligned, zeroed at first and `slots * 32` bytes long; any bytes are a Slot.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast(), self.slots) }
     }
 
     #[inline]
-    fn table_mut(&mut self) -> &mut [Slot] {
+    fn table_mut(&mut self) -> &mut [BlockSlot] {
         // SAFETY: as in `table`, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().cast(), self.slots) }
     }
@@ -133,7 +133,7 @@ impl LiveMap {
     /// # Errors
     /// When the table must grow and there is no memory or disk for it.
     #[inline]
-    pub fn insert(&mut self, key: u64, live: Live) -> io::Result<Option<Live>> {
+    pub fn insert(&mut self, key: u64, live: LiveBlock) -> io::Result<Option<LiveBlock>> {
         if (self.len + 1) * 8 > self.slots * 5 {
             self.grow()?;
         }
@@ -144,7 +144,7 @@ impl LiveMap {
         let old = loop {
             let slot = &mut table[at & mask];
             if slot.tag == 0 || slot.tag == tag {
-                break std::mem::replace(slot, Slot::new(tag, &live));
+                break std::mem::replace(slot, BlockSlot::new(tag, &live));
             }
             at += 1;
         };
@@ -158,7 +158,7 @@ impl LiveMap {
 
     /// The block of a slot that is not in the table any more.
     #[inline]
-    fn take_large(&mut self, slot: Slot) -> Live {
+    fn take_large(&mut self, slot: BlockSlot) -> LiveBlock {
         let mut live = slot.live();
         if slot.size == LARGE {
             live.size = self.large.remove(&slot.tag).unwrap_or(live.size);
@@ -168,7 +168,7 @@ impl LiveMap {
 
     /// The block at `key`.
     #[must_use]
-    pub fn get(&self, key: u64) -> Option<Live> {
+    pub fn get(&self, key: u64) -> Option<LiveBlock> {
         let tag = key.wrapping_add(1).max(1);
         let mask = self.slots - 1;
         let mut at = self.home(tag);
@@ -179,7 +179,7 @@ impl LiveMap {
             }
             if slot.tag == tag {
                 let size = self.large.get(&tag).filter(|_| slot.size == LARGE);
-                return Some(Live { size: size.copied().unwrap_or(u64::from(slot.size)), ..slot.live() });
+                return Some(LiveBlock { size: size.copied().unwrap_or(u64::from(slot.size)), ..slot.live() });
             }
             at += 1;
         }
@@ -187,7 +187,7 @@ impl LiveMap {
 
     /// Takes a block out.
     #[inline]
-    pub fn remove(&mut self, key: u64) -> Option<Live> {
+    pub fn remove(&mut self, key: u64) -> Option<LiveBlock> {
         let tag = key.wrapping_add(1).max(1);
         let (mask, shift) = (self.slots - 1, self.shift);
         let mut at = self.home(tag) & mask;
@@ -214,7 +214,7 @@ impl LiveMap {
                 at = next;
             }
         }
-        table[at] = Slot::default();
+        table[at] = BlockSlot::default();
         self.len -= 1;
         Some(self.take_large(found))
     }
@@ -222,7 +222,7 @@ impl LiveMap {
     #[cold]
     fn grow(&mut self) -> io::Result<()> {
         let slots = self.slots * 2;
-        let bytes = slots * size_of::<Slot>();
+        let bytes = slots * size_of::<BlockSlot>();
         let map = if bytes as u64 > self.budget_bytes {
             let file = tempfile::tempfile_in(&self.folder)?;
             file.set_len(bytes as u64)?;
@@ -239,7 +239,7 @@ impl LiveMap {
         let old_slots = std::mem::replace(&mut self.slots, slots);
         self.shift -= 1;
         // SAFETY: as in `table`; `old` is the previous mapping of `old_slots` slots.
-        let old_table: &[Slot] = unsafe { std::slice::from_raw_parts(old.as_ptr().cast(), old_slots) };
+        let old_table: &[BlockSlot] = unsafe { std::slice::from_raw_parts(old.as_ptr().cast(), old_slots) };
         let (mask, shift) = (slots - 1, self.shift);
         let table = self.table_mut();
         for slot in old_table.iter().filter(|s| s.tag != 0) {
@@ -271,7 +271,7 @@ mod tests {
                 if insert {
                     // Sizes on both sides of what a slot holds.
                     let size = if size % 3 == 0 { u64::from(u32::MAX) - 1 + size % 5 } else { size };
-                    let live = Live { size, row: size / 7, ..Live::default() };
+                    let live = LiveBlock { size, row: size / 7, ..LiveBlock::default() };
                     prop_assert_eq!(map.insert(key, live).unwrap(), model.insert(key, live));
                 } else {
                     prop_assert_eq!(map.remove(key), model.remove(&key));
@@ -287,7 +287,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut map = LiveMap::new(folder.path().into(), 1 << 20).unwrap();
         for key in 0..100_000_u64 {
-            assert_eq!(map.insert(key * 16, Live { size: key, ..Live::default() }).unwrap(), None);
+            assert_eq!(map.insert(key * 16, LiveBlock { size: key, ..LiveBlock::default() }).unwrap(), None);
         }
         for key in 0..100_000_u64 {
             assert_eq!(map.remove(key * 16).map(|l| l.size), Some(key));

@@ -15,7 +15,7 @@ use tracehound_format::live::{Ending, LiveHeader};
 
 /// What the lock of a recording says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lock {
+pub enum RecordingLock {
     /// A process has it exclusively: the recorder.
     Held,
     /// Nobody has it exclusively.
@@ -27,14 +27,14 @@ pub enum Lock {
 /// Asks for the lock of `recording`. It is shared and given back at once: other readers do not notice, and a recorder
 /// that wants it at this moment tries again.
 #[must_use]
-pub fn lock_of(recording: &File) -> Lock {
+pub fn lock_of(recording: &File) -> RecordingLock {
     match flock(recording, FlockOperation::NonBlockingLockShared) {
         Ok(()) => match flock(recording, FlockOperation::Unlock) {
-            Ok(()) => Lock::Free,
-            Err(_) => Lock::Unknown,
+            Ok(()) => RecordingLock::Free,
+            Err(_) => RecordingLock::Unknown,
         },
-        Err(Errno::WOULDBLOCK) => Lock::Held,
-        Err(_) => Lock::Unknown,
+        Err(Errno::WOULDBLOCK) => RecordingLock::Held,
+        Err(_) => RecordingLock::Unknown,
     }
 }
 
@@ -45,9 +45,9 @@ pub fn is_alive(header: &LiveHeader, recording: &File) -> bool {
         return false;
     }
     match lock_of(recording) {
-        Lock::Held => true,
-        Lock::Free if header.locked && is_its_file(header, recording) => false,
-        Lock::Free | Lock::Unknown => is_process_there(header),
+        RecordingLock::Held => true,
+        RecordingLock::Free if header.locked && is_its_file(header, recording) => false,
+        RecordingLock::Free | RecordingLock::Unknown => is_process_there(header),
     }
 }
 
@@ -146,9 +146,9 @@ mod tests {
         assert!(is_alive(&strange, &reader));
         assert!(!is_alive(&LiveHeader { finished: true, ..ours }, &reader));
         let second = File::open(writer.path()).unwrap();
-        assert_eq!((lock_of(&reader), lock_of(&second)), (Lock::Held, Lock::Held));
+        assert_eq!((lock_of(&reader), lock_of(&second)), (RecordingLock::Held, RecordingLock::Held));
         drop(writer.reopen().unwrap());
-        assert_eq!(lock_of(&reader), Lock::Held, "another descriptor's end changes nothing");
+        assert_eq!(lock_of(&reader), RecordingLock::Held, "another descriptor's end changes nothing");
         flock(writer.as_file(), FlockOperation::Unlock).unwrap();
         assert!(!is_alive(&strange, &reader));
     }
@@ -158,9 +158,9 @@ mod tests {
         let writer = tempfile::NamedTempFile::new().unwrap();
         let readers = [File::open(writer.path()).unwrap(), File::open(writer.path()).unwrap()];
         flock(&readers[0], FlockOperation::NonBlockingLockShared).unwrap();
-        assert_eq!(lock_of(&readers[1]), Lock::Free);
+        assert_eq!(lock_of(&readers[1]), RecordingLock::Free);
         flock(&readers[0], FlockOperation::Unlock).unwrap();
-        assert_eq!(lock_of(&readers[1]), Lock::Free);
+        assert_eq!(lock_of(&readers[1]), RecordingLock::Free);
         flock(writer.as_file(), FlockOperation::NonBlockingLockExclusive).unwrap();
     }
 

@@ -19,14 +19,14 @@ use tracehound_format::record::Kind;
 use super::Control;
 use super::checkpoint::{Checkpoint, Keeper};
 use super::decode::{BlockDecoder, Run};
-use super::engine::{Engine, Event};
+use super::engine::{MergedEvent, PairingEngine};
 use super::event_batch::EventBatch;
 use super::scan::BlockRef;
 use super::seal::Sealer;
 
 /// Where a run comes from.
 #[derive(Debug)]
-pub enum Source {
+pub enum RunSource {
     /// A block of the recording.
     Block(BlockRef),
     /// Records of the side file.
@@ -47,7 +47,7 @@ pub struct Pending {
     /// Bytes that it takes in the file.
     pub bytes: u64,
     /// Where they are.
-    pub source: Source,
+    pub source: RunSource,
 }
 
 /// A run that is being merged.
@@ -80,7 +80,7 @@ pub struct Merger {
     pending: Vec<Pending>,
     cursors: Vec<Cursor>,
     /// Merged events that the pairing has only looked at.
-    ahead: Vec<Event>,
+    ahead: Vec<MergedEvent>,
     /// Nothing before this tick is expected any more.
     merged_until: u64,
     /// Payload offsets of blocks of events that turned out to be damaged.
@@ -104,12 +104,12 @@ impl Merger {
     /// Whether a later run could go on behind what `engine` has taken; `rest` has left the runs and was not taken yet.
     /// Not where events stand elsewhere than in the file, or one of them is none of the file's: a gap is told by an
     /// event that is no record.
-    fn can_stop_before(engine: &Engine, rest: &[Event]) -> bool {
+    fn can_stop_before(engine: &PairingEngine, rest: &[MergedEvent]) -> bool {
         engine.can_stop_before(rest) && rest.iter().all(|event| event.kind != Kind::Lost as u8)
     }
 
     /// The state behind what `engine` has taken.
-    fn checkpoint(&self, engine: &Engine, rest: &[Event]) -> Checkpoint {
+    fn checkpoint(&self, engine: &PairingEngine, rest: &[MergedEvent]) -> Checkpoint {
         let mut threads = engine.threads.clone();
         for (cursor, state) in self.cursors.iter().zip(&mut threads) {
             let left: usize = cursor.runs.iter().map(|a| a.run.items.len() - a.at).sum();
@@ -128,7 +128,7 @@ impl Merger {
 
     /// The state between two runs; `None` where a later run could not go on.
     #[must_use]
-    pub fn resting_checkpoint(&self, engine: &Engine) -> Option<Checkpoint> {
+    pub fn resting_checkpoint(&self, engine: &PairingEngine) -> Option<Checkpoint> {
         Self::can_stop_before(engine, &self.ahead).then(|| self.checkpoint(engine, &self.ahead))
     }
 
@@ -141,7 +141,7 @@ impl Merger {
         &mut self,
         limit: Option<u64>,
         file: &File,
-        engine: &mut Engine,
+        engine: &mut PairingEngine,
         sealer: &mut Sealer,
         keeper: &Keeper<'_>,
         control: &mut Control,
@@ -165,8 +165,8 @@ impl Merger {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(pending) = blocks.get(index) else { break };
                         let result = match &pending.source {
-                            Source::Block(block) => decoder.decode(file, block, &mut run).map(|()| run),
-                            Source::Ready(ready) => Ok(ready.clone()),
+                            RunSource::Block(block) => decoder.decode(file, block, &mut run).map(|()| run),
+                            RunSource::Ready(ready) => Ok(ready.clone()),
                         };
                         if decoded.send((index, result.ok())).is_err() {
                             break;
@@ -228,7 +228,7 @@ impl Merger {
         blocks: &[Pending],
         fetch: &mut dyn FnMut(usize) -> Option<Run>,
         permit: &crossbeam_channel::Sender<Run>,
-        engine: &mut Engine,
+        engine: &mut PairingEngine,
         hand_over: &mut impl FnMut(EventBatch) -> io::Result<EventBatch>,
         save_every: Duration,
         control: &mut Control,
@@ -303,8 +303,8 @@ impl Merger {
         &mut self,
         pending: &Pending,
         run: Option<Run>,
-        engine: &mut Engine,
-        batch: &mut Vec<Event>,
+        engine: &mut PairingEngine,
+        batch: &mut Vec<MergedEvent>,
         heap: &mut BinaryHeap<Reverse<(u64, u32, usize)>>,
     ) {
         let thread = engine.thread(pending.thread);
@@ -312,7 +312,7 @@ impl Merger {
         let Some(state) = engine.threads.get_mut(thread as usize) else { return };
         state.known_records = state.known_records.max(end);
         let Some(run) = run else {
-            if let Source::Block(block) = &pending.source {
+            if let RunSource::Block(block) = &pending.source {
                 self.damaged.insert(block.payload_at);
             }
             return;
@@ -332,7 +332,7 @@ impl Merger {
         if gap > 0 {
             let kind = Kind::Lost as u8;
             let origin = engine.origin(0, thread, kind);
-            batch.push(Event { tick: pending.key, address: gap, size: 0, origin, thread, kind });
+            batch.push(MergedEvent { tick: pending.key, address: gap, size: 0, origin, thread, kind });
         }
         let origins = engine.origins_of(&run.origins, thread);
         let index = thread as usize;
@@ -352,7 +352,7 @@ impl Merger {
     }
 
     /// Notes how far the threads' times have come, for a later run.
-    pub fn note_ticks(&self, engine: &mut Engine) {
+    pub fn note_ticks(&self, engine: &mut PairingEngine) {
         for (cursor, state) in self.cursors.iter().zip(&mut engine.threads) {
             state.last_tick = state.last_tick.max(cursor.floor);
         }
@@ -361,8 +361,8 @@ impl Merger {
 
 /// Has the events of a batch before a tick taken.
 fn take(
-    engine: &mut Engine,
-    batch: &mut Vec<Event>,
+    engine: &mut PairingEngine,
+    batch: &mut Vec<MergedEvent>,
     until: Option<u64>,
     hand_over: &mut impl FnMut(EventBatch) -> io::Result<EventBatch>,
 ) -> io::Result<()> {
@@ -378,7 +378,7 @@ fn emit(
     id: u32,
     thread: u32,
     bound: (u64, u32),
-    batch: &mut Vec<Event>,
+    batch: &mut Vec<MergedEvent>,
     spare: &mut Vec<Run>,
 ) -> Option<u64> {
     while let Some(active) = cursor.runs.front_mut() {
@@ -393,7 +393,7 @@ fn emit(
             }
             floor = tick;
             let origin = origins.get(item.origin()).copied().unwrap_or(0);
-            batch.push(Event { tick, address: item.address, size: item.size, origin, thread, kind: item.kind() });
+            batch.push(MergedEvent { tick, address: item.address, size: item.size, origin, thread, kind: item.kind() });
             taken += 1;
         }
         *at += taken;

@@ -37,7 +37,7 @@ use crate::trace::Cancel;
 
 /// How far indexing is.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Progress {
+pub struct IndexProgress {
     /// Bytes of the recording that were read.
     pub done_bytes: u64,
     /// Bytes of the recording.
@@ -51,7 +51,7 @@ pub struct Progress {
 }
 
 /// Who wants to hear about progress.
-pub type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
+pub type OnProgress = Arc<dyn Fn(&IndexProgress) + Send + Sync>;
 
 /// Reports progress and listens for cancellation.
 pub struct Control {
@@ -60,7 +60,7 @@ pub struct Control {
     report: Option<OnProgress>,
     started: Instant,
     last: Option<Instant>,
-    progress: Progress,
+    progress: IndexProgress,
     first: Option<(u64, u64)>,
 }
 
@@ -74,7 +74,7 @@ impl Control {
     /// A control that calls `report` a few times a second.
     #[must_use]
     pub fn new(cancel: Cancel, report: Option<OnProgress>) -> Self {
-        Self { cancel, report, started: Instant::now(), last: None, progress: Progress::default(), first: None }
+        Self { cancel, report, started: Instant::now(), last: None, progress: IndexProgress::default(), first: None }
     }
 
     /// The recording has this many bytes now.

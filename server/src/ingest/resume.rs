@@ -10,15 +10,15 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::clock::ClockMap;
-use super::engine::{Engine, ThreadState, Totals};
+use super::engine::{PairingEngine, PairingThread, Totals};
 use super::folder::RESUME;
 use super::free_ledgers::FreeLedgers;
-use super::live_map::{Live, LiveMap};
+use super::live_map::{LiveBlock, LiveMap};
 use super::seal::Sealer;
 use super::sizes::SizeCodes;
-use crate::trace::facts::Facts;
+use crate::trace::facts::RecordingFacts;
 use crate::trace::files::{Columns, Ledgers, Manifest, Writers, read_manifest};
-use crate::trace::layout::{FATE_TEMPORARY, Granularity, NO_SITE, Origin};
+use crate::trace::layout::{EventOrigin, FATE_TEMPORARY, Granularity, NO_SITE};
 use crate::trace::{Tail, Trace};
 
 /// State that is neither in the columns nor in the facts.
@@ -27,7 +27,7 @@ pub struct Resume {
     /// Totals.
     pub totals: Totals,
     /// Threads.
-    pub threads: Vec<ThreadState>,
+    pub threads: Vec<PairingThread>,
     /// Ticks to nanoseconds.
     pub clock: ClockMap,
     /// Payload offsets of damaged blocks of events.
@@ -56,7 +56,12 @@ pub fn find(folder: &Path, recording_id: [u8; 16], file_bytes: u64) -> Option<(M
 ///
 /// # Errors
 /// When its columns cannot be opened or do not fit together.
-pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64) -> io::Result<(Engine, Sealer)> {
+pub fn take_up(
+    folder: &Path,
+    facts: &RecordingFacts,
+    resume: &Resume,
+    budget_bytes: u64,
+) -> io::Result<(PairingEngine, Sealer)> {
     let lengths = &facts.lengths;
     let (allocs, frees) = (lengths.allocs, lengths.frees);
     let mut ledgers = FreeLedgers::reopen(folder, resume.fine, lengths)?;
@@ -72,9 +77,9 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
         keep: None,
     });
     ledgers.recount(frees, |ordinal| trace.row_of_free(ordinal));
-    let origins: Vec<Origin> = (0..trace.origin_count()).map(|id| trace.origin(id)).collect();
+    let origins: Vec<EventOrigin> = (0..trace.origin_count()).map(|id| trace.origin(id)).collect();
     let live = LiveMap::new(folder.to_path_buf(), budget_bytes)?;
-    let mut engine = Engine::new(live, resume.clock.clone(), resume.fine);
+    let mut engine = PairingEngine::new(live, resume.clock.clone(), resume.fine);
     for &origin in &origins {
         engine.origins.restore(origin);
     }
@@ -84,7 +89,7 @@ pub fn take_up(folder: &Path, facts: &Facts, resume: &Resume, budget_bytes: u64)
     let blocks = (0..allocs).filter(|&row| trace.free_of(row).is_none()).map(|row| {
         let key = super::engine::key_of(trace.address_of(row), pool(row));
         let origin = trace.columns().alloc_origin[row as usize];
-        (key, Live { born_ns: trace.born_ns(row), size: trace.size_of(row), row, origin })
+        (key, LiveBlock { born_ns: trace.born_ns(row), size: trace.size_of(row), row, origin })
     });
     engine.restore(resume.totals.clone(), resume.threads.clone(), blocks)?;
 

@@ -22,7 +22,7 @@ pub struct BlockRef {
 }
 
 /// Who takes what the pass finds.
-pub trait Sink {
+pub trait ScanSink {
     /// A metadata record.
     fn meta(&mut self, meta: Meta);
     /// Nodes with consecutive ids.
@@ -81,7 +81,7 @@ impl Scan {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn run(&mut self, file: &File, len: u64, last: bool, sink: &mut dyn Sink) -> io::Result<()> {
+    pub fn run(&mut self, file: &File, len: u64, last: bool, sink: &mut dyn ScanSink) -> io::Result<()> {
         let (mut stored, mut raw) = (Vec::new(), Vec::new());
         let mut bytes = [0; BlockHeader::LEN];
         while self.at < len {
@@ -138,7 +138,7 @@ impl Scan {
         Ok(())
     }
 
-    fn hand_on(&mut self, header: &BlockHeader, raw: &[u8], sink: &mut dyn Sink) -> Result<(), FormatError> {
+    fn hand_on(&mut self, header: &BlockHeader, raw: &[u8], sink: &mut dyn ScanSink) -> Result<(), FormatError> {
         if header.kind == BlockKind::Nodes {
             let first = u32::try_from(header.first_record)
                 .map_err(|_| FormatError::Checksum { what: "a block of call-tree nodes" })?;
@@ -218,7 +218,7 @@ pub fn has_digest(file: &File, len: u64, digest: u32) -> io::Result<bool> {
     struct Payloads {
         blocks: Vec<BlockRef>,
     }
-    impl Sink for Payloads {
+    impl ScanSink for Payloads {
         fn meta(&mut self, _: Meta) {}
         fn nodes(&mut self, _: u32, _: &[Node]) {}
         fn events(&mut self, block: BlockRef) {

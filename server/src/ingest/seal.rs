@@ -8,8 +8,8 @@ use super::free_ledgers::FreeLedgers;
 use super::sizes::SizeCodes;
 use crate::trace::facts::{Bucket, Lengths};
 use crate::trace::files::Writers;
-use crate::trace::layout::{Origin, Page, field};
-use crate::trace::sums::{Amount, Builder, Dense, Directory, Extent, put_row};
+use crate::trace::layout::{EventOrigin, EventPage, field};
+use crate::trace::sums::{BlockAmount, Builder, Dense, Extent, SumDirectory, put_row};
 
 /// See the module's text.
 #[derive(Debug)]
@@ -90,11 +90,11 @@ impl Sealer {
     pub fn resume(
         writers: Writers,
         ledgers: FreeLedgers,
-        sites: Directory,
-        threads: Directory,
-        pairs: Directory,
+        sites: SumDirectory,
+        threads: SumDirectory,
+        pairs: SumDirectory,
         buckets: Vec<Bucket>,
-        origins: &[Origin],
+        origins: &[EventOrigin],
         known_pairs: &[(u32, u32)],
         sizes: SizeCodes,
     ) -> Self {
@@ -129,7 +129,7 @@ impl Sealer {
     #[inline]
     pub fn add_alloc(&mut self, origin: u32, size: u64) {
         let Some(&(site, thread)) = self.origins.get(origin as usize) else { return };
-        let amount = Amount { count: 1, bytes: size };
+        let amount = BlockAmount { count: 1, bytes: size };
         self.by_site.add(site, field::ALLOCATED, amount);
         self.by_thread.add(thread, 0, amount);
     }
@@ -139,7 +139,7 @@ impl Sealer {
     pub fn add_free(&mut self, alloc_origin: u32, free_origin: u32, size: u64) {
         let Some(&(site, bearer)) = self.origins.get(alloc_origin as usize) else { return };
         let Some(&(_, freer)) = self.origins.get(free_origin as usize) else { return };
-        let amount = Amount { count: 1, bytes: size };
+        let amount = BlockAmount { count: 1, bytes: size };
         self.by_site.add(site, field::FREED, amount);
         let pair = self.pair_numbers.number(bearer, freer);
         self.by_pair.add(pair, 0, amount);
@@ -149,7 +149,7 @@ impl Sealer {
     #[inline]
     pub fn add_temporary(&mut self, origin: u32, size: u64) {
         let Some(&(site, thread)) = self.origins.get(origin as usize) else { return };
-        let amount = Amount { count: 1, bytes: size };
+        let amount = BlockAmount { count: 1, bytes: size };
         self.by_site.add(site, field::TEMPORARY, amount);
         self.by_thread.add(thread, 1, amount);
     }
@@ -274,8 +274,8 @@ pub fn list_of<const N: usize>(dense: &mut Dense<N>) -> Vec<u8> {
 
 fn append_pairs(
     pairs: &[(u64, u64)],
-    first: &mut crate::trace::column::Writer<u64>,
-    second: &mut crate::trace::column::Writer<u64>,
+    first: &mut crate::trace::column::ColumnWriter<u64>,
+    second: &mut crate::trace::column::ColumnWriter<u64>,
 ) -> io::Result<()> {
     first.append(&column(pairs, |p| p.0))?;
     second.append(&column(pairs, |p| p.1))
@@ -286,7 +286,7 @@ fn column<T, V>(rows: &[T], field: fn(&T) -> V) -> Vec<V> {
     rows.iter().map(field).collect()
 }
 
-fn append_origins(w: &mut Writers, origins: &[Origin]) -> io::Result<()> {
+fn append_origins(w: &mut Writers, origins: &[EventOrigin]) -> io::Result<()> {
     w.origin_node.append(&column(origins, |o| o.node))?;
     w.origin_thread.append(&column(origins, |o| o.thread))?;
     w.origin_kind.append(&column(origins, |o| o.kind))?;
@@ -297,7 +297,7 @@ fn append_origins(w: &mut Writers, origins: &[Origin]) -> io::Result<()> {
 ///
 /// # Errors
 /// When the disk refuses.
-pub fn append_pages(w: &mut Writers, pages: &[Page]) -> io::Result<()> {
+pub fn append_pages(w: &mut Writers, pages: &[EventPage]) -> io::Result<()> {
     w.page_time.append(&column(pages, |p| p.time_ns))?;
     w.page_allocs.append(&column(pages, |p| p.allocs))?;
     w.page_frees.append(&column(pages, |p| p.frees))?;

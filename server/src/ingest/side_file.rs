@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use tracehound_format::columns::Columns;
+use tracehound_format::columns::RecordColumns;
 use tracehound_format::live::{self, ChunkState, LiveHeader, chunk_offset};
 use tracehound_format::nodes::Node;
 use tracehound_format::record::{Kind, RECORD_BYTES, Record};
@@ -28,7 +28,7 @@ pub struct Rest {
     /// Number of the first record among its thread's.
     pub first_record: u64,
     /// The records.
-    pub columns: Columns,
+    pub columns: RecordColumns,
 }
 
 /// Where the side file of a recording lies.
@@ -154,10 +154,10 @@ fn rest_of(chunk: &[u8]) -> Option<Rest> {
 /// The records of a chunk from the slot `written` on, up to the last one that is published. A slot before that one which
 /// holds none was reserved by an event that did not complete while others interrupted it: it counts as a lost record, so
 /// that the numbering holds. `None` when there are no records.
-fn unwritten(slots: &[Option<Record>], written: usize) -> Option<Columns> {
+fn unwritten(slots: &[Option<Record>], written: usize) -> Option<RecordColumns> {
     let slots = slots.get(written..)?;
     let used = slots.iter().rposition(Option::is_some)? + 1;
-    let mut columns = Columns::default();
+    let mut columns = RecordColumns::default();
     let mut tick = slots.iter().flatten().next()?.tick;
     for slot in slots.iter().take(used) {
         let record = slot.unwrap_or_else(|| Record::new(Kind::Lost, tick, 1, 0, 0));

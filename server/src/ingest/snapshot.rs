@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::io;
 
 use super::clock::ClockMap;
-use super::engine::Engine;
+use super::engine::PairingEngine;
 use super::intake::Intake;
 use super::merge::Merger;
 use super::scan::Scan;
 use super::seal::Sealer;
-use crate::trace::column::Writer;
-use crate::trace::facts::{Facts, Inherited, Module, Remark, Thread};
+use crate::trace::column::ColumnWriter;
+use crate::trace::facts::{Inherited, ModuleFacts, RecordingFacts, RemarkFacts, ThreadFacts};
 use crate::trace::nodes::NO_LOCATION;
 
 /// What is known about the end of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Ending {
+pub struct IndexEnding {
     /// The process is running; more will come.
     pub running: bool,
     /// It was killed, and the side file was merged.
@@ -76,7 +76,7 @@ impl NodeStore {
 /// When the disk refuses.
 pub fn store_samples(
     intake: &mut Intake,
-    engine: &Engine,
+    engine: &PairingEngine,
     sealer: &mut Sealer,
     peak_rss: &mut Option<(u64, u64, u64)>,
     skip: &mut u64,
@@ -89,7 +89,7 @@ pub fn store_samples(
     let column = |f: fn(&tracehound_format::meta::MemorySample) -> u64| samples.iter().map(f).collect::<Vec<_>>();
     let w = &mut sealer.writers;
     let times: Vec<u64> = samples.iter().map(|s| engine.clock.look_up(s.tick)).collect();
-    let append = |writer: &mut Writer<u64>, values: Vec<u64>| writer.append(&values);
+    let append = |writer: &mut ColumnWriter<u64>, values: Vec<u64>| writer.append(&values);
     w.sample_time.append(&times)?;
     append(&mut w.sample_rss, column(|s| s.rss))?;
     append(&mut w.sample_anonymous, column(|s| s.rss_anonymous))?;
@@ -111,13 +111,13 @@ pub fn facts(
     file_bytes: u64,
     scan: &Scan,
     intake: &Intake,
-    engine: &Engine,
+    engine: &PairingEngine,
     merger: &Merger,
     sealer: &Sealer,
     peak_rss: Option<(u64, u64, u64)>,
     inherited: Option<&Inherited>,
-    ending: Ending,
-) -> Facts {
+    ending: IndexEnding,
+) -> RecordingFacts {
     let t = &engine.totals;
     let clock = &engine.clock;
     let until = ending.limit.map_or(intake.last_tick, |limit| limit.min(intake.last_tick));
@@ -130,7 +130,7 @@ pub fn facts(
         let known: u64 = engine.threads.iter().map(|s| s.known_records).sum();
         lost += end.statistics.records.saturating_sub(known);
     }
-    Facts {
+    RecordingFacts {
         recording_id,
         process: intake.process.clone(),
         clock: intake.clock_name(),
@@ -172,15 +172,15 @@ pub fn facts(
     }
 }
 
-fn threads(intake: &Intake, engine: &Engine) -> Vec<Thread> {
+fn threads(intake: &Intake, engine: &PairingEngine) -> Vec<ThreadFacts> {
     let clock = &engine.clock;
-    let thread = |state: &super::engine::ThreadState| {
+    let thread = |state: &super::engine::PairingThread| {
         let mut meta = intake.threads.get(&state.id).cloned().unwrap_or_default();
         if state.id == 1 && meta.os_thread == 0 && intake.forked_from.is_some() {
             // It has made no event itself; blocks that were inherited are its own.
             meta.os_thread = intake.process.as_ref().map_or(0, |process| process.pid);
         }
-        Thread {
+        ThreadFacts {
             id: state.id,
             os_thread: meta.os_thread,
             name: String::from_utf8_lossy(&meta.name).into_owned(),
@@ -192,7 +192,7 @@ fn threads(intake: &Intake, engine: &Engine) -> Vec<Thread> {
     engine.threads.iter().map(thread).collect()
 }
 
-fn captures(intake: &Intake, engine: &Engine, duration_ns: u64) -> Vec<(u64, u64)> {
+fn captures(intake: &Intake, engine: &PairingEngine, duration_ns: u64) -> Vec<(u64, u64)> {
     let switches = &engine.totals.switches;
     let starts_off = intake
         .process
@@ -236,20 +236,20 @@ fn about(inherited: &Inherited) -> String {
     text.trim_start().into()
 }
 
-fn modules(intake: &Intake, clock: &ClockMap, inherited: Option<&Inherited>) -> Vec<Module> {
+fn modules(intake: &Intake, clock: &ClockMap, inherited: Option<&Inherited>) -> Vec<ModuleFacts> {
     let mut modules = intake.modules(clock);
     modules.extend(inherited.into_iter().flat_map(|inherited| inherited.modules.iter().cloned()));
     modules
 }
 
-fn remarks(scan: &Scan, intake: &Intake, engine: &Engine, inherited: Option<&Inherited>) -> Vec<Remark> {
-    let mut remarks: Vec<Remark> = intake
+fn remarks(scan: &Scan, intake: &Intake, engine: &PairingEngine, inherited: Option<&Inherited>) -> Vec<RemarkFacts> {
+    let mut remarks: Vec<RemarkFacts> = intake
         .remarks
         .iter()
-        .map(|r| Remark { t_ns: engine.clock.look_up(r.tick), topic: r.topic.clone(), text: r.text.clone() })
+        .map(|r| RemarkFacts { t_ns: engine.clock.look_up(r.tick), topic: r.topic.clone(), text: r.text.clone() })
         .collect();
     let t_ns = engine.totals.last_ns;
-    let mut add = |topic: &str, text: String| remarks.push(Remark { t_ns, topic: topic.into(), text });
+    let mut add = |topic: &str, text: String| remarks.push(RemarkFacts { t_ns, topic: topic.into(), text });
     if intake.process.is_none() {
         add("no-process", "The record about the process is missing.".into());
     }

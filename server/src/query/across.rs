@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Result;
-use super::diff::{Path, Side};
+use super::diff::{BacktraceIdentity, Side};
 use crate::trace::Cancel;
 use crate::trace::symbols::{FunctionId, LocationId};
 
@@ -52,7 +52,7 @@ impl Across {
 
     /// What a backtrace of a side is called.
     #[must_use]
-    pub fn path(&self, at: usize, side: Side<'_>, node: u32) -> Path {
+    pub fn path(&self, at: usize, side: Side<'_>, node: u32) -> BacktraceIdentity {
         let mut levels = Vec::new();
         for location in side.trace.stack(node).filter_map(|node| side.trace.node_location(node)) {
             side.symbols.frames(side.trace, location, &mut levels);

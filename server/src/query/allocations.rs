@@ -9,12 +9,12 @@ use super::scan::{Also, BLOCK, Picker, RowTest};
 use super::window::Window;
 use super::{QueryError, Result, site_handle, stacks};
 use crate::api::allocations::{Allocation, Allocations};
-use crate::trace::symbols::Symbols;
-use crate::trace::{Alloc, Cancel, Trace};
+use crate::trace::symbols::RecordingSymbols;
+use crate::trace::{AllocRow, Cancel, Trace};
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Params {
+pub struct AllocationsParams {
     /// Blocks allocated in this window; with `at`, those that are live then.
     pub window: Window,
     /// Of what.
@@ -22,7 +22,7 @@ pub struct Params {
     /// Of this site only.
     pub site: Option<u32>,
     /// Order; ties go by allocation.
-    pub sort: Sort,
+    pub sort: AllocationSort,
     /// Largest or latest first.
     pub descending: bool,
     /// Where the last page ended.
@@ -33,7 +33,7 @@ pub struct Params {
 
 /// Order of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Sort {
+pub enum AllocationSort {
     /// By allocation.
     #[default]
     Allocated,
@@ -52,7 +52,12 @@ pub const MAX_LIMIT: usize = 10_000;
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
-pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Allocations> {
+pub fn run(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &AllocationsParams,
+    cancel: &Cancel,
+) -> Result<Allocations> {
     if params.limit == 0 || params.limit > MAX_LIMIT {
         return Err(QueryError::bad("limit", format!("1 to {MAX_LIMIT} blocks can be asked for")));
     }
@@ -67,10 +72,17 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
         Some((_, place)) => (0, place.allocs, Some(place.frees)),
         None => (window.span.from.allocs, window.span.to.allocs, None),
     };
-    let page =
-        Page { trace, test, sort: params.sort, descending: params.descending, alive_at, after, limit: params.limit };
+    let page = AllocationPage {
+        trace,
+        test,
+        sort: params.sort,
+        descending: params.descending,
+        alive_at,
+        after,
+        limit: params.limit,
+    };
     let everything = selection.is_everything() && alive_at.is_none();
-    let (total, mut rows) = if everything && params.sort == Sort::Allocated {
+    let (total, mut rows) = if everything && params.sort == AllocationSort::Allocated {
         page.by_alloc(from, to)
     } else {
         page.scan(from, to, cancel)?
@@ -95,7 +107,7 @@ fn parse_cursor(text: &str) -> Result<(u64, u64)> {
     parts.ok_or_else(|| QueryError::bad("cursor", "this is not a cursor of an earlier page"))
 }
 
-fn allocation(trace: &Trace, symbols: &dyn Symbols, alloc: &Alloc) -> Allocation {
+fn allocation(trace: &Trace, symbols: &dyn RecordingSymbols, alloc: &AllocRow) -> Allocation {
     let thread = |position| trace.thread_id(position);
     Allocation {
         index: alloc.row,
@@ -114,10 +126,10 @@ fn allocation(trace: &Trace, symbols: &dyn Symbols, alloc: &Alloc) -> Allocation
     }
 }
 
-struct Page<'a> {
+struct AllocationPage<'a> {
     trace: &'a Trace,
     test: RowTest<'a>,
-    sort: Sort,
+    sort: AllocationSort,
     descending: bool,
     /// Only what is live when this many frees have happened.
     alive_at: Option<u64>,
@@ -125,14 +137,14 @@ struct Page<'a> {
     limit: usize,
 }
 
-impl Page<'_> {
+impl AllocationPage<'_> {
     fn key(&self, row: u64) -> u64 {
         let trace = self.trace;
         match self.sort {
-            Sort::Allocated => row,
-            Sort::Freed => trace.free_of(row).unwrap_or(u64::MAX),
-            Sort::Size => trace.size_of(row),
-            Sort::Lifetime => {
+            AllocationSort::Allocated => row,
+            AllocationSort::Freed => trace.free_of(row).unwrap_or(u64::MAX),
+            AllocationSort::Size => trace.size_of(row),
+            AllocationSort::Lifetime => {
                 let end = trace.free_of(row).map_or(trace.duration_ns(), |d| trace.died_ns(d));
                 end.saturating_sub(trace.born_ns(row))
             }

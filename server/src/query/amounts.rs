@@ -11,12 +11,12 @@ use super::timeline::peak;
 use super::window::{Resolved, peak_of};
 use crate::api::{Metric, PeakOf};
 use crate::trace::layout::field;
-use crate::trace::sums::Amount;
+use crate::trace::sums::BlockAmount;
 use crate::trace::{Cancel, Position, Span, Trace};
 
 /// What sums are kept for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
+pub enum SumKey {
     /// Allocating backtraces.
     Site,
     /// Bearing threads, by position.
@@ -34,7 +34,7 @@ pub struct Signed {
 
 impl Signed {
     #[inline]
-    pub(super) fn add(&mut self, amount: Amount, sign: i64) {
+    pub(super) fn add(&mut self, amount: BlockAmount, sign: i64) {
         self.count += sign * amount.count as i64;
         self.bytes += sign * amount.bytes as i64;
     }
@@ -51,7 +51,7 @@ pub type Sums = Vec<Signed>;
 
 /// Which blocks a metric is about.
 #[derive(Debug, Clone, Copy)]
-enum Part {
+enum BlockPart {
     /// Allocated in the span.
     Allocated,
     /// Freed in the span.
@@ -64,20 +64,20 @@ enum Part {
 
 /// Everything that sums depend on.
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct SumQuery<'a> {
     /// The index.
     pub trace: &'a Trace,
     /// What passes.
     pub selection: &'a Selection,
     /// What sums are kept for.
-    pub key: Key,
+    pub key: SumKey,
     /// Stops from outside.
     pub cancel: &'a Cancel,
 }
 
 /// The moment that a metric is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct MetricMoment {
     /// When.
     pub ns: u64,
     /// Where among the events.
@@ -86,21 +86,21 @@ pub struct Moment {
     pub peak_of: Option<PeakOf>,
 }
 
-impl Question<'_> {
+impl SumQuery<'_> {
     /// The place at which something is live, for the metrics that are about a moment. The peak is that of what the
     /// selection keeps.
     ///
     /// # Errors
     /// When cancelled.
-    pub fn moment(&self, metric: Metric, window: &Resolved) -> Result<Option<Moment>> {
+    pub fn moment(&self, metric: Metric, window: &Resolved) -> Result<Option<MetricMoment>> {
         match metric {
             Metric::Live => {
                 let (ns, place) = window.at.unwrap_or((window.to_ns, window.span.to));
-                Ok(Some(Moment { ns, place, peak_of: window.peak_of }))
+                Ok(Some(MetricMoment { ns, place, peak_of: window.peak_of }))
             }
             Metric::Peak => {
                 let peak = peak::find(self.trace, self.selection, window.span, window.from_ns, self.cancel)?;
-                Ok(Some(Moment { ns: peak.at_ns, place: peak.place, peak_of: Some(peak_of(self.selection)) }))
+                Ok(Some(MetricMoment { ns: peak.at_ns, place: peak.place, peak_of: Some(peak_of(self.selection)) }))
             }
             _ => Ok(None),
         }
@@ -110,7 +110,7 @@ impl Question<'_> {
     ///
     /// # Errors
     /// When cancelled.
-    pub fn metric_at(&self, metric: Metric, window: &Resolved) -> Result<(Sums, Option<Moment>)> {
+    pub fn metric_at(&self, metric: Metric, window: &Resolved) -> Result<(Sums, Option<MetricMoment>)> {
         match self.moment(metric, window)? {
             Some(moment) => Ok((self.live_at(moment.place)?, Some(moment))),
             None => Ok((self.metric(metric, window)?, None)),
@@ -128,18 +128,18 @@ impl Question<'_> {
                 let place = self.moment(metric, window)?.map_or(span.to, |moment| moment.place);
                 self.live_at(place)
             }
-            Metric::Leaked => self.part(Part::Leaked, span),
-            Metric::Allocated => self.part(Part::Allocated, span),
-            Metric::Freed => self.part(Part::Freed, span),
+            Metric::Leaked => self.part(BlockPart::Leaked, span),
+            Metric::Allocated => self.part(BlockPart::Allocated, span),
+            Metric::Freed => self.part(BlockPart::Freed, span),
             Metric::Grown => {
-                let mut sums = self.part(Part::Allocated, span)?;
-                for (sum, freed) in sums.iter_mut().zip(self.part(Part::Freed, span)?) {
+                let mut sums = self.part(BlockPart::Allocated, span)?;
+                for (sum, freed) in sums.iter_mut().zip(self.part(BlockPart::Freed, span)?) {
                     sum.count -= freed.count;
                     sum.bytes -= freed.bytes;
                 }
                 Ok(sums)
             }
-            Metric::Temporary => self.part(Part::Temporary, span),
+            Metric::Temporary => self.part(BlockPart::Temporary, span),
         }
     }
 
@@ -152,8 +152,8 @@ impl Question<'_> {
             return self.scan(0, place.allocs, &Also::LiveAt(place.frees));
         }
         let before = Span { from: Position::default(), to: place };
-        let mut sums = self.part(Part::Allocated, before)?;
-        for (sum, freed) in sums.iter_mut().zip(self.part(Part::Freed, before)?) {
+        let mut sums = self.part(BlockPart::Allocated, before)?;
+        for (sum, freed) in sums.iter_mut().zip(self.part(BlockPart::Freed, before)?) {
             sum.count -= freed.count;
             sum.bytes -= freed.bytes;
         }
@@ -173,15 +173,15 @@ impl Question<'_> {
         let s = self.selection;
         s.is_about_origins()
             && match self.key {
-                Key::Site => s.threads.is_none(),
-                Key::Thread => s.sites.is_none(),
+                SumKey::Site => s.threads.is_none(),
+                SumKey::Thread => s.sites.is_none(),
             }
     }
 
     fn len(&self) -> usize {
         match self.key {
-            Key::Site => self.trace.site_count() as usize,
-            Key::Thread => self.trace.threads().len(),
+            SumKey::Site => self.trace.site_count() as usize,
+            SumKey::Thread => self.trace.threads().len(),
         }
     }
 
@@ -190,13 +190,13 @@ impl Question<'_> {
         let c = self.trace.columns();
         let origin = c.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX) as usize;
         let key = match self.key {
-            Key::Site => c.origin_site.get(origin),
-            Key::Thread => c.origin_thread.get(origin),
+            SumKey::Site => c.origin_site.get(origin),
+            SumKey::Thread => c.origin_thread.get(origin),
         };
         key.map_or(usize::MAX, |&k| k as usize)
     }
 
-    fn part(&self, part: Part, span: Span) -> Result<Sums> {
+    fn part(&self, part: BlockPart, span: Span) -> Result<Sums> {
         self.cancel.check()?;
         if !self.sums_do() {
             return self.part_by_rows(part, span);
@@ -211,12 +211,12 @@ impl Question<'_> {
         } else {
             self.add_rows(part, span, &mut sums);
         }
-        if let (Key::Site, Some(sites)) = (self.key, &self.selection.sites) {
+        if let (SumKey::Site, Some(sites)) = (self.key, &self.selection.sites) {
             for (sum, _) in sums.iter_mut().zip(sites).filter(|(_, passes)| !**passes) {
                 *sum = Signed::default();
             }
         }
-        if let (Key::Thread, Some(threads)) = (self.key, &self.selection.threads) {
+        if let (SumKey::Thread, Some(threads)) = (self.key, &self.selection.threads) {
             for (sum, _) in sums.iter_mut().zip(threads).filter(|(_, passes)| !**passes) {
                 *sum = Signed::default();
             }
@@ -224,40 +224,40 @@ impl Question<'_> {
         Ok(sums)
     }
 
-    fn add_buckets(&self, part: Part, first: usize, last: usize, sums: &mut Sums) {
+    fn add_buckets(&self, part: BlockPart, first: usize, last: usize, sums: &mut Sums) {
         let (trace, facts) = (self.trace, self.trace.facts());
-        let mut add = |key: u32, amount: Amount| {
+        let mut add = |key: u32, amount: BlockAmount| {
             if let Some(sum) = sums.get_mut(key as usize) {
                 sum.add(amount, 1);
             }
         };
         match (part, self.key) {
-            (Part::Leaked, Key::Site) => (first..last).for_each(|b| trace.leaked().bucket(b, &mut add)),
-            (Part::Leaked, Key::Thread) => {
+            (BlockPart::Leaked, SumKey::Site) => (first..last).for_each(|b| trace.leaked().bucket(b, &mut add)),
+            (BlockPart::Leaked, SumKey::Thread) => {
                 let (from, to) = (trace.bucket_start(first), trace.bucket_start(last));
                 for row in trace.leaked().rows_among(from.allocs, to.allocs) {
                     let (key, amount) = (self.key_of(row), trace.site_amount(row).1);
                     add(key as u32, amount);
                 }
             }
-            (Part::Freed, Key::Thread) => {
+            (BlockPart::Freed, SumKey::Thread) => {
                 let bearers = &trace.columns().pair_bearer;
                 trace.walk_lists::<1>(&facts.pair_sums, first, last, |pair, _, amount| {
                     add(bearers.get(pair as usize).copied().unwrap_or(u32::MAX), amount);
                 });
             }
-            (Part::Allocated | Part::Temporary, Key::Thread) => {
-                let wanted = usize::from(matches!(part, Part::Temporary));
+            (BlockPart::Allocated | BlockPart::Temporary, SumKey::Thread) => {
+                let wanted = usize::from(matches!(part, BlockPart::Temporary));
                 trace.walk_lists::<2>(&facts.thread_sums, first, last, |thread, f, amount| {
                     if f == wanted {
                         add(thread, amount);
                     }
                 });
             }
-            (_, Key::Site) => {
+            (_, SumKey::Site) => {
                 let wanted = match part {
-                    Part::Allocated => field::ALLOCATED,
-                    Part::Freed => field::FREED,
+                    BlockPart::Allocated => field::ALLOCATED,
+                    BlockPart::Freed => field::FREED,
                     _ => field::TEMPORARY,
                 };
                 trace.walk_lists::<3>(&facts.site_sums, first, last, |site, f, amount| {
@@ -267,7 +267,7 @@ impl Question<'_> {
                 });
             }
         }
-        if matches!(part, Part::Temporary) {
+        if matches!(part, BlockPart::Temporary) {
             self.add_late(first, last, sums);
         }
     }
@@ -280,19 +280,19 @@ impl Question<'_> {
             if (from..to).contains(&row)
                 && let Some(sum) = sums.get_mut(self.key_of(row))
             {
-                sum.add(Amount { count: 1, bytes: size }, 1);
+                sum.add(BlockAmount { count: 1, bytes: size }, 1);
             }
         }
     }
 
-    fn add_rows(&self, part: Part, span: Span, sums: &mut Sums) {
+    fn add_rows(&self, part: BlockPart, span: Span, sums: &mut Sums) {
         let trace = self.trace;
         let mut add = |row: u64| self.add_row(row, sums);
         let allocs = span.from.allocs..span.to.allocs;
         match part {
-            Part::Allocated => allocs.for_each(add),
-            Part::Freed => (span.from.frees..span.to.frees).for_each(|d| self.add_free(d, sums)),
-            Part::Temporary => {
+            BlockPart::Allocated => allocs.for_each(add),
+            BlockPart::Freed => (span.from.frees..span.to.frees).for_each(|d| self.add_free(d, sums)),
+            BlockPart::Temporary => {
                 let everything = Selection::all();
                 let test = everything.rows(trace);
                 let mut picker = Picker::new(&test, Also::Temporary);
@@ -301,17 +301,17 @@ impl Question<'_> {
                     picked.iter().for_each(|&offset| add(start + u64::from(offset)));
                 }
             }
-            Part::Leaked => trace.leaked().rows_among(allocs.start, allocs.end).for_each(add),
+            BlockPart::Leaked => trace.leaked().rows_among(allocs.start, allocs.end).for_each(add),
         }
     }
 
-    fn part_by_rows(&self, part: Part, span: Span) -> Result<Sums> {
+    fn part_by_rows(&self, part: BlockPart, span: Span) -> Result<Sums> {
         let (from, to) = (span.from.allocs, span.to.allocs);
         match part {
-            Part::Allocated => self.scan(from, to, &Also::Nothing),
-            Part::Temporary => self.scan(from, to, &Also::Temporary),
-            Part::Leaked => self.scan(from, to, &Also::LiveAt(self.trace.free_count())),
-            Part::Freed => {
+            BlockPart::Allocated => self.scan(from, to, &Also::Nothing),
+            BlockPart::Temporary => self.scan(from, to, &Also::Temporary),
+            BlockPart::Leaked => self.scan(from, to, &Also::LiveAt(self.trace.free_count())),
+            BlockPart::Freed => {
                 let frees = span.from.frees..span.to.frees;
                 // A long range: read all allocations in order. A short one: look up the allocations of its frees.
                 if (frees.end - frees.start).saturating_mul(6) > to {
@@ -356,14 +356,14 @@ impl Question<'_> {
     #[inline]
     fn add_row(&self, row: u64, sums: &mut Sums) {
         if let Some(sum) = sums.get_mut(self.key_of(row)) {
-            sum.add(Amount { count: 1, bytes: self.trace.size_of(row) }, 1);
+            sum.add(BlockAmount { count: 1, bytes: self.trace.size_of(row) }, 1);
         }
     }
 
     #[inline]
     fn add_free(&self, ordinal: u64, sums: &mut Sums) {
         if let Some(sum) = sums.get_mut(self.key_of(self.trace.row_of_free(ordinal))) {
-            sum.add(Amount { count: 1, bytes: self.trace.size_of_free(ordinal) }, 1);
+            sum.add(BlockAmount { count: 1, bytes: self.trace.size_of_free(ordinal) }, 1);
         }
     }
 

@@ -10,13 +10,13 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::amounts::{self, Question, ranges};
+use super::amounts::{self, SumQuery, ranges};
 use super::filter::Filter;
 use super::scan::{Also, BLOCK, Picker};
 use super::window::Window;
 use super::{QueryError, Result};
 use crate::api::{Amount, Metric};
-use crate::trace::symbols::Symbols;
+use crate::trace::symbols::RecordingSymbols;
 use crate::trace::{Cancel, Position, Trace};
 
 /// Blocks of one backtrace, one thread and about one size.
@@ -41,7 +41,7 @@ pub struct Class {
 }
 
 /// Site, thread, and the size: 0 for none, else one more than the exponent of the power of two that it does not exceed.
-type Key = (u32, u32, u8);
+type ClassKey = (u32, u32, u8);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sums {
@@ -84,7 +84,7 @@ impl Sums {
 /// When the window or the filter does not fit the recording, temporary files cannot be written, or cancelled.
 pub fn run<'a>(
     trace: &'a Trace,
-    symbols: &dyn Symbols,
+    symbols: &dyn RecordingSymbols,
     window: &Window,
     filter: &Filter,
     cancel: &Cancel,
@@ -95,7 +95,7 @@ pub fn run<'a>(
 /// [`run`], with at most `entries` classes in memory.
 fn bounded<'a>(
     trace: &'a Trace,
-    symbols: &dyn Symbols,
+    symbols: &dyn RecordingSymbols,
     window: &Window,
     filter: &Filter,
     cancel: &Cancel,
@@ -105,7 +105,7 @@ fn bounded<'a>(
     let window = window.resolve(trace, &selection, cancel)?;
     let test = selection.rows(trace);
     let allocated = window.span.from.allocs..window.span.to.allocs;
-    let question = Question { trace, selection: &selection, key: amounts::Key::Site, cancel };
+    let question = SumQuery { trace, selection: &selection, key: amounts::SumKey::Site, cancel };
     let place =
         |metric| Ok::<_, QueryError>(question.moment(metric, &window)?.map_or(window.span.to, |moment| moment.place));
     let (live_place, peak_place) = (place(Metric::Live)?, place(Metric::Peak)?);
@@ -117,7 +117,7 @@ fn bounded<'a>(
     let all = Mutex::new(runs::Runs::new(trace.folder().to_path_buf(), limit));
     let lock = || all.lock().unwrap_or_else(PoisonError::into_inner);
     let add_up = |range: std::ops::Range<u64>| -> Result<()> {
-        let mut table = runs::Table::default();
+        let mut table = runs::ClassSums::default();
         let mut picker = Picker::new(&test, Also::Nothing);
         for start in range.clone().step_by(BLOCK) {
             cancel.check()?;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::across::Across;
-use super::diff::{Params, Side, site_sums};
+use super::diff::{DiffParams, Side, site_sums};
 use super::{QueryError, Result, stacks};
 use crate::api::{Exactness, Frame, Unit};
 use crate::trace::Cancel;
@@ -26,7 +26,7 @@ pub struct Comparison {
     /// Recordings of the second side.
     pub after: Vec<String>,
     /// All backtraces together.
-    pub total: Change,
+    pub total: AmountChange,
     /// Backtraces that differ significantly, largest change first.
     pub rows: Vec<CompareRow>,
     /// Backtraces whose difference may be chance, together.
@@ -42,14 +42,14 @@ pub struct Comparison {
 pub struct CompareRow {
     /// Its numbers.
     #[serde(flatten)]
-    pub change: Change,
+    pub change: AmountChange,
     /// Leaf first.
     pub stack: Vec<Frame>,
 }
 
 /// Numbers of both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Change {
+pub struct AmountChange {
     /// One for each recording of the first side.
     pub before: Vec<i64>,
     /// One for each recording of the second side.
@@ -80,7 +80,7 @@ const RATE: f64 = 0.05;
 ///
 /// # Errors
 /// When a side has fewer than two recordings, a parameter does not fit one, or cancelled.
-pub fn run(before: &[Side<'_>], after: &[Side<'_>], params: &Params, cancel: &Cancel) -> Result<Comparison> {
+pub fn run(before: &[Side<'_>], after: &[Side<'_>], params: &DiffParams, cancel: &Cancel) -> Result<Comparison> {
     if before.len() < 2 || after.len() < 2 {
         return Err(QueryError::bad("vs", "a test of significance needs two recordings a side at least, better five"));
     }
@@ -109,9 +109,15 @@ pub fn run(before: &[Side<'_>], after: &[Side<'_>], params: &Params, cancel: &Ca
         exactness.watermark_ns = exactness.watermark_ns.min(e.watermark_ns);
         exactness.complete &= e.complete;
     }
-    let change = |values: &[i64]| -> Change {
+    let change = |values: &[i64]| -> AmountChange {
         let (a, b) = values.split_at(before.len());
-        Change { before: a.to_vec(), after: b.to_vec(), before_mean: mean(a), after_mean: mean(b), p: welch(a, b) }
+        AmountChange {
+            before: a.to_vec(),
+            after: b.to_vec(),
+            before_mean: mean(a),
+            after_mean: mean(b),
+            p: welch(a, b),
+        }
     };
     let totals: Vec<i64> = (0..all.len()).map(|at| values.iter().map(|row| row[at]).sum()).collect();
     let mut rows: Vec<CompareRow> =

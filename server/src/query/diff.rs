@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use super::across::Across;
-use super::amounts::{Key, Question, Signed};
+use super::amounts::{Signed, SumKey, SumQuery};
 use super::filter::Filter;
 use super::stacks;
 use super::window::Window;
 use super::{QueryError, Result};
 use crate::api::diff::{Diff, DiffRow};
 use crate::api::{Amount, Exactness, Frame, Metric, Unit};
-use crate::trace::symbols::Symbols;
+use crate::trace::symbols::RecordingSymbols;
 use crate::trace::{Cancel, Position, Trace};
 
 /// One side.
@@ -19,7 +19,7 @@ pub struct Side<'a> {
     /// The recording.
     pub trace: &'a Trace,
     /// Its symbols.
-    pub symbols: &'a dyn Symbols,
+    pub symbols: &'a dyn RecordingSymbols,
     /// What is measured in this window; for `live` the moment is `at`, else the window's end.
     pub window: &'a Window,
     /// The side in words, for the document.
@@ -28,7 +28,7 @@ pub struct Side<'a> {
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Params {
+pub struct DiffParams {
     /// What is measured on both sides.
     pub metric: Metric,
     /// What the order is about.
@@ -44,7 +44,7 @@ pub struct Params {
 }
 
 /// What tells backtraces of two recordings apart: addresses and line numbers do not. See [`super::across`].
-pub type Path = Vec<(Option<String>, Option<String>, bool)>;
+pub type BacktraceIdentity = Vec<(Option<String>, Option<String>, bool)>;
 
 #[derive(Debug, Default)]
 struct Pair {
@@ -60,7 +60,7 @@ struct Pair {
 ///
 /// # Errors
 /// When a parameter does not fit a recording, or cancelled.
-pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) -> Result<Diff> {
+pub fn run(before: Side<'_>, after: Side<'_>, params: &DiffParams, cancel: &Cancel) -> Result<Diff> {
     let same = std::ptr::eq(before.trace, after.trace);
     let mut pairs =
         if same { by_site(before, after, params, cancel)? } else { by_path(before, after, params, cancel)? };
@@ -141,19 +141,19 @@ pub(super) fn both(a: Exactness, b: Exactness, same: bool) -> Exactness {
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
-pub fn site_sums(side: Side<'_>, params: &Params, cancel: &Cancel) -> Result<(Vec<Signed>, Option<Position>)> {
+pub fn site_sums(side: Side<'_>, params: &DiffParams, cancel: &Cancel) -> Result<(Vec<Signed>, Option<Position>)> {
     if params.metric == Metric::Grown {
         return Err(QueryError::bad("metric", "`grown` is a difference already; compare `live` instead"));
     }
     let selection = params.filter.select(side.trace, side.symbols, cancel)?;
     let window = side.window.resolve(side.trace, &selection, cancel)?;
-    let question = Question { trace: side.trace, selection: &selection, key: Key::Site, cancel };
+    let question = SumQuery { trace: side.trace, selection: &selection, key: SumKey::Site, cancel };
     let (sums, moment) = question.metric_at(params.metric, &window)?;
     Ok((sums, moment.map(|moment| moment.place)))
 }
 
 /// One recording: sites are the same on both sides, and the very same blocks can be told.
-fn by_site(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) -> Result<Vec<Pair>> {
+fn by_site(before: Side<'_>, after: Side<'_>, params: &DiffParams, cancel: &Cancel) -> Result<Vec<Pair>> {
     let trace = before.trace;
     let (old, old_place) = site_sums(before, params, cancel)?;
     let (new, new_place) = site_sums(after, params, cancel)?;
@@ -162,7 +162,7 @@ fn by_site(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
             // Live at both places: allocated before the earlier one, not dead at the later one.
             let (first, last) = if a.events() <= b.events() { (a, b) } else { (b, a) };
             let selection = params.filter.select(trace, before.symbols, cancel)?;
-            let question = Question { trace, selection: &selection, key: Key::Site, cancel };
+            let question = SumQuery { trace, selection: &selection, key: SumKey::Site, cancel };
             Some(question.live_since(first, last)?)
         }
         _ => None,
@@ -185,9 +185,9 @@ fn by_site(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
 }
 
 /// Two recordings: backtraces are the same if their functions and modules are.
-fn by_path(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) -> Result<Vec<Pair>> {
+fn by_path(before: Side<'_>, after: Side<'_>, params: &DiffParams, cancel: &Cancel) -> Result<Vec<Pair>> {
     let mut pairs: Vec<Pair> = Vec::new();
-    let mut known: HashMap<Path, usize> = HashMap::new();
+    let mut known: HashMap<BacktraceIdentity, usize> = HashMap::new();
     let across = Across::new(&[before, after], cancel)?;
     for (at_side, side) in [before, after].into_iter().enumerate() {
         let is_after = at_side == 1;

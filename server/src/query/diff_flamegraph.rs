@@ -22,7 +22,7 @@ use crate::trace::symbols::FunctionId;
 
 /// What is asked.
 #[derive(Debug, Clone)]
-pub struct Params {
+pub struct DiffFlamegraphParams {
     /// What is measured on both sides.
     pub metric: Metric,
     /// What is added up.
@@ -76,9 +76,12 @@ impl Overlay {
     }
 
     /// Lays one side over what is there. Returns its sum.
-    fn add(&mut self, side: Side<'_>, which: usize, params: &Params, cancel: &Cancel) -> Result<u64> {
-        let asked =
-            node_sums::Params { metric: params.metric, window: side.window.clone(), filter: params.filter.clone() };
+    fn add(&mut self, side: Side<'_>, which: usize, params: &DiffFlamegraphParams, cancel: &Cancel) -> Result<u64> {
+        let asked = node_sums::NodeSumsParams {
+            metric: params.metric,
+            window: side.window.clone(),
+            filter: params.filter.clone(),
+        };
         let sums = node_sums::run(side.trace, side.symbols, &asked, cancel)?;
         let tree = side.trace.frame_tree(side.symbols, cancel)?;
         let values = ValueTree::new(side.trace, &tree, side.symbols, &params.filter, &sums);
@@ -185,11 +188,11 @@ trait Tree: Lazy {
     /// Index into the overlay's functions; none for the root.
     fn function(&self, row: &Self::Row) -> Option<u32>;
     /// The row with an id.
-    fn find(&mut self, root: Option<u64>) -> Option<Asked<Self::Row>>;
+    fn find(&mut self, root: Option<u64>) -> Option<AskedRow<Self::Row>>;
 }
 
 /// The row that was asked for.
-struct Asked<R> {
+struct AskedRow<R> {
     /// From the tree's root down to its parent.
     above: Vec<R>,
     row: R,
@@ -279,7 +282,7 @@ impl Tree for Summed<'_> {
         (*row != 0).then(|| self.overlay.function[*row as usize])
     }
 
-    fn find(&mut self, root: Option<u64>) -> Option<Asked<RowId>> {
+    fn find(&mut self, root: Option<u64>) -> Option<AskedRow<RowId>> {
         let row = match root {
             None | Some(0) => 0,
             Some(id) => self.ids.iter().position(|&known| known == id)? as RowId,
@@ -287,7 +290,7 @@ impl Tree for Summed<'_> {
         let mut above: Vec<RowId> = self.overlay.path(row).skip(1).collect();
         above.extend((row != 0).then_some(0));
         above.reverse();
-        Some(Asked { above, row })
+        Some(AskedRow { above, row })
     }
 }
 
@@ -295,16 +298,21 @@ impl Tree for Summed<'_> {
 ///
 /// # Errors
 /// When a parameter does not fit a recording, or cancelled.
-pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) -> Result<DiffFlamegraph> {
+pub fn run(
+    before: Side<'_>,
+    after: Side<'_>,
+    params: &DiffFlamegraphParams,
+    cancel: &Cancel,
+) -> Result<DiffFlamegraph> {
     if params.metric == Metric::Grown {
         return Err(QueryError::bad("metric", "`grown` is a difference already; compare `live` instead"));
     }
     let mut overlay = Overlay::new(Across::new(&[before, after], cancel)?);
     let total_before = overlay.add(before, 0, params, cancel)?;
     let total_after = overlay.add(after, 1, params, cancel)?;
-    let mut frames = FrameList { overlay: &overlay, list: Vec::new(), numbers: HashMap::new() };
+    let mut frames = DiffFrames { overlay: &overlay, list: Vec::new(), numbers: HashMap::new() };
     let (ancestors, rows) = if params.inverted {
-        shown(&mut inverted::Inverted::new(&overlay, params.width_of), params, &mut frames, cancel)?
+        shown(&mut inverted::InvertedDiff::new(&overlay, params.width_of), params, &mut frames, cancel)?
     } else {
         shown(&mut Summed::new(&overlay, params.width_of), params, &mut frames, cancel)?
     };
@@ -327,13 +335,13 @@ pub fn run(before: Side<'_>, after: Side<'_>, params: &Params, cancel: &Cancel) 
 }
 
 /// Numbers for the functions that are shown.
-struct FrameList<'a> {
+struct DiffFrames<'a> {
     overlay: &'a Overlay,
     list: Vec<FlameFrame>,
     numbers: HashMap<u32, u32>,
 }
 
-impl FrameList<'_> {
+impl DiffFrames<'_> {
     fn number(&mut self, function: u32) -> u32 {
         *self.numbers.entry(function).or_insert_with(|| {
             self.list.push(self.overlay.functions[function as usize].clone());
@@ -345,12 +353,12 @@ impl FrameList<'_> {
 /// What of a tree is shown from the asked root down.
 fn shown<T: Tree>(
     tree: &mut T,
-    params: &Params,
-    frames: &mut FrameList<'_>,
+    params: &DiffFlamegraphParams,
+    frames: &mut DiffFrames<'_>,
     cancel: &Cancel,
 ) -> Result<(Vec<DiffAncestor>, DiffRows)> {
     cancel.check()?;
-    let Some(Asked { above, row }) = tree.find(params.root) else {
+    let Some(AskedRow { above, row }) = tree.find(params.root) else {
         let root = params.root.unwrap_or(0);
         return Err(QueryError::bad("root", format!("there is no row {root} in this flame graph")));
     };

@@ -18,9 +18,9 @@ use regex::Regex;
 
 use super::sparse_selection::SparseSelection;
 use super::{QueryError, Result};
-use crate::trace::facts::Module;
+use crate::trace::facts::ModuleFacts;
 use crate::trace::frame_tree::{FrameTree, NO_FUNCTION};
-use crate::trace::symbols::{FileId, FunctionId, Symbols};
+use crate::trace::symbols::{FileId, FunctionId, RecordingSymbols};
 use crate::trace::{Cancel, Trace};
 
 /// What to keep. Nothing given: everything.
@@ -122,7 +122,7 @@ impl Filter {
     ///
     /// # Errors
     /// When a thread is unknown, or cancelled.
-    pub fn select(&self, trace: &Trace, symbols: &dyn Symbols, cancel: &Cancel) -> Result<Selection> {
+    pub fn select(&self, trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<Selection> {
         let mut selection = Selection {
             min_size: self.min_size.unwrap_or(0),
             max_size: self.max_size.unwrap_or(u64::MAX),
@@ -137,7 +137,7 @@ impl Filter {
         let stacks = [&self.focus, &self.ignore, &self.show_from];
         if stacks.iter().any(|r| r.is_some()) {
             let tree = trace.frame_tree(symbols, cancel)?;
-            let functions = Functions::new(trace, &tree, symbols);
+            let functions = FilterFunctions::new(trace, &tree, symbols);
             let on_path = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.on_path(&tree, re));
             let (focus, ignore, from) = (on_path(&self.focus), on_path(&self.ignore), on_path(&self.show_from));
             let passes = |site: u32| {
@@ -164,11 +164,11 @@ impl Filter {
 
     /// How the filter changes backtraces; `None` when it does not.
     #[must_use]
-    pub fn view(&self, trace: &Trace, tree: &FrameTree, symbols: &dyn Symbols) -> Option<ViewRules> {
+    pub fn view(&self, trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Option<ViewRules> {
         if self.hide.is_none() && self.show.is_none() && self.show_from.is_none() {
             return None;
         }
-        let functions = Functions::new(trace, tree, symbols);
+        let functions = FilterFunctions::new(trace, tree, symbols);
         let of = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.matching(tree, re));
         let (hide, show, from) = (of(&self.hide), of(&self.show), of(&self.show_from));
         let rows = 0..tree.rows().len();
@@ -185,7 +185,7 @@ impl ThreadFilter {
     /// Which positions of the list of threads are meant.
     fn positions(&self, trace: &Trace) -> Result<Vec<bool>> {
         let id = self.0.parse::<u32>().ok();
-        let by = |test: &dyn Fn(&crate::trace::facts::Thread) -> bool| -> Vec<bool> {
+        let by = |test: &dyn Fn(&crate::trace::facts::ThreadFacts) -> bool| -> Vec<bool> {
             trace.threads().iter().map(test).collect()
         };
         let mut positions = by(&|t| Some(t.id) == id);
@@ -211,7 +211,7 @@ pub struct ViewRules {
 }
 
 /// The distinct functions of a tree with what regular expressions are tried on.
-struct Functions {
+struct FilterFunctions {
     texts: std::collections::HashMap<FunctionId, Texts>,
 }
 
@@ -232,14 +232,14 @@ pub fn identity_of(name: &str, file: Option<&str>, line: Option<u32>, module: Op
     format!("{name}@{}{line}@{}", file.unwrap_or_default(), module.unwrap_or_default())
 }
 
-impl Functions {
-    fn new(trace: &Trace, tree: &FrameTree, symbols: &dyn Symbols) -> Self {
+impl FilterFunctions {
+    fn new(trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Self {
         let mut texts = std::collections::HashMap::new();
         for row in tree.rows().filter(|r| r.frame.function != NO_FUNCTION) {
             let add = |texts: &mut Texts, file: Option<FileId>, line: Option<u32>, module: Option<u32>| {
                 let (path, module) =
                     (file.map(|file| symbols.file(file)), module.and_then(|id| trace.modules().get(id as usize)));
-                let module = module.map(Module::name);
+                let module = module.map(ModuleFacts::name);
                 texts.identities.push(identity_of(&texts.name, path.as_deref(), line, module.as_deref()));
                 texts.places.push(file);
                 path

@@ -12,13 +12,13 @@ use super::window::Window;
 use super::{QueryError, Result};
 use crate::api::flamegraph::{Ancestor, FlameFrame, Flamegraph, Rows};
 use crate::api::{Metric, Unit};
-use crate::trace::frame_tree::Shape;
-use crate::trace::symbols::{FunctionId, SymbolFrame, Symbols};
+use crate::trace::frame_tree::TreeShape;
+use crate::trace::symbols::{FunctionId, RecordingSymbols, SymbolFrame};
 use crate::trace::{Cancel, Trace};
 
 /// What is asked.
 #[derive(Debug, Clone)]
-pub struct Params {
+pub struct FlamegraphParams {
     /// What is measured.
     pub metric: Metric,
     /// What is added up.
@@ -39,7 +39,7 @@ pub struct Params {
     pub inverted: bool,
 }
 
-impl Default for Params {
+impl Default for FlamegraphParams {
     fn default() -> Self {
         Self {
             metric: Metric::default(),
@@ -59,15 +59,23 @@ impl Default for Params {
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
-pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Flamegraph> {
-    let asked =
-        node_sums::Params { metric: params.metric, window: params.window.clone(), filter: params.filter.clone() };
+pub fn run(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &FlamegraphParams,
+    cancel: &Cancel,
+) -> Result<Flamegraph> {
+    let asked = node_sums::NodeSumsParams {
+        metric: params.metric,
+        window: params.window.clone(),
+        filter: params.filter.clone(),
+    };
     let sums = node_sums::run(trace, symbols, &asked, cancel)?;
     let tree = trace.frame_tree(symbols, cancel)?;
     let values = ValueTree::new(trace, &tree, symbols, &params.filter, &sums);
     cancel.check()?;
     let limits = Limits { width: params.width, min_px: params.min_px, max_nodes: params.max_nodes.max(2) };
-    let mut frames = FrameList { trace, symbols, list: Vec::new(), by_function: HashMap::new() };
+    let mut frames = FlameFrames { trace, symbols, list: Vec::new(), by_function: HashMap::new() };
     let (total, ancestors, rows) = if params.inverted {
         inverted(&values, params, &limits, &mut frames)?
     } else {
@@ -97,14 +105,14 @@ fn no_such_root(root: u64) -> QueryError {
 }
 
 /// Numbers for frames, each function once.
-struct FrameList<'a> {
+struct FlameFrames<'a> {
     trace: &'a Trace,
-    symbols: &'a dyn Symbols,
+    symbols: &'a dyn RecordingSymbols,
     list: Vec<FlameFrame>,
     by_function: HashMap<FunctionId, u32>,
 }
 
-impl FrameList<'_> {
+impl FlameFrames<'_> {
     fn number(&mut self, frame: &SymbolFrame) -> u32 {
         let (trace, symbols, list) = (self.trace, self.symbols, &mut self.list);
         *self.by_function.entry(frame.function).or_insert_with(|| {
@@ -142,7 +150,7 @@ fn rows_of<R>(chosen: &[Chosen<R>], mut describe: impl FnMut(&R) -> (u64, Option
 
 /// The tree from its root, with sums below every row.
 struct TopDown<'a> {
-    shape: &'a Shape,
+    shape: &'a TreeShape,
     rows: Vec<Below>,
 }
 
@@ -196,7 +204,12 @@ impl Lazy for TopDown<'_> {
     }
 }
 
-fn top_down(values: &ValueTree, params: &Params, limits: &Limits, frames: &mut FrameList<'_>) -> Result<Parts> {
+fn top_down(
+    values: &ValueTree,
+    params: &FlamegraphParams,
+    limits: &Limits,
+    frames: &mut FlameFrames<'_>,
+) -> Result<Parts> {
     let mut tree = TopDown::new(values, params.unit);
     let root = match params.root {
         None | Some(0) => 0,
@@ -221,13 +234,13 @@ fn top_down(values: &ValueTree, params: &Params, limits: &Limits, frames: &mut F
 }
 
 /// Rows of the inverted tree are made as they are needed: a row is the set of backtraces that end in its functions.
-struct Inverted<'a> {
+struct InvertedTree<'a> {
     values: &'a ValueTree,
 }
 
 /// One backtrace in an inverted row: where it began, and the caller that comes next.
 #[derive(Debug, Clone, Copy)]
-struct Item {
+struct InvertedItem {
     leaf: RowId,
     next: RowId,
     value: i64,
@@ -238,32 +251,32 @@ struct Item {
 struct InvertedRow {
     depth: u32,
     frame: SymbolFrame,
-    items: Vec<Item>,
+    items: Vec<InvertedItem>,
     value: i64,
     weight: u64,
 }
 
 impl InvertedRow {
-    fn new(depth: u32, frame: SymbolFrame, items: Vec<Item>) -> Self {
+    fn new(depth: u32, frame: SymbolFrame, items: Vec<InvertedItem>) -> Self {
         let value = items.iter().map(|i| i.value).sum();
         let weight = items.iter().map(|i| i.value.unsigned_abs()).sum();
         Self { depth, frame, items, value, weight }
     }
 }
 
-impl Lazy for Inverted<'_> {
+impl Lazy for InvertedTree<'_> {
     type Row = InvertedRow;
 
     fn children(&mut self, row: &InvertedRow) -> Vec<InvertedRow> {
         let mut groups: HashMap<FunctionId, usize> = HashMap::new();
-        let mut children: Vec<(SymbolFrame, Vec<Item>)> = Vec::new();
+        let mut children: Vec<(SymbolFrame, Vec<InvertedItem>)> = Vec::new();
         for item in row.items.iter().filter(|item| item.next != 0) {
             let frame = self.values.shape.frame[item.next as usize];
             let at = *groups.entry(frame.function).or_insert_with(|| {
                 children.push((frame, Vec::new()));
                 children.len() - 1
             });
-            children[at].1.push(Item { next: self.values.shape.parent[item.next as usize], ..*item });
+            children[at].1.push(InvertedItem { next: self.values.shape.parent[item.next as usize], ..*item });
         }
         children.into_iter().map(|(frame, items)| InvertedRow::new(row.depth + 1, frame, items)).collect()
     }
@@ -293,18 +306,23 @@ impl InvertedRow {
     }
 }
 
-fn inverted(values: &ValueTree, params: &Params, limits: &Limits, frames: &mut FrameList<'_>) -> Result<Parts> {
+fn inverted(
+    values: &ValueTree,
+    params: &FlamegraphParams,
+    limits: &Limits,
+    frames: &mut FlameFrames<'_>,
+) -> Result<Parts> {
     let items = (0_u32..)
         .zip(&values.own)
-        .map(|(row, own): (u32, &Signed)| Item { leaf: row, next: row, value: own.of(params.unit) })
+        .map(|(row, own): (u32, &Signed)| InvertedItem { leaf: row, next: row, value: own.of(params.unit) })
         .filter(|item| item.value != 0)
         .collect();
-    let mut tree = Inverted { values };
+    let mut tree = InvertedTree { values };
     let nobody = values.shape.frame[0];
     let mut root = InvertedRow::new(0, nobody, items);
     let total = root.value;
     let mut ancestors = Vec::new();
-    let describe = |row: &InvertedRow, frames: &mut FrameList<'_>| {
+    let describe = |row: &InvertedRow, frames: &mut FlameFrames<'_>| {
         (row.id(values), (row.depth > 0).then(|| frames.number(&row.frame)))
     };
     if let Some(id) = params.root.filter(|&id| id != 0) {

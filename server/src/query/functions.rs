@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use super::amounts::{Key, Question, Signed};
+use super::amounts::{Signed, SumKey, SumQuery};
 use super::filter::{Filter, identity_of};
 use super::node_sums::{self, NodeSums};
 use super::stacks;
@@ -13,13 +13,13 @@ use super::{Result, site_handle};
 use crate::api::functions::{FunctionRow, Functions, GroupBy};
 use crate::api::{Metric, Unit};
 use crate::trace::frame_tree::NO_FUNCTION;
-use crate::trace::program::{Kind, program_frame};
-use crate::trace::symbols::{SymbolFrame, Symbols};
+use crate::trace::program::{CodeKind, program_frame};
+use crate::trace::symbols::{RecordingSymbols, SymbolFrame};
 use crate::trace::{Cancel, Trace};
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Params {
+pub struct FunctionsParams {
     /// What is measured.
     pub metric: Metric,
     /// What is added up.
@@ -31,7 +31,7 @@ pub struct Params {
     /// What a row is.
     pub by: GroupBy,
     /// Order.
-    pub sort: Sort,
+    pub sort: FunctionSort,
     /// Smallest first.
     pub ascending: bool,
     /// Keep rows whose name matches this regular expression.
@@ -44,7 +44,7 @@ pub struct Params {
 
 /// Order of the rows; ties go by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Sort {
+pub enum FunctionSort {
     /// By what the row itself allocated.
     #[default]
     Flat,
@@ -58,9 +58,17 @@ pub enum Sort {
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
-pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Functions> {
-    let asked =
-        node_sums::Params { metric: params.metric, window: params.window.clone(), filter: params.filter.clone() };
+pub fn run(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &FunctionsParams,
+    cancel: &Cancel,
+) -> Result<Functions> {
+    let asked = node_sums::NodeSumsParams {
+        metric: params.metric,
+        window: params.window.clone(),
+        filter: params.filter.clone(),
+    };
     let sums = node_sums::run(trace, symbols, &asked, cancel)?;
     let unit = params.unit;
     let mut rows = match params.by {
@@ -82,9 +90,9 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     let total_rows = rows.len() as u64;
     rows.sort_by(|a, b| {
         let by_value = match params.sort {
-            Sort::Flat => (b.flat, b.cum).cmp(&(a.flat, a.cum)),
-            Sort::Cum => (b.cum, b.flat).cmp(&(a.cum, a.flat)),
-            Sort::Name => std::cmp::Ordering::Equal,
+            FunctionSort::Flat => (b.flat, b.cum).cmp(&(a.flat, a.cum)),
+            FunctionSort::Cum => (b.cum, b.flat).cmp(&(a.cum, a.flat)),
+            FunctionSort::Name => std::cmp::Ordering::Equal,
         };
         let order = by_value.then_with(|| a.name.cmp(&b.name)).then_with(|| a.id.cmp(&b.id));
         if params.ascending { order.reverse() } else { order }
@@ -140,7 +148,13 @@ fn group<K: Hash + Eq + Copy>(values: &ValueTree, key: impl Fn(usize) -> K) -> H
     groups
 }
 
-fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, values: &ValueTree) -> Vec<FunctionRow> {
+fn by_frame(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    by: GroupBy,
+    unit: Unit,
+    values: &ValueTree,
+) -> Vec<FunctionRow> {
     let module_of = |frame: &SymbolFrame| {
         if frame.function == NO_FUNCTION { None } else { symbols.function(frame.function).module }
     };
@@ -233,8 +247,8 @@ fn by_frame(trace: &Trace, symbols: &dyn Symbols, by: GroupBy, unit: Unit, value
 
 /// What each row allocated itself, where each allocation is that of its stack's function of the program; what has none
 /// stays where it is.
-fn owned_by_program(symbols: &dyn Symbols, values: &ValueTree) -> Vec<Signed> {
-    let mut known: HashMap<u32, Kind> = HashMap::new();
+fn owned_by_program(symbols: &dyn RecordingSymbols, values: &ValueTree) -> Vec<Signed> {
+    let mut known: HashMap<u32, CodeKind> = HashMap::new();
     let mut kind = |row: u32| {
         let function = values.shape.frame[row as usize].function;
         *known.entry(function).or_insert_with(|| symbols.function(function).kind)
@@ -250,7 +264,7 @@ fn owned_by_program(symbols: &dyn Symbols, values: &ValueTree) -> Vec<Signed> {
     owned
 }
 
-fn by_site(trace: &Trace, symbols: &dyn Symbols, unit: Unit, sums: &NodeSums) -> Vec<FunctionRow> {
+fn by_site(trace: &Trace, symbols: &dyn RecordingSymbols, unit: Unit, sums: &NodeSums) -> Vec<FunctionRow> {
     let row = |node: &node_sums::NodeSum| {
         let frame = stacks::innermost(trace, symbols, node.node);
         let name = frame
@@ -272,13 +286,18 @@ fn by_site(trace: &Trace, symbols: &dyn Symbols, unit: Unit, sums: &NodeSums) ->
     sums.nodes.iter().map(row).collect()
 }
 
-fn by_thread(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Vec<FunctionRow>> {
+fn by_thread(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &FunctionsParams,
+    cancel: &Cancel,
+) -> Result<Vec<FunctionRow>> {
     let selection = params.filter.select(trace, symbols, cancel)?;
     let window = params.window.resolve(trace, &selection, cancel)?;
-    let question = Question { trace, selection: &selection, key: Key::Thread, cancel };
+    let question = SumQuery { trace, selection: &selection, key: SumKey::Thread, cancel };
     let sums = question.metric(params.metric, &window)?;
     let unit = params.unit;
-    let row = |(thread, sum): (&crate::trace::facts::Thread, Signed)| FunctionRow {
+    let row = |(thread, sum): (&crate::trace::facts::ThreadFacts, Signed)| FunctionRow {
         id: format!("t{}", thread.id),
         name: thread.name.clone(),
         module: None,

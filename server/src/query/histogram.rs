@@ -47,7 +47,7 @@ impl Scale {
 
 /// Counts of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cell {
+pub struct ClassCount {
     /// Blocks.
     pub count: u64,
     /// Their bytes.
@@ -56,7 +56,7 @@ pub struct Cell {
     pub live: u64,
 }
 
-impl Cell {
+impl ClassCount {
     /// Adds a block.
     #[inline]
     pub fn add(&mut self, bytes: u64, lives: bool) {
@@ -75,8 +75,8 @@ impl Cell {
 
 /// The classes from the first to the last that holds something.
 #[must_use]
-pub fn document(scale: Scale, cells: &[Cell]) -> Histogram {
-    let used = |cell: &Cell| cell.count > 0;
+pub fn document(scale: Scale, cells: &[ClassCount]) -> Histogram {
+    let used = |cell: &ClassCount| cell.count > 0;
     let (Some(first), Some(last)) = (cells.iter().position(used), cells.iter().rposition(used)) else {
         return Histogram::default();
     };

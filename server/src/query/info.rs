@@ -8,7 +8,7 @@ use crate::api::info::{
     Stacks, Temporary,
 };
 use crate::trace::Trace;
-use crate::trace::facts::{Facts, TEMPORARY_WITHIN};
+use crate::trace::facts::{RecordingFacts, TEMPORARY_WITHIN};
 
 /// The rule that makes a block temporary, in words.
 #[must_use]
@@ -122,7 +122,7 @@ fn mapped(trace: &Trace) -> Mapped {
     Mapped { peak_bytes, peak_at_ns, end_bytes: curve.last().map_or(0, |last| last.1) }
 }
 
-fn clock_quality(f: &Facts) -> Option<ClockQuality> {
+fn clock_quality(f: &RecordingFacts) -> Option<ClockQuality> {
     let q = f.clock_quality.as_ref()?;
     Some(ClockQuality {
         invariant: ["tsc", "cntvct"].contains(&f.clock.as_str()),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::amounts::{Key, Question, Signed};
+use super::amounts::{Signed, SumKey, SumQuery};
 use super::filter::{Filter, Selection};
 use super::suppress::Suppression;
 use super::verdict::{AGES, History, judge};
@@ -11,12 +11,12 @@ use super::{Result, site_handle, stacks, trend};
 use crate::api::info::End;
 use crate::api::leaks::{LeakSite, Leaks, SuppressedSite, UsedSuppression, Verdict, VerdictKind};
 use crate::api::{Amount, Metric};
-use crate::trace::symbols::Symbols;
+use crate::trace::symbols::RecordingSymbols;
 use crate::trace::{Cancel, Trace};
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Params {
+pub struct LeaksParams {
     /// Blocks allocated in this window.
     pub window: Window,
     /// Of what.
@@ -40,10 +40,10 @@ const MANY_SITES: usize = 1 << 14;
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
-pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Leaks> {
+pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &LeaksParams, cancel: &Cancel) -> Result<Leaks> {
     let selection = params.filter.select(trace, symbols, cancel)?;
     let window = params.window.resolve(trace, &selection, cancel)?;
-    let question = Question { trace, selection: &selection, key: Key::Site, cancel };
+    let question = SumQuery { trace, selection: &selection, key: SumKey::Site, cancel };
     let sums = question.metric(Metric::Leaked, &window)?;
     let mut sites: Vec<(u32, Amount)> =
         (0..).zip(sums).filter(|(_, sum)| sum.count > 0).map(|(site, sum)| (site, sum.amount())).collect();
@@ -177,7 +177,7 @@ pub fn verdicts(
     let moments = trend::moments(trace, &everything, count);
     let places: Vec<_> = moments.iter().map(|m| m.1).collect();
     let curves = trend::live_at(trace, selection, sites, &places, cancel)?;
-    let question = Question { trace, selection, key: Key::Site, cancel };
+    let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
     let allocated = question.metric(Metric::Allocated, &everything)?;
     let freed = question.metric(Metric::Freed, &everything)?;
     let marks: Vec<(u64, &str)> = trace.marks().iter().map(|mark| (mark.t_ns, mark.label.as_str())).collect();
@@ -202,8 +202,8 @@ pub fn verdicts(
 /// Sites that grew until the program ended and were freed then, largest first: they look clean at the end.
 fn freed_at_exit(
     trace: &Trace,
-    symbols: &dyn Symbols,
-    params: &Params,
+    symbols: &dyn RecordingSymbols,
+    params: &LeaksParams,
     selection: &Selection,
     cancel: &Cancel,
 ) -> Result<Vec<LeakSite>> {
@@ -214,7 +214,7 @@ fn freed_at_exit(
     // What was there shortly before the end and is not there at the end.
     let duration = trace.duration_ns();
     let before = trace.position_before((duration as f64 * BEFORE_EXIT) as u64);
-    let question = Question { trace, selection, key: Key::Site, cancel };
+    let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
     let held = question.live_at(before)?;
     let at_end = question.live_at(trace.end_position())?;
     // What grows has more and more on the way there; a verdict on each site would look at all events again.

@@ -8,18 +8,18 @@ use rayon::prelude::*;
 use super::Result;
 use super::amounts::ranges;
 use super::filter::{Filter, Selection};
-use super::histogram::{Cell, Scale, document};
+use super::histogram::{ClassCount, Scale, document};
 use super::scan::{Also, BLOCK, Picker, RowTest};
 use super::window::Window;
 use crate::api::histograms::{Histogram, Lifetimes};
 use crate::api::sites::Quantiles;
 use crate::trace::layout::{FATE_CLASS, class_floor};
-use crate::trace::symbols::Symbols;
+use crate::trace::symbols::RecordingSymbols;
 use crate::trace::{Cancel, Span, Trace};
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Params {
+pub struct LifetimesParams {
     /// Blocks allocated in this window.
     pub window: Window,
     /// Of what.
@@ -35,16 +35,21 @@ const MAP: Scale = Scale { split: 1 };
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
-pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Lifetimes> {
+pub fn run(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &LifetimesParams,
+    cancel: &Cancel,
+) -> Result<Lifetimes> {
     let selection = params.filter.select(trace, symbols, cancel)?;
     let window = params.window.resolve(trace, &selection, cancel)?;
     let classes = MAP.classes();
     let test = selection.rows(trace);
-    let parts: Vec<(Vec<Cell>, Vec<Cell>)> = ranges(window.span.from.allocs, window.span.to.allocs)
+    let parts: Vec<(Vec<ClassCount>, Vec<ClassCount>)> = ranges(window.span.from.allocs, window.span.to.allocs)
         .into_par_iter()
         .map(|range| {
-            let mut cells = vec![Cell::default(); SCALE.classes()];
-            let mut map = vec![Cell::default(); classes * classes];
+            let mut cells = vec![ClassCount::default(); SCALE.classes()];
+            let mut map = vec![ClassCount::default(); classes * classes];
             each(&test, trace, range, cancel, |_, size, class, lives| {
                 cells[class].add(size, lives);
                 map[MAP.class(size) * classes + map_class(class)].add(size, lives);
@@ -52,8 +57,8 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
             Ok((cells, map))
         })
         .collect::<Result<_>>()?;
-    let mut cells = vec![Cell::default(); SCALE.classes()];
-    let mut map = vec![Cell::default(); classes * classes];
+    let mut cells = vec![ClassCount::default(); SCALE.classes()];
+    let mut map = vec![ClassCount::default(); classes * classes];
     for (part, part_map) in &parts {
         cells.iter_mut().zip(part).for_each(|(a, b)| a.merge(b));
         map.iter_mut().zip(part_map).for_each(|(a, b)| a.merge(b));
@@ -66,7 +71,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     };
     let sizes = used(&|i| i / classes);
     let lifetimes = used(&|i| i % classes);
-    let cell = |pick: fn(&Cell) -> u64| -> Vec<u64> {
+    let cell = |pick: fn(&ClassCount) -> u64| -> Vec<u64> {
         sizes.clone().flat_map(|s| lifetimes.clone().map(move |l| s * classes + l)).map(|i| pick(&map[i])).collect()
     };
     Ok(Lifetimes {
@@ -151,22 +156,22 @@ fn grouped(
     groups: usize,
     group_of: impl Fn(u64) -> usize + Sync,
     cancel: &Cancel,
-) -> Result<Vec<(Vec<Cell>, Quantiles)>> {
+) -> Result<Vec<(Vec<ClassCount>, Quantiles)>> {
     let classes = SCALE.classes();
     let test = selection.rows(trace);
     let ranges = ranges(span.from.allocs, span.to.allocs);
-    let count = |rows: &Range<u64>| -> Result<Vec<Cell>> {
-        let mut cells = vec![Cell::default(); groups * classes];
+    let count = |rows: &Range<u64>| -> Result<Vec<ClassCount>> {
+        let mut cells = vec![ClassCount::default(); groups * classes];
         each(&test, trace, rows.clone(), cancel, |row, size, class, lives| {
             cells[group_of(row) * classes + class].add(size, lives);
         })?;
         Ok(cells)
     };
-    let mut cells = vec![Cell::default(); groups * classes];
+    let mut cells = vec![ClassCount::default(); groups * classes];
     for part in ranges.par_iter().map(count).collect::<Result<Vec<_>>>()? {
         cells.iter_mut().zip(&part).for_each(|(a, b)| a.merge(b));
     }
-    let places: Vec<[Option<Place>; 5]> = cells.chunks(classes).map(quantile_places).collect();
+    let places: Vec<[Option<QuantileRank>; 5]> = cells.chunks(classes).map(quantile_places).collect();
     // Exact values are needed of the classes alone that hold a quantile.
     let mut slots: Vec<Option<usize>> = vec![None; groups * classes];
     let mut slot_count = 0;
@@ -192,8 +197,8 @@ fn grouped(
     for part in ranges.par_iter().map(collect).collect::<Result<Vec<_>>>()? {
         found.iter_mut().zip(part).for_each(|(all, part)| all.extend(part));
     }
-    let mut value = |group: usize, place: Option<Place>| {
-        let Place { class, rank } = place?;
+    let mut value = |group: usize, place: Option<QuantileRank>| {
+        let QuantileRank { class, rank } = place?;
         let values = &mut found[slots[group * classes + class]?];
         let rank = usize::try_from(rank).ok().filter(|&rank| rank < values.len())?;
         Some(*values.select_nth_unstable(rank).1)
@@ -208,13 +213,13 @@ fn grouped(
 
 /// Where a quantile lies: in this class, after so many blocks of the class.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct QuantileRank {
     class: usize,
     rank: u64,
 }
 
 /// Places of the smallest lifetime, the quantiles of [`Quantiles`], and the largest; none where nothing was counted.
-fn quantile_places(cells: &[Cell]) -> [Option<Place>; 5] {
+fn quantile_places(cells: &[ClassCount]) -> [Option<QuantileRank>; 5] {
     let total: u64 = cells.iter().map(|c| c.count).sum();
     // The smallest value that at least this part of the blocks does not exceed.
     let rank = |part: f64| ((part * total as f64).ceil() as u64).max(1) - 1;
@@ -225,7 +230,7 @@ fn quantile_places(cells: &[Cell]) -> [Option<Place>; 5] {
             before += cell.count;
             before > rank
         });
-        class.map(|class| Place { class, rank: rank - (before - cells[class].count) })
+        class.map(|class| QuantileRank { class, rank: rank - (before - cells[class].count) })
     })
 }
 

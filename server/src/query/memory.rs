@@ -19,13 +19,13 @@ use super::window::{TimeExpr, Window};
 use super::{Result, stacks};
 use crate::api::Amount;
 use crate::api::memory::{self as api, KernelKinds, MappedKind, Mapper, Memory, Pages, Resident, Sample};
-use crate::trace::mappings::{MappingKind, Space};
-use crate::trace::symbols::Symbols;
+use crate::trace::mappings::{AddressSpace, MappingUse};
+use crate::trace::symbols::RecordingSymbols;
 use crate::trace::{Cancel, Position, Trace};
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Params {
+pub struct MemoryParams {
     /// The moment; the end, if none is given.
     pub at: Option<TimeExpr>,
     /// Most backtraces in the answer; what the others mapped is one entry without a stack.
@@ -36,7 +36,7 @@ pub struct Params {
 ///
 /// # Errors
 /// When the moment does not fit the recording, or cancelled.
-pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Memory> {
+pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &MemoryParams, cancel: &Cancel) -> Result<Memory> {
     let window = Window { at: params.at.clone().or(Some(TimeExpr::End)), ..Window::default() };
     let window = window.resolve(trace, &Selection::all(), cancel)?;
     let (at_ns, place) = window.at.unwrap_or((window.to_ns, window.span.to));
@@ -46,7 +46,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
     let mut tenths = vec![0; 10];
     let mut filled = Filled::default();
     let mut by_node: HashMap<u32, (u64, u64, Filled)> = HashMap::new();
-    let mut by_kind: BTreeMap<MappingKind, (u64, u64, u64)> = BTreeMap::new();
+    let mut by_kind: BTreeMap<MappingUse, (u64, u64, u64)> = BTreeMap::new();
     for mapping in space.mappings() {
         let entry = by_node.entry(mapping.node).or_default();
         entry.0 += mapping.len;
@@ -160,13 +160,13 @@ fn in_side_file(recorder: u64, parts: &[MemoryPart]) -> u64 {
     if all == 0 { 0 } else { (u128::from(recorder) * u128::from(side) / u128::from(all)) as u64 }
 }
 
-fn kind_of(kind: MappingKind) -> api::MappingKind {
+fn kind_of(kind: MappingUse) -> api::MappingKind {
     match kind {
-        MappingKind::Break => api::MappingKind::Break,
-        MappingKind::Anonymous => api::MappingKind::Anonymous,
-        MappingKind::Stack => api::MappingKind::Stack,
-        MappingKind::File => api::MappingKind::File,
-        MappingKind::Existing => api::MappingKind::Existing,
+        MappingUse::Break => api::MappingKind::Break,
+        MappingUse::Anonymous => api::MappingKind::Anonymous,
+        MappingUse::Stack => api::MappingKind::Stack,
+        MappingUse::File => api::MappingKind::File,
+        MappingUse::Existing => api::MappingKind::Existing,
     }
 }
 
@@ -252,7 +252,7 @@ struct Filled {
 }
 
 impl Filled {
-    fn add(&mut self, page: Page, page_bytes: u64) {
+    fn add(&mut self, page: MemoryPage, page_bytes: u64) {
         self.count += page.count;
         self.bytes += page.count * page_bytes;
         self.used += page.count * page.used;
@@ -261,7 +261,7 @@ impl Filled {
 
 /// A page with a live block, or a run of full ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Page {
+struct MemoryPage {
     start: u64,
     /// Bytes of blocks in each.
     used: u64,
@@ -276,7 +276,7 @@ struct PagesOf<'a> {
     rest: Range<u64>,
     /// Everything before is counted.
     counted: u64,
-    open: Option<Page>,
+    open: Option<MemoryPage>,
 }
 
 impl<'a> PagesOf<'a> {
@@ -286,9 +286,9 @@ impl<'a> PagesOf<'a> {
 }
 
 impl Iterator for PagesOf<'_> {
-    type Item = Page;
+    type Item = MemoryPage;
 
-    fn next(&mut self) -> Option<Page> {
+    fn next(&mut self) -> Option<MemoryPage> {
         loop {
             if self.rest.is_empty() {
                 let Some(next) = self.ranges.next() else { return self.open.take() };
@@ -303,7 +303,7 @@ impl Iterator for PagesOf<'_> {
                 }
                 self.rest.start += whole * self.page_bytes;
                 self.counted = self.rest.start;
-                return Some(Page { start, used: self.page_bytes, count: whole });
+                return Some(MemoryPage { start, used: self.page_bytes, count: whole });
             }
             let end = self.rest.end.min(start.saturating_add(self.page_bytes));
             let used = end - self.rest.start;
@@ -312,7 +312,7 @@ impl Iterator for PagesOf<'_> {
             match &mut self.open {
                 Some(page) if page.start == start => page.used += used,
                 open => {
-                    if let Some(done) = open.replace(Page { start, used, count: 1 }) {
+                    if let Some(done) = open.replace(MemoryPage { start, used, count: 1 }) {
                         return Some(done);
                     }
                 }
@@ -321,7 +321,7 @@ impl Iterator for PagesOf<'_> {
     }
 }
 
-impl Space {
+impl AddressSpace {
     /// The mapping around an address.
     fn around(&self, address: u64) -> Option<&crate::trace::mappings::Mapping> {
         self.before(address).filter(|m| address - m.start < m.len)
@@ -345,7 +345,7 @@ mod tests {
                     *pages.entry(byte - byte % 16).or_default() += 1;
                 }
             }
-            let each = |p: Page| (0..p.count).map(move |i| (p.start + i * 16, p.used));
+            let each = |p: MemoryPage| (0..p.count).map(move |i| (p.start + i * 16, p.used));
             let got: Vec<(u64, u64)> = PagesOf::new(&ranges, 16).flat_map(each).collect();
             prop_assert_eq!(got, pages.into_iter().collect::<Vec<_>>());
         }

@@ -1,11 +1,11 @@
 //! Sums per allocating backtrace: what flame graphs, tables and exporters are made from.
 
 use super::Result;
-use super::amounts::{Key, Moment, Question, Signed};
+use super::amounts::{MetricMoment, Signed, SumKey, SumQuery};
 use super::filter::Filter;
 use super::window::{Resolved, Window};
 use crate::api::{Metric, Unit};
-use crate::trace::symbols::Symbols;
+use crate::trace::symbols::RecordingSymbols;
 use crate::trace::{Cancel, Trace};
 
 /// One backtrace with its sums.
@@ -25,7 +25,7 @@ pub struct NodeSums {
     /// The window.
     pub window: Resolved,
     /// The moment, for `live` and `peak`.
-    pub moment: Option<Moment>,
+    pub moment: Option<MetricMoment>,
     /// Backtraces with a sum, by site.
     pub nodes: Vec<NodeSum>,
     /// Sum over all of them.
@@ -34,7 +34,7 @@ pub struct NodeSums {
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Params {
+pub struct NodeSumsParams {
     /// What is measured.
     pub metric: Metric,
     /// When.
@@ -47,10 +47,15 @@ pub struct Params {
 ///
 /// # Errors
 /// When the window or the filter does not fit the recording, or cancelled.
-pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<NodeSums> {
+pub fn run(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &NodeSumsParams,
+    cancel: &Cancel,
+) -> Result<NodeSums> {
     let selection = params.filter.select(trace, symbols, cancel)?;
     let window = params.window.resolve(trace, &selection, cancel)?;
-    let question = Question { trace, selection: &selection, key: Key::Site, cancel };
+    let question = SumQuery { trace, selection: &selection, key: SumKey::Site, cancel };
     let (sums, moment) = question.metric_at(params.metric, &window)?;
     let mut total = Signed::default();
     let mut nodes = Vec::new();

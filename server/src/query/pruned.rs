@@ -43,7 +43,7 @@ pub struct Limits {
     pub max_nodes: usize,
 }
 
-struct Entry<R> {
+struct PrunedRow<R> {
     row: R,
     parent: usize,
     children: Vec<usize>,
@@ -57,7 +57,7 @@ struct Entry<R> {
 }
 
 /// A child that waits to be chosen.
-struct Open<R> {
+struct OpenRow<R> {
     row: R,
     parent: usize,
 }
@@ -73,7 +73,7 @@ pub fn prune<T: Lazy>(tree: &mut T, root: T::Row, limits: &Limits) -> Vec<Chosen
         if pruning.entries.len() + pruning.short + 2 > limits.max_nodes {
             break;
         }
-        let Some(Open { row, parent }) = pruning.open.get_mut(index).and_then(Option::take) else { continue };
+        let Some(OpenRow { row, parent }) = pruning.open.get_mut(index).and_then(Option::take) else { continue };
         let at = pruning.entries.len();
         let above = &mut pruning.entries[parent];
         above.children.push(at);
@@ -81,15 +81,15 @@ pub fn prune<T: Lazy>(tree: &mut T, root: T::Row, limits: &Limits) -> Vec<Chosen
         pruning.short -= usize::from(above.outstanding == 0);
         pruning.choose(tree, row, parent);
     }
-    for Open { row, parent } in std::mem::take(&mut pruning.open).into_iter().flatten() {
+    for OpenRow { row, parent } in std::mem::take(&mut pruning.open).into_iter().flatten() {
         pruning.leave_out(tree, &row, parent);
     }
     flatten(tree, pruning.entries)
 }
 
 struct Pruning<R> {
-    entries: Vec<Entry<R>>,
-    open: Vec<Option<Open<R>>>,
+    entries: Vec<PrunedRow<R>>,
+    open: Vec<Option<OpenRow<R>>>,
     heap: BinaryHeap<(u64, std::cmp::Reverse<usize>)>,
     /// Entries with outstanding children.
     short: usize,
@@ -104,14 +104,14 @@ impl<R> Pruning<R> {
         let outstanding = children.len();
         self.short += usize::from(outstanding > 0);
         let (left_value, left_rows) = (0, 0);
-        self.entries.push(Entry { row, parent, children: Vec::new(), left_value, left_rows, outstanding, below });
+        self.entries.push(PrunedRow { row, parent, children: Vec::new(), left_value, left_rows, outstanding, below });
         for child in children {
             let weight = tree.weight(&child);
             if weight < self.least {
                 self.leave_out(tree, &child, at);
             } else {
                 self.heap.push((weight, std::cmp::Reverse(self.open.len())));
-                self.open.push(Some(Open { row: child, parent: at }));
+                self.open.push(Some(OpenRow { row: child, parent: at }));
             }
         }
     }
@@ -124,9 +124,9 @@ impl<R> Pruning<R> {
 }
 
 /// Pre-order, children widest first, what was left out last.
-fn flatten<T: Lazy>(tree: &T, entries: Vec<Entry<T::Row>>) -> Vec<Chosen<T::Row>> {
+fn flatten<T: Lazy>(tree: &T, entries: Vec<PrunedRow<T::Row>>) -> Vec<Chosen<T::Row>> {
     let mut chosen = Vec::with_capacity(entries.len());
-    let mut entries: Vec<Option<Entry<T::Row>>> = entries.into_iter().map(Some).collect();
+    let mut entries: Vec<Option<PrunedRow<T::Row>>> = entries.into_iter().map(Some).collect();
     let mut stack = vec![(0_usize, 0_u32)];
     // Synthetic rows wait on the same stack: usize::MAX with what they hold.
     let mut folded: Vec<(i64, u32)> = Vec::new();

@@ -14,9 +14,9 @@ use std::sync::atomic::AtomicU32;
 use super::filter::Selection;
 use super::lifetime_filter::LifetimeFilter;
 use super::sparse_selection::SparseSelection;
-use super::zone_pruning::{Verdict, ZonePruning};
+use super::zone_pruning::{ZoneMatch, ZonePruning};
 use crate::trace::layout::{FATE_TEMPORARY, TABLE_SIZE};
-use crate::trace::ledger::Cell;
+use crate::trace::ledger::LedgerCell;
 use crate::trace::{Trace, links};
 
 /// Most rows that are looked at in one go.
@@ -150,14 +150,14 @@ impl RowTest<'_> {
 
     /// What the zones of allocations `from..to` say.
     #[must_use]
-    pub fn verdict(&self, from: u64, to: u64) -> Verdict {
-        if self.passes_all() { Verdict::All } else { self.skip.allocs(self.trace, from, to) }
+    pub fn verdict(&self, from: u64, to: u64) -> ZoneMatch {
+        if self.passes_all() { ZoneMatch::All } else { self.skip.allocs(self.trace, from, to) }
     }
 
     /// What the zones of frees `from..to` say of their allocations.
     #[must_use]
-    pub fn free_verdict(&self, from: u64, to: u64) -> Verdict {
-        if self.passes_all() { Verdict::All } else { self.skip.frees(self.trace, from, to) }
+    pub fn free_verdict(&self, from: u64, to: u64) -> ZoneMatch {
+        if self.passes_all() { ZoneMatch::All } else { self.skip.frees(self.trace, from, to) }
     }
 
     /// Takes out of `keep`, which is about allocations from row `from` on, those that do not pass.
@@ -166,9 +166,9 @@ impl RowTest<'_> {
             return few.allocs_among(from, keep);
         }
         match self.verdict(from, from + keep.len() as u64) {
-            Verdict::All => {}
-            Verdict::None => keep.fill(0),
-            Verdict::Ask => self.test(from, keep),
+            ZoneMatch::All => {}
+            ZoneMatch::None => keep.fill(0),
+            ZoneMatch::Ask => self.test(from, keep),
         }
     }
 
@@ -203,9 +203,9 @@ impl RowTest<'_> {
             return few.frees_among(from, keep);
         }
         match self.free_verdict(from, from + keep.len() as u64) {
-            Verdict::All => {}
-            Verdict::None => keep.fill(0),
-            Verdict::Ask => self.test_frees(from, keep),
+            ZoneMatch::All => {}
+            ZoneMatch::None => keep.fill(0),
+            ZoneMatch::Ask => self.test_frees(from, keep),
         }
     }
 
@@ -307,31 +307,31 @@ impl<'a> Picker<'a> {
     pub fn pick(&mut self, from: u64, to: u64) -> &[u16] {
         let keep = &mut self.keep[..(to - from) as usize];
         let also = self.also.verdict(self.test.trace, from, to);
-        if also == Verdict::None {
+        if also == ZoneMatch::None {
             return &[];
         }
         keep.fill(1);
         if let Some(few) = &self.test.few {
             few.allocs_among(from, keep);
-            if also == Verdict::Ask && keep.iter().fold(0, |any, &keep| any | keep) != 0 {
+            if also == ZoneMatch::Ask && keep.iter().fold(0, |any, &keep| any | keep) != 0 {
                 self.also.range(self.test.trace, from, keep);
             }
             return compact(keep, &mut self.picked);
         }
         let verdict = self.test.verdict(from, to);
         match (also, verdict) {
-            (_, Verdict::None) => return &[],
-            (Verdict::All, Verdict::All) => return all(keep.len(), &mut self.picked),
+            (_, ZoneMatch::None) => return &[],
+            (ZoneMatch::All, ZoneMatch::All) => return all(keep.len(), &mut self.picked),
             _ => {}
         }
-        if also == Verdict::Ask {
+        if also == ZoneMatch::Ask {
             self.also.range(self.test.trace, from, keep);
             // Of old allocations few are left: most blocks end here.
             if keep.iter().fold(0, |any, &keep| any | keep) == 0 {
                 return &[];
             }
         }
-        if verdict == Verdict::Ask {
+        if verdict == ZoneMatch::Ask {
             self.test.test(from, keep);
         }
         compact(keep, &mut self.picked)
@@ -342,9 +342,9 @@ impl<'a> Picker<'a> {
         let keep = &mut self.keep[..(to - from) as usize];
         if self.test.few.is_none() {
             match self.test.free_verdict(from, to) {
-                Verdict::None => return &[],
-                Verdict::All => return all(keep.len(), &mut self.picked),
-                Verdict::Ask => {}
+                ZoneMatch::None => return &[],
+                ZoneMatch::All => return all(keep.len(), &mut self.picked),
+                ZoneMatch::Ask => {}
             }
         }
         keep.fill(1);

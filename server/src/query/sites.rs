@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::amounts::{Key, Question, Sums, ranges};
+use super::amounts::{SumKey, SumQuery, Sums, ranges};
 use super::filter::{Filter, Selection};
 use super::scan::{Also, BLOCK, Picker};
 use super::timeline::peak;
@@ -11,18 +11,18 @@ use super::{QueryError, Result, leaks, lifetimes, site_handle, sizes, stacks, ti
 use crate::api::sites::{FreeSite, Quantiles, Site, SiteRow, Sites};
 use crate::api::timeline::SeriesName;
 use crate::api::{Amount, Metric};
-use crate::trace::symbols::Symbols;
+use crate::trace::symbols::RecordingSymbols;
 use crate::trace::{Cancel, Position, Trace};
 
 /// What is asked of the table.
 #[derive(Debug, Clone, Default)]
-pub struct Params {
+pub struct SitesParams {
     /// When.
     pub window: Window,
     /// Of what.
     pub filter: Filter,
     /// Order.
-    pub sort: Sort,
+    pub sort: SiteSort,
     /// Smallest first.
     pub ascending: bool,
     /// Keep sites whose innermost frame has a function, file or module that matches this regular expression.
@@ -35,7 +35,7 @@ pub struct Params {
 
 /// Order of the sites, by bytes; ties go by site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Sort {
+pub enum SiteSort {
     /// Allocated in the window.
     #[default]
     Allocated,
@@ -56,7 +56,7 @@ pub enum Sort {
 /// Moments of a trend.
 const TREND: usize = 32;
 
-struct Columns {
+struct SiteColumns {
     allocated: Sums,
     freed: Sums,
     live: Sums,
@@ -65,10 +65,10 @@ struct Columns {
     temporary: Sums,
 }
 
-impl Columns {
+impl SiteColumns {
     /// `peak`: the moment of the peak.
     fn new(trace: &Trace, selection: &Selection, window: &Resolved, peak: Position, cancel: &Cancel) -> Result<Self> {
-        let question = Question { trace, selection, key: Key::Site, cancel };
+        let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
         let of = |metric| question.metric(metric, window);
         Ok(Self {
             allocated: of(Metric::Allocated)?,
@@ -85,19 +85,26 @@ impl Columns {
         all.iter().any(|sums| sums.get(site).is_some_and(|s| s.count != 0))
     }
 
-    fn key(&self, sort: Sort, site: usize) -> i64 {
+    fn key(&self, sort: SiteSort, site: usize) -> i64 {
         let sums = match sort {
-            Sort::Allocated | Sort::Count => &self.allocated,
-            Sort::Freed => &self.freed,
-            Sort::Live => &self.live,
-            Sort::Leaked => &self.leaked,
-            Sort::AtPeak => &self.at_peak,
-            Sort::Temporary => &self.temporary,
+            SiteSort::Allocated | SiteSort::Count => &self.allocated,
+            SiteSort::Freed => &self.freed,
+            SiteSort::Live => &self.live,
+            SiteSort::Leaked => &self.leaked,
+            SiteSort::AtPeak => &self.at_peak,
+            SiteSort::Temporary => &self.temporary,
         };
-        sums.get(site).map_or(0, |s| if sort == Sort::Count { s.count } else { s.bytes })
+        sums.get(site).map_or(0, |s| if sort == SiteSort::Count { s.count } else { s.bytes })
     }
 
-    fn row(&self, trace: &Trace, symbols: &dyn Symbols, site: u32, lifetimes: Quantiles, trend: Vec<u64>) -> SiteRow {
+    fn row(
+        &self,
+        trace: &Trace,
+        symbols: &dyn RecordingSymbols,
+        site: u32,
+        lifetimes: Quantiles,
+        trend: Vec<u64>,
+    ) -> SiteRow {
         let (frame, caller) = stacks::allocator_and_caller(trace, symbols, trace.site_node(site).unwrap_or(0));
         let amount = |sums: &Sums| sums.get(site as usize).map_or_else(Amount::default, |s| s.amount());
         SiteRow {
@@ -136,11 +143,11 @@ fn trends(
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
-pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Sites> {
+pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &SitesParams, cancel: &Cancel) -> Result<Sites> {
     let selection = params.filter.select(trace, symbols, cancel)?;
     let window = params.window.resolve(trace, &selection, cancel)?;
     let peak = peak::find(trace, &selection, window.span, window.from_ns, cancel)?;
-    let columns = Columns::new(trace, &selection, &window, peak.place, cancel)?;
+    let columns = SiteColumns::new(trace, &selection, &window, peak.place, cancel)?;
     let mut sites: Vec<u32> = (0..trace.site_count()).filter(|&site| columns.has_any(site as usize)).collect();
     if let Some(search) = &params.search {
         let wanted = Filter::regex("search", search)?;
@@ -191,7 +198,7 @@ const FREED_BY: usize = 50;
 ///
 /// # Errors
 /// When there is no such site, a parameter does not fit the recording, or cancelled.
-pub fn one(trace: &Trace, symbols: &dyn Symbols, params: &OneParams, cancel: &Cancel) -> Result<Site> {
+pub fn one(trace: &Trace, symbols: &dyn RecordingSymbols, params: &OneParams, cancel: &Cancel) -> Result<Site> {
     let site = params.site;
     let Some(node) = trace.site_node(site) else {
         return Err(QueryError::NotFound { what: format!("site {}", site_handle(site)) });
@@ -201,7 +208,7 @@ pub fn one(trace: &Trace, symbols: &dyn Symbols, params: &OneParams, cancel: &Ca
     let selection = filtered.clone().and_site(trace, site).found(trace, trace.everything(), cancel)?;
     // The row is that of the table: the peak is not the site's own.
     let peak = peak::find(trace, &filtered, window.span, window.from_ns, cancel)?;
-    let columns = Columns::new(trace, &selection, &window, peak.place, cancel)?;
+    let columns = SiteColumns::new(trace, &selection, &window, peak.place, cancel)?;
     let trend = trends(trace, &selection, &window, &[site], cancel)?.pop().unwrap_or_default();
     let series = [SeriesName::LiveBytes, SeriesName::LiveCount, SeriesName::AllocRate, SeriesName::FreeRate];
     let points = params.points.clamp(1, timeline::MAX_POINTS);
@@ -226,7 +233,7 @@ pub fn one(trace: &Trace, symbols: &dyn Symbols, params: &OneParams, cancel: &Ca
 /// Who frees blocks that were freed in the window, most bytes first.
 fn freed_by(
     trace: &Trace,
-    symbols: &dyn Symbols,
+    symbols: &dyn RecordingSymbols,
     selection: &Selection,
     window: &Resolved,
     cancel: &Cancel,

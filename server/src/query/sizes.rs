@@ -7,16 +7,16 @@ use rayon::prelude::*;
 use super::Result;
 use super::amounts::ranges;
 use super::filter::{Filter, Selection};
-use super::histogram::{Cell, Scale, document};
+use super::histogram::{ClassCount, Scale, document};
 use super::scan::{Also, BLOCK, Picker};
 use super::window::Window;
 use crate::api::histograms::{ExactSize, Histogram, Sizes};
-use crate::trace::symbols::Symbols;
+use crate::trace::symbols::RecordingSymbols;
 use crate::trace::{Cancel, Span, Trace};
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Params {
+pub struct SizesParams {
     /// Blocks allocated in this window.
     pub window: Window,
     /// Of what.
@@ -34,7 +34,7 @@ const TABLE: usize = 1 << 14;
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
-pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Sizes> {
+pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &SizesParams, cancel: &Cancel) -> Result<Sizes> {
     let selection = params.filter.select(trace, symbols, cancel)?;
     let window = params.window.resolve(trace, &selection, cancel)?;
     let counted = count(trace, &selection, window.span, cancel)?;
@@ -54,7 +54,7 @@ pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cance
 }
 
 struct Counted {
-    cells: Vec<Cell>,
+    cells: Vec<ClassCount>,
     table: Vec<u64>,
     map: HashMap<u64, u64>,
 }
@@ -62,7 +62,7 @@ struct Counted {
 fn count(trace: &Trace, selection: &Selection, span: Span, cancel: &Cancel) -> Result<Counted> {
     let test = selection.rows(trace);
     let empty =
-        || Counted { cells: vec![Cell::default(); SCALE.classes()], table: vec![0; TABLE], map: HashMap::new() };
+        || Counted { cells: vec![ClassCount::default(); SCALE.classes()], table: vec![0; TABLE], map: HashMap::new() };
     ranges(span.from.allocs, span.to.allocs)
         .into_par_iter()
         .map(|range| {

@@ -8,12 +8,12 @@ use super::node_sums;
 use super::window::Window;
 use crate::api::source::SourceLine;
 use crate::api::{Metric, Unit};
-use crate::trace::symbols::Symbols;
+use crate::trace::symbols::RecordingSymbols;
 use crate::trace::{Cancel, Trace};
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Params {
+pub struct SourceParams {
     /// What is measured.
     pub metric: Metric,
     /// What is added up.
@@ -32,9 +32,17 @@ pub struct Params {
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
-pub fn lines(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Vec<SourceLine>> {
-    let asked =
-        node_sums::Params { metric: params.metric, window: params.window.clone(), filter: params.filter.clone() };
+pub fn lines(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &SourceParams,
+    cancel: &Cancel,
+) -> Result<Vec<SourceLine>> {
+    let asked = node_sums::NodeSumsParams {
+        metric: params.metric,
+        window: params.window.clone(),
+        filter: params.filter.clone(),
+    };
     let sums = node_sums::run(trace, symbols, &asked, cancel)?;
     // By location: its lines in this file, innermost first, and whether the innermost frame is one of them.
     let mut of_location = Vec::with_capacity(trace.location_count() as usize);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::Result;
-use super::amounts::{Key, Question, ranges};
+use super::amounts::{SumKey, SumQuery, ranges};
 use super::filter::Selection;
 use super::scan::{Also, BLOCK, Picker};
 use crate::api::Metric;
@@ -71,7 +71,7 @@ impl Selection {
         }
         let everything = Resolved::whole(trace);
         let sites = Self { sites: self.sites.clone(), ..Self::default() };
-        let question = Question { trace, selection: &sites, key: Key::Site, cancel };
+        let question = SumQuery { trace, selection: &sites, key: SumKey::Site, cancel };
         let allocated: i64 = question.metric(Metric::Allocated, &everything)?.iter().map(|sum| sum.count).sum();
         if allocated as u64 > trace.alloc_count() / ONE_IN {
             return Ok(self);

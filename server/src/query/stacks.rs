@@ -2,13 +2,13 @@
 
 use crate::api::Frame;
 use crate::trace::Trace;
-use crate::trace::program::{Kind, program_frame};
-use crate::trace::symbols::{Function, SymbolFrame, Symbols};
+use crate::trace::program::{CodeKind, program_frame};
+use crate::trace::symbols::{FunctionFacts, RecordingSymbols, SymbolFrame};
 
 /// The frames of a backtrace, leaf first, beginning with the caller of the allocating function; inlined functions are
 /// frames of their own. Empty for node 0.
 #[must_use]
-pub fn frames(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Vec<Frame> {
+pub fn frames(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut kinds = Vec::new();
     let mut levels = Vec::new();
@@ -34,11 +34,17 @@ pub fn frames(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Vec<Frame> {
 
 /// One frame by itself: whether it is a library's does not depend on the frames around it.
 #[must_use]
-pub fn frame(trace: &Trace, symbols: &dyn Symbols, level: &SymbolFrame, pc: u64) -> Frame {
+pub fn frame(trace: &Trace, symbols: &dyn RecordingSymbols, level: &SymbolFrame, pc: u64) -> Frame {
     frame_of(trace, symbols, level, pc, symbols.function(level.function))
 }
 
-fn frame_of(trace: &Trace, symbols: &dyn Symbols, level: &SymbolFrame, pc: u64, function: Function) -> Frame {
+fn frame_of(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    level: &SymbolFrame,
+    pc: u64,
+    function: FunctionFacts,
+) -> Frame {
     Frame {
         library: function.kind.is_library(),
         offset: function.name.is_none().then(|| function.display().as_ref().to_owned()),
@@ -53,7 +59,7 @@ fn frame_of(trace: &Trace, symbols: &dyn Symbols, level: &SymbolFrame, pc: u64, 
 
 /// The innermost frame of a backtrace; `None` for node 0 and unknown nodes.
 #[must_use]
-pub fn innermost(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<Frame> {
+pub fn innermost(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Option<Frame> {
     let location = trace.stack(node).find_map(|n| trace.node_location(n))?;
     let mut levels = Vec::new();
     symbols.frames(trace, location, &mut levels);
@@ -64,13 +70,17 @@ pub fn innermost(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<Fram
 /// The frame of a backtrace that is the program's function (see [`crate::trace::program`]), else the innermost; `None`
 /// for node 0 and unknown nodes.
 #[must_use]
-pub fn allocated_by(trace: &Trace, symbols: &dyn Symbols, node: u32) -> Option<Frame> {
+pub fn allocated_by(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Option<Frame> {
     allocator_and_caller(trace, symbols, node).0
 }
 
 /// What [`allocated_by`] gives, and the frame that called it.
 #[must_use]
-pub fn allocator_and_caller(trace: &Trace, symbols: &dyn Symbols, node: u32) -> (Option<Frame>, Option<Frame>) {
+pub fn allocator_and_caller(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    node: u32,
+) -> (Option<Frame>, Option<Frame>) {
     let mut levels: Vec<(SymbolFrame, u64)> = Vec::new();
     let mut kinds = Vec::new();
     let mut program = None;
@@ -92,7 +102,7 @@ pub fn allocator_and_caller(trace: &Trace, symbols: &dyn Symbols, node: u32) -> 
             }
             levels.push((*level, pc));
             kinds.push(function.kind);
-            program = (function.kind == Kind::Program).then(|| levels.len() - 1);
+            program = (function.kind == CodeKind::Program).then(|| levels.len() - 1);
         }
     }
     let found = program_frame(kinds);

@@ -11,7 +11,7 @@ use crate::api::Frame;
 
 /// Where a suppression comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum SuppressionOrigin {
     /// The command line.
     Option,
     /// A file, by its path.
@@ -22,7 +22,7 @@ pub enum Origin {
     BuiltIn,
 }
 
-impl std::fmt::Display for Origin {
+impl std::fmt::Display for SuppressionOrigin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Option => f.write_str("--suppress"),
@@ -38,14 +38,14 @@ pub struct Suppression {
     /// As it was written, without `leak:`.
     pub pattern: String,
     /// Where it comes from.
-    pub origin: Origin,
+    pub origin: SuppressionOrigin,
     regex: Regex,
 }
 
 impl Suppression {
     /// A suppression by a regular expression.
     #[must_use]
-    pub fn new(regex: Regex, origin: Origin) -> Self {
+    pub fn new(regex: Regex, origin: SuppressionOrigin) -> Self {
         Self { pattern: regex.as_str().to_owned(), origin, regex }
     }
 
@@ -61,7 +61,7 @@ impl Suppression {
 ///
 /// # Errors
 /// When a line is no suppression: its number, and what is wrong with it.
-pub fn parse(text: &str, origin: &Origin) -> Result<Vec<Suppression>, String> {
+pub fn parse(text: &str, origin: &SuppressionOrigin) -> Result<Vec<Suppression>, String> {
     let mut suppressions = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
@@ -123,7 +123,7 @@ leak:^__libc_alloc_buffer_allocate$
 /// The list that comes with heaptrace.
 #[must_use]
 pub fn built_in() -> Vec<Suppression> {
-    parse(BUILT_IN, &Origin::BuiltIn).unwrap_or_default()
+    parse(BUILT_IN, &SuppressionOrigin::BuiltIn).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ mod tests {
     fn patterns_mean_what_leak_sanitizer_says() {
         let stack = [frame("libfoo::make", Some("/src/make.c"), "libfoo.so.1"), frame("main", None, "app")];
         let hits = |pattern: &str| {
-            let list = parse(&format!("# comment\n\n leak:{pattern}\n"), &Origin::Option).unwrap();
+            let list = parse(&format!("# comment\n\n leak:{pattern}\n"), &SuppressionOrigin::Option).unwrap();
             list[0].matches(&stack)
         };
         for pattern in ["foo", "^main$", "lib*make", "make.c$", "libfoo.so", "^lib*so.1$", "*"] {
@@ -156,7 +156,7 @@ mod tests {
         for pattern in ["^foo", "main2", "^mai$", "lib.oo", "so$"] {
             assert!(!hits(pattern), "{pattern}");
         }
-        let error = parse("leak:a\nrace:b\n", &Origin::Option).unwrap_err();
+        let error = parse("leak:a\nrace:b\n", &SuppressionOrigin::Option).unwrap_err();
         assert!(error.starts_with("line 2"), "{error}");
     }
 

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::Result;
-use super::amounts::{Key, Question, Signed};
+use super::amounts::{Signed, SumKey, SumQuery};
 use super::filter::{Filter, Selection};
 use super::scan::{Also, BLOCK, Picker};
 use super::window::{Resolved, Window};
 use crate::api::threads::{Thread, ThreadPair, Threads};
 use crate::api::{Amount, Metric};
-use crate::trace::symbols::Symbols;
+use crate::trace::symbols::RecordingSymbols;
 use crate::trace::{Cancel, Span, Trace};
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Params {
+pub struct ThreadsParams {
     /// When.
     pub window: Window,
     /// Of what; `thread` means the bearing thread.
@@ -25,10 +25,10 @@ pub struct Params {
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
-pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Threads> {
+pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &ThreadsParams, cancel: &Cancel) -> Result<Threads> {
     let selection = params.filter.select(trace, symbols, cancel)?;
     let window = params.window.resolve(trace, &selection, cancel)?;
-    let question = Question { trace, selection: &selection, key: Key::Thread, cancel };
+    let question = SumQuery { trace, selection: &selection, key: SumKey::Thread, cancel };
     let of = |metric| question.metric(metric, &window);
     let (allocated, live) = (of(Metric::Allocated)?, of(Metric::Live)?);
     let (leaked, temporary) = (of(Metric::Leaked)?, of(Metric::Temporary)?);

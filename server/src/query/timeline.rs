@@ -7,7 +7,7 @@ mod columns;
 pub mod peak;
 mod steps;
 
-use columns::{Column, Grid};
+use columns::{Grid, PixelColumn};
 use rayon::prelude::*;
 
 use super::filter::{Filter, Selection};
@@ -16,12 +16,12 @@ use super::window::{Resolved, Window, peak_of};
 use super::{QueryError, Result};
 use crate::api::info::{Capture, Mark, Peak};
 use crate::api::timeline::{Series, SeriesName, Timeline};
-use crate::trace::symbols::Symbols;
+use crate::trace::symbols::RecordingSymbols;
 use crate::trace::{Cancel, Trace};
 
 /// What is asked.
 #[derive(Debug, Clone)]
-pub struct Params {
+pub struct TimelineParams {
     /// Which time series.
     pub series: Vec<SeriesName>,
     /// When.
@@ -32,7 +32,7 @@ pub struct Params {
     pub points: usize,
 }
 
-impl Default for Params {
+impl Default for TimelineParams {
     fn default() -> Self {
         Self {
             series: vec![SeriesName::LiveBytes, SeriesName::AllocRate, SeriesName::Rss],
@@ -50,7 +50,12 @@ pub const MAX_POINTS: usize = 20_000;
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
-pub fn run(trace: &Trace, symbols: &dyn Symbols, params: &Params, cancel: &Cancel) -> Result<Timeline> {
+pub fn run(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &TimelineParams,
+    cancel: &Cancel,
+) -> Result<Timeline> {
     let selection = params.filter.select(trace, symbols, cancel)?;
     let window = params.window.resolve(trace, &selection, cancel)?;
     if params.points == 0 || params.points > MAX_POINTS {
@@ -122,11 +127,11 @@ pub fn draw(
     })
 }
 
-fn curve(name: SeriesName, columns: &[Column], grid: &Grid) -> Series {
-    let value = |pick: &dyn Fn(usize, &Column) -> f64| -> Vec<Option<f64>> {
+fn curve(name: SeriesName, columns: &[PixelColumn], grid: &Grid) -> Series {
+    let value = |pick: &dyn Fn(usize, &PixelColumn) -> f64| -> Vec<Option<f64>> {
         columns.iter().enumerate().map(|(i, column)| Some(pick(i, column))).collect()
     };
-    let rate = |pick: &dyn Fn(&Column) -> u64| {
+    let rate = |pick: &dyn Fn(&PixelColumn) -> u64| {
         let rates = value(&|i, column| pick(column) as f64 / grid.seconds(i));
         (rates.clone(), rates.clone(), rates)
     };

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use super::Result;
-use super::amounts::{Key, Question, Signed};
+use super::amounts::{Signed, SumKey, SumQuery};
 use super::filter::Selection;
 use super::sparse_selection::SparseSelection;
 use crate::api::Metric;
@@ -36,7 +36,7 @@ pub fn live_at(
     places: &[Position],
     cancel: &Cancel,
 ) -> Result<Vec<Vec<Signed>>> {
-    let question = Question { trace, selection, key: Key::Site, cancel };
+    let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
     let pick = |sums: Vec<Signed>| -> Vec<Signed> {
         sites.iter().map(|&site| sums.get(site as usize).copied().unwrap_or_default()).collect()
     };

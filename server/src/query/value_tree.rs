@@ -7,8 +7,8 @@ use super::amounts::Signed;
 use super::filter::Filter;
 use super::node_sums::NodeSums;
 use crate::trace::Trace;
-use crate::trace::frame_tree::{FrameId, FrameTree, NO_FUNCTION, Row, Shape};
-use crate::trace::symbols::{FunctionId, SymbolFrame, Symbols};
+use crate::trace::frame_tree::{FrameId, FrameTree, NO_FUNCTION, TreeRow, TreeShape};
+use crate::trace::symbols::{FunctionId, RecordingSymbols, SymbolFrame};
 
 /// Index of a row of a [`ValueTree`]; 0 is the root.
 pub type RowId = u32;
@@ -17,7 +17,7 @@ pub type RowId = u32;
 #[derive(Debug, Default)]
 pub struct ValueTree {
     /// The rows; without a filter's view they are the frame tree's, which is not copied.
-    pub shape: Arc<Shape>,
+    pub shape: Arc<TreeShape>,
     /// Of a filter's view, for each row: the first row of the frame tree that is shown as it.
     first: Option<Vec<FrameId>>,
     /// What was allocated by the function itself.
@@ -29,7 +29,13 @@ pub struct ValueTree {
 impl ValueTree {
     /// Puts sums on the tree. Blocks without a backtrace are the root's own.
     #[must_use]
-    pub fn new(trace: &Trace, tree: &FrameTree, symbols: &dyn Symbols, filter: &Filter, sums: &NodeSums) -> Self {
+    pub fn new(
+        trace: &Trace,
+        tree: &FrameTree,
+        symbols: &dyn RecordingSymbols,
+        filter: &Filter,
+        sums: &NodeSums,
+    ) -> Self {
         let mut values = match filter.view(trace, tree, symbols) {
             None => Self::plain(tree),
             Some(rules) => Self::viewed(tree, &rules.taken_out, rules.starts.as_deref()),
@@ -49,10 +55,10 @@ impl ValueTree {
     }
 
     fn viewed(tree: &FrameTree, taken_out: &[bool], starts: Option<&[bool]>) -> Self {
-        let mut shape = Shape::default();
+        let mut shape = TreeShape::default();
         let mut first = vec![0];
         let nobody = SymbolFrame { function: NO_FUNCTION, file: None, line: None, inlined: false };
-        shape.push(Row { parent: 0, frame: nobody, recursive: false });
+        shape.push(TreeRow { parent: 0, frame: nobody, recursive: false });
         let mut shown_as: Vec<Option<RowId>> = vec![starts.is_none().then_some(0)];
         let mut children: HashMap<(RowId, FunctionId), RowId> = HashMap::new();
         for (id, row) in (0..).zip(tree.rows()).skip(1) {
@@ -68,7 +74,7 @@ impl ValueTree {
                     if shown == next {
                         let recursive =
                             shape.path(parent).any(|r| shape.frame[r as usize].function == row.frame.function);
-                        shape.push(Row { parent, frame: row.frame, recursive });
+                        shape.push(TreeRow { parent, frame: row.frame, recursive });
                         first.push(id);
                     }
                     Some(shown)

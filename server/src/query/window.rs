@@ -155,13 +155,19 @@ impl Resolved {
 
 /// A moment: its time, the place before the events of that time, and the place behind them.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct ResolvedMoment {
     ns: u64,
     before: Position,
     after: Position,
 }
 
-fn moment(trace: &Trace, selection: &Selection, parameter: &str, time: &TimeExpr, cancel: &Cancel) -> Result<Moment> {
+fn moment(
+    trace: &Trace,
+    selection: &Selection,
+    parameter: &str,
+    time: &TimeExpr,
+    cancel: &Cancel,
+) -> Result<ResolvedMoment> {
     let duration = trace.duration_ns();
     let ns = match time {
         TimeExpr::Ns(ns) => (*ns).min(duration),
@@ -171,7 +177,7 @@ fn moment(trace: &Trace, selection: &Selection, parameter: &str, time: &TimeExpr
         TimeExpr::Peak => {
             // The peak is a place among the events, finer than a nanosecond.
             let peak = peak::find(trace, selection, trace.everything(), 0, cancel)?;
-            return Ok(Moment { ns: peak.at_ns, before: peak.place, after: peak.place });
+            return Ok(ResolvedMoment { ns: peak.at_ns, before: peak.place, after: peak.place });
         }
         TimeExpr::Capture(number) => {
             let captures = &trace.facts().captures;
@@ -198,7 +204,7 @@ fn moment(trace: &Trace, selection: &Selection, parameter: &str, time: &TimeExpr
     };
     let after = if ns >= duration { trace.end_position() } else { trace.position_before(ns + 1) };
     let before = if ns >= duration { trace.end_position() } else { trace.position_before(ns) };
-    Ok(Moment { ns, before, after })
+    Ok(ResolvedMoment { ns, before, after })
 }
 
 /// Whose peak is that of what `selection` keeps.
@@ -221,13 +227,13 @@ impl Window {
         let of = |name: &str, time: &Option<TimeExpr>| {
             time.as_ref().map(|t| moment(trace, selection, name, t, cancel)).transpose()
         };
-        let from = of("from", &self.from)?.unwrap_or(Moment {
+        let from = of("from", &self.from)?.unwrap_or(ResolvedMoment {
             ns: 0,
             before: Position::default(),
             after: Position::default(),
         });
         let end = trace.end_position();
-        let to = of("to", &self.to)?.unwrap_or(Moment { ns: trace.duration_ns(), before: end, after: end });
+        let to = of("to", &self.to)?.unwrap_or(ResolvedMoment { ns: trace.duration_ns(), before: end, after: end });
         if to.ns < from.ns {
             return Err(QueryError::bad("to", "the window ends before it starts"));
         }

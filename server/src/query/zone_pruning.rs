@@ -10,7 +10,7 @@ use crate::trace::zones::{Zone, site_bit, thread_bit};
 
 /// See the file's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ZoneMatch {
     /// No row passes.
     None,
     /// Every row passes.
@@ -19,7 +19,7 @@ pub enum Verdict {
     Ask,
 }
 
-impl Verdict {
+impl ZoneMatch {
     const fn of(none: bool, all: bool) -> Self {
         if none {
             Self::None
@@ -42,8 +42,8 @@ impl Verdict {
 }
 
 /// What is known of rows that lie in several runs.
-fn together(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
-    verdicts.reduce(|a, b| if a == b { a } else { Verdict::Ask }).unwrap_or(Verdict::Ask)
+fn together(verdicts: impl Iterator<Item = ZoneMatch>) -> ZoneMatch {
+    verdicts.reduce(|a, b| if a == b { a } else { ZoneMatch::Ask }).unwrap_or(ZoneMatch::Ask)
 }
 
 /// Bits of threads or sites: of some that pass, and of those that all pass.
@@ -61,8 +61,8 @@ impl Bits {
         Self { some: bits(true), all: !bits(false) }
     }
 
-    const fn verdict(self, present: u64) -> Verdict {
-        Verdict::of(present & self.some == 0, present & !self.all == 0)
+    const fn verdict(self, present: u64) -> ZoneMatch {
+        ZoneMatch::of(present & self.some == 0, present & !self.all == 0)
     }
 }
 
@@ -88,18 +88,18 @@ impl Lives {
     }
 
     /// Of the rows that were freed.
-    fn dead(&self, zone: &Zone) -> Verdict {
+    fn dead(&self, zone: &Zone) -> ZoneMatch {
         let kind = match self.kind {
-            None | Some(LifetimeKind::Freed) => Verdict::All,
-            Some(LifetimeKind::Leaked) => Verdict::None,
-            Some(LifetimeKind::Temporary) => Verdict::of(zone.temporary == 0, zone.temporary == zone.freed),
+            None | Some(LifetimeKind::Freed) => ZoneMatch::All,
+            Some(LifetimeKind::Leaked) => ZoneMatch::None,
+            Some(LifetimeKind::Temporary) => ZoneMatch::of(zone.temporary == 0, zone.temporary == zone.freed),
         };
-        kind.and(Verdict::of(zone.classes & self.some == 0, zone.classes & !self.all == 0))
+        kind.and(ZoneMatch::of(zone.classes & self.some == 0, zone.classes & !self.all == 0))
     }
 
     /// Of allocations.
-    fn allocs(&self, rows: &Range<u64>, zone: &Zone) -> Verdict {
-        let living = Verdict::of(
+    fn allocs(&self, rows: &Range<u64>, zone: &Zone) -> ZoneMatch {
+        let living = ZoneMatch::of(
             rows.end <= self.live.start || rows.start >= self.live.end,
             self.live.start <= rows.start && rows.end <= self.live.end,
         );
@@ -108,7 +108,7 @@ impl Lives {
             0 => living,
             freed if freed == rows.end - rows.start => dead,
             _ if living == dead => dead,
-            _ => Verdict::Ask,
+            _ => ZoneMatch::Ask,
         }
     }
 }
@@ -134,29 +134,29 @@ impl ZonePruning {
         }
     }
 
-    fn block(&self, zone: &Zone) -> Verdict {
+    fn block(&self, zone: &Zone) -> ZoneMatch {
         let (min, max) = self.sizes;
         let sizes =
-            Verdict::of(zone.max_size < min || zone.min_size > max, zone.min_size >= min && zone.max_size <= max);
-        let threads = self.threads.map_or(Verdict::All, |bits| bits.verdict(zone.threads));
-        let sites = self.sites.map_or(Verdict::All, |bits| bits.verdict(zone.sites));
+            ZoneMatch::of(zone.max_size < min || zone.min_size > max, zone.min_size >= min && zone.max_size <= max);
+        let threads = self.threads.map_or(ZoneMatch::All, |bits| bits.verdict(zone.threads));
+        let sites = self.sites.map_or(ZoneMatch::All, |bits| bits.verdict(zone.sites));
         sizes.and(threads).and(sites)
     }
 
     /// Of allocations `from..to`.
     #[must_use]
-    pub fn allocs(&self, trace: &Trace, from: u64, to: u64) -> Verdict {
+    pub fn allocs(&self, trace: &Trace, from: u64, to: u64) -> ZoneMatch {
         together(trace.ledgers().alloc_zones.touching(from, to).map(|(rows, zone)| {
-            let lives = self.lives.as_ref().map_or(Verdict::All, |lives| lives.allocs(&rows, &zone));
+            let lives = self.lives.as_ref().map_or(ZoneMatch::All, |lives| lives.allocs(&rows, &zone));
             self.block(&zone).and(lives)
         }))
     }
 
     /// Of the allocations of frees `from..to`.
     #[must_use]
-    pub fn frees(&self, trace: &Trace, from: u64, to: u64) -> Verdict {
+    pub fn frees(&self, trace: &Trace, from: u64, to: u64) -> ZoneMatch {
         together(trace.ledgers().free_zones.touching(from, to).map(|(_, zone)| {
-            let lives = self.lives.as_ref().map_or(Verdict::All, |lives| lives.dead(&zone));
+            let lives = self.lives.as_ref().map_or(ZoneMatch::All, |lives| lives.dead(&zone));
             self.block(&zone).and(lives)
         }))
     }
@@ -165,18 +165,20 @@ impl ZonePruning {
 impl Also {
     /// Of allocations `from..to`.
     #[must_use]
-    pub fn verdict(&self, trace: &Trace, from: u64, to: u64) -> Verdict {
+    pub fn verdict(&self, trace: &Trace, from: u64, to: u64) -> ZoneMatch {
         if matches!(self, Self::Nothing) {
-            return Verdict::All;
+            return ZoneMatch::All;
         }
         together(trace.ledgers().alloc_zones.touching(from, to).map(|(rows, zone)| {
             let all_freed = u64::from(zone.freed) == rows.end - rows.start;
             let (first, end) = (zone.first, zone.end);
             match self {
-                Self::Nothing => Verdict::All,
-                Self::LiveAt(place) => Verdict::of(all_freed && end <= *place, zone.freed == 0 || first >= *place),
-                Self::Temporary => Verdict::of(zone.temporary == 0, u64::from(zone.temporary) == rows.end - rows.start),
-                Self::Freed(ordinals) => Verdict::of(
+                Self::Nothing => ZoneMatch::All,
+                Self::LiveAt(place) => ZoneMatch::of(all_freed && end <= *place, zone.freed == 0 || first >= *place),
+                Self::Temporary => {
+                    ZoneMatch::of(zone.temporary == 0, u64::from(zone.temporary) == rows.end - rows.start)
+                }
+                Self::Freed(ordinals) => ZoneMatch::of(
                     zone.freed == 0 || end <= ordinals.start || first >= ordinals.end,
                     all_freed && ordinals.start <= first && end <= ordinals.end,
                 ),

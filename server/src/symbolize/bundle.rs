@@ -43,7 +43,7 @@ pub(super) fn key(build_id: &[u8], path: &[u8]) -> Vec<u8> {
 pub(super) const NO_MODULE: &[u8] = b"\0";
 
 /// The names that came with a recording: those inside it, and those beside it, which win.
-pub(super) fn load(recording: &Path) -> cache::Modules {
+pub(super) fn load(recording: &Path) -> cache::CachedModules {
     let mut names = embedded(recording).unwrap_or_default();
     for (module, beside) in cache::load(&path_beside(recording), cache::Versions::All) {
         names.entry(module).or_default().extend(beside);
@@ -70,13 +70,13 @@ pub struct Named {
 
 /// Names for another machine.
 #[derive(Default)]
-pub struct Bundle(cache::Modules);
+pub struct Bundle(cache::CachedModules);
 
 impl Bundle {
     /// Adds names for the call that returns to `address`, as in the file of the module; without a module as it was.
     pub fn add(&mut self, module: Option<(&[u8], &[u8])>, address: u64, functions: Vec<Named>) {
         let key = module.map_or_else(|| NO_MODULE.to_vec(), |(build_id, path)| key(build_id, path));
-        let functions = functions.into_iter().map(|named| resolve::Function {
+        let functions = functions.into_iter().map(|named| resolve::ResolvedFunction {
             name: named.name,
             file: named.file,
             line: named.line,
@@ -159,7 +159,7 @@ fn first_block(file: &File, len: u64) -> io::Result<Option<u64>> {
 }
 
 /// The names inside a recording; `None` if there are none, or none that can be read.
-fn embedded(recording: &Path) -> Option<cache::Modules> {
+fn embedded(recording: &Path) -> Option<cache::CachedModules> {
     // A pipe or a device would keep us waiting.
     if !recording.metadata().ok()?.is_file() {
         return None;
@@ -220,7 +220,7 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 4;
             std::fs::write(&path, &damaged).unwrap();
-            assert_eq!(load(&path), cache::Modules::new(), "byte {at}");
+            assert_eq!(load(&path), cache::CachedModules::new(), "byte {at}");
         }
         std::fs::write(&path, &bytes[..1000]).unwrap();
         assert_eq!(length_without_names(&File::open(&path).unwrap()).unwrap(), 1000);

@@ -24,16 +24,16 @@ use std::sync::Arc;
 
 use tracehound_format::varint::{Reader, put};
 
-use super::resolve::{Function, Functions};
+use super::resolve::{ResolvedFunction, ResolvedFunctions};
 
 const MAGIC: &[u8; 8] = b"THSYMB\n\x02";
 const MAGIC_1: &[u8; 8] = b"THSYMB\n\x01";
 
 /// Names of one file: by address, as in the file.
-pub type Names = BTreeMap<u64, Functions>;
+pub type FileNames = BTreeMap<u64, ResolvedFunctions>;
 
 /// Names by the key of their file.
-pub type Modules = HashMap<Vec<u8>, Names>;
+pub type CachedModules = HashMap<Vec<u8>, FileNames>;
 
 /// Which versions are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,14 +45,14 @@ pub enum Versions {
 }
 
 /// Reads a cache; empty if there is none that can be used.
-pub fn load(path: &Path, versions: Versions) -> Modules {
+pub fn load(path: &Path, versions: Versions) -> CachedModules {
     // A cache has some ten bytes an address; one of gigabytes was not written by us.
     let small = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() < 1 << 32);
     small.then(|| fs::read(path).ok()).flatten().and_then(|bytes| decode(&bytes, versions)).unwrap_or_default()
 }
 
 /// Writes a cache, readable by its owner alone, in one step.
-pub fn save(path: &Path, modules: &Modules) -> io::Result<()> {
+pub fn save(path: &Path, modules: &CachedModules) -> io::Result<()> {
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
     let result = (|| {
         let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
@@ -66,7 +66,7 @@ pub fn save(path: &Path, modules: &Modules) -> io::Result<()> {
 }
 
 /// The bytes of a cache.
-pub fn encode(modules: &Modules) -> Vec<u8> {
+pub fn encode(modules: &CachedModules) -> Vec<u8> {
     let mut ids: HashMap<&str, u64> = HashMap::new();
     let mut strings: Vec<&str> = Vec::new();
     for text in modules.values().flat_map(BTreeMap::values).flat_map(|functions| functions.iter()).flat_map(texts) {
@@ -110,13 +110,13 @@ pub fn encode(modules: &Modules) -> Vec<u8> {
     out
 }
 
-fn texts(function: &Function) -> impl Iterator<Item = &str> {
+fn texts(function: &ResolvedFunction) -> impl Iterator<Item = &str> {
     let declared = function.declared.as_ref().map(|(file, _)| file);
     [function.name.as_ref(), function.file.as_ref(), declared].into_iter().flatten().map(|text| &**text)
 }
 
 /// What bytes hold, if they are a cache.
-pub fn decode(bytes: &[u8], versions: Versions) -> Option<Modules> {
+pub fn decode(bytes: &[u8], versions: Versions) -> Option<CachedModules> {
     let (bytes, crc) = bytes.split_last_chunk::<4>()?;
     if crc32fast::hash(bytes) != u32::from_le_bytes(*crc) {
         return None;
@@ -133,21 +133,21 @@ pub fn decode(bytes: &[u8], versions: Versions) -> Option<Modules> {
         None => Some(None),
         Some(index) => strings.get(usize::try_from(index).ok()?).cloned().map(Some),
     };
-    let mut modules = Modules::new();
+    let mut modules = CachedModules::new();
     for _ in 0..reader.next_u64()? {
         let key = text(&mut reader)?.to_vec();
-        let mut names = Names::new();
+        let mut names = FileNames::new();
         let mut address = 0_u64;
         for _ in 0..reader.next_u64()? {
             address = address.checked_add(reader.next_u64()?)?;
             let mut functions = Vec::new();
             for _ in 0..reader.next_u64()? {
-                let mut function = Function {
+                let mut function = ResolvedFunction {
                     name: string(reader.next_u64()?)?,
                     file: string(reader.next_u64()?)?,
                     line: Some(u32::try_from(reader.next_u64()?).ok()?).filter(|&line| line > 0),
                     inlined: reader.next_u64()? != 0,
-                    ..Function::default()
+                    ..ResolvedFunction::default()
                 };
                 if current.is_some() {
                     let (file, line) = (string(reader.next_u64()?)?, u32::try_from(reader.next_u64()?).ok()?);
@@ -173,17 +173,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn function() -> impl Strategy<Value = Function> {
+    fn function() -> impl Strategy<Value = ResolvedFunction> {
         let text = || prop::option::of("[a-z<>:ü]{0,12}".prop_map(|text: String| Arc::<str>::from(text)));
         let declared = (text(), any::<u32>()).prop_map(|(file, line)| Some((file?, line)));
         let start = prop::option::of(0..u64::MAX);
         (text(), text(), prop::option::of(1_u32..), any::<bool>(), declared, start).prop_map(
-            |(name, file, line, inlined, declared, start)| Function { name, file, line, inlined, declared, start },
+            |(name, file, line, inlined, declared, start)| ResolvedFunction {
+                name,
+                file,
+                line,
+                inlined,
+                declared,
+                start,
+            },
         )
     }
 
-    fn modules() -> impl Strategy<Value = Modules> {
-        let functions = prop::collection::vec(function(), 0..4).prop_map(Functions::from);
+    fn modules() -> impl Strategy<Value = CachedModules> {
+        let functions = prop::collection::vec(function(), 0..4).prop_map(ResolvedFunctions::from);
         let names = prop::collection::btree_map(any::<u64>(), functions, 0..20);
         prop::collection::hash_map(prop::collection::vec(any::<u8>(), 0..9), names, 0..4)
     }
@@ -209,9 +216,10 @@ mod tests {
     #[test]
     fn no_byte_can_change_unnoticed() {
         let declared = Some(("a.c".into(), 2));
-        let function = Function { name: Some("main".into()), line: Some(3), declared, ..Function::default() };
-        let names = Names::from([(0x1130, Functions::from([function]))]);
-        let bytes = encode(&Modules::from([(b"key".to_vec(), names)]));
+        let function =
+            ResolvedFunction { name: Some("main".into()), line: Some(3), declared, ..ResolvedFunction::default() };
+        let names = FileNames::from([(0x1130, ResolvedFunctions::from([function]))]);
+        let bytes = encode(&CachedModules::from([(b"key".to_vec(), names)]));
         assert!(decode(&bytes, Versions::Current).is_some());
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
@@ -229,8 +237,8 @@ mod tests {
         let crc = crc32fast::hash(&bytes);
         bytes.extend_from_slice(&crc.to_le_bytes());
         assert_eq!(decode(&bytes, Versions::Current), None);
-        let function = Function { name: Some("main".into()), line: Some(3), ..Function::default() };
-        let names = Names::from([(4, Functions::from([function]))]);
-        assert_eq!(decode(&bytes, Versions::All), Some(Modules::from([(b"k".to_vec(), names)])));
+        let function = ResolvedFunction { name: Some("main".into()), line: Some(3), ..ResolvedFunction::default() };
+        let names = FileNames::from([(4, ResolvedFunctions::from([function]))]);
+        assert_eq!(decode(&bytes, Versions::All), Some(CachedModules::from([(b"k".to_vec(), names)])));
     }
 }

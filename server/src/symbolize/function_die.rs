@@ -9,7 +9,7 @@ use gimli::{AttributeValue, Dwarf, UnitOffset, UnitRef};
 
 use super::demangle::demangle;
 use super::object_file::R;
-use super::units::{Die, Entry, Space, UnitInfo};
+use super::units::{DebugInfo, Die, DieEntry, UnitInfo};
 
 /// References that are followed from one entry to the one that it completes; a circle must end.
 const MOST_STEPS: usize = 16;
@@ -29,17 +29,17 @@ pub struct Described {
 
 /// The functions of a file.
 pub struct FunctionDies<'d, 'c> {
-    main: Space<'d, 'c>,
-    supplement: Option<Space<'d, 'c>>,
-    split: RefCell<Vec<Rc<Space<'d, 'c>>>>,
-    described: RefCell<HashMap<Key, Rc<Described>>>,
-    pub(super) lambdas: RefCell<HashMap<Key, Rc<HashMap<UnitOffset, u32>>>>,
+    main: DebugInfo<'d, 'c>,
+    supplement: Option<DebugInfo<'d, 'c>>,
+    split: RefCell<Vec<Rc<DebugInfo<'d, 'c>>>>,
+    described: RefCell<HashMap<DieKey, Rc<Described>>>,
+    pub(super) lambdas: RefCell<HashMap<DieKey, Rc<HashMap<UnitOffset, u32>>>>,
 }
 
 /// An entry: its sections, its unit, its place there.
-pub(super) type Key = (usize, usize, usize);
+pub(super) type DieKey = (usize, usize, usize);
 
-pub(super) fn key(die: &Die<'_, '_>) -> Key {
+pub(super) fn key(die: &Die<'_, '_>) -> DieKey {
     let unit = die.unit.unit.header.debug_info_offset().map_or(usize::MAX, |offset| offset.0);
     (std::ptr::from_ref(die.unit.dwarf).addr(), unit, die.offset.0)
 }
@@ -58,8 +58,8 @@ impl<'d, 'c> FunctionDies<'d, 'c> {
     /// The functions of the file with these sections.
     pub fn new(dwarf: &'d Dwarf<R<'c>>) -> Self {
         Self {
-            main: Space::new(dwarf),
-            supplement: dwarf.sup().map(Space::new),
+            main: DebugInfo::new(dwarf),
+            supplement: dwarf.sup().map(DebugInfo::new),
             split: RefCell::default(),
             described: RefCell::default(),
             lambdas: RefCell::default(),
@@ -74,7 +74,7 @@ impl<'d, 'c> FunctionDies<'d, 'c> {
             let mut split = self.split.borrow_mut();
             let known = split.iter().find(|space| space.is_of(unit.dwarf)).cloned();
             let space = known.unwrap_or_else(|| {
-                let space = Rc::new(Space::new(unit.dwarf));
+                let space = Rc::new(DebugInfo::new(unit.dwarf));
                 split.push(Rc::clone(&space));
                 space
             });
@@ -160,7 +160,7 @@ impl<'d, 'c> FunctionDies<'d, 'c> {
 
     /// The entry that a reference leads to.
     pub(super) fn follow(&self, from: &Die<'d, 'c>, value: &AttributeValue<R<'c>>) -> Option<Die<'d, 'c>> {
-        let in_space = |space: &Space<'d, 'c>, offset: gimli::DebugInfoOffset| {
+        let in_space = |space: &DebugInfo<'d, 'c>, offset: gimli::DebugInfoOffset| {
             let unit = space.unit_of(offset)?;
             let offset = offset.to_unit_offset(&unit.unit.header)?;
             Some(Die { unit, offset })
@@ -199,7 +199,7 @@ impl<'d, 'c> FunctionDies<'d, 'c> {
     }
 }
 
-fn decl_file(entry: &Entry<'_>) -> Option<u64> {
+fn decl_file(entry: &DieEntry<'_>) -> Option<u64> {
     entry.attr_value(gimli::DW_AT_decl_file).as_ref().and_then(number)
 }
 

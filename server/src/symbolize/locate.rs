@@ -15,13 +15,13 @@ use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbolTable};
 use tracehound_format::meta::Segment;
 use tracehound_server::api::modules::Symbols as Quality;
-use tracehound_server::trace::facts::Module;
+use tracehound_server::trace::facts::ModuleFacts;
 
 /// Where a module's names come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
+pub struct SymbolFiles {
     /// The file to read symbols from, if there is one.
-    pub source: Option<Source>,
+    pub source: Option<SymbolFile>,
     /// How good they are.
     pub quality: Quality,
     /// Why they are not better, in words.
@@ -30,7 +30,7 @@ pub struct Located {
 
 /// A file with symbols.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum SymbolFile {
     /// An ELF file, and what tells whether it has changed.
     File {
         /// Where it is.
@@ -54,7 +54,7 @@ struct Elf {
 }
 
 /// Looks for the symbols of `module` on this machine.
-pub fn locate(module: &Module) -> Located {
+pub fn locate(module: &ModuleFacts) -> SymbolFiles {
     if module.path == b"[vdso]" {
         return vdso(module);
     }
@@ -68,8 +68,8 @@ pub fn locate(module: &Module) -> Located {
             .or_else(|| fetched_debug_file(&module.build_id))
     };
     let give_up = |quality, note: String| match elsewhere() {
-        Some(source) => Located { source: Some(source), quality: Quality::Debug, note: None },
-        None => Located { source: None, quality, note: Some(note) },
+        Some(source) => SymbolFiles { source: Some(source), quality: Quality::Debug, note: None },
+        None => SymbolFiles { source: None, quality, note: Some(note) },
     };
     let file = match open(&path) {
         Ok(file) => file,
@@ -85,13 +85,13 @@ pub fn locate(module: &Module) -> Located {
     if let Some(note) = mismatch(module, &elf) {
         return give_up(Quality::Mismatch, note);
     }
-    let itself = Source::File { path: path.clone(), identity };
+    let itself = SymbolFile::File { path: path.clone(), identity };
     if elf.has_debug {
-        return Located { source: Some(itself), quality: Quality::Debug, note: unchecked(module) };
+        return SymbolFiles { source: Some(itself), quality: Quality::Debug, note: unchecked(module) };
     }
     let separate = debug_file_by_link(&path, &elf).or_else(elsewhere);
     if let Some(source) = separate {
-        return Located { source: Some(source), quality: Quality::Debug, note: unchecked(module) };
+        return SymbolFiles { source: Some(source), quality: Quality::Debug, note: unchecked(module) };
     }
     if elf.has_symbols {
         let note = if elf.is_stripped {
@@ -99,20 +99,24 @@ pub fn locate(module: &Module) -> Located {
         } else {
             "the file has a symbol table but no debug information: functions without lines and inlined callers"
         };
-        Located { source: Some(itself), quality: Quality::Table, note: Some(note.into()) }
+        SymbolFiles { source: Some(itself), quality: Quality::Table, note: Some(note.into()) }
     } else {
-        Located { source: None, quality: Quality::None, note: Some("the file is stripped: it has no symbols".into()) }
+        SymbolFiles {
+            source: None,
+            quality: Quality::None,
+            note: Some("the file is stripped: it has no symbols".into()),
+        }
     }
 }
 
-fn unchecked(module: &Module) -> Option<String> {
+fn unchecked(module: &ModuleFacts) -> Option<String> {
     module.build_id.is_empty().then(|| {
         "the file has no build id: that it is the recorded one is known only from the layout of its segments".into()
     })
 }
 
 /// Why `elf` is not the recorded file, if it is not.
-fn mismatch(module: &Module, elf: &Elf) -> Option<String> {
+fn mismatch(module: &ModuleFacts, elf: &Elf) -> Option<String> {
     let found = elf.build_id.as_deref().unwrap_or_default();
     if module.build_id.is_empty() && found.is_empty() {
         let code = |segment: &&Segment| segment.flags & 1 != 0;
@@ -184,7 +188,7 @@ fn has_bytes<'a>(section: &impl ObjectSection<'a>) -> bool {
 }
 
 /// `/usr/lib/debug/.build-id/ab/cdef.debug`, and what debuginfod clients have fetched before.
-fn debug_file_by_build_id(build_id: &[u8]) -> Option<Source> {
+fn debug_file_by_build_id(build_id: &[u8]) -> Option<SymbolFile> {
     // Shorter ones are made up; the folder scheme needs two bytes at least.
     if build_id.len() < 4 {
         return None;
@@ -204,32 +208,32 @@ fn debug_file_by_build_id(build_id: &[u8]) -> Option<Source> {
     candidates.into_iter().find_map(|path| {
         let (elf, identity) = open(&path).ok()??;
         let good = elf.has_debug && elf.build_id.as_deref().is_none_or(|id| id == build_id);
-        good.then_some(Source::File { path, identity })
+        good.then_some(SymbolFile::File { path, identity })
     })
 }
 
 /// A debug file of the same build id in the folders that the user named, by path or by name.
-fn debug_file_by_path(path: &Path, build_id: &[u8]) -> Option<Source> {
+fn debug_file_by_path(path: &Path, build_id: &[u8]) -> Option<SymbolFile> {
     if build_id.is_empty() {
         return None;
     }
     chosen().by_path(path).into_iter().find_map(|path| {
         let (elf, identity) = open(&path).ok()??;
         let good = (elf.has_debug || elf.has_symbols) && elf.build_id.as_deref() == Some(build_id);
-        good.then_some(Source::File { path, identity })
+        good.then_some(SymbolFile::File { path, identity })
     })
 }
 
 /// What debuginfod's client brings, if the user wants it to.
-fn fetched_debug_file(build_id: &[u8]) -> Option<Source> {
+fn fetched_debug_file(build_id: &[u8]) -> Option<SymbolFile> {
     let path = chosen().fetched(&hex(build_id))?;
     let (elf, identity) = open(&path).ok()??;
     let good = elf.has_debug && elf.build_id.as_deref().is_none_or(|id| id == build_id);
-    good.then_some(Source::File { path, identity })
+    good.then_some(SymbolFile::File { path, identity })
 }
 
 /// The file that `.gnu_debuglink` names: beside the program, in `.debug` beside it, or below `/usr/lib/debug`.
-fn debug_file_by_link(path: &Path, elf: &Elf) -> Option<Source> {
+fn debug_file_by_link(path: &Path, elf: &Elf) -> Option<SymbolFile> {
     let (name, crc) = elf.debug_link.as_ref()?;
     // It is a file name by definition; a path would lead out of the folders below.
     let name = Path::new(name.file_name()?);
@@ -247,18 +251,18 @@ fn debug_file_by_link(path: &Path, elf: &Elf) -> Option<Source> {
             (Some(a), Some(b)) => a == b,
             _ => crc32fast::hash(&map) == *crc,
         };
-        (same && debug.has_debug).then_some(Source::File { path: candidate, identity })
+        (same && debug.has_debug).then_some(SymbolFile::File { path: candidate, identity })
     })
 }
 
-fn vdso(module: &Module) -> Located {
+fn vdso(module: &ModuleFacts) -> SymbolFiles {
     let ours = vdso_bytes();
     let build_id = ours.as_deref().and_then(inspect).and_then(|elf| elf.build_id);
     if build_id.as_ref().is_some_and(|id| *id == module.build_id) {
-        Located { source: Some(Source::Vdso), quality: Quality::Table, note: None }
+        SymbolFiles { source: Some(SymbolFile::Vdso), quality: Quality::Table, note: None }
     } else {
         let note = "the vdso belongs to the kernel that the program ran on, which is another one than this machine's";
-        Located { source: None, quality: Quality::Mismatch, note: Some(note.into()) }
+        SymbolFiles { source: None, quality: Quality::Mismatch, note: Some(note.into()) }
     }
 }
 

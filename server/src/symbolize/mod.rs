@@ -30,18 +30,18 @@ use tracehound_server::ingest::folder::candidates;
 use tracehound_server::query::modules::{self, ModuleSymbols};
 use tracehound_server::trace::Trace;
 use tracehound_server::trace::cancel::{Cancel, Cancelled};
-use tracehound_server::trace::facts::Module;
-use tracehound_server::trace::program::Kind;
-use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
+use tracehound_server::trace::facts::ModuleFacts;
+use tracehound_server::trace::program::CodeKind;
+use tracehound_server::trace::symbols::{FileId, FunctionFacts, FunctionId, LocationId, RecordingSymbols, SymbolFrame};
 
 pub use bundle::{Bundle, Named};
-use locate::Source;
+use locate::SymbolFile;
 pub use locate::map;
 use perf_map::PerfMap;
-use state::{Place, State, place};
+use state::{CallSite, Symbolization, place};
 
 /// Addresses of one file that are looked up together: the file's key, the file, the addresses.
-type Job<'a> = (Arc<[u8]>, &'a resolve::Opened, Vec<u64>);
+type Job<'a> = (Arc<[u8]>, &'a resolve::OpenedSymbols, Vec<u64>);
 
 /// Locations that are looked up together where one is asked for.
 const NEIGHBOURS: u32 = 1 << 14;
@@ -79,7 +79,7 @@ pub fn for_recording(trace: &Trace) -> Symbolizer {
 pub struct Symbolizer {
     identity: u64,
     cache_file: Option<PathBuf>,
-    state: RwLock<State>,
+    state: RwLock<Symbolization>,
     /// Held while names are looked up, so that two queries do not do the same work. The holder waits only for threads
     /// of its own: a work-stealing pool could hand it a job that wants this very lock.
     working: Mutex<()>,
@@ -94,7 +94,7 @@ impl Symbolizer {
         Self {
             identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
             cache_file,
-            state: RwLock::new(State::new(names, known)),
+            state: RwLock::new(Symbolization::new(names, known)),
             working: Mutex::new(()),
         }
     }
@@ -165,8 +165,8 @@ impl Symbolizer {
                 named.clear();
             }
             match place(trace, location) {
-                Place::Nowhere(address) => bundle.add(None, address, named),
-                Place::In(position, address) => {
+                CallSite::Nowhere(address) => bundle.add(None, address, named),
+                CallSite::In(position, address) => {
                     let Some(module) = trace.modules().get(position as usize) else { continue };
                     bundle.add(Some((&module.build_id, &module.path)), address, named);
                 }
@@ -191,11 +191,11 @@ impl Symbolizer {
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, State> {
+    fn read(&self) -> RwLockReadGuard<'_, Symbolization> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, State> {
+    fn write(&self) -> RwLockWriteGuard<'_, Symbolization> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -203,11 +203,11 @@ impl Symbolizer {
         self.working.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn locate_modules(&self, trace: &Trace, places: &[(LocationId, Place)]) {
+    fn locate_modules(&self, trace: &Trace, places: &[(LocationId, CallSite)]) {
         let mut missing: Vec<u32> = {
             let state = self.read();
             let ids = places.iter().filter_map(|(_, place)| match place {
-                Place::In(id, _) if !state.modules.contains_key(id) => Some(*id),
+                CallSite::In(id, _) if !state.modules.contains_key(id) => Some(*id),
                 _ => None,
             });
             ids.collect()
@@ -215,7 +215,7 @@ impl Symbolizer {
         missing.sort_unstable();
         missing.dedup();
         let module = |position: u32| Some((position, trace.modules().get(position as usize)?));
-        let modules: Vec<(u32, &Module)> = missing.into_iter().filter_map(module).collect();
+        let modules: Vec<(u32, &ModuleFacts)> = missing.into_iter().filter_map(module).collect();
         let located = in_parallel(modules.len(), |i| locate::locate(modules[i].1));
         let mut state = self.write();
         for ((position, module), located) in modules.into_iter().zip(located) {
@@ -224,12 +224,12 @@ impl Symbolizer {
     }
 
     /// Looks up what is not known yet, file by file.
-    fn look_up(&self, places: &[(LocationId, Place)], cancel: &Cancel) -> Result<(), Cancelled> {
-        let mut wanted: HashMap<Arc<[u8]>, (Source, Vec<u64>)> = HashMap::new();
+    fn look_up(&self, places: &[(LocationId, CallSite)], cancel: &Cancel) -> Result<(), Cancelled> {
+        let mut wanted: HashMap<Arc<[u8]>, (SymbolFile, Vec<u64>)> = HashMap::new();
         {
             let state = self.read();
             for &(_, place) in places {
-                let Place::In(id, address) = place else { continue };
+                let CallSite::In(id, address) = place else { continue };
                 let Some(module) = state.modules.get(&id) else { continue };
                 let Some(source) = &module.located.source else { continue };
                 let known = state.names.get(&*module.key).is_some_and(|names| names.contains_key(&address));
@@ -239,9 +239,9 @@ impl Symbolizer {
                 }
             }
         }
-        let files: Vec<(Arc<[u8]>, Source, Vec<u64>)> =
+        let files: Vec<(Arc<[u8]>, SymbolFile, Vec<u64>)> =
             wanted.into_iter().map(|(key, (source, addresses))| (key, source, addresses)).collect();
-        let opened = in_parallel(files.len(), |i| cancel.check().map(|()| resolve::Opened::new(&files[i].1)));
+        let opened = in_parallel(files.len(), |i| cancel.check().map(|()| resolve::OpenedSymbols::new(&files[i].1)));
         let opened = opened.into_iter().collect::<Result<Vec<_>, _>>()?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let mut jobs: Vec<Job<'_>> = Vec::new();
@@ -280,7 +280,7 @@ impl Drop for Symbolizer {
     }
 }
 
-impl Symbols for Symbolizer {
+impl RecordingSymbols for Symbolizer {
     fn identity(&self) -> u64 {
         self.identity
     }
@@ -304,7 +304,7 @@ impl Symbols for Symbolizer {
         let mut state = self.write();
         for (location, place) in places {
             state.settle(location, place);
-            if matches!(place, Place::Nowhere(_)) {
+            if matches!(place, CallSite::Nowhere(_)) {
                 state.nowhere.insert(location, modules);
             }
         }
@@ -334,15 +334,15 @@ impl Symbols for Symbolizer {
         }
     }
 
-    fn function(&self, id: FunctionId) -> Function {
+    fn function(&self, id: FunctionId) -> FunctionFacts {
         let state = self.read();
-        state.functions.get(id as usize).cloned().unwrap_or_else(|| Function {
+        state.functions.get(id as usize).cloned().unwrap_or_else(|| FunctionFacts {
             name: None,
             fallback: "?".into(),
             module: None,
             file: None,
             line: None,
-            kind: Kind::Nameless,
+            kind: CodeKind::Nameless,
         })
     }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use gimli::{AttributeValue, UnitOffset};
 
 use super::function_die::{FunctionDies, is_class, key};
-use super::units::{Die, Entry};
+use super::units::{Die, DieEntry};
 
 /// Scopes in scopes, types of types: deeper ones are damaged or of no use.
 const DEEPEST: usize = 24;
@@ -45,7 +45,7 @@ impl<'d, 'c> FunctionDies<'d, 'c> {
     }
 
     /// The scope of an entry, blocks aside.
-    fn enclosing(&self, die: &Die<'d, 'c>) -> Option<(Die<'d, 'c>, Entry<'c>)> {
+    fn enclosing(&self, die: &Die<'d, 'c>) -> Option<(Die<'d, 'c>, DieEntry<'c>)> {
         let mut scope = die.scope()?;
         for _ in 0..DEEPEST {
             let entry = scope.entry()?;
@@ -57,11 +57,11 @@ impl<'d, 'c> FunctionDies<'d, 'c> {
         None
     }
 
-    fn name(&self, die: &Die<'d, 'c>, entry: &Entry<'c>) -> Option<String> {
+    fn name(&self, die: &Die<'d, 'c>, entry: &DieEntry<'c>) -> Option<String> {
         entry.attr_value(gimli::DW_AT_name).and_then(|value| die.unit.text(value))
     }
 
-    fn class_name(&self, die: &Die<'d, 'c>, entry: &Entry<'c>, depth: usize) -> String {
+    fn class_name(&self, die: &Die<'d, 'c>, entry: &DieEntry<'c>, depth: usize) -> String {
         // A class that is completed elsewhere lies where it was announced.
         if let Some(first) = entry.attr_value(gimli::DW_AT_specification).and_then(|value| self.follow(die, &value))
             && depth < DEEPEST
@@ -84,7 +84,7 @@ impl<'d, 'c> FunctionDies<'d, 'c> {
 
     /// `operator()` of a class.
     fn call_operator(&self, class: &Die<'d, 'c>) -> Option<Die<'d, 'c>> {
-        let is_operator = |die: &Die<'d, 'c>, entry: &Entry<'c>| {
+        let is_operator = |die: &Die<'d, 'c>, entry: &DieEntry<'c>| {
             let name = self.name(die, entry);
             entry.tag() == gimli::DW_TAG_subprogram && name.is_some_and(|name| name.starts_with("operator()"))
         };
@@ -165,12 +165,12 @@ impl<'d, 'c> FunctionDies<'d, 'c> {
         pointee.and_then(|die| die.entry()).is_some_and(|entry| entry.tag() == gimli::DW_TAG_const_type)
     }
 
-    fn type_of(&self, die: &Die<'d, 'c>, entry: &Entry<'c>) -> Option<Die<'d, 'c>> {
+    fn type_of(&self, die: &Die<'d, 'c>, entry: &DieEntry<'c>) -> Option<Die<'d, 'c>> {
         entry.attr_value(gimli::DW_AT_type).and_then(|value| self.follow(die, &value))
     }
 
     fn without_const(&self, die: Die<'d, 'c>) -> Die<'d, 'c> {
-        let is_const = |entry: &Entry<'c>| entry.tag() == gimli::DW_TAG_const_type;
+        let is_const = |entry: &DieEntry<'c>| entry.tag() == gimli::DW_TAG_const_type;
         die.entry().filter(is_const).and_then(|entry| self.type_of(&die, &entry)).unwrap_or(die)
     }
 
@@ -215,7 +215,7 @@ impl<'d, 'c> FunctionDies<'d, 'c> {
     }
 }
 
-fn is_artificial(entry: &Entry<'_>) -> bool {
+fn is_artificial(entry: &DieEntry<'_>) -> bool {
     entry.attr_value(gimli::DW_AT_artificial) == Some(AttributeValue::Flag(true))
 }
 

@@ -15,14 +15,14 @@ use tracehound_server::trace::cancel::{Cancel, Cancelled};
 
 use super::demangle::{demangle, is_mangled, without_clone_suffix};
 use super::function_die::{Described, FunctionDies};
-use super::locate::{self, Source};
+use super::locate::{self, SymbolFile};
 use super::object_file::{ObjectFile, R};
 use super::search_paths::chosen;
-use super::table::{Symbol, SymbolTable};
+use super::table::{SymbolTable, TableSymbol};
 
 /// One function at an address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Function {
+pub struct ResolvedFunction {
     /// Demangled; `None` where only the line is known.
     pub name: Option<Arc<str>>,
     /// Source file of the call, as the debug information has it.
@@ -38,7 +38,7 @@ pub struct Function {
 }
 
 /// The functions at an address, innermost first; empty if nothing is known.
-pub type Functions = Box<[Function]>;
+pub type ResolvedFunctions = Box<[ResolvedFunction]>;
 
 /// Addresses that one job should look up at least. Reading what a file has costs as much as some thousand addresses.
 pub const BATCH: usize = 4096;
@@ -47,19 +47,19 @@ pub const BATCH: usize = 4096;
 const CHECK: usize = 256;
 
 /// A source of names that was opened.
-pub struct Opened(Option<Contents>);
+pub struct OpenedSymbols(Option<Contents>);
 
 enum Contents {
     File(ObjectFile),
     Vdso(Vec<u8>),
 }
 
-impl Opened {
+impl OpenedSymbols {
     /// Opens a source; one that cannot be read has no names.
-    pub fn new(source: &Source) -> Self {
+    pub fn new(source: &SymbolFile) -> Self {
         Self(match source {
-            Source::Vdso => locate::vdso_bytes().map(Contents::Vdso),
-            Source::File { path, .. } => quietly(|| ObjectFile::open(path)).map(Contents::File),
+            SymbolFile::Vdso => locate::vdso_bytes().map(Contents::Vdso),
+            SymbolFile::File { path, .. } => quietly(|| ObjectFile::open(path)).map(Contents::File),
         })
     }
 
@@ -67,16 +67,16 @@ impl Opened {
     ///
     /// # Errors
     /// When cancelled.
-    pub fn resolve(&self, addresses: &[u64], cancel: &Cancel) -> Result<Vec<Functions>, Cancelled> {
+    pub fn resolve(&self, addresses: &[u64], cancel: &Cancel) -> Result<Vec<ResolvedFunctions>, Cancelled> {
         let (table, file) = match &self.0 {
-            None => return Ok(vec![Functions::default(); addresses.len()]),
+            None => return Ok(vec![ResolvedFunctions::default(); addresses.len()]),
             Some(Contents::Vdso(bytes)) => (SymbolTable::parse(bytes, &[]), None),
             Some(Contents::File(file)) => (SymbolTable::parse(file.bytes(), file.mini_debug_info()), Some(file)),
         };
-        let mut strings = Strings::default();
+        let mut strings = InternedStrings::default();
         let found = file.and_then(|file| quietly(|| Some(with_debug_information(file, &table, addresses, cancel))));
         let found = found.transpose()?.unwrap_or_else(|| vec![None; addresses.len()]);
-        let by_table = |(functions, &address): (Option<Functions>, &u64)| {
+        let by_table = |(functions, &address): (Option<ResolvedFunctions>, &u64)| {
             functions.unwrap_or_else(|| from_table(&table, address, &mut strings))
         };
         Ok(found.into_iter().zip(addresses).map(by_table).collect())
@@ -84,12 +84,12 @@ impl Opened {
 }
 
 /// What the symbol tables alone say.
-fn from_table(table: &SymbolTable<'_>, address: u64, strings: &mut Strings) -> Functions {
-    let Some(symbol) = table.at(address).first() else { return Functions::default() };
+fn from_table(table: &SymbolTable<'_>, address: u64, strings: &mut InternedStrings) -> ResolvedFunctions {
+    let Some(symbol) = table.at(address).first() else { return ResolvedFunctions::default() };
     let repeated = table.is_repeated(symbol);
     let file = symbol.file.filter(|_| repeated).map(|file| strings.intern(&String::from_utf8_lossy(file)));
     let name = strings.of_symbol(symbol, || Some(demangle(&String::from_utf8_lossy(symbol.name)).into_owned()));
-    [Function { name, file, start: repeated.then_some(symbol.start), ..Function::default() }].into()
+    [ResolvedFunction { name, file, start: repeated.then_some(symbol.start), ..ResolvedFunction::default() }].into()
 }
 
 /// `None` at an address that the debug information says nothing about, or something that cannot be read.
@@ -98,13 +98,13 @@ fn with_debug_information(
     table: &SymbolTable<'_>,
     addresses: &[u64],
     cancel: &Cancel,
-) -> Result<Vec<Option<Functions>>, Cancelled> {
+) -> Result<Vec<Option<ResolvedFunctions>>, Cancelled> {
     let package = file.package();
     let split = if file.has_split_units() { split_units(file, package.as_ref(), addresses) } else { HashMap::new() };
     let Some((context, dwarf)) = context(file) else { return Ok(vec![None; addresses.len()]) };
     let dies = FunctionDies::new(&dwarf);
     let lookup = Lookup { context: &context, dies, table, split: &split, package: package.as_ref() };
-    let mut strings = Strings::default();
+    let mut strings = InternedStrings::default();
     let mut found = Vec::with_capacity(addresses.len());
     for (i, &address) in addresses.iter().enumerate() {
         if i % CHECK == 0 {
@@ -166,7 +166,7 @@ struct Lookup<'d, 'c, 't> {
 }
 
 impl<'d, 'c: 'd> Lookup<'d, 'c, '_> {
-    fn functions(&self, address: u64, strings: &mut Strings) -> gimli::Result<Option<Functions>> {
+    fn functions(&self, address: u64, strings: &mut InternedStrings) -> gimli::Result<Option<ResolvedFunctions>> {
         let mut frames = self.finish(self.context.find_frames(address))?;
         let mut functions = Vec::new();
         let mut outermost = None;
@@ -185,7 +185,7 @@ impl<'d, 'c: 'd> Lookup<'d, 'c, '_> {
                 // is known all the same: it is that of their lines.
                 None => file.clone().filter(|_| of.linkage.is_none() && of.plain.is_some()).map(|file| (file, 0)),
             });
-            functions.push(Function {
+            functions.push(ResolvedFunction {
                 name: described.as_ref().and_then(|of| of.full.as_deref()).map(|name| strings.intern(name)),
                 file,
                 line: location.and_then(|at| at.line).filter(|&line| line > 0),
@@ -223,7 +223,7 @@ impl<'d, 'c: 'd> Lookup<'d, 'c, '_> {
     }
 
     /// Where the code of a function begins, which is all that there is without entries for functions.
-    fn first_line(&self, symbol: &Symbol<'_>, strings: &mut Strings) -> Option<(Arc<str>, u32)> {
+    fn first_line(&self, symbol: &TableSymbol<'_>, strings: &mut InternedStrings) -> Option<(Arc<str>, u32)> {
         let location = self.context.find_location(symbol.start).ok()??;
         Some((strings.intern(&plain_path(Path::new(location.file?))), location.line?))
     }
@@ -254,9 +254,9 @@ impl<'d, 'c: 'd> Lookup<'d, 'c, '_> {
 
 /// The name that symbol tables have for a function that debug information has no mangled name for: lambdas, members of
 /// local classes, C++ functions of internal linkage; of C functions the name in the source.
-fn name_by_table(described: Option<&Described>, symbols: &[Symbol<'_>]) -> Option<String> {
+fn name_by_table(described: Option<&Described>, symbols: &[TableSymbol<'_>]) -> Option<String> {
     let known = described.filter(|of| of.linkage.is_some() || of.plain.is_some());
-    let text = |symbol: &Symbol<'_>| String::from_utf8_lossy(symbol.name).into_owned();
+    let text = |symbol: &TableSymbol<'_>| String::from_utf8_lossy(symbol.name).into_owned();
     let Some(known) = known else { return symbols.first().map(|symbol| demangle(&text(symbol)).into_owned()) };
     if known.linkage.is_some() {
         return None;
@@ -287,13 +287,13 @@ fn quietly<T>(f: impl FnOnce() -> Option<T>) -> Option<T> {
 
 /// Equal strings are kept once.
 #[derive(Default)]
-struct Strings {
+struct InternedStrings {
     known: HashMap<Arc<str>, Arc<str>>,
     /// Names that symbols gave, by where these begin: many addresses lie in one function.
     of_symbols: HashMap<u64, Option<Arc<str>>>,
 }
 
-impl Strings {
+impl InternedStrings {
     fn intern(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.known.get(text) {
             return Arc::clone(known);
@@ -303,7 +303,7 @@ impl Strings {
         new
     }
 
-    fn of_symbol(&mut self, symbol: &Symbol<'_>, name: impl FnOnce() -> Option<String>) -> Option<Arc<str>> {
+    fn of_symbol(&mut self, symbol: &TableSymbol<'_>, name: impl FnOnce() -> Option<String>) -> Option<Arc<str>> {
         if let Some(known) = self.of_symbols.get(&symbol.start) {
             return known.clone();
         }

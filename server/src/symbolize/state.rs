@@ -6,17 +6,17 @@ use std::path::Component;
 use std::sync::Arc;
 
 use tracehound_server::trace::Trace;
-use tracehound_server::trace::facts::Module;
-use tracehound_server::trace::program::Kind;
-use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame};
+use tracehound_server::trace::facts::ModuleFacts;
+use tracehound_server::trace::program::CodeKind;
+use tracehound_server::trace::symbols::{FileId, FunctionFacts, FunctionId, LocationId, SymbolFrame};
 
-use super::locate::{Located, Source};
+use super::locate::{SymbolFile, SymbolFiles};
 use super::perf_map::PerfMap;
-use super::resolve::{self, Functions};
+use super::resolve::{self, ResolvedFunctions};
 use super::{bundle, cache};
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct Symbolization {
     /// By position among the recording's modules.
     pub(super) modules: HashMap<u32, ResolvedNames>,
     /// By (path, build id): the first position, which functions name; a library that was loaded twice is one library.
@@ -24,15 +24,15 @@ pub(super) struct State {
     pub(super) locations: Vec<Option<Box<[SymbolFrame]>>>,
     /// Locations in no module, with the number of modules there were: one that is read later may hold them.
     pub(super) nowhere: HashMap<LocationId, usize>,
-    pub(super) functions: Vec<Function>,
+    pub(super) functions: Vec<FunctionFacts>,
     function_ids: HashMap<FunctionKey, FunctionId>,
     /// First addresses of functions that nothing else tells apart.
     pub(super) starts: HashMap<FunctionId, u64>,
     pub(super) files: Vec<Arc<str>>,
     pub(super) file_ids: HashMap<Arc<str>, FileId>,
-    pub(super) names: cache::Modules,
+    pub(super) names: cache::CachedModules,
     /// Names that came with the recording, for what this machine does not have.
-    pub(super) bundled: cache::Modules,
+    pub(super) bundled: cache::CachedModules,
     /// Names of code that the process made itself.
     pub(super) jit: PerfMap,
     /// Addresses in `names`, and how many of them the cache on disk has.
@@ -45,19 +45,19 @@ pub(super) struct ResolvedNames {
     name: Arc<str>,
     bundle_key: Vec<u8>,
     first_position: u32,
-    pub(super) located: Arc<Located>,
+    pub(super) located: Arc<SymbolFiles>,
     pub(super) key: Arc<[u8]>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
 enum FunctionKey {
-    Named(Option<u32>, Arc<str>, Origin),
+    Named(Option<u32>, Arc<str>, Declaration),
     Unknown(Option<u32>, u64),
 }
 
 /// What tells functions of the same name in the same module apart.
 #[derive(PartialEq, Eq, Hash)]
-enum Origin {
+enum Declaration {
     /// Where it is declared; the path without `..`, since one file may be named from several folders.
     Declared(String, u32),
     /// Its first address.
@@ -70,14 +70,14 @@ enum Origin {
 
 /// Where a location's call is: position of the module and address in its file, or the bare address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum CallSite {
     In(u32, u64),
     Nowhere(u64),
 }
 
-impl State {
+impl Symbolization {
     /// Knows what the cache on disk has: `known` addresses.
-    pub(super) fn new(names: cache::Modules, known: usize) -> Self {
+    pub(super) fn new(names: cache::CachedModules, known: usize) -> Self {
         Self { names, known, saved: known, ..Self::default() }
     }
 
@@ -86,7 +86,7 @@ impl State {
         there && (self.nowhere.is_empty() || self.nowhere.get(&location).is_none_or(|&then| then >= modules))
     }
 
-    pub(super) fn admit(&mut self, position: u32, module: &Module, located: Located) -> Arc<Located> {
+    pub(super) fn admit(&mut self, position: u32, module: &ModuleFacts, located: SymbolFiles) -> Arc<SymbolFiles> {
         let first = self.first_positions.entry((module.path.clone(), module.build_id.clone()));
         let first_position = *first.or_insert(position);
         let key = cache_key(module, &located);
@@ -98,22 +98,23 @@ impl State {
     }
 
     /// Turns what was looked up for a place into the frames of a location.
-    pub(super) fn settle(&mut self, location: LocationId, place: Place) {
+    pub(super) fn settle(&mut self, location: LocationId, place: CallSite) {
         // Where names came with the recording, which may know less of them.
         let mut came_along = false;
         let (module, address, functions) = match place {
-            Place::Nowhere(pc) => {
+            CallSite::Nowhere(pc) => {
                 let bundled = self.bundled.get(bundle::NO_MODULE).and_then(|names| names.get(&pc)).cloned();
                 let made = || {
                     let name = Arc::clone(self.jit.find(pc)?);
-                    let function = resolve::Function { name: Some(name), ..resolve::Function::default() };
-                    Some(Functions::from([function]))
+                    let function =
+                        resolve::ResolvedFunction { name: Some(name), ..resolve::ResolvedFunction::default() };
+                    Some(ResolvedFunctions::from([function]))
                 };
                 (None, pc, made().or(bundled))
             }
-            Place::In(id, address) => match self.modules.get(&id) {
+            CallSite::In(id, address) => match self.modules.get(&id) {
                 Some(module) => {
-                    let of = |names: &cache::Modules, key: &[u8]| {
+                    let of = |names: &cache::CachedModules, key: &[u8]| {
                         let functions = names.get(key).and_then(|names| names.get(&address)).cloned();
                         functions.filter(|functions| !functions.is_empty())
                     };
@@ -125,7 +126,7 @@ impl State {
                 None => (Some(id), address, None),
             },
         };
-        let functions: Functions = functions.unwrap_or_default();
+        let functions: ResolvedFunctions = functions.unwrap_or_default();
         let mut frames: Vec<SymbolFrame> = Vec::with_capacity(functions.len().max(1));
         for function in &functions {
             let file = function.file.as_ref().map(|file| self.file_id(file));
@@ -133,7 +134,7 @@ impl State {
             frames.push(SymbolFrame { function: id, file, line: function.line, inlined: function.inlined });
         }
         if frames.is_empty() {
-            let function = self.function_id(module, address, &resolve::Function::default(), None);
+            let function = self.function_id(module, address, &resolve::ResolvedFunction::default(), None);
             frames.push(SymbolFrame { function, file: None, line: None, inlined: false });
         }
         let index = location as usize;
@@ -148,14 +149,14 @@ impl State {
         &mut self,
         module: Option<u32>,
         address: u64,
-        function: &resolve::Function,
+        function: &resolve::ResolvedFunction,
         calls: Option<FileId>,
     ) -> FunctionId {
         let origin = match (&function.declared, function.start, calls) {
-            (Some((file, line)), ..) => Origin::Declared(without_parents(file), *line),
-            (None, Some(start), _) => Origin::Start(start),
-            (None, None, Some(file)) => Origin::Calls(file),
-            (None, None, None) => Origin::Unknown,
+            (Some((file, line)), ..) => Declaration::Declared(without_parents(file), *line),
+            (None, Some(start), _) => Declaration::Start(start),
+            (None, None, Some(file)) => Declaration::Calls(file),
+            (None, None, None) => Declaration::Unknown,
         };
         let key = match &function.name {
             Some(name) => FunctionKey::Named(module, Arc::clone(name), origin),
@@ -169,11 +170,11 @@ impl State {
             let declared = function.declared.as_ref();
             let module_name = module.and_then(|module| self.modules.get(&module)).map(|known| &*known.name);
             let file = declared.map(|(file, _)| file).or(function.file.as_ref());
-            let kind = Kind::of(name.as_deref(), file.map(|file| &**file), module_name);
+            let kind = CodeKind::of(name.as_deref(), file.map(|file| &**file), module_name);
             let line = declared.map(|&(_, line)| line).filter(|&line| line > 0);
             let file = declared.map(|(file, _)| self.file_id(file));
             self.starts.extend(function.start.map(|start| (id, start)));
-            self.functions.push(Function { name, fallback, module, file, line, kind });
+            self.functions.push(FunctionFacts { name, fallback, module, file, line, kind });
         }
         id
     }
@@ -203,15 +204,15 @@ fn without_parents(path: &str) -> String {
 }
 
 /// What must be the same for names to be the same: the recorded file, and the file that they were read from.
-fn cache_key(module: &Module, located: &Located) -> Arc<[u8]> {
+fn cache_key(module: &ModuleFacts, located: &SymbolFiles) -> Arc<[u8]> {
     let mut key = module.build_id.clone();
     key.push(0);
     key.extend_from_slice(&module.path);
     key.push(0);
     match &located.source {
         None => {}
-        Some(Source::Vdso) => key.push(1),
-        Some(Source::File { path, identity }) => {
+        Some(SymbolFile::Vdso) => key.push(1),
+        Some(SymbolFile::File { path, identity }) => {
             key.extend_from_slice(path.as_os_str().as_encoded_bytes());
             key.extend(identity.iter().flat_map(|word| word.to_le_bytes()));
         }
@@ -220,7 +221,7 @@ fn cache_key(module: &Module, located: &Located) -> Arc<[u8]> {
 }
 
 /// Where the call of a location is: just before the return address, in the file of the module that it lies in.
-pub(super) fn place(trace: &Trace, location: LocationId) -> Place {
+pub(super) fn place(trace: &Trace, location: LocationId) -> CallSite {
     let found = trace.location(location);
     let address = found.pc.wrapping_sub(1);
     let module = found.module.and_then(|position| Some((position, trace.modules().get(position as usize)?)));
@@ -229,7 +230,7 @@ pub(super) fn place(trace: &Trace, location: LocationId) -> Place {
         Some((position, segment))
     });
     match segment {
-        Some((position, segment)) => Place::In(position, (address - segment.start).wrapping_add(segment.vaddr)),
-        None => Place::Nowhere(address),
+        Some((position, segment)) => CallSite::In(position, (address - segment.start).wrapping_add(segment.vaddr)),
+        None => CallSite::Nowhere(address),
     }
 }

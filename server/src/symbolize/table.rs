@@ -8,7 +8,7 @@ use object::{Endianness, Object, ObjectSymbol, SymbolIndex, SymbolKind, SymbolSc
 
 /// A function as a symbol table has it.
 #[derive(Debug, Clone, Copy)]
-pub struct Symbol<'a> {
+pub struct TableSymbol<'a> {
     /// Address of its first byte.
     pub start: u64,
     end: u64,
@@ -21,7 +21,7 @@ pub struct Symbol<'a> {
     rank: (bool, bool, usize, usize),
 }
 
-impl Symbol<'_> {
+impl TableSymbol<'_> {
     /// Whether the table says where the function ends.
     pub const fn is_sized(&self) -> bool {
         !self.rank.0
@@ -30,7 +30,7 @@ impl Symbol<'_> {
 
 /// Functions by start; of those with the same start the best name comes first.
 pub struct SymbolTable<'a> {
-    symbols: Vec<Symbol<'a>>,
+    symbols: Vec<TableSymbol<'a>>,
     /// Names that several local functions have.
     repeated: OnceCell<HashSet<&'a [u8]>>,
 }
@@ -46,7 +46,7 @@ impl<'a> SymbolTable<'a> {
         symbols.dedup_by_key(|symbol| (symbol.start, symbol.end, symbol.name));
         // Functions without a size, as assemblers make them, reach up to the next one; `end` is their section's then.
         for at in 0..symbols.len() {
-            let Symbol { start, rank: (unsized_, ..), .. } = symbols[at];
+            let TableSymbol { start, rank: (unsized_, ..), .. } = symbols[at];
             if unsized_ && let Some(next) = symbols[at..].iter().map(|next| next.start).find(|&next| next > start) {
                 symbols[at].end = symbols[at].end.min(next);
             }
@@ -55,7 +55,7 @@ impl<'a> SymbolTable<'a> {
     }
 
     /// Symbols that an address lies in and that begin at the same place, the best name first; empty if there is none.
-    pub fn at(&self, address: u64) -> &[Symbol<'a>] {
+    pub fn at(&self, address: u64) -> &[TableSymbol<'a>] {
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
         // A function may lie inside another one, though not deeply.
         let Some(back) = self.symbols[..after].iter().rev().take(16).position(|symbol| address < symbol.end) else {
@@ -68,7 +68,7 @@ impl<'a> SymbolTable<'a> {
     }
 
     /// Whether a symbol is one of several local functions of that name.
-    pub fn is_repeated(&self, symbol: &Symbol<'_>) -> bool {
+    pub fn is_repeated(&self, symbol: &TableSymbol<'_>) -> bool {
         symbol.local && self.repeated.get_or_init(|| self.find_repeated()).contains(symbol.name)
     }
 
@@ -84,7 +84,7 @@ impl<'a> SymbolTable<'a> {
     }
 }
 
-fn read<'a>(bytes: &'a [u8], symbols: &mut Vec<Symbol<'a>>) {
+fn read<'a>(bytes: &'a [u8], symbols: &mut Vec<TableSymbol<'a>>) {
     let Ok(elf) = ElfFile64::<Endianness>::parse(bytes) else { return };
     let mut file = None;
     let mut last = SymbolIndex(0);
@@ -115,7 +115,7 @@ fn read<'a>(bytes: &'a [u8], symbols: &mut Vec<Symbol<'a>>) {
         let local = symbol.scope() == SymbolScope::Compilation;
         let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
         let rank = (size == 0, local, underscores, name.len());
-        symbols.push(Symbol { start, end, name, file: file.filter(|_| local), local, rank });
+        symbols.push(TableSymbol { start, end, name, file: file.filter(|_| local), local, rank });
     }
 }
 

@@ -8,10 +8,10 @@ use object::{Endianness, Object, ObjectSymbol};
 use tracehound_format::meta::Segment;
 use tracehound_server::api::modules::Symbols as Quality;
 use tracehound_server::trace::cancel::Cancel;
-use tracehound_server::trace::facts::Module;
+use tracehound_server::trace::facts::ModuleFacts;
 
-use super::locate::{Source, locate, map};
-use super::resolve::{Functions, Opened};
+use super::locate::{SymbolFile, locate, map};
+use super::resolve::{OpenedSymbols, ResolvedFunctions};
 
 const C: &str = "\
 void sink(int);
@@ -29,8 +29,8 @@ __attribute__((noinline)) void sink(int n) { __asm__ volatile(\"\" : : \"r\"(n))
 int main(int argc, char **argv) { (void)argv; outer(argc); return 0; }
 ";
 
-fn resolve(source: &Source, addresses: &[u64]) -> Vec<Functions> {
-    Opened::new(source).resolve(addresses, &Cancel::new()).unwrap()
+fn resolve(source: &SymbolFile, addresses: &[u64]) -> Vec<ResolvedFunctions> {
+    OpenedSymbols::new(source).resolve(addresses, &Cancel::new()).unwrap()
 }
 
 fn run(program: &str, arguments: &[&str], dir: &Path) {
@@ -45,13 +45,13 @@ fn compile(dir: &Path, arguments: &[&str]) -> PathBuf {
 }
 
 /// The module as a recorder would describe it.
-fn recorded(path: &Path) -> Module {
+fn recorded(path: &Path) -> ModuleFacts {
     let (bytes, _) = map(path).unwrap().unwrap();
     let elf = ElfFile64::<Endianness>::parse(&*bytes).unwrap();
     use object::read::elf::ProgramHeader;
     let endian = elf.endian();
     let segments = elf.elf_program_headers().iter().filter(|header| header.p_type(endian) == object::elf::PT_LOAD);
-    Module {
+    ModuleFacts {
         id: 0,
         path: path.as_os_str().as_encoded_bytes().to_vec(),
         build_id: elf.build_id().unwrap().unwrap_or_default().to_vec(),
@@ -79,7 +79,7 @@ fn symbol(path: &Path, name: &[u8]) -> (u64, u64) {
     (symbol.address(), symbol.size())
 }
 
-fn names(functions: &Functions) -> Vec<String> {
+fn names(functions: &ResolvedFunctions) -> Vec<String> {
     functions
         .iter()
         .map(|function| {
@@ -92,7 +92,7 @@ fn names(functions: &Functions) -> Vec<String> {
 }
 
 /// All different stacks inside a function.
-fn stacks(source: &Source, (start, size): (u64, u64)) -> Vec<Vec<String>> {
+fn stacks(source: &SymbolFile, (start, size): (u64, u64)) -> Vec<Vec<String>> {
     let addresses: Vec<u64> = (start..start + size).collect();
     let mut stacks: Vec<_> = resolve(source, &addresses).iter().map(names).collect();
     stacks.dedup();
@@ -182,7 +182,7 @@ fn devices_and_damaged_files_are_left_alone() {
     let program = compile(temp.path(), &["-g"]);
     let module = recorded(&program);
     for path in ["/dev/zero", "/proc/self/mem", "/etc", "/etc/passwd", ""] {
-        let module = Module { path: path.into(), ..module.clone() };
+        let module = ModuleFacts { path: path.into(), ..module.clone() };
         assert_eq!(locate(&module).source, None, "{path}");
     }
     // Every section in turn is overwritten: names may be missing, nothing may fall over.
@@ -195,8 +195,8 @@ fn devices_and_damaged_files_are_left_alone() {
         bad[start..end].fill(0xa7);
         let path = temp.path().join(format!("bad-{start}"));
         std::fs::write(&path, bad).unwrap();
-        locate(&Module { path: path.as_os_str().as_encoded_bytes().to_vec(), ..module.clone() });
-        let source = Source::File { path, identity };
+        locate(&ModuleFacts { path: path.as_os_str().as_encoded_bytes().to_vec(), ..module.clone() });
+        let source = SymbolFile::File { path, identity };
         assert_eq!(resolve(&source, &[outer.0, outer.0 + 1, u64::MAX]).len(), 3);
     }
 }
@@ -232,9 +232,9 @@ fn the_vdso_has_names() {
     let elf = ElfFile64::<Endianness>::parse(&*bytes).unwrap();
     let symbol = elf.dynamic_symbols().find(|symbol| symbol.name() == Ok("__vdso_gettimeofday")).unwrap();
     let build_id = elf.build_id().unwrap().unwrap_or_default().to_vec();
-    let module = Module { path: b"[vdso]".to_vec(), build_id, ..recorded(Path::new("/bin/true")) };
+    let module = ModuleFacts { path: b"[vdso]".to_vec(), build_id, ..recorded(Path::new("/bin/true")) };
     let found = resolve(&locate(&module).source.unwrap(), &[symbol.address() + 1]);
     assert!(found[0][0].name.as_deref().unwrap().contains("gettimeofday"));
-    let other = Module { build_id: vec![1; 20], ..module };
+    let other = ModuleFacts { build_id: vec![1; 20], ..module };
     assert_eq!(locate(&other).quality, Quality::Mismatch);
 }

@@ -10,7 +10,7 @@ use gimli::{AttributeValue, DebugInfoOffset, Dwarf, DwoId, Unit, UnitHeader, Uni
 use super::object_file::R;
 
 /// One `.debug_info` section.
-pub struct Space<'d, 'c> {
+pub struct DebugInfo<'d, 'c> {
     dwarf: &'d Dwarf<R<'c>>,
     headers: OnceCell<Vec<(usize, UnitHeader<R<'c>>)>>,
     units: RefCell<HashMap<usize, Option<Rc<UnitInfo<'d, 'c>>>>>,
@@ -23,10 +23,10 @@ pub struct UnitInfo<'d, 'c> {
     /// The unit.
     pub unit: Unit<R<'c>>,
     /// Entries that others may be inside of, in the order of their offsets, each with the position of its own.
-    scopes: OnceCell<Vec<Scope>>,
+    scopes: OnceCell<Vec<DieScope>>,
 }
 
-struct Scope {
+struct DieScope {
     offset: UnitOffset,
     /// Offset of the first entry behind the scope's own.
     end: UnitOffset,
@@ -43,9 +43,9 @@ pub struct Die<'d, 'c> {
 }
 
 /// An entry with its attributes.
-pub type Entry<'c> = gimli::DebuggingInformationEntry<R<'c>>;
+pub type DieEntry<'c> = gimli::DebuggingInformationEntry<R<'c>>;
 
-impl<'d, 'c> Space<'d, 'c> {
+impl<'d, 'c> DebugInfo<'d, 'c> {
     /// The section of `dwarf`.
     pub fn new(dwarf: &'d Dwarf<R<'c>>) -> Self {
         Self { dwarf, headers: OnceCell::new(), units: RefCell::default() }
@@ -121,12 +121,12 @@ impl<'d, 'c> UnitInfo<'d, 'c> {
         Some(super::resolve::plain_path(&path))
     }
 
-    fn scopes(&self) -> &[Scope] {
+    fn scopes(&self) -> &[DieScope] {
         self.scopes.get_or_init(|| self.find_scopes().unwrap_or_default())
     }
 
-    fn find_scopes(&self) -> gimli::Result<Vec<Scope>> {
-        let mut scopes: Vec<Scope> = Vec::new();
+    fn find_scopes(&self) -> gimli::Result<Vec<DieScope>> {
+        let mut scopes: Vec<DieScope> = Vec::new();
         // Scopes that are open, with their depth.
         let mut open: Vec<(u32, isize)> = Vec::new();
         let mut entries = self.unit.entries_raw(None)?;
@@ -138,7 +138,7 @@ impl<'d, 'c> UnitInfo<'d, 'c> {
             let Some(abbreviation) = entries.read_abbreviation()? else { continue };
             entries.skip_attributes(abbreviation.attributes())?;
             if abbreviation.has_children() && is_scope(abbreviation.tag()) {
-                scopes.push(Scope { offset, end: UnitOffset(usize::MAX), parent: open.last().map(|open| open.0) });
+                scopes.push(DieScope { offset, end: UnitOffset(usize::MAX), parent: open.last().map(|open| open.0) });
                 open.push((scopes.len() as u32 - 1, depth));
             }
         }
@@ -163,7 +163,7 @@ const fn is_scope(tag: gimli::DwTag) -> bool {
 
 impl<'d, 'c> Die<'d, 'c> {
     /// The entry itself.
-    pub fn entry(&self) -> Option<Entry<'c>> {
+    pub fn entry(&self) -> Option<DieEntry<'c>> {
         self.unit.unit.entry(self.offset).ok()
     }
 
@@ -181,7 +181,7 @@ impl<'d, 'c> Die<'d, 'c> {
     }
 
     /// The entries right below it.
-    pub fn children(&self) -> Vec<(Self, Entry<'c>)> {
+    pub fn children(&self) -> Vec<(Self, DieEntry<'c>)> {
         let mut children = Vec::new();
         self.each_below(&mut |depth, die, entry| {
             if depth == 1 {
@@ -194,7 +194,7 @@ impl<'d, 'c> Die<'d, 'c> {
 
     /// Calls `visit(depth, die, entry)` for the entries below it, which are at depth 1 and deeper, as far as it returns
     /// true for those that they are in.
-    pub fn each_below(&self, visit: &mut dyn FnMut(isize, Self, &Entry<'c>) -> bool) {
+    pub fn each_below(&self, visit: &mut dyn FnMut(isize, Self, &DieEntry<'c>) -> bool) {
         let Ok(mut entries) = self.unit.unit.entries_at_offset(self.offset) else { return };
         let Ok(Some(own)) = entries.next_dfs().map(|entry| entry.map(|entry| entry.depth())) else { return };
         let mut closed = isize::MAX;

@@ -24,7 +24,7 @@ const MAGIC: &[u8; 8] = b"ARROW1\0\0";
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
 /// The first [`BODY`] bytes and everything after the values.
-pub struct Frame {
+pub struct FileFrame {
     /// Goes to offset 0.
     pub front: Vec<u8>,
     /// Goes directly after the values.
@@ -33,7 +33,7 @@ pub struct Frame {
 
 /// Frames a column of `rows` values of `width` bytes.
 #[must_use]
-pub fn frame(name: &str, data_type: &DataType, rows: u64, width: usize) -> Frame {
+pub fn frame(name: &str, data_type: &DataType, rows: u64, width: usize) -> FileFrame {
     let values = rows * width as u64;
     let padding = (8 - values % 8) % 8;
     let body = values + padding;
@@ -56,7 +56,7 @@ pub fn frame(name: &str, data_type: &DataType, rows: u64, width: usize) -> Frame
     back.extend_from_slice(&footer);
     back.extend_from_slice(&(footer.len() as u32).to_le_bytes());
     back.extend_from_slice(&MAGIC[..6]);
-    Frame { front, back }
+    FileFrame { front, back }
 }
 
 fn put_message(out: &mut Vec<u8>, message: &[u8], padded: usize) {

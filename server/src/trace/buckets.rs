@@ -1,7 +1,7 @@
 //! Buckets of events: where they begin, which of them lie in a span, and their sums.
 
 use super::layout::FATE_TEMPORARY;
-use super::sums::{Amount, Directory, walk};
+use super::sums::{BlockAmount, SumDirectory, walk};
 use super::{Position, Span, Trace};
 
 impl Trace {
@@ -36,10 +36,10 @@ impl Trace {
     /// Walks the fewest lists that cover buckets `first..last` of a tree of sums.
     pub fn walk_lists<const N: usize>(
         &self,
-        directory: &Directory,
+        directory: &SumDirectory,
         first: usize,
         last: usize,
-        mut each: impl FnMut(u32, usize, Amount),
+        mut each: impl FnMut(u32, usize, BlockAmount),
     ) {
         for extent in directory.cover(first, last) {
             let list = self.columns().sums.get(extent.offset as usize..(extent.offset + extent.len) as usize);

@@ -42,14 +42,14 @@ fn bytes_of<T: Value>(values: &[T]) -> &[u8] {
 
 /// A column that is written once, front to back; the part that no snapshot has seen yet may be written again.
 #[derive(Debug)]
-pub struct Writer<T> {
+pub struct ColumnWriter<T> {
     file: File,
     path: PathBuf,
     len: u64,
     kind: PhantomData<T>,
 }
 
-impl<T: Value> Writer<T> {
+impl<T: Value> ColumnWriter<T> {
     /// Creates the file; one that was there before is unlinked, so that whoever has it mapped keeps it.
     ///
     /// # Errors

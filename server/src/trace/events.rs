@@ -7,7 +7,7 @@ use super::places::{Position, Span};
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct TraceEvent {
     /// When.
     pub t_ns: u64,
     /// Recording-wide id of the thread; 0 = none of the program's.
@@ -65,7 +65,7 @@ pub enum What {
 
 /// Iterator over the events of a range.
 #[derive(Debug)]
-pub struct Events<'a> {
+pub struct TraceEvents<'a> {
     trace: &'a Trace,
     at: Position,
     end: u64,
@@ -74,9 +74,9 @@ pub struct Events<'a> {
     page_end: u64,
     other: usize,
     others_end: usize,
-    extra: std::vec::IntoIter<Event>,
-    next_extra: Option<Event>,
-    waiting: Option<Event>,
+    extra: std::vec::IntoIter<TraceEvent>,
+    next_extra: Option<TraceEvent>,
+    waiting: Option<TraceEvent>,
 }
 
 fn function(kind: u8) -> &'static str {
@@ -87,7 +87,7 @@ impl Trace {
     /// The events of an interval of the recording in their true order. Threads' starts and ends, and marks from
     /// outside, stand where their time puts them.
     #[must_use]
-    pub fn events(&self, span: Span) -> Events<'_> {
+    pub fn events(&self, span: Span) -> TraceEvents<'_> {
         let c = self.columns();
         let everything = self.everything();
         let first = if span.from == everything.from { 0 } else { span.from.events() };
@@ -103,7 +103,7 @@ impl Trace {
         }
         let mut extra = extra.into_iter();
         let next_extra = extra.next();
-        Events {
+        TraceEvents {
             trace: self,
             at: span.from,
             end: span.to.events(),
@@ -119,10 +119,10 @@ impl Trace {
     }
 
     /// What metadata tells and the stream of events does not.
-    fn extra_events(&self) -> Vec<Event> {
+    fn extra_events(&self) -> Vec<TraceEvent> {
         let mut extra = Vec::new();
         for thread in self.threads().iter().filter(|t| t.active) {
-            let at = |t_ns, what| Event { t_ns, thread: thread.id, node: 0, what };
+            let at = |t_ns, what| TraceEvent { t_ns, thread: thread.id, node: 0, what };
             extra.push(at(thread.started_ns, What::ThreadStart { name: thread.name.clone() }));
             if let Some(t_ns) = thread.ended_ns {
                 extra.push(at(t_ns, What::ThreadEnd));
@@ -138,18 +138,18 @@ impl Trace {
             .collect();
         for mark in self.marks().iter().filter(|m| !seen.contains(&m.ordinal)) {
             let what = What::Mark { label: Some(mark.label.clone()) };
-            extra.push(Event { t_ns: mark.t_ns, thread: mark.thread, node: 0, what });
+            extra.push(TraceEvent { t_ns: mark.t_ns, thread: mark.thread, node: 0, what });
         }
         extra.sort_by_key(|e| e.t_ns);
         extra
     }
 
     /// Events that are neither allocations nor frees of seen blocks, in order.
-    pub fn other_events(&self) -> impl Iterator<Item = Event> + '_ {
+    pub fn other_events(&self) -> impl Iterator<Item = TraceEvent> + '_ {
         (0..self.columns().other_kind.len()).filter_map(|index| self.other_event(index))
     }
 
-    fn other_event(&self, index: usize) -> Option<Event> {
+    fn other_event(&self, index: usize) -> Option<TraceEvent> {
         let c = self.columns();
         let at = |column: &[u64]| column.get(index).copied().unwrap_or(0);
         let (a, b, extra, d) = (at(&c.other_a), at(&c.other_b), at(&c.other_c), at(&c.other_d));
@@ -178,7 +178,7 @@ impl Trace {
             kind if kind.is_free() => What::Free { function: function(number), address: a, row: None },
             _ => return None,
         };
-        Some(Event {
+        Some(TraceEvent {
             t_ns: at(&c.other_time),
             thread: self.thread_id(c.other_thread.get(index).copied().unwrap_or(u32::MAX)),
             node: c.other_node.get(index).copied().unwrap_or(0),
@@ -187,7 +187,7 @@ impl Trace {
     }
 }
 
-impl Events<'_> {
+impl TraceEvents<'_> {
     fn enter_page(&mut self) {
         let trace = self.trace;
         let known = self.page_end != 0;
@@ -197,7 +197,7 @@ impl Events<'_> {
         self.page_end = trace.page_start(self.page + 1).events();
     }
 
-    fn next_row(&mut self) -> Option<Event> {
+    fn next_row(&mut self) -> Option<TraceEvent> {
         if self.at.events() >= self.end {
             return None;
         }
@@ -222,7 +222,7 @@ impl Events<'_> {
             } else {
                 What::Free { function: function(origin.kind), address, row: Some(row) }
             };
-            return Some(Event { t_ns, thread, node: origin.node, what });
+            return Some(TraceEvent { t_ns, thread, node: origin.node, what });
         }
         let row = self.at.allocs;
         let mut event = self.alloc_event()?;
@@ -235,7 +235,7 @@ impl Events<'_> {
         Some(event)
     }
 
-    fn alloc_event(&mut self) -> Option<Event> {
+    fn alloc_event(&mut self) -> Option<TraceEvent> {
         let trace = self.trace;
         let c = trace.columns();
         let row = self.at.allocs;
@@ -244,11 +244,11 @@ impl Events<'_> {
         self.at.allocs += 1;
         let (address, size) = (trace.address_of(row), trace.size_of(row));
         let what = What::Alloc { function: function(origin.kind), address, size, row };
-        Some(Event { t_ns, thread: trace.thread_id(origin.thread), node: origin.node, what })
+        Some(TraceEvent { t_ns, thread: trace.thread_id(origin.thread), node: origin.node, what })
     }
 
     /// The allocation that belongs to a realloc's free comes next.
-    fn join(&mut self, old_row: u64, old_address: u64) -> Option<Event> {
+    fn join(&mut self, old_row: u64, old_address: u64) -> Option<TraceEvent> {
         let mut event = self.alloc_event()?;
         if let What::Alloc { function, address, size, row } = event.what {
             let (old_address, old_row) = (Some(old_address), Some(old_row));
@@ -258,10 +258,10 @@ impl Events<'_> {
     }
 }
 
-impl Iterator for Events<'_> {
-    type Item = Event;
+impl Iterator for TraceEvents<'_> {
+    type Item = TraceEvent;
 
-    fn next(&mut self) -> Option<Event> {
+    fn next(&mut self) -> Option<TraceEvent> {
         let trace = self.trace;
         while self.waiting.is_none() {
             let position = trace.columns().other_position.get(self.other).copied();

@@ -4,11 +4,11 @@
 use serde::{Deserialize, Serialize};
 use tracehound_format::meta::{EndReason, MemoryPart, Process, Segment, StackCounts, Statistics};
 
-use super::sums::Directory;
+use super::sums::SumDirectory;
 
 /// An ELF object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Module {
+pub struct ModuleFacts {
     /// The recording's id.
     pub id: u32,
     /// Path as the loader knows it.
@@ -27,7 +27,7 @@ pub struct Module {
     pub unloaded_ns: Option<u64>,
 }
 
-impl Module {
+impl ModuleFacts {
     /// File name of the path, as it is shown.
     #[must_use]
     pub fn name(&self) -> String {
@@ -44,7 +44,7 @@ impl Module {
 
 /// A thread that made an event.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Thread {
+pub struct ThreadFacts {
     /// Recording-wide id, from 1.
     pub id: u32,
     /// Kernel thread id.
@@ -61,7 +61,7 @@ pub struct Thread {
 
 /// A label on the timeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct MarkFacts {
     /// Ordinal among the marks.
     pub ordinal: u64,
     /// When.
@@ -74,7 +74,7 @@ pub struct Mark {
 
 /// Something worth knowing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remark {
+pub struct RemarkFacts {
     /// When.
     pub t_ns: u64,
     /// Short stable name.
@@ -85,7 +85,7 @@ pub struct Remark {
 
 /// How good the clock was: what its samples against the kernel's clocks say.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct ClockQuality {
+pub struct ClockFacts {
     /// Why this clock was chosen, in the recorder's words.
     pub note: String,
     /// Nanoseconds of a tick.
@@ -112,7 +112,7 @@ pub struct ClockQuality {
 
 /// Memory of the process by the kernel's kinds at one moment. Bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct MemoryDetail {
+pub struct MemoryDetailFacts {
     /// When.
     pub t_ns: u64,
     /// As the recorder wrote it.
@@ -150,7 +150,7 @@ pub struct EventCounts {
 
 /// Position and height of the peak of live bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Peak {
+pub struct PeakPosition {
     /// Live bytes.
     pub bytes: u64,
     /// Live blocks at that moment.
@@ -274,7 +274,7 @@ pub struct Inherited {
     /// Recordings of ancestors that are not there.
     pub missing: Vec<MissingRecording>,
     /// Modules that the parent had unloaded before the fork.
-    pub modules: Vec<Module>,
+    pub modules: Vec<ModuleFacts>,
     /// What is missing, in one sentence without a full stop.
     pub shortfall: Option<String>,
     /// The parent's recording was switched off at the fork, or had been before.
@@ -283,7 +283,7 @@ pub struct Inherited {
 
 /// Everything about a recording but its columns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct RecordingFacts {
     /// The recording's identity.
     pub recording_id: [u8; 16],
     /// The traced process; `None` if its record is lost.
@@ -301,15 +301,15 @@ pub struct Facts {
     /// The process was killed and the side file was merged.
     pub killed: bool,
     /// Modules in the order of loading.
-    pub modules: Vec<Module>,
+    pub modules: Vec<ModuleFacts>,
     /// Threads; columns refer to them by position.
-    pub threads: Vec<Thread>,
+    pub threads: Vec<ThreadFacts>,
     /// Marks in the order of their ordinals.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<MarkFacts>,
     /// Periods of recording, nanoseconds.
     pub captures: Vec<(u64, u64)>,
     /// Remarks.
-    pub remarks: Vec<Remark>,
+    pub remarks: Vec<RemarkFacts>,
     /// The recorder's own figures, the latest ones.
     pub statistics: Statistics,
     /// How backtraces were found, the latest figures; `None` in recordings that do not say.
@@ -324,7 +324,7 @@ pub struct Facts {
     /// Temporary blocks: count and bytes.
     pub temporary: (u64, u64),
     /// The peak.
-    pub peak: Peak,
+    pub peak: PeakPosition,
     /// Records known to be missing.
     pub lost: u64,
     /// Damaged or missing blocks.
@@ -338,11 +338,11 @@ pub struct Facts {
     /// Largest resident set that was sampled: bytes, of it the recorder's, when.
     pub peak_rss: Option<(u64, u64, u64)>,
     /// What the clock's samples say about it; `None` without two of them.
-    pub clock_quality: Option<ClockQuality>,
+    pub clock_quality: Option<ClockFacts>,
     /// The recorder's own memory by its parts, the latest figures.
     pub recorder_parts: Vec<MemoryPart>,
     /// Memory by the kernel's kinds, in the order of time.
-    pub memory_details: Vec<MemoryDetail>,
+    pub memory_details: Vec<MemoryDetailFacts>,
     /// From ticks to nanoseconds.
     pub clock_points: Vec<ClockPoint>,
     /// What the process has inherited, if it was forked by a recorded one.
@@ -356,14 +356,14 @@ pub struct Facts {
     /// Allocations and frees before the bucket that has no sums yet.
     pub open_bucket: [u64; 2],
     /// Sums by site: allocated, freed, temporary.
-    pub site_sums: Directory,
+    pub site_sums: SumDirectory,
     /// Sums by thread: allocated, temporary.
-    pub thread_sums: Directory,
+    pub thread_sums: SumDirectory,
     /// Sums by pair of threads: freed.
-    pub pair_sums: Directory,
+    pub pair_sums: SumDirectory,
 }
 
-impl Facts {
+impl RecordingFacts {
     /// Nanoseconds of a tick, as events with that tick have it.
     #[must_use]
     pub fn ns_of_tick(&self, tick: u64) -> u64 {

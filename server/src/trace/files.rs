@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::column::{Column, Writer};
-use super::facts::{Facts, Lengths};
+use super::column::{Column, ColumnWriter};
+use super::facts::{Lengths, RecordingFacts};
 use super::ledger::LedgerView;
 use super::sparse::Sparse;
 use super::zones::Zones;
@@ -13,7 +13,7 @@ macro_rules! columns {
     ($($(#[$doc:meta])* $name:ident: $type:ty, $length:ident;)*) => {
         /// All append-only columns, for writing.
         #[derive(Debug)]
-        pub struct Writers { $($(#[$doc])* pub $name: Writer<$type>,)* }
+        pub struct Writers { $($(#[$doc])* pub $name: ColumnWriter<$type>,)* }
 
         /// All append-only columns, for reading.
         #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ macro_rules! columns {
             /// # Errors
             /// When one cannot be created.
             pub fn create(folder: &Path) -> io::Result<Self> {
-                Ok(Self { $($name: Writer::create(&path(folder, stringify!($name)))?,)* })
+                Ok(Self { $($name: ColumnWriter::create(&path(folder, stringify!($name)))?,)* })
             }
 
             /// Opens what an earlier run left, cut to `lengths`.
@@ -33,7 +33,7 @@ macro_rules! columns {
             /// # Errors
             /// When one is missing or too short.
             pub fn reopen(folder: &Path, lengths: &Lengths) -> io::Result<Self> {
-                Ok(Self { $($name: Writer::reopen(&path(folder, stringify!($name)), lengths.$length)?,)* })
+                Ok(Self { $($name: ColumnWriter::reopen(&path(folder, stringify!($name)), lengths.$length)?,)* })
             }
 
             /// Frames all files for Arrow tools.
@@ -209,7 +209,7 @@ impl Ledgers {
     ///
     /// # Errors
     /// When one is missing or too short.
-    pub fn open(folder: &Path, facts: &Facts) -> io::Result<Self> {
+    pub fn open(folder: &Path, facts: &RecordingFacts) -> io::Result<Self> {
         let (allocs, frees, run) = (facts.lengths.allocs, facts.lengths.frees, facts.zone_rows);
         Ok(Self {
             free: LedgerView::open(&path(folder, "alloc_free"), allocs)?,
@@ -241,7 +241,7 @@ pub struct Manifest {
     /// The recording will not change any more.
     pub is_final: bool,
     /// Everything but the columns.
-    pub facts: Facts,
+    pub facts: RecordingFacts,
 }
 
 /// Reads the manifest of `folder`, if there is one of this layout.

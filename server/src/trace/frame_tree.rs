@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use super::cancel::{Cancel, Cancelled};
-use super::symbols::{FunctionId, SymbolFrame, Symbols};
+use super::symbols::{FunctionId, RecordingSymbols, SymbolFrame};
 use super::{LocationId, Trace};
 
 /// One node of the tree; 0 is the root.
@@ -16,7 +16,7 @@ pub type FrameId = u32;
 
 /// A row of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct TreeRow {
     /// Caller; the root's is the root. Smaller than the row's own id otherwise.
     pub parent: FrameId,
     /// The first frame that made the row: its function is the row's; file and line are an example.
@@ -27,7 +27,7 @@ pub struct Row {
 
 /// Rows of a tree as columns; parents stand before their children.
 #[derive(Debug, Default)]
-pub struct Shape {
+pub struct TreeShape {
     /// Caller; the root's is the root.
     pub parent: Vec<FrameId>,
     /// Its function, with file and line of some call.
@@ -44,9 +44,9 @@ struct Children {
     child: Vec<FrameId>,
 }
 
-impl Shape {
+impl TreeShape {
     /// Appends a row. Asking for children is for finished trees.
-    pub fn push(&mut self, row: Row) -> FrameId {
+    pub fn push(&mut self, row: TreeRow) -> FrameId {
         self.parent.push(row.parent);
         self.frame.push(row.frame);
         self.recursive.push(row.recursive);
@@ -99,7 +99,7 @@ impl Shape {
 #[derive(Debug, Default)]
 pub struct FrameTree {
     /// Shared with the trees of values that show it as it is.
-    shape: Arc<Shape>,
+    shape: Arc<TreeShape>,
     /// For each call-tree node: the row of its innermost function.
     of_node: Vec<FrameId>,
 }
@@ -112,7 +112,7 @@ impl FrameTree {
     ///
     /// # Errors
     /// When cancelled.
-    pub fn build(trace: &Trace, symbols: &dyn Symbols, cancel: &Cancel) -> Result<Self, Cancelled> {
+    pub fn build(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<Self, Cancelled> {
         let locations: Vec<LocationId> = (0..trace.location_count()).collect();
         symbols.resolve(trace, &locations, cancel)?;
         let mut frames: Vec<SymbolFrame> = Vec::new();
@@ -123,8 +123,8 @@ impl FrameTree {
         }
         starts.push(frames.len());
         let nobody = SymbolFrame { function: NO_FUNCTION, file: None, line: None, inlined: false };
-        let mut shape = Shape::default();
-        shape.push(Row { parent: 0, frame: nobody, recursive: false });
+        let mut shape = TreeShape::default();
+        shape.push(TreeRow { parent: 0, frame: nobody, recursive: false });
         let mut of_node = vec![FrameId::MAX; trace.node_count().max(1) as usize];
         of_node[0] = 0;
         let mut children: HashMap<(FrameId, FunctionId), FrameId> = HashMap::new();
@@ -154,13 +154,13 @@ impl FrameTree {
 
     /// The rows, as columns.
     #[must_use]
-    pub fn shape(&self) -> &Arc<Shape> {
+    pub fn shape(&self) -> &Arc<TreeShape> {
         &self.shape
     }
 
     /// All rows by id.
-    pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> + '_ {
-        (0..self.shape.len()).map(|row| Row {
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = TreeRow> + '_ {
+        (0..self.shape.len()).map(|row| TreeRow {
             parent: self.shape.parent[row],
             frame: self.shape.frame[row],
             recursive: self.shape.recursive[row],
@@ -176,7 +176,7 @@ impl FrameTree {
 }
 
 fn child(
-    shape: &mut Shape,
+    shape: &mut TreeShape,
     children: &mut HashMap<(FrameId, FunctionId), FrameId>,
     parent: FrameId,
     frame: SymbolFrame,
@@ -185,7 +185,7 @@ fn child(
     let id = *children.entry((parent, frame.function)).or_insert(next);
     if id == next {
         let recursive = shape.path(parent).any(|above| shape.frame[above as usize].function == frame.function);
-        shape.push(Row { parent, frame, recursive });
+        shape.push(TreeRow { parent, frame, recursive });
     }
     id
 }

@@ -4,7 +4,7 @@ use super::links;
 
 /// Call-tree node, thread and function of an event; every row of the index refers to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct EventOrigin {
     /// Call-tree node of the caller; 0 = no stack.
     pub node: u32,
     /// Position in the list of threads.
@@ -83,7 +83,7 @@ pub const fn class_floor(class: u8) -> u64 {
 
 /// A page: the state before its first event, and the extremes after each of its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Page {
+pub struct EventPage {
     /// Time of its first event; times of rows are relative to it.
     pub time_ns: u64,
     /// Allocations before it.

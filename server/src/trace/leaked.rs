@@ -2,7 +2,7 @@
 
 use super::Trace;
 use super::ascending::Ascending;
-use super::sums::{Amount, Dense, put_row, walk};
+use super::sums::{BlockAmount, Dense, put_row, walk};
 
 /// Rows of blocks that live at the end of a snapshot.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl LeakIndex {
     }
 
     /// Sums by site of the allocations of a closed bucket.
-    pub fn bucket(&self, index: usize, mut each: impl FnMut(u32, Amount)) {
+    pub fn bucket(&self, index: usize, mut each: impl FnMut(u32, BlockAmount)) {
         if let Some(list) = self.lists.get(index) {
             walk::<1>(list, |site, _, amount| each(site, amount));
         }
@@ -75,11 +75,11 @@ impl Trace {
     /// Site and amount of one block.
     #[inline]
     #[must_use]
-    pub fn site_amount(&self, row: u64) -> (u32, Amount) {
+    pub fn site_amount(&self, row: u64) -> (u32, BlockAmount) {
         let c = self.columns();
         let origin = c.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX);
         let site = c.origin_site.get(origin as usize).copied().unwrap_or(u32::MAX);
-        (site, Amount { count: 1, bytes: self.size_of(row) })
+        (site, BlockAmount { count: 1, bytes: self.size_of(row) })
     }
 
     /// Where the bucket begins that has no sums yet.

@@ -13,7 +13,7 @@ use super::arrow_file::BODY;
 use super::column::{Column, Value, allocate, create_private, finish};
 
 /// A number with an atomic twin.
-pub trait Cell: Value {
+pub trait LedgerCell: Value {
     /// The twin.
     type Atomic: Sync;
     /// Relaxed store.
@@ -24,7 +24,7 @@ pub trait Cell: Value {
 
 macro_rules! cells {
     ($($t:ty => $atomic:ty),*) => {$(
-        impl Cell for $t {
+        impl LedgerCell for $t {
             type Atomic = $atomic;
             #[inline]
             fn store(cell: &$atomic, value: Self) { cell.store(value, Ordering::Relaxed); }
@@ -62,7 +62,7 @@ pub struct Ledger<T> {
 /// Values by which a ledger grows.
 const STEP: u64 = 16 << 20;
 
-impl<T: Cell> Ledger<T> {
+impl<T: LedgerCell> Ledger<T> {
     /// Creates the file.
     ///
     /// # Errors
@@ -206,7 +206,7 @@ pub struct LedgerView<T> {
     kind: PhantomData<T>,
 }
 
-impl<T: Cell> LedgerView<T> {
+impl<T: LedgerCell> LedgerView<T> {
     /// Opens a finished ledger of `len` values.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ impl<T: Cell> LedgerView<T> {
         Ok(Self { map, len, kind: PhantomData })
     }
 
-    /// All values, to be loaded one by one with [`Cell::load`].
+    /// All values, to be loaded one by one with [`LedgerCell::load`].
     #[inline]
     #[must_use]
     pub fn cells(&self) -> &[T::Atomic] {

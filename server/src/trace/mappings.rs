@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use super::Trace;
-use super::events::{Event, What};
+use super::events::{TraceEvent, What};
 
 /// What a mapping is for, as far as the call that made it tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum MappingKind {
+pub enum MappingUse {
     /// The program break.
     Break,
     /// Memory without a file.
@@ -38,18 +38,18 @@ pub struct Mapping {
     /// Recording-wide id of the thread that mapped it.
     pub thread: u32,
     /// What it is for.
-    pub kind: MappingKind,
+    pub kind: MappingUse,
 }
 
 /// What is mapped at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Space {
+pub struct AddressSpace {
     /// By first address; no two overlap.
     mappings: BTreeMap<u64, Mapping>,
     bytes: u64,
 }
 
-impl Space {
+impl AddressSpace {
     /// Bytes that are mapped.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -106,7 +106,7 @@ impl Space {
     }
 
     /// Takes in one event of a recording.
-    pub fn apply(&mut self, event: &Event) {
+    pub fn apply(&mut self, event: &TraceEvent) {
         let made = |start, len, kind| {
             let (mapped_ns, node, thread) = (event.t_ns, event.node, event.thread);
             Mapping { start, len, mapped_ns, node, thread, kind }
@@ -114,22 +114,22 @@ impl Space {
         match event.what {
             What::Map { address, len, flags, fd, .. } => {
                 let kind = match fd {
-                    Some(_) => MappingKind::File,
-                    None if flags & MAP_STACK != 0 => MappingKind::Stack,
-                    None => MappingKind::Anonymous,
+                    Some(_) => MappingUse::File,
+                    None if flags & MAP_STACK != 0 => MappingUse::Stack,
+                    None => MappingUse::Anonymous,
                 };
                 self.map(made(address, len, kind));
             }
-            What::Existing { address, len } => self.fill(made(address, len, MappingKind::Existing)),
+            What::Existing { address, len } => self.fill(made(address, len, MappingUse::Existing)),
             What::Unmap { address, len } => self.unmap(address, len),
             What::Remap { old_address, old_len, address, len } => {
                 let moved = self.before(old_address).copied().filter(|m| old_address - m.start < m.len);
                 self.unmap(old_address, old_len);
-                let origin = moved.unwrap_or_else(|| made(address, len, MappingKind::Existing));
+                let origin = moved.unwrap_or_else(|| made(address, len, MappingUse::Existing));
                 self.map(Mapping { start: address, len, ..origin });
             }
             What::Brk { address, delta } if delta >= 0 => {
-                self.map(made(address.saturating_sub(delta as u64), delta as u64, MappingKind::Break));
+                self.map(made(address.saturating_sub(delta as u64), delta as u64, MappingUse::Break));
             }
             What::Brk { address, delta } => self.unmap(address, delta.unsigned_abs()),
             _ => {}
@@ -140,8 +140,8 @@ impl Space {
 impl Trace {
     /// What was mapped when everything up to `t_ns` had happened.
     #[must_use]
-    pub fn mapped_at(&self, t_ns: u64) -> Space {
-        let mut space = Space::default();
+    pub fn mapped_at(&self, t_ns: u64) -> AddressSpace {
+        let mut space = AddressSpace::default();
         for event in self.other_events().take_while(|e| e.t_ns <= t_ns) {
             space.apply(&event);
         }
@@ -152,7 +152,7 @@ impl Trace {
     #[must_use]
     pub fn mapped_curve(&self) -> &[(u64, u64)] {
         self.mapped.get_or_init(|| {
-            let mut space = Space::default();
+            let mut space = AddressSpace::default();
             let mut curve: Vec<(u64, u64)> = Vec::new();
             for event in self.other_events() {
                 space.apply(&event);
@@ -171,14 +171,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn mapping(start: u64, len: u64, node: u32) -> Mapping {
-        Mapping { start, len, mapped_ns: 0, node, thread: 1, kind: MappingKind::Anonymous }
+        Mapping { start, len, mapped_ns: 0, node, thread: 1, kind: MappingUse::Anonymous }
     }
 
     proptest! {
         /// Against one owner for every address.
         #[test]
         fn behaves_as_an_array_of_owners(steps in prop::collection::vec((0_u8..4, 0_u64..60, 0_u64..30, 0_u64..60), 0..80)) {
-            let mut space = Space::default();
+            let mut space = AddressSpace::default();
             let mut owners = [0_u32; 128];
             for (number, (kind, start, len, to)) in (1..).zip(steps) {
                 let range = |start: u64, len: u64| start as usize..(start + len) as usize;
@@ -198,7 +198,7 @@ mod tests {
                     _ => {
                         let what = What::Remap { old_address: start, old_len: len, address: to, len };
                         let first = owners[start as usize];
-                        space.apply(&Event { t_ns: 0, thread: 1, node: number, what });
+                        space.apply(&TraceEvent { t_ns: 0, thread: 1, node: number, what });
                         owners[range(start, len)].fill(0);
                         owners[range(to, len)].fill(if first == 0 { number } else { first });
                     }
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn the_break_moves_both_ways() {
-        let mut space = Space::default();
-        let brk = |address, delta| Event { t_ns: 5, thread: 1, node: 2, what: What::Brk { address, delta } };
+        let mut space = AddressSpace::default();
+        let brk = |address, delta| TraceEvent { t_ns: 5, thread: 1, node: 2, what: What::Brk { address, delta } };
         space.apply(&brk(0x3000, 0x2000));
         space.apply(&brk(0x2000, -0x1000));
         assert_eq!(space.mappings().map(|m| (m.start, m.len)).collect::<Vec<_>>(), [(0x1000, 0x1000)]);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn hostile_lengths_stay_inside() {
-        let mut space = Space::default();
+        let mut space = AddressSpace::default();
         space.map(mapping(u64::MAX - 5, u64::MAX, 1));
         space.unmap(u64::MAX - 3, u64::MAX);
         assert_eq!(space.bytes(), 2);

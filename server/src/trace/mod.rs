@@ -39,26 +39,26 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub use cancel::{Cancel, Cancelled};
-pub use events::{Event, Events, What};
+pub use events::{TraceEvent, TraceEvents, What};
 pub use places::{Position, Span};
-pub use rows::{Alloc, Free};
-pub use scan::{Block, Step};
+pub use rows::{AllocRow, Free};
+pub use scan::{BlockEvent, BlockRow};
 use tracehound_format::nodes::Node;
-pub use walk::{PeakPlace, State};
+pub use walk::{HeapState, PeakPlace};
 
 use crate::api;
-use facts::{Facts, Mark, Module, Thread};
+use facts::{MarkFacts, ModuleFacts, RecordingFacts, ThreadFacts};
 use files::{Columns, Ledgers};
 use frame_tree::FrameTree;
-use layout::{NO_SITE, Origin, Page};
+use layout::{EventOrigin, EventPage, NO_SITE};
 use nodes::{NO_LOCATION, NodeTable};
-use symbols::{LocationId, Symbols};
+use symbols::{LocationId, RecordingSymbols};
 
 /// What a growing index has in memory rather than in columns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tail {
     /// The page that is being filled.
-    pub page: Option<Page>,
+    pub page: Option<EventPage>,
     /// The word of order bits that is being filled.
     pub order_word: u64,
 }
@@ -68,7 +68,7 @@ pub struct Tail {
 pub struct Trace {
     path: PathBuf,
     folder: PathBuf,
-    facts: Facts,
+    facts: RecordingFacts,
     columns: Columns,
     ledgers: Ledgers,
     tail: Tail,
@@ -102,7 +102,7 @@ struct ModuleRanges {
 }
 
 impl ModuleRanges {
-    fn new(modules: &[Module]) -> Self {
+    fn new(modules: &[ModuleFacts]) -> Self {
         let mut ranges: Vec<_> = (0_u32..)
             .zip(modules)
             .flat_map(|(i, m)| m.segments.iter().map(move |s| (s.start, s.start.saturating_add(s.len), 0, i)))
@@ -117,7 +117,7 @@ impl ModuleRanges {
     }
 
     /// The module around `address`; among several the one of that generation, else the latest.
-    fn find(&self, modules: &[Module], address: u64, generation: u32) -> Option<u32> {
+    fn find(&self, modules: &[ModuleFacts], address: u64, generation: u32) -> Option<u32> {
         let behind = self.ranges.partition_point(|r| r.0 <= address);
         let reach = self.ranges[..behind].iter().rev().take_while(|r| r.2 > address);
         let mut best: Option<u32> = None;
@@ -138,7 +138,7 @@ impl ModuleRanges {
 pub(crate) struct Parts {
     pub path: PathBuf,
     pub folder: PathBuf,
-    pub facts: Facts,
+    pub facts: RecordingFacts,
     pub columns: Columns,
     pub ledgers: Ledgers,
     pub tail: Tail,
@@ -194,7 +194,7 @@ impl Trace {
 
     /// Process, totals and the like.
     #[must_use]
-    pub fn facts(&self) -> &Facts {
+    pub fn facts(&self) -> &RecordingFacts {
         &self.facts
     }
 
@@ -275,19 +275,19 @@ impl Trace {
 
     /// Modules in the order of loading.
     #[must_use]
-    pub fn modules(&self) -> &[Module] {
+    pub fn modules(&self) -> &[ModuleFacts] {
         &self.facts.modules
     }
 
     /// Threads; rows refer to them by position.
     #[must_use]
-    pub fn threads(&self) -> &[Thread] {
+    pub fn threads(&self) -> &[ThreadFacts] {
         &self.facts.threads
     }
 
     /// Marks by ordinal.
     #[must_use]
-    pub fn marks(&self) -> &[Mark] {
+    pub fn marks(&self) -> &[MarkFacts] {
         &self.facts.marks
     }
 
@@ -359,10 +359,10 @@ impl Trace {
 
     /// What an origin stands for.
     #[must_use]
-    pub fn origin(&self, id: u32) -> Origin {
+    pub fn origin(&self, id: u32) -> EventOrigin {
         let at = id as usize;
         let c = &self.columns;
-        Origin {
+        EventOrigin {
             node: c.origin_node.get(at).copied().unwrap_or(0),
             thread: c.origin_thread.get(at).copied().unwrap_or(0),
             kind: c.origin_kind.get(at).copied().unwrap_or(0),
@@ -372,7 +372,7 @@ impl Trace {
 
     /// Origin of an allocation.
     #[must_use]
-    pub fn origin_of_alloc(&self, row: u64) -> Origin {
+    pub fn origin_of_alloc(&self, row: u64) -> EventOrigin {
         self.origin(self.columns.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX))
     }
 
@@ -386,7 +386,7 @@ impl Trace {
     ///
     /// # Errors
     /// When cancelled while symbols are looked up.
-    pub fn frame_tree(&self, symbols: &dyn Symbols, cancel: &Cancel) -> Result<Arc<FrameTree>, Cancelled> {
+    pub fn frame_tree(&self, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<Arc<FrameTree>, Cancelled> {
         let known = |trees: &[(u64, Arc<FrameTree>)]| {
             trees.iter().find(|(id, _)| *id == symbols.identity()).map(|(_, tree)| Arc::clone(tree))
         };

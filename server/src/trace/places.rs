@@ -1,7 +1,7 @@
 //! From time to places in the order of events, to pages and rows, and back.
 
 use super::Trace;
-use super::layout::Page;
+use super::layout::EventPage;
 
 /// A place between two events: how many allocations and frees lie before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -50,12 +50,12 @@ impl Trace {
 
     /// A page.
     #[must_use]
-    pub fn page(&self, index: usize) -> Page {
+    pub fn page(&self, index: usize) -> EventPage {
         let c = self.columns();
         if index >= c.page_time.len() {
             return self.tail().page.unwrap_or_default();
         }
-        Page {
+        EventPage {
             time_ns: c.page_time[index],
             allocs: c.page_allocs[index],
             frees: c.page_frees[index],
@@ -79,7 +79,7 @@ impl Trace {
     }
 
     /// The last page for which `is_before` holds, given that it holds for a front of the pages.
-    fn last_page(&self, closed: Option<usize>, open: impl FnOnce(&Page) -> bool) -> Option<usize> {
+    fn last_page(&self, closed: Option<usize>, open: impl FnOnce(&EventPage) -> bool) -> Option<usize> {
         if let Some(page) = &self.tail().page
             && open(page)
         {

@@ -8,7 +8,7 @@
 
 /// What kind of code a function is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum CodeKind {
     /// The program's own, or a library's that is no standard library.
     Program,
     /// Code without a name.
@@ -21,14 +21,14 @@ pub enum Kind {
 
 /// Which frame of a stack, innermost first, is the program's function; `None` if all are of standard libraries.
 #[must_use]
-pub fn program_frame(kinds: impl IntoIterator<Item = Kind>) -> Option<usize> {
+pub fn program_frame(kinds: impl IntoIterator<Item = CodeKind>) -> Option<usize> {
     let (mut nameless, mut wrapper) = (None, None);
     for (at, kind) in kinds.into_iter().enumerate() {
         match kind {
-            Kind::Program => return Some(at),
-            Kind::Nameless => nameless = nameless.or(Some(at)),
-            Kind::Wrapper => wrapper = wrapper.or(Some(at)),
-            Kind::Library => {}
+            CodeKind::Program => return Some(at),
+            CodeKind::Nameless => nameless = nameless.or(Some(at)),
+            CodeKind::Wrapper => wrapper = wrapper.or(Some(at)),
+            CodeKind::Library => {}
         }
     }
     nameless.or(wrapper)
@@ -173,7 +173,7 @@ const CONSTRUCTORS: [&str; 23] = [
 /// How names of constructors end, in this spelling.
 const CONSTRUCTOR_SUFFIXES: [&str; 4] = ["_New", "_NewVar", "_GC_New", "_GC_NewVar"];
 
-impl Kind {
+impl CodeKind {
     /// Of a standard library, or a wrapper.
     #[must_use]
     pub const fn is_library(self) -> bool {
@@ -297,8 +297,8 @@ fn is_clone(suffix: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn kind(name: &str) -> Kind {
-        Kind::of(Some(name), Some("src/a.c"), Some("app"))
+    fn kind(name: &str) -> CodeKind {
+        CodeKind::of(Some(name), Some("src/a.c"), Some("app"))
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
             "mallocator",
             "do_alloc2",
         ] {
-            assert_eq!(kind(name), Kind::Wrapper, "{name}");
+            assert_eq!(kind(name), CodeKind::Wrapper, "{name}");
         }
     }
 
@@ -406,35 +406,38 @@ mod tests {
             "рекурсия(int)",
             "New",
         ] {
-            assert_eq!(kind(name), Kind::Program, "{name}");
+            assert_eq!(kind(name), CodeKind::Program, "{name}");
         }
     }
 
     #[test]
     fn standard_libraries_are_known_by_file_module_or_name() {
-        let of = |function, file, module| Kind::of(function, file, module);
-        assert_eq!(of(Some("std::vector<int>::push_back(int)"), None, Some("app")), Kind::Library);
-        assert_eq!(of(Some("void* std::f<int>(int) const"), None, Some("app")), Kind::Library);
-        assert_eq!(of(Some("<alloc::vec::Vec<T> as core::clone::Clone>::clone"), None, Some("app")), Kind::Library);
-        assert_eq!(of(Some("hashbrown::raw::RawTable<T>::reserve"), None, None), Kind::Library);
-        assert_eq!(of(Some("new_allocator"), Some("/usr/include/c++/12/bits/new_allocator.h"), None), Kind::Library);
+        let of = |function, file, module| CodeKind::of(function, file, module);
+        assert_eq!(of(Some("std::vector<int>::push_back(int)"), None, Some("app")), CodeKind::Library);
+        assert_eq!(of(Some("void* std::f<int>(int) const"), None, Some("app")), CodeKind::Library);
+        assert_eq!(of(Some("<alloc::vec::Vec<T> as core::clone::Clone>::clone"), None, Some("app")), CodeKind::Library);
+        assert_eq!(of(Some("hashbrown::raw::RawTable<T>::reserve"), None, None), CodeKind::Library);
+        assert_eq!(
+            of(Some("new_allocator"), Some("/usr/include/c++/12/bits/new_allocator.h"), None),
+            CodeKind::Library
+        );
         assert_eq!(
             of(Some("f"), Some("/home/u/.rustup/lib/rustlib/src/rust/library/alloc/src/vec.rs"), None),
-            Kind::Library
+            CodeKind::Library
         );
-        assert_eq!(of(None, None, Some("libc.so.6")), Kind::Library);
-        assert_eq!(of(None, None, Some("app")), Kind::Nameless);
-        assert_eq!(of(None, None, None), Kind::Nameless);
+        assert_eq!(of(None, None, Some("libc.so.6")), CodeKind::Library);
+        assert_eq!(of(None, None, Some("app")), CodeKind::Nameless);
+        assert_eq!(of(None, None, None), CodeKind::Nameless);
         // The program's own functions may take or return what is the library's.
-        assert_eq!(of(Some("app::f(std::vector<int>)"), None, Some("app")), Kind::Program);
-        assert_eq!(of(Some("std::vector<int> app::f<int>(int)"), None, Some("app")), Kind::Program);
-        assert_eq!(of(Some("(anonymous namespace)::f()"), None, Some("app")), Kind::Program);
-        assert_eq!(of(Some("std::run"), Some("src/std.rs"), Some("app")), Kind::Program);
+        assert_eq!(of(Some("app::f(std::vector<int>)"), None, Some("app")), CodeKind::Program);
+        assert_eq!(of(Some("std::vector<int> app::f<int>(int)"), None, Some("app")), CodeKind::Program);
+        assert_eq!(of(Some("(anonymous namespace)::f()"), None, Some("app")), CodeKind::Program);
+        assert_eq!(of(Some("std::run"), Some("src/std.rs"), Some("app")), CodeKind::Program);
     }
 
     #[test]
     fn the_best_frame_is_found() {
-        use Kind::{Library, Nameless, Program, Wrapper};
+        use CodeKind::{Library, Nameless, Program, Wrapper};
         for (kinds, at) in [
             (&[Library, Wrapper, Nameless, Wrapper, Program, Program][..], Some(4)),
             (&[Program], Some(0)),

@@ -8,7 +8,7 @@ use super::links::NOTHING;
 
 /// One block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Alloc {
+pub struct AllocRow {
     /// Position among all allocations.
     pub row: u64,
     /// When it was allocated.
@@ -173,7 +173,7 @@ impl Trace {
 
     /// Everything about block `row`; rows from [`Self::alloc_count`] on give an empty one.
     #[must_use]
-    pub fn alloc(&self, row: u64) -> Alloc {
+    pub fn alloc(&self, row: u64) -> AllocRow {
         let origin = self.origin(self.columns().alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX));
         let free = self.free_of(row).map(|ordinal| self.free(ordinal));
         let next = free.as_ref().and_then(|free| {
@@ -184,7 +184,7 @@ impl Trace {
             Some(self.position_after(event + 1).allocs).filter(|&row| row < self.alloc_count())
         });
         let lifetime_class = self.ledgers().lifetime_class.get(row as usize);
-        Alloc {
+        AllocRow {
             row,
             born_ns: self.born_ns(row),
             address: self.address_of(row),

@@ -13,7 +13,7 @@ const AHEAD: usize = 16;
 
 /// An allocation or a free of a block whose allocation was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct BlockEvent {
     /// When.
     pub t_ns: u64,
     /// The block.
@@ -24,7 +24,7 @@ pub struct Step {
 
 /// One block. Origins say node, thread and function, see [`Trace::origin`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Block {
+pub struct BlockRow {
     /// Position among all allocations.
     pub row: u64,
     /// When it was allocated.
@@ -43,21 +43,21 @@ pub struct Block {
 
 /// Iterator over allocations and frees.
 #[derive(Debug)]
-pub struct Steps<'a> {
-    walk: Walk<'a>,
+pub struct BlockEvents<'a> {
+    walk: PageCursor<'a>,
     end: u64,
 }
 
 /// Iterator over the blocks that were allocated in a range.
 #[derive(Debug)]
 pub struct Blocks<'a> {
-    walk: Walk<'a>,
+    walk: PageCursor<'a>,
     end: u64,
 }
 
 /// Goes forward, and knows the page that it is in.
 #[derive(Debug)]
-struct Walk<'a> {
+struct PageCursor<'a> {
     trace: &'a Trace,
     at: Position,
     page: usize,
@@ -70,18 +70,18 @@ struct Walk<'a> {
 impl Trace {
     /// The allocations and frees of a range in their order; of a realloc the free comes first.
     #[must_use]
-    pub fn steps(&self, span: Span) -> Steps<'_> {
-        Steps { walk: Walk::new(self, span.from), end: span.to.events() }
+    pub fn steps(&self, span: Span) -> BlockEvents<'_> {
+        BlockEvents { walk: PageCursor::new(self, span.from), end: span.to.events() }
     }
 
     /// The blocks that were allocated in a range, in that order.
     #[must_use]
     pub fn blocks(&self, span: Span) -> Blocks<'_> {
-        Blocks { walk: Walk::new(self, span.from), end: span.to.allocs }
+        Blocks { walk: PageCursor::new(self, span.from), end: span.to.allocs }
     }
 }
 
-impl<'a> Walk<'a> {
+impl<'a> PageCursor<'a> {
     fn new(trace: &'a Trace, at: Position) -> Self {
         let page = trace.page_of_event(at.events()).unwrap_or(0);
         let page_end = trace.page_start(page + 1).events();
@@ -100,11 +100,11 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Iterator for Steps<'_> {
-    type Item = Step;
+impl Iterator for BlockEvents<'_> {
+    type Item = BlockEvent;
 
     #[inline]
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<BlockEvent> {
         let walk = &mut self.walk;
         if walk.at.events() >= self.end {
             return None;
@@ -125,15 +125,15 @@ impl Iterator for Steps<'_> {
             }
             (walk.trace.row_of_free(ordinal), c.free_time.get(ordinal as usize))
         };
-        Some(Step { t_ns: page_ns + u64::from(*time?), row, allocated })
+        Some(BlockEvent { t_ns: page_ns + u64::from(*time?), row, allocated })
     }
 }
 
 impl Iterator for Blocks<'_> {
-    type Item = Block;
+    type Item = BlockRow;
 
     #[inline]
-    fn next(&mut self) -> Option<Block> {
+    fn next(&mut self) -> Option<BlockRow> {
         let walk = &mut self.walk;
         if walk.at.allocs >= self.end {
             return None;
@@ -155,7 +155,7 @@ impl Iterator for Blocks<'_> {
             c.free_origin.get(ordinal as usize).map(fetch);
         }
         let free = trace.free_of(at.allocs);
-        Some(Block {
+        Some(BlockRow {
             row: at.allocs,
             born_ns: page_ns + u64::from(*c.alloc_time.get(row)?),
             address: trace.address_of(at.allocs),

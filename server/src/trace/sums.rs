@@ -17,14 +17,14 @@ pub const FANOUT: usize = 8;
 
 /// A number of blocks and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Amount {
+pub struct BlockAmount {
     /// Number of blocks.
     pub count: u64,
     /// Requested bytes.
     pub bytes: u64,
 }
 
-impl Amount {
+impl BlockAmount {
     /// Adds blocks.
     #[inline]
     pub fn add(&mut self, other: Self) {
@@ -36,7 +36,7 @@ impl Amount {
 /// Sums for dense keys, and which of them were touched.
 #[derive(Debug, Clone)]
 pub struct Dense<const N: usize> {
-    rows: Vec<[Amount; N]>,
+    rows: Vec<[BlockAmount; N]>,
     touched: Vec<u32>,
 }
 
@@ -49,10 +49,10 @@ impl<const N: usize> Default for Dense<N> {
 impl<const N: usize> Dense<N> {
     /// Adds `amount` (at least one block) to a field of a key.
     #[inline]
-    pub fn add(&mut self, key: u32, field: usize, amount: Amount) {
+    pub fn add(&mut self, key: u32, field: usize, amount: BlockAmount) {
         let index = key as usize;
         if index >= self.rows.len() {
-            self.rows.resize((index + 1).next_power_of_two(), [Amount::default(); N]);
+            self.rows.resize((index + 1).next_power_of_two(), [BlockAmount::default(); N]);
         }
         let row = &mut self.rows[index];
         if row.iter().all(|f| f.count == 0) {
@@ -62,18 +62,18 @@ impl<const N: usize> Dense<N> {
     }
 
     /// Touched keys with their sums, by ascending key; everything is zero again afterwards.
-    pub fn drain_sorted(&mut self, mut each: impl FnMut(u32, &[Amount; N])) {
+    pub fn drain_sorted(&mut self, mut each: impl FnMut(u32, &[BlockAmount; N])) {
         self.touched.sort_unstable();
         for key in self.touched.drain(..) {
-            let row = std::mem::replace(&mut self.rows[key as usize], [Amount::default(); N]);
+            let row = std::mem::replace(&mut self.rows[key as usize], [BlockAmount::default(); N]);
             each(key, &row);
         }
     }
 
     /// The sums of a key.
     #[must_use]
-    pub fn get(&self, key: u32) -> [Amount; N] {
-        self.rows.get(key as usize).copied().unwrap_or([Amount::default(); N])
+    pub fn get(&self, key: u32) -> [BlockAmount; N] {
+        self.rows.get(key as usize).copied().unwrap_or([BlockAmount::default(); N])
     }
 
     /// Touched keys, in no order.
@@ -84,7 +84,7 @@ impl<const N: usize> Dense<N> {
 }
 
 /// Appends one key to a list; `last` is the key before (plus one), 0 at the start.
-pub fn put_row<const N: usize>(out: &mut Vec<u8>, last: &mut u64, key: u32, row: &[Amount; N]) {
+pub fn put_row<const N: usize>(out: &mut Vec<u8>, last: &mut u64, key: u32, row: &[BlockAmount; N]) {
     let next = u64::from(key) + 1;
     put(out, next - *last);
     *last = next;
@@ -97,7 +97,7 @@ pub fn put_row<const N: usize>(out: &mut Vec<u8>, last: &mut u64, key: u32, row:
 }
 
 /// Walks a list; stops quietly where it is malformed (the index is ours, and its key vouches for it).
-pub fn walk<const N: usize>(list: &[u8], mut each: impl FnMut(u32, usize, Amount)) {
+pub fn walk<const N: usize>(list: &[u8], mut each: impl FnMut(u32, usize, BlockAmount)) {
     let mut reader = Reader::new(list);
     let mut key = 0_u64;
     while let (Some(step), Some(mask)) = (reader.next_u64(), reader.next_u8()) {
@@ -106,7 +106,7 @@ pub fn walk<const N: usize>(list: &[u8], mut each: impl FnMut(u32, usize, Amount
         for field in 0..N {
             if mask & 1 << field != 0 {
                 let (Some(count), Some(bytes)) = (reader.next_u64(), reader.next_u64()) else { return };
-                each(id, field, Amount { count, bytes });
+                each(id, field, BlockAmount { count, bytes });
             }
         }
     }
@@ -123,12 +123,12 @@ pub struct Extent {
 
 /// Where all lists of a tree lie: `levels[l][i]` covers buckets `i * FANOUT^l ..`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Directory {
+pub struct SumDirectory {
     /// Lists by level.
     pub levels: Vec<Vec<Extent>>,
 }
 
-impl Directory {
+impl SumDirectory {
     /// Number of buckets with a list.
     #[must_use]
     pub fn buckets(&self) -> usize {
@@ -163,14 +163,14 @@ impl Directory {
 #[derive(Debug, Default)]
 pub struct Builder<const N: usize> {
     /// What has been built.
-    pub directory: Directory,
+    pub directory: SumDirectory,
     scratch: Dense<N>,
 }
 
 impl<const N: usize> Builder<N> {
     /// Continues a tree.
     #[must_use]
-    pub fn resume(directory: Directory) -> Self {
+    pub fn resume(directory: SumDirectory) -> Self {
         Self { directory, scratch: Dense::default() }
     }
 
@@ -228,8 +228,8 @@ mod tests {
             for bucket in &buckets {
                 let (mut list, mut last) = (Vec::new(), 0);
                 for (&key, &(count, bytes)) in bucket {
-                    let mut row = [Amount::default(); 2];
-                    row[key as usize % 2] = Amount { count, bytes };
+                    let mut row = [BlockAmount::default(); 2];
+                    row[key as usize % 2] = BlockAmount { count, bytes };
                     put_row(&mut list, &mut last, key, &row);
                 }
                 builder.push::<()>(
@@ -241,15 +241,15 @@ mod tests {
             let (from, to) = (a.min(b).min(buckets.len()), a.max(b).min(buckets.len()));
             let mut expected = BTreeMap::new();
             for (&key, &(count, bytes)) in buckets[from..to].iter().flatten() {
-                let sum: &mut Amount = expected.entry(key).or_default();
-                sum.add(Amount { count, bytes });
+                let sum: &mut BlockAmount = expected.entry(key).or_default();
+                sum.add(BlockAmount { count, bytes });
             }
             let cover = builder.directory.cover(from, to);
             let mut got = BTreeMap::new();
             for e in &cover {
                 walk::<2>(&store.borrow()[e.offset as usize..(e.offset + e.len) as usize], |key, field, amount| {
                     assert_eq!(field, key as usize % 2);
-                    got.entry(key).or_insert(Amount::default()).add(amount);
+                    got.entry(key).or_insert(BlockAmount::default()).add(amount);
                 });
             }
             prop_assert_eq!(got, expected);

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::Trace;
 use super::cancel::{Cancel, Cancelled};
-use super::program::Kind;
+use super::program::CodeKind;
 
 /// Dense id of a distinct (pc, generation) of the call tree, see [`Trace::location`]. Many nodes share one.
 pub type LocationId = u32;
-/// Dense id of a function, given out by the [`Symbols`]; two locations in the same function share it. Functions are the
+/// Dense id of a function, given out by the [`RecordingSymbols`]; two locations in the same function share it. Functions are the
 /// same if they are of the same module, have the same name and are declared at the same line of the same file.
 pub type FunctionId = u32;
-/// Dense id of a source file, given out by the [`Symbols`].
+/// Dense id of a source file, given out by the [`RecordingSymbols`].
 pub type FileId = u32;
 
 /// One level of a location: the function that the pc lies in, or one that was inlined there.
@@ -29,7 +29,7 @@ pub struct SymbolFrame {
 
 /// What is known about a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Function {
+pub struct FunctionFacts {
     /// Demangled name; `None` if there is no symbol.
     pub name: Option<Arc<str>>,
     /// What to show in place of a missing name: `0x…`, the address as the module's file has it.
@@ -41,10 +41,10 @@ pub struct Function {
     /// Line of the declaration, if known.
     pub line: Option<u32>,
     /// Not the program's own code, or none that says anything: what its name, file and module make of it.
-    pub kind: Kind,
+    pub kind: CodeKind,
 }
 
-impl Function {
+impl FunctionFacts {
     /// The name, or what stands for it.
     #[must_use]
     pub fn display(&self) -> &Arc<str> {
@@ -62,7 +62,7 @@ impl Function {
 }
 
 /// Names for locations. Implementations cache: the same question is asked many times, from many threads.
-pub trait Symbols: Send + Sync {
+pub trait RecordingSymbols: Send + Sync {
     /// Tells apart sources whose ids differ, so that trees built over them are not mixed up.
     fn identity(&self) -> u64;
 
@@ -76,7 +76,7 @@ pub trait Symbols: Send + Sync {
     fn frames(&self, trace: &Trace, location: LocationId, out: &mut Vec<SymbolFrame>);
 
     /// The function behind an id that [`Self::frames`] gave out.
-    fn function(&self, id: FunctionId) -> Function;
+    fn function(&self, id: FunctionId) -> FunctionFacts;
 
     /// The path behind an id that [`Self::frames`] or [`Self::function`] gave out.
     fn file(&self, id: FileId) -> Arc<str>;
@@ -102,7 +102,7 @@ impl Addresses {
     }
 }
 
-impl Symbols for Addresses {
+impl RecordingSymbols for Addresses {
     fn identity(&self) -> u64 {
         0
     }
@@ -115,10 +115,10 @@ impl Symbols for Addresses {
         out.push(SymbolFrame { function: location, file: None, line: None, inlined: false });
     }
 
-    fn function(&self, id: FunctionId) -> Function {
+    fn function(&self, id: FunctionId) -> FunctionFacts {
         let (address, module) = self.locations.get(id as usize).copied().unwrap_or_default();
         let fallback = format!("{address:#x}").into();
-        Function { name: None, fallback, module, file: None, line: None, kind: Kind::Nameless }
+        FunctionFacts { name: None, fallback, module, file: None, line: None, kind: CodeKind::Nameless }
     }
 
     fn file(&self, _: FileId) -> Arc<str> {

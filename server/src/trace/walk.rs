@@ -6,7 +6,7 @@ use super::{Position, Span, Trace};
 
 /// The state behind an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct State {
+pub struct HeapState {
     /// The place behind the event.
     pub place: Position,
     /// Live bytes.
@@ -33,14 +33,14 @@ pub struct PeakPlace {
 impl Trace {
     /// The state at a place.
     #[must_use]
-    pub fn state_at(&self, place: Position) -> State {
+    pub fn state_at(&self, place: Position) -> HeapState {
         let end = self.end_position();
         if place.events() >= end.events() {
             let facts = self.facts();
-            return State { place: end, live: facts.live_bytes, allocated: facts.allocated_bytes, settled: true };
+            return HeapState { place: end, live: facts.live_bytes, allocated: facts.allocated_bytes, settled: true };
         }
         let Some(index) = self.page_of_event(place.events()) else {
-            return State { settled: true, ..State::default() };
+            return HeapState { settled: true, ..HeapState::default() };
         };
         let start = self.page_start(index);
         let page = self.page(index);
@@ -48,7 +48,7 @@ impl Trace {
         let allocated: u64 = (start.allocs..place.allocs).map(|row| self.size_of(row)).sum();
         let freed: u64 = (start.frees..place.frees).map(|d| self.size_of_free(d)).sum();
         let last = place.events().checked_sub(1).filter(|&last| self.is_free(last));
-        State {
+        HeapState {
             place,
             live: (page.live + allocated).saturating_sub(freed),
             allocated: page.allocated + allocated,
@@ -58,14 +58,14 @@ impl Trace {
 
     /// The state at the start of a page.
     #[must_use]
-    pub fn page_state(&self, index: usize) -> State {
+    pub fn page_state(&self, index: usize) -> HeapState {
         let page = self.page(index);
-        State { place: self.page_start(index), live: page.live, allocated: page.allocated, settled: true }
+        HeapState { place: self.page_start(index), live: page.live, allocated: page.allocated, settled: true }
     }
 
     /// Goes on from `state` until `events` allocations and frees lie behind, telling the state behind each.
     #[inline]
-    pub fn walk_from(&self, state: &mut State, events: u64, mut each: impl FnMut(&State)) {
+    pub fn walk_from(&self, state: &mut HeapState, events: u64, mut each: impl FnMut(&HeapState)) {
         while state.place.events() < events {
             let before = state.place;
             if self.is_free(before.events()) {
@@ -109,7 +109,7 @@ impl Trace {
         // Whole pages by their maxima, then one walk through the page that holds the largest.
         let first = self.page_of_event(span.from.events()).unwrap_or(0);
         let last = self.page_of_event(span.to.events()).unwrap_or(0);
-        let visit = |index: usize, best: &mut State| {
+        let visit = |index: usize, best: &mut HeapState| {
             let mut state = if index == first { start } else { self.page_state(index) };
             let end = self.page_start(index + 1).events().min(span.to.events());
             self.walk_from(&mut state, end, |state| {

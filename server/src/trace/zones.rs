@@ -140,7 +140,7 @@ pub struct ZoneWriter {
 
 /// One zone of a [`ZoneWriter`] at a time, written back when another is needed.
 #[derive(Debug)]
-struct Open {
+struct OpenZone {
     index: u64,
     zone: Zone,
 }
@@ -198,12 +198,12 @@ impl ZoneWriter {
             return Ok(());
         }
         self.reserve(first + allocated.len() as u64)?;
-        let mut open = Open { index: first / self.rows, zone: Zone::default() };
+        let mut open = OpenZone { index: first / self.rows, zone: Zone::default() };
         let mut left = self.rows - first % self.rows;
         for (site, thread, size) in allocated {
             if left == 0 {
                 self.add(&open);
-                open = Open { index: open.index + 1, zone: Zone::default() };
+                open = OpenZone { index: open.index + 1, zone: Zone::default() };
                 left = self.rows;
             }
             open.zone.allocated(site, thread, size);
@@ -235,12 +235,12 @@ impl ZoneWriter {
             return Ok(());
         }
         self.reserve(first + freed.len() as u64)?;
-        let mut open = Open { index: first / self.rows, zone: Zone::default() };
+        let mut open = OpenZone { index: first / self.rows, zone: Zone::default() };
         let mut left = self.rows - first % self.rows;
         for (row, lifetime_class, site, thread, size) in freed {
             if left == 0 {
                 self.add(&open);
-                open = Open { index: open.index + 1, zone: Zone::default() };
+                open = OpenZone { index: open.index + 1, zone: Zone::default() };
                 left = self.rows;
             }
             open.zone.allocated(site, thread, size);
@@ -255,7 +255,7 @@ impl ZoneWriter {
         self.ledger.reserve(zone_count(rows, self.rows) * WORDS as u64)
     }
 
-    fn add(&mut self, open: &Open) {
+    fn add(&mut self, open: &OpenZone) {
         let mut zone = self.get(open.index);
         zone.merge(&open.zone);
         self.put(open.index, &zone);

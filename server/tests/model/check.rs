@@ -14,7 +14,7 @@ use tracehound_server::ingest::Recording;
 use tracehound_server::query::{TimeExpr, Window, flamegraph, info, node_sums};
 use tracehound_server::trace::layout::{class_floor, lifetime_class};
 use tracehound_server::trace::zones::{Zone, site_bit, thread_bit};
-use tracehound_server::trace::{Alloc, Block, Cancel, Span, Step, Trace, What};
+use tracehound_server::trace::{AllocRow, BlockEvent, BlockRow, Cancel, Span, Trace, What};
 
 use crate::ask::{Ask, asks, fine, options};
 use crate::program;
@@ -153,7 +153,7 @@ pub fn blocks_agree(trace: &Trace, truth: &Reference) {
     for start in [0, events / 3, events / 2] {
         let from = trace.position_after(start);
         let span = Span { from, to: everything.to };
-        let passed: Vec<Block> = trace.blocks(span).collect();
+        let passed: Vec<BlockRow> = trace.blocks(span).collect();
         assert_eq!(passed.len() as u64, everything.to.allocs - from.allocs);
         for (block, row) in passed.iter().zip(from.allocs..) {
             let b = trace.alloc(row);
@@ -162,7 +162,7 @@ pub fn blocks_agree(trace: &Trace, truth: &Reference) {
             let free = block.free.map(|(ns, origin)| (ns, trace.origin(origin).node));
             assert_eq!((free, block.previous), (b.free.map(|d| (d.died_ns, d.node)), b.previous));
         }
-        let steps: Vec<Step> = trace.steps(span).collect();
+        let steps: Vec<BlockEvent> = trace.steps(span).collect();
         assert_eq!(steps.len() as u64, events - start);
         for (step, event) in steps.iter().zip(start..) {
             let place = trace.position_after(event);
@@ -195,7 +195,7 @@ pub fn zones_agree(trace: &Trace) {
         zone.sites |= site_bit(alloc.site);
         alloc
     };
-    let end = |zone: &mut Zone, alloc: &Alloc, other: u64| {
+    let end = |zone: &mut Zone, alloc: &AllocRow, other: u64| {
         let Some(free) = alloc.free else { return };
         let class = lifetime_class(free.died_ns - alloc.born_ns);
         assert!(class_floor(class) <= free.died_ns - alloc.born_ns);
@@ -235,7 +235,7 @@ pub fn queries_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     for metric in METRICS {
         let at = ask.moment(truth, metric);
         let expected = truth.sums(metric, ask.from, ask.to, at, &ask.keep);
-        let params = node_sums::Params { metric, window: ask.window(), filter: ask.filter.clone() };
+        let params = node_sums::NodeSumsParams { metric, window: ask.window(), filter: ask.filter.clone() };
         let got = node_sums::run(trace, &Names, &params, &no()).unwrap();
         let sums: BTreeMap<u32, (i64, i64)> = got.nodes.iter().map(|n| (n.node, (n.sum.bytes, n.sum.count))).collect();
         assert_eq!(sums, expected, "{metric:?} {ask:?}");
@@ -259,7 +259,7 @@ pub fn queries_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
 fn peak_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     let is_everything = ask.filter.select(trace, &Names, &no()).unwrap().is_everything();
     let of = Some(if is_everything { PeakOf::Heap } else { PeakOf::Filter });
-    let params = node_sums::Params { metric: Metric::Peak, window: ask.window(), filter: ask.filter.clone() };
+    let params = node_sums::NodeSumsParams { metric: Metric::Peak, window: ask.window(), filter: ask.filter.clone() };
     let got = node_sums::run(trace, &Names, &params, &no()).unwrap();
     let moment = got.moment.unwrap();
     let expected = truth.peak_of(ask.from, ask.to, &ask.keep);
@@ -268,7 +268,8 @@ fn peak_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     // `at=peak` is the same moment of the whole recording.
     let expected = truth.peak_of(0, u64::MAX, &ask.keep);
     let window = Window { at: Some(TimeExpr::Peak), ..ask.window() };
-    let params = flamegraph::Params { window, filter: ask.filter.clone(), ..flamegraph::Params::default() };
+    let params =
+        flamegraph::FlamegraphParams { window, filter: ask.filter.clone(), ..flamegraph::FlamegraphParams::default() };
     let got = flamegraph::run(trace, &Names, &params, &no()).unwrap();
     assert_eq!((got.at_ns, got.peak_of), (Some(expected.2), of));
     assert_eq!(got.total, truth.sums(Metric::Live, 0, 0, expected.3, &ask.keep).values().map(|sum| sum.0).sum::<i64>());

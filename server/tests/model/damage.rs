@@ -42,7 +42,7 @@ proptest! {
                 let info = info::run(&trace);
                 prop_assert!(!info.complete);
                 prop_assert!(info.allocations.count <= written.truth.allocs.len() as u64);
-                let graph = flamegraph::run(&trace, &Names, &flamegraph::Params::default(), &Cancel::new()).unwrap();
+                let graph = flamegraph::run(&trace, &Names, &flamegraph::FlamegraphParams::default(), &Cancel::new()).unwrap();
                 prop_assert_eq!(graph.total as u64, info.leaked.bytes);
             }
             Err(OpenError::Format { .. }) => prop_assert!(len < FileHeader::LEN),
@@ -81,9 +81,9 @@ proptest! {
         let gaps = trace.events(trace.everything()).filter(|e| matches!(e.what, What::Lost { .. })).count() as u64;
         prop_assert_eq!(trace.facts().events.total, all - gone + gaps);
         // Every answer says so.
-        let graph = flamegraph::run(&trace, &Names, &flamegraph::Params::default(), &Cancel::new()).unwrap();
+        let graph = flamegraph::run(&trace, &Names, &flamegraph::FlamegraphParams::default(), &Cancel::new()).unwrap();
         prop_assert_eq!(&graph.exactness, &info.exactness);
-        let series = timeline::run(&trace, &Names, &timeline::Params::default(), &Cancel::new()).unwrap();
+        let series = timeline::run(&trace, &Names, &timeline::TimelineParams::default(), &Cancel::new()).unwrap();
         prop_assert_eq!(&series.exactness, &info.exactness);
     }
 

@@ -41,7 +41,7 @@ fn live_agrees(trace: &Trace, truth: &Reference, watermark_ns: u64) {
     let watermark_ns = watermark_ns.saturating_sub(WINDOW_NS);
     assert_eq!(trace.watermark_ns(), watermark_ns);
     zones_agree(trace);
-    let params = node_sums::Params { metric: Metric::Allocated, ..node_sums::Params::default() };
+    let params = node_sums::NodeSumsParams { metric: Metric::Allocated, ..node_sums::NodeSumsParams::default() };
     let got = node_sums::run(trace, &Names, &params, &Cancel::new()).unwrap();
     let expected = truth.sums(Metric::Allocated, 0, watermark_ns, 0, &Keep::default());
     assert_eq!(
@@ -49,7 +49,11 @@ fn live_agrees(trace: &Trace, truth: &Reference, watermark_ns: u64) {
         expected
     );
     let at = truth.events_before(watermark_ns);
-    let params = node_sums::Params { metric: Metric::Live, window: Window::default(), ..node_sums::Params::default() };
+    let params = node_sums::NodeSumsParams {
+        metric: Metric::Live,
+        window: Window::default(),
+        ..node_sums::NodeSumsParams::default()
+    };
     let got = node_sums::run(trace, &Names, &params, &Cancel::new()).unwrap();
     let expected = truth.sums(Metric::Live, 0, 0, at, &Keep::default());
     assert_eq!(
@@ -127,7 +131,7 @@ fn a_hand_over_across_the_end_of_what_is_known_is_told_later() {
     writer.nodes(&[Node { parent: 0, pc: 0x1010, generation: 0 }]).unwrap();
     let (early, late) = (WINDOW_NS - 5, WINDOW_NS + 5);
     for (thread, kind, tick) in [(1, Kind::Malloc, late), (2, Kind::Free, early)] {
-        let mut columns = tracehound_format::columns::Columns::default();
+        let mut columns = tracehound_format::columns::RecordColumns::default();
         columns.push(Record::new(kind, tick, 0x7000, 1, 10));
         writer.events(thread, &columns).unwrap();
     }
@@ -214,7 +218,7 @@ fn a_killed_process_loses_nothing() {
     writer.start(0).unwrap();
     writer.nodes(&[Node { parent: 0, pc: 0x1010, generation: 0 }]).unwrap();
     let alloc = |tick: u64, slot: u64, node: u32| Record::new(Kind::Malloc, tick, 0x1000 + slot * 32, node, 10);
-    let mut columns = tracehound_format::columns::Columns::default();
+    let mut columns = tracehound_format::columns::RecordColumns::default();
     (0..5).for_each(|i| columns.push(alloc(100 + i, i, 1)));
     writer.events(1, &columns).unwrap();
     writer.meta(&[Meta::Watermark(Watermark { tick: 50 })]).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tracehound_format::columns::Columns;
+use tracehound_format::columns::RecordColumns;
 use tracehound_format::meta::EndReason;
 use tracehound_format::nodes::Node;
 use tracehound_format::record::{Kind, Record};
@@ -28,7 +28,7 @@ fn open(made: &[Made]) -> (std::sync::Arc<Trace>, tempfile::TempDir) {
     writer.start(0).unwrap();
     let nodes: Vec<Node> = (1..20).map(|n| Node { parent: 0, pc: 0x1000 + n * 16, generation: 0 }).collect();
     writer.nodes(&nodes).unwrap();
-    let mut threads: BTreeMap<u32, Columns> = BTreeMap::new();
+    let mut threads: BTreeMap<u32, RecordColumns> = BTreeMap::new();
     for &(thread, kind, tick, address) in made {
         let size = if kind.is_free() || kind.is_realloc_from() { 0 } else { 10 };
         threads.entry(thread).or_default().push(Record::new(kind, tick, address, node(thread, kind), size));

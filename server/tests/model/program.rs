@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-use tracehound_format::columns::Columns;
+use tracehound_format::columns::RecordColumns;
 use tracehound_format::meta::{EndReason, Mark, MemorySample, Meta, ModuleLoad, Segment, ThreadStart, Watermark};
 use tracehound_format::nodes::Node;
 use tracehound_format::record::{Kind, Record};
@@ -37,7 +37,7 @@ struct Program {
     script_chunk: usize,
     truth: Reference,
     writer: Writer<Vec<u8>>,
-    buffers: BTreeMap<u32, Columns>,
+    buffers: BTreeMap<u32, RecordColumns>,
     tick: u64,
     last_thread: u32,
     /// Tick of the last record by thread, and by address.

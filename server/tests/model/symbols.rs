@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tracehound_server::trace::program::Kind;
-use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
+use tracehound_server::trace::program::CodeKind;
+use tracehound_server::trace::symbols::{FileId, FunctionFacts, FunctionId, LocationId, RecordingSymbols, SymbolFrame};
 use tracehound_server::trace::{Cancel, Cancelled, Trace};
 
 pub const FUNCTIONS: u32 = 6;
@@ -27,7 +27,7 @@ pub fn file(function: u32) -> String {
 
 pub struct Names;
 
-impl Symbols for Names {
+impl RecordingSymbols for Names {
     fn identity(&self) -> u64 {
         7
     }
@@ -48,10 +48,10 @@ impl Symbols for Names {
         }));
     }
 
-    fn function(&self, id: FunctionId) -> Function {
-        let kind = Kind::of(Some(&name(id)), Some(&file(id)), None);
+    fn function(&self, id: FunctionId) -> FunctionFacts {
+        let kind = CodeKind::of(Some(&name(id)), Some(&file(id)), None);
         let name = Some(name(id).into());
-        Function { name, fallback: "".into(), module: Some(id % 2), file: Some(id % 3), line: None, kind }
+        FunctionFacts { name, fallback: "".into(), module: Some(id % 2), file: Some(id % 3), line: None, kind }
     }
 
     fn file(&self, id: FileId) -> Arc<str> {

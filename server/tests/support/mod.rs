@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tracehound_format::block::{BlockHeader, BlockKind, Codec};
-use tracehound_format::columns::{Columns, Encoder};
+use tracehound_format::columns::{Encoder, RecordColumns};
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{
     Clock, ClockSource, Directory, End, EndReason, Meta, ModuleLoad, Process, Segment, Statistics, ThreadStart, encode,
@@ -23,7 +23,7 @@ pub struct Maker {
     offsets: Vec<u64>,
     modules: Vec<ModuleLoad>,
     nodes: Vec<Node>,
-    events: Columns,
+    events: RecordColumns,
     options: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl Maker {
             offsets: Vec::new(),
             modules: Vec::new(),
             nodes: Vec::new(),
-            events: Columns::default(),
+            events: RecordColumns::default(),
             options: Vec::new(),
         }
     }

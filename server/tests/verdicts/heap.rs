@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use tracehound_format::columns::Columns;
+use tracehound_format::columns::RecordColumns;
 use tracehound_format::meta::{EndReason, Mark, Meta, ThreadStart};
 use tracehound_format::nodes::Node;
 use tracehound_format::record::{Kind, Record};
@@ -29,7 +29,7 @@ pub struct Block {
 pub struct Heap {
     now: u64,
     next_address: u64,
-    events: Columns,
+    events: RecordColumns,
     marks: Vec<Meta>,
     random: u64,
     /// When nothing happens for a while, and how long.
@@ -46,7 +46,7 @@ impl Heap {
         let mut heap = Self {
             now: START,
             next_address: 0x10_0000,
-            events: Columns::default(),
+            events: RecordColumns::default(),
             marks: Vec::new(),
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             stall: (u64::MAX, 0),

@@ -12,8 +12,8 @@ use heap::{Heap, SUBJECT};
 use tracehound_server::api::leaks::{LeakSite, Verdict};
 use tracehound_server::ingest::{IndexPlace, OpenOptions, Recording};
 use tracehound_server::query::leaks;
-use tracehound_server::trace::program::Kind;
-use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
+use tracehound_server::trace::program::CodeKind;
+use tracehound_server::trace::symbols::{FileId, FunctionFacts, FunctionId, LocationId, RecordingSymbols, SymbolFrame};
 use tracehound_server::trace::{Cancel, Cancelled, Trace};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=6;
@@ -21,7 +21,7 @@ const SEEDS: std::ops::RangeInclusive<u64> = 1..=6;
 /// Functions are called by their addresses.
 struct Addresses;
 
-impl Symbols for Addresses {
+impl RecordingSymbols for Addresses {
     fn identity(&self) -> u64 {
         1
     }
@@ -35,15 +35,15 @@ impl Symbols for Addresses {
         out.push(SymbolFrame { function, file: None, line: None, inlined: false });
     }
 
-    fn function(&self, id: FunctionId) -> Function {
+    fn function(&self, id: FunctionId) -> FunctionFacts {
         let name: Arc<str> = format!("f{id:x}").into();
-        Function {
+        FunctionFacts {
             name: Some(Arc::clone(&name)),
             fallback: name,
             module: None,
             file: None,
             line: None,
-            kind: Kind::Program,
+            kind: CodeKind::Program,
         }
     }
 
@@ -61,7 +61,7 @@ fn judged(label: &Label, seed: u64) -> Option<Verdict> {
     heap.write(&path);
     let options = OpenOptions { index: IndexPlace::Auto, ..OpenOptions::default() };
     let trace = Recording::open(&path, options).unwrap().trace();
-    let answer = leaks::run(&trace, &Addresses, &leaks::Params::default(), &Cancel::new()).unwrap();
+    let answer = leaks::run(&trace, &Addresses, &leaks::LeaksParams::default(), &Cancel::new()).unwrap();
     let name = format!("f{SUBJECT:x}");
     let is_subject = |site: &LeakSite| site.stack.first().is_some_and(|frame| frame.function.as_ref() == Some(&name));
     answer.sites.into_iter().chain(answer.freed_at_exit).find(is_subject).map(|site| site.verdict)

@@ -12,14 +12,14 @@ use tracehound_server::ingest::{OpenOptions, Recording};
 use tracehound_server::query::{
     Filter, TimeExpr, Window, diff, flamegraph, functions, leaks, lifetimes, memory, sites, timeline,
 };
-use tracehound_server::trace::program::Kind;
-use tracehound_server::trace::symbols::{FileId, Function, FunctionId, LocationId, SymbolFrame, Symbols};
+use tracehound_server::trace::program::CodeKind;
+use tracehound_server::trace::symbols::{FileId, FunctionFacts, FunctionId, LocationId, RecordingSymbols, SymbolFrame};
 use tracehound_server::trace::{Cancel, Cancelled, Trace};
 
 /// Names that cost nothing, about eight addresses a function: what is measured is the index, not symbolisation.
 struct Names;
 
-impl Symbols for Names {
+impl RecordingSymbols for Names {
     fn identity(&self) -> u64 {
         1
     }
@@ -33,9 +33,9 @@ impl Symbols for Names {
         out.push(SymbolFrame { function, file: None, line: None, inlined: false });
     }
 
-    fn function(&self, id: FunctionId) -> Function {
+    fn function(&self, id: FunctionId) -> FunctionFacts {
         let (name, fallback) = (Some(format!("function_{id}").into()), "".into());
-        Function { name, fallback, module: Some(0), file: None, line: None, kind: Kind::Program }
+        FunctionFacts { name, fallback, module: Some(0), file: None, line: None, kind: CodeKind::Program }
     }
 
     fn file(&self, _: FileId) -> Arc<str> {
@@ -99,15 +99,15 @@ pub fn cold(file: &Path) -> Result<()> {
     let start = Instant::now();
     let milliseconds = || start.elapsed().as_secs_f64() * 1e3;
     let trace = Recording::open(file, OpenOptions::default())?.trace();
-    let flame = |metric| flamegraph::Params { metric, ..flamegraph::Params::default() };
+    let flame = |metric| flamegraph::FlamegraphParams { metric, ..flamegraph::FlamegraphParams::default() };
     flamegraph::run(&trace, &Names, &flame(Metric::Live), &cancel)?;
     let first = milliseconds();
-    timeline::run(&trace, &Names, &timeline::Params::default(), &cancel)?;
+    timeline::run(&trace, &Names, &timeline::TimelineParams::default(), &cancel)?;
     let curves = milliseconds();
     flamegraph::run(&trace, &Names, &flame(Metric::Leaked), &cancel)?;
     let leaked = milliseconds();
     let filter = Filter { min_size: Some(100), max_size: Some(4000), ..Filter::default() };
-    let params = flamegraph::Params { filter, ..flame(Metric::Live) };
+    let params = flamegraph::FlamegraphParams { filter, ..flame(Metric::Live) };
     flamegraph::run(&trace, &Names, &params, &cancel)?;
     println!(
         "{}",
@@ -126,7 +126,7 @@ pub fn ask(file: &Path, count: usize) -> Result<()> {
     let cancel = Cancel::new();
     let start = Instant::now();
     let trace = Recording::open(file, OpenOptions::default())?.trace();
-    let first = flamegraph::Params::default();
+    let first = flamegraph::FlamegraphParams::default();
     flamegraph::run(&trace, &Names, &first, &cancel)?;
     let open_ms = start.elapsed().as_secs_f64() * 1e3;
     let windows = windows(&trace, count);
@@ -147,20 +147,22 @@ pub fn ask(file: &Path, count: usize) -> Result<()> {
     };
     let flame = |metric: Metric, filter: &Filter, inverted: bool, window: &Window| -> Result<()> {
         let filter = filter.clone();
-        let params = flamegraph::Params { metric, filter, inverted, window: window.clone(), ..Default::default() };
+        let params =
+            flamegraph::FlamegraphParams { metric, filter, inverted, window: window.clone(), ..Default::default() };
         flamegraph::run(&trace, &Names, &params, &cancel)?;
         Ok(())
     };
     let all = Filter::default();
     let curves = |filter: &Filter, window: &Window| -> Result<()> {
         let series = vec![SeriesName::LiveBytes, SeriesName::AllocRate, SeriesName::Rss];
-        let params = timeline::Params { series, window: window.clone(), filter: filter.clone(), ..Default::default() };
+        let params =
+            timeline::TimelineParams { series, window: window.clone(), filter: filter.clone(), ..Default::default() };
         timeline::run(&trace, &Names, &params, &cancel)?;
         Ok(())
     };
     let table = |filter: &Filter, window: &Window| -> Result<()> {
         let (window, filter) = (window.clone(), filter.clone());
-        let params = functions::Params { window, filter, limit: Some(200), ..Default::default() };
+        let params = functions::FunctionsParams { window, filter, limit: Some(200), ..Default::default() };
         functions::run(&trace, &Names, &params, &cancel)?;
         Ok(())
     };
@@ -186,17 +188,17 @@ pub fn ask(file: &Path, count: usize) -> Result<()> {
         measure(&format!("by {by}: functions, live"), &|w| table(filter, w))?;
     }
     measure("sites with trends", &|window| {
-        let params = sites::Params { window: window.clone(), limit: Some(100), ..Default::default() };
+        let params = sites::SitesParams { window: window.clone(), limit: Some(100), ..Default::default() };
         sites::run(&trace, &Names, &params, &cancel)?;
         Ok(())
     })?;
     measure("leaks with verdicts, all sites", &|window| {
-        let params = leaks::Params { window: window.clone(), limit: None, ..Default::default() };
+        let params = leaks::LeaksParams { window: window.clone(), limit: None, ..Default::default() };
         leaks::run(&trace, &Names, &params, &cancel)?;
         Ok(())
     })?;
     measure("lifetimes", &|window| {
-        let params = lifetimes::Params { window: window.clone(), ..Default::default() };
+        let params = lifetimes::LifetimesParams { window: window.clone(), ..Default::default() };
         lifetimes::run(&trace, &Names, &params, &cancel)?;
         Ok(())
     })?;
@@ -206,7 +208,7 @@ pub fn ask(file: &Path, count: usize) -> Result<()> {
         Ok(())
     })?;
     measure("memory: pages and mappings", &|window| {
-        let params = memory::Params { at: window.to.clone(), limit: Some(100) };
+        let params = memory::MemoryParams { at: window.to.clone(), limit: Some(100) };
         memory::run(&trace, &Names, &params, &cancel)?;
         Ok(())
     })?;
@@ -214,7 +216,7 @@ pub fn ask(file: &Path, count: usize) -> Result<()> {
         let (a, b) = (window.from.clone(), window.to.clone());
         let (a, b) = (Window { at: a, ..Window::default() }, Window { at: b, ..Window::default() });
         let side = |window| diff::Side { trace: &trace, symbols: &Names, window, label: "" };
-        diff::run(side(&a), side(&b), &diff::Params { limit: Some(200), ..Default::default() }, &cancel)?;
+        diff::run(side(&a), side(&b), &diff::DiffParams { limit: Some(200), ..Default::default() }, &cancel)?;
         Ok(())
     })?;
     println!("{}", json!({"open_ms": open_ms, "questions": questions}));

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tracehound_collector::hot::unwind::{
-    Caller, Captured, Engine, FRAME_POINTERS, HEURISTIC, REGISTERED, Registration, Unwinder, capture_nested,
+    Caller, Captured, FRAME_POINTERS, HEURISTIC, REGISTERED, Registration, UnwindEngine, Unwinder, capture_nested,
     code_changed, frames_deregistered, frames_registered, prepare_libunwind,
 };
 use tracehound_collector::lifecycle::load_frame_sections;
@@ -54,11 +54,11 @@ fn thread() -> &'static Thread {
     }
 }
 
-fn engine() -> Engine {
+fn engine() -> UnwindEngine {
     match std::env::var("PROBE_ENGINE").as_deref() {
-        Ok("libunwind") => Engine::LibUnwind,
-        Ok("frame-pointer") => Engine::FramePointer,
-        _ => Engine::Cached,
+        Ok("libunwind") => UnwindEngine::LibUnwind,
+        Ok("frame-pointer") => UnwindEngine::FramePointer,
+        _ => UnwindEngine::Cached,
     }
 }
 
@@ -153,7 +153,7 @@ pub extern "C" fn probe_reset() {
 
 #[cold]
 unsafe fn create(caller: Caller) -> *mut Unwinder {
-    if engine() == Engine::LibUnwind {
+    if engine() == UnwindEngine::LibUnwind {
         prepare_libunwind();
     }
     // SAFETY: as the caller promises.
@@ -173,8 +173,9 @@ fn pack(captured: Captured) -> u64 {
     // Frame pointers by convention are not proved: for these tests they are heuristics, where they were not asked for.
     // Registered frames are exact.
     static ASKED_FOR: OnceLock<bool> = OnceLock::new();
-    let is_heuristic =
-        |flags: u8| flags & FRAME_POINTERS != 0 && !*ASKED_FOR.get_or_init(|| matches!(engine(), Engine::FramePointer));
+    let is_heuristic = |flags: u8| {
+        flags & FRAME_POINTERS != 0 && !*ASKED_FOR.get_or_init(|| matches!(engine(), UnwindEngine::FramePointer))
+    };
     let heuristic = if is_heuristic(captured.flags) { HEURISTIC } else { 0 };
     let flags = captured.flags & !(FRAME_POINTERS | REGISTERED) | heuristic;
     u64::from(captured.node.0) | u64::from(flags) << 32

@@ -10,10 +10,10 @@ use gimli::{
 use object::{Object, ObjectSection};
 use tracehound_collector::hot::unwind::cfi::bytes::Bytes;
 use tracehound_collector::hot::unwind::cfi::compile::compile;
-use tracehound_collector::hot::unwind::cfi::entry::{Entry, Parsed, Section, parse};
+use tracehound_collector::hot::unwind::cfi::entry::{Fde, Parsed, Section, parse};
 use tracehound_collector::hot::unwind::cfi::index;
 use tracehound_collector::hot::unwind::cfi::program::{Cfa, FullRow, Recovery, ShortRow, register, row_at};
-use tracehound_collector::hot::unwind::rule::{Kind, Rule};
+use tracehound_collector::hot::unwind::rule::{Rule, RuleKind};
 
 /// Rows that a run compares at least, and at most.
 const ENOUGH: u64 = 300_000;
@@ -74,7 +74,7 @@ impl Frames<'_> {
         unsafe { Bytes::new(start, start + self.data.len() as u64, self.delta) }
     }
 
-    fn entry(&self, offset: usize) -> Option<Entry> {
+    fn entry(&self, offset: usize) -> Option<Fde> {
         match parse(self.window(), self.data.as_ptr() as u64 + offset as u64, Section::EhFrame)? {
             Parsed::Entry(entry) => Some(entry),
             _ => None,
@@ -118,7 +118,7 @@ fn compare_file(name: &str, data: &[u8], tally: &mut Tally) {
 fn compare_row(
     name: &str,
     frames: &Frames<'_>,
-    entry: &Entry,
+    entry: &Fde,
     pc: u64,
     row: &gimli::UnwindTableRow<usize>,
     tally: &mut Tally,
@@ -174,21 +174,21 @@ fn means_the_same(rule: Rule, row: &gimli::UnwindTableRow<usize>) -> bool {
         _ => None,
     };
     match rule.kind() {
-        Kind::Sp | Kind::Frame => {
-            let register = if rule.kind() == Kind::Sp { 7 } else { 6 };
+        RuleKind::Sp | RuleKind::Frame => {
+            let register = if rule.kind() == RuleKind::Sp { 7 } else { 6 };
             let cfa = match row.cfa() {
                 CfaRule::RegisterAndOffset { register: other, offset } => {
                     other.0 == register && *offset as u64 == rule.n()
                 }
-                CfaRule::Expression(_) => rule.kind() == Kind::Sp && (8..=32).contains(&rule.n()),
+                CfaRule::Expression(_) => rule.kind() == RuleKind::Sp && (8..=32).contains(&rule.n()),
             };
             at_cfa && cfa && rbp == Some(rule.m())
         }
-        Kind::Drap => at_cfa && rbp.is_none() && rule.n() > 0 && matches!(row.cfa(), CfaRule::Expression(_)),
-        Kind::Signal => matches!(row.cfa(), CfaRule::Expression(_)) && rbp.is_none(),
-        Kind::End => matches!(return_address, Some(RegisterRule::Undefined)),
-        Kind::General => true,
-        Kind::Missing | Kind::Unknown => false,
+        RuleKind::Drap => at_cfa && rbp.is_none() && rule.n() > 0 && matches!(row.cfa(), CfaRule::Expression(_)),
+        RuleKind::Signal => matches!(row.cfa(), CfaRule::Expression(_)) && rbp.is_none(),
+        RuleKind::End => matches!(return_address, Some(RegisterRule::Undefined)),
+        RuleKind::General => true,
+        RuleKind::Missing | RuleKind::Unknown => false,
     }
 }
 

@@ -190,7 +190,10 @@ function AddFilter() {
           label="Fate"
           showLabel={false}
           value={value || "leaked"}
-          choices={["leaked", "temporary", "freed"].map((lifetime_class) => ({ value: lifetime_class, label: lifetime_class }))}
+          choices={["leaked", "temporary", "freed"].map((lifetime_class) => ({
+            value: lifetime_class,
+            label: lifetime_class,
+          }))}
           onChange={setValue}
         />
       ) : (

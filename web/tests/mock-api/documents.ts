@@ -208,7 +208,9 @@ function selected(view: View, query: Query): { blocks: Stacked[]; range: Range; 
       case "temporary":
         return inside(block.allocated) && block.temporary ? 1 : 0;
       case "grown":
-        return Number(inside(block.allocated) && !(freed < range.to)) - Number(block.allocated < range.from && inside(freed));
+        return (
+          Number(inside(block.allocated) && !(freed < range.to)) - Number(block.allocated < range.from && inside(freed))
+        );
       default:
         throw new BadParameter("metric", `“${metric}” is not a metric.`);
     }

@@ -6,7 +6,7 @@ use tracehound_format::meta::{Meta, Watermark};
 use tracehound_format::nodes::Node;
 use tracehound_format::record::{Kind, RECORD_BYTES};
 
-use super::{SECOND_NS, Settlement, ThreadState, Writer};
+use super::{RecordingWriter, SECOND_NS, Settlement, WriterThread};
 use crate::background::seize::seize;
 use crate::shared::chunk::{Chunk, MOST_RECORDS};
 use crate::shared::sys;
@@ -15,7 +15,7 @@ use crate::shared::thread::{EVENT, MODE, NO_CHUNK, RECORDING, STAMPED, ThreadCon
 /// Records that make a block when there is no hurry.
 pub(super) const BLOCK_RECORDS: usize = 64 << 10;
 
-impl Writer {
+impl RecordingWriter {
     pub(super) fn grow_pool(&mut self) {
         let pool = &self.session.pool;
         if pool.growth_wanted.load(Ordering::Relaxed)
@@ -38,7 +38,7 @@ impl Writer {
     }
 
     /// Takes the oldest chunk of a thread off its queue, to be settled.
-    fn take_off(&mut self, state: &mut ThreadState) {
+    fn take_off(&mut self, state: &mut WriterThread) {
         if let Some((number, chunk)) = state.queue.pop_front() {
             state.queued_records = state.queued_records.saturating_sub(u64::from(chunk.used()));
             self.queued = self.queued.saturating_sub(u64::from(chunk.bytes()));
@@ -125,7 +125,7 @@ impl Writer {
         loop {
             let pool = &self.session.pool;
             let low = self.queued * 4 >= pool.bytes() || pool.wanted() > 0;
-            let is_ready = |id: &u32, state: &ThreadState| {
+            let is_ready = |id: &u32, state: &WriterThread| {
                 state.queued_records >= ENOUGH || (!state.queue.is_empty() && (low || ended.binary_search(id).is_ok()))
             };
             let ready: Vec<u32> =
@@ -254,7 +254,7 @@ impl Writer {
         cursor == chunk.first_address() + u64::from(chunk.written()) * RECORD_BYTES as u64
     }
 
-    fn write_chunks(&mut self, id: u32, state: &mut ThreadState, mut open: Vec<Chunk>, last: bool) -> sys::Result<()> {
+    fn write_chunks(&mut self, id: u32, state: &mut WriterThread, mut open: Vec<Chunk>, last: bool) -> sys::Result<()> {
         // A handler's chunk may come before the one that it interrupted has been handed over; a thread that ends and
         // comes back may be seen twice: the numbers of the first records give the order.
         state.queue.make_contiguous().sort_by_key(|(_, chunk)| chunk.first_record());

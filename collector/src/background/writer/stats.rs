@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use tracehound_format::meta::{Clock, GaveUp, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics};
 
 use super::chunks::BLOCK_RECORDS;
-use super::{LATENCY_NS, OUTSIDE, SECOND_NS, Writer};
+use super::{LATENCY_NS, OUTSIDE, RecordingWriter, SECOND_NS};
 use crate::background::blocks::BlockWriter;
 use crate::background::initial_mappings;
 use crate::shared::call_tree::CallTree;
@@ -19,7 +19,7 @@ use crate::shared::{heap, own};
 /// allocator keeps for itself.
 const OTHER_LIMIT: u64 = 16 << 20;
 
-impl Writer {
+impl RecordingWriter {
     pub(super) fn first_clock(&mut self) {
         let first = (self.facts.clock)();
         sys::sleep(200_000);

@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering;
 
 use tracehound_format::meta::{Meta, ThreadEnd, ThreadName, ThreadStart};
 
-use super::Writer;
+use super::RecordingWriter;
 use crate::background::seize::hand_over;
 use crate::shared::session::Session;
 use crate::shared::sys;
 use crate::shared::thread::{IN_REAL, MODE, NO_CHUNK, ThreadContext, life};
 
-impl Writer {
+impl RecordingWriter {
     /// Starts, names and ends of threads.
     pub(super) fn announce_threads(&mut self) {
         let names_changed = self.session.names_changed.swap(false, Ordering::AcqRel);

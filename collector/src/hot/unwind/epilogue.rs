@@ -11,7 +11,7 @@
 //! call.
 
 use super::lookup::code_at;
-use super::rule::{Kind, Rule};
+use super::rule::{Rule, RuleKind};
 
 /// Bytes of code that are looked at.
 const BYTES: usize = 32;
@@ -37,7 +37,8 @@ fn rule_of(code: &[u8]) -> Option<Rule> {
             // ret, repz ret
             [0xc3, ..] | [0xf3, 0xc3, ..] => {
                 let n = depth + 8;
-                return Some(Rule::pack(Kind::Sp, n, rbp.map_or(0, |at| n - at))).filter(|rule| *rule != Rule::GENERAL);
+                return Some(Rule::pack(RuleKind::Sp, n, rbp.map_or(0, |at| n - at)))
+                    .filter(|rule| *rule != Rule::GENERAL);
             }
             // leave, ret
             [0xc9, 0xc3, ..] if rbp.is_none() => return Some(Rule::FRAME_POINTER),
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     fn sp(n: i64, m: i64) -> Option<Rule> {
-        Some(Rule::pack(Kind::Sp, n, m))
+        Some(Rule::pack(RuleKind::Sp, n, m))
     }
 
     #[test]

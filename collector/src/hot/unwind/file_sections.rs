@@ -16,7 +16,7 @@ use core::ops::Range;
 
 use super::cfi::bytes::Bytes;
 use super::cfi::entry::{Parsed, Section, parse, record};
-use super::lookup::Located;
+use super::lookup::LocatedFde;
 use super::memory::Array;
 use super::rule_cache;
 use crate::shared::code::{self, Object};
@@ -32,16 +32,16 @@ const READY: u32 = 4;
 const NOTHING: u32 = 5;
 
 /// What one object's file had. The tables are written in the state LOADING, by the thread that loads.
-struct Slot {
+struct ObjectSections {
     state: AtomicU32,
-    /// [`Module::serial`](crate::shared::code::Module::serial).
+    /// [`Module::serial`](crate::shared::code::LoadedModule::serial).
     serial: AtomicU64,
-    eh_frame: Table,
-    debug_frame: Table,
+    eh_frame: SectionTable,
+    debug_frame: SectionTable,
 }
 
 /// The copy of a section and the index of its entries.
-struct Table {
+struct SectionTable {
     section: AtomicU64,
     /// 0: no such section.
     section_bytes: AtomicU64,
@@ -63,7 +63,7 @@ struct IndexRow {
     offset: u32,
 }
 
-static SLOTS: [Slot; MAX_OBJECTS] = [const { Slot::free() }; MAX_OBJECTS];
+static SLOTS: [ObjectSections; MAX_OBJECTS] = [const { ObjectSections::free() }; MAX_OBJECTS];
 /// Objects that found no slot.
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 /// There are requests.
@@ -71,7 +71,7 @@ static WAITING: AtomicU32 = AtomicU32::new(0);
 
 /// The entry of `object`'s file that covers `inside`, if it has been loaded; else that is asked for.
 #[cold]
-pub fn locate(object: &Object, inside: u64) -> Option<Located> {
+pub fn locate(object: &Object, inside: u64) -> Option<LocatedFde> {
     let serial = object.serial();
     for slot in &SLOTS {
         match slot.state.load(Ordering::Acquire) {
@@ -124,15 +124,15 @@ pub fn refused() -> u32 {
 }
 
 /// A request that has been taken, to be [fulfilled](Request::fulfil).
-pub struct Request(&'static Slot);
+pub struct SectionRequest(&'static ObjectSections);
 
 /// The next request. One thread at a time.
-pub fn next_wanted() -> Option<Request> {
+pub fn next_wanted() -> Option<SectionRequest> {
     WAITING.store(0, Ordering::SeqCst);
     let slot = SLOTS.iter().find(|slot| slot.state.load(Ordering::Acquire) == WANTED)?;
     WAITING.store(1, Ordering::SeqCst);
     slot.state.store(LOADING, Ordering::Relaxed);
-    Some(Request(slot))
+    Some(SectionRequest(slot))
 }
 
 /// The copy of a section.
@@ -162,8 +162,8 @@ impl SectionCopy {
     }
 }
 
-impl Request {
-    /// [`Module::serial`](crate::shared::code::Module::serial) of the object.
+impl SectionRequest {
+    /// [`Module::serial`](crate::shared::code::LoadedModule::serial) of the object.
     pub fn serial(&self) -> u64 {
         self.0.serial.load(Ordering::Relaxed)
     }
@@ -178,7 +178,7 @@ impl Request {
         debug_frame: Option<SectionCopy>,
     ) {
         let slot = self.0;
-        let put = |table: &Table, copy: Option<SectionCopy>, is_debug: bool| {
+        let put = |table: &SectionTable, copy: Option<SectionCopy>, is_debug: bool| {
             copy.is_some_and(|copy| table.fill(copy, bias, is_debug).is_some())
         };
         let found = put(&slot.eh_frame, eh_frame, false) | put(&slot.debug_frame, debug_frame, true);
@@ -200,24 +200,24 @@ pub fn after_fork_in_child() {
     }
 }
 
-impl Slot {
-    const fn free() -> Slot {
-        Slot {
+impl ObjectSections {
+    const fn free() -> ObjectSections {
+        ObjectSections {
             state: AtomicU32::new(FREE),
             serial: AtomicU64::new(0),
-            eh_frame: Table::empty(),
-            debug_frame: Table::empty(),
+            eh_frame: SectionTable::empty(),
+            debug_frame: SectionTable::empty(),
         }
     }
 
-    fn locate(&self, inside: u64) -> Option<Located> {
+    fn locate(&self, inside: u64) -> Option<LocatedFde> {
         self.eh_frame.locate(inside, false).or_else(|| self.debug_frame.locate(inside, true))
     }
 }
 
-impl Table {
-    const fn empty() -> Table {
-        Table {
+impl SectionTable {
+    const fn empty() -> SectionTable {
+        SectionTable {
             section: AtomicU64::new(0),
             section_bytes: AtomicU64::new(0),
             delta: AtomicU64::new(0),
@@ -242,7 +242,7 @@ impl Table {
         unsafe { Bytes::new(start, end, self.delta.load(Ordering::Relaxed)) }
     }
 
-    fn locate(&self, inside: u64, is_debug: bool) -> Option<Located> {
+    fn locate(&self, inside: u64, is_debug: bool) -> Option<LocatedFde> {
         if self.section_bytes.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -256,7 +256,7 @@ impl Table {
         }
         let window = self.window();
         match parse(window, window.position() + u64::from(row.offset), self.kind(is_debug))? {
-            Parsed::Entry(entry) => Some(Located { entry, window }),
+            Parsed::Entry(entry) => Some(LocatedFde { entry, window }),
             _ => None,
         }
     }

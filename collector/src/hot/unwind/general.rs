@@ -8,8 +8,8 @@
 use super::cfi::expression::{Machine, evaluate};
 use super::cfi::program::{Cfa, FullRow, Recovery, register, row_at};
 use super::epilogue;
-use super::lookup::{Located, follows_call, is_registered, locate};
-use super::rule::Kind;
+use super::lookup::{LocatedFde, follows_call, is_registered, locate};
+use super::rule::RuleKind;
 use super::rule_cache::rule_of;
 use super::step::keeps_frame_pointers;
 use super::verified_chains::ucontext;
@@ -117,8 +117,8 @@ impl Registers {
     fn out(&mut self) -> (Outer, u8) {
         let inside = self.pc().wrapping_sub(1);
         match rule_of(self.pc()).kind() {
-            Kind::End => return (Outer::End, 0),
-            Kind::Signal => {
+            RuleKind::End => return (Outer::End, 0),
+            RuleKind::Signal => {
                 return match self.interrupted() {
                     Some(outer) => (Outer::Frame(outer), 0),
                     None => (Outer::Lost, 0),
@@ -137,8 +137,8 @@ impl Registers {
     }
 
     /// The caller's registers by unwind information.
-    fn step(&mut self, located: &Located) -> Option<Registers> {
-        let Located { entry, window } = located;
+    fn step(&mut self, located: &LocatedFde) -> Option<Registers> {
+        let LocatedFde { entry, window } = located;
         let row: FullRow = row_at::<FullRow, 4>(entry, self.pc().wrapping_sub(1))?;
         let cfa = match row.cfa {
             Cfa::Register { register, offset } => self.get(register)?.wrapping_add(offset as u64),
@@ -196,7 +196,7 @@ impl Registers {
 
     /// The caller's registers by what the code seems to do.
     fn by_epilogue(&mut self) -> Option<Registers> {
-        let rule = epilogue::rule_at(self.pc()).filter(|rule| rule.kind() == Kind::Sp)?;
+        let rule = epilogue::rule_at(self.pc()).filter(|rule| rule.kind() == RuleKind::Sp)?;
         let cfa = self.sp().wrapping_add(rule.n());
         let pc = self.load(cfa.wrapping_sub(8), 8)?;
         let mut outer = Registers::nothing();

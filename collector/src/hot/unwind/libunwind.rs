@@ -10,7 +10,7 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use super::memory::Array;
-use super::rule::Kind;
+use super::rule::RuleKind;
 use super::rule_cache::rule_of;
 use super::{Caller, Captured, TRUNCATED};
 use crate::shared::call_tree::CallTree;
@@ -142,7 +142,7 @@ pub unsafe fn capture(buffer: &mut Array<*mut c_void>, tree: &CallTree, caller: 
     for (index, pc) in found.iter().enumerate().rev() {
         let inner = index.checked_sub(1).and_then(|index| found.get(index)).copied();
         // libunwind gives the interrupted address as it is.
-        let interrupted = inner.is_some_and(|inner| rule_of(inner as u64).kind() == Kind::Signal);
+        let interrupted = inner.is_some_and(|inner| rule_of(inner as u64).kind() == RuleKind::Signal);
         let pc = (*pc as u64).wrapping_add(u64::from(interrupted));
         captured.node = tree.intern(captured.node, pc, code::generation_of(pc));
     }

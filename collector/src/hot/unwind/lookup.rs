@@ -1,7 +1,7 @@
 //! Finds the unwind information of a PC, wherever it lies.
 
 use super::cfi::bytes::Bytes;
-use super::cfi::entry::Entry;
+use super::cfi::entry::Fde;
 use super::cfi::index;
 use super::{file_sections, registered};
 use crate::shared::code;
@@ -9,15 +9,15 @@ use crate::shared::sys::is_readable;
 
 /// An entry and the readable memory its expressions lie in.
 #[derive(Clone, Copy, Debug)]
-pub struct Located {
+pub struct LocatedFde {
     /// The entry that covers the PC.
-    pub entry: Entry,
+    pub entry: Fde,
     /// Readable memory around it.
     pub window: Bytes,
 }
 
 /// The entry that covers `inside`, an address in the calling or interrupted instruction.
-pub fn locate(inside: u64) -> Option<Located> {
+pub fn locate(inside: u64) -> Option<LocatedFde> {
     let Some(object) = code::object_at(inside) else { return registered::locate(inside) };
     let segment = |address: u64| {
         let (start, end) = object.segment(address)?;
@@ -28,7 +28,7 @@ pub fn locate(inside: u64) -> Option<Located> {
     if object.frame_header != 0
         && let Some((entry, window)) = index::lookup(object.frame_header, inside, segment)
     {
-        return Some(Located { entry, window });
+        return Some(LocatedFde { entry, window });
     }
     registered::locate(inside).or_else(|| file_sections::locate(&object, inside))
 }

@@ -16,24 +16,24 @@ pub struct Array<T> {
 
 /// The block that a thread's arrays begin in: one mapping instead of one for each, and pages that they share. An array that
 /// outgrows it moves out.
-pub struct Block {
+pub struct MemoryBlock {
     at: *mut u8,
     left: usize,
 }
 
-impl Block {
+impl MemoryBlock {
     /// A block of zeroed memory.
     ///
     /// # Safety
     /// `base` must be aligned to 64 bytes and nobody else's for `bytes`, as long as arrays in it are used.
-    pub unsafe fn new(base: *mut u8, bytes: usize) -> Block {
-        Block { at: base, left: bytes }
+    pub unsafe fn new(base: *mut u8, bytes: usize) -> MemoryBlock {
+        MemoryBlock { at: base, left: bytes }
     }
 
     /// No block: every array has pages of its own.
     #[cfg(test)]
-    pub fn none() -> Block {
-        Block { at: core::ptr::null_mut(), left: 0 }
+    pub fn none() -> MemoryBlock {
+        MemoryBlock { at: core::ptr::null_mut(), left: 0 }
     }
 }
 
@@ -52,7 +52,7 @@ impl<T> Array<T> {
     }
 
     /// Room for `count` elements in `block`, or as [`new`](Self::new) where the block is used up.
-    pub fn first(block: &mut Block, count: usize) -> Option<Array<T>> {
+    pub fn first(block: &mut MemoryBlock, count: usize) -> Option<Array<T>> {
         let bytes = bytes_in_block::<T>(count);
         let Some(base) = NonNull::<T>::new(block.at.cast()).filter(|_| bytes <= block.left) else {
             return Array::new(count);

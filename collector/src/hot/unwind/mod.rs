@@ -43,12 +43,12 @@ use crate::shared::gate::Internal;
 use crate::shared::stack_counters::{StackCounters, count};
 use crate::shared::sys;
 use crate::shared::threads::UNWINDER_BYTES;
-use memory::{Array, Block, bytes_in_block};
+use memory::{Array, MemoryBlock, bytes_in_block};
 use stack::OwnStack;
 use stack_cache::StackCache;
 use stack_trie::StackTrie;
-use step::State;
-use verified_chains::Frame;
+use step::FrameState;
+use verified_chains::WalkedFrame;
 use walk::{Means, Rules};
 
 pub use budget::limit as memory_limit;
@@ -64,7 +64,7 @@ pub const HEURISTIC: u8 = 2;
 /// Taken by the general unwinder.
 pub const SLOW: u8 = 4;
 /// Some frame was found by its frame pointer, which its code keeps by convention: code of no object, as JIT compilers
-/// make it, or any with [`Engine::FramePointer`].
+/// make it, or any with [`UnwindEngine::FramePointer`].
 pub const FRAME_POINTERS: u8 = 8;
 /// Some frame was found by unwind information that the program registered.
 pub const REGISTERED: u8 = 16;
@@ -96,7 +96,7 @@ impl Captured {
 
 /// How backtraces are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Engine {
+pub enum UnwindEngine {
     /// Verified chains over cached rules; frame pointers where there is no unwind information.
     Cached,
     /// `libunwind.so.8`, found at run time; [`Cached`](Engine::Cached) where there is none.
@@ -128,11 +128,11 @@ pub struct UnwindStats {
 pub struct Unwinder {
     known: StackCache,
     own_stack: OwnStack,
-    scratch: Array<Frame>,
+    scratch: Array<WalkedFrame>,
     /// What libunwind fills; made when it is used first.
     addresses: Option<Array<*mut c_void>>,
     tree: &'static CallTree,
-    engine: Engine,
+    engine: UnwindEngine,
     counters: &'static StackCounters,
     learned: u64,
     /// The block that this begins is a mapping of its own.
@@ -140,13 +140,14 @@ pub struct Unwinder {
 }
 
 const _: () = assert!(
-    bytes_in_block::<Unwinder>(1) + bytes_in_block::<Frame>(FIRST_FRAMES) + StackCache::FIRST_BYTES <= UNWINDER_BYTES
+    bytes_in_block::<Unwinder>(1) + bytes_in_block::<WalkedFrame>(FIRST_FRAMES) + StackCache::FIRST_BYTES
+        <= UNWINDER_BYTES
 );
 
 const FIRST_FRAMES: usize = 64;
 /// What a thread's first event touches of its block for sure, mostly by looking for what is not there yet.
 const TOUCHED_AT_FIRST: usize =
-    bytes_in_block::<Unwinder>(1) + bytes_in_block::<Frame>(FIRST_FRAMES) + StackTrie::TABLE_BYTES;
+    bytes_in_block::<Unwinder>(1) + bytes_in_block::<WalkedFrame>(FIRST_FRAMES) + StackTrie::TABLE_BYTES;
 const FIRST_ADDRESSES: usize = 256;
 
 impl Unwinder {
@@ -156,7 +157,7 @@ impl Unwinder {
     /// # Safety
     /// `caller` must be the state of a caller on the calling thread's stack.
     pub unsafe fn create(
-        engine: Engine,
+        engine: UnwindEngine,
         tree: &'static CallTree,
         counters: &'static StackCounters,
         caller: Caller,
@@ -179,7 +180,7 @@ impl Unwinder {
     /// As for [`create`](Self::create); the block must be aligned to a cache line, zeroed and nobody else's.
     pub unsafe fn create_in(
         block: *mut u8,
-        engine: Engine,
+        engine: UnwindEngine,
         tree: &'static CallTree,
         counters: &'static StackCounters,
         caller: Caller,
@@ -188,7 +189,7 @@ impl Unwinder {
         // SAFETY: as the caller promises.
         let mut block = unsafe {
             sys::make_pages(block, TOUCHED_AT_FIRST);
-            Block::new(block, UNWINDER_BYTES)
+            MemoryBlock::new(block, UNWINDER_BYTES)
         };
         let mut parts = || {
             let place = Array::<Unwinder>::first(&mut block, 1)?;
@@ -254,7 +255,7 @@ impl Unwinder {
     pub unsafe fn capture(&mut self, caller: Caller) -> Captured {
         // SAFETY: as the caller promises.
         let captured = unsafe {
-            match self.known.recall(State::from(caller)) {
+            match self.known.recall(FrameState::from(caller)) {
                 Some(captured) => captured,
                 None => self.learn(caller),
             }
@@ -283,9 +284,9 @@ impl Unwinder {
         // SAFETY: as the caller of `capture` promises.
         unsafe {
             match self.engine {
-                Engine::Cached => self.walk(caller, Rules::UnwindInformation),
-                Engine::FramePointer => self.walk(caller, Rules::FramePointers),
-                Engine::LibUnwind => match self.ask_libunwind(caller) {
+                UnwindEngine::Cached => self.walk(caller, Rules::UnwindInformation),
+                UnwindEngine::FramePointer => self.walk(caller, Rules::FramePointers),
+                UnwindEngine::LibUnwind => match self.ask_libunwind(caller) {
                     Some(captured) => {
                         count(&self.counters.libunwind);
                         captured
@@ -366,7 +367,7 @@ pub fn code_changed() {
     code::changed(clock::now_before_free(), &mut rule_cache::forget);
 }
 
-/// Opens libunwind, for [`Engine::LibUnwind`]. Answers whether it is there.
+/// Opens libunwind, for [`UnwindEngine::LibUnwind`]. Answers whether it is there.
 /// It allocates and takes the loader's locks: call it when the library starts or from a thread of ours, never from
 /// a hook.
 pub fn prepare_libunwind() -> bool {

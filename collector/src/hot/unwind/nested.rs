@@ -2,10 +2,10 @@
 
 use super::general;
 use super::lookup::is_registered;
-use super::rule::Kind;
+use super::rule::RuleKind;
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
-use super::step::{State, Step, heuristic, heuristic_rule, kind_of_heuristic, step};
+use super::step::{FrameState, StepResult, heuristic, heuristic_rule, kind_of_heuristic, step};
 use super::{Caller, Captured, REGISTERED, SLOW, TRUNCATED};
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;
@@ -113,13 +113,13 @@ unsafe fn pass(how: How, caller: Caller, take: &mut dyn FnMut(u64) -> bool) -> O
         return Some(flags | end);
     }
     let mut own = OwnStack::of_this_thread(caller.sp);
-    let mut state = State::from(caller);
+    let mut state = FrameState::from(caller);
     let mut readable = Readable::from(&mut own, state.sp);
     while state.pc != 0 && take(state.pc) {
         let rule = rule_of(state.pc);
         // SAFETY: `readable` begins at or below the state's sp.
         let next = unsafe {
-            if rule.kind() == Kind::Unknown {
+            if rule.kind() == RuleKind::Unknown {
                 let chosen = heuristic_rule(state, &mut readable, &mut own);
                 let next = heuristic(chosen.rule, state, &mut readable, &mut own);
                 flags |= kind_of_heuristic(chosen.rule, state.pc, &next);
@@ -132,10 +132,10 @@ unsafe fn pass(how: How, caller: Caller, take: &mut dyn FnMut(u64) -> bool) -> O
             }
         };
         match next {
-            Step::Out(outer) => state = outer,
-            Step::End => break,
-            Step::General => return None,
-            Step::Cut { .. } => {
+            StepResult::Out(outer) => state = outer,
+            StepResult::End => break,
+            StepResult::General => return None,
+            StepResult::Cut { .. } => {
                 flags |= TRUNCATED;
                 break;
             }

@@ -14,7 +14,7 @@ use core::ptr::NonNull;
 use super::cfi::bytes::Bytes;
 use super::cfi::entry::{Parsed, Section, parse};
 use super::cfi::index;
-use super::lookup::Located;
+use super::lookup::LocatedFde;
 use super::rule_cache;
 use crate::hot::clock;
 use crate::shared::code::{self, Regions};
@@ -44,7 +44,7 @@ pub struct Registration {
 }
 
 /// A place for a section. All but the version is what it says only while the version is even and stays the same.
-struct Place {
+struct SectionSlot {
     version: AtomicU32,
     /// What the program calls it by; 0: free.
     key: AtomicU64,
@@ -64,9 +64,9 @@ struct Covered {
     end: AtomicU64,
 }
 
-impl Place {
-    const fn free() -> Place {
-        Place {
+impl SectionSlot {
+    const fn free() -> SectionSlot {
+        SectionSlot {
             version: AtomicU32::new(0),
             key: AtomicU64::new(0),
             copy: AtomicU64::new(0),
@@ -96,7 +96,7 @@ impl Place {
     }
 }
 
-static PLACES: [Place; MAX_SECTIONS] = [const { Place::free() }; MAX_SECTIONS];
+static PLACES: [SectionSlot; MAX_SECTIONS] = [const { SectionSlot::free() }; MAX_SECTIONS];
 static COVERED: [Covered; MAX_SECTIONS] =
     [const { Covered { start: AtomicU64::new(0), end: AtomicU64::new(0) } }; MAX_SECTIONS];
 static USED: AtomicU32 = AtomicU32::new(0);
@@ -120,7 +120,7 @@ pub fn may_cover(inside: u64) -> bool {
 }
 
 /// Finds the entry that covers `inside` among registered ones.
-pub fn locate(inside: u64) -> Option<Located> {
+pub fn locate(inside: u64) -> Option<LocatedFde> {
     if !may_cover(inside) {
         return None;
     }
@@ -132,9 +132,9 @@ pub fn locate(inside: u64) -> Option<Located> {
     })
 }
 
-impl Place {
+impl SectionSlot {
     /// The entry that covers `inside`; `None`, too, while the place changes: then it is about other code than what runs.
-    fn locate(&self, inside: u64) -> Option<Located> {
+    fn locate(&self, inside: u64) -> Option<LocatedFde> {
         let version = self.version.load(Ordering::Acquire);
         if version & 1 != 0 {
             return None;
@@ -155,7 +155,7 @@ impl Place {
         let entry = index::scan(frames, window, inside, section)?;
         fence(Ordering::Acquire);
         // The copy may have been replaced while it was read.
-        (self.version.load(Ordering::Relaxed) == version).then_some(Located { entry, window })
+        (self.version.load(Ordering::Relaxed) == version).then_some(LocatedFde { entry, window })
     }
 }
 
@@ -172,7 +172,7 @@ pub unsafe fn register(registration: Registration) {
     let mut refused = 0_u32;
     with_lock(|| {
         let mut section = |at: u64| {
-            let Some(outline) = Outline::of(at, registration) else { return };
+            let Some(outline) = SectionCover::of(at, registration) else { return };
             changed = changed.start.min(outline.range.start)..changed.end.max(outline.range.end);
             // Without room its code is code without unwind information: heuristic, and marked.
             refused += u32::from(store(begin, &outline, registration).is_none());
@@ -272,7 +272,7 @@ fn with_lock(work: impl FnOnce()) {
 }
 
 /// What a section covers.
-struct Outline {
+struct SectionCover {
     /// From the first common entry to the terminator.
     memory: Range<u64>,
     /// First record of the section itself.
@@ -281,10 +281,10 @@ struct Outline {
     range: Range<u64>,
 }
 
-impl Outline {
+impl SectionCover {
     /// Reads a section in the program's memory, page by page as it turns out to be readable, up to its terminator or to
     /// what makes no sense.
-    fn of(begin: u64, registration: Registration) -> Option<Outline> {
+    fn of(begin: u64, registration: Registration) -> Option<SectionCover> {
         let mut readable = Growing::at(begin);
         let mut memory = begin..begin;
         let (mut first, mut last) = (u64::MAX, 0);
@@ -306,7 +306,7 @@ impl Outline {
             }
             memory.end = end;
         }
-        (first < last).then_some(Outline { memory, first: begin, range: first..last })
+        (first < last).then_some(SectionCover { memory, first: begin, range: first..last })
     }
 
     /// Where the record at `at` ends, all of it readable; `None` at the terminator and where there is no record.
@@ -369,7 +369,7 @@ impl Growing {
     }
 }
 
-fn store(key: u64, outline: &Outline, registration: Registration) -> Option<()> {
+fn store(key: u64, outline: &SectionCover, registration: Registration) -> Option<()> {
     let copies = reservation()?;
     let bytes = (outline.memory.end - outline.memory.start) as usize;
     let blocks = bytes.div_ceil(BLOCK);

@@ -20,7 +20,7 @@
 #[allow(missing_docs, reason = "the table above says it once")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
-pub enum Kind {
+pub enum RuleKind {
     Missing = 0,
     Sp = 1,
     Frame = 2,
@@ -37,19 +37,19 @@ pub enum Kind {
 pub struct Rule(pub u32);
 
 impl Rule {
-    /// See [`Kind::Signal`].
-    pub const SIGNAL: Rule = Rule(Kind::Signal as u32);
-    /// See [`Kind::End`].
-    pub const END: Rule = Rule(Kind::End as u32);
-    /// See [`Kind::General`].
-    pub const GENERAL: Rule = Rule(Kind::General as u32);
-    /// See [`Kind::Unknown`].
-    pub const UNKNOWN: Rule = Rule(Kind::Unknown as u32);
+    /// See [`RuleKind::Signal`].
+    pub const SIGNAL: Rule = Rule(RuleKind::Signal as u32);
+    /// See [`RuleKind::End`].
+    pub const END: Rule = Rule(RuleKind::End as u32);
+    /// See [`RuleKind::General`].
+    pub const GENERAL: Rule = Rule(RuleKind::General as u32);
+    /// See [`RuleKind::Unknown`].
+    pub const UNKNOWN: Rule = Rule(RuleKind::Unknown as u32);
     /// The convention of frame pointers: what is assumed of code without unwind information.
-    pub const FRAME_POINTER: Rule = Rule(Kind::Frame as u32 | 16 | (16 >> 3) << 20);
+    pub const FRAME_POINTER: Rule = Rule(RuleKind::Frame as u32 | 16 | (16 >> 3) << 20);
 
     /// `General` if an offset is negative, odd or too large to be packed.
-    pub fn pack(kind: Kind, n: i64, m: i64) -> Rule {
+    pub fn pack(kind: RuleKind, n: i64, m: i64) -> Rule {
         let fits = |value: i64, bits: u32| value & 7 == 0 && (0..1 << (bits + 3)).contains(&value);
         if !fits(n, 17) || !fits(m, 12) {
             return Rule::GENERAL;
@@ -59,16 +59,16 @@ impl Rule {
 
     /// Which line of the table it is.
     #[inline(always)]
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> RuleKind {
         match self.0 & 7 {
-            1 => Kind::Sp,
-            2 => Kind::Frame,
-            3 => Kind::Drap,
-            4 => Kind::Signal,
-            5 => Kind::End,
-            6 => Kind::General,
-            7 => Kind::Unknown,
-            _ => Kind::Missing,
+            1 => RuleKind::Sp,
+            2 => RuleKind::Frame,
+            3 => RuleKind::Drap,
+            4 => RuleKind::Signal,
+            5 => RuleKind::End,
+            6 => RuleKind::General,
+            7 => RuleKind::Unknown,
+            _ => RuleKind::Missing,
         }
     }
 
@@ -91,11 +91,11 @@ mod tests {
 
     #[test]
     fn packs_what_fits_and_refuses_the_rest() {
-        let rule = Rule::pack(Kind::Sp, 0xf_fff8, 0x7ff8);
-        assert_eq!((rule.kind(), rule.n(), rule.m()), (Kind::Sp, 0xf_fff8, 0x7ff8));
+        let rule = Rule::pack(RuleKind::Sp, 0xf_fff8, 0x7ff8);
+        assert_eq!((rule.kind(), rule.n(), rule.m()), (RuleKind::Sp, 0xf_fff8, 0x7ff8));
         for (n, m) in [(-8, 0), (4, 0), (0x10_0000, 0), (8, -16), (8, 12), (8, 0x8000)] {
-            assert_eq!(Rule::pack(Kind::Frame, n, m), Rule::GENERAL, "{n} {m}");
+            assert_eq!(Rule::pack(RuleKind::Frame, n, m), Rule::GENERAL, "{n} {m}");
         }
-        assert_eq!(Rule::pack(Kind::Frame, 16, 16), Rule::FRAME_POINTER);
+        assert_eq!(Rule::pack(RuleKind::Frame, 16, 16), Rule::FRAME_POINTER);
     }
 }

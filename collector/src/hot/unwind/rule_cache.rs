@@ -12,8 +12,8 @@ use crate::sync::order;
 use core::ops::Range;
 
 use super::cfi::compile;
-use super::lookup::{Located, is_sigreturn, is_synthetic_return_address, locate};
-use super::rule::{Kind, Rule};
+use super::lookup::{LocatedFde, is_sigreturn, is_synthetic_return_address, locate};
+use super::rule::{Rule, RuleKind};
 use crate::shared::code::{self, Regions};
 
 /// Few in a model.
@@ -66,7 +66,7 @@ fn fill(pc: u64) -> Rule {
     // What is looked up is at least as new as the epoch: code that goes does so before the epoch moves.
     fence(order!("rule-epoch": Acquire, not Release));
     let rule = compute(pc);
-    if pc != 0 && pc >> 47 == 0 && rule.kind() != Kind::Missing {
+    if pc != 0 && pc >> 47 == 0 && rule.kind() != RuleKind::Missing {
         let word = (pc >> BITS) << 32 | u64::from(rule.0);
         let slot = &RULES[slot_of(pc)];
         FILLED.add(pc.wrapping_sub(1));
@@ -85,7 +85,7 @@ fn fill(pc: u64) -> Rule {
 pub fn compute(pc: u64) -> Rule {
     let inside = pc.wrapping_sub(1);
     match locate(inside) {
-        Some(Located { entry, window }) => compile::compile(&entry, window, inside),
+        Some(LocatedFde { entry, window }) => compile::compile(&entry, window, inside),
         None if is_sigreturn(pc) => Rule::SIGNAL,
         None if is_synthetic_return_address(pc) => Rule::END,
         None => Rule::UNKNOWN,

@@ -2,9 +2,9 @@
 //! join. Both hold for the code epoch that they were made in.
 
 use super::Captured;
-use super::memory::Block;
+use super::memory::MemoryBlock;
 use super::stack_trie::{Answer, StackTrie};
-use super::step::State;
+use super::step::FrameState;
 use super::verified_chains::{ChainRecord, Room, VerifiedChains};
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
@@ -20,7 +20,7 @@ pub struct StackCache {
 
 impl StackCache {
     /// Nothing; `None` when the kernel has no memory.
-    pub fn new(counters: &'static StackCounters, block: &mut Block) -> Option<StackCache> {
+    pub fn new(counters: &'static StackCounters, block: &mut MemoryBlock) -> Option<StackCache> {
         Some(StackCache { epoch: 0, paths: StackTrie::new(counters, block)?, chains: VerifiedChains::new(block)? })
     }
 
@@ -32,7 +32,7 @@ impl StackCache {
     /// # Safety
     /// The state must be that of the running thread, in a function that has not returned.
     #[inline(always)]
-    pub unsafe fn recall(&mut self, state: State) -> Option<Captured> {
+    pub unsafe fn recall(&mut self, state: FrameState) -> Option<Captured> {
         if self.epoch != code::epoch() {
             return None;
         }
@@ -46,7 +46,7 @@ impl StackCache {
     }
 
     /// Makes `record` the answer for `state`, and the place where the next walk joins.
-    pub fn keep(&mut self, record: *mut ChainRecord, state: State, tree: &CallTree) {
+    pub fn keep(&mut self, record: *mut ChainRecord, state: FrameState, tree: &CallTree) {
         self.paths.insert(&self.chains, record, state, tree);
         self.chains.set_previous(self.chains.index(record));
     }

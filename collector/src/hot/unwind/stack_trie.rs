@@ -22,8 +22,8 @@ mod insert;
 
 use super::Captured;
 use super::budget::Account;
-use super::memory::{Array, Block, bytes_in_block};
-use super::step::State;
+use super::memory::{Array, MemoryBlock, bytes_in_block};
+use super::step::FrameState;
 use super::verified_chains::{self, VerifiedChains};
 use crate::hot::prefetch;
 use crate::shared::call_tree::NodeId;
@@ -33,15 +33,15 @@ use insert::{Read, Used};
 /// What a key stands for.
 #[repr(C, align(32))]
 #[derive(Clone, Copy)]
-struct Place {
-    key: Key,
-    path: Path,
+struct PathSlot {
+    key: PathKey,
+    path: StackPath,
 }
 
 /// Of a state: pc, sp. Behind a fork: the value, and the fork's number with [`BEHIND`]. Both zero: nothing.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Key {
+struct PathKey {
     first: u64,
     second: u64,
 }
@@ -51,12 +51,12 @@ const BEHIND: u64 = 1 << 63;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Path {
+struct StackPath {
     /// Where its words begin.
     run: u32,
     /// How many there are.
     len: u16,
-    end: End,
+    end: PathEnd,
     /// Of an answer.
     flags: u8,
     /// Of an answer the node, of a fork its number, of a chain the record's.
@@ -65,12 +65,12 @@ struct Path {
     next: u32,
 }
 
-const _: () = assert!(size_of::<Place>() == 32);
+const _: () = assert!(size_of::<PathSlot>() == 32);
 
 /// How a path ends. Places are zeroed memory at first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum End {
+enum PathEnd {
     /// It leads nowhere any more.
     Lost = 0,
     Answer = 1,
@@ -90,7 +90,7 @@ const FIRST_WORDS: usize = 1024;
 
 /// The paths of one thread.
 pub struct StackTrie {
-    table: Array<Place>,
+    table: Array<PathSlot>,
     /// Of the byte offset of a place.
     mask: usize,
     words: Array<u64>,
@@ -125,17 +125,17 @@ impl StackTrie {
     /// Bytes of a block that paths begin with.
     pub const FIRST_BYTES: usize = Self::TABLE_BYTES + bytes_in_block::<u64>(FIRST_WORDS);
     /// The first part of them: what is read before anything is written there.
-    pub const TABLE_BYTES: usize = bytes_in_block::<Place>(FIRST_PLACES)
+    pub const TABLE_BYTES: usize = bytes_in_block::<PathSlot>(FIRST_PLACES)
         + bytes_in_block::<u32>(insert::SHELF)
         + bytes_in_block::<Read>(insert::FIRST_READS);
 
     /// No paths; `None` when the kernel has no memory.
-    pub fn new(counters: &'static StackCounters, block: &mut Block) -> Option<StackTrie> {
+    pub fn new(counters: &'static StackCounters, block: &mut MemoryBlock) -> Option<StackTrie> {
         let (table, shelf) = (Array::first(block, FIRST_PLACES)?, Array::first(block, insert::SHELF)?);
         let reads = Array::first(block, insert::FIRST_READS)?;
         Some(StackTrie {
             table,
-            mask: (FIRST_PLACES - 1) * size_of::<Place>(),
+            mask: (FIRST_PLACES - 1) * size_of::<PathSlot>(),
             words: Array::first(block, FIRST_WORDS)?,
             used: Used::NOTHING,
             longest: 0,
@@ -150,7 +150,7 @@ impl StackTrie {
     /// Fetches the first place of a caller's state.
     #[inline(always)]
     pub fn prefetch_stack(&self, pc: u64, sp: u64) {
-        prefetch::fetch(self.table.as_ptr().wrapping_byte_add(hash(Key::of(pc, sp)) & self.mask));
+        prefetch::fetch(self.table.as_ptr().wrapping_byte_add(hash(PathKey::of(pc, sp)) & self.mask));
     }
 
     /// The answer for a caller's state, if that is the one in its first place and has a single stack, which still
@@ -159,13 +159,13 @@ impl StackTrie {
     /// # Safety
     /// The state must be that of the running thread, in a function that has not returned.
     #[inline(always)]
-    pub unsafe fn recall(&self, state: State, further: impl FnOnce() -> Option<Answer>) -> Option<Answer> {
-        let key = Key::of(state.pc, state.sp);
+    pub unsafe fn recall(&self, state: FrameState, further: impl FnOnce() -> Option<Answer>) -> Option<Answer> {
+        let key = PathKey::of(state.pc, state.sp);
         // SAFETY: the mask keeps the offset inside the table; a place's path was laid for its key.
         unsafe {
             let place = self.table.as_ptr().byte_add(hash(key) & self.mask);
             let path = &(*place).path;
-            if !(*place).key.is(key) || path.end != End::Answer {
+            if !(*place).key.is(key) || path.end != PathEnd::Answer {
                 return further();
             }
             self.holds(path, state.sp).then(|| path.answer())
@@ -178,28 +178,28 @@ impl StackTrie {
     /// As for [`recall`](Self::recall).
     #[inline(never)]
     pub unsafe fn recall_any(&self, pc: u64, sp: u64, rbp: u64, chains: &VerifiedChains) -> Option<Answer> {
-        let state = State { pc, sp, rbp };
-        let mut key = Key::of(state.pc, state.sp);
+        let state = FrameState { pc, sp, rbp };
+        let mut key = PathKey::of(state.pc, state.sp);
         loop {
             // SAFETY: `find` gives a place of the table. The words on the way to a path, and where the fork's slot
             // lies, are those of stacks that begin with what has been compared so far: so this stack has frames there.
             unsafe {
                 let path = &(*self.find(key)).path;
                 match path.end {
-                    End::Answer => return self.holds(path, state.sp).then(|| path.answer()),
-                    End::Fork => {
+                    PathEnd::Answer => return self.holds(path, state.sp).then(|| path.answer()),
+                    PathEnd::Fork => {
                         if !self.holds(path, state.sp) {
                             return None;
                         }
                         let value = if path.next == RBP { state.rbp } else { load(state.sp, u64::from(path.next)) };
-                        key = Key::behind(path.what, value);
+                        key = PathKey::behind(path.what, value);
                     }
-                    End::Chain => {
+                    PathEnd::Chain => {
                         let answer = recall_chain(chains, path.what, state)?;
                         count(&self.counters.chains);
                         return Some(answer);
                     }
-                    End::Lost => return None,
+                    PathEnd::Lost => return None,
                 }
             }
         }
@@ -210,7 +210,7 @@ impl StackTrie {
     /// # Safety
     /// The running thread must be in a state that leads to this path.
     #[inline(always)]
-    unsafe fn holds(&self, path: &Path, sp: u64) -> bool {
+    unsafe fn holds(&self, path: &StackPath, sp: u64) -> bool {
         // SAFETY: runs lie in the array, padded to whole steps; slots are readable by the induction that the module's
         // description tells.
         unsafe {
@@ -231,7 +231,7 @@ impl StackTrie {
 
     /// The place of a key, or the empty one where it belongs.
     #[inline(always)]
-    fn find(&self, key: Key) -> *mut Place {
+    fn find(&self, key: PathKey) -> *mut PathSlot {
         let mut offset = hash(key) & self.mask;
         loop {
             // SAFETY: the mask keeps the offset inside the table, which is never full.
@@ -241,7 +241,7 @@ impl StackTrie {
                     return place;
                 }
             }
-            offset = (offset + size_of::<Place>()) & self.mask;
+            offset = (offset + size_of::<PathSlot>()) & self.mask;
         }
     }
 
@@ -258,9 +258,9 @@ impl StackTrie {
             // SAFETY: `index` is below the length.
             let path = unsafe { &mut (*self.table.as_ptr().add(index)).path };
             match path.end {
-                End::Answer => path.next = 0,
-                End::Chain => path.end = End::Lost,
-                End::Fork | End::Lost => {}
+                PathEnd::Answer => path.next = 0,
+                PathEnd::Chain => path.end = PathEnd::Lost,
+                PathEnd::Fork | PathEnd::Lost => {}
             }
         }
     }
@@ -290,7 +290,7 @@ impl StackTrie {
 /// `record` must be one of the verified-chain table, made for a state with this pc and sp, and the state as for
 /// [`StackTrie::recall`].
 #[cold]
-unsafe fn recall_chain(chains: &VerifiedChains, record: u32, state: State) -> Option<Answer> {
+unsafe fn recall_chain(chains: &VerifiedChains, record: u32, state: FrameState) -> Option<Answer> {
     let first = chains.record(record);
     if chains.needs_rbp(first) && chains.origin(first).rbp != state.rbp {
         return None;
@@ -299,32 +299,32 @@ unsafe fn recall_chain(chains: &VerifiedChains, record: u32, state: State) -> Op
     unsafe { verified_chains::verify_chain(first) }.then(|| Answer { captured: chains.captured(first), record })
 }
 
-impl Place {
+impl PathSlot {
     #[inline(always)]
     fn is_empty(&self) -> bool {
         self.key.second == 0
     }
 }
 
-impl Key {
+impl PathKey {
     #[inline(always)]
-    fn of(pc: u64, sp: u64) -> Key {
-        Key { first: pc, second: sp }
+    fn of(pc: u64, sp: u64) -> PathKey {
+        PathKey { first: pc, second: sp }
     }
 
     /// Of what follows `value` at a fork.
     #[inline(always)]
-    fn behind(fork: u32, value: u64) -> Key {
-        Key { first: value, second: u64::from(fork) | BEHIND }
+    fn behind(fork: u32, value: u64) -> PathKey {
+        PathKey { first: value, second: u64::from(fork) | BEHIND }
     }
 
     #[inline(always)]
-    fn is(self, other: Key) -> bool {
+    fn is(self, other: PathKey) -> bool {
         (self.first ^ other.first) | (self.second ^ other.second) == 0
     }
 }
 
-impl Path {
+impl StackPath {
     #[inline(always)]
     fn answer(&self) -> Answer {
         Answer { captured: Captured { node: NodeId(self.what), flags: self.flags }, record: self.next }
@@ -332,6 +332,6 @@ impl Path {
 }
 
 #[inline(always)]
-fn hash(key: Key) -> usize {
+fn hash(key: PathKey) -> usize {
     ((key.first ^ key.second.rotate_left(20)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 35) as usize
 }

@@ -2,7 +2,7 @@
 
 use super::epilogue;
 use super::lookup::{begins_frames, follows_call};
-use super::rule::{Kind, Rule};
+use super::rule::{Rule, RuleKind};
 use super::stack::{OwnStack, Readable};
 use super::verified_chains::ucontext;
 use super::{Caller, FRAME_POINTERS, HEURISTIC};
@@ -11,21 +11,21 @@ use crate::shared::sys::is_readable;
 
 /// A frame's state: all that the fast rules depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct State {
+pub struct FrameState {
     pub pc: u64,
     pub sp: u64,
     pub rbp: u64,
 }
 
-impl From<Caller> for State {
-    fn from(caller: Caller) -> State {
-        State { pc: caller.pc, sp: caller.sp, rbp: caller.fp }
+impl From<Caller> for FrameState {
+    fn from(caller: Caller) -> FrameState {
+        FrameState { pc: caller.pc, sp: caller.sp, rbp: caller.fp }
     }
 }
 
 /// Where one step leads.
-pub enum Step {
-    Out(State),
+pub enum StepResult {
+    Out(FrameState),
     /// The frame was the outermost one.
     End,
     /// The rule needs the general unwinder.
@@ -49,29 +49,29 @@ pub unsafe fn load(address: u64) -> u64 {
 /// # Safety
 /// `readable` must hold what may be read from the frame on, and the frame must be one of the running thread.
 #[inline(always)]
-pub unsafe fn step(rule: Rule, state: State, readable: &mut Readable, own: &mut OwnStack) -> Step {
-    let State { sp, rbp, .. } = state;
+pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> StepResult {
+    let FrameState { sp, rbp, .. } = state;
     let base = match rule.kind() {
-        Kind::Sp => sp,
-        Kind::Frame => rbp,
+        RuleKind::Sp => sp,
+        RuleKind::Frame => rbp,
         // SAFETY: as the caller promises.
         _ => return unsafe { step_special(rule, state, readable, own) },
     };
     let cfa = base.wrapping_add(rule.n());
     if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) {
-        return Step::Cut { lasting: true };
+        return StepResult::Cut { lasting: true };
     }
     if !readable.reads(cfa - 8) {
-        return Step::Cut { lasting: false };
+        return StepResult::Cut { lasting: false };
     }
     let saved = rule.m();
     if (saved > cfa - sp || !readable.reads(cfa - saved)) && !is_in_red_zone(cfa - saved, sp) {
-        return Step::Cut { lasting: true };
+        return StepResult::Cut { lasting: true };
     }
     // SAFETY: `sp..cfa` is readable where `reads` says so; both words lie in it or, for rbp, in the red zone.
     unsafe {
         let rbp = if saved != 0 { load(cfa - saved) } else { rbp };
-        Step::Out(State { pc: load(cfa - 8), sp: cfa, rbp })
+        StepResult::Out(FrameState { pc: load(cfa - 8), sp: cfa, rbp })
     }
 }
 
@@ -88,10 +88,10 @@ fn is_in_red_zone(slot: u64, sp: u64) -> bool {
 /// # Safety
 /// As for [`step`].
 #[cold]
-unsafe fn step_special(rule: Rule, state: State, readable: &mut Readable, own: &mut OwnStack) -> Step {
-    let State { sp, rbp, .. } = state;
+unsafe fn step_special(rule: Rule, state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> StepResult {
+    let FrameState { sp, rbp, .. } = state;
     match rule.kind() {
-        Kind::Drap => {
+        RuleKind::Drap => {
             let slot = rbp.wrapping_sub(rule.n());
             if rbp & 7 != 0
                 || slot < sp
@@ -99,33 +99,33 @@ unsafe fn step_special(rule: Rule, state: State, readable: &mut Readable, own: &
                 || !readable.holds(sp, rbp.wrapping_add(8))
                 || !readable.reads(slot)
             {
-                return Step::Cut { lasting: false };
+                return StepResult::Cut { lasting: false };
             }
             // SAFETY: `sp..rbp + 8` is readable and holds both words.
             let (cfa, outer_rbp) = unsafe { (load(slot), load(rbp)) };
             if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) || !readable.reads(cfa - 8) {
-                return Step::Cut { lasting: false };
+                return StepResult::Cut { lasting: false };
             }
             // SAFETY: `sp..cfa` is readable.
-            Step::Out(State { pc: unsafe { load(cfa - 8) }, sp: cfa, rbp: outer_rbp })
+            StepResult::Out(FrameState { pc: unsafe { load(cfa - 8) }, sp: cfa, rbp: outer_rbp })
         }
-        Kind::Signal => {
+        RuleKind::Signal => {
             if sp & 7 != 0 || !readable.holds(sp, sp.wrapping_add(ucontext::BYTES)) || !readable.reads(sp) {
-                return Step::Cut { lasting: false };
+                return StepResult::Cut { lasting: false };
             }
             // SAFETY: the ucontext is readable.
             let (pc, outer_sp, rbp) =
                 unsafe { (load(sp + ucontext::RIP), load(sp + ucontext::RSP), load(sp + ucontext::RBP)) };
             let Some(there) = Readable::at(own, outer_sp, readable.budget()) else {
-                return Step::Cut { lasting: false };
+                return StepResult::Cut { lasting: false };
             };
             *readable = there;
             // Plus one, so that a look-up at pc - 1 finds the interrupted instruction.
-            Step::Out(State { pc: pc.wrapping_add(1), sp: outer_sp, rbp })
+            StepResult::Out(FrameState { pc: pc.wrapping_add(1), sp: outer_sp, rbp })
         }
-        Kind::End => Step::End,
-        Kind::General => Step::General,
-        _ => Step::Cut { lasting: false },
+        RuleKind::End => StepResult::End,
+        RuleKind::General => StepResult::General,
+        _ => StepResult::Cut { lasting: false },
     }
 }
 
@@ -142,24 +142,24 @@ pub struct HeuristicRule {
 /// # Safety
 /// As for [`step`].
 #[cold]
-pub unsafe fn heuristic_rule(state: State, readable: &mut Readable, own: &mut OwnStack) -> HeuristicRule {
+pub unsafe fn heuristic_rule(state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> HeuristicRule {
     let Some(rule) = epilogue::rule_at(state.pc) else {
         return HeuristicRule { rule: Rule::FRAME_POINTER, pure: true };
     };
     // SAFETY: as the caller promises.
     match unsafe { step(rule, state, readable, own) } {
-        Step::Out(outer) if follows_call(outer.pc) => HeuristicRule { rule, pure: true },
+        StepResult::Out(outer) if follows_call(outer.pc) => HeuristicRule { rule, pure: true },
         _ => HeuristicRule { rule: Rule::FRAME_POINTER, pure: false },
     }
 }
 
 /// The flag of a step that was taken from `pc` without unwind information, and led to `next`.
 #[cold]
-pub fn kind_of_heuristic(rule: Rule, pc: u64, next: &Step) -> u8 {
+pub fn kind_of_heuristic(rule: Rule, pc: u64, next: &StepResult) -> u8 {
     let outer = match next {
-        Step::Out(outer) => Some(outer.pc),
-        Step::End => None,
-        Step::General | Step::Cut { .. } => return HEURISTIC,
+        StepResult::Out(outer) => Some(outer.pc),
+        StepResult::End => None,
+        StepResult::General | StepResult::Cut { .. } => return HEURISTIC,
     };
     if rule == Rule::FRAME_POINTER && keeps_frame_pointers(pc, outer) { FRAME_POINTERS } else { HEURISTIC }
 }
@@ -178,7 +178,7 @@ pub fn keeps_frame_pointers(pc: u64, outer: Option<u64>) -> bool {
 ///
 /// # Safety
 /// As for [`step`].
-pub unsafe fn heuristic(rule: Rule, state: State, readable: &mut Readable, own: &mut OwnStack) -> Step {
+pub unsafe fn heuristic(rule: Rule, state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> StepResult {
     // SAFETY: as the caller promises.
     unsafe {
         if rule == Rule::FRAME_POINTER { heuristic_by_rbp(state, readable) } else { step(rule, state, readable, own) }
@@ -189,20 +189,20 @@ pub unsafe fn heuristic(rule: Rule, state: State, readable: &mut Readable, own: 
 ///
 /// # Safety
 /// As for [`step`].
-unsafe fn heuristic_by_rbp(state: State, readable: &mut Readable) -> Step {
-    let State { sp, rbp, .. } = state;
+unsafe fn heuristic_by_rbp(state: FrameState, readable: &mut Readable) -> StepResult {
+    let FrameState { sp, rbp, .. } = state;
     if rbp == 0 {
-        return Step::End;
+        return StepResult::End;
     }
     if rbp & 7 != 0 || rbp < sp || !readable.holds(sp, rbp.wrapping_add(16)) || !readable.reads(rbp) {
-        return Step::Cut { lasting: true };
+        return StepResult::Cut { lasting: true };
     }
     // SAFETY: `sp..rbp + 16` is readable.
     let (pc, outer_rbp) = unsafe { (load(rbp + 8), load(rbp)) };
     if !(4096..1 << 47).contains(&pc) {
-        return Step::Cut { lasting: false };
+        return StepResult::Cut { lasting: false };
     }
-    Step::Out(State { pc, sp: rbp + 16, rbp: outer_rbp })
+    StepResult::Out(FrameState { pc, sp: rbp + 16, rbp: outer_rbp })
 }
 
 #[cfg(test)]
@@ -226,23 +226,26 @@ mod tests {
         let mut own = OwnStack::none();
         let mut readable = Readable::at(&mut own, sp, 16).unwrap();
         // SAFETY: `readable` knows what may be read; no frame of a function is needed for that.
-        matches!(unsafe { step(rule, State { pc: 0x1000, sp, rbp: 0 }, &mut readable, &mut own) }, Step::Cut { .. })
+        matches!(
+            unsafe { step(rule, FrameState { pc: 0x1000, sp, rbp: 0 }, &mut readable, &mut own) },
+            StepResult::Cut { .. }
+        )
     }
 
     #[test]
     fn a_step_reads_nothing_below_a_stack_that_has_overflowed() {
         let stack = overflowed();
-        assert!(is_cut(Rule::pack(Kind::Sp, 32, 0), stack - 64), "the return address lies below");
-        assert!(is_cut(Rule::pack(Kind::Sp, 32, 0), stack - 32), "it alone lies below");
-        assert!(is_cut(Rule::pack(Kind::Sp, 64, 56), stack - 32), "the saved rbp does");
-        assert!(!is_cut(Rule::pack(Kind::Sp, 64, 16), stack - 32), "both lie within the stack");
+        assert!(is_cut(Rule::pack(RuleKind::Sp, 32, 0), stack - 64), "the return address lies below");
+        assert!(is_cut(Rule::pack(RuleKind::Sp, 32, 0), stack - 32), "it alone lies below");
+        assert!(is_cut(Rule::pack(RuleKind::Sp, 64, 56), stack - 32), "the saved rbp does");
+        assert!(!is_cut(Rule::pack(RuleKind::Sp, 64, 16), stack - 32), "both lie within the stack");
     }
 
     #[test]
     fn a_step_never_leads_inwards() {
         let stack = overflowed() + 1024;
-        assert!(is_cut(Rule::pack(Kind::Sp, 0, 0), stack));
-        assert!(!is_cut(Rule::pack(Kind::Sp, 8, 0), stack));
-        assert!(is_cut(Rule::pack(Kind::Sp, 16, 160), stack), "rbp is saved further in than the frame");
+        assert!(is_cut(Rule::pack(RuleKind::Sp, 0, 0), stack));
+        assert!(!is_cut(Rule::pack(RuleKind::Sp, 8, 0), stack));
+        assert!(is_cut(Rule::pack(RuleKind::Sp, 16, 160), stack), "rbp is saved further in than the frame");
     }
 }

@@ -25,15 +25,15 @@ use core::ops::Range;
 
 use super::Captured;
 use super::budget::Account;
-use super::memory::{Array, Block, bytes_in_block, bytes_of};
+use super::memory::{Array, MemoryBlock, bytes_in_block, bytes_of};
 use super::rule::Rule;
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code::Regions;
 use crate::shared::sys;
-pub use chain_record::{ChainRecord, Check, first_failing, verify_chain};
-use chain_record::{Marks, Origin, Summary, ZERO};
+pub use chain_record::{ChainRecord, StackCheck, first_failing, verify_chain};
+use chain_record::{Marks, RecordOrigin, RecordSummary, ZERO};
 use insert::{Child, INDEX_BITS, MAX_PARTS};
-pub use insert::{Frame, is_insertable};
+pub use insert::{WalkedFrame, is_insertable};
 
 const MAX_RECORDS: usize = 1 << INDEX_BITS;
 const FIRST_RECORDS: usize = 128;
@@ -63,7 +63,7 @@ pub struct VerifiedChains {
     records: Array<ChainRecord>,
     /// The record of the last event, where the next one most likely joins.
     previous: u32,
-    origins: Array<Origin>,
+    origins: Array<RecordOrigin>,
     count: usize,
     children: Array<Child>,
     child_mask: usize,
@@ -79,10 +79,10 @@ pub struct VerifiedChains {
 impl VerifiedChains {
     /// Bytes of a block that a verified-chain table begins with.
     pub const FIRST_BYTES: usize = bytes_in_block::<ChainRecord>(FIRST_RECORDS)
-        + bytes_in_block::<Origin>(FIRST_RECORDS)
+        + bytes_in_block::<RecordOrigin>(FIRST_RECORDS)
         + bytes_in_block::<Child>(FIRST_CHILDREN);
 
-    pub fn new(block: &mut Block) -> Option<VerifiedChains> {
+    pub fn new(block: &mut MemoryBlock) -> Option<VerifiedChains> {
         let mut chains = VerifiedChains {
             records: Array::first(block, FIRST_RECORDS)?,
             previous: 0,
@@ -102,11 +102,15 @@ impl VerifiedChains {
     /// Record 0 is the place outside of the outermost frame. Its checks always hold.
     fn insert_root(&mut self) {
         let root = self.records.as_ptr();
-        let check = Check { slot: &raw const ZERO as u64, value: 0 };
+        let check = StackCheck { slot: &raw const ZERO as u64, value: 0 };
         // SAFETY: both arrays have room for a first element.
         unsafe {
-            root.write(ChainRecord { checks: [check; 3], outer3: root, summary: Summary::new(NodeId::ROOT, 0, 0) });
-            let origin = Origin { pc: 0, sp: u64::MAX, rbp: 0, link: 0, rule: Rule::END };
+            root.write(ChainRecord {
+                checks: [check; 3],
+                outer3: root,
+                summary: RecordSummary::new(NodeId::ROOT, 0, 0),
+            });
+            let origin = RecordOrigin { pc: 0, sp: u64::MAX, rbp: 0, link: 0, rule: Rule::END };
             self.origins.as_ptr().write(origin);
         }
         self.count = 1;
@@ -170,7 +174,7 @@ impl VerifiedChains {
     }
 
     #[inline(always)]
-    pub fn origin(&self, record: *mut ChainRecord) -> &Origin {
+    pub fn origin(&self, record: *mut ChainRecord) -> &RecordOrigin {
         // SAFETY: origins run in step with records.
         unsafe { &*self.origins.as_ptr().add(self.index(record) as usize) }
     }
@@ -205,7 +209,7 @@ impl VerifiedChains {
     }
 
     /// A record's own check.
-    pub fn check(&self, record: *mut ChainRecord) -> Check {
+    pub fn check(&self, record: *mut ChainRecord) -> StackCheck {
         // SAFETY: as for `captured`.
         unsafe { (*record).checks[0] }
     }
@@ -244,7 +248,8 @@ impl VerifiedChains {
         if records > MAX_RECORDS {
             return None;
         }
-        let bytes = bytes_of::<ChainRecord>(records)? + bytes_of::<Origin>(records)? + bytes_of::<Child>(records * 2)?;
+        let bytes =
+            bytes_of::<ChainRecord>(records)? + bytes_of::<RecordOrigin>(records)? + bytes_of::<Child>(records * 2)?;
         self.account.resize(bytes, Account::CHAINS, tree)?;
         let grown = self.grow(records);
         self.account.settle(self.bytes());

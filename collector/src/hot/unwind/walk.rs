@@ -3,12 +3,12 @@
 use super::general::{self, GeneralFrame};
 use super::lookup::is_registered;
 use super::memory::Array;
-use super::rule::{Kind, Rule};
+use super::rule::{Rule, RuleKind};
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
 use super::stack_cache::StackCache;
-use super::step::{State, Step, heuristic, heuristic_rule, kind_of_heuristic, load, step};
-use super::verified_chains::{self, ChainRecord, Frame, VerifiedChains, ucontext};
+use super::step::{FrameState, StepResult, heuristic, heuristic_rule, kind_of_heuristic, load, step};
+use super::verified_chains::{self, ChainRecord, VerifiedChains, WalkedFrame, ucontext};
 use super::{Caller, Captured, FRAME_POINTERS, REGISTERED, SLOW, TRUNCATED};
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
@@ -57,21 +57,21 @@ impl Rules {
         }
         let rule = rule_of(pc);
         match rule.kind() {
-            Kind::Unknown => (Rule::FRAME_POINTER, RuleSource::Heuristic),
+            RuleKind::Unknown => (Rule::FRAME_POINTER, RuleSource::Heuristic),
             _ => (rule, RuleSource::Information),
         }
     }
 }
 
 /// What a walk found; its frames are in the scratch array.
-struct Walk {
+struct WalkResult {
     frames: usize,
-    end: End,
+    end: WalkEnd,
     /// Whether the frames depend on nothing but the top state and the words that their checks name.
     pure: bool,
 }
 
-enum End {
+enum WalkEnd {
     /// Called from the frame of this record, whose chain holds.
     Joined(*mut ChainRecord),
     /// At the end of the stack, or where it was cut.
@@ -87,7 +87,7 @@ enum End {
 pub unsafe fn learn(
     known: &mut StackCache,
     own: &mut OwnStack,
-    scratch: &mut Array<Frame>,
+    scratch: &mut Array<WalkedFrame>,
     tree: &CallTree,
     caller: Caller,
     rules: Rules,
@@ -106,11 +106,11 @@ pub unsafe fn learn(
     }
     let chains = &mut known.chains;
     let (outer, means) = match found.end {
-        End::Joined(record) => (record, Means::Chain),
-        End::Outermost if rules == Rules::FramePointers => (chains.root(), Means::FramePointers),
-        End::Outermost => (chains.root(), Means::Rules),
+        WalkEnd::Joined(record) => (record, Means::Chain),
+        WalkEnd::Outermost if rules == Rules::FramePointers => (chains.root(), Means::FramePointers),
+        WalkEnd::Outermost => (chains.root(), Means::Rules),
         // SAFETY: as the caller promises.
-        End::General => return (unsafe { generally(scratch, found.frames, tree, caller) }, Means::General),
+        WalkEnd::General => return (unsafe { generally(scratch, found.frames, tree, caller) }, Means::General),
     };
     if !found.pure || found.frames > chains.room() {
         return (intern(chains.captured(outer), tree, scratch, found.frames), means);
@@ -123,7 +123,7 @@ pub unsafe fn learn(
     let captured = chains.captured(at);
     // The loader's calls must come here each time, to see whether it loaded something.
     if !loader {
-        known.keep(at, State::from(caller), tree);
+        known.keep(at, FrameState::from(caller), tree);
     }
     (captured, means)
 }
@@ -133,10 +133,11 @@ pub unsafe fn learn(
 /// # Safety
 /// As for [`learn`].
 #[cold]
-unsafe fn generally(scratch: &mut Array<Frame>, frames: usize, tree: &CallTree, caller: Caller) -> Captured {
-    let mut list = Frames { scratch, count: 0 };
-    let push =
-        |frame: GeneralFrame| list.push(Frame { pc: frame.pc, sp: 0, rbp: 0, rule: Rule::GENERAL, flags: frame.flags });
+unsafe fn generally(scratch: &mut Array<WalkedFrame>, frames: usize, tree: &CallTree, caller: Caller) -> Captured {
+    let mut list = WalkedFrames { scratch, count: 0 };
+    let push = |frame: GeneralFrame| {
+        list.push(WalkedFrame { pc: frame.pc, sp: 0, rbp: 0, rule: Rule::GENERAL, flags: frame.flags })
+    };
     // SAFETY: as the caller promises.
     let (count, flags) = match unsafe { general::unwind(caller, push) } {
         Some(flags) => (list.count, flags),
@@ -147,7 +148,7 @@ unsafe fn generally(scratch: &mut Array<Frame>, frames: usize, tree: &CallTree, 
 }
 
 /// The node of frames called from `outer`'s, found without the verified-chain table.
-fn intern(outer: Captured, tree: &CallTree, scratch: &Array<Frame>, frames: usize) -> Captured {
+fn intern(outer: Captured, tree: &CallTree, scratch: &Array<WalkedFrame>, frames: usize) -> Captured {
     let mut captured = outer;
     for index in (0..frames).rev() {
         // SAFETY: the walk filled this many frames.
@@ -158,15 +159,15 @@ fn intern(outer: Captured, tree: &CallTree, scratch: &Array<Frame>, frames: usiz
     captured
 }
 
-struct Frames<'a> {
-    scratch: &'a mut Array<Frame>,
+struct WalkedFrames<'a> {
+    scratch: &'a mut Array<WalkedFrame>,
     count: usize,
 }
 
-impl Frames<'_> {
+impl WalkedFrames<'_> {
     /// False when there is no memory for more frames.
     #[inline(always)]
-    fn push(&mut self, frame: Frame) -> bool {
+    fn push(&mut self, frame: WalkedFrame) -> bool {
         if self.count == self.scratch.len() && !self.grow() {
             return false;
         }
@@ -197,12 +198,12 @@ impl Frames<'_> {
 unsafe fn walk(
     chains: &VerifiedChains,
     own: &mut OwnStack,
-    scratch: &mut Array<Frame>,
+    scratch: &mut Array<WalkedFrame>,
     caller: Caller,
     rules: Rules,
-) -> Walk {
-    let mut frames = Frames { scratch, count: 0 };
-    let mut state = State::from(caller);
+) -> WalkResult {
+    let mut frames = WalkedFrames { scratch, count: 0 };
+    let mut state = FrameState::from(caller);
     let mut readable = Readable::from(own, state.sp);
     let mut pure = true;
     let mut candidate = chains.previous();
@@ -216,7 +217,7 @@ unsafe fn walk(
             // SAFETY: the walk has reached the state that the candidate's chain begins with.
             unsafe {
                 if verified_chains::verify_chain(candidate) {
-                    break End::Joined(candidate);
+                    break WalkEnd::Joined(candidate);
                 }
                 (candidate, state) = follow(chains, candidate, state, &mut frames);
             }
@@ -224,7 +225,7 @@ unsafe fn walk(
                 match Readable::at(own, state.sp, readable.budget()) {
                     Some(there) => readable = there,
                     None => {
-                        frames.push(Frame {
+                        frames.push(WalkedFrame {
                             pc: state.pc,
                             sp: state.sp,
                             rbp: state.rbp,
@@ -232,7 +233,7 @@ unsafe fn walk(
                             flags: TRUNCATED,
                         });
                         pure = false;
-                        break End::Outermost;
+                        break WalkEnd::Outermost;
                     }
                 }
             }
@@ -250,11 +251,11 @@ unsafe fn walk(
             RuleSource::Information if is_registered(state.pc.wrapping_sub(1)) => REGISTERED,
             RuleSource::Information | RuleSource::Heuristic => 0,
         };
-        let frame = Frame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule, flags };
+        let frame = WalkedFrame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule, flags };
         if !frames.push(frame) {
             frames.mark(TRUNCATED);
             pure = false;
-            break End::Outermost;
+            break WalkEnd::Outermost;
         }
         // SAFETY: `readable` begins at or below the state's sp.
         let next = unsafe {
@@ -268,22 +269,22 @@ unsafe fn walk(
             frames.mark(kind_of_heuristic(rule, state.pc, &next));
         }
         match next {
-            Step::Out(outer) => {
+            StepResult::Out(outer) => {
                 // A convention may only be relied on again where its words are sure to be readable then: on the own
                 // stack, or in the page of a frame that is known to stand.
                 pure &= ground == RuleSource::Information || readable.is_own() || same_page(state.sp - 1, outer.sp - 1);
                 state = outer;
             }
-            Step::End => break End::Outermost,
-            Step::General => break End::General,
-            Step::Cut { lasting } => {
+            StepResult::End => break WalkEnd::Outermost,
+            StepResult::General => break WalkEnd::General,
+            StepResult::Cut { lasting } => {
                 frames.mark(TRUNCATED);
                 pure &= lasting;
-                break End::Outermost;
+                break WalkEnd::Outermost;
             }
         }
     };
-    Walk { frames: frames.count, end, pure }
+    WalkResult { frames: frames.count, end, pure }
 }
 
 fn same_page(a: u64, b: u64) -> bool {
@@ -293,7 +294,7 @@ fn same_page(a: u64, b: u64) -> bool {
 /// Whether `state` is the state that `record` stands for. It is never a later part of a frame, whose chain would be
 /// shorter: candidates are the first records of their frames, and of one sp the first comes first.
 #[inline(always)]
-fn is_at(chains: &VerifiedChains, record: *mut ChainRecord, state: State) -> bool {
+fn is_at(chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState) -> bool {
     let origin = chains.origin(record);
     origin.sp == state.sp && origin.pc == state.pc && (!chains.needs_rbp(record) || origin.rbp == state.rbp)
 }
@@ -306,9 +307,9 @@ fn is_at(chains: &VerifiedChains, record: *mut ChainRecord, state: State) -> boo
 unsafe fn follow(
     chains: &VerifiedChains,
     record: *mut ChainRecord,
-    state: State,
-    frames: &mut Frames,
-) -> (*mut ChainRecord, State) {
+    state: FrameState,
+    frames: &mut WalkedFrames,
+) -> (*mut ChainRecord, FrameState) {
     // SAFETY: as the caller promises.
     let failing = unsafe { verified_chains::first_failing(chains, record) };
     let mut at = record;
@@ -317,17 +318,17 @@ unsafe fn follow(
         let origin = *chains.origin(at);
         let mut own_fails = false;
         let outer = chains.outer_frame(at, |part| own_fails |= part == failing);
-        let state = State { pc: origin.pc, sp: origin.sp, rbp };
+        let state = FrameState { pc: origin.pc, sp: origin.sp, rbp };
         let inherited = chains.captured(at).flags & !chains.captured(outer).flags;
-        let frame = Frame { pc: state.pc, sp: state.sp, rbp, rule: origin.rule, flags: inherited };
+        let frame = WalkedFrame { pc: state.pc, sp: state.sp, rbp, rule: origin.rule, flags: inherited };
         if own_fails || outer == chains.root() || !frames.push(frame) {
             return (outer, state);
         }
         // The recorded rbp is the real one only where it matters to the old chain; it may matter to the new.
         let slot = match origin.rule.kind() {
-            Kind::Sp | Kind::Frame if origin.rule.m() != 0 => chains.origin(outer).sp - origin.rule.m(),
-            Kind::Drap => rbp,
-            Kind::Signal => origin.sp + ucontext::RBP,
+            RuleKind::Sp | RuleKind::Frame if origin.rule.m() != 0 => chains.origin(outer).sp - origin.rule.m(),
+            RuleKind::Drap => rbp,
+            RuleKind::Signal => origin.sp + ucontext::RBP,
             _ => 0,
         };
         if slot != 0 {

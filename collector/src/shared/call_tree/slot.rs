@@ -4,7 +4,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64};
 
 /// One node.
 #[repr(C, align(16))]
-pub struct Slot {
+pub struct NodeSlot {
     pub pc: AtomicU64,
     /// `generation << 32 | parent`
     pub place: AtomicU64,
@@ -13,7 +13,7 @@ pub struct Slot {
 
 /// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
-pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
+pub fn claim_identity(slot: &NodeSlot, pc: u64, place: u64) -> bool {
     let taken: u8;
     // SAFETY: `slot` is valid for writes and 16-byte aligned; its first 16 bytes are `pc` and `place`. Every
     // x86-64 CPU that glibc supports has cmpxchg16b. rbx belongs to the compiler, hence the
@@ -38,7 +38,7 @@ pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
 
 /// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
 #[cfg(all(target_arch = "aarch64", not(loom)))]
-pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
+pub fn claim_identity(slot: &NodeSlot, pc: u64, place: u64) -> bool {
     let taken: u64;
     // SAFETY: `slot` is valid for writes and 16-byte aligned; its first 16 bytes are `pc` and `place`. The
     // pair is loaded and stored exclusively, so nobody sees half of it.
@@ -71,7 +71,7 @@ pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
 
 /// Stores `(pc, place)` in an unclaimed slot as one unit; false if the slot is already taken.
 #[cfg(loom)]
-pub fn claim_identity(slot: &Slot, pc: u64, place: u64) -> bool {
+pub fn claim_identity(slot: &NodeSlot, pc: u64, place: u64) -> bool {
     crate::sync::model::claim_pair(&slot.pc, &slot.place, (pc, place))
 }
 
@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn a_slot_is_claimed_once() {
-        let slot = Slot { pc: AtomicU64::new(0), place: AtomicU64::new(0), children: [const { AtomicU32::new(0) }; 4] };
+        let slot =
+            NodeSlot { pc: AtomicU64::new(0), place: AtomicU64::new(0), children: [const { AtomicU32::new(0) }; 4] };
         assert!(claim_identity(&slot, 0x1234, 7));
         assert!(!claim_identity(&slot, 0x5678, 9));
         assert!(!claim_identity(&slot, 0x1234, 7), "not even by the same");

@@ -52,7 +52,7 @@ pub fn build_id(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 #[repr(C)]
-struct FileHeader {
+struct ElfHeader {
     ident: [u8; 16],
     kind: u16,
     machine: u16,
@@ -80,7 +80,7 @@ impl Image {
             return None;
         }
         // SAFETY: the header fits the page that the caller vouches for; any bytes make a valid value.
-        let header = unsafe { &*(map_start as *const FileHeader) };
+        let header = unsafe { &*(map_start as *const ElfHeader) };
         let (offset, count) = (header.program_headers, usize::from(header.program_header_count));
         let bytes = count as u64 * size_of::<ProgramHeader>() as u64;
         if header.ident[..7] != MAGIC[..7]

@@ -16,7 +16,7 @@ use core::ops::Range;
 const MAX_ENTRIES: usize = if cfg!(loom) { 4 } else { 2048 };
 
 /// One range whose generation is not 0. `end` of 0: not in use.
-struct Entry {
+struct GenerationRange {
     version: AtomicU32,
     start: AtomicU64,
     end: AtomicU64,
@@ -29,16 +29,16 @@ struct Entry {
 
 /// All ranges with a generation other than 0.
 pub struct Generations {
-    entries: [Entry; MAX_ENTRIES],
+    entries: [GenerationRange; MAX_ENTRIES],
     used: AtomicU32,
     last: AtomicU32,
     /// Ranges that found the table full.
     lost: AtomicU32,
 }
 
-impl Entry {
-    const fn free() -> Entry {
-        Entry {
+impl GenerationRange {
+    const fn free() -> GenerationRange {
+        GenerationRange {
             version: AtomicU32::new(0),
             start: AtomicU64::new(0),
             end: AtomicU64::new(0),
@@ -93,14 +93,14 @@ impl Generations {
     /// An empty table.
     pub const fn new() -> Generations {
         Generations {
-            entries: [const { Entry::free() }; MAX_ENTRIES],
+            entries: [const { GenerationRange::free() }; MAX_ENTRIES],
             used: AtomicU32::new(0),
             last: AtomicU32::new(0),
             lost: AtomicU32::new(0),
         }
     }
 
-    fn used(&self) -> &[Entry] {
+    fn used(&self) -> &[GenerationRange] {
         let used = self.used.load(Ordering::Acquire) as usize;
         self.entries.get(..used).unwrap_or(&self.entries)
     }

@@ -16,7 +16,7 @@ const MAX_HASHED_BYTES: u64 = 4 << 20;
 
 /// A mapped segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Segment {
+pub struct LoadedSegment {
     /// First address in the process.
     pub start: u64,
     /// Bytes in memory.
@@ -33,7 +33,7 @@ pub struct Segment {
 
 /// A loaded object.
 #[derive(Clone, Copy, Debug)]
-pub struct Module {
+pub struct LoadedModule {
     /// Counts loaded objects from 1; never used twice.
     pub serial: u64,
     /// Addresses from the first segment's beginning to the last one's end.
@@ -51,7 +51,7 @@ pub struct Module {
     /// Whether the path was too long to be kept whole.
     pub path_was_cut: bool,
     pub(super) identity: Identity,
-    segments: [Segment; MAX_SEGMENTS],
+    segments: [LoadedSegment; MAX_SEGMENTS],
     segment_count: usize,
     build_id: [u8; BUILD_ID_BYTES],
     build_id_len: usize,
@@ -75,20 +75,20 @@ impl Identity {
 }
 
 #[cfg(loom)]
-impl Module {
+impl LoadedModule {
     /// An object of one segment, whose numbers all follow from where it begins.
-    pub fn of_model(start: u64) -> Module {
-        let mut module = Module::EMPTY;
+    pub fn of_model(start: u64) -> LoadedModule {
+        let mut module = LoadedModule::EMPTY;
         (module.start, module.end, module.bias) = (start, start + 0x1000, start);
         (module.serial, module.frame_header) = (start >> 12, start + 0x10);
-        module.push(Segment { start, bytes: 0xf00, file_bytes: 0x800, flags: 4, ..Segment::default() });
+        module.push(LoadedSegment { start, bytes: 0xf00, file_bytes: 0x800, flags: 4, ..LoadedSegment::default() });
         module
     }
 }
 
-impl Module {
+impl LoadedModule {
     /// No object yet.
-    pub(super) const EMPTY: Module = Module {
+    pub(super) const EMPTY: LoadedModule = LoadedModule {
         serial: 0,
         start: 0,
         end: 0,
@@ -98,7 +98,7 @@ impl Module {
         loaded_tick: 0,
         path_was_cut: false,
         identity: Identity { hash: 0, certain: false },
-        segments: [Segment { start: 0, bytes: 0, file_address: 0, file_offset: 0, file_bytes: 0, flags: 0 };
+        segments: [LoadedSegment { start: 0, bytes: 0, file_address: 0, file_offset: 0, file_bytes: 0, flags: 0 };
             MAX_SEGMENTS],
         segment_count: 0,
         build_id: [0; BUILD_ID_BYTES],
@@ -118,12 +118,12 @@ impl Module {
     }
 
     /// Loaded segments, in the order of their addresses.
-    pub fn segments(&self) -> &[Segment] {
+    pub fn segments(&self) -> &[LoadedSegment] {
         self.segments.get(..self.segment_count).unwrap_or(&[])
     }
 
     /// Adds a segment, as long as there is room.
-    pub(super) fn push(&mut self, segment: Segment) {
+    pub(super) fn push(&mut self, segment: LoadedSegment) {
         if let Some(place) = self.segments.get_mut(self.segment_count) {
             *place = segment;
             self.segment_count += 1;
@@ -219,14 +219,14 @@ impl LoadedObject {
         self.part(&frames)
     }
 
-    pub(super) fn describe(&self, module: &mut Module) {
+    pub(super) fn describe(&self, module: &mut LoadedModule) {
         let range = self.range();
         (module.start, module.end, module.bias) = (range.start, range.end, self.bias);
         module.identity = self.identity();
         let frames = self.headers().iter().find(|header| header.kind == elf::FRAMES);
         module.frame_header = frames.map_or(0, |header| self.bias.wrapping_add(header.address));
         for header in self.loads() {
-            module.push(Segment {
+            module.push(LoadedSegment {
                 start: self.bias.wrapping_add(header.address),
                 bytes: header.memory_bytes,
                 file_address: header.address,

@@ -9,13 +9,13 @@ use crate::sync::order;
 use core::ops::Range;
 
 use super::elf::{self, Image};
-use super::module::{MAX_SEGMENTS, Module, Segment};
+use super::module::{LoadedModule, LoadedSegment, MAX_SEGMENTS};
 
 const PAGE: u64 = 4096;
 
 /// See the module's description. Zeroed memory is an empty shape.
 #[derive(Default)]
-pub struct Shape {
+pub struct ModuleShape {
     version: AtomicU32,
     segment_count: AtomicU32,
     start: AtomicU64,
@@ -23,12 +23,12 @@ pub struct Shape {
     serial: AtomicU64,
     bias: AtomicU64,
     frame_header: AtomicU64,
-    segments: [Part; MAX_SEGMENTS],
+    segments: [SegmentShape; MAX_SEGMENTS],
 }
 
 /// A segment: where it begins, what of it is mapped, what of it comes from the file.
 #[derive(Default)]
-struct Part {
+struct SegmentShape {
     start: AtomicU64,
     end: AtomicU64,
     /// 0 where it cannot be read.
@@ -38,7 +38,7 @@ struct Part {
 /// A loaded object, as far as unwinding cares. It stays valid while one of its functions is on the caller's stack.
 #[derive(Clone, Copy)]
 pub struct Object {
-    layout: Layout,
+    layout: ModuleLayout,
     serial: u64,
     /// Run-time address minus address in the file.
     pub bias: u64,
@@ -51,16 +51,16 @@ pub struct Object {
 }
 
 #[derive(Clone, Copy)]
-enum Layout {
+enum ModuleLayout {
     /// The shape, and its version when the object was found.
-    Table(&'static Shape, u32),
+    Table(&'static ModuleShape, u32),
     /// The headers in the object itself.
     Headers(Image),
 }
 
-impl Shape {
+impl ModuleShape {
     /// Makes this the shape of `module`. One thread at a time.
-    pub fn set(&self, module: &Module) {
+    pub fn set(&self, module: &LoadedModule) {
         self.write(|| {
             self.start.store(module.start, Ordering::Relaxed);
             self.end.store(module.end, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Shape {
     }
 
     /// Runs `look` on a shape that does not change meanwhile; `None` if it did.
-    fn read<T>(&self, version: u32, look: impl FnOnce(&Shape) -> Option<T>) -> Option<T> {
+    fn read<T>(&self, version: u32, look: impl FnOnce(&ModuleShape) -> Option<T>) -> Option<T> {
         let found = look(self);
         fence(Ordering::Acquire);
         found.filter(|_| self.version.load(Ordering::Relaxed) == version)
@@ -108,10 +108,10 @@ impl Shape {
                 return None;
             }
             let object = self.read(version, |shape| {
-                let holds = |part: &Part| (part.start.load(Ordering::Relaxed)..part.mapped_end()).contains(&pc);
+                let holds = |part: &SegmentShape| (part.start.load(Ordering::Relaxed)..part.mapped_end()).contains(&pc);
                 let found = shape.parts().iter().any(holds);
                 Some(found.then(|| Object {
-                    layout: Layout::Table(self, version),
+                    layout: ModuleLayout::Table(self, version),
                     serial: shape.serial.load(Ordering::Relaxed),
                     bias: shape.bias.load(Ordering::Relaxed),
                     frame_header: shape.frame_header.load(Ordering::Relaxed),
@@ -129,14 +129,14 @@ impl Shape {
         self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)
     }
 
-    fn parts(&self) -> &[Part] {
+    fn parts(&self) -> &[SegmentShape] {
         let count = self.segment_count.load(Ordering::Relaxed) as usize;
         self.segments.get(..count).unwrap_or(&self.segments)
     }
 }
 
-impl Part {
-    fn set(&self, segment: &Segment) {
+impl SegmentShape {
+    fn set(&self, segment: &LoadedSegment) {
         let readable = segment.flags & elf::READABLE != 0;
         let file_end = if readable { segment.start.wrapping_add(segment.file_bytes) } else { 0 };
         self.start.store(segment.start, Ordering::Relaxed);
@@ -154,10 +154,10 @@ impl Object {
     /// An object that is not in the table, such as one of another namespace, by its headers in memory.
     pub(super) fn of_image(image: Image, start: u64, end: u64) -> Object {
         let frame_header = image.frame_header();
-        Object { layout: Layout::Headers(image), serial: 0, bias: image.bias, frame_header, start, end }
+        Object { layout: ModuleLayout::Headers(image), serial: 0, bias: image.bias, frame_header, start, end }
     }
 
-    /// [`Module::serial`]; 0 for an object that is not in the table.
+    /// [`LoadedModule::serial`]; 0 for an object that is not in the table.
     pub fn serial(&self) -> u64 {
         self.serial
     }
@@ -165,11 +165,12 @@ impl Object {
     /// The readable segment of the object, as far as it comes from the file, that holds `address`.
     pub fn segment(&self, address: u64) -> Option<(u64, u64)> {
         let (shape, version) = match self.layout {
-            Layout::Table(shape, version) => (shape, version),
-            Layout::Headers(image) => return image.segment(address),
+            ModuleLayout::Table(shape, version) => (shape, version),
+            ModuleLayout::Headers(image) => return image.segment(address),
         };
         shape.read(version, |shape| {
-            let ends = |part: &Part| (part.start.load(Ordering::Relaxed), part.file_end.load(Ordering::Relaxed));
+            let ends =
+                |part: &SegmentShape| (part.start.load(Ordering::Relaxed), part.file_end.load(Ordering::Relaxed));
             shape.parts().iter().map(ends).find(|(start, end)| (*start..*end).contains(&address))
         })
     }
@@ -180,21 +181,26 @@ mod tests {
     use super::*;
     use crate::sync::atomic::AtomicBool;
 
-    fn shape() -> &'static Shape {
+    fn shape() -> &'static ModuleShape {
         Box::leak(Box::default())
     }
 
     /// A module with a hole between its two segments, and numbers that follow from where it begins.
-    fn module(start: u64) -> Module {
-        let mut module = Module::EMPTY;
+    fn module(start: u64) -> LoadedModule {
+        let mut module = LoadedModule::EMPTY;
         module.start = start;
         module.end = start + 0x5000;
         module.bias = start;
         module.serial = start >> 12;
         module.frame_header = start + 0x10;
         for at in [0, 0x4000] {
-            let segment =
-                Segment { start: start + at, bytes: 0xf00, file_bytes: 0x800, flags: 4, ..Segment::default() };
+            let segment = LoadedSegment {
+                start: start + at,
+                bytes: 0xf00,
+                file_bytes: 0x800,
+                flags: 4,
+                ..LoadedSegment::default()
+            };
             module.push(segment);
         }
         module

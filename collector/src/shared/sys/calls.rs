@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_long};
 
 /// Which threads make a call, and when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
+pub enum CallingThreads {
     /// Any thread of the program, in any event.
     Program,
     /// The writer's thread. A thread of the program only while no filter is known that would kill it for such a call
@@ -22,7 +22,7 @@ pub enum By {
 
 /// A system call: number and arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Call {
+pub struct SystemCall {
     /// `SYS_*`.
     pub number: c_long,
     /// Arguments.
@@ -33,17 +33,17 @@ pub struct Call {
 
 /// A function of this module.
 #[derive(Clone, Copy, Debug)]
-pub struct Function {
+pub struct KernelFunction {
     /// Its name.
     pub name: &'static str,
     /// Who calls it.
-    pub by: By,
+    pub by: CallingThreads,
     /// What it calls.
-    pub calls: &'static [Call],
+    pub calls: &'static [SystemCall],
 }
 
 /// All system calls that `by` makes.
-pub fn calls_by(by: By) -> impl Iterator<Item = Call> {
+pub fn calls_by(by: CallingThreads) -> impl Iterator<Item = SystemCall> {
     FUNCTIONS.iter().filter(move |function| function.by == by).flat_map(|function| function.calls.iter().copied())
 }
 
@@ -62,11 +62,11 @@ macro_rules! table {
     ($($file:ident { $($name:ident: $by:ident [$($call:ident($($argument:expr),*)),*],)* })*) => {
         $(pub use super::$file::{$($name),*};)*
         /// The table.
-        pub const FUNCTIONS: &[Function] = &[$($(
-            Function {
+        pub const FUNCTIONS: &[KernelFunction] = &[$($(
+            KernelFunction {
                 name: stringify!($name),
-                by: By::$by,
-                calls: &[$(Call {
+                by: CallingThreads::$by,
+                calls: &[$(SystemCall {
                     number: libc::$call,
                     arguments: padded(&[$($argument as u64),*]),
                     name: stringify!($call),

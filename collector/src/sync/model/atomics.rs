@@ -5,7 +5,7 @@ use std::rc::Rc;
 use core::sync::atomic::{self as real, Ordering};
 use loom::sync::atomic as modelled;
 
-use super::{Shape, is_mutant, object, stored};
+use super::{ModelShape, is_mutant, object, stored};
 
 /// loom treats sequentially consistent accesses as acquiring and releasing ones; fences it has right.
 fn fenced<R>(order: Ordering, before: bool, after: bool, operation: impl FnOnce() -> R) -> R {
@@ -48,7 +48,7 @@ macro_rules! atomic {
 
             fn object(&self, early: bool) -> Rc<modelled::$object> {
                 let raw = self.0.load(Ordering::Relaxed);
-                object(self.at(), $to(raw), Shape::$shape, early, || modelled::$object::new(raw))
+                object(self.at(), $to(raw), ModelShape::$shape, early, || modelled::$object::new(raw))
             }
 
             fn wrote(&self, value: $value) {

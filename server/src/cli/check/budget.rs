@@ -35,13 +35,13 @@ use crate::cli::Misuse;
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     /// Live bytes.
-    pub peak: Option<Size>,
+    pub peak: Option<ByteSize>,
     /// Bytes that live at the end.
-    pub leaked: Option<Size>,
+    pub leaked: Option<ByteSize>,
     /// Part of the allocations that is temporary.
     pub temporary: Option<Percent>,
     /// Bytes of one block.
-    pub largest: Option<Size>,
+    pub largest: Option<ByteSize>,
     /// Blocks allocated.
     pub allocations: Option<u64>,
     /// Bytes that live at the end, by backtrace.
@@ -63,7 +63,7 @@ pub struct LeakBudget {
     #[serde(rename = "match")]
     pub pattern: Pattern,
     /// Bytes at most.
-    pub max: Size,
+    pub max: ByteSize,
 }
 
 /// Limits of a module.
@@ -73,9 +73,9 @@ pub struct ModuleBudget {
     /// Which modules.
     pub module: Pattern,
     /// Bytes that live at the end.
-    pub leaked: Option<Size>,
+    pub leaked: Option<ByteSize>,
     /// Bytes that live at the peak of the whole program.
-    pub peak: Option<Size>,
+    pub peak: Option<ByteSize>,
 }
 
 /// Limits from a mark to the next one.
@@ -92,7 +92,7 @@ pub struct MarkBudget {
 /// Bytes: a number, or a text such as `64k`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Number")]
-pub struct Size(pub u64);
+pub struct ByteSize(pub u64);
 
 /// A percentage: a number, or a text such as `30%`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -112,7 +112,7 @@ enum Number {
     Text(String),
 }
 
-impl TryFrom<Number> for Size {
+impl TryFrom<Number> for ByteSize {
     type Error = String;
 
     fn try_from(number: Number) -> Result<Self, String> {
@@ -124,7 +124,7 @@ impl TryFrom<Number> for Size {
     }
 }
 
-impl std::str::FromStr for Size {
+impl std::str::FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -189,9 +189,9 @@ mod tests {
              [[modules]]\nmodule = 'libx'\nleaked = 3\n[[marks]]\nmatch = 'r'\nallocations = 7\n",
         )
         .unwrap();
-        assert_eq!((budget.peak, budget.leaked), (Some(Size(1 << 20)), Some(Size(0))));
+        assert_eq!((budget.peak, budget.leaked), (Some(ByteSize(1 << 20)), Some(ByteSize(0))));
         assert_eq!(budget.temporary, Some(Percent(12.5)));
-        assert_eq!((budget.leaks[0].max, budget.marks[0].allocations), (Size(1024), 7));
+        assert_eq!((budget.leaks[0].max, budget.marks[0].allocations), (ByteSize(1024), 7));
         for bad in ["peek = 1", "peak = 'big'", "peak = -1", "temporary = 101", "[[leaks]]\nmatch = '('\nmax = 1"] {
             let error = toml::from_str::<Budget>(bad).unwrap_err().to_string();
             assert!(error.contains("line "), "{bad}: {error}");

@@ -9,7 +9,7 @@ use tracehound_server::query::{Filter, Window, info, leaks, stacks};
 use tracehound_server::trace::What;
 
 use super::budget::Budget;
-use crate::cli::open::Opened;
+use crate::cli::open::OpenRecording;
 use crate::cli::units::{bytes, count, duration, percent, plural};
 use crate::cli::{interrupt, misuse};
 
@@ -18,7 +18,7 @@ const SHOWN: usize = 5;
 
 /// A recording's figures, and how they stand to the limits.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     /// `heaptrace.check/1`.
     pub schema: &'static str,
     /// The recording, as it was named.
@@ -33,7 +33,7 @@ pub struct Report {
     /// What a later run can be compared with.
     pub measured: Measured,
     /// One for each limit.
-    pub checks: Vec<Check>,
+    pub checks: Vec<LimitCheck>,
 }
 
 /// The figures that a baseline has.
@@ -53,7 +53,7 @@ pub struct Measured {
 
 /// One limit and its figure.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Check {
+pub struct LimitCheck {
     /// Stable name, `peak`, `leaked`, `leaks:^parse`.
     pub name: String,
     /// It is kept.
@@ -63,7 +63,7 @@ pub struct Check {
     /// The figure.
     pub measured: u64,
     /// Unit of both.
-    pub unit: Unit,
+    pub unit: LimitUnit,
     /// Where the limit comes from: `--max-peak`, `heap.toml`, the baseline's name.
     pub source: String,
     /// Both in words.
@@ -75,7 +75,7 @@ pub struct Check {
 /// What a number counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Unit {
+pub enum LimitUnit {
     /// Bytes.
     Bytes,
     /// Blocks.
@@ -103,7 +103,7 @@ pub struct Limit<T> {
     pub source: String,
 }
 
-impl Unit {
+impl LimitUnit {
     /// A number in words.
     pub fn text(self, value: u64) -> String {
         match self {
@@ -116,15 +116,15 @@ impl Unit {
 
 /// A recording being checked.
 pub struct Subject<'a> {
-    opened: &'a Opened,
+    opened: &'a OpenRecording,
     leaks: tracehound_server::api::leaks::Leaks,
     info: tracehound_server::api::info::Info,
 }
 
 impl<'a> Subject<'a> {
     /// Looks at a recording.
-    pub fn new(opened: &'a Opened, suppress: Vec<Suppression>) -> Result<Self> {
-        let params = leaks::Params { suppress, ..leaks::Params::default() };
+    pub fn new(opened: &'a OpenRecording, suppress: Vec<Suppression>) -> Result<Self> {
+        let params = leaks::LeaksParams { suppress, ..leaks::LeaksParams::default() };
         let leaks = leaks::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
         Ok(Self { opened, leaks, info: info::run(&opened.trace) })
     }
@@ -141,7 +141,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Compares everything.
-    pub fn report(&self, limits: &[(Budget, String)]) -> Result<Report> {
+    pub fn report(&self, limits: &[(Budget, String)]) -> Result<CheckReport> {
         let mut checks = Vec::new();
         for (budget, source) in limits {
             self.simple(budget, source, &mut checks)?;
@@ -149,7 +149,7 @@ impl<'a> Subject<'a> {
             self.by_module(budget, source, &mut checks)?;
             self.by_mark(budget, source, &mut checks)?;
         }
-        Ok(Report {
+        Ok(CheckReport {
             schema: "heaptrace.check/1",
             file: self.opened.path.clone(),
             passed: checks.iter().all(|check| check.passed),
@@ -160,17 +160,18 @@ impl<'a> Subject<'a> {
         })
     }
 
-    fn simple(&self, budget: &Budget, source: &str, checks: &mut Vec<Check>) -> Result<()> {
+    fn simple(&self, budget: &Budget, source: &str, checks: &mut Vec<LimitCheck>) -> Result<()> {
         let m = self.measured();
         if let Some(max) = budget.peak {
             let limit = Limit { max: max.0, source: source.to_owned() };
             let when = format!(" at {}", duration(self.info.peak.at_ns));
-            let check = compare("peak", m.peak_bytes, Unit::Bytes, &limit, &format!("live bytes reached # of @{when}"));
-            checks.push(self.with(check, || self.sums(Metric::Peak, Unit::Bytes, &Filter::default()))?);
+            let check =
+                compare("peak", m.peak_bytes, LimitUnit::Bytes, &limit, &format!("live bytes reached # of @{when}"));
+            checks.push(self.with(check, || self.sums(Metric::Peak, LimitUnit::Bytes, &Filter::default()))?);
         }
         if let Some(max) = budget.leaked {
             let limit = Limit { max: max.0, source: source.to_owned() };
-            let check = compare("leaked", m.leaked_bytes, Unit::Bytes, &limit, "# were never freed, of @");
+            let check = compare("leaked", m.leaked_bytes, LimitUnit::Bytes, &limit, "# were never freed, of @");
             checks.push(self.with(check, || Ok(self.leaking(|_| true)))?);
         }
         if let Some(max) = budget.temporary {
@@ -181,13 +182,14 @@ impl<'a> Subject<'a> {
                 count(m.temporary),
                 count(m.allocations)
             );
-            let check = compare("temporary", measured as u64, Unit::BasisPoints, &limit, &words);
-            checks.push(self.with(check, || self.sums(Metric::Temporary, Unit::Count, &Filter::default()))?);
+            let check = compare("temporary", measured as u64, LimitUnit::BasisPoints, &limit, &words);
+            checks.push(self.with(check, || self.sums(Metric::Temporary, LimitUnit::Count, &Filter::default()))?);
         }
         if let Some(max) = budget.allocations {
             let limit = Limit { max, source: source.to_owned() };
-            let check = compare("allocations", m.allocations, Unit::Count, &limit, "# blocks were allocated, of @");
-            checks.push(self.with(check, || self.sums(Metric::Allocated, Unit::Count, &Filter::default()))?);
+            let check =
+                compare("allocations", m.allocations, LimitUnit::Count, &limit, "# blocks were allocated, of @");
+            checks.push(self.with(check, || self.sums(Metric::Allocated, LimitUnit::Count, &Filter::default()))?);
         }
         if let Some(max) = budget.largest {
             let limit = Limit { max: max.0, source: source.to_owned() };
@@ -196,7 +198,7 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    fn largest(&self, limit: &Limit<u64>) -> Result<Check> {
+    fn largest(&self, limit: &Limit<u64>) -> Result<LimitCheck> {
         let trace = &self.opened.trace;
         let mut largest: Option<(u64, u64)> = None;
         for row in 0..trace.alloc_count() {
@@ -209,7 +211,7 @@ impl<'a> Subject<'a> {
             }
         }
         let (size, row) = largest.unwrap_or_default();
-        let check = compare("largest", size, Unit::Bytes, limit, "the largest block has #, of @");
+        let check = compare("largest", size, LimitUnit::Bytes, limit, "the largest block has #, of @");
         self.with(check, || {
             let site = trace.site_amount(row).0;
             let note = format!("{}, allocated at {}", bytes(size), duration(trace.born_ns(row)));
@@ -217,7 +219,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    fn by_leak(&self, budget: &Budget, source: &str, checks: &mut Vec<Check>) {
+    fn by_leak(&self, budget: &Budget, source: &str, checks: &mut Vec<LimitCheck>) {
         for leak in &budget.leaks {
             let regex = &leak.pattern.0;
             let hit = |text: &Option<String>| text.as_ref().is_some_and(|text| regex.is_match(text));
@@ -228,7 +230,7 @@ impl<'a> Subject<'a> {
             let limit = Limit { max: leak.max.0, source: source.to_owned() };
             let words = format!("# that `{regex}` allocated were never freed, of @");
             let name = format!("leaks:{regex}");
-            let mut check = compare(&name, sites.map(|site| site.bytes).sum(), Unit::Bytes, &limit, &words);
+            let mut check = compare(&name, sites.map(|site| site.bytes).sum(), LimitUnit::Bytes, &limit, &words);
             if !check.passed {
                 check.evidence = self.leaking(matches);
             }
@@ -236,7 +238,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    fn by_module(&self, budget: &Budget, source: &str, checks: &mut Vec<Check>) -> Result<()> {
+    fn by_module(&self, budget: &Budget, source: &str, checks: &mut Vec<LimitCheck>) -> Result<()> {
         for module in &budget.modules {
             let regex = &module.module.0;
             let filter = Filter { module: Some(regex.clone()), ..Filter::default() };
@@ -248,7 +250,7 @@ impl<'a> Subject<'a> {
                 let sites = self.leaks.sites.iter().filter(|site| inside(&site.stack));
                 let words = format!("# that module `{regex}` asked for were never freed, of @");
                 let name = format!("module-leaked:{regex}");
-                let check = compare(&name, sites.map(|site| site.bytes).sum(), Unit::Bytes, &limit, &words);
+                let check = compare(&name, sites.map(|site| site.bytes).sum(), LimitUnit::Bytes, &limit, &words);
                 checks.push(self.with(check, || Ok(self.leaking(inside)))?);
             }
             if let Some(max) = module.peak {
@@ -257,14 +259,14 @@ impl<'a> Subject<'a> {
                 let limit = Limit { max: max.0, source: source.to_owned() };
                 let words = format!("# were live at once of module `{regex}`, of @");
                 let name = format!("module-peak:{regex}");
-                let check = compare(&name, total.max(0).cast_unsigned(), Unit::Bytes, &limit, &words);
-                checks.push(self.with(check, || self.sums(Metric::Peak, Unit::Bytes, &filter))?);
+                let check = compare(&name, total.max(0).cast_unsigned(), LimitUnit::Bytes, &limit, &words);
+                checks.push(self.with(check, || self.sums(Metric::Peak, LimitUnit::Bytes, &filter))?);
             }
         }
         Ok(())
     }
 
-    fn by_mark(&self, budget: &Budget, source: &str, checks: &mut Vec<Check>) -> Result<()> {
+    fn by_mark(&self, budget: &Budget, source: &str, checks: &mut Vec<LimitCheck>) -> Result<()> {
         let trace = &self.opened.trace;
         for limit_of_mark in &budget.marks {
             let regex = &limit_of_mark.pattern.0;
@@ -304,8 +306,8 @@ impl<'a> Subject<'a> {
                 // A mark that is never set would let everything pass.
                 let why = format!("no mark matches `{regex}`, so there is nothing to count");
                 let (limit, source) = (limit.max, limit.source);
-                let (unit, evidence) = (Unit::Count, Vec::new());
-                checks.push(Check { name, passed: false, limit, measured: 0, unit, source, why, evidence });
+                let (unit, evidence) = (LimitUnit::Count, Vec::new());
+                checks.push(LimitCheck { name, passed: false, limit, measured: 0, unit, source, why, evidence });
                 continue;
             };
             let words = format!(
@@ -313,17 +315,17 @@ impl<'a> Subject<'a> {
                 duration(from_ns),
                 count(seen)
             );
-            let check = compare(&name, allocs, Unit::Count, &limit, &words);
+            let check = compare(&name, allocs, LimitUnit::Count, &limit, &words);
             checks.push(self.with(check, || {
                 let time = |ns: u64| Some(tracehound_server::query::TimeExpr::Ns(ns));
                 let window = Window { from: time(from_ns), to: time(until_ns), at: None };
-                self.sums_in(Metric::Allocated, Unit::Count, &Filter::default(), window)
+                self.sums_in(Metric::Allocated, LimitUnit::Count, &Filter::default(), window)
             })?);
         }
         Ok(())
     }
 
-    fn with(&self, mut check: Check, evidence: impl FnOnce() -> Result<Vec<Evidence>>) -> Result<Check> {
+    fn with(&self, mut check: LimitCheck, evidence: impl FnOnce() -> Result<Vec<Evidence>>) -> Result<LimitCheck> {
         if !check.passed {
             check.evidence = evidence()?;
         }
@@ -341,21 +343,21 @@ impl<'a> Subject<'a> {
             .collect()
     }
 
-    fn sums(&self, metric: Metric, unit: Unit, filter: &Filter) -> Result<Vec<Evidence>> {
+    fn sums(&self, metric: Metric, unit: LimitUnit, filter: &Filter) -> Result<Vec<Evidence>> {
         self.sums_in(metric, unit, filter, Window::default())
     }
 
     fn node_sums(&self, metric: Metric, filter: &Filter) -> Result<Vec<NodeSum>> {
-        let params = node_sums::Params { metric, window: Window::default(), filter: filter.clone() };
+        let params = node_sums::NodeSumsParams { metric, window: Window::default(), filter: filter.clone() };
         let sums = node_sums::run(&self.opened.trace, &self.opened.symbols, &params, interrupt::flag());
         Ok(sums.map_err(misuse)?.nodes)
     }
 
-    fn sums_in(&self, metric: Metric, unit: Unit, filter: &Filter, window: Window) -> Result<Vec<Evidence>> {
-        let params = node_sums::Params { metric, window, filter: filter.clone() };
+    fn sums_in(&self, metric: Metric, unit: LimitUnit, filter: &Filter, window: Window) -> Result<Vec<Evidence>> {
+        let params = node_sums::NodeSumsParams { metric, window, filter: filter.clone() };
         let sums = node_sums::run(&self.opened.trace, &self.opened.symbols, &params, interrupt::flag());
         let mut nodes = sums.map_err(misuse)?.nodes;
-        let value = |sum: &NodeSum| if unit == Unit::Bytes { sum.sum.bytes } else { sum.sum.count };
+        let value = |sum: &NodeSum| if unit == LimitUnit::Bytes { sum.sum.bytes } else { sum.sum.count };
         nodes.sort_by_key(|sum| (std::cmp::Reverse(value(sum)), sum.site));
         let evidence = |sum: &NodeSum| {
             let amount = sum.sum.amount();
@@ -371,7 +373,7 @@ impl<'a> Subject<'a> {
 }
 
 /// `words` with `#` for the figure and `@` for the limit.
-fn compare(name: &str, measured: u64, unit: Unit, limit: &Limit<u64>, words: &str) -> Check {
+fn compare(name: &str, measured: u64, unit: LimitUnit, limit: &Limit<u64>, words: &str) -> LimitCheck {
     let passed = measured <= limit.max;
     let allowed = format!("{} allowed", unit.text(limit.max));
     // The label of a mark may hold the signs: the first and the last are ours.
@@ -380,5 +382,5 @@ fn compare(name: &str, measured: u64, unit: Unit, limit: &Limit<u64>, words: &st
         None => words.replacen('#', &unit.text(measured), 1),
     };
     let (name, source) = (name.to_owned(), limit.source.clone());
-    Check { name, passed, limit: limit.max, measured, unit, source, why, evidence: Vec::new() }
+    LimitCheck { name, passed, limit: limit.max, measured, unit, source, why, evidence: Vec::new() }
 }

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use tracehound_server::query::suppress;
 
 use super::leaks::SuppressionFiles;
-use super::output::Output;
+use super::output::OutputArgs;
 use super::terminal::{self, ColorChoice, Style};
 use super::{Misuse, open};
-use budget::{Budget, Percent, Size};
-use measure::{Measured, Report, Subject};
+use budget::{Budget, ByteSize, Percent};
+use measure::{CheckReport, Measured, Subject};
 
 /// Check that recordings keep limits, and show who does not; exit code 1 when a limit is exceeded.
 ///
@@ -34,16 +34,16 @@ pub struct CheckArgs {
     files: Vec<PathBuf>,
     /// Bytes that may live at the end
     #[arg(long, value_name = "SIZE")]
-    max_leaked: Option<Size>,
+    max_leaked: Option<ByteSize>,
     /// Bytes that may live at any one moment
     #[arg(long, value_name = "SIZE")]
-    max_peak: Option<Size>,
+    max_peak: Option<ByteSize>,
     /// Part of the allocations that may be temporary
     #[arg(long, value_name = "PERCENT")]
     max_temporary: Option<Percent>,
     /// Bytes that one block may have
     #[arg(long, value_name = "SIZE")]
-    max_block: Option<Size>,
+    max_block: Option<ByteSize>,
     /// Blocks that may be allocated
     #[arg(long, value_name = "N")]
     max_allocations: Option<u64>,
@@ -90,7 +90,7 @@ pub fn run(args: &CheckArgs, color: ColorChoice) -> Result<ExitCode> {
 
     let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| -> Result<()> {
         let Some(path) = path else { return Ok(()) };
-        let mut out = Output::create(path)?;
+        let mut out = OutputArgs::create(path)?;
         out.write_all(text().as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
         out.finish()
     };
@@ -115,7 +115,7 @@ pub fn run(args: &CheckArgs, color: ColorChoice) -> Result<ExitCode> {
 }
 
 /// One report is itself, several are a list.
-fn document(reports: &[Report]) -> Value {
+fn document(reports: &[CheckReport]) -> Value {
     match reports {
         [one] => json!(one),
         all => {
@@ -195,8 +195,8 @@ fn baseline(path: &Path, args: &CheckArgs, suppress: &[suppress::Suppression]) -
         eprintln!("heaptrace: the baseline {name} has no allocations");
     }
     Ok(Budget {
-        peak: Some(Size(tolerated(before.peak_bytes))),
-        leaked: Some(Size(tolerated(before.leaked_bytes))),
+        peak: Some(ByteSize(tolerated(before.peak_bytes))),
+        leaked: Some(ByteSize(tolerated(before.leaked_bytes))),
         allocations: Some(tolerated(before.allocations)),
         temporary: Some(Percent(share.min(100.0))),
         ..Budget::default()

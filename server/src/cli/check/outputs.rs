@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::measure::{Check, Evidence, Report};
+use super::measure::{CheckReport, Evidence, LimitCheck};
 use crate::cli::stack::name;
-use crate::cli::terminal::{Role, Style, clean};
+use crate::cli::terminal::{Style, TextRole, clean};
 use crate::cli::units::plural;
 use crate::markup::Escaped;
 
@@ -13,32 +13,32 @@ use crate::markup::Escaped;
 const FRAMES: usize = 8;
 
 /// Writes the report for people.
-pub fn print(report: &Report, style: Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn print(report: &CheckReport, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let failed = report.checks.iter().filter(|check| !check.passed).count();
-    writeln!(out, "{}", style.paint(Role::Strong, clean(&report.file)))?;
+    writeln!(out, "{}", style.paint(TextRole::Strong, clean(&report.file)))?;
     for check in &report.checks {
-        let (word, role) = if check.passed { ("pass", Role::Good) } else { ("FAIL", Role::Bad) };
+        let (word, role) = if check.passed { ("pass", TextRole::Good) } else { ("FAIL", TextRole::Bad) };
         writeln!(
             out,
             "  {} {}  {} {}",
             style.paint(role, word),
-            style.paint(Role::Strong, clean(&check.name)),
+            style.paint(TextRole::Strong, clean(&check.name)),
             clean(&check.why),
-            style.paint(Role::Faint, format!("({})", clean(&check.source)))
+            style.paint(TextRole::Faint, format!("({})", clean(&check.source)))
         )?;
         for evidence in &check.evidence {
-            writeln!(out, "         {}", style.paint(Role::Hot, clean(&evidence.note)))?;
+            writeln!(out, "         {}", style.paint(TextRole::Hot, clean(&evidence.note)))?;
             for line in stack(evidence) {
                 writeln!(out, "           {}", clean(&line))?;
             }
         }
     }
     if let Some(text) = &report.missing {
-        writeln!(out, "  {}", style.paint(Role::Hot, text))?;
+        writeln!(out, "  {}", style.paint(TextRole::Hot, text))?;
     }
     let (text, role) = match failed {
-        0 => (format!("{} checks passed", report.checks.len()), Role::Good),
-        _ => (format!("{failed} of {} checks failed", report.checks.len()), Role::Bad),
+        0 => (format!("{} checks passed", report.checks.len()), TextRole::Good),
+        _ => (format!("{failed} of {} checks failed", report.checks.len()), TextRole::Bad),
     };
     writeln!(out, "  {}", style.paint(role, text))
 }
@@ -63,7 +63,7 @@ fn stack(evidence: &Evidence) -> Vec<String> {
 }
 
 /// JUnit XML, as the schema of Jenkins' xunit plugin has it: a suite for each recording, a case for each limit.
-pub fn junit(reports: &[Report]) -> String {
+pub fn junit(reports: &[CheckReport]) -> String {
     let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     for report in reports {
         let failed = report.checks.iter().filter(|check| !check.passed).count();
@@ -94,7 +94,7 @@ pub fn junit(reports: &[Report]) -> String {
     out
 }
 
-fn details(check: &Check) -> String {
+fn details(check: &LimitCheck) -> String {
     let mut text = format!("{} ({})\n", check.why, check.source);
     for evidence in &check.evidence {
         let _ = writeln!(text, "{}", evidence.note);
@@ -106,7 +106,7 @@ fn details(check: &Check) -> String {
 }
 
 /// Markdown for a comment on a pull request.
-pub fn markdown(reports: &[Report]) -> String {
+pub fn markdown(reports: &[CheckReport]) -> String {
     let mut out = String::new();
     for report in reports {
         let failed = report.checks.iter().filter(|check| !check.passed).count();

@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStringExt;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use serde::Serialize;
-use tracehound_format::control::{Reply, Request, State, Status};
+use tracehound_format::control::{CaptureState, Reply, Request, Status};
 use tracehound_server::query::info::rfc3339;
 
-use super::terminal::{self, ColorChoice, Role, Style, clean};
+use super::terminal::{self, ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, count, duration};
 
 /// Talk to the recorder in a running process: how it stands, start, stop, mark, flush.
@@ -29,14 +29,14 @@ pub struct CtlArgs {
     #[arg(value_name = "PID")]
     pid: u32,
     #[command(subcommand)]
-    request: Ask,
+    request: CtlRequest,
     /// Print one JSON document, with a stable schema
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-enum Ask {
+enum CtlRequest {
     /// Show whether it records, where to, and how much so far
     Status,
     /// Record from now on
@@ -55,11 +55,11 @@ enum Ask {
 /// Asks, and prints the answer.
 pub fn run(args: &CtlArgs, color: ColorChoice) -> Result<()> {
     let request = match &args.request {
-        Ask::Status => Request::Status,
-        Ask::Start => Request::Start,
-        Ask::Stop => Request::Stop,
-        Ask::Mark { label } => Request::Mark(label.clone().into_vec()),
-        Ask::Flush => Request::Flush,
+        CtlRequest::Status => Request::Status,
+        CtlRequest::Start => Request::Start,
+        CtlRequest::Stop => Request::Stop,
+        CtlRequest::Mark { label } => Request::Mark(label.clone().into_vec()),
+        CtlRequest::Flush => Request::Flush,
     };
     let status = match connection::ask(args.pid, &request)? {
         Reply::Done(status) => status,
@@ -113,31 +113,31 @@ impl Document {
     }
 }
 
-fn word(state: State) -> &'static str {
+fn word(state: CaptureState) -> &'static str {
     match state {
-        State::Recording => "recording",
-        State::Paused => "stopped",
-        State::Ended => "ended",
+        CaptureState::Recording => "recording",
+        CaptureState::Paused => "stopped",
+        CaptureState::Ended => "ended",
     }
 }
 
 fn print(args: &CtlArgs, status: &Status, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let state = match status.state {
-        State::Recording => style.paint(Role::Good, word(status.state)),
-        State::Paused | State::Ended => style.paint(Role::Hot, word(status.state)),
+        CaptureState::Recording => style.paint(TextRole::Good, word(status.state)),
+        CaptureState::Paused | CaptureState::Ended => style.paint(TextRole::Hot, word(status.state)),
     };
     let recording = String::from_utf8_lossy(&status.recording);
     let so_far = format!("{} records, {}", count(status.records), bytes(status.file_bytes));
     match &args.request {
-        Ask::Status => {}
-        Ask::Mark { label } => {
+        CtlRequest::Status => {}
+        CtlRequest::Mark { label } => {
             return writeln!(out, "process {}: mark {} set", args.pid, clean(&label.to_string_lossy()));
         }
-        Ask::Flush => return writeln!(out, "process {}: {so_far} in {}", args.pid, clean(&recording)),
-        Ask::Start | Ask::Stop => return writeln!(out, "process {}: {state}, {so_far}", args.pid),
+        CtlRequest::Flush => return writeln!(out, "process {}: {so_far} in {}", args.pid, clean(&recording)),
+        CtlRequest::Start | CtlRequest::Stop => return writeln!(out, "process {}: {state}, {so_far}", args.pid),
     }
     let mut line =
-        |label: &str, text: String| writeln!(out, "  {}{text}", style.paint(Role::Faint, format!("{label:<13}")));
+        |label: &str, text: String| writeln!(out, "  {}{text}", style.paint(TextRole::Faint, format!("{label:<13}")));
     line("state", state.to_string())?;
     line("recording", clean(&recording).into_owned())?;
     line("so far", so_far)?;

@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use tracehound_format::options::{NAMES, Options};
+use tracehound_format::options::{LaunchOptions, NAMES};
 
 use super::manual::Proposed;
 use super::{Misuse, terminal, units};
@@ -113,7 +113,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         }
     }
     let value_of = |name: &str| variables.iter().find(|(given, _)| *given == name).map(|(_, value)| value);
-    let options = Options::parse(|name| value_of(name).map(|value| value.as_encoded_bytes()))
+    let options = LaunchOptions::parse(|name| value_of(name).map(|value| value.as_encoded_bytes()))
         .map_err(|bad| Misuse(bad.to_string()))?;
 
     let library = library::find()?;

@@ -8,20 +8,25 @@ use arrow_array::builder::{BooleanBuilder, StringBuilder, UInt32Builder, UInt64B
 use arrow_schema::DataType;
 use tracehound_format::record::Kind;
 use tracehound_server::api::Metric;
-use tracehound_server::query::amounts::{Key, Question, Signed};
+use tracehound_server::query::amounts::{Signed, SumKey, SumQuery};
 
 use super::super::events::select;
-use super::super::{Result, Scope, Source};
-use super::names::Names;
-use super::table::{BATCH, Table, name_type, names_builder};
+use super::super::{ExportInput, ExportScope, Result};
+use super::names::FrameNames;
+use super::table::{BATCH, ParquetTable, name_type, names_builder};
 
-pub(super) fn allocations(source: Source<'_>, scope: &Scope, names: &Names, out: &mut dyn Write) -> Result<()> {
+pub(super) fn allocations(
+    source: ExportInput<'_>,
+    scope: &ExportScope,
+    names: &FrameNames,
+    out: &mut dyn Write,
+) -> Result<()> {
     use DataType::{Boolean, UInt32, UInt64, Utf8};
     let trace = source.trace;
     let selection = select(source, scope, source.cancel)?;
     let window = scope.window.resolve(trace, &selection, source.cancel)?;
     let test = selection.rows(trace);
-    let mut table = Table::new(
+    let mut table = ParquetTable::new(
         source,
         &[
             ("row", UInt64, false),
@@ -89,7 +94,12 @@ pub(super) fn allocations(source: Source<'_>, scope: &Scope, names: &Names, out:
     table.finish()
 }
 
-pub(super) fn sites(source: Source<'_>, scope: &Scope, names: &Names, out: &mut dyn Write) -> Result<()> {
+pub(super) fn sites(
+    source: ExportInput<'_>,
+    scope: &ExportScope,
+    names: &FrameNames,
+    out: &mut dyn Write,
+) -> Result<()> {
     const METRICS: [(&str, Metric); 5] = [
         ("allocated", Metric::Allocated),
         ("freed", Metric::Freed),
@@ -100,13 +110,13 @@ pub(super) fn sites(source: Source<'_>, scope: &Scope, names: &Names, out: &mut 
     let trace = source.trace;
     let selection = select(source, scope, source.cancel)?;
     let window = scope.window.resolve(trace, &selection, source.cancel)?;
-    let question = Question { trace, selection: &selection, key: Key::Site, cancel: source.cancel };
+    let question = SumQuery { trace, selection: &selection, key: SumKey::Site, cancel: source.cancel };
     let sums = METRICS.iter().map(|(_, metric)| Ok(question.metric(*metric, &window)?)).collect::<Result<Vec<_>>>()?;
     let titles: Vec<[String; 2]> =
         METRICS.iter().map(|(name, _)| [format!("{name}_count"), format!("{name}_bytes")]).collect();
     let mut columns = vec![("site", DataType::UInt32, false), ("stack", name_type(), false)];
     columns.extend(titles.iter().flatten().map(|title| (title.as_str(), DataType::UInt64, false)));
-    let mut table = Table::new(source, &columns, out)?;
+    let mut table = ParquetTable::new(source, &columns, out)?;
     let all: Vec<u32> = (0..trace.site_count())
         .filter(|&site| sums.iter().any(|sums| sums.get(site as usize).is_some_and(|sum| !sum.is_zero())))
         .collect();

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use arrow_array::builder::{BooleanBuilder, StringBuilder, UInt32Builder, UInt64Builder};
 use arrow_schema::DataType;
 
-use super::super::{Result, Source};
-use super::names::{Names, place};
-use super::table::{BATCH, Table, hex, name_type, names_builder};
+use super::super::{ExportInput, Result};
+use super::names::{FrameNames, place};
+use super::table::{BATCH, ParquetTable, hex, name_type, names_builder};
 
-pub(super) fn stacks(source: Source<'_>, names: &Names, out: &mut dyn Write) -> Result<()> {
+pub(super) fn stacks(source: ExportInput<'_>, names: &FrameNames, out: &mut dyn Write) -> Result<()> {
     let trace = source.trace;
     let columns = [("stack", name_type(), false), ("depth", DataType::UInt32, false), ("frame", name_type(), false)];
-    let mut table = Table::new(source, &columns, out)?;
+    let mut table = ParquetTable::new(source, &columns, out)?;
     let builders = || (names_builder(BATCH), UInt32Builder::with_capacity(BATCH), names_builder(BATCH));
     let (mut stack, mut depth, mut frame) = builders();
     let mut rows = 0;
@@ -42,10 +42,10 @@ pub(super) fn stacks(source: Source<'_>, names: &Names, out: &mut dyn Write) -> 
     table.finish()
 }
 
-pub(super) fn frames(source: Source<'_>, names: &Names, out: &mut dyn Write) -> Result<()> {
+pub(super) fn frames(source: ExportInput<'_>, names: &FrameNames, out: &mut dyn Write) -> Result<()> {
     use DataType::{Boolean, UInt32, UInt64, Utf8};
     let trace = source.trace;
-    let mut table = Table::new(
+    let mut table = ParquetTable::new(
         source,
         &[
             ("frame", name_type(), false),
@@ -107,7 +107,7 @@ pub(super) fn frames(source: Source<'_>, names: &Names, out: &mut dyn Write) -> 
     table.finish()
 }
 
-pub(super) fn modules(source: Source<'_>, out: &mut dyn Write) -> Result<()> {
+pub(super) fn modules(source: ExportInput<'_>, out: &mut dyn Write) -> Result<()> {
     use DataType::{UInt64, Utf8};
     let columns = [
         ("path", Utf8, false),
@@ -116,7 +116,7 @@ pub(super) fn modules(source: Source<'_>, out: &mut dyn Write) -> Result<()> {
         ("loaded_ns", UInt64, false),
         ("unloaded_ns", UInt64, true),
     ];
-    let mut table = Table::new(source, &columns, out)?;
+    let mut table = ParquetTable::new(source, &columns, out)?;
     let (mut path, mut build_id, mut bias) = (StringBuilder::new(), StringBuilder::new(), UInt64Builder::new());
     let (mut loaded, mut unloaded) = (UInt64Builder::new(), UInt64Builder::new());
     for module in source.trace.modules() {

@@ -26,8 +26,8 @@ use arrow_schema::ArrowError;
 use parquet::errors::ParquetError;
 
 use super::samples::resolve_all;
-use super::{ExportError, Result, Scope, Source};
-use names::Names;
+use super::{ExportError, ExportInput, ExportScope, Result};
+use names::FrameNames;
 
 impl From<ParquetError> for ExportError {
     fn from(error: ParquetError) -> Self {
@@ -45,13 +45,13 @@ impl From<ArrowError> for ExportError {
 ///
 /// # Errors
 /// When the scope does not fit the recording, the folder cannot be written, or cancelled.
-pub fn write_folder(source: Source<'_>, scope: &Scope, folder: &Path) -> Result<()> {
+pub fn write_folder(source: ExportInput<'_>, scope: &ExportScope, folder: &Path) -> Result<()> {
     let named = |what: &str, path: &Path, error: &io::Error| {
         ExportError::Output(io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display())))
     };
     std::fs::create_dir_all(folder).map_err(|error| named("make the folder", folder, &error))?;
     resolve_all(source)?;
-    let names = Names::new(source)?;
+    let names = FrameNames::new(source)?;
     let table = |name: &str, write: &dyn Fn(&mut dyn Write) -> Result<()>| -> Result<()> {
         // A file appears under its name when it is complete.
         let path = folder.join(format!("{name}.parquet"));
@@ -82,7 +82,7 @@ pub fn write_folder(source: Source<'_>, scope: &Scope, folder: &Path) -> Result<
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
-pub fn write(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
-    let names = Names::new(source)?;
+pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) -> Result<()> {
+    let names = FrameNames::new(source)?;
     blocks::allocations(source, scope, &names, out)
 }

@@ -3,21 +3,21 @@
 use sha2::{Digest, Sha256};
 use tracehound_server::trace::Trace;
 
-use super::super::{Result, Source};
+use super::super::{ExportInput, Result};
 
 /// The first bytes of a SHA-256.
 pub(super) type Name = [u8; 16];
 
 /// What frames and stacks are called everywhere.
-pub(super) struct Names {
+pub(super) struct FrameNames {
     /// By location.
     pub(super) frames: Vec<Name>,
     /// By node; the root's is all zeros.
     stacks: Vec<Name>,
 }
 
-impl Names {
-    pub(super) fn new(source: Source<'_>) -> Result<Self> {
+impl FrameNames {
+    pub(super) fn new(source: ExportInput<'_>) -> Result<Self> {
         let trace = source.trace;
         let frames: Vec<Name> = (0..trace.location_count())
             .map(|location| {

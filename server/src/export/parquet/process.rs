@@ -9,13 +9,13 @@ use arrow_schema::DataType;
 use tracehound_server::api::timeline::SeriesName;
 use tracehound_server::query::timeline as curves;
 
-use super::super::{Result, Scope, Source};
-use super::table::Table;
+use super::super::{ExportInput, ExportScope, Result};
+use super::table::ParquetTable;
 
 /// Points of the timeline.
 const POINTS: usize = 2000;
 
-pub(super) fn threads(source: Source<'_>, out: &mut dyn Write) -> Result<()> {
+pub(super) fn threads(source: ExportInput<'_>, out: &mut dyn Write) -> Result<()> {
     use DataType::{UInt32, UInt64, Utf8};
     let columns = [
         ("thread", UInt32, false),
@@ -24,7 +24,7 @@ pub(super) fn threads(source: Source<'_>, out: &mut dyn Write) -> Result<()> {
         ("started_ns", UInt64, false),
         ("ended_ns", UInt64, true),
     ];
-    let mut table = Table::new(source, &columns, out)?;
+    let mut table = ParquetTable::new(source, &columns, out)?;
     let (mut id, mut os, mut name) = (UInt32Builder::new(), UInt32Builder::new(), StringBuilder::new());
     let (mut started, mut ended) = (UInt64Builder::new(), UInt64Builder::new());
     for thread in source.trace.threads().iter().filter(|thread| thread.active) {
@@ -44,10 +44,10 @@ pub(super) fn threads(source: Source<'_>, out: &mut dyn Write) -> Result<()> {
     table.finish()
 }
 
-pub(super) fn marks(source: Source<'_>, out: &mut dyn Write) -> Result<()> {
+pub(super) fn marks(source: ExportInput<'_>, out: &mut dyn Write) -> Result<()> {
     use DataType::{UInt32, UInt64, Utf8};
     let columns = [("t_ns", UInt64, false), ("label", Utf8, false), ("thread", UInt32, false)];
-    let mut table = Table::new(source, &columns, out)?;
+    let mut table = ParquetTable::new(source, &columns, out)?;
     let (mut t_ns, mut label, mut thread) = (UInt64Builder::new(), StringBuilder::new(), UInt32Builder::new());
     for mark in source.trace.marks() {
         t_ns.append_value(mark.t_ns);
@@ -58,8 +58,8 @@ pub(super) fn marks(source: Source<'_>, out: &mut dyn Write) -> Result<()> {
     table.finish()
 }
 
-pub(super) fn timeline(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -> Result<()> {
-    let params = curves::Params {
+pub(super) fn timeline(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) -> Result<()> {
+    let params = curves::TimelineParams {
         series: vec![SeriesName::LiveBytes, SeriesName::LiveCount, SeriesName::Rss],
         window: scope.window.clone(),
         filter: scope.filter.clone(),
@@ -70,7 +70,7 @@ pub(super) fn timeline(source: Source<'_>, scope: &Scope, out: &mut dyn Write) -
     let titles: Vec<[String; 3]> = names.map(|n| [format!("{n}_min"), format!("{n}_max"), n.to_owned()]).to_vec();
     let mut columns = vec![("t_ns", DataType::UInt64, false)];
     columns.extend(titles.iter().flatten().map(|title| (title.as_str(), DataType::UInt64, true)));
-    let mut table = Table::new(source, &columns, out)?;
+    let mut table = ParquetTable::new(source, &columns, out)?;
     let mut t_ns = UInt64Builder::new();
     curve.t_ns.iter().for_each(|&t| t_ns.append_value(t));
     let mut batch: Vec<ArrayRef> = vec![Arc::new(t_ns.finish())];

@@ -11,7 +11,7 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
-use super::super::{Result, Source};
+use super::super::{ExportInput, Result};
 use crate::audit;
 
 /// Rows that are in memory at once.
@@ -20,14 +20,18 @@ pub(super) const BATCH: usize = 1 << 16;
 const GROUP: usize = 1 << 18;
 
 /// A file being written.
-pub(super) struct Table<'a> {
+pub(super) struct ParquetTable<'a> {
     writer: ArrowWriter<Vec<u8>>,
     schema: Arc<Schema>,
     out: &'a mut dyn Write,
 }
 
-impl<'a> Table<'a> {
-    pub(super) fn new(source: Source<'_>, columns: &[(&str, DataType, bool)], out: &'a mut dyn Write) -> Result<Self> {
+impl<'a> ParquetTable<'a> {
+    pub(super) fn new(
+        source: ExportInput<'_>,
+        columns: &[(&str, DataType, bool)],
+        out: &'a mut dyn Write,
+    ) -> Result<Self> {
         let fields: Vec<Field> =
             columns.iter().map(|(name, kind, nullable)| Field::new(*name, kind.clone(), *nullable)).collect();
         let schema = Arc::new(Schema::new(fields));

@@ -12,7 +12,7 @@ use tracehound_server::query::{
     TimeExpr, flamegraph, functions, info, leaks, lifetimes, memory, parse_site, sites, sizes, threads, timeline,
 };
 
-use super::{Asked, ReportError};
+use super::{ReportError, ReportScope};
 use crate::suppressions;
 
 /// How much of everything.
@@ -75,8 +75,8 @@ impl Answers {
 }
 
 /// Asks everything.
-pub fn all(asked: &Asked<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError> {
-    let &Asked { trace, symbols, cancel, ref window, ref filter, .. } = asked;
+pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError> {
+    let &ReportScope { trace, symbols, cancel, ref window, ref filter, .. } = asked;
     let mut out = Answers(Vec::new());
     let info = info::run(trace);
     let peak_rss = info.peak_rss.as_ref().map(|peak| peak.at_ns);
@@ -86,7 +86,7 @@ pub fn all(asked: &Asked<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError
     let resolved = window.resolve(trace, &selection, cancel)?;
     let whole = resolved.from_ns == 0 && resolved.to_ns >= trace.duration_ns();
     let moment = if whole { peak_rss.unwrap_or(resolved.to_ns) } else { resolved.to_ns };
-    let params = memory::Params { at: Some(TimeExpr::Ns(moment)), limit: Some(MAPPERS) };
+    let params = memory::MemoryParams { at: Some(TimeExpr::Ns(moment)), limit: Some(MAPPERS) };
     out.put("memory", json!({}), memory::run(trace, symbols, &params, cancel)?)?;
     let series = [
         SeriesName::LiveBytes,
@@ -97,13 +97,17 @@ pub fn all(asked: &Asked<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError
         SeriesName::FreeRate,
         SeriesName::ThreadRate,
     ];
-    let params =
-        timeline::Params { series: series.to_vec(), window: window.clone(), filter: filter.clone(), points: POINTS };
+    let params = timeline::TimelineParams {
+        series: series.to_vec(),
+        window: window.clone(),
+        filter: filter.clone(),
+        points: POINTS,
+    };
     out.put("timeline", json!({}), timeline::run(trace, symbols, &params, cancel)?)?;
     for metric in METRICS {
         for unit in UNITS {
             for inverted in [false, true] {
-                let params = flamegraph::Params {
+                let params = flamegraph::FlamegraphParams {
                     metric,
                     unit,
                     window: window.clone(),
@@ -118,14 +122,14 @@ pub fn all(asked: &Asked<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError
                 out.put("flamegraph", json!({"metric": metric, "unit": unit, "inverted": inverted}), graph)?;
             }
             for by in GROUPS {
-                let params = functions::Params {
+                let params = functions::FunctionsParams {
                     metric,
                     unit,
                     window: window.clone(),
                     filter: filter.clone(),
                     by,
                     limit: Some(detail.functions),
-                    ..functions::Params::default()
+                    ..functions::FunctionsParams::default()
                 };
                 let mut table = functions::run(trace, symbols, &params, cancel)?;
                 if by == GroupBy::File {
@@ -136,12 +140,12 @@ pub fn all(asked: &Asked<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError
             }
         }
     }
-    let params = leaks::Params {
+    let params = leaks::LeaksParams {
         window: window.clone(),
         filter: filter.clone(),
         suppress: suppressions::of_program(trace).0,
         limit: Some(detail.sites),
-        ..leaks::Params::default()
+        ..leaks::LeaksParams::default()
     };
     let leaking = leaks::run(trace, symbols, &params, cancel)?;
     let mut pages: Vec<String> = leaking.sites.iter().take(detail.site_pages / 2).map(|site| site.id.clone()).collect();
@@ -156,11 +160,11 @@ pub fn all(asked: &Asked<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError
         };
         out.put("site", json!({"site": site}), sites::one(trace, symbols, &params, cancel)?)?;
     }
-    let params = lifetimes::Params { window: window.clone(), filter: filter.clone() };
+    let params = lifetimes::LifetimesParams { window: window.clone(), filter: filter.clone() };
     out.put("lifetimes", json!({}), lifetimes::run(trace, symbols, &params, cancel)?)?;
-    let params = sizes::Params { window: window.clone(), filter: filter.clone() };
+    let params = sizes::SizesParams { window: window.clone(), filter: filter.clone() };
     out.put("sizes", json!({}), sizes::run(trace, symbols, &params, cancel)?)?;
-    let params = threads::Params { window: window.clone(), filter: filter.clone() };
+    let params = threads::ThreadsParams { window: window.clone(), filter: filter.clone() };
     out.put("threads", json!({}), threads::run(trace, symbols, &params, cancel)?)?;
     let modules = symbols.modules(trace, cancel).map_err(tracehound_server::query::QueryError::from)?;
     out.put("modules", json!({}), modules)?;
@@ -169,19 +173,19 @@ pub fn all(asked: &Asked<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError
 
 /// The largest sites in each of the orders that matter, as one table.
 fn site_tables(
-    asked: &Asked<'_>,
+    asked: &ReportScope<'_>,
     detail: &Detail,
     pages: &mut Vec<String>,
     out: &mut Answers,
 ) -> Result<(), ReportError> {
     let mut table: Option<tracehound_server::api::sites::Sites> = None;
-    for sort in [sites::Sort::Live, sites::Sort::Allocated, sites::Sort::AtPeak, sites::Sort::Leaked] {
-        let params = sites::Params {
+    for sort in [sites::SiteSort::Live, sites::SiteSort::Allocated, sites::SiteSort::AtPeak, sites::SiteSort::Leaked] {
+        let params = sites::SitesParams {
             window: asked.window.clone(),
             filter: asked.filter.clone(),
             sort,
             limit: Some(detail.sites),
-            ..sites::Params::default()
+            ..sites::SitesParams::default()
         };
         let found = sites::run(asked.trace, asked.symbols, &params, asked.cancel)?;
         for site in found.sites.iter().take(detail.site_pages / 4) {

@@ -33,7 +33,7 @@ use crate::symbolize::Symbolizer;
 use answers::Detail;
 
 /// What a report is about.
-pub struct Asked<'a> {
+pub struct ReportScope<'a> {
     /// The recording.
     pub trace: &'a Trace,
     /// Its names.
@@ -53,7 +53,7 @@ pub struct Asked<'a> {
 }
 
 /// A finished report.
-pub struct Report {
+pub struct FinishedReport {
     /// The file.
     pub html: String,
     /// What was left out so that it fits; empty: nothing.
@@ -93,8 +93,8 @@ impl From<tracehound_server::query::QueryError> for ReportError {
 ///
 /// # Errors
 /// When a question does not fit the recording, the page is missing, the cap is too low, or cancelled.
-pub fn make(asked: &Asked<'_>) -> Result<Report, ReportError> {
-    let page = Page::load()?;
+pub fn make(asked: &ReportScope<'_>) -> Result<FinishedReport, ReportError> {
+    let page = PageFiles::load()?;
     let mut smallest = u64::MAX;
     for detail in Detail::STEPS {
         let mut document = describe(asked, &detail)?;
@@ -106,14 +106,14 @@ pub fn make(asked: &Asked<'_>) -> Result<Report, ReportError> {
         smallest = html.len() as u64;
         if smallest <= asked.max_bytes {
             let left_out = detail.left_out();
-            return Ok(Report { html, left_out, paths: found.count, example: found.example });
+            return Ok(FinishedReport { html, left_out, paths: found.count, example: found.example });
         }
     }
     Err(ReportError::TooLarge { smallest, allowed: asked.max_bytes })
 }
 
 /// What the page reads.
-fn describe(asked: &Asked<'_>, detail: &Detail) -> Result<serde_json::Value, ReportError> {
+fn describe(asked: &ReportScope<'_>, detail: &Detail) -> Result<serde_json::Value, ReportError> {
     let trace = asked.trace;
     let selection = asked.filter.select(trace, asked.symbols, asked.cancel)?;
     let window = asked.window.resolve(trace, &selection, asked.cancel)?;
@@ -144,12 +144,12 @@ fn describe(asked: &Asked<'_>, detail: &Detail) -> Result<serde_json::Value, Rep
 }
 
 /// The page's own files.
-struct Page {
+struct PageFiles {
     style: String,
     script: String,
 }
 
-impl Page {
+impl PageFiles {
     fn load() -> Result<Self, ReportError> {
         let of = |extension: &str| {
             let mut names: Vec<_> = Dist::iter().filter(|name| name.ends_with(extension)).collect();
@@ -228,13 +228,13 @@ mod tests {
     fn the_page_is_one_script() {
         // Without a built page there is nothing to look at; with one it must stay a single file.
         if Dist::get("index.html").is_some() {
-            let page = Page::load().unwrap();
+            let page = PageFiles::load().unwrap();
             assert!(!page.script.to_lowercase().contains("</script"));
             let html = page.with(&json!({"title": "a<b"})).unwrap();
             assert!(html.contains("<title>a&lt;b · heaptrace report</title>"));
             assert_eq!(html.matches("</script>").count(), 2);
         } else {
-            assert!(matches!(Page::load(), Err(ReportError::NoPage)));
+            assert!(matches!(PageFiles::load(), Err(ReportError::NoPage)));
         }
     }
 }

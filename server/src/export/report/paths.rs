@@ -7,7 +7,7 @@ use regex::{Captures, Regex};
 use serde_json::Value;
 
 /// Paths in a document.
-pub struct Found {
+pub struct FoundPaths {
     /// Different ones.
     pub count: usize,
     /// The longest, as an example.
@@ -19,11 +19,11 @@ static PATH: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r#"(^|[\s=:,;"'(])(/[^\s=:,;"')]+)"#).expect("the pattern is right"));
 
 /// Looks for paths.
-pub fn find(document: &Value) -> Found {
+pub fn find(document: &Value) -> FoundPaths {
     let mut paths = BTreeSet::new();
     collect("", document, &mut paths);
     let example = paths.iter().max_by_key(|path| path.len()).cloned();
-    Found { count: paths.len(), example }
+    FoundPaths { count: paths.len(), example }
 }
 
 fn collect(field: &str, value: &Value, paths: &mut BTreeSet<String>) {

@@ -2,16 +2,16 @@
 
 use axum::response::Response;
 use tracehound_server::api::allocations::Allocations;
-use tracehound_server::query::allocations::{self, Params, Sort};
+use tracehound_server::query::allocations::{self, AllocationSort, AllocationsParams};
 use tracehound_server::query::parse_site;
 
 use super::shared::{Filters, Window};
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::{FromText, Within, parameters};
 use crate::query_params;
 
-impl FromText for Sort {
+impl FromText for AllocationSort {
     fn from_text(text: &str) -> std::result::Result<Self, String> {
         match text {
             "born" => Ok(Self::Allocated),
@@ -32,7 +32,7 @@ parameters! {
         site: Option<String> = None,
         /// Order: `born`, `died`, `size`, `lifetime`.
         #[param(value_type = Option<String>, example = "size")]
-        sort: Sort = Sort::Allocated,
+        sort: AllocationSort = AllocationSort::Allocated,
         /// Largest or latest first.
         descending: bool = false,
         /// Blocks at most.
@@ -51,10 +51,10 @@ parameters! {
     params(RecordingId, Window, Filters, Rows),
     responses((status = 200, body = Allocations), Problems)
 )]
-pub async fn allocations(asked: Asked) -> Result<Response> {
+pub async fn allocations(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, (times, filters, rows): (Window, Filters, Rows)| {
-            let params = Params {
+            let params = AllocationsParams {
                 window: query_params::window(times.from.as_deref(), times.to.as_deref(), rows.at.as_deref())?,
                 filter: filters.filter()?,
                 site: rows.site.map(|site| parse_site("site", &site)).transpose()?,

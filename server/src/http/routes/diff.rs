@@ -3,15 +3,15 @@
 use axum::response::Response;
 use tracehound_server::api::diff::Diff;
 use tracehound_server::api::{Metric, Unit};
-use tracehound_server::query::diff::{self, Params, Side};
+use tracehound_server::query::diff::{self, DiffParams, Side};
 use tracehound_server::query::{self, TimeExpr, Window};
 use tracehound_server::trace::Trace;
 
 use super::shared::Filters;
 use super::{Problems, RecordingId};
-use crate::http::answer::{Ask, Asked, Result};
+use crate::http::answer::{Ask, RecordingRequest, Result};
 use crate::http::params::{Within, parameters};
-use crate::http::problem::Problem;
+use crate::http::problem::HttpProblem;
 use crate::http::served::Snapshot;
 use crate::query_params;
 
@@ -57,13 +57,13 @@ parameters! {
     params(RecordingId, Sides, Rows, Filters),
     responses((status = 200, body = Diff), Problems)
 )]
-pub async fn diff(asked: Asked) -> Result<Response> {
+pub async fn diff(asked: RecordingRequest) -> Result<Response> {
     let (sides, _, _): (Sides, Rows, Filters) = asked.query()?;
     let other = other_side(&asked, &sides).await?;
     let revision = other.as_ref().map_or(0, |other| other.revision);
     asked
         .answer_with(revision, move |ask, (sides, rows, filters): (Sides, Rows, Filters)| {
-            let params = Params {
+            let params = DiffParams {
                 metric: sides.metric,
                 unit: sides.unit,
                 filter: filters.filter()?,
@@ -77,7 +77,7 @@ pub async fn diff(asked: Asked) -> Result<Response> {
 }
 
 /// Checks the sides against one another, and opens the other recording, if there is one.
-pub async fn other_side(asked: &Asked, sides: &Sides) -> Result<Option<Snapshot>> {
+pub async fn other_side(asked: &RecordingRequest, sides: &Sides) -> Result<Option<Snapshot>> {
     for (name, wrong) in [
         ("from", sides.other.is_some() && sides.from.is_some()),
         ("to", sides.other.is_some() && sides.to.is_some()),
@@ -85,7 +85,7 @@ pub async fn other_side(asked: &Asked, sides: &Sides) -> Result<Option<Snapshot>
         ("other_at", sides.other.is_none() && sides.other_at.is_some()),
     ] {
         if wrong {
-            return Err(Problem::parameter(
+            return Err(HttpProblem::parameter(
                 name,
                 "two instants of a recording are from and to; with other they are at and other_at",
             ));
@@ -93,7 +93,7 @@ pub async fn other_side(asked: &Asked, sides: &Sides) -> Result<Option<Snapshot>
     }
     let of_instants = sides.at.is_some() || sides.other_at.is_some() || sides.other.is_none();
     if sides.metric != Metric::Live && of_instants {
-        return Err(Problem::parameter("metric", "two instants are compared by what is live"));
+        return Err(HttpProblem::parameter("metric", "two instants are compared by what is live"));
     }
     match &sides.other {
         Some(id) => Ok(Some(asked.other(id)?.ready().await?)),
@@ -114,7 +114,7 @@ impl Sides {
                 return Ok(Window::default());
             }
             let at = text.as_deref().map(|text| query_params::parse(name, text)).transpose()?;
-            Ok::<_, Problem>(Window { at: Some(at.unwrap_or(default)), ..Window::default() })
+            Ok::<_, HttpProblem>(Window { at: Some(at.unwrap_or(default)), ..Window::default() })
         };
         let words = |text: &Option<String>, default: &str| text.clone().unwrap_or_else(|| default.to_owned());
         let here = |window, label| Side { trace: ask.trace, symbols: ask.symbols, window, label };

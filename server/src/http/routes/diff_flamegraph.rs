@@ -2,13 +2,13 @@
 
 use axum::response::Response;
 use tracehound_server::api::diff_flamegraph::{DiffFlamegraph, DiffWidth};
-use tracehound_server::query::diff_flamegraph::{self, Params};
+use tracehound_server::query::diff_flamegraph::{self, DiffFlamegraphParams};
 
 use super::diff::{Sides, other_side};
 use super::flamegraph::{Direction, Shape};
 use super::shared::Filters;
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::parameters;
 
 parameters! {
@@ -28,14 +28,14 @@ parameters! {
     params(RecordingId, Sides, Widths, Filters, Direction, Shape),
     responses((status = 200, body = DiffFlamegraph), Problems)
 )]
-pub async fn diff_flamegraph(asked: Asked) -> Result<Response> {
+pub async fn diff_flamegraph(asked: RecordingRequest) -> Result<Response> {
     type Question = (Sides, Widths, Filters, Direction, Shape);
     let (sides, ..): Question = asked.query()?;
     let other = other_side(&asked, &sides).await?;
     let revision = other.as_ref().map_or(0, |other| other.revision);
     asked
         .answer_with(revision, move |ask, (sides, widths, filters, direction, shape): Question| {
-            let params = Params {
+            let params = DiffFlamegraphParams {
                 metric: sides.metric,
                 unit: sides.unit,
                 filter: filters.filter()?,

@@ -12,9 +12,9 @@ use tracehound_server::trace::Cancel;
 
 use super::shared::{Filters, Measure, Window, window};
 use super::{Problems, RecordingId};
-use crate::export::{self, Format, Scope, Source, folded};
-use crate::http::answer::{Asked, Result};
-use crate::http::problem::Problem;
+use crate::export::{self, ExportInput, ExportScope, Format, folded};
+use crate::http::answer::{RecordingRequest, Result};
+use crate::http::problem::HttpProblem;
 
 /// Which format.
 #[derive(utoipa::IntoParams)]
@@ -34,14 +34,14 @@ pub struct FormatName {
     params(RecordingId, FormatName, Measure, Window, Filters),
     responses((status = 200, description = "The file.", content_type = "application/octet-stream"), Problems)
 )]
-pub async fn export(asked: Asked) -> Result<Response> {
+pub async fn export(asked: RecordingRequest) -> Result<Response> {
     let name = asked.path("format");
     let Some(format) = Format::ALL.into_iter().find(|format| format.name() == name) else {
         let known: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
-        return Err(Problem::not_found(format!("there is no export format {name:?}; known: {}", known.join(", "))));
+        return Err(HttpProblem::not_found(format!("there is no export format {name:?}; known: {}", known.join(", "))));
     };
     let (measure, times, filters): (Measure, Window, Filters) = asked.query()?;
-    let scope = Scope { window: window(&times, &measure)?, filter: filters.filter()? };
+    let scope = ExportScope { window: window(&times, &measure)?, filter: filters.filter()? };
     let of = folded::Of { metric: measure.metric, unit: measure.unit };
     let snapshot = asked.served.ready().await?;
     // What does not fit the recording is said before the answer begins.
@@ -49,10 +49,10 @@ pub async fn export(asked: Asked) -> Result<Response> {
 
     let file_name = format!("{}.{}", asked.served.file_stem(), format.extension());
     let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(4);
-    let mut sink = Sink { sender, buffer: Vec::with_capacity(CHUNK) };
+    let mut sink = BodyWriter { sender, buffer: Vec::with_capacity(CHUNK) };
     tokio::spawn(async move {
         let work = asked.compute_export(snapshot, move |ask| {
-            let source = Source { trace: ask.trace, symbols: ask.symbols, cancel: ask.cancel };
+            let source = ExportInput { trace: ask.trace, symbols: ask.symbols, cancel: ask.cancel };
             let written = export::write(format, source, &scope, of, &mut sink);
             let written = written.and_then(|()| Ok(sink.flush()?));
             if let Err(error) = written {
@@ -79,12 +79,12 @@ pub async fn export(asked: Asked) -> Result<Response> {
 const CHUNK: usize = 64 << 10;
 
 /// Hands what is written to the connection, in chunks; waits when the client is slow, fails when it has gone.
-struct Sink {
+struct BodyWriter {
     sender: mpsc::Sender<io::Result<Bytes>>,
     buffer: Vec<u8>,
 }
 
-impl Write for Sink {
+impl Write for BodyWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= CHUNK {

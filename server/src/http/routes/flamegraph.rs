@@ -2,12 +2,12 @@
 
 use axum::response::Response;
 use tracehound_server::api::flamegraph::Flamegraph;
-use tracehound_server::query::flamegraph::{self, Params};
+use tracehound_server::query::flamegraph::{self, FlamegraphParams};
 use tracehound_server::query::pruned::Limits;
 
 use super::shared::{Filters, Measure, Window, window};
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::{FromText, Within, parameters};
 
 /// A width in pixels.
@@ -64,10 +64,10 @@ type Question = (Measure, Window, Filters, Direction, Shape);
     params(RecordingId, Measure, Window, Filters, Direction, Shape),
     responses((status = 200, body = Flamegraph), Problems)
 )]
-pub async fn flamegraph(asked: Asked) -> Result<Response> {
+pub async fn flamegraph(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, (measure, times, filters, direction, shape): Question| {
-            let params = Params {
+            let params = FlamegraphParams {
                 metric: measure.metric,
                 unit: measure.unit,
                 window: window(&times, &measure)?,

@@ -2,14 +2,14 @@
 
 use axum::response::Response;
 use tracehound_server::api::functions::{Functions, GroupBy};
-use tracehound_server::query::functions::{self, Params, Sort};
+use tracehound_server::query::functions::{self, FunctionSort, FunctionsParams};
 
 use super::shared::{Filters, Measure, Window, window};
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::{FromText, Within, parameters};
 
-impl FromText for Sort {
+impl FromText for FunctionSort {
     fn from_text(text: &str) -> std::result::Result<Self, String> {
         match text {
             "flat" => Ok(Self::Flat),
@@ -28,7 +28,7 @@ parameters! {
         by: GroupBy = GroupBy::Function,
         /// Order: `flat`, `cum`, `name`.
         #[param(value_type = Option<String>, example = "flat")]
-        sort: Sort = Sort::Flat,
+        sort: FunctionSort = FunctionSort::Flat,
         /// Smallest first.
         ascending: bool = false,
         /// Only rows whose name matches this regular expression.
@@ -50,10 +50,10 @@ parameters! {
     params(RecordingId, Measure, Window, Filters, Rows),
     responses((status = 200, body = Functions), Problems)
 )]
-pub async fn functions(asked: Asked) -> Result<Response> {
+pub async fn functions(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, (measure, times, filters, rows): (Measure, Window, Filters, Rows)| {
-            let params = Params {
+            let params = FunctionsParams {
                 metric: measure.metric,
                 unit: measure.unit,
                 window: window(&times, &measure)?,

@@ -6,7 +6,7 @@ use tracehound_server::query::{lifetimes, sizes};
 
 use super::shared::{Filters, Window};
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 
 /// Lifetimes of the blocks allocated in the window, alone and against size.
 #[utoipa::path(
@@ -16,10 +16,10 @@ use crate::http::answer::{Asked, Result};
     params(RecordingId, Window, Filters),
     responses((status = 200, body = Lifetimes), Problems)
 )]
-pub async fn lifetimes(asked: Asked) -> Result<Response> {
+pub async fn lifetimes(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, (times, filters): (Window, Filters)| {
-            let params = lifetimes::Params { window: times.window()?, filter: filters.filter()? };
+            let params = lifetimes::LifetimesParams { window: times.window()?, filter: filters.filter()? };
             Ok(lifetimes::run(ask.trace, ask.symbols, &params, ask.cancel)?)
         })
         .await
@@ -33,10 +33,10 @@ pub async fn lifetimes(asked: Asked) -> Result<Response> {
     params(RecordingId, Window, Filters),
     responses((status = 200, body = Sizes), Problems)
 )]
-pub async fn sizes(asked: Asked) -> Result<Response> {
+pub async fn sizes(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, (times, filters): (Window, Filters)| {
-            let params = sizes::Params { window: times.window()?, filter: filters.filter()? };
+            let params = sizes::SizesParams { window: times.window()?, filter: filters.filter()? };
             Ok(sizes::run(ask.trace, ask.symbols, &params, ask.cancel)?)
         })
         .await

@@ -3,12 +3,12 @@
 use axum::response::Response;
 use tracehound_server::api::leaks::Leaks;
 use tracehound_server::query::Filter;
-use tracehound_server::query::leaks::{self, Params};
-use tracehound_server::query::suppress::{self, Origin, Suppression};
+use tracehound_server::query::leaks::{self, LeaksParams};
+use tracehound_server::query::suppress::{self, Suppression, SuppressionOrigin};
 
 use super::shared::{Filters, Window};
 use super::{Problems, RecordingId};
-use crate::http::answer::{Ask, Asked, Result};
+use crate::http::answer::{Ask, RecordingRequest, Result};
 use crate::http::params::{Within, parameters};
 use crate::suppressions;
 
@@ -39,7 +39,7 @@ impl Suppress {
     fn list(&self, ask: &Ask<'_>) -> Result<Vec<Suppression>> {
         let mut list = Vec::new();
         if let Some(pattern) = &self.suppress {
-            list.push(Suppression::new(Filter::regex("suppress", pattern)?, Origin::Option));
+            list.push(Suppression::new(Filter::regex("suppress", pattern)?, SuppressionOrigin::Option));
         }
         if self.builtin_suppressions {
             list.extend(suppress::built_in());
@@ -59,10 +59,10 @@ impl Suppress {
     params(RecordingId, Window, Filters, Limit, Suppress),
     responses((status = 200, body = Leaks), Problems)
 )]
-pub async fn leaks(asked: Asked) -> Result<Response> {
+pub async fn leaks(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, (times, filters, limit, hide): (Window, Filters, Limit, Suppress)| {
-            let params = Params {
+            let params = LeaksParams {
                 window: times.window()?,
                 filter: filters.filter()?,
                 suppress: hide.list(ask)?,

@@ -9,7 +9,7 @@ use futures_util::stream;
 use tracehound_server::api::live::Live;
 
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 
 /// Shortest time between two events.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -22,7 +22,7 @@ const PERIOD: Duration = Duration::from_millis(250);
     params(RecordingId),
     responses((status = 200, description = "Each `data:` is a `Live` document.", content_type = "text/event-stream", body = Live), Problems)
 )]
-pub async fn live(asked: Asked) -> Result<Response> {
+pub async fn live(asked: RecordingRequest) -> Result<Response> {
     asked.query::<()>()?;
     let (mut states, watching) = asked.served.watch();
     states.mark_changed();

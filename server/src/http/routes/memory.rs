@@ -2,10 +2,10 @@
 
 use axum::response::Response;
 use tracehound_server::api::memory::Memory;
-use tracehound_server::query::memory::{self, Params};
+use tracehound_server::query::memory::{self, MemoryParams};
 
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::{Within, parameters};
 use crate::query_params;
 
@@ -29,11 +29,11 @@ parameters! {
     params(RecordingId, Moment),
     responses((status = 200, body = Memory), Problems)
 )]
-pub async fn memory(asked: Asked) -> Result<Response> {
+pub async fn memory(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, asked: Moment| {
             let at = query_params::window(None, None, asked.at.as_deref())?.at;
-            let params = Params { at, limit: Some(asked.limit.0 as usize) };
+            let params = MemoryParams { at, limit: Some(asked.limit.0 as usize) };
             Ok(memory::run(ask.trace, ask.symbols, &params, ask.cancel)?)
         })
         .await

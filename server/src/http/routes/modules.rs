@@ -4,7 +4,7 @@ use axum::response::Response;
 use tracehound_server::api::modules::Modules;
 
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 
 /// All modules that were ever loaded, with the quality of their symbols on this machine.
 #[utoipa::path(
@@ -14,7 +14,7 @@ use crate::http::answer::{Asked, Result};
     params(RecordingId),
     responses((status = 200, body = Modules), Problems)
 )]
-pub async fn modules(asked: Asked) -> Result<Response> {
+pub async fn modules(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, (): ()| {
             Ok(ask.symbols.modules(ask.trace, ask.cancel).map_err(tracehound_server::query::QueryError::from)?)

@@ -10,7 +10,7 @@ use tracehound_server::api::info::{Info, Recordings};
 
 use super::{Problems, RecordingId};
 use crate::audit;
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params;
 use crate::http::served::App;
 
@@ -30,6 +30,6 @@ pub async fn recordings(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
     params(RecordingId),
     responses((status = 200, body = Info), Problems)
 )]
-pub async fn recording(asked: Asked) -> Result<Response> {
+pub async fn recording(asked: RecordingRequest) -> Result<Response> {
     asked.answer(|ask, (): ()| Ok(audit::info(ask.trace))).await
 }

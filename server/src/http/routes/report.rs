@@ -8,15 +8,15 @@ use super::shared::{Filters, Window};
 use super::{Problems, RecordingId};
 use crate::export::ExportError;
 use crate::export::report::{self, ReportError};
-use crate::http::answer::{Asked, Result, internal};
+use crate::http::answer::{RecordingRequest, Result, internal};
 use crate::http::params::{FromText, parameters};
-use crate::http::problem::Problem;
+use crate::http::problem::HttpProblem;
 
 /// A number of bytes, with a unit.
 #[derive(Debug, Clone, Copy)]
-pub struct Size(u64);
+pub struct SizeParam(u64);
 
-impl FromText for Size {
+impl FromText for SizeParam {
     fn from_text(text: &str) -> std::result::Result<Self, String> {
         parse_size(text).map(Self)
     }
@@ -27,7 +27,7 @@ parameters! {
     Limits {
         /// The file is at most this large.
         #[param(value_type = Option<String>, example = "16MiB")]
-        max_file_size: Size = Size(16 << 20),
+        max_file_size: SizeParam = SizeParam(16 << 20),
         /// Keep only the last part of every path, and of the command line only the program.
         strip_paths: bool = false,
     }
@@ -41,12 +41,12 @@ parameters! {
     params(RecordingId, Limits, Window, Filters),
     responses((status = 200, description = "The file.", content_type = "text/html"), Problems)
 )]
-pub async fn report(asked: Asked) -> Result<Response> {
+pub async fn report(asked: RecordingRequest) -> Result<Response> {
     let (limits, times, filters): (Limits, Window, Filters) = asked.query()?;
     let (window, filter) = (times.window()?, filters.filter()?);
     let snapshot = asked.served.ready().await?;
     let work = asked.compute_export(snapshot, move |ask| {
-        let made = report::make(&report::Asked {
+        let made = report::make(&report::ReportScope {
             trace: ask.trace,
             symbols: ask.symbols,
             cancel: ask.cancel,
@@ -59,8 +59,8 @@ pub async fn report(asked: Asked) -> Result<Response> {
         made.map_err(|error| match error {
             ReportError::Export(ExportError::Query(error)) => QueryError::into(error),
             ReportError::Export(ExportError::Output(error)) => internal(error),
-            ReportError::TooLarge { .. } => Problem::parameter("max_file_size", error.to_string()),
-            ReportError::NoPage => Problem::new(StatusCode::CONFLICT, error.to_string()),
+            ReportError::TooLarge { .. } => HttpProblem::parameter("max_file_size", error.to_string()),
+            ReportError::NoPage => HttpProblem::new(StatusCode::CONFLICT, error.to_string()),
         })
     });
     let mut response = work.await?.html.into_response();

@@ -2,15 +2,15 @@
 
 use axum::response::Response;
 use tracehound_server::api::sites::{Site, Sites};
-use tracehound_server::query::sites::{self, OneParams, Params, Sort};
+use tracehound_server::query::sites::{self, OneParams, SiteSort, SitesParams};
 use tracehound_server::query::{QueryError, parse_site};
 
 use super::shared::{Filters, Window};
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::{FromText, Within, parameters};
 
-impl FromText for Sort {
+impl FromText for SiteSort {
     fn from_text(text: &str) -> std::result::Result<Self, String> {
         match text {
             "allocated" => Ok(Self::Allocated),
@@ -30,7 +30,7 @@ parameters! {
     Rows {
         /// Order: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations).
         #[param(value_type = Option<String>, example = "live")]
-        sort: Sort = Sort::Live,
+        sort: SiteSort = SiteSort::Live,
         /// Smallest first.
         ascending: bool = false,
         /// Only sites whose innermost frame has a function, file or module that matches this regular expression.
@@ -52,10 +52,10 @@ parameters! {
     params(RecordingId, Window, Filters, Rows),
     responses((status = 200, body = Sites), Problems)
 )]
-pub async fn sites(asked: Asked) -> Result<Response> {
+pub async fn sites(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, (times, filters, rows): (Window, Filters, Rows)| {
-            let params = Params {
+            let params = SitesParams {
                 window: times.window()?,
                 filter: filters.filter()?,
                 sort: rows.sort,
@@ -96,7 +96,7 @@ pub struct SiteId {
     params(RecordingId, SiteId, Window, Filters, Points),
     responses((status = 200, body = Site), Problems)
 )]
-pub async fn site(asked: Asked) -> Result<Response> {
+pub async fn site(asked: RecordingRequest) -> Result<Response> {
     let site = asked.path("site");
     asked
         .answer(move |ask, (times, filters, points): (Window, Filters, Points)| {

@@ -10,13 +10,13 @@ use std::path::{Component, Path, PathBuf};
 use axum::response::Response;
 use tracehound_server::api::source::Source;
 use tracehound_server::query::QueryError;
-use tracehound_server::query::source::{self, Params};
+use tracehound_server::query::source::{self, SourceParams};
 
 use super::shared::{Measure, Window, window};
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::{self, FromText, Query, Within};
-use crate::http::problem::Problem;
+use crate::http::problem::HttpProblem;
 use crate::query_params;
 
 /// Largest file that is shown.
@@ -94,7 +94,7 @@ impl Which {
     params(RecordingId, Which, Measure, Window),
     responses((status = 200, body = Source), Problems)
 )]
-pub async fn source(asked: Asked) -> Result<Response> {
+pub async fn source(asked: RecordingRequest) -> Result<Response> {
     let roots = asked.source_roots().to_vec();
     asked
         .answer(move |ask, (which, measure, times): (Which, Measure, Window)| {
@@ -103,11 +103,11 @@ pub async fn source(asked: Asked) -> Result<Response> {
                 Some(Within(id)) => {
                     let position = ask.trace.modules().iter().position(|module| u64::from(module.id) == id);
                     let position =
-                        position.ok_or_else(|| Problem::parameter("module", format!("there is no module {id}")))?;
+                        position.ok_or_else(|| HttpProblem::parameter("module", format!("there is no module {id}")))?;
                     Some(position as u32)
                 }
             };
-            let params = Params {
+            let params = SourceParams {
                 metric: measure.metric,
                 unit: measure.unit,
                 window: window(&times, &measure)?,
@@ -116,7 +116,7 @@ pub async fn source(asked: Asked) -> Result<Response> {
                 module,
             };
             if !ask.symbols.knows_file(ask.trace, &which.file, ask.cancel).map_err(QueryError::from)? {
-                return Err(Problem::not_found(format!(
+                return Err(HttpProblem::not_found(format!(
                     "no backtrace of this recording goes through {:?}",
                     which.file
                 )));

@@ -2,11 +2,11 @@
 
 use axum::response::Response;
 use tracehound_server::api::threads::Threads;
-use tracehound_server::query::threads::{self, Params};
+use tracehound_server::query::threads::{self, ThreadsParams};
 
 use super::shared::{Filters, Window};
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 
 /// Threads with what they did in the window, and who freed whose blocks.
 #[utoipa::path(
@@ -16,10 +16,10 @@ use crate::http::answer::{Asked, Result};
     params(RecordingId, Window, Filters),
     responses((status = 200, body = Threads), Problems)
 )]
-pub async fn threads(asked: Asked) -> Result<Response> {
+pub async fn threads(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, (times, filters): (Window, Filters)| {
-            let params = Params { window: times.window()?, filter: filters.filter()? };
+            let params = ThreadsParams { window: times.window()?, filter: filters.filter()? };
             Ok(threads::run(ask.trace, ask.symbols, &params, ask.cancel)?)
         })
         .await

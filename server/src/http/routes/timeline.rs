@@ -2,18 +2,18 @@
 
 use axum::response::Response;
 use tracehound_server::api::timeline::{SeriesName, Timeline};
-use tracehound_server::query::timeline::{self, Params};
+use tracehound_server::query::timeline::{self, TimelineParams};
 
 use super::shared::{Filters, Window, wire};
 use super::{Problems, RecordingId};
-use crate::http::answer::{Asked, Result};
+use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::{FromText, Within, parameters};
 
 /// Time series, separated by commas.
 #[derive(Debug, Clone)]
-pub struct Names(Vec<SeriesName>);
+pub struct SeriesNames(Vec<SeriesName>);
 
-impl FromText for Names {
+impl FromText for SeriesNames {
     fn from_text(text: &str) -> std::result::Result<Self, String> {
         text.split(',').map(|name| wire(name.trim())).collect::<std::result::Result<_, _>>().map(Self)
     }
@@ -24,7 +24,7 @@ parameters! {
     Curves {
         /// Time series, separated by commas.
         #[param(value_type = Option<String>, example = "live_bytes,alloc_rate,rss")]
-        series: Names = Names(vec![SeriesName::LiveBytes, SeriesName::AllocRate, SeriesName::Rss]),
+        series: SeriesNames = SeriesNames(vec![SeriesName::LiveBytes, SeriesName::AllocRate, SeriesName::Rss]),
         /// Columns of time.
         #[param(value_type = Option<u32>, minimum = 1, maximum = 4000)]
         points: Within<1, 4000> = Within(600),
@@ -39,10 +39,10 @@ parameters! {
     params(RecordingId, Curves, Window, Filters),
     responses((status = 200, body = Timeline), Problems)
 )]
-pub async fn timeline(asked: Asked) -> Result<Response> {
+pub async fn timeline(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, (curves, window, filters): (Curves, Window, Filters)| {
-            let params = Params {
+            let params = TimelineParams {
                 series: curves.series.0,
                 window: window.window()?,
                 filter: filters.filter()?,

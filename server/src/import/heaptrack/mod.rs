@@ -9,11 +9,11 @@ mod state;
 
 use std::io::{Read, Write};
 
-use super::writer::Writer;
+use super::writer::ImportWriter;
 use super::{ImportError, Imported};
 use crate::symbolize::Bundle;
 use lines::{Fields, Lines, missing_bytes};
-use state::{LineError, State};
+use state::{ImportState, LineError};
 
 /// Versions that are understood.
 const VERSIONS: std::ops::RangeInclusive<u64> = 1..=3;
@@ -39,7 +39,7 @@ pub fn import(input: impl Read, out: impl Write) -> Result<(Imported, Bundle), I
         return Err(ImportError::Format(why));
     }
     // The recording's identity must be known before its first byte is written, so it is that of the first lines.
-    let mut state = State::new(Writer::new(out, input.id())?, version);
+    let mut state = ImportState::new(ImportWriter::new(out, input.id())?, version);
     while let Some(mut line) = input.next()? {
         // A sized string may hold newlines.
         if version >= 3 && line.first() == Some(&b's') {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tracehound_format::meta::{MemorySample, Meta, ModuleLoad, Remark, Segment};
 use tracehound_format::record::Kind;
 
-use super::super::writer::Writer;
+use super::super::writer::ImportWriter;
 use super::super::{ImportError, Imported};
 use super::lines::Fields;
 use crate::symbolize::{Bundle, Named};
@@ -25,8 +25,8 @@ struct AllocationKind {
 }
 
 /// What has been read.
-pub(super) struct State<W: Write> {
-    writer: Writer<W>,
+pub(super) struct ImportState<W: Write> {
+    writer: ImportWriter<W>,
     bundle: Bundle,
     version: u64,
     strings: Vec<Arc<str>>,
@@ -60,8 +60,8 @@ impl From<std::io::Error> for LineError {
 
 pub(super) type LineResult = Result<(), LineError>;
 
-impl<W: Write> State<W> {
-    pub(super) fn new(writer: Writer<W>, version: u64) -> Self {
+impl<W: Write> ImportState<W> {
+    pub(super) fn new(writer: ImportWriter<W>, version: u64) -> Self {
         Self {
             writer,
             bundle: Bundle::default(),

@@ -4,7 +4,7 @@ use tracehound_format::record::Kind;
 
 /// What a kind means here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum KindClass {
     Alloc,
     Free,
     ReallocFrom,
@@ -12,21 +12,21 @@ pub(super) enum Class {
     Other,
 }
 
-const CLASSES: [Class; 64] = {
-    let mut classes = [Class::Other; 64];
+const CLASSES: [KindClass; 64] = {
+    let mut classes = [KindClass::Other; 64];
     let mut number = 1;
     while number < 64 {
         if let Some(kind) = Kind::from_u8(number) {
             classes[number as usize] = if kind.is_alloc() {
-                Class::Alloc
+                KindClass::Alloc
             } else if kind.is_free() {
-                Class::Free
+                KindClass::Free
             } else if kind.is_realloc_from() {
-                Class::ReallocFrom
+                KindClass::ReallocFrom
             } else if kind.is_realloc_to() {
-                Class::ReallocTo
+                KindClass::ReallocTo
             } else {
-                Class::Other
+                KindClass::Other
             };
         }
         number += 1;
@@ -34,7 +34,7 @@ const CLASSES: [Class; 64] = {
     classes
 };
 
-impl Class {
+impl KindClass {
     #[inline]
     pub(super) const fn of(kind: u8) -> Self {
         CLASSES[(kind & 63) as usize]

@@ -11,8 +11,8 @@
 //! recorders that read the clock of a free without a fence could stamp it before the alloc of its own block. A thread
 //! that waits takes all its events of the window along, so its own order never changes.
 
-use super::kinds::{Class, key_of};
-use super::{Engine, Event};
+use super::kinds::{KindClass, key_of};
+use super::{MergedEvent, PairingEngine};
 
 /// Stamps of a hand-over that are the wrong way round are not further apart.
 pub const WINDOW_NS: u64 = 10_000;
@@ -32,15 +32,17 @@ pub(super) struct Recent(Box<[Freed; RECENT]>);
 
 #[derive(Debug, Clone, Copy)]
 struct Freed {
-    event: Event,
+    event: MergedEvent,
     ordinal: u64,
 }
 
 impl Default for Recent {
     fn default() -> Self {
         Self(Box::new(
-            [Freed { event: Event { tick: 0, address: 0, size: 0, origin: 0, thread: 0, kind: 0 }, ordinal: u64::MAX };
-                RECENT],
+            [Freed {
+                event: MergedEvent { tick: 0, address: 0, size: 0, origin: 0, thread: 0, kind: 0 },
+                ordinal: u64::MAX,
+            }; RECENT],
         ))
     }
 }
@@ -48,7 +50,7 @@ impl Default for Recent {
 impl Recent {
     /// Remembers a free and the ordinal of its free.
     #[inline]
-    pub(super) fn note(&mut self, event: &Event, ordinal: u64) {
+    pub(super) fn note(&mut self, event: &MergedEvent, ordinal: u64) {
         self.0[ordinal as usize % RECENT] = Freed { event: *event, ordinal };
     }
 
@@ -72,7 +74,7 @@ struct Next {
     contradicts: bool,
 }
 
-impl Engine {
+impl PairingEngine {
     /// Ticks of the window.
     #[must_use]
     pub fn window(&self) -> u64 {
@@ -82,13 +84,13 @@ impl Engine {
     /// Whether everything before `rest`, which has not been taken, stands as it does in the file: then a later run can
     /// go on there.
     #[must_use]
-    pub fn can_stop_before(&self, rest: &[Event]) -> bool {
+    pub fn can_stop_before(&self, rest: &[MergedEvent]) -> bool {
         rest.first().is_none_or(|next| next.tick > self.moved_until)
     }
 
     /// The free at `at` finds no block. Tells whether it was put off until behind the alloc that it belongs to.
     #[cold]
-    pub(super) fn put_off_free(&mut self, events: &mut [Event], at: usize) -> bool {
+    pub(super) fn put_off_free(&mut self, events: &mut [MergedEvent], at: usize) -> bool {
         let next = look_ahead(events, at, self.window(), false);
         match next.first {
             Some((to, true, thread)) if self.has_no_gap() || next.contradicts => {
@@ -105,13 +107,13 @@ impl Engine {
     /// The free at `at` finds no block, and its thread allocates one there next. If another thread's free took the
     /// block just before, that one came too early: the block's free becomes that of the event at `at`, and the other
     /// one's event stands at `at` afterwards.
-    fn change_places(&mut self, events: &mut [Event], at: usize) -> bool {
+    fn change_places(&mut self, events: &mut [MergedEvent], at: usize) -> bool {
         let Some(event) = events.get_mut(at) else { return false };
         let (key, since) = (key_of(event.address, event.kind), event.tick.saturating_sub(self.window()));
         let Some(freed) = self.recent.last(key, since).filter(|freed| freed.event.thread != event.thread) else {
             return false;
         };
-        if Class::of(event.kind) != Class::Free {
+        if KindClass::of(event.kind) != KindClass::Free {
             return false;
         }
         // What has been handed over cannot be changed any more.
@@ -121,13 +123,13 @@ impl Engine {
         };
         *origin = event.origin;
         self.recent.note(event, freed.ordinal);
-        *event = Event { tick: event.tick, ..freed.event };
+        *event = MergedEvent { tick: event.tick, ..freed.event };
         true
     }
 
     /// The alloc at `at` finds a living block. Tells whether it was put off until behind the free of that block.
     #[cold]
-    pub(super) fn put_off_alloc(&mut self, events: &mut [Event], at: usize) -> bool {
+    pub(super) fn put_off_alloc(&mut self, events: &mut [MergedEvent], at: usize) -> bool {
         let next = look_ahead(events, at, self.window(), true);
         match next.first {
             Some((to, false, thread))
@@ -144,7 +146,7 @@ impl Engine {
     /// The event at `at` shares its tick with the next one. Tells whether it was put off, because allocs and frees of
     /// its address alternate only if another one of that tick comes first. Two of them are left to the other rules.
     #[cold]
-    pub(super) fn put_off_tied(&mut self, events: &mut [Event], at: usize) -> bool {
+    pub(super) fn put_off_tied(&mut self, events: &mut [MergedEvent], at: usize) -> bool {
         let event = events[at];
         let key = key_of(event.address, event.kind);
         let tied: Vec<(usize, bool, u32)> = events
@@ -155,7 +157,7 @@ impl Engine {
             .take_while(|(_, other)| other.tick == event.tick)
             .filter(|(_, other)| key_of(other.address, other.kind) == key)
             .filter_map(|(index, other)| {
-                let class = Class::of(other.kind);
+                let class = KindClass::of(other.kind);
                 (class.bears() || class.ends()).then_some((index, class.bears(), other.thread))
             })
             .take(MOST_TIED + 1)
@@ -183,13 +185,14 @@ impl Engine {
     }
 
     /// Moves the event at `at`, and those of its thread behind it, until behind the event at `to`.
-    fn put_off(&mut self, events: &mut [Event], at: usize, to: usize) {
+    fn put_off(&mut self, events: &mut [MergedEvent], at: usize, to: usize) {
         let Some(window) = events.get_mut(at..=to) else { return };
         let (Some(first), Some(last)) = (window.first().copied(), window.last().copied()) else { return };
         self.totals.counts.reordered += u64::from(first.tick != last.tick);
         self.moved_until = self.moved_until.max(last.tick);
-        let (moved, others): (Vec<Event>, Vec<Event>) = window.iter().partition(|event| event.thread == first.thread);
-        let moved = moved.into_iter().map(|event| Event { tick: last.tick, ..event });
+        let (moved, others): (Vec<MergedEvent>, Vec<MergedEvent>) =
+            window.iter().partition(|event| event.thread == first.thread);
+        let moved = moved.into_iter().map(|event| MergedEvent { tick: last.tick, ..event });
         for (slot, event) in window.iter_mut().zip(others.into_iter().chain(moved)) {
             *slot = event;
         }
@@ -222,7 +225,7 @@ fn alternate(tied: &[(usize, bool, u32)], lives: bool, order: &mut Vec<usize>, s
 }
 
 /// Looks for the events at the address of the one at `at`, which bears or ends a block.
-fn look_ahead(events: &[Event], at: usize, window: u64, bears: bool) -> Next {
+fn look_ahead(events: &[MergedEvent], at: usize, window: u64, bears: bool) -> Next {
     let mut next = Next { first: None, contradicts: false };
     let Some(event) = events.get(at) else { return next };
     let key = key_of(event.address, event.kind);
@@ -230,7 +233,7 @@ fn look_ahead(events: &[Event], at: usize, window: u64, bears: bool) -> Next {
     let mut before = bears;
     let rest = events.iter().enumerate().skip(at + 1).take(MOST_EVENTS).take_while(|(_, e)| e.tick <= until);
     for (index, other) in rest.filter(|(_, other)| key_of(other.address, other.kind) == key) {
-        let class = Class::of(other.kind);
+        let class = KindClass::of(other.kind);
         let other_bears = class.bears();
         if !other_bears && !class.ends() {
             continue;

@@ -2,23 +2,23 @@
 
 use rustc_hash::FxHashMap;
 
-use super::kinds::Class;
+use super::kinds::KindClass;
 use crate::ingest::event_batch::EventBatch;
-use crate::trace::layout::{NO_SITE, Origin};
+use crate::trace::layout::{EventOrigin, NO_SITE};
 use crate::trace::ledger::fetch;
 
 /// All distinct origins, and the sites among them.
 #[derive(Debug)]
 pub struct Origins {
-    list: Vec<Origin>,
+    list: Vec<EventOrigin>,
     /// By index: position of the thread.
     threads: Vec<u32>,
-    table: Table,
+    table: OriginTable,
     site_of_node: FxHashMap<u32, u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Key {
+struct OriginKey {
     node: u32,
     thread: u32,
     kind: u8,
@@ -26,21 +26,21 @@ struct Key {
 
 /// Key → index, with linear probing and at most half full: nearly always one memory access.
 #[derive(Debug)]
-struct Table {
+struct OriginTable {
     /// Keys with 1 + index; 0 = empty.
-    slots: Vec<(Key, u32)>,
+    slots: Vec<(OriginKey, u32)>,
     len: usize,
 }
 
 /// Look-ups between the fetch of a slot and its use: the table of a large call tree does not fit the cache.
 const AHEAD: usize = 16;
 
-const EMPTY: (Key, u32) = (Key { node: 0, thread: 0, kind: 0 }, 0);
+const EMPTY: (OriginKey, u32) = (OriginKey { node: 0, thread: 0, kind: 0 }, 0);
 
-impl Table {
+impl OriginTable {
     /// The slot where the search for `key` begins.
     #[inline]
-    fn home(&self, key: Key) -> usize {
+    fn home(&self, key: OriginKey) -> usize {
         let mixed = (u64::from(key.node) ^ u64::from(key.thread) << 32 ^ u64::from(key.kind) << 56)
             .wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (mixed >> 24) as usize & (self.slots.len() - 1)
@@ -48,7 +48,7 @@ impl Table {
 
     /// Fetches that slot into the cache.
     #[inline]
-    fn prefetch(&self, key: Key) {
+    fn prefetch(&self, key: OriginKey) {
         if let Some(slot) = self.slots.get(self.home(key)) {
             fetch(slot);
         }
@@ -56,7 +56,7 @@ impl Table {
 
     /// The slot that holds `key`, or the empty one where it belongs.
     #[inline]
-    fn slot(&self, key: Key) -> usize {
+    fn slot(&self, key: OriginKey) -> usize {
         let mask = self.slots.len() - 1;
         let mut at = self.home(key);
         while self.slots[at].1 != 0 && self.slots[at].0 != key {
@@ -66,7 +66,7 @@ impl Table {
     }
 
     /// Puts a new key in.
-    fn insert(&mut self, key: Key, index: u32) {
+    fn insert(&mut self, key: OriginKey, index: u32) {
         if (self.len + 1) * 2 > self.slots.len() {
             let old = std::mem::take(&mut self.slots);
             self.slots = vec![EMPTY; old.len() * 2];
@@ -86,7 +86,7 @@ impl Default for Origins {
         Self {
             list: Vec::new(),
             threads: Vec::new(),
-            table: Table { slots: vec![EMPTY; 1 << 10], len: 0 },
+            table: OriginTable { slots: vec![EMPTY; 1 << 10], len: 0 },
             site_of_node: FxHashMap::default(),
         }
     }
@@ -95,7 +95,7 @@ impl Default for Origins {
 impl Origins {
     /// The list, by index.
     #[must_use]
-    pub fn list(&self) -> &[Origin] {
+    pub fn list(&self) -> &[EventOrigin] {
         &self.list
     }
 
@@ -106,9 +106,9 @@ impl Origins {
     }
 
     /// Takes one that is known already; for resuming.
-    pub fn restore(&mut self, origin: Origin) {
+    pub fn restore(&mut self, origin: EventOrigin) {
         let index = self.list.len() as u32;
-        self.table.insert(Key { node: origin.node, thread: origin.thread, kind: origin.kind }, index);
+        self.table.insert(OriginKey { node: origin.node, thread: origin.thread, kind: origin.kind }, index);
         if origin.site != NO_SITE {
             self.site_of_node.insert(origin.node, origin.site);
         }
@@ -119,7 +119,7 @@ impl Origins {
     /// Index of an origin; new ones are told to `chunk`.
     #[inline]
     pub(super) fn intern(&mut self, node: u32, thread: u32, kind: u8, chunk: &mut EventBatch) -> u32 {
-        let key = Key { node, thread, kind };
+        let key = OriginKey { node, thread, kind };
         match self.table.slots[self.table.slot(key)].1 {
             0 => self.add(key, chunk),
             number => number - 1,
@@ -128,7 +128,7 @@ impl Origins {
 
     /// Indices of a thread's origins, given as nodes and kinds; new ones are told to `chunk`.
     pub(super) fn intern_all(&mut self, pairs: &[(u32, u8)], thread: u32, chunk: &mut EventBatch) -> Vec<u32> {
-        let key = |&(node, kind): &(u32, u8)| Key { node, thread, kind };
+        let key = |&(node, kind): &(u32, u8)| OriginKey { node, thread, kind };
         pairs.iter().take(AHEAD).for_each(|pair| self.table.prefetch(key(pair)));
         let number = |(at, &(node, kind)): (usize, &(u32, u8))| {
             if let Some(next) = pairs.get(at + AHEAD) {
@@ -140,11 +140,11 @@ impl Origins {
     }
 
     #[cold]
-    fn add(&mut self, key: Key, chunk: &mut EventBatch) -> u32 {
-        let Key { node, thread, kind } = key;
+    fn add(&mut self, key: OriginKey, chunk: &mut EventBatch) -> u32 {
+        let OriginKey { node, thread, kind } = key;
         let index = self.list.len() as u32;
         self.table.insert(key, index);
-        let site = if Class::of(kind).bears() {
+        let site = if KindClass::of(kind).bears() {
             let next_site = self.site_of_node.len() as u32;
             let site = *self.site_of_node.entry(node).or_insert(next_site);
             if site == next_site {
@@ -154,7 +154,7 @@ impl Origins {
         } else {
             NO_SITE
         };
-        let origin = Origin { node, thread, kind, site };
+        let origin = EventOrigin { node, thread, kind, site };
         self.list.push(origin);
         self.threads.push(thread);
         chunk.origins.push(origin);

@@ -2,12 +2,12 @@
 
 use std::io;
 
-use super::Engine;
+use super::PairingEngine;
 use crate::ingest::checkpoint::Checkpoint;
 use crate::ingest::event_batch::EventBatch;
-use crate::trace::layout::Page;
+use crate::trace::layout::EventPage;
 
-impl Engine {
+impl PairingEngine {
     /// Hands over what there is, in the middle of a page.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Engine {
     fn open_page(&mut self, ns: u64) {
         self.close_page();
         let t = &mut self.totals;
-        t.page = Some(Page {
+        t.page = Some(EventPage {
             time_ns: ns,
             allocs: t.allocs,
             frees: t.frees,

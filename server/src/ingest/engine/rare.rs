@@ -3,14 +3,14 @@
 
 use tracehound_format::record::Kind;
 
-use super::{Engine, Event};
+use super::{MergedEvent, PairingEngine};
 use crate::ingest::event_batch::Other;
-use crate::ingest::live_map::Live;
+use crate::ingest::live_map::LiveBlock;
 
-impl Engine {
+impl PairingEngine {
     /// A block is allocated where one lives, whose end was not seen.
     #[cold]
-    pub(super) fn overwrite(&mut self, ns: u64, old: Live, thread: u32) {
+    pub(super) fn overwrite(&mut self, ns: u64, old: LiveBlock, thread: u32) {
         self.totals.counts.overwritten += 1;
         let origin = self.origins.intern(0, thread, Kind::Lost as u8, &mut self.chunk);
         self.free(ns, old, origin, true);
@@ -27,7 +27,7 @@ impl Engine {
         }
     }
 
-    fn die_as_free(&mut self, ns: u64, live: Live, origin: u32) {
+    fn die_as_free(&mut self, ns: u64, live: LiveBlock, origin: u32) {
         let from = self.origins.list().get(origin as usize).copied();
         let (node, thread) = from.map_or((0, 0), |o| (o.node, o.thread));
         let origin = self.origins.intern(node, thread, Kind::ReallocFree as u8, &mut self.chunk);
@@ -37,7 +37,7 @@ impl Engine {
 
     /// The record behind a first half is not its second half: there is a gap, and the old block is gone.
     #[cold]
-    pub(super) fn drop_half(&mut self, event: &Event) {
+    pub(super) fn drop_half(&mut self, event: &MergedEvent) {
         let carries_on = event.kind == Kind::SizeHigh as u8;
         let Some(thread) = self.threads.get_mut(event.thread as usize) else { return };
         if carries_on || thread.half_realloc.is_none() {
@@ -51,7 +51,7 @@ impl Engine {
         } else if !half.split {
             self.totals.counts.free += 1;
             let kind = Kind::ReallocFree as u8;
-            self.unmatched(ns, &Event { address: half.address, origin: half.origin, kind, ..*event });
+            self.unmatched(ns, &MergedEvent { address: half.address, origin: half.origin, kind, ..*event });
         }
     }
 
@@ -73,12 +73,12 @@ impl Engine {
 
     /// A free of a block whose allocation was not seen.
     #[cold]
-    pub(super) fn unmatched(&mut self, ns: u64, event: &Event) {
+    pub(super) fn unmatched(&mut self, ns: u64, event: &MergedEvent) {
         self.totals.counts.unmatched += 1;
         self.push_other(ns, event, event.address, 0, 0, 0);
     }
 
-    fn push_other(&mut self, ns: u64, event: &Event, a: u64, b: u64, c: u64, d: u64) {
+    fn push_other(&mut self, ns: u64, event: &MergedEvent, a: u64, b: u64, c: u64, d: u64) {
         let node = self.origins.list().get(event.origin as usize).map_or(0, |o| o.node);
         self.totals.last_ns = self.totals.last_ns.max(ns);
         self.chunk.others.push(Other {
@@ -95,7 +95,7 @@ impl Engine {
     }
 
     #[cold]
-    pub(super) fn other(&mut self, event: &Event) {
+    pub(super) fn other(&mut self, event: &MergedEvent) {
         let ns = self.clock.convert(event.tick);
         let index = event.thread as usize;
         let Some(kind) = Kind::from_u8(event.kind) else {

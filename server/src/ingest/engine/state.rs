@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ingest::live_map::Live;
-use crate::trace::facts::{EventCounts, Peak, TEMPORARY_WITHIN};
-use crate::trace::layout::Page;
+use crate::ingest::live_map::LiveBlock;
+use crate::trace::facts::{EventCounts, PeakPosition, TEMPORARY_WITHIN};
+use crate::trace::layout::EventPage;
 
 /// First half of a realloc, waiting for the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ pub struct HalfRealloc {
     /// Row of the old block, if it was seen.
     pub(super) row: Option<u64>,
     #[serde(skip)]
-    pub(super) live: Option<Live>,
+    pub(super) live: Option<LiveBlock>,
     /// The old block was freed already, because its address was handed out again.
     pub(super) split: bool,
 }
@@ -27,7 +27,7 @@ pub(super) const NO_ROW: u64 = u64::MAX;
 
 /// What must be remembered of a thread between its records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ThreadState {
+pub struct PairingThread {
     /// Recording-wide id.
     pub id: u32,
     /// Number of the next record.
@@ -45,7 +45,7 @@ pub struct ThreadState {
     pub(super) last_allocs: LastAllocs,
 }
 
-impl ThreadState {
+impl PairingThread {
     pub(super) fn new(id: u32) -> Self {
         Self {
             id,
@@ -78,13 +78,13 @@ pub struct Totals {
     /// Temporary blocks: count, bytes.
     pub temporary: (u64, u64),
     /// The peak.
-    pub peak: Peak,
+    pub peak: PeakPosition,
     /// Records known to be missing.
     pub lost: u64,
     /// Time of the last event.
     pub last_ns: u64,
     /// The page that is being filled; `None` before the first event.
-    pub page: Option<Page>,
+    pub page: Option<EventPage>,
     /// Events in it.
     pub page_events: u64,
     /// Pages before it.

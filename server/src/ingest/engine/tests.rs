@@ -11,8 +11,8 @@ use crate::ingest::merge::Merger;
 use crate::ingest::scan::Scan;
 use crate::ingest::seal::Sealer;
 use crate::ingest::sizes::SizeCodes;
-use crate::ingest::snapshot::{Ending, facts};
-use crate::query::allocations::{self, Sort};
+use crate::ingest::snapshot::{IndexEnding, facts};
+use crate::query::allocations::{self, AllocationSort};
 use crate::query::filter::{Filter, LifetimeKind};
 use crate::query::scan::{Also, Picker};
 use crate::query::{TimeExpr, Window};
@@ -24,17 +24,17 @@ use crate::trace::{Cancel, Parts, Position, Span, Tail, Trace};
 type Before = (u64, u64);
 
 /// An engine and a sealer that go on behind rows that nobody has written.
-fn parts(folder: &Path, (allocs, frees): Before) -> (Engine, Sealer) {
+fn parts(folder: &Path, (allocs, frees): Before) -> (PairingEngine, Sealer) {
     let fine = Granularity { page_events: 7, chunk_events: 20, zone_rows: 1 << 16, ..Granularity::default() };
     let live = LiveMap::new(folder.into(), u64::MAX).unwrap();
-    let mut engine = Engine::new(live, ClockMap::new(0, 0), fine);
+    let mut engine = PairingEngine::new(live, ClockMap::new(0, 0), fine);
     engine.totals.allocs = allocs;
     engine.totals.frees = frees;
     engine.totals.bucket_start = (allocs, frees);
     engine.start_chunk();
 
     let mut writers = Writers::create(folder).unwrap();
-    let hole = |writer: &mut crate::trace::column::Writer<u32>, len: u64| match len {
+    let hole = |writer: &mut crate::trace::column::ColumnWriter<u32>, len: u64| match len {
         0 => {}
         _ => writer.write_at(len - 1, &[0]).unwrap(),
     };
@@ -59,11 +59,11 @@ fn parts(folder: &Path, (allocs, frees): Before) -> (Engine, Sealer) {
     (engine, sealer)
 }
 
-fn trace_of(folder: &Path, engine: &Engine, mut sealer: Sealer) -> Trace {
+fn trace_of(folder: &Path, engine: &PairingEngine, mut sealer: Sealer) -> Trace {
     sealer.append_new_pairs().unwrap();
     let totals = &engine.totals;
     let (scan, intake, merger) = (Scan::default(), Intake::default(), Merger::default());
-    let facts = facts([0; 16], 0, &scan, &intake, engine, &merger, &sealer, None, None, Ending::default());
+    let facts = facts([0; 16], 0, &scan, &intake, engine, &merger, &sealer, None, None, IndexEnding::default());
     let (allocs, frees, tail) =
         (totals.allocs, totals.frees, Tail { page: totals.page, order_word: totals.order_word });
     sealer.writers.finish().unwrap();
@@ -80,7 +80,7 @@ type Made = (u64, u64, u64, Option<u64>, Option<u64>);
 type Truth = Vec<Made>;
 
 /// Two hundred blocks come, half of them go, and some are moved.
-fn run(engine: &mut Engine, sealer: &mut Sealer, first_row: u64) -> Truth {
+fn run(engine: &mut PairingEngine, sealer: &mut Sealer, first_row: u64) -> Truth {
     let thread = engine.thread(1);
     let mut truth = Truth::new();
     let mut live: HashMap<u64, usize> = HashMap::new();
@@ -88,7 +88,7 @@ fn run(engine: &mut Engine, sealer: &mut Sealer, first_row: u64) -> Truth {
     for i in 0..200_u64 {
         let tick = 10 + i * 10;
         let mut push = |kind: Kind, address: u64, size: u32, origin: u32| {
-            events.push(Event { tick, address, size, origin, thread, kind: kind as u8 });
+            events.push(MergedEvent { tick, address, size, origin, thread, kind: kind as u8 });
         };
         let address = 0x1000 + i * 64;
         let [allocated, freed] = [Kind::Malloc, Kind::Free].map(|kind| engine.origin(1, thread, kind as u8));
@@ -172,12 +172,12 @@ fn check(before: Before) {
     assert_eq!(pick(&old, Also::Nothing), those(&|b| b.3.is_some_and(|freed| freed - b.2 >= 300)));
 
     // A question as it comes from outside, of all blocks but the first.
-    let params = allocations::Params {
+    let params = allocations::AllocationsParams {
         window: Window { from: Some(TimeExpr::Ns(11)), ..Window::default() },
-        sort: Sort::Size,
+        sort: AllocationSort::Size,
         descending: true,
         limit: 3,
-        ..allocations::Params::default()
+        ..allocations::AllocationsParams::default()
     };
     let got = allocations::run(&trace, &symbols, &params, &Cancel::new()).unwrap();
     assert_eq!((got.total, got.allocations[0].size), (truth.len() as u64 - 1, 199));

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use rustc_hash::FxHashMap;
 
-use super::{Key, Sums};
+use super::{ClassKey, Sums};
 
 /// Entries that all tables together hold, about 200 bytes each while a table grows.
 pub(super) const ENTRIES: usize = 7 << 14;
@@ -26,7 +26,7 @@ const ENTRY: usize = 4 + 4 + 1 + 8 * 10;
 const BUFFER: usize = 1 << 14;
 
 /// Sums of the rows of one worker.
-pub(super) type Table = FxHashMap<Key, Sums>;
+pub(super) type ClassSums = FxHashMap<ClassKey, Sums>;
 
 /// An ordered part of the sums.
 type Run = BufReader<File>;
@@ -37,14 +37,14 @@ pub(super) struct Runs {
     folder: PathBuf,
     /// Most entries in [`Self::rest`].
     limit: usize,
-    rest: Table,
+    rest: ClassSums,
     levels: Vec<Vec<Run>>,
 }
 
 impl Runs {
     /// Files go to `folder` if it can be written, else to that for temporary files.
     pub fn new(folder: PathBuf, limit: usize) -> Self {
-        Self { folder, limit, rest: Table::default(), levels: Vec::new() }
+        Self { folder, limit, rest: ClassSums::default(), levels: Vec::new() }
     }
 
     /// A file for a run.
@@ -79,7 +79,7 @@ impl Runs {
     ///
     /// # Errors
     /// When files cannot be written or read.
-    pub fn absorb(&mut self, table: Table) -> io::Result<()> {
+    pub fn absorb(&mut self, table: ClassSums) -> io::Result<()> {
         for (key, sums) in table {
             self.rest.entry(key).or_default().merge(&sums);
         }
@@ -102,8 +102,8 @@ impl Runs {
 }
 
 /// The entries of a table by key; the table is empty, and its memory given back.
-pub(super) fn ordered(table: &mut Table) -> Vec<(Key, Sums)> {
-    let mut entries: Vec<(Key, Sums)> = std::mem::take(table).into_iter().collect();
+pub(super) fn ordered(table: &mut ClassSums) -> Vec<(ClassKey, Sums)> {
+    let mut entries: Vec<(ClassKey, Sums)> = std::mem::take(table).into_iter().collect();
     entries.sort_unstable_by_key(|entry| entry.0);
     entries
 }
@@ -112,7 +112,7 @@ pub(super) fn ordered(table: &mut Table) -> Vec<(Key, Sums)> {
 ///
 /// # Errors
 /// When the file cannot be written, or the entries cannot be read.
-pub(super) fn store(file: File, entries: impl Iterator<Item = io::Result<(Key, Sums)>>) -> io::Result<Run> {
+pub(super) fn store(file: File, entries: impl Iterator<Item = io::Result<(ClassKey, Sums)>>) -> io::Result<Run> {
     let mut out = BufWriter::with_capacity(BUFFER, file);
     for entry in entries {
         let (key, sums) = entry?;
@@ -123,7 +123,7 @@ pub(super) fn store(file: File, entries: impl Iterator<Item = io::Result<(Key, S
     Ok(BufReader::with_capacity(BUFFER, file))
 }
 
-fn encode((site, thread, class): Key, sums: &Sums) -> [u8; ENTRY] {
+fn encode((site, thread, class): ClassKey, sums: &Sums) -> [u8; ENTRY] {
     let mut bytes = [0; ENTRY];
     bytes[..4].copy_from_slice(&site.to_le_bytes());
     bytes[4..8].copy_from_slice(&thread.to_le_bytes());
@@ -136,7 +136,7 @@ fn encode((site, thread, class): Key, sums: &Sums) -> [u8; ENTRY] {
     bytes
 }
 
-fn decode(bytes: &[u8; ENTRY]) -> (Key, Sums) {
+fn decode(bytes: &[u8; ENTRY]) -> (ClassKey, Sums) {
     let half = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let number = |i: usize| {
         let mut word = [0; 8];
@@ -151,7 +151,7 @@ fn decode(bytes: &[u8; ENTRY]) -> (Key, Sums) {
 }
 
 /// The next entry of a run; `None` behind its last.
-fn read(run: &mut Run) -> io::Result<Option<(Key, Sums)>> {
+fn read(run: &mut Run) -> io::Result<Option<(ClassKey, Sums)>> {
     let mut bytes = [0; ENTRY];
     match run.read_exact(&mut bytes) {
         Ok(()) => Ok(Some(decode(&bytes))),
@@ -164,7 +164,7 @@ fn read(run: &mut Run) -> io::Result<Option<(Key, Sums)>> {
 /// Every key once, in order, with the sums of all runs.
 #[derive(Debug)]
 pub(super) struct Merged {
-    rest: std::iter::Peekable<std::vec::IntoIter<(Key, Sums)>>,
+    rest: std::iter::Peekable<std::vec::IntoIter<(ClassKey, Sums)>>,
     runs: Vec<Run>,
     /// The next entry of each run, smallest key first.
     heads: BinaryHeap<Head>,
@@ -172,7 +172,7 @@ pub(super) struct Merged {
 
 #[derive(Debug)]
 struct Head {
-    key: Key,
+    key: ClassKey,
     run: usize,
     sums: Sums,
 }
@@ -198,7 +198,7 @@ impl PartialEq for Head {
 impl Eq for Head {}
 
 impl Merged {
-    fn new(rest: Vec<(Key, Sums)>, runs: Vec<Run>) -> io::Result<Self> {
+    fn new(rest: Vec<(ClassKey, Sums)>, runs: Vec<Run>) -> io::Result<Self> {
         let mut merged = Self { rest: rest.into_iter().peekable(), heads: BinaryHeap::with_capacity(runs.len()), runs };
         for run in 0..merged.runs.len() {
             merged.advance(run)?;
@@ -213,7 +213,7 @@ impl Merged {
         Ok(())
     }
 
-    fn step(&mut self) -> io::Result<Option<(Key, Sums)>> {
+    fn step(&mut self) -> io::Result<Option<(ClassKey, Sums)>> {
         let keys = [self.rest.peek().map(|entry| entry.0), self.heads.peek().map(|head| head.key)];
         let Some(key) = keys.into_iter().flatten().min() else { return Ok(None) };
         let mut all = self.rest.next_if(|entry| entry.0 == key).map_or_else(Sums::default, |entry| entry.1);
@@ -227,7 +227,7 @@ impl Merged {
 }
 
 impl Iterator for Merged {
-    type Item = io::Result<(Key, Sums)>;
+    type Item = io::Result<(ClassKey, Sums)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step().transpose()
@@ -235,7 +235,7 @@ impl Iterator for Merged {
 }
 
 /// The sums of a key, if there is room for it.
-pub(super) fn entry(table: &mut Table, key: Key, limit: usize) -> Option<&mut Sums> {
+pub(super) fn entry(table: &mut ClassSums, key: ClassKey, limit: usize) -> Option<&mut Sums> {
     let len = table.len();
     match table.entry(key) {
         Entry::Occupied(known) => Some(known.into_mut()),
@@ -264,9 +264,9 @@ mod tests {
             rows in proptest::collection::vec((0_u32..40, 0_u32..3, 0_u8..65, 0_u64..1 << 40), 0..3000),
             limit in 1_usize..50,
         ) {
-            let mut expected: BTreeMap<Key, Sums> = BTreeMap::new();
+            let mut expected: BTreeMap<ClassKey, Sums> = BTreeMap::new();
             let mut runs = Runs::new(std::env::temp_dir(), limit);
-            let mut table = Table::default();
+            let mut table = ClassSums::default();
             for &(site, thread, class, size) in &rows {
                 let key = (site, thread, class);
                 expected.entry(key).or_default().merge(&sums(size));

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::super::pruned::Lazy;
-use super::{Asked, Overlay, RowId, Sides, Tree, own_width};
+use super::{AskedRow, Overlay, RowId, Sides, Tree, own_width};
 use crate::api::diff_flamegraph::DiffWidth;
 
 /// Bits of a row's id that stand for a backtrace; the row's depth stands above them.
@@ -14,7 +14,7 @@ const LEAF: u64 = (1 << LEAF_BITS) - 1;
 const DEEPEST: u32 = (1 << (53 - LEAF_BITS)) - 1;
 
 /// The laid-over tree, looked at from its ends.
-pub struct Inverted<'a> {
+pub struct InvertedDiff<'a> {
     overlay: &'a Overlay,
     /// Ids of the overlay's rows.
     ids: Vec<u64>,
@@ -23,27 +23,27 @@ pub struct Inverted<'a> {
 
 /// One backtrace in a row: where it began, and the caller that comes next (0: none).
 #[derive(Debug, Clone, Copy)]
-struct Item {
+struct InvertedDiffItem {
     leaf: RowId,
     next: RowId,
 }
 
 /// A row of the inverted tree.
 #[derive(Debug)]
-pub struct Row {
+pub struct InvertedDiffRow {
     depth: u32,
     function: u32,
-    items: Vec<Item>,
+    items: Vec<InvertedDiffItem>,
     sums: Sides,
     width: u64,
 }
 
-impl<'a> Inverted<'a> {
+impl<'a> InvertedDiff<'a> {
     pub fn new(overlay: &'a Overlay, width_of: DiffWidth) -> Self {
         Self { overlay, ids: overlay.ids(), width_of }
     }
 
-    fn row(&self, depth: u32, function: u32, items: Vec<Item>) -> Row {
+    fn row(&self, depth: u32, function: u32, items: Vec<InvertedDiffItem>) -> InvertedDiffRow {
         let mut sums = [0; 2];
         let mut width = 0;
         for item in &items {
@@ -52,12 +52,12 @@ impl<'a> Inverted<'a> {
             sums[1] += own[1];
             width += own_width(self.width_of, own);
         }
-        Row { depth, function, items, sums, width }
+        InvertedDiffRow { depth, function, items, sums, width }
     }
 
-    fn whole(&self) -> Row {
+    fn whole(&self) -> InvertedDiffRow {
         let rows = (0..).zip(&self.overlay.own).filter(|&(_, own)| own_width(self.width_of, own) > 0);
-        let items = rows.map(|(row, _): (RowId, _)| Item { leaf: row, next: row }).collect();
+        let items = rows.map(|(row, _): (RowId, _)| InvertedDiffItem { leaf: row, next: row }).collect();
         self.row(0, u32::MAX, items)
     }
 
@@ -66,44 +66,44 @@ impl<'a> Inverted<'a> {
     }
 }
 
-impl Lazy for Inverted<'_> {
-    type Row = Row;
+impl Lazy for InvertedDiff<'_> {
+    type Row = InvertedDiffRow;
 
-    fn children(&mut self, row: &Row) -> Vec<Row> {
+    fn children(&mut self, row: &InvertedDiffRow) -> Vec<InvertedDiffRow> {
         let mut groups: HashMap<u32, usize> = HashMap::new();
-        let mut children: Vec<(u32, Vec<Item>)> = Vec::new();
+        let mut children: Vec<(u32, Vec<InvertedDiffItem>)> = Vec::new();
         for item in row.items.iter().filter(|item| item.next != 0) {
             let function = self.overlay.function[item.next as usize];
             let at = *groups.entry(function).or_insert_with(|| {
                 children.push((function, Vec::new()));
                 children.len() - 1
             });
-            children[at].1.push(Item { next: self.overlay.parent[item.next as usize], ..*item });
+            children[at].1.push(InvertedDiffItem { next: self.overlay.parent[item.next as usize], ..*item });
         }
         children.into_iter().map(|(function, items)| self.row(row.depth + 1, function, items)).collect()
     }
 
-    fn weight(&self, row: &Row) -> u64 {
+    fn weight(&self, row: &InvertedDiffRow) -> u64 {
         row.width
     }
 
-    fn value(&self, row: &Row) -> i64 {
+    fn value(&self, row: &InvertedDiffRow) -> i64 {
         i64::try_from(row.width).unwrap_or(i64::MAX)
     }
 
-    fn size(&self, row: &Row) -> u32 {
+    fn size(&self, row: &InvertedDiffRow) -> u32 {
         // How many rows lie below is not known without making them; how many backtraces do, is.
         u32::try_from(row.items.len()).unwrap_or(u32::MAX)
     }
 }
 
-impl Tree for Inverted<'_> {
-    fn sums(&self, row: &Row) -> Sides {
+impl Tree for InvertedDiff<'_> {
+    fn sums(&self, row: &InvertedDiffRow) -> Sides {
         row.sums
     }
 
     /// Of the backtraces that have no further caller.
-    fn own(&self, row: &Row) -> Sides {
+    fn own(&self, row: &InvertedDiffRow) -> Sides {
         let ended = row.items.iter().filter(|item| item.next == 0);
         ended.fold([0; 2], |sum, item| {
             let own = self.overlay.own[item.leaf as usize];
@@ -112,19 +112,19 @@ impl Tree for Inverted<'_> {
     }
 
     /// A backtrace that ends in the row's functions, and their number: enough to find the row again.
-    fn id(&self, row: &Row) -> u64 {
+    fn id(&self, row: &InvertedDiffRow) -> u64 {
         let leaf = row.items.iter().map(|item| self.leaf_id(item.leaf)).min().unwrap_or(0);
         if row.depth == 0 { 0 } else { u64::from(row.depth.min(DEEPEST)) << LEAF_BITS | leaf }
     }
 
-    fn function(&self, row: &Row) -> Option<u32> {
+    fn function(&self, row: &InvertedDiffRow) -> Option<u32> {
         (row.depth > 0).then_some(row.function)
     }
 
-    fn find(&mut self, root: Option<u64>) -> Option<Asked<Row>> {
+    fn find(&mut self, root: Option<u64>) -> Option<AskedRow<InvertedDiffRow>> {
         let mut row = self.whole();
         let mut above = Vec::new();
-        let Some(id) = root.filter(|&id| id != 0) else { return Some(Asked { above, row }) };
+        let Some(id) = root.filter(|&id| id != 0) else { return Some(AskedRow { above, row }) };
         let depth = usize::try_from(id >> LEAF_BITS).ok()?;
         let leaf = (1..self.ids.len() as RowId).find(|&leaf| self.leaf_id(leaf) == id & LEAF)?;
         let functions: Vec<u32> =
@@ -138,6 +138,6 @@ impl Tree for Inverted<'_> {
             let child = found.unwrap_or_else(|| self.row(row.depth + 1, function, Vec::new()));
             above.push(std::mem::replace(&mut row, child));
         }
-        Some(Asked { above, row })
+        Some(AskedRow { above, row })
     }
 }

@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 
-use super::steps::{Filtered, Steps, Watch};
+use super::steps::{Filtered, SeriesSteps, Watch};
 use crate::query::Result;
-use crate::query::amounts::{Key, Question};
+use crate::query::amounts::{SumKey, SumQuery};
 use crate::query::filter::Selection;
 use crate::query::window::Resolved;
 use crate::trace::{Cancel, Position, Span, Trace};
@@ -17,7 +17,7 @@ pub(super) struct Grid {
 
 /// What happened in a column.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Column {
+pub(super) struct PixelColumn {
     pub(super) min_bytes: i64,
     pub(super) max_bytes: i64,
     pub(super) last_bytes: i64,
@@ -29,7 +29,7 @@ pub(super) struct Column {
     pub(super) allocated_bytes: u64,
 }
 
-impl Column {
+impl PixelColumn {
     fn starting(bytes: i64, count: i64) -> Self {
         Self {
             min_bytes: bytes,
@@ -52,7 +52,7 @@ impl Column {
     }
 }
 
-impl Watch for Column {
+impl Watch for PixelColumn {
     #[inline]
     fn live(&self) -> (i64, i64) {
         (self.last_bytes, self.last_count)
@@ -105,14 +105,14 @@ impl Grid {
         (self.times[column + 1] - self.times[column]).max(1) as f64 / 1e9
     }
 
-    pub(super) fn columns(&self, trace: &Trace, cancel: &Cancel) -> Result<Vec<Column>> {
+    pub(super) fn columns(&self, trace: &Trace, cancel: &Cancel) -> Result<Vec<PixelColumn>> {
         let everything = Selection::all();
         let filtered = Filtered::new(trace, &everything, trace.everything(), cancel);
         (0..self.len())
             .into_par_iter()
             .with_min_len(16)
             .map_init(
-                || Steps::new(&filtered),
+                || SeriesSteps::new(&filtered),
                 |steps, i| whole_column(trace, steps, self.places[i], self.places[i + 1]),
             )
             .collect()
@@ -124,21 +124,21 @@ impl Grid {
         trace: &Trace,
         selection: &Selection,
         cancel: &Cancel,
-    ) -> Result<Vec<Column>> {
+    ) -> Result<Vec<PixelColumn>> {
         let span = Span { from: self.places[0], to: self.places[self.len()] };
         let filtered = Filtered::new(trace, selection, span, cancel);
-        let mut columns: Vec<Column> = (0..self.len())
+        let mut columns: Vec<PixelColumn> = (0..self.len())
             .into_par_iter()
             .map_init(
-                || Steps::new(&filtered),
+                || SeriesSteps::new(&filtered),
                 |steps, i| {
-                    let mut column = Column::default();
+                    let mut column = PixelColumn::default();
                     steps.walk(Span { from: self.places[i], to: self.places[i + 1] }, &mut column)?;
                     Ok(column)
                 },
             )
             .collect::<Result<_>>()?;
-        let question = Question { trace, selection, key: Key::Site, cancel };
+        let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
         let (mut bytes, mut count) = (0, 0);
         for sum in question.live_at(self.places[0])? {
             bytes += sum.bytes;
@@ -154,10 +154,10 @@ impl Grid {
     }
 }
 
-fn whole_column(trace: &Trace, steps: &mut Steps<'_>, from: Position, to: Position) -> Result<Column> {
+fn whole_column(trace: &Trace, steps: &mut SeriesSteps<'_>, from: Position, to: Position) -> Result<PixelColumn> {
     let start = trace.state_at(from);
     let count = |place: Position| (place.allocs - place.frees) as i64;
-    let mut column = Column::starting(start.live as i64, count(from));
+    let mut column = PixelColumn::starting(start.live as i64, count(from));
     if from.events() >= to.events() {
         return Ok(column);
     }

@@ -5,9 +5,9 @@
 
 use rayon::prelude::*;
 
-use super::steps::{Filtered, Steps, Watch};
+use super::steps::{Filtered, SeriesSteps, Watch};
 use crate::query::Result;
-use crate::query::amounts::{Key, Question};
+use crate::query::amounts::{SumKey, SumQuery};
 use crate::query::filter::Selection;
 use crate::trace::{Cancel, PeakPlace, Span, Trace};
 
@@ -16,14 +16,14 @@ const PART_EVENTS: u64 = 1 << 16;
 
 /// Highest sum of a part, against its start.
 #[derive(Debug, Clone, Copy, Default)]
-struct Part {
+struct PeakPart {
     bytes: i64,
     count: i64,
     /// Highest bytes, the blocks then, allocations and frees of the trace up to there.
     best: (i64, i64, u64),
 }
 
-impl Watch for Part {
+impl Watch for PeakPart {
     #[inline]
     fn live(&self) -> (i64, i64) {
         (self.bytes, self.count)
@@ -66,18 +66,18 @@ pub fn find(trace: &Trace, selection: &Selection, span: Span, from_ns: u64, canc
         }
     };
     let filtered = Filtered::new(trace, selection, span, cancel);
-    let found: Vec<Part> = (0..parts)
+    let found: Vec<PeakPart> = (0..parts)
         .into_par_iter()
         .map_init(
-            || Steps::new(&filtered),
+            || SeriesSteps::new(&filtered),
             |steps, i| {
-                let mut part = Part::default();
+                let mut part = PeakPart::default();
                 steps.walk(Span { from: border(i), to: border(i + 1) }, &mut part)?;
                 Ok(part)
             },
         )
         .collect::<Result<_>>()?;
-    let question = Question { trace, selection, key: Key::Site, cancel };
+    let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
     let (mut bytes, mut count) = (0, 0);
     if first > 0 {
         for sum in question.live_at(span.from)? {

@@ -104,7 +104,7 @@ pub(super) trait Watch {
 }
 
 /// The steps of one block of events.
-pub(super) struct Steps<'a> {
+pub(super) struct SeriesSteps<'a> {
     filtered: &'a Filtered<'a>,
     keep: [u8; BLOCK],
     allocs: Passing,
@@ -117,12 +117,12 @@ pub(super) struct Steps<'a> {
 struct Passing {
     /// One bit for each, and an empty word behind them.
     bits: [u64; BLOCK / 64 + 2],
-    steps: Vec<Step>,
+    steps: Vec<SeriesStep>,
 }
 
 /// What one event changes.
 #[derive(Clone, Copy, Default)]
-struct Step {
+struct SeriesStep {
     bytes: i64,
     /// The other half of a realloc follows at once.
     half: bool,
@@ -134,7 +134,7 @@ impl Passing {
     }
 
     /// Takes in which of them pass, one byte each, and asks for the steps of those that do, in order.
-    fn fill(&mut self, keep: &[u8], step: impl FnMut(usize) -> Step) {
+    fn fill(&mut self, keep: &[u8], step: impl FnMut(usize) -> SeriesStep) {
         self.bits = [0; BLOCK / 64 + 2];
         for (word, keep) in self.bits.iter_mut().zip(keep.chunks(64)) {
             *word = packed(keep);
@@ -197,7 +197,7 @@ fn deposit_one_by_one(mut bits: u64, mask: u64) -> u64 {
     deposited
 }
 
-impl<'a> Steps<'a> {
+impl<'a> SeriesSteps<'a> {
     pub(super) fn new(filtered: &'a Filtered<'a>) -> Self {
         Self { filtered, keep: [0; BLOCK], allocs: Passing::new(), frees: Passing::new(), other_half: None }
     }
@@ -271,7 +271,7 @@ impl<'a> Steps<'a> {
         allocs.fill(keep_allocs, |at| {
             let size = trace.size_of(span.from.allocs + at as u64);
             allocated_bytes += size;
-            Step { bytes: size as i64, half: false }
+            SeriesStep { bytes: size as i64, half: false }
         });
         let keep_frees = &mut keep[..(span.to.frees - span.from.frees) as usize];
         filtered.frees(span.from.frees, keep_frees);
@@ -280,7 +280,7 @@ impl<'a> Steps<'a> {
             let ordinal = span.from.frees + at as u64;
             let origin = origins.get(ordinal as usize).copied().unwrap_or(u32::MAX);
             let half = filtered.halves.get(origin as usize) == Some(&true);
-            Step { bytes: -(trace.size_of_free(ordinal) as i64), half }
+            SeriesStep { bytes: -(trace.size_of_free(ordinal) as i64), half }
         });
         watch.add(allocs.steps.len() as u64, allocated_bytes, frees.steps.len() as u64);
     }
@@ -304,7 +304,7 @@ mod tests {
         #[test]
         fn bytes_become_bits(keep in prop::collection::vec(0_u8..2, 0..=BLOCK), at in 0..BLOCK) {
             let mut passing = Passing::new();
-            passing.fill(&keep, |at| Step { bytes: at as i64, half: false });
+            passing.fill(&keep, |at| SeriesStep { bytes: at as i64, half: false });
             let kept = (0..keep.len()).filter(|&at| keep[at] == 1);
             prop_assert!(passing.steps.iter().map(|step| step.bytes as usize).eq(kept));
             let from = (0..64).fold(0, |word, i| word | u64::from(keep.get(at + i).copied().unwrap_or(0)) << i);

@@ -1,13 +1,13 @@
 //! What grows: live bytes that rise, or blocks that are left below swings or beside a cache.
 
-use super::outline::{Outline, STILL};
+use super::outline::{STILL, SeriesOutline};
 use super::statistics::theil_sen;
 use super::words::{seconds, set_rate, size, verdict};
 use super::{AGES, History};
 use crate::api::leaks::{Shape, Verdict, VerdictKind};
 
 /// The lowest live bytes of successive intervals rise, and still do.
-pub fn growing(history: &History<'_>, o: &Outline) -> Option<Verdict> {
+pub fn growing(history: &History<'_>, o: &SeriesOutline) -> Option<Verdict> {
     let goes_on = o.rise > 0 && o.last_rise as f64 >= o.rise as f64 * STILL;
     // What began a moment ago has grown by definition.
     let long = o.to_ns - o.from_ns >= history.duration_ns / 8;
@@ -46,7 +46,7 @@ pub fn growing(history: &History<'_>, o: &Outline) -> Option<Verdict> {
 /// What is left tells whether some of it is never freed: blocks of a queue or a cache are young, those of a leak were
 /// allocated all the time. `churns`: nearly all blocks of the site are freed, which a leak beside a cache is seen by;
 /// then their ages must be even. Else live bytes must swing, and the ages need not be as even.
-pub fn leaking_below(history: &History<'_>, active: &[(u64, i64)], o: &Outline, churns: bool) -> Option<Verdict> {
+pub fn leaking_below(history: &History<'_>, active: &[(u64, i64)], o: &SeriesOutline, churns: bool) -> Option<Verdict> {
     let (low, high) = o.half;
     let (allocated, freed) = history.allocated_freed;
     let from = (o.from_ns as f64 / history.duration_ns.max(1) as f64 * AGES as f64) as usize;

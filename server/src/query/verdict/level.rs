@@ -1,7 +1,7 @@
 //! What does not grow, or in steps: levels, swings, jumps; and what cannot be told.
 
 use super::History;
-use super::outline::{Outline, STILL};
+use super::outline::{STILL, SeriesOutline};
 use super::statistics::{mann_kendall, theil_sen};
 use super::words::{seconds, set_rate, size, verdict};
 use crate::api::leaks::{Shape, Verdict, VerdictKind};
@@ -107,7 +107,7 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
 }
 
 /// A level that is kept, swung below, or approached ever more slowly.
-pub fn bounded(active: &[(u64, i64)], o: &Outline) -> Option<Verdict> {
+pub fn bounded(active: &[(u64, i64)], o: &SeriesOutline) -> Option<Verdict> {
     let (low, high) = o.half;
     let spread = (high - low) as f64 / high.max(1) as f64;
     let stays = spread <= 0.1;
@@ -137,7 +137,7 @@ pub fn bounded(active: &[(u64, i64)], o: &Outline) -> Option<Verdict> {
 }
 
 /// None of the others.
-pub fn unclear(o: &Outline) -> Verdict {
+pub fn unclear(o: &SeriesOutline) -> Verdict {
     let (low, high) = o.half;
     let why = format!(
         "live bytes moved between {} and {} in the second half, without a clear direction (tau {:.2}, p {:.1e})",

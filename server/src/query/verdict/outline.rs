@@ -8,7 +8,7 @@ const RANGES: usize = 32;
 pub const STILL: f64 = 0.12;
 
 /// What a time series comes down to.
-pub struct Outline {
+pub struct SeriesOutline {
     pub from_ns: u64,
     pub to_ns: u64,
     pub first: i64,
@@ -27,7 +27,7 @@ pub struct Outline {
 }
 
 /// Outlines what is not empty.
-pub fn outline(active: &[(u64, i64)]) -> Outline {
+pub fn outline(active: &[(u64, i64)]) -> SeriesOutline {
     let ranges = active.len().min(RANGES);
     let part = |i: usize| &active[active.len() * i / ranges..active.len() * (i + 1) / ranges];
     let lowest = |part: &[(u64, i64)]| {
@@ -42,7 +42,7 @@ pub fn outline(active: &[(u64, i64)]) -> Outline {
     let (low, high) = (bytes(half).into_iter().min().unwrap_or(0), bytes(half).into_iter().max().unwrap_or(0));
     let quarter = values[values.len() * 3 / 4];
     let end = values[values.len() - 1];
-    Outline {
+    SeriesOutline {
         from_ns: active[0].0,
         to_ns: active[active.len() - 1].0,
         first: active[0].1,

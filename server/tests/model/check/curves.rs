@@ -13,7 +13,7 @@ use crate::reference::{Reference, Truth};
 use crate::symbols::Names;
 
 pub fn threads_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
-    let params = threads::Params { window: ask.window(), filter: ask.filter.clone() };
+    let params = threads::ThreadsParams { window: ask.window(), filter: ask.filter.clone() };
     let got = threads::run(trace, &Names, &params, &no()).unwrap();
     let inside = |t: u64| t >= ask.from && t < ask.to;
     let mut pairs: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
@@ -56,7 +56,8 @@ pub fn timeline_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
         SeriesName::MappedBytes,
     ];
     let mapped = truth.mapped_pages();
-    let params = timeline::Params { series, window: ask.window(), filter: ask.filter.clone(), points: ask.points };
+    let params =
+        timeline::TimelineParams { series, window: ask.window(), filter: ask.filter.clone(), points: ask.points };
     let got = timeline::run(trace, &Names, &params, &no()).unwrap();
     let peak = truth.peak_of(ask.from, ask.to, &ask.keep);
     assert_eq!((got.peak.bytes, got.peak.count, got.peak.at_ns), (peak.0, peak.1, peak.2));

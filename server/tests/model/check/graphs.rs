@@ -20,7 +20,7 @@ pub fn flamegraph_agrees(
     expected: &BTreeMap<u32, (i64, i64)>,
     inverted: bool,
 ) {
-    let mut params = flamegraph::Params {
+    let mut params = flamegraph::FlamegraphParams {
         metric,
         unit: Unit::Bytes,
         window: ask.window(),
@@ -120,12 +120,12 @@ pub fn functions_agree(
     expected: &BTreeMap<u32, (i64, i64)>,
 ) {
     let table = |by| {
-        let params = functions::Params {
+        let params = functions::FunctionsParams {
             metric,
             window: ask.window(),
             filter: ask.filter.clone(),
             by,
-            ..functions::Params::default()
+            ..functions::FunctionsParams::default()
         };
         functions::run(trace, &Names, &params, &no()).unwrap()
     };

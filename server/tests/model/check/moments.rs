@@ -16,7 +16,7 @@ pub fn diff_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     let time = |ns| Window { at: Some(TimeExpr::Ns(ns)), ..Window::default() };
     let (before, after) = (time(ask.from), time(ask.to));
     let side = |window, label| diff::Side { trace, symbols: &Names, window, label };
-    let params = diff::Params { filter: ask.filter.clone(), ..diff::Params::default() };
+    let params = diff::DiffParams { filter: ask.filter.clone(), ..diff::DiffParams::default() };
     let got = diff::run(side(&before, "a"), side(&after, "b"), &params, &no()).unwrap();
     let (a, b) = (truth.events_before(ask.from + 1), truth.events_before(ask.to + 1));
     let passing: Vec<_> = truth.allocs.iter().filter(|x| truth.passes(x, &ask.keep)).collect();
@@ -31,7 +31,7 @@ pub fn diff_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
 
 pub fn memory_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     let at = ask.at.unwrap_or(ask.to);
-    let params = memory::Params { at: Some(TimeExpr::Ns(at)), limit: None };
+    let params = memory::MemoryParams { at: Some(TimeExpr::Ns(at)), limit: None };
     let got = memory::run(trace, &Names, &params, &no()).unwrap();
     let events = truth.events_before(at + 1);
     let live: Vec<_> = truth.allocs.iter().filter(|b| b.is_live_at_event(events)).collect();

@@ -24,30 +24,30 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         })
         .filter(|(_, b)| truth.passes(b, &ask.keep))
         .collect();
-    use allocations::Sort;
+    use allocations::AllocationSort;
     for (sort, descending) in [
-        (Sort::Allocated, false),
-        (Sort::Allocated, true),
-        (Sort::Size, true),
-        (Sort::Size, false),
-        (Sort::Freed, false),
-        (Sort::Lifetime, true),
+        (AllocationSort::Allocated, false),
+        (AllocationSort::Allocated, true),
+        (AllocationSort::Size, true),
+        (AllocationSort::Size, false),
+        (AllocationSort::Freed, false),
+        (AllocationSort::Lifetime, true),
     ] {
         let mut expected = expected.clone();
         let key = |(row, b): &(u64, &crate::reference::Alloc)| match sort {
-            Sort::Allocated => *row,
-            Sort::Freed => b.freed_event,
-            Sort::Size => b.size,
-            Sort::Lifetime => b.lifetime(truth.duration),
+            AllocationSort::Allocated => *row,
+            AllocationSort::Freed => b.freed_event,
+            AllocationSort::Size => b.size,
+            AllocationSort::Lifetime => b.lifetime(truth.duration),
         };
         expected.sort_by_key(|e| (if descending { u64::MAX - key(e) } else { key(e) }, e.0));
-        if sort == Sort::Allocated && descending {
+        if sort == AllocationSort::Allocated && descending {
             expected.sort_by_key(|e| u64::MAX - e.0);
         }
         let mut got = Vec::new();
         let mut cursor = None;
         loop {
-            let params = allocations::Params {
+            let params = allocations::AllocationsParams {
                 window: ask.window(),
                 filter: ask.filter.clone(),
                 site: None,
@@ -70,7 +70,8 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
 }
 
 pub fn leaks_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
-    let params = leaks::Params { window: ask.window(), filter: ask.filter.clone(), ..leaks::Params::default() };
+    let params =
+        leaks::LeaksParams { window: ask.window(), filter: ask.filter.clone(), ..leaks::LeaksParams::default() };
     let got = leaks::run(trace, &Names, &params, &no()).unwrap();
     let expected = truth.sums(Metric::Leaked, ask.from, ask.to, 0, &ask.keep);
     assert_eq!(got.sites.len(), expected.len());
@@ -99,7 +100,7 @@ pub fn histograms_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         .iter()
         .filter(|b| b.born_ns >= ask.from && b.born_ns < ask.to && truth.passes(b, &ask.keep))
         .collect();
-    let params = sizes::Params { window: ask.window(), filter: ask.filter.clone() };
+    let params = sizes::SizesParams { window: ask.window(), filter: ask.filter.clone() };
     let got = sizes::run(trace, &Names, &params, &no()).unwrap();
     let classes = |lower: &[u64], value: &dyn Fn(&crate::reference::Alloc) -> u64| -> Vec<(u64, u64, u64)> {
         (0..lower.len())
@@ -119,7 +120,7 @@ pub fn histograms_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     for exact in &got.commonest {
         assert_eq!(exact.count, allocated.iter().filter(|b| b.size == exact.size).count() as u64);
     }
-    let params = lifetimes::Params { window: ask.window(), filter: ask.filter.clone() };
+    let params = lifetimes::LifetimesParams { window: ask.window(), filter: ask.filter.clone() };
     let got = lifetimes::run(trace, &Names, &params, &no()).unwrap();
     assert_eq!(counted(&got.histogram), classes(&got.histogram.lower, &|b| b.lifetime(truth.duration)));
     assert_eq!(got.map_count.iter().sum::<u64>(), allocated.len() as u64);
@@ -128,7 +129,8 @@ pub fn histograms_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
 }
 
 pub fn sites_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
-    let params = sites::Params { window: ask.window(), filter: ask.filter.clone(), ..sites::Params::default() };
+    let params =
+        sites::SitesParams { window: ask.window(), filter: ask.filter.clone(), ..sites::SitesParams::default() };
     let got = sites::run(trace, &Names, &params, &no()).unwrap();
     let sum = |metric| truth.sums(metric, ask.from, ask.to, ask.moment(truth, metric), &ask.keep);
     let (allocated, freed, live) = (sum(Metric::Allocated), sum(Metric::Freed), sum(Metric::Live));

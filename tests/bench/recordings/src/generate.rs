@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use tracehound_format::columns::Columns;
+use tracehound_format::columns::RecordColumns;
 use tracehound_format::meta::{
     ClockSample, EndReason, MemorySample, Meta, ModuleLoad, Segment, ThreadStart, Watermark,
 };
@@ -155,7 +155,7 @@ struct State<W: Write> {
     shape: Shape,
     random: Random,
     heap: Heap,
-    buffers: Vec<Columns>,
+    buffers: Vec<RecordColumns>,
     /// Ticks of the last record of each thread's buffer go up; this is the present.
     tick: u64,
     sites: Vec<(u32, u32)>,
@@ -212,7 +212,7 @@ pub fn generate<W: Write>(out: W, shape: &Shape) -> io::Result<Generated> {
         shape: *shape,
         random,
         heap: Heap { free: vec![Vec::new(); 1 << 12], top: 0x7f00_0000_0000 },
-        buffers: vec![Columns::default(); threads],
+        buffers: vec![RecordColumns::default(); threads],
         tick: START,
         sites,
         free_sites,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use tracehound_format::block::{BlockHeader, BlockKind, Codec, compress_lz4};
-use tracehound_format::columns::{Columns, Encoder};
+use tracehound_format::columns::{Encoder, RecordColumns};
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{self, Clock, ClockSource, Directory, End, EndReason, Meta, Process, Statistics};
 use tracehound_format::nodes::{self, Node};
@@ -119,7 +119,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// When `out` refuses.
-    pub fn events(&mut self, thread: u32, columns: &Columns) -> io::Result<()> {
+    pub fn events(&mut self, thread: u32, columns: &RecordColumns) -> io::Result<()> {
         let (Some(first), Some(last)) = (columns.ticks.iter().min(), columns.ticks.iter().max()) else {
             return Ok(());
         };

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use tracehound_format::block::{BlockHeader, BlockKind, Codec};
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{ClockSample, ClockSource, EndReason, Process};
-use tracehound_format::options::{Options, OutputNames};
+use tracehound_format::options::{LaunchOptions, OutputNames};
 use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
 use crate::background::file::RecordingFile;
 use crate::background::output;
 use crate::background::seize::hand_over;
-use crate::background::writer::{Facts, OUTSIDE, Writer};
+use crate::background::writer::{OUTSIDE, ProcessFacts, RecordingWriter};
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::chunk::Chunk;
 use crate::shared::lock::Lock;
@@ -21,14 +21,14 @@ use crate::shared::pool::Pool;
 use crate::shared::session::{self, Notes, Retired, Session, Switches};
 use crate::shared::side_file::SideMemory;
 use crate::shared::thread::{ThreadContext, life};
-use crate::shared::threads::Threads;
+use crate::shared::threads::ThreadTable;
 
 const SLOTS: u32 = 16;
 
 /// A writer over a session that nothing records into but the test, and one thread of that session.
 struct Stage {
     session: &'static Session,
-    writer: Writer,
+    writer: RecordingWriter,
     thread: &'static ThreadContext,
     id: u32,
     made: u64,
@@ -58,7 +58,7 @@ impl Stage {
         let session = Box::leak(Box::new(Session {
             number: session::new_number(),
             pid: std::process::id(),
-            options: Options { sample_memory_ms: 0, compression: Codec::None, ..Options::default() },
+            options: LaunchOptions { sample_memory_ms: 0, compression: Codec::None, ..LaunchOptions::default() },
             recording_id: [7; 16],
             path: Vec::new(),
             forked_from: None,
@@ -66,7 +66,7 @@ impl Stage {
             started_unix_ns: 0,
             tree: Box::leak(Box::new(CallTree::create(1 << 16).unwrap())),
             pool,
-            threads: Threads::default(),
+            threads: ThreadTable::default(),
             side,
             notes: Lock::new(Notes::default()),
             writer_alive: AtomicBool::new(true),
@@ -87,7 +87,7 @@ impl Stage {
             unwinder_limit: |_, _| 0,
             drive: |_| {},
         }));
-        let facts = Facts {
+        let facts = ProcessFacts {
             process: process(),
             source: ClockSource::Monotonic,
             shift: 0,
@@ -95,7 +95,7 @@ impl Stage {
             clock: || ClockSample { tick: now(), monotonic_ns: now(), realtime_ns: now() },
             now,
         };
-        let writer = Writer::new(session, facts, RecordingFile::new(output).unwrap()).unwrap();
+        let writer = RecordingWriter::new(session, facts, RecordingFile::new(output).unwrap()).unwrap();
         let thread = session.threads.acquire().unwrap();
         let id = session.threads.new_id();
         thread.os_thread.store(std::process::id(), Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! Turns a row of unwind information into a [`Rule`].
 
-use super::super::rule::{Kind, Rule};
+use super::super::rule::{Rule, RuleKind};
 use super::bytes::Bytes;
-use super::entry::Entry;
+use super::entry::Fde;
 use super::expression::{Machine, evaluate};
 use super::program::{Cfa, Expression, Recovery, ShortRow, register, row_at};
 
@@ -13,7 +13,7 @@ const DEREF: u8 = 0x06;
 
 /// The rule for `pc`, an address inside the calling (or interrupted) instruction that `entry` covers.
 /// `window` is the readable memory that holds the expressions of `entry`.
-pub fn compile(entry: &Entry, window: Bytes, pc: u64) -> Rule {
+pub fn compile(entry: &Fde, window: Bytes, pc: u64) -> Rule {
     if entry.return_register != register::RETURN {
         return Rule::GENERAL;
     }
@@ -37,7 +37,7 @@ fn from_row(row: &ShortRow, signal: bool, window: Bytes, pc: u64) -> Option<Rule
         && let Some(offset) = rbp_deref(cfa, window)
     {
         let Recovery::Expression(rbp) = row.rbp else { return None };
-        return is_bytes(rbp, window, &[BREG_RBP, 0]).then(|| Rule::pack(Kind::Drap, offset.wrapping_neg(), 0));
+        return is_bytes(rbp, window, &[BREG_RBP, 0]).then(|| Rule::pack(RuleKind::Drap, offset.wrapping_neg(), 0));
     }
     let m = match row.rbp {
         Recovery::Unset | Recovery::Same | Recovery::Undefined => 0,
@@ -46,10 +46,10 @@ fn from_row(row: &ShortRow, signal: bool, window: Bytes, pc: u64) -> Option<Rule
         _ => return None,
     };
     match row.cfa {
-        Cfa::Register { register: register::RSP, offset } => Some(Rule::pack(Kind::Sp, offset, m)),
-        Cfa::Register { register: register::RBP, offset } => Some(Rule::pack(Kind::Frame, offset, m)),
+        Cfa::Register { register: register::RSP, offset } => Some(Rule::pack(RuleKind::Sp, offset, m)),
+        Cfa::Register { register: register::RBP, offset } => Some(Rule::pack(RuleKind::Frame, offset, m)),
         Cfa::Register { .. } => None,
-        Cfa::Expression(cfa) => Some(Rule::pack(Kind::Sp, distance_from_rsp(cfa, window, pc)?, m)),
+        Cfa::Expression(cfa) => Some(Rule::pack(RuleKind::Sp, distance_from_rsp(cfa, window, pc)?, m)),
     }
 }
 

@@ -37,7 +37,7 @@ impl Section {
 
 /// A parsed FDE.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct Fde {
     /// First address covered.
     pub begin: u64,
     /// Bytes covered.
@@ -63,7 +63,7 @@ pub struct Entry {
 /// What stands at a place in a frame section.
 pub enum Parsed {
     /// An FDE.
-    Entry(Entry),
+    Entry(Fde),
     /// A CIE: no code of its own.
     Common,
     /// The zero length that ends `.eh_frame`.
@@ -117,7 +117,7 @@ pub fn parse(window: Bytes, at: u64, section: Section) -> Option<Parsed> {
         let skipped = body.uleb()?;
         body.split(skipped)?;
     }
-    Some(Parsed::Entry(Entry {
+    Some(Parsed::Entry(Fde {
         begin,
         length,
         code_alignment: common.code_alignment,

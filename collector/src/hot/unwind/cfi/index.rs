@@ -2,14 +2,14 @@
 //! Layout: LSB core specification, 10.6.2.
 
 use super::bytes::{Bytes, OMITTED};
-use super::entry::{Entry, Parsed, Section, parse, record};
+use super::entry::{Fde, Parsed, Section, parse, record};
 
 /// `sdata4` relative to the table: what every linker writes, and the only form that can be bisected.
 const TABLE_ENCODING: u8 = 0x3b;
 
 /// The entry covering `pc`, from the `.eh_frame_hdr` at `header`, with the readable memory that holds it.
 /// `segment` gives the readable segment around an address.
-pub fn lookup(header: u64, pc: u64, segment: impl Fn(u64) -> Option<Bytes>) -> Option<(Entry, Bytes)> {
+pub fn lookup(header: u64, pc: u64, segment: impl Fn(u64) -> Option<Bytes>) -> Option<(Fde, Bytes)> {
     let window = segment(header)?;
     let mut cursor = starting_at(window, header)?;
     if cursor.u8()? != 1 {
@@ -49,7 +49,7 @@ pub fn lookup(header: u64, pc: u64, segment: impl Fn(u64) -> Option<Bytes>) -> O
 
 /// The entry covering `pc` among those in `frames`, up to the terminator or the end; `window` is the memory
 /// their common entries lie in.
-pub fn scan(frames: Bytes, window: Bytes, pc: u64, section: Section) -> Option<Entry> {
+pub fn scan(frames: Bytes, window: Bytes, pc: u64, section: Section) -> Option<Fde> {
     let mut cursor = frames;
     while !cursor.is_empty() {
         let at = cursor.position();
@@ -63,7 +63,7 @@ pub fn scan(frames: Bytes, window: Bytes, pc: u64, section: Section) -> Option<E
     None
 }
 
-fn covers(entry: &Entry, pc: u64) -> bool {
+fn covers(entry: &Fde, pc: u64) -> bool {
     pc.wrapping_sub(entry.begin) < entry.length
 }
 

@@ -36,7 +36,7 @@ pub fn rule_in(bytes: &[u8], is_debug: bool, address: u64, pc: u64) -> Option<Ru
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hot::unwind::rule::Kind;
+    use crate::hot::unwind::rule::RuleKind;
 
     /// One function of 32 bytes at 0x1000, whose frame has 24 bytes after its first byte.
     fn debug_frame() -> Vec<u8> {
@@ -57,8 +57,8 @@ mod tests {
     #[test]
     fn bytes_become_rules() {
         let section = debug_frame();
-        assert_eq!(rule_in(&section, true, 0x40_0000, 0x40_1000), Some(Rule::pack(Kind::Sp, 8, 0)));
-        assert_eq!(rule_in(&section, true, 0x40_0000, 0x40_1001), Some(Rule::pack(Kind::Sp, 32, 0)));
+        assert_eq!(rule_in(&section, true, 0x40_0000, 0x40_1000), Some(Rule::pack(RuleKind::Sp, 8, 0)));
+        assert_eq!(rule_in(&section, true, 0x40_0000, 0x40_1001), Some(Rule::pack(RuleKind::Sp, 32, 0)));
         assert_eq!(rule_in(&section, true, 0x40_0000, 0x40_1020), None);
         for len in 0..section.len() {
             let _ = rule_in(&section[..len], true, 0x40_0000, 0x40_1001);

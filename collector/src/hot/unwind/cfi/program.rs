@@ -1,7 +1,7 @@
 //! Runs the call frame instructions of an entry up to one PC (DWARF 5, 6.4.2 and 6.4.3).
 
 use super::bytes::Bytes;
-use super::entry::Entry;
+use super::entry::Fde;
 
 /// DWARF numbers of the x86-64 registers (System V ABI, figure 3.36).
 #[allow(missing_docs, reason = "the registers' names say it")]
@@ -66,7 +66,7 @@ impl Expression {
 }
 
 /// A row of the unwind table; implementations keep as many registers as their reader needs.
-pub trait Row: Copy {
+pub trait CfiRow: Copy {
     /// Nothing known yet.
     fn new() -> Self;
     /// The slot of the CFA.
@@ -86,7 +86,7 @@ pub struct ShortRow {
     pub return_address: Recovery,
 }
 
-impl Row for ShortRow {
+impl CfiRow for ShortRow {
     fn new() -> Self {
         ShortRow { cfa: NO_CFA, rbp: Recovery::Unset, return_address: Recovery::Unset }
     }
@@ -113,7 +113,7 @@ pub struct FullRow {
     pub registers: [Recovery; register::COUNT],
 }
 
-impl Row for FullRow {
+impl CfiRow for FullRow {
     fn new() -> Self {
         FullRow { cfa: NO_CFA, registers: [Recovery::Unset; register::COUNT] }
     }
@@ -132,7 +132,7 @@ const NO_CFA: Cfa = Cfa::Register { register: u64::MAX, offset: 0 };
 
 /// The row of `entry` that holds for `pc`; `None` if the instructions make no sense or nest
 /// `DW_CFA_remember_state` deeper than `DEPTH`.
-pub fn row_at<R: Row, const DEPTH: usize>(entry: &Entry, pc: u64) -> Option<R> {
+pub fn row_at<R: CfiRow, const DEPTH: usize>(entry: &Fde, pc: u64) -> Option<R> {
     let mut row = R::new();
     let mut initial = row;
     let mut remembered = [row; DEPTH];
@@ -267,7 +267,7 @@ pub fn row_at<R: Row, const DEPTH: usize>(entry: &Entry, pc: u64) -> Option<R> {
     Some(row)
 }
 
-fn restore<R: Row>(row: &mut R, initial: &mut R, register: u64) {
+fn restore<R: CfiRow>(row: &mut R, initial: &mut R, register: u64) {
     if let (Some(slot), Some(first)) = (row.recovery(register), initial.recovery(register)) {
         *slot = *first;
     }

@@ -1,11 +1,11 @@
 //! Laying paths: a stack that the verified-chain table knows by a record becomes one that its caller's state leads to.
 
-use super::{End, Key, OFFSET_BITS, Path, Place, RBP, STEP, StackTrie, VALUE_BITS};
+use super::{OFFSET_BITS, PathEnd, PathKey, PathSlot, RBP, STEP, StackPath, StackTrie, VALUE_BITS};
 use crate::hot::unwind::budget::Account;
 use crate::hot::unwind::memory::{Array, bytes_of};
-use crate::hot::unwind::rule::Kind;
-use crate::hot::unwind::step::State;
-use crate::hot::unwind::verified_chains::{ChainRecord, Check, VerifiedChains};
+use crate::hot::unwind::rule::RuleKind;
+use crate::hot::unwind::step::FrameState;
+use crate::hot::unwind::verified_chains::{ChainRecord, StackCheck, VerifiedChains};
 use crate::shared::call_tree::CallTree;
 use crate::shared::sys;
 
@@ -47,7 +47,7 @@ struct Full;
 
 impl StackTrie {
     /// Makes the stack of `record` the answer for `state`, where it begins.
-    pub fn insert(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: State, tree: &CallTree) {
+    pub fn insert(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState, tree: &CallTree) {
         let count = self.list_reads(chains, record, state);
         for _ in 0..2 {
             let end = self.end_of(chains, record, count.is_some());
@@ -62,21 +62,21 @@ impl StackTrie {
     }
 
     /// The path without words to what `record` stands for.
-    fn end_of(&self, chains: &VerifiedChains, record: *mut ChainRecord, listed: bool) -> Path {
+    fn end_of(&self, chains: &VerifiedChains, record: *mut ChainRecord, listed: bool) -> StackPath {
         let captured = chains.captured(record);
         let index = chains.index(record);
         if listed {
             let (what, flags) = (captured.node.0, captured.flags);
-            Path { run: 0, len: 0, end: End::Answer, flags, what, next: index }
+            StackPath { run: 0, len: 0, end: PathEnd::Answer, flags, what, next: index }
         } else {
-            Path { run: 0, len: 0, end: End::Chain, flags: 0, what: index, next: 0 }
+            StackPath { run: 0, len: 0, end: PathEnd::Chain, flags: 0, what: index, next: 0 }
         }
     }
 
     /// Lists what unwinding from `state` along the chain of `record` reads, in order. A value of rbp is read only when
     /// a frame outside computes its CFA from it: else stacks would differ by a word that means nothing to them.
     /// `None`: too many reads, or too far away, or with values of more than 48 bits.
-    fn list_reads(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: State) -> Option<usize> {
+    fn list_reads(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState) -> Option<usize> {
         let mut count = 0;
         let mut saved_rbp = Some(Read { value: state.rbp, offset: RBP });
         let mut at = record;
@@ -84,7 +84,7 @@ impl StackTrie {
             let origin = *chains.origin(at);
             let kind = origin.rule.kind();
             if chains.needs_rbp(at)
-                && kind != Kind::Sp
+                && kind != RuleKind::Sp
                 && let Some(read) = saved_rbp.take()
             {
                 self.push(&mut count, read)?;
@@ -96,7 +96,7 @@ impl StackTrie {
                 break;
             }
             let saves_rbp = match kind {
-                Kind::Drap | Kind::Signal => true,
+                RuleKind::Drap | RuleKind::Signal => true,
                 _ => origin.rule.m() != 0,
             };
             at = inner;
@@ -135,10 +135,10 @@ impl StackTrie {
     }
 
     /// Lays the first `count` reads, then `end`.
-    fn lay_reads(&mut self, state: State, count: usize, end: Path, tree: &CallTree) -> Result<(), Full> {
+    fn lay_reads(&mut self, state: FrameState, count: usize, end: StackPath, tree: &CallTree) -> Result<(), Full> {
         self.make_room(count, tree)?;
-        let top = Key::of(state.pc, state.sp);
-        if end.end == End::Chain {
+        let top = PathKey::of(state.pc, state.sp);
+        if end.end == PathEnd::Chain {
             self.put(top, end);
         } else if !self.graft(top, count, end) {
             // Stacks that begin alike go on with the same word, by all rules. Should one not, it is the only one.
@@ -150,10 +150,10 @@ impl StackTrie {
 
     /// Follows the reads from `key` on to where they part from what is known, and adds the rest. False, and nothing is
     /// changed, if they part where no two stacks can.
-    fn graft(&mut self, mut key: Key, count: usize, end: Path) -> bool {
+    fn graft(&mut self, mut key: PathKey, count: usize, end: StackPath) -> bool {
         let mut next = 0;
         loop {
-            let known = self.get(key).filter(|path| !matches!(path.end, End::Lost | End::Chain));
+            let known = self.get(key).filter(|path| !matches!(path.end, PathEnd::Lost | PathEnd::Chain));
             let Some(path) = known else {
                 let fresh = self.path_from(next, count, end);
                 self.put(key, fresh);
@@ -172,65 +172,65 @@ impl StackTrie {
                 if read.value != word >> OFFSET_BITS {
                     let fork = self.split(key, path, index, word);
                     let fresh = self.path_from(next, count, end);
-                    self.put(Key::behind(fork, read.value), fresh);
+                    self.put(PathKey::behind(fork, read.value), fresh);
                     return true;
                 }
             }
-            if path.end == End::Answer {
+            if path.end == PathEnd::Answer {
                 if next == count {
                     // Known already, but perhaps without a record.
-                    self.put(key, Path { run: path.run, len: path.len, ..end });
+                    self.put(key, StackPath { run: path.run, len: path.len, ..end });
                 }
                 return next == count;
             }
             if next == count || self.read(next).offset != path.next {
                 return false;
             }
-            key = Key::behind(path.what, self.read(next).value);
+            key = PathKey::behind(path.what, self.read(next).value);
             next += 1;
         }
     }
 
     /// Makes a fork of the word with this index in the path of `key`, and gives its number.
-    fn split(&mut self, key: Key, path: Path, index: usize, word: u64) -> u32 {
+    fn split(&mut self, key: PathKey, path: StackPath, index: usize, word: u64) -> u32 {
         let run = path.run as usize;
         let inner = self.run_of_words(run, index);
         let outer = self.run_of_words(run + index + 1, usize::from(path.len) - index - 1);
-        let rest = Path { run: outer, len: path.len - index as u16 - 1, ..path };
+        let rest = StackPath { run: outer, len: path.len - index as u16 - 1, ..path };
         let fork = self.new_fork(inner, index, u32::from(word as u16));
-        self.put(Key::behind(fork.what, word >> OFFSET_BITS), rest);
+        self.put(PathKey::behind(fork.what, word >> OFFSET_BITS), rest);
         self.put(key, fork);
         fork.what
     }
 
-    fn new_fork(&mut self, run: u32, len: usize, slot: u32) -> Path {
+    fn new_fork(&mut self, run: u32, len: usize, slot: u32) -> StackPath {
         self.used.forks += 1;
-        Path { run, len: len as u16, end: End::Fork, flags: 0, what: self.used.forks, next: slot }
+        StackPath { run, len: len as u16, end: PathEnd::Fork, flags: 0, what: self.used.forks, next: slot }
     }
 
     /// The path of the reads `from..to`, and of what follows a read of rbp among them.
-    fn path_from(&mut self, from: usize, to: usize, end: Path) -> Path {
+    fn path_from(&mut self, from: usize, to: usize, end: StackPath) -> StackPath {
         let rbp = (from..to).find(|&index| self.read(index).offset == RBP);
         let rest = rbp.map_or(from, |rbp| rbp + 1);
-        let path = Path { run: self.run_of_reads(rest, to), len: (to - rest) as u16, ..end };
+        let path = StackPath { run: self.run_of_reads(rest, to), len: (to - rest) as u16, ..end };
         let Some(rbp) = rbp else { return path };
         let run = self.run_of_reads(from, rbp);
         let fork = self.new_fork(run, rbp - from, RBP);
-        self.put(Key::behind(fork.what, self.read(rbp).value), path);
+        self.put(PathKey::behind(fork.what, self.read(rbp).value), path);
         fork
     }
 
-    fn get(&self, key: Key) -> Option<Path> {
+    fn get(&self, key: PathKey) -> Option<StackPath> {
         // SAFETY: `find` gives a place of the table.
         let place = unsafe { *self.find(key) };
         (!place.is_empty()).then_some(place.path)
     }
 
-    fn put(&mut self, key: Key, path: Path) {
+    fn put(&mut self, key: PathKey, path: StackPath) {
         // SAFETY: `find` gives a place of the table.
         let place = unsafe { &mut *self.find(key) };
         self.used.places += usize::from(place.is_empty());
-        *place = Place { key, path };
+        *place = PathSlot { key, path };
     }
 
     fn word(&self, index: usize) -> u64 {
@@ -324,7 +324,7 @@ impl StackTrie {
 
     /// The words stay larger than they need be when the kernel has no memory for the table.
     fn grow(&mut self, words: usize, places: usize, tree: &CallTree) -> Option<()> {
-        let bytes = bytes_of::<u64>(words)? + bytes_of::<Place>(places)? + self.shelf.bytes() + self.reads.bytes();
+        let bytes = bytes_of::<u64>(words)? + bytes_of::<PathSlot>(places)? + self.shelf.bytes() + self.reads.bytes();
         self.account.resize(bytes, Account::PATHS, tree)?;
         if words > self.words.len() {
             // SAFETY: paths name words by their index.
@@ -332,7 +332,7 @@ impl StackTrie {
         }
         if places > self.table.len() {
             let mut old = core::mem::replace(&mut self.table, Array::new(places)?);
-            self.mask = (places - 1) * size_of::<Place>();
+            self.mask = (places - 1) * size_of::<PathSlot>();
             for index in 0..old.len() {
                 // SAFETY: `index` is below the length; the new table has room for all of them.
                 unsafe {
@@ -358,7 +358,7 @@ fn doubled_until(len: usize, wanted: usize) -> usize {
 }
 
 /// The read of one check of a chain that begins at `sp`; `None` if it cannot be written as a word.
-fn read_of(check: Check, sp: u64) -> Option<Read> {
+fn read_of(check: StackCheck, sp: u64) -> Option<Read> {
     let offset = check.slot.wrapping_sub(sp);
     let fits = offset & 7 == 0 && offset >> (3 + OFFSET_BITS) == 0 && check.value >> VALUE_BITS == 0;
     fits.then_some(Read { value: check.value, offset: (offset >> 3) as u32 })
@@ -369,16 +369,16 @@ const _: () = assert!(MAX_READS <= u16::MAX as usize && RBP > u16::MAX as u32);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hot::unwind::memory::Block;
+    use crate::hot::unwind::memory::MemoryBlock;
 
     const PC: u64 = 0x5555_0000_1000;
     const SP: u64 = 0x7fff_0000_1000;
 
     /// Paths in which the caller at `PC`, `SP` has this path, which has no words.
-    fn with(end: End, next: u32) -> (StackTrie, VerifiedChains) {
-        let mut paths = StackTrie::new(Box::leak(Box::default()), &mut Block::none()).unwrap();
-        paths.put(Key::of(PC, SP), Path { run: 0, len: 0, end, flags: 0, what: 0, next });
-        (paths, VerifiedChains::new(&mut Block::none()).unwrap())
+    fn with(end: PathEnd, next: u32) -> (StackTrie, VerifiedChains) {
+        let mut paths = StackTrie::new(Box::leak(Box::default()), &mut MemoryBlock::none()).unwrap();
+        paths.put(PathKey::of(PC, SP), StackPath { run: 0, len: 0, end, flags: 0, what: 0, next });
+        (paths, VerifiedChains::new(&mut MemoryBlock::none()).unwrap())
     }
 
     fn record_of_answer(paths: &StackTrie, chains: &VerifiedChains) -> Option<u32> {
@@ -388,11 +388,11 @@ mod tests {
 
     #[test]
     fn paths_do_not_lead_to_records_that_are_gone() {
-        let (mut paths, chains) = with(End::Chain, 0);
+        let (mut paths, chains) = with(PathEnd::Chain, 0);
         assert_eq!(record_of_answer(&paths, &chains), Some(0));
         paths.forget_records();
         assert_eq!(record_of_answer(&paths, &chains), None);
-        let (mut paths, chains) = with(End::Answer, 7);
+        let (mut paths, chains) = with(PathEnd::Answer, 7);
         assert_eq!(record_of_answer(&paths, &chains), Some(7));
         paths.forget_records();
         assert_eq!(record_of_answer(&paths, &chains), Some(0), "the answer stays");

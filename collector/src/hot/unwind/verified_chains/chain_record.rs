@@ -8,7 +8,7 @@ use crate::shared::call_tree::NodeId;
 /// One word of the stack and what it must be.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Check {
+pub struct StackCheck {
     pub slot: u64,
     pub value: u64,
 }
@@ -16,23 +16,23 @@ pub struct Check {
 /// One cache line: three steps of a chain.
 #[repr(C, align(64))]
 pub struct ChainRecord {
-    pub(super) checks: [Check; 3],
+    pub(super) checks: [StackCheck; 3],
     /// The record three links out.
     pub(super) outer3: *mut ChainRecord,
-    pub(super) summary: Summary,
+    pub(super) summary: RecordSummary,
 }
 
 const _: () = assert!(size_of::<ChainRecord>() == 64);
-const _: () = assert!(size_of::<Origin>() == 32);
+const _: () = assert!(size_of::<RecordOrigin>() == 32);
 
 /// `node: 32 | flags: 8 | checks up to the root: 24`
 #[repr(transparent)]
 #[derive(Clone, Copy)]
-pub struct Summary(pub u64);
+pub struct RecordSummary(pub u64);
 
-impl Summary {
-    pub(super) fn new(node: NodeId, flags: u8, checks: usize) -> Summary {
-        Summary(u64::from(node.0) | u64::from(flags) << 32 | (checks as u64) << 40)
+impl RecordSummary {
+    pub(super) fn new(node: NodeId, flags: u8, checks: usize) -> RecordSummary {
+        RecordSummary(u64::from(node.0) | u64::from(flags) << 32 | (checks as u64) << 40)
     }
 
     /// Checks up to the root.
@@ -50,7 +50,7 @@ impl Summary {
 /// The state a record stands for.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Origin {
+pub struct RecordOrigin {
     pub pc: u64,
     pub sp: u64,
     pub rbp: u64,
@@ -69,7 +69,7 @@ impl Marks {
     pub const PART: u8 = 2;
 }
 
-impl Origin {
+impl RecordOrigin {
     #[inline(always)]
     pub(super) fn outer(&self) -> usize {
         (self.link & 0x00ff_ffff) as usize

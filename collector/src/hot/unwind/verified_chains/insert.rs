@@ -1,8 +1,8 @@
 //! Planting: a frame that a walk has found becomes the records of its reads, called from those of its caller.
 
-use super::chain_record::{ChainRecord, Check, Marks, Origin, Summary, ZERO};
+use super::chain_record::{ChainRecord, Marks, RecordOrigin, RecordSummary, StackCheck, ZERO};
 use super::{VerifiedChains, ucontext};
-use crate::hot::unwind::rule::{Kind, Rule};
+use crate::hot::unwind::rule::{Rule, RuleKind};
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
 
@@ -24,7 +24,7 @@ impl Child {
 /// A frame on its way into the verified-chain table.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Frame {
+pub struct WalkedFrame {
     pub pc: u64,
     pub sp: u64,
     pub rbp: u64,
@@ -47,11 +47,11 @@ impl VerifiedChains {
     /// # Safety
     /// `outer` must be a record of this verified-chain table, first of its frame, and `frame` a frame that its state
     /// calls.
-    pub unsafe fn insert(&mut self, outer: *mut ChainRecord, frame: &Frame, tree: &CallTree) -> *mut ChainRecord {
+    pub unsafe fn insert(&mut self, outer: *mut ChainRecord, frame: &WalkedFrame, tree: &CallTree) -> *mut ChainRecord {
         let outer_index = self.index(outer) as usize;
         let key = key(frame.pc, frame.sp, outer_index);
         // Where rbp is not given by (outer, pc, sp) it must be compared as well.
-        let picky = outer_index == 0 || frame.rule.kind() == Kind::Drap;
+        let picky = outer_index == 0 || frame.rule.kind() == RuleKind::Drap;
         let mut place = child_hash(key) & self.child_mask;
         loop {
             // SAFETY: the mask keeps `place` inside the table.
@@ -78,7 +78,7 @@ impl VerifiedChains {
     unsafe fn create(
         &mut self,
         outer: *mut ChainRecord,
-        frame: &Frame,
+        frame: &WalkedFrame,
         key: Child,
         place: usize,
         tree: &CallTree,
@@ -92,32 +92,32 @@ impl VerifiedChains {
         let kind = frame.rule.kind();
         let outer_needs = outer_origin.has(Marks::NEEDS_RBP);
         let mut needs = match kind {
-            Kind::Frame | Kind::Drap => true,
-            Kind::Signal => false,
+            RuleKind::Frame | RuleKind::Drap => true,
+            RuleKind::Signal => false,
             _ => frame.rule.m() == 0 && outer_needs,
         };
-        let mut checks = [Check { slot: &raw const ZERO as u64, value: 0 }; MAX_PARTS];
+        let mut checks = [StackCheck { slot: &raw const ZERO as u64, value: 0 }; MAX_PARTS];
         let mut count = 0;
         let mut check = |slot: u64, value: u64| {
             if let Some(check) = checks.get_mut(count) {
-                *check = Check { slot, value };
+                *check = StackCheck { slot, value };
                 count += 1;
             }
         };
         if terminal {
             // A chain ends here for the PC's sake, or because rbp led nowhere.
-            needs = kind != Kind::End && kind != Kind::Sp;
+            needs = kind != RuleKind::End && kind != RuleKind::Sp;
             check(&raw const ZERO as u64, 0);
         } else {
             match kind {
-                Kind::Drap => {
+                RuleKind::Drap => {
                     check(frame.rbp.wrapping_sub(frame.rule.n()), outer_origin.sp);
                     check(outer_origin.sp - 8, outer_origin.pc);
                     if outer_needs {
                         check(frame.rbp, outer_origin.rbp);
                     }
                 }
-                Kind::Signal => {
+                RuleKind::Signal => {
                     check(frame.sp + ucontext::RSP, outer_origin.sp);
                     check(frame.sp + ucontext::RIP, outer_origin.pc.wrapping_sub(1));
                     if outer_needs {
@@ -149,9 +149,9 @@ impl VerifiedChains {
                 record.write(ChainRecord {
                     checks: [*check, (*one).checks[0], (*two).checks[0]],
                     outer3,
-                    summary: Summary::new(node, flags, steps),
+                    summary: RecordSummary::new(node, flags, steps),
                 });
-                self.origins.as_ptr().add(index).write(Origin {
+                self.origins.as_ptr().add(index).write(RecordOrigin {
                     pc: frame.pc,
                     sp: frame.sp,
                     rbp: frame.rbp,
