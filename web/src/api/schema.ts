@@ -147,7 +147,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Blocks born in the window that live at the end, by allocating backtrace. */
+        /** Blocks allocated in the window that live at the end, by allocating backtrace. */
         get: operations["leaks"];
         put?: never;
         post?: never;
@@ -164,7 +164,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Lifetimes of the blocks born in the window, alone and against size. */
+        /** Lifetimes of the blocks allocated in the window, alone and against size. */
         get: operations["lifetimes"];
         put?: never;
         post?: never;
@@ -283,7 +283,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Sizes of the blocks born in the window. */
+        /** Sizes of the blocks allocated in the window. */
         get: operations["sizes"];
         put?: never;
         post?: never;
@@ -354,12 +354,12 @@ export interface components {
             address: string;
             /**
              * Format: int64
-             * @description Birth.
+             * @description Allocation.
              */
             born_ns: number;
             /**
              * Format: int64
-             * @description Death; `null` while it lives.
+             * @description Free; `null` while it lives.
              */
             died_ns?: number | null;
             /** @description Leaf first; empty while it lives or when frees were recorded without stacks. */
@@ -373,7 +373,7 @@ export interface components {
             function: string;
             /**
              * Format: int64
-             * @description Position among all births, from 0.
+             * @description Position among all allocations, from 0.
              */
             index: number;
             /**
@@ -401,7 +401,7 @@ export interface components {
              */
             thread: number;
         };
-        /** @description A page of blocks born in the window. */
+        /** @description A page of blocks allocated in the window. */
         Allocations: {
             /** @description In the order that was asked for. */
             allocations: components["schemas"]["Allocation"][];
@@ -475,13 +475,13 @@ export interface components {
         ClockQuality: {
             /**
              * Format: double
-             * @description How far the frequency of any stretch between samples was off that of the whole recording, at most.
+             * @description How far the frequency of any interval between samples was off that of the whole recording, at most.
              */
             drift_ppm: number;
             /**
              * Format: int64
-             * @description How far a sample was off the straight line between its neighbours, at most: what the time of an event between two
-             *     samples may be wrong by.
+             * @description How far a sample was off the straight line between its neighbours, at most: what the time of an event between
+             *     two samples may be wrong by.
              */
             error_ns: number;
             /**
@@ -494,7 +494,10 @@ export interface components {
              * @description Ticks a second, over the whole recording.
              */
             frequency_hz: number;
-            /** @description The counter runs at one rate whatever the processor does: `tsc` and `cntvct` are used only where the kernel says so. */
+            /**
+             * @description The counter runs at one rate whatever the processor does: `tsc` and `cntvct` are used only where the kernel says
+             *     so.
+             */
             invariant: boolean;
             /**
              * Format: int64
@@ -505,7 +508,8 @@ export interface components {
             note: string;
             /**
              * Format: int64
-             * @description Blocks that were born where one still lived: either their free was not seen, or the order of threads is wrong.
+             * @description Blocks that were allocated where one still lived: either their free was not seen, or the order of threads is
+             *     wrong.
              */
             order_violations: number;
             /**
@@ -666,7 +670,7 @@ export interface components {
         Events: {
             /**
              * Format: int64
-             * @description Births without a predecessor.
+             * @description Allocations without a predecessor.
              */
             alloc: number;
             /**
@@ -676,7 +680,7 @@ export interface components {
             brk: number;
             /**
              * Format: int64
-             * @description Deaths without a successor.
+             * @description Frees without a successor.
              */
             free: number;
             /**
@@ -945,7 +949,7 @@ export interface components {
         };
         /** @description A recording in one document. */
         Info: {
-            /** @description Born blocks; a successful realloc bears one more. */
+            /** @description Allocated blocks; a successful realloc bears one more. */
             allocations: components["schemas"]["Amount"];
             /** @description Periods during which recording was switched on; one that spans everything if it never was switched off. */
             captures: components["schemas"]["Capture"][];
@@ -1067,14 +1071,14 @@ export interface components {
             count: number;
             /**
              * Format: int64
-             * @description Birth of the first leaked block.
+             * @description Allocation of the first leaked block.
              */
             first_ns: number;
             /** @description Handle, `s12`. */
             id: string;
             /**
              * Format: int64
-             * @description Birth of the last leaked block.
+             * @description Allocation of the last leaked block.
              */
             last_ns: number;
             /** @description Leaf first, from the caller of the allocating function on. */
@@ -1109,7 +1113,7 @@ export interface components {
              */
             total_sites: number;
         };
-        /** @description Lifetimes of the blocks born in the window, alone and against size. */
+        /** @description Lifetimes of the blocks allocated in the window, alone and against size. */
         Lifetimes: {
             /** @description How far the figures can be trusted. */
             exactness: components["schemas"]["Exactness"];
@@ -1160,7 +1164,10 @@ export interface components {
              */
             watermark_ns: number;
         };
-        /** @description Address space that `mmap`, `mremap` and the program break mapped, and what was mapped before, as far as it was recorded. */
+        /**
+         * @description Address space that `mmap`, `mremap` and the program break mapped, and what was mapped before, as far as it was
+         *     recorded.
+         */
         Mapped: {
             /**
              * Format: int64
@@ -1535,7 +1542,7 @@ export interface components {
             file_bytes: number;
             /**
              * Format: int64
-             * @description Backtraces that a frame pointer guess completed.
+             * @description Backtraces that a frame pointer heuristic completed.
              */
             guessed_stacks: number;
             /** @description The recorder's memory by its parts, the latest figures. */
@@ -1571,7 +1578,7 @@ export interface components {
             truncated_stacks: number;
             /**
              * Format: int64
-             * @description Frees of blocks whose birth was not seen.
+             * @description Frees of blocks whose allocation was not seen.
              */
             unmatched_frees: number;
             /** @description Version that wrote the recording. */
@@ -1703,7 +1710,7 @@ export interface components {
              */
             virtual_bytes: number;
         };
-        /** @description One curve: smallest, largest and last value of each column. Columns without a sample hold `null`. */
+        /** @description One time series: smallest, largest and last value of each column. Columns without a sample hold `null`. */
         Series: {
             /** @description Value at the end of the column. */
             last: (number | null)[];
@@ -1720,7 +1727,7 @@ export interface components {
             thread?: number | null;
         };
         /**
-         * @description Curves that can be asked for.
+         * @description Time series that can be asked for.
          * @enum {string}
          */
         SeriesName: "live_bytes" | "live_count" | "alloc_rate" | "free_rate" | "alloc_bytes_rate" | "rss" | "rss_anonymous" | "virtual_size" | "mapped_bytes" | "thread_rate";
@@ -1737,13 +1744,13 @@ export interface components {
             freed_by: components["schemas"]["FreeSite"][];
             /** @description Quantiles of the lifetimes. */
             lifetime_quantiles: components["schemas"]["Quantiles"];
-            /** @description Lifetimes of the blocks born in the window. */
+            /** @description Lifetimes of the blocks allocated in the window. */
             lifetimes: components["schemas"]["Histogram"];
             /** @description The row of the site in the list. */
             row: components["schemas"]["SiteRow"];
             /** @description `heaptrace.site/1`. */
             schema: string;
-            /** @description Sizes of the blocks born in the window. */
+            /** @description Sizes of the blocks allocated in the window. */
             sizes: components["schemas"]["Histogram"];
             /** @description Leaf first. */
             stack: components["schemas"]["Frame"][];
@@ -1754,7 +1761,7 @@ export interface components {
         };
         /** @description One allocating backtrace, for a window. */
         SiteRow: {
-            /** @description Born in the window. */
+            /** @description Allocated in the window. */
             allocated: components["schemas"]["Amount"];
             /** @description Live at the moment of the peak. */
             at_peak: components["schemas"]["Amount"];
@@ -1762,7 +1769,7 @@ export interface components {
             called_from?: string | null;
             /** @description Source file of that function's frame. */
             file?: string | null;
-            /** @description Died in the window. */
+            /** @description Freed in the window. */
             freed: components["schemas"]["Amount"];
             /**
              * @description The program's function: the innermost one that has a name and is neither a standard library's nor a wrapper of
@@ -1771,9 +1778,9 @@ export interface components {
             function?: string | null;
             /** @description Handle, `s12`. */
             id: string;
-            /** @description Born in the window and live at the end of the recording. */
+            /** @description Allocated in the window and live at the end of the recording. */
             leaked: components["schemas"]["Amount"];
-            /** @description How long the blocks lived that were born in the window. */
+            /** @description How long the blocks lived that were allocated in the window. */
             lifetimes: components["schemas"]["Quantiles"];
             /**
              * Format: int32
@@ -1786,7 +1793,7 @@ export interface components {
             module?: string | null;
             /** @description Where that frame is in the file of its module, `0x…`, if it has no function. */
             offset?: string | null;
-            /** @description Born in the window and temporary. */
+            /** @description Allocated in the window and temporary. */
             temporary: components["schemas"]["Amount"];
             /** @description Live bytes at 32 equally spaced instants of the window, the last at its end. */
             trend: number[];
@@ -1815,7 +1822,7 @@ export interface components {
              */
             total_sites: number;
         };
-        /** @description Sizes of the blocks born in the window. */
+        /** @description Sizes of the blocks allocated in the window. */
         Sizes: {
             /** @description The commonest exact sizes: size, blocks, bytes; at most 32. */
             commonest: components["schemas"]["ExactSize"][];
@@ -1874,8 +1881,9 @@ export interface components {
             line: number;
         };
         /**
-         * @description By what means backtraces were found. Each one is counted once among `paths`, `chains`, `cfi`, `general`, `frame_chain`,
-         *     `libunwind`, `nested` and `missing`, whose sum is `total`; the other figures say what backtraces rest on, and may overlap.
+         * @description By what means backtraces were found. Each one is counted once among `paths`, `chains`, `cfi`, `general`,
+         *     `frame_chain`, `libunwind`, `nested` and `missing`, whose sum is `total`; the other figures say what backtraces rest
+         *     on, and may overlap.
          */
         Stacks: {
             /**
@@ -1990,7 +1998,7 @@ export interface components {
         };
         /** @description One thread. */
         Thread: {
-            /** @description Born in the window. */
+            /** @description Allocated in the window. */
             allocated: components["schemas"]["Amount"];
             /**
              * Format: int64
@@ -2004,7 +2012,7 @@ export interface components {
              * @description Recording-wide id, from 1.
              */
             id: number;
-            /** @description Born in the window and live at the end of the recording. */
+            /** @description Allocated in the window and live at the end of the recording. */
             leaked: components["schemas"]["Amount"];
             /** @description Live at the end of the window, of those that it bore. */
             live: components["schemas"]["Amount"];
@@ -2020,7 +2028,7 @@ export interface components {
              * @description First event.
              */
             started_ns: number;
-            /** @description Born in the window and temporary. */
+            /** @description Allocated in the window and temporary. */
             temporary: components["schemas"]["Amount"];
         };
         /** @description One cell of the matrix. */
@@ -2047,7 +2055,7 @@ export interface components {
              * @description Start of the window.
              */
             from_ns: number;
-            /** @description Deaths in the window by (allocating thread, freeing thread). */
+            /** @description Frees in the window by (allocating thread, freeing thread). */
             pairs: components["schemas"]["ThreadPair"][];
             /** @description `heaptrace.threads/1`. */
             schema: string;
@@ -2059,7 +2067,7 @@ export interface components {
              */
             to_ns: number;
         };
-        /** @description Curves over a window, in equal columns of time. */
+        /** @description Time series over a window, in equal columns of time. */
         Timeline: {
             /** @description Captures that overlap the window. */
             captures: components["schemas"]["Capture"][];
@@ -2078,7 +2086,7 @@ export interface components {
             peak_of: components["schemas"]["PeakOf"];
             /** @description `heaptrace.timeline/1`. */
             schema: string;
-            /** @description The curves that were asked for. */
+            /** @description The time series that were asked for. */
             series: components["schemas"]["Series"][];
             /** @description Start of each column; column `i` covers `[t_ns[i], t_ns[i + 1])`, the last one ends at `to_ns`. */
             t_ns: number[];
@@ -2327,8 +2335,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -2365,7 +2373,7 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
-                /** @description Blocks that live at this instant, in place of blocks born in a window. */
+                /** @description Blocks that live at this instant, in place of blocks allocated in a window. */
                 at?: string;
                 /** @description Only blocks of this site, `s12`. */
                 site?: string;
@@ -2479,8 +2487,8 @@ export interface operations {
                 /** @description Rows to skip. */
                 offset?: number;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -2614,8 +2622,8 @@ export interface operations {
                 /** @description `larger`: the larger side; `change`: the change alone. */
                 width_of?: "larger" | "change";
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -2762,8 +2770,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -2906,8 +2914,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -3054,8 +3062,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -3198,8 +3206,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -3337,8 +3345,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -3719,8 +3727,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -3849,8 +3857,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -3888,7 +3896,7 @@ export interface operations {
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
                 /**
-                 * @description Order: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (births).
+                 * @description Order: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations).
                  * @example live
                  */
                 sort?: string;
@@ -3991,8 +3999,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -4127,8 +4135,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -4375,8 +4383,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -4494,7 +4502,7 @@ export interface operations {
         parameters: {
             query?: {
                 /**
-                 * @description Curves, separated by commas.
+                 * @description Time series, separated by commas.
                  * @example live_bytes,alloc_rate,rss
                  */
                 series?: string;
@@ -4511,8 +4519,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@` is
-                 *     also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */

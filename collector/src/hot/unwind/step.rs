@@ -226,10 +226,8 @@ mod tests {
         let mut own = OwnStack::none();
         let mut readable = Readable::at(&mut own, sp, 16).unwrap();
         // SAFETY: `readable` knows what may be read; no frame of a function is needed for that.
-        matches!(
-            unsafe { step(rule, FrameState { pc: 0x1000, sp, rbp: 0 }, &mut readable, &mut own) },
-            StepResult::Cut { .. }
-        )
+        let result = unsafe { step(rule, FrameState { pc: 0x1000, sp, rbp: 0 }, &mut readable, &mut own) };
+        matches!(result, StepResult::Cut { .. })
     }
 
     #[test]
