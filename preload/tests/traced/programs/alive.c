@@ -43,6 +43,6 @@ int main(int argc, char **argv) {
             _Exit(3);
         }
     for (long i = 0; i < threads; i++) pthread_join(all[i], NULL);
-    printf("allocs %lu\nbytes %lu\ndeaths %lu\n", allocs, bytes, allocs);
+    printf("allocs %lu\nbytes %lu\nfrees %lu\n", allocs, bytes, allocs);
     return 0;
 }

@@ -45,6 +45,6 @@ int main(int argc, char **argv) {
             if (pthread_create(&all[i], NULL, work, (void *)(round * threads + i))) abort();
         for (long i = 0; i < threads; i++) pthread_join(all[i], NULL);
     }
-    printf("allocs %lu\nbytes %lu\ndeaths %lu\nreallocs %lu\n", allocs, bytes, frees, reallocs);
+    printf("allocs %lu\nbytes %lu\nfrees %lu\nreallocs %lu\n", allocs, bytes, frees, reallocs);
     return 0;
 }

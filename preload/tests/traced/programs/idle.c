@@ -42,6 +42,6 @@ int main(int argc, char **argv) {
     for (long i = 0; i < threads; i++)
         if (pthread_create(&all[i], NULL, work, NULL)) abort();
     for (long i = 0; i < threads; i++) pthread_join(all[i], NULL);
-    printf("allocs %lu\nbytes %lu\ndeaths %lu\n", allocs, bytes, allocs);
+    printf("allocs %lu\nbytes %lu\nfrees %lu\n", allocs, bytes, allocs);
     return 0;
 }
