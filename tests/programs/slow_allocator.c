@@ -1,6 +1,6 @@
 // An allocator that signal handlers may enter at any moment, and that hands the block which was freed last out again, if the
-// size fits. A realloc to 100000 bytes and a few raises SIGUSR1 before it gives the old block back. A library, to be
-// preloaded.
+// size fits. A realloc to 100000 bytes and a few raises SIGUSR1 before it gives the old block back, one to 200000 and a few
+// behind that. A library, to be preloaded.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stddef.h>
@@ -54,6 +54,7 @@ void *realloc(void *old, size_t size) {
     if (old) memcpy(block, old, before < size ? before : size);
     if (size / 100 == 1000) raise(SIGUSR1);
     give_back(old);
+    if (size / 100 == 2000) raise(SIGUSR1);
     return block;
 }
 

@@ -291,6 +291,18 @@ fn no_event_comes_behind_its_watermark() {
     }
 }
 
+/// A handler interrupts a realloc that has given the old block back, and its own blocks get that address: the recording
+/// has their events before those of the realloc, and the reader puts the old block's end where it belongs.
+#[test]
+fn a_handler_gets_the_address_of_a_block_that_is_being_moved() {
+    let allocator = compile("slow_allocator.c", &["-shared", "-fPIC", "-O1"]);
+    let run = Case::compiled("realloc_reuse.c", &["-O1"]).preloads(&allocator).agrees();
+    let info = json(&["info"], &run.recording);
+    assert_eq!(info["complete"], true, "{info:#}");
+    assert_eq!(number(&info, "/recorder/unmatched_frees"), 0, "{info:#}");
+    assert_eq!(number(&info, "/recorder/clock_quality/order_violations"), 0, "{info:#}");
+}
+
 /// How many watermarks a recording has, and how many blocks of events stand behind one that they are not behind in time.
 fn watermarks(path: &Path) -> (usize, usize) {
     let bytes = std::fs::read(path).expect("the recording can be read");
