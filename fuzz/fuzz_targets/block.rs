@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tracehound_format::block::{BlockHeader, BlockKind, find_sync};
-use tracehound_format::columns::{RecordColumns, Decoder};
+use tracehound_format::columns::{Decoder, RecordColumns};
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{Frames, decode_body};
 use tracehound_format::nodes;

@@ -6,12 +6,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tracehound_fuzz::bpf::{Call, Instruction, is_survived, run};
+use tracehound_fuzz::bpf::{Instruction, JudgedCall, is_survived, run};
 
 fuzz_target!(|input: &[u8]| {
     let Some((number, rest)) = input.split_first_chunk::<4>() else { return };
     let Some((arguments, code)) = rest.split_first_chunk::<48>() else { return };
-    let mut call = Call(i64::from(u32::from_le_bytes(*number)), [0; 6]);
+    let mut call = JudgedCall(i64::from(u32::from_le_bytes(*number)), [0; 6]);
     for (argument, bytes) in call.1.iter_mut().zip(arguments.as_chunks::<8>().0) {
         *argument = u64::from_le_bytes(*bytes);
     }

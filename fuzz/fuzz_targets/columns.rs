@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tracehound_format::columns::{RecordColumns, Decoder, Encoder};
+use tracehound_format::columns::{Decoder, Encoder, RecordColumns};
 
 fuzz_target!(|input: &[u8]| {
     let Some((count, rest)) = input.split_first_chunk::<2>() else { return };

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tracehound_format::options::{MAX_BUFFER, MIN_BUFFER, LaunchOptions, OutputNames, expand_output, parse_size};
+use tracehound_format::options::{LaunchOptions, MAX_BUFFER, MIN_BUFFER, OutputNames, expand_output, parse_size};
 
 fuzz_target!(|input: &[u8]| {
     let strings: Vec<&[u8]> = input.split(|&byte| byte == 0).collect();

@@ -15,7 +15,7 @@ pub mod resolve {
 
     /// One function at an address.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
-    pub struct Function {
+    pub struct ResolvedFunction {
         /// Its name.
         pub name: Option<Arc<str>>,
         /// Source file.
@@ -31,5 +31,5 @@ pub mod resolve {
     }
 
     /// The functions at an address.
-    pub type Functions = Box<[Function]>;
+    pub type ResolvedFunctions = Box<[ResolvedFunction]>;
 }

@@ -87,8 +87,8 @@ pub(super) fn end(session: &'static Session, why: Ending) -> bool {
     let outcome = attempt(session, why, &mut patience);
     let late = by_itself && file::write_until(0);
     match outcome {
-        Outcome::Nothing => false,
-        Outcome::Done if !late => true,
+        EndOutcome::Nothing => false,
+        EndOutcome::Done if !late => true,
         _ => {
             give_up(session, why, patience.waited());
             false
@@ -97,7 +97,7 @@ pub(super) fn end(session: &'static Session, why: Ending) -> bool {
 }
 
 /// How an attempt to end the recording went.
-enum Outcome {
+enum EndOutcome {
     /// It has ended.
     Done,
     /// The patience is over.
@@ -107,7 +107,7 @@ enum Outcome {
 }
 
 /// [`end`], as long as the patience lasts.
-fn attempt(session: &'static Session, why: Ending, patience: &mut EndWait) -> Outcome {
+fn attempt(session: &'static Session, why: Ending, patience: &mut EndWait) -> EndOutcome {
     let slot = gate::slot();
     loop {
         let alone = !others(session);
@@ -117,7 +117,7 @@ fn attempt(session: &'static Session, why: Ending, patience: &mut EndWait) -> Ou
         let signals = sys::SignalsBlocked::new();
         let hold = hold(patience);
         match hold {
-            Hold::Nothing => return Outcome::Nothing,
+            Hold::Nothing => return EndOutcome::Nothing,
             Hold::Held => {
                 slot.exempt.set(1);
                 let started = now();
@@ -143,7 +143,7 @@ fn attempt(session: &'static Session, why: Ending, patience: &mut EndWait) -> Ou
             _ => !gate::change(gate::HELD, gate::RECORDING) && gate::state() != gate::RECORDING,
         };
         if done {
-            return Outcome::Done;
+            return EndOutcome::Done;
         }
         slot.exempt.set(0);
         drop(signals);
@@ -152,7 +152,7 @@ fn attempt(session: &'static Session, why: Ending, patience: &mut EndWait) -> Ou
         }
         session.give_up("hold", now().saturating_sub(started), 0, false);
     }
-    Outcome::Late
+    EndOutcome::Late
 }
 
 /// After [`end`], when the process goes on after all: recording goes on in the same file.

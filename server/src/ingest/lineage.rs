@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
+use rustix::fs::OFlags;
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::ForkedFrom;
 use tracehound_format::nodes::Node;
@@ -191,7 +192,8 @@ fn recording_id(path: &PathBuf) -> Option<[u8; 16]> {
     if !std::fs::metadata(path).ok()?.is_file() {
         return None;
     }
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+    let file =
+        std::fs::OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path).ok()?;
     let mut header = [0; FileHeader::LEN];
     file.read_exact_at(&mut header, 0).ok()?;
     Some(FileHeader::decode(&header).ok()?.recording_id)

@@ -212,11 +212,11 @@ pub struct ViewRules {
 
 /// The distinct functions of a tree with what regular expressions are tried on.
 struct FilterFunctions {
-    texts: std::collections::HashMap<FunctionId, Texts>,
+    texts: std::collections::HashMap<FunctionId, FunctionTexts>,
 }
 
 /// What a pattern may match of a function.
-struct Texts {
+struct FunctionTexts {
     name: Arc<str>,
     file: Option<Arc<str>>,
     /// See [`identity_of`]; one for its declaration, and one for each other file that parts of it are in.
@@ -236,7 +236,7 @@ impl FilterFunctions {
     fn new(trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Self {
         let mut texts = std::collections::HashMap::new();
         for row in tree.rows().filter(|r| r.frame.function != NO_FUNCTION) {
-            let add = |texts: &mut Texts, file: Option<FileId>, line: Option<u32>, module: Option<u32>| {
+            let add = |texts: &mut FunctionTexts, file: Option<FileId>, line: Option<u32>, module: Option<u32>| {
                 let (path, module) =
                     (file.map(|file| symbols.file(file)), module.and_then(|id| trace.modules().get(id as usize)));
                 let module = module.map(ModuleFacts::name);
@@ -248,7 +248,7 @@ impl FilterFunctions {
                 let function = symbols.function(row.frame.function);
                 let (file, line) = function.place(&row.frame);
                 let name = Arc::clone(function.display());
-                let mut known = Texts { name, file: None, identities: Vec::new(), places: Vec::new() };
+                let mut known = FunctionTexts { name, file: None, identities: Vec::new(), places: Vec::new() };
                 known.file = add(&mut known, file, line, function.module);
                 known
             });
@@ -263,7 +263,7 @@ impl FilterFunctions {
     fn matching(&self, tree: &FrameTree, regex: &Regex) -> Vec<bool> {
         // Whoever means one function among others of its name writes an `@`.
         let is_about_identity = regex.as_str().contains('@');
-        let hit = |texts: &Texts| {
+        let hit = |texts: &FunctionTexts| {
             regex.is_match(&texts.name)
                 || texts.file.as_ref().is_some_and(|file| regex.is_match(file))
                 || is_about_identity && texts.identities.iter().any(|identity| regex.is_match(identity))

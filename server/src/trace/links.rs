@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! code        0 none   1 far: the number itself stands elsewhere   else the distance, as if signed, top bit flipped
-//! far ones    of frees  two sorted columns, far_death and far_row
-//!             of allocations  birth_far, a column of 8 bytes each with room on the disk only where one is far
+//! far ones    of frees  two sorted columns, far_free and far_row
+//!             of allocations  alloc_far, a column of 8 bytes each with room on the disk only where one is far
 //! ```
 //! Only a block that lived through 2^31 events or more is far: a recording that has fewer has none.
 

@@ -26,7 +26,7 @@ struct List {
 
 struct Counters {
     std::atomic<long> checks, mismatches, skipped, frames, signal_frames, second_opinions;
-    std::atomic<long> truncated, guessed, slow;
+    std::atomic<long> truncated, heuristic, slow;
 };
 inline Counters counters;
 
@@ -140,7 +140,7 @@ inline bool same(const char *oracle, const List &ours, const List &theirs, bool 
 
 inline void take_flags(int flags, bool &ok) {
     counters.truncated += (flags & TRUNCATED) != 0;
-    counters.guessed += (flags & GUESSED) != 0;
+    counters.heuristic += (flags & HEURISTIC) != 0;
     counters.slow += (flags & SLOW) != 0;
     if (flags & ~allowed_flags) {
         static std::atomic<int> left{5};

@@ -413,7 +413,7 @@ void scenario_odd_fast() {
 }
 
 void scenario_without_information() {
-    allowed_flags = GUESSED;
+    allowed_flags = HEURISTIC;
     oracle_may_stop = true;
     ask_libunwind = ask_framehop = false;
     add({odd<odd_without_information>}, 16);
@@ -477,10 +477,10 @@ int main(int argc, char **argv) {
             continue;
         scenario.run();
         printf("%s checks %ld mismatches %ld frames %ld skipped %ld signal_frames %ld second_opinions %ld "
-               "truncated %ld guessed %ld slow %ld learned %lu functions %d\n",
+               "truncated %ld heuristic %ld slow %ld learned %lu functions %d\n",
                scenario.name, counters.checks.load(), counters.mismatches.load(), counters.frames.load(),
                counters.skipped.load(), counters.signal_frames.load(), counters.second_opinions.load(),
-               counters.truncated.load(), counters.guessed.load(), counters.slow.load(), probe_stat(STAT_LEARNED),
+               counters.truncated.load(), counters.heuristic.load(), counters.slow.load(), probe_stat(STAT_LEARNED),
                plain_count);
         return 0;
     }

@@ -238,12 +238,12 @@ void bad_rbps() {
             for (uint64_t rbp : nowhere) {
                 EXPECT(Backtrace(with_rbp(how, rbp)).flags & TRUNCATED);
                 // Without information an rbp of 0 is the end.
-                int expected = rbp == 0 ? GUESSED : GUESSED | TRUNCATED;
+                int expected = rbp == 0 ? HEURISTIC : HEURISTIC | TRUNCATED;
                 EXPECT(Backtrace(without_information_with_rbp(how, rbp)).flags == expected);
             }
             for (uint64_t rbp : perhaps) {
                 EXPECT(Backtrace(with_rbp(how, rbp)).depth() >= 1);
-                EXPECT(Backtrace(without_information_with_rbp(how, rbp)).flags & GUESSED);
+                EXPECT(Backtrace(without_information_with_rbp(how, rbp)).flags & HEURISTIC);
             }
         }
     }
@@ -283,9 +283,9 @@ void case_cut_frames() {
 
 uint64_t *beyond;
 bool readable_beyond;
-void guess_beyond() {
+void heuristic_beyond() {
     Backtrace trace(without_information_with_rbp(probe, (uint64_t)beyond));
-    EXPECT(trace.flags & GUESSED);
+    EXPECT(trace.flags & HEURISTIC);
     // What was cut once may stay so; it is marked.
     EXPECT(trace.flags & TRUNCATED || readable_beyond);
 }
@@ -302,7 +302,7 @@ void case_passing_stacks() {
         on.own.uc_stack.ss_sp = map;
         on.own.uc_stack.ss_size = bytes;
         on.own.uc_link = &on.back;
-        makecontext(&on.own, guess_beyond, 0);
+        makecontext(&on.own, heuristic_beyond, 0);
         swapcontext(&on.back, &on.own);
     }
 }
@@ -318,14 +318,14 @@ void lying_general() {
         for (Probe how : {probe, probe_nested}) {
             for (uint64_t &cfa : unreadable) {
                 Backtrace trace(cfa_behind_rbx(how, &cfa));
-                EXPECT(trace.flags & SLOW && trace.flags & (GUESSED | TRUNCATED));
+                EXPECT(trace.flags & SLOW && trace.flags & (HEURISTIC | TRUNCATED));
                 Backtrace nowhere(cfa_behind_rbx(how, (const uint64_t *)cfa));
-                EXPECT(nowhere.flags & SLOW && nowhere.flags & (GUESSED | TRUNCATED));
+                EXPECT(nowhere.flags & SLOW && nowhere.flags & (HEURISTIC | TRUNCATED));
             }
             uint64_t self = (uint64_t)__builtin_frame_address(0) - 2048;
             Backtrace inwards(cfa_behind_rbx(how, &self));
             EXPECT(inwards.depth() < 200);
-            EXPECT(inwards.flags & SLOW && inwards.flags & (GUESSED | TRUNCATED));
+            EXPECT(inwards.flags & SLOW && inwards.flags & (HEURISTIC | TRUNCATED));
             // The same frame again, further in: rbx, the return address, and the CFA behind them.
             static uint64_t again[3], *cell = &again[2];
             uint64_t pc = Backtrace(cfa_behind_rbx(how, &self)).pcs[0];
@@ -353,12 +353,12 @@ void no_information() {
     for (int i = 0; i < 3; i++)
         for (Continue inner : {probes, probes_nested}) {
             odd_without_information(nullptr, inner);
-            Backtrace guessed(continued);
-            EXPECT(guessed.flags == GUESSED);
-            EXPECT(guessed.has((void *)no_information, 4096));
+            Backtrace heuristic(continued);
+            EXPECT(heuristic.flags == HEURISTIC);
+            EXPECT(heuristic.has((void *)no_information, 4096));
             odd_without_anything(nullptr, inner);
             Backtrace cut(continued);
-            EXPECT(cut.flags == (GUESSED | TRUNCATED));
+            EXPECT(cut.flags == (HEURISTIC | TRUNCATED));
             EXPECT(cut.has((void *)odd_without_anything, 64));
         }
 }
@@ -380,7 +380,7 @@ void case_epilogues() {
         Probe how;
         int flags;
         size_t more;
-    } const ways[] = {{probe, GUESSED, 0}, {probe_nested, GUESSED, 0}, {probe_slowly, GUESSED | SLOW, 3}};
+    } const ways[] = {{probe, HEURISTIC, 0}, {probe_nested, HEURISTIC, 0}, {probe_slowly, HEURISTIC | SLOW, 3}};
     for (int i = 0; i < 3; i++)
         for (auto way : ways) {
             for (uint64_t rbp : {0ul, 1ul, ~0ul << 3, (uint64_t)__builtin_frame_address(0) - 4096}) {
@@ -396,7 +396,7 @@ void case_epilogues() {
             uint64_t behind_a_call = Backtrace(probe()).pcs[0];
             for (uint64_t word : {(uint64_t)0x1000, behind_a_call}) {
                 Backtrace trace(false_epilogue(way.how, word));
-                EXPECT(trace.flags & GUESSED);
+                EXPECT(trace.flags & HEURISTIC);
                 // What is refused is followed by its frame pointer.
                 if (word == behind_a_call)
                     EXPECT(trace.pcs.at(2 + way.more) == word);
@@ -496,7 +496,7 @@ void case_signal_checks() {
     for (int i = 0; i < 3; i++) {
         cfa_behind_r10();
         Backtrace trace(continued);
-        EXPECT(trace.flags & SLOW && trace.flags & (GUESSED | TRUNCATED));
+        EXPECT(trace.flags & SLOW && trace.flags & (HEURISTIC | TRUNCATED));
     }
     // A stack pointer that is no multiple of eight.
     for (int i = 0; i < 3; i++) {

@@ -321,7 +321,7 @@ void case_compiled_at_run_time() {
             else if (step == 2)
                 compiled.withdraw();
             int flags = through(compiled.call_back).flags;
-            EXPECT(step == 1 ? flags == 0 : flags & GUESSED);
+            EXPECT(step == 1 ? flags == 0 : flags & HEURISTIC);
             for (int again = 0; step == 1 && again < 2; again++)
                 compiled.call_back(checks, nullptr);
         }
@@ -370,7 +370,7 @@ void case_information_on_disk() {
     for (int i = 0; i < 3; i++) {
         uint64_t early = 0;
         call(takes_node, &early, 64);
-        EXPECT(Backtrace(early).flags & GUESSED);
+        EXPECT(Backtrace(early).flags & HEURISTIC);
     }
     probe_load_frame_sections();
     for (int i = 0; i < 3; i++)
@@ -385,7 +385,7 @@ void case_information_on_disk() {
     auto bare = (CallBack)dlsym(handle, "hidden_bare");
     for (int i = 0; i < 3; i++) {
         Backtrace trace = through(bare);
-        EXPECT(trace.flags == GUESSED);
+        EXPECT(trace.flags == HEURISTIC);
         EXPECT(trace.has((void *)bare, 16) && trace.depth() >= Backtrace(probe()).depth() + 2);
     }
     dlclose(handle);
@@ -408,7 +408,7 @@ void case_code_in_place_of_a_library() {
     memcpy(page, code, sizeof code);
     for (int i = 0; i < 3; i++) {
         Backtrace trace = through(library.call_back);
-        EXPECT(trace.flags & GUESSED);
+        EXPECT(trace.flags & HEURISTIC);
         EXPECT(trace.has((void *)library.call_back, 32));
     }
     munmap(page, sizeof code);

@@ -46,7 +46,7 @@ void probe_frames_deregistered(const void *begin);
 uint64_t probe_stat(int which);
 size_t probe_framehop(uint64_t *out, size_t max);
 
-enum { TRUNCATED = 1, GUESSED = 2, SLOW = 4 };
+enum { TRUNCATED = 1, HEURISTIC = 2, SLOW = 4 };
 enum { STAT_LEARNED, STAT_TRUNCATED, STAT_GUESSED, STAT_SLOW, STAT_FORGOTTEN, STAT_RECORDS, STAT_BYTES, STAT_NODES };
 
 #ifdef __cplusplus
