@@ -105,18 +105,15 @@ function sandwiched(parameters: Parameters): Flamegraph | undefined {
   if (cut === undefined || more.length > 0) return undefined;
   const { metric = "live", unit = "bytes" } = parameters;
   const graph = find<Flamegraph>("flamegraph", { metric, unit, inverted: false });
-  const chosen = graph.frames.find((frame) => patternOf(identityOf(frame)) === parameters[cut]);
+  // An address may hold a name alone, which means every function that has it.
+  const known = graph.frames.flatMap((frame) => [identityOf(frame), frame.name]);
+  const chosen = known.find((identity) => patternOf(identity) === parameters[cut]);
   if (chosen === undefined) return undefined;
   // The table knows the whole sum if the function is in it, and if it is one row there.
   const named = find<Functions>("functions", { metric, unit, by: "function" }).rows.filter((row) =>
-    isChosen(row, identityOf(chosen)),
+    isChosen(row, chosen),
   );
-  return cutAt(
-    graph,
-    (frame) => isChosen(frame, identityOf(chosen)),
-    cut,
-    named.length === 1 ? named[0]?.cum : undefined,
-  );
+  return cutAt(graph, (frame) => isChosen(frame, chosen), cut, named.length === 1 ? named[0]?.cum : undefined);
 }
 
 /** The timeline is there as a whole, whichever part of it is shown. */
