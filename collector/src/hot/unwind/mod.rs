@@ -41,7 +41,6 @@ use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;
 use crate::shared::gate::Internal;
 use crate::shared::stack_counters::{StackCounters, count};
-use crate::shared::sys;
 use crate::shared::threads::UNWINDER_BYTES;
 use memory::{Array, MemoryBlock, bytes_in_block};
 use stack::OwnStack;
@@ -188,7 +187,10 @@ impl Unwinder {
         init();
         // SAFETY: as the caller promises.
         let mut block = unsafe {
-            sys::make_pages(block, TOUCHED_AT_FIRST);
+            // A write makes a page once; one that is read first is made twice. The block is zeroed, so nothing changes.
+            for page in (0..TOUCHED_AT_FIRST).step_by(4096) {
+                block.add(page).write_volatile(0);
+            }
             MemoryBlock::new(block, UNWINDER_BYTES)
         };
         let mut parts = || {

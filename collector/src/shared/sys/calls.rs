@@ -121,7 +121,6 @@ table! {
         unmap_unlisted: Program [SYS_munmap(0, 4096)],
         remap: Program [SYS_mremap(0, 4096, 8192, libc::MREMAP_MAYMOVE)],
         populate: Program [SYS_madvise(0, 4096, libc::MADV_POPULATE_WRITE)],
-        make_pages: Program [SYS_madvise(0, 4096, libc::MADV_POPULATE_WRITE)],
         are_readable: Program [SYS_madvise(0, 4096, libc::MADV_POPULATE_READ)],
         wipe_in_children: Program [SYS_madvise(0, 4096, libc::MADV_WIPEONFORK)],
         keep_apart: Writer [

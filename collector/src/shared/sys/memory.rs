@@ -105,17 +105,6 @@ pub unsafe fn populate(at: *mut u8, bytes: usize) -> Result<()> {
     Ok(unsafe { mm::madvise(at.cast(), bytes, Advice::LinuxPopulateWrite) }?)
 }
 
-/// Has the kernel make the pages of a private range of ours now, in one step: page by page, each one that is read before it
-/// is written would be made twice, and every other processor that runs the program be told. Without it (before 5.14) they
-/// are made when they are touched.
-///
-/// # Safety
-/// The range must be part of a mapping of ours.
-pub unsafe fn make_pages(at: *mut u8, bytes: usize) {
-    // SAFETY: vouched for by the caller; changes nothing in the range.
-    let _ = unsafe { mm::madvise(at.cast(), bytes, Advice::LinuxPopulateWrite) };
-}
-
 /// Whether the pages from `from` to `to` can all be read; false, too, where the kernel cannot tell (before 5.14).
 pub fn are_readable(from: u64, to: u64) -> bool {
     // SAFETY: has the kernel read the pages, if they may be; changes nothing in them.
