@@ -171,7 +171,7 @@ impl Pool {
         self.backed.fetch_add(count, Ordering::Relaxed);
         self.free.fetch_add(count * STEPS, Ordering::SeqCst);
         for slot in self.slots.iter().skip(from as usize).take(count as usize) {
-            slot.store(word(LARGEST, 1), Ordering::Release);
+            slot.store(word(LARGEST, 1), Ordering::SeqCst);
         }
         self.wake(count * STEPS);
     }
@@ -291,8 +291,11 @@ impl Pool {
             // SAFETY: a slot at `base`, all of whose chunks are free, hence zeroed.
             unsafe { divide(self.slot(slot), class) };
             // Taken as a whole, given back but for the first chunk.
-            place.store(word(class, all(class) & !1), Ordering::Release);
+            place.store(word(class, all(class) & !1), Ordering::SeqCst);
             self.free.fetch_sub(1 << class, Ordering::SeqCst);
+            if class != LARGEST {
+                self.wake(STEPS - (1 << class));
+            }
             return Some(slot * STEPS);
         }
         let index = free.trailing_zeros();
@@ -309,7 +312,7 @@ impl Pool {
         let Some(place) = self.slots.get(slot as usize) else { return };
         let class = class_of(place.load(Ordering::Acquire));
         self.free.fetch_add(1 << class, Ordering::SeqCst);
-        let before = place.fetch_or(1 << ((number % STEPS) >> class), Ordering::AcqRel);
+        let before = place.fetch_or(1 << ((number % STEPS) >> class), Ordering::SeqCst);
         if before & FREE_BITS == 0
             && let Some(hint) = self.hints.get(class as usize)
         {
@@ -415,11 +418,19 @@ impl Pool {
         let before = self.waiting.fetch_add(1, Ordering::SeqCst);
         let nanos = nanos.max((u64::from(before) * EACH_NS).min(LONGEST_NS));
         let seen = self.released.load(Ordering::SeqCst);
-        if self.free.load(Ordering::SeqCst) == 0 {
+        if !self.has_free_chunk() {
             self.ring();
             sys::futex_wait(&self.released, seen, nanos);
         }
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether a slot shows a free chunk. [`free`](Self::free_bytes) may count chunks that no slot shows yet, of a thread
+    /// that has lost its processor in the middle of giving them back: were thousands to look for these again and again, it
+    /// would hardly get one.
+    fn has_free_chunk(&self) -> bool {
+        let grown = self.grown.load(Ordering::Acquire) as usize;
+        self.slots.iter().take(grown).any(|slot| slot.load(Ordering::SeqCst) & FREE_BITS != 0)
     }
 
     /// The writer has made a step.

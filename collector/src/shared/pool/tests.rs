@@ -105,6 +105,26 @@ fn a_part_of_the_memory_for_everybody() {
     assert_eq!([257, 512, 1000, 2048, 4096, 10_000, u32::MAX].map(|t| pool.fair_class(t)), [3, 3, 2, 1, 0, 0, 0]);
 }
 
+/// A thread that has lost its processor in the middle of giving chunks back has counted them and shows none. Thousands that
+/// look for them must leave it a processor.
+#[test]
+fn chunks_that_are_counted_and_not_yet_shown_are_waited_for_asleep() {
+    const WAIT: std::time::Duration = std::time::Duration::from_millis(30);
+    let pool = pool(1);
+    let taken = take_all(&pool, LARGEST);
+    pool.free.fetch_add(STEPS, Ordering::SeqCst);
+    assert!(pool.take(0).is_none());
+    let start = std::time::Instant::now();
+    pool.wait(WAIT.as_nanos() as u64);
+    assert!(start.elapsed() >= WAIT, "slept {:?}", start.elapsed());
+    pool.free.fetch_sub(STEPS, Ordering::SeqCst);
+    // One that is shown is not waited for.
+    taken.iter().for_each(|(number, _)| pool.give_back(*number));
+    let start = std::time::Instant::now();
+    pool.wait(10_000_000_000);
+    assert!(start.elapsed() < WAIT * 10, "slept {:?}", start.elapsed());
+}
+
 #[test]
 fn threads_take_and_send_while_the_writer_gives_back() {
     const THREADS: u32 = 6;
