@@ -19,7 +19,7 @@ help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 build: web ## libtracehound.so and heaptrace with the page embedded, in target/release
-	cargo build --release -p tracehound-preload -p tracehound-server
+	cargo build --release -p tracehound-preload -p heaptrace
 
 web: web/dist/index.html
 
@@ -81,7 +81,7 @@ prove: ## models, fuzzing, sanitizers, Miri: docs/proving.md
 	tests/prove.sh full
 
 dist: web ## what is shipped, linked as one (some minutes more than build), in target/dist
-	cargo build --profile dist -p tracehound-preload -p tracehound-server
+	cargo build --profile dist -p tracehound-preload -p heaptrace
 
 install: dist ## into PREFIX (default /usr/local), without line tables
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" "$(DESTDIR)$(PREFIX)/include"

@@ -116,7 +116,7 @@ for part in "${parts[@]}"; do
             ;;
         verdicts)
             echo "verdicts: what a history does, and what heaptrace said of it with six seeds each"
-            cargo test --quiet -p tracehound-server --test verdicts -- --nocapture
+            cargo test --quiet -p tracehound-query --test verdicts -- --nocapture
             echo "verdicts: what a program does, and the shape that heaptrace saw"
             cargo test --quiet -p tracehound-tests --test verdicts -- --nocapture
             ;;

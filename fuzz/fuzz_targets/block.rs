@@ -8,7 +8,7 @@ use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{Frames, decode_body};
 use tracehound_format::nodes;
 use tracehound_fuzz::recordings;
-use tracehound_server::ingest::unzstd;
+use tracehound_index::payload::unzstd;
 
 fuzz_target!(|input: &[u8]| {
     let mut bytes = input.to_vec();

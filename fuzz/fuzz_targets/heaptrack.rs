@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tracehound_fuzz::import::heaptrack::import;
 use tracehound_fuzz::recordings;
-use tracehound_server::ingest::{IndexPlace, OpenOptions, Recording};
+use tracehound_imports::heaptrack::import;
+use tracehound_ingest::{IndexPlace, OpenOptions, Recording};
 
 fuzz_target!(|input: &[u8]| {
     // Bombs: the importer reads streams of any length, as it must.

@@ -1,8 +1,8 @@
-//! Files of names (`symbolize::cache`), the checksum put right: what can be read is written and read again.
+//! Files of names (`tracehound_symbols::cache`), the checksum put right: what can be read is written and read again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tracehound_fuzz::symbolize::cache;
+use tracehound_symbols::cache;
 
 fuzz_target!(|input: &[u8]| {
     let Some((version, input)) = input.split_first() else { return };

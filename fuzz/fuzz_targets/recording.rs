@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tracehound_fuzz::recordings;
-use tracehound_server::ingest::{IndexPlace, OpenOptions, Recording};
+use tracehound_ingest::{IndexPlace, OpenOptions, Recording};
 
 fuzz_target!(|input: &[u8]| {
     let Some((len, rest)) = input.split_first_chunk::<4>() else { return };

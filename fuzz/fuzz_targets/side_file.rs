@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use tracehound_format::live::{HEADER_BYTES, MAGIC, offset};
 use tracehound_fuzz::recordings;
-use tracehound_server::ingest::side_file::{SideFile, path_of};
+use tracehound_ingest::side_file::{SideFile, path_of};
 
 fuzz_target!(|input: &[u8]| {
     let mut bytes = input.to_vec();

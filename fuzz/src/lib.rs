@@ -1,13 +1,10 @@
-//! Parts that several fuzz targets use, and modules of the binary crates, compiled here by their path: a binary cannot
-//! be depended on.
+//! Parts that several fuzz targets use, and a module of the preload, compiled here by its path: what is built as a C
+//! library cannot be depended on.
 
 #[path = "../../preload/src/bpf.rs"]
 pub mod bpf;
-#[path = "../../server/src/import/mod.rs"]
-pub mod import;
 
 pub mod recordings;
-pub mod symbolize;
 
 /// A file in memory that holds `bytes`; its path is `/proc/self/fd/…`.
 ///

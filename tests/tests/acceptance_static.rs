@@ -12,7 +12,7 @@ use tracehound_tests::{compile, heaptrace, json, root, trace};
 fn static_allocators(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
-        let packages = ["tracehound-preload", "tracehound-server", "static-allocators"];
+        let packages = ["tracehound-preload", "heaptrace", "static-allocators"];
         let output = Command::new(env!("CARGO"))
             .args(["build", "--release", "--quiet"])
             .args(packages.iter().flat_map(|package| ["-p", package]))

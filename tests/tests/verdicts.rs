@@ -1,6 +1,6 @@
 //! Verdicts on real programs: what each does with its memory is known, and heaptrace has to see it. Prints the confusion
 //! matrix (`make bench`, or `cargo test --test verdicts -- --nocapture`). Histories of many more kinds, in made-up time,
-//! are in `server/tests/verdicts`.
+//! are in `server/query/tests/verdicts`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

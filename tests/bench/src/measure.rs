@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tracehound_ingest::{OpenOptions, Recording};
+use tracehound_query::info;
 use tracehound_recordings::{Shape, generate};
-use tracehound_server::ingest::{OpenOptions, Recording};
-use tracehound_server::query::info;
 
 use crate::number;
 

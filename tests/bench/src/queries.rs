@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use anyhow::Result;
 use serde_json::json;
-use tracehound_server::api::Metric;
-use tracehound_server::api::timeline::SeriesName;
-use tracehound_server::ingest::{OpenOptions, Recording};
-use tracehound_server::query::{
+use tracehound_api::Metric;
+use tracehound_api::timeline::SeriesName;
+use tracehound_index::program::CodeKind;
+use tracehound_index::symbols::{FileId, FunctionFacts, FunctionId, LocationId, RecordingSymbols, SymbolFrame};
+use tracehound_index::{Cancel, Cancelled, Trace};
+use tracehound_ingest::{OpenOptions, Recording};
+use tracehound_query::{
     Filter, TimeExpr, Window, diff, flamegraph, functions, leaks, lifetimes, memory, sites, timeline,
 };
-use tracehound_server::trace::program::CodeKind;
-use tracehound_server::trace::symbols::{FileId, FunctionFacts, FunctionId, LocationId, RecordingSymbols, SymbolFrame};
-use tracehound_server::trace::{Cancel, Cancelled, Trace};
 
 /// Names that cost nothing, about eight addresses a function: what is measured is the index, not symbolisation.
 struct Names;

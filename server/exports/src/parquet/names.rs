@@ -1,0 +1,80 @@
+//! What frames and stacks are called everywhere: by hashes of what they are.
+
+use sha2::{Digest, Sha256};
+use tracehound_index::Trace;
+
+use super::super::{ExportInput, Result};
+
+/// The first bytes of a SHA-256.
+pub(super) type Name = [u8; 16];
+
+/// What frames and stacks are called everywhere.
+pub(super) struct FrameNames {
+    /// By location.
+    pub(super) frames: Vec<Name>,
+    /// By node; the root's is all zeros.
+    stacks: Vec<Name>,
+}
+
+impl FrameNames {
+    pub(super) fn new(source: ExportInput<'_>) -> Result<Self> {
+        let trace = source.trace;
+        let frames: Vec<Name> = (0..trace.location_count())
+            .map(|location| {
+                let (module, offset) = place(trace, location);
+                let module = module.and_then(|module| trace.modules().get(module as usize));
+                match module {
+                    Some(module) if !module.build_id.is_empty() => name(&[b"b", &module.build_id], offset),
+                    Some(module) => name(&[b"p", &module.path], offset),
+                    None => name(&[b"-"], offset),
+                }
+            })
+            .collect();
+        let mut stacks: Vec<Name> = vec![[0; 16]; trace.node_count().max(1) as usize];
+        let mut known = vec![false; stacks.len()];
+        known[0] = true;
+        let mut path = Vec::new();
+        for node in 1..trace.node_count() {
+            if node.is_multiple_of(1 << 16) {
+                source.cancel.check()?;
+            }
+            path.extend(trace.stack(node).take_while(|&node| !known[node as usize]));
+            while let Some(node) = path.pop() {
+                let caller = stacks[trace.nodes().parent(node) as usize];
+                stacks[node as usize] = match trace.node_location(node) {
+                    Some(location) => name(&[&caller, &frames[location as usize]], 0),
+                    None => caller,
+                };
+                known[node as usize] = true;
+            }
+        }
+        Ok(Self { frames, stacks })
+    }
+
+    /// Of the stack that ends in a node.
+    pub(super) fn stack(&self, node: u32) -> Name {
+        self.stacks.get(node as usize).copied().unwrap_or_default()
+    }
+}
+
+fn name(parts: &[&[u8]], number: u64) -> Name {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.update(number.to_le_bytes());
+    let mut name = Name::default();
+    name.copy_from_slice(&hash.finalize()[..16]);
+    name
+}
+
+/// Module of a location, and the address of the call in its file; without a module the address as it was.
+pub(super) fn place(trace: &Trace, location: u32) -> (Option<u32>, u64) {
+    let found = trace.location(location);
+    let call = found.pc.wrapping_sub(1);
+    let module = found.module.and_then(|module| trace.modules().get(module as usize));
+    let Some(module) = module else { return (None, call) };
+    let segment = module.segments.iter().find(|segment| call.wrapping_sub(segment.start) < segment.len);
+    (found.module, segment.map_or(call.wrapping_sub(module.bias), |s| call - s.start + s.file_offset))
+}

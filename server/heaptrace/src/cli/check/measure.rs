@@ -1,0 +1,386 @@
+//! What the limits are about, measured, with the evidence for each figure.
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use tracehound_api::{Frame, Metric};
+use tracehound_index::What;
+use tracehound_query::node_sums::{self, NodeSum};
+use tracehound_query::suppress::Suppression;
+use tracehound_query::{Filter, Window, info, leaks, stacks};
+
+use super::budget::Budget;
+use crate::cli::open::OpenRecording;
+use crate::cli::units::{bytes, count, duration, percent, plural};
+use crate::cli::{interrupt, misuse};
+
+/// Backtraces shown for a figure.
+const SHOWN: usize = 5;
+
+/// A recording's figures, and how they stand to the limits.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CheckReport {
+    /// `heaptrace.check/1`.
+    pub schema: &'static str,
+    /// The recording, as it was named.
+    pub file: String,
+    /// All checks passed.
+    pub passed: bool,
+    /// The recording has ended in an orderly way and nothing is known to be missing; else the figures are lower bounds.
+    pub complete: bool,
+    /// What is missing, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
+    /// What a later run can be compared with.
+    pub measured: Measured,
+    /// One for each limit.
+    pub checks: Vec<LimitCheck>,
+}
+
+/// The figures that a baseline has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Live bytes at the peak.
+    pub peak_bytes: u64,
+    /// Bytes that live at the end, without suppressed ones.
+    pub leaked_bytes: u64,
+    /// Suppressed ones.
+    pub suppressed_bytes: u64,
+    /// Blocks allocated.
+    pub allocations: u64,
+    /// Temporary ones of them.
+    pub temporary: u64,
+}
+
+/// One limit and its figure.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LimitCheck {
+    /// Stable name, `peak`, `leaked`, `leaks:^parse`.
+    pub name: String,
+    /// It is kept.
+    pub passed: bool,
+    /// The limit; percentages in hundredths of a percent.
+    pub limit: u64,
+    /// The figure.
+    pub measured: u64,
+    /// Unit of both.
+    pub unit: LimitUnit,
+    /// Where the limit comes from: `--max-peak`, `heap.toml`, the baseline's name.
+    pub source: String,
+    /// Both in words.
+    pub why: String,
+    /// Who makes up the figure; for failed checks.
+    pub evidence: Vec<Evidence>,
+}
+
+/// What a number counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitUnit {
+    /// Bytes.
+    Bytes,
+    /// Blocks.
+    Count,
+    /// Hundredths of a percent.
+    BasisPoints,
+}
+
+/// One backtrace with its part of a figure.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Evidence {
+    /// Bytes or blocks, as in the check.
+    pub value: u64,
+    /// In words: amounts, verdicts, times.
+    pub note: String,
+    /// Leaf first.
+    pub stack: Vec<Frame>,
+}
+
+/// A limit that is still to be compared.
+pub struct Limit<T> {
+    /// What it is.
+    pub max: T,
+    /// Where it comes from.
+    pub source: String,
+}
+
+impl LimitUnit {
+    /// A number in words.
+    pub fn text(self, value: u64) -> String {
+        match self {
+            Self::Bytes => bytes(value),
+            Self::Count => count(value),
+            Self::BasisPoints => percent(value.cast_signed(), 10_000),
+        }
+    }
+}
+
+/// A recording being checked.
+pub struct Subject<'a> {
+    opened: &'a OpenRecording,
+    leaks: tracehound_api::leaks::Leaks,
+    info: tracehound_api::info::Info,
+}
+
+impl<'a> Subject<'a> {
+    /// Looks at a recording.
+    pub fn new(opened: &'a OpenRecording, suppress: Vec<Suppression>) -> Result<Self> {
+        let params = leaks::LeaksParams { suppress, ..leaks::LeaksParams::default() };
+        let leaks = leaks::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
+        Ok(Self { opened, leaks, info: info::run(&opened.trace) })
+    }
+
+    /// The figures that baselines have.
+    pub fn measured(&self) -> Measured {
+        Measured {
+            peak_bytes: self.info.peak.bytes,
+            leaked_bytes: self.leaks.leaked.bytes,
+            suppressed_bytes: self.leaks.suppressed.bytes,
+            allocations: self.info.allocations.count,
+            temporary: self.info.temporary.count,
+        }
+    }
+
+    /// Compares everything.
+    pub fn report(&self, limits: &[(Budget, String)]) -> Result<CheckReport> {
+        let mut checks = Vec::new();
+        for (budget, source) in limits {
+            self.simple(budget, source, &mut checks)?;
+            self.by_leak(budget, source, &mut checks);
+            self.by_module(budget, source, &mut checks)?;
+            self.by_mark(budget, source, &mut checks)?;
+        }
+        Ok(CheckReport {
+            schema: "heaptrace.check/1",
+            file: self.opened.path.clone(),
+            passed: checks.iter().all(|check| check.passed),
+            complete: self.info.complete,
+            missing: self.opened.shortfall(),
+            measured: self.measured(),
+            checks,
+        })
+    }
+
+    fn simple(&self, budget: &Budget, source: &str, checks: &mut Vec<LimitCheck>) -> Result<()> {
+        let m = self.measured();
+        if let Some(max) = budget.peak {
+            let limit = Limit { max: max.0, source: source.to_owned() };
+            let when = format!(" at {}", duration(self.info.peak.at_ns));
+            let check =
+                compare("peak", m.peak_bytes, LimitUnit::Bytes, &limit, &format!("live bytes reached # of @{when}"));
+            checks.push(self.with(check, || self.sums(Metric::Peak, LimitUnit::Bytes, &Filter::default()))?);
+        }
+        if let Some(max) = budget.leaked {
+            let limit = Limit { max: max.0, source: source.to_owned() };
+            let check = compare("leaked", m.leaked_bytes, LimitUnit::Bytes, &limit, "# were never freed, of @");
+            checks.push(self.with(check, || Ok(self.leaking(|_| true)))?);
+        }
+        if let Some(max) = budget.temporary {
+            let measured = (u128::from(m.temporary) * 10_000).checked_div(u128::from(m.allocations)).unwrap_or(0);
+            let limit = Limit { max: (max.0 * 100.0).round() as u64, source: source.to_owned() };
+            let words = format!(
+                "# of all allocations were temporary ({} of {}), of @",
+                count(m.temporary),
+                count(m.allocations)
+            );
+            let check = compare("temporary", measured as u64, LimitUnit::BasisPoints, &limit, &words);
+            checks.push(self.with(check, || self.sums(Metric::Temporary, LimitUnit::Count, &Filter::default()))?);
+        }
+        if let Some(max) = budget.allocations {
+            let limit = Limit { max, source: source.to_owned() };
+            let check =
+                compare("allocations", m.allocations, LimitUnit::Count, &limit, "# blocks were allocated, of @");
+            checks.push(self.with(check, || self.sums(Metric::Allocated, LimitUnit::Count, &Filter::default()))?);
+        }
+        if let Some(max) = budget.largest {
+            let limit = Limit { max: max.0, source: source.to_owned() };
+            checks.push(self.largest(&limit)?);
+        }
+        Ok(())
+    }
+
+    fn largest(&self, limit: &Limit<u64>) -> Result<LimitCheck> {
+        let trace = &self.opened.trace;
+        let mut largest: Option<(u64, u64)> = None;
+        for row in 0..trace.alloc_count() {
+            if row.is_multiple_of(1 << 18) {
+                interrupt::flag().check().map_err(|cancelled| misuse(cancelled.into()))?;
+            }
+            let size = trace.size_of(row);
+            if largest.is_none_or(|(most, _)| size > most) {
+                largest = Some((size, row));
+            }
+        }
+        let (size, row) = largest.unwrap_or_default();
+        let check = compare("largest", size, LimitUnit::Bytes, limit, "the largest block has #, of @");
+        self.with(check, || {
+            let site = trace.site_amount(row).0;
+            let note = format!("{}, allocated at {}", bytes(size), duration(trace.born_ns(row)));
+            Ok(vec![Evidence { value: size, note, stack: self.stack(trace.site_node(site).unwrap_or(0)) }])
+        })
+    }
+
+    fn by_leak(&self, budget: &Budget, source: &str, checks: &mut Vec<LimitCheck>) {
+        for leak in &budget.leaks {
+            let regex = &leak.pattern.0;
+            let hit = |text: &Option<String>| text.as_ref().is_some_and(|text| regex.is_match(text));
+            let matches = |stack: &[Frame]| {
+                stack.iter().any(|frame| hit(&frame.function) || hit(&frame.file) || hit(&frame.module))
+            };
+            let sites = self.leaks.sites.iter().filter(|site| matches(&site.stack));
+            let limit = Limit { max: leak.max.0, source: source.to_owned() };
+            let words = format!("# that `{regex}` allocated were never freed, of @");
+            let name = format!("leaks:{regex}");
+            let mut check = compare(&name, sites.map(|site| site.bytes).sum(), LimitUnit::Bytes, &limit, &words);
+            if !check.passed {
+                check.evidence = self.leaking(matches);
+            }
+            checks.push(check);
+        }
+    }
+
+    fn by_module(&self, budget: &Budget, source: &str, checks: &mut Vec<LimitCheck>) -> Result<()> {
+        for module in &budget.modules {
+            let regex = &module.module.0;
+            let filter = Filter { module: Some(regex.clone()), ..Filter::default() };
+            if let Some(max) = module.leaked {
+                let inside = |stack: &[Frame]| {
+                    stack.iter().any(|frame| frame.module.as_ref().is_some_and(|name| regex.is_match(name)))
+                };
+                let limit = Limit { max: max.0, source: source.to_owned() };
+                let sites = self.leaks.sites.iter().filter(|site| inside(&site.stack));
+                let words = format!("# that module `{regex}` asked for were never freed, of @");
+                let name = format!("module-leaked:{regex}");
+                let check = compare(&name, sites.map(|site| site.bytes).sum(), LimitUnit::Bytes, &limit, &words);
+                checks.push(self.with(check, || Ok(self.leaking(inside)))?);
+            }
+            if let Some(max) = module.peak {
+                let sums = self.node_sums(Metric::Peak, &filter)?;
+                let total: i64 = sums.iter().map(|sum| sum.sum.bytes).sum();
+                let limit = Limit { max: max.0, source: source.to_owned() };
+                let words = format!("# were live at once of module `{regex}`, of @");
+                let name = format!("module-peak:{regex}");
+                let check = compare(&name, total.max(0).cast_unsigned(), LimitUnit::Bytes, &limit, &words);
+                checks.push(self.with(check, || self.sums(Metric::Peak, LimitUnit::Bytes, &filter))?);
+            }
+        }
+        Ok(())
+    }
+
+    fn by_mark(&self, budget: &Budget, source: &str, checks: &mut Vec<LimitCheck>) -> Result<()> {
+        let trace = &self.opened.trace;
+        for limit_of_mark in &budget.marks {
+            let regex = &limit_of_mark.pattern.0;
+            let limit = Limit { max: limit_of_mark.allocations, source: source.to_owned() };
+            let name = format!("mark:{regex}");
+            // In the order of events, which is finer than that of times.
+            let mut worst: Option<(u64, u64, u64, String)> = None;
+            let (mut current, mut seen): (Option<(u64, u64, String)>, u64) = (None, 0);
+            let mut close = |current: &mut Option<(u64, u64, String)>, until_ns: u64, seen: &mut u64| {
+                if let Some((from_ns, allocs, label)) = current.take() {
+                    *seen += 1;
+                    if worst.as_ref().is_none_or(|worst| allocs > worst.0) {
+                        worst = Some((allocs, from_ns, until_ns, label));
+                    }
+                }
+            };
+            for (i, event) in (0_u64..).zip(trace.events(trace.everything())) {
+                if i.is_multiple_of(1 << 16) {
+                    interrupt::flag().check().map_err(|cancelled| misuse(cancelled.into()))?;
+                }
+                match event.what {
+                    What::Mark { label } => {
+                        close(&mut current, event.t_ns, &mut seen);
+                        let label = label.unwrap_or_default();
+                        current = regex.is_match(&label).then_some((event.t_ns, 0, label));
+                    }
+                    What::Alloc { .. } | What::Realloc { .. } => {
+                        if let Some((_, allocs, _)) = &mut current {
+                            *allocs += 1;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            close(&mut current, trace.duration_ns(), &mut seen);
+            let Some((allocs, from_ns, until_ns, label)) = worst else {
+                // A mark that is never set would let everything pass.
+                let why = format!("no mark matches `{regex}`, so there is nothing to count");
+                let (limit, source) = (limit.max, limit.source);
+                let (unit, evidence) = (LimitUnit::Count, Vec::new());
+                checks.push(LimitCheck { name, passed: false, limit, measured: 0, unit, source, why, evidence });
+                continue;
+            };
+            let words = format!(
+                "# blocks were allocated after the mark “{label}” at {}, the most of {}, of @",
+                duration(from_ns),
+                count(seen)
+            );
+            let check = compare(&name, allocs, LimitUnit::Count, &limit, &words);
+            checks.push(self.with(check, || {
+                let time = |ns: u64| Some(tracehound_query::TimeExpr::Ns(ns));
+                let window = Window { from: time(from_ns), to: time(until_ns), at: None };
+                self.sums_in(Metric::Allocated, LimitUnit::Count, &Filter::default(), window)
+            })?);
+        }
+        Ok(())
+    }
+
+    fn with(&self, mut check: LimitCheck, evidence: impl FnOnce() -> Result<Vec<Evidence>>) -> Result<LimitCheck> {
+        if !check.passed {
+            check.evidence = evidence()?;
+        }
+        Ok(check)
+    }
+
+    fn leaking(&self, matches: impl Fn(&[Frame]) -> bool) -> Vec<Evidence> {
+        let sites = self.leaks.sites.iter().filter(|site| matches(&site.stack)).take(SHOWN);
+        sites
+            .map(|site| Evidence {
+                value: site.bytes,
+                note: format!("{} in {}; {}", bytes(site.bytes), plural(site.count, "block"), site.verdict.why),
+                stack: site.stack.clone(),
+            })
+            .collect()
+    }
+
+    fn sums(&self, metric: Metric, unit: LimitUnit, filter: &Filter) -> Result<Vec<Evidence>> {
+        self.sums_in(metric, unit, filter, Window::default())
+    }
+
+    fn node_sums(&self, metric: Metric, filter: &Filter) -> Result<Vec<NodeSum>> {
+        let params = node_sums::NodeSumsParams { metric, window: Window::default(), filter: filter.clone() };
+        let sums = node_sums::run(&self.opened.trace, &self.opened.symbols, &params, interrupt::flag());
+        Ok(sums.map_err(misuse)?.nodes)
+    }
+
+    fn sums_in(&self, metric: Metric, unit: LimitUnit, filter: &Filter, window: Window) -> Result<Vec<Evidence>> {
+        let params = node_sums::NodeSumsParams { metric, window, filter: filter.clone() };
+        let sums = node_sums::run(&self.opened.trace, &self.opened.symbols, &params, interrupt::flag());
+        let mut nodes = sums.map_err(misuse)?.nodes;
+        let value = |sum: &NodeSum| if unit == LimitUnit::Bytes { sum.sum.bytes } else { sum.sum.count };
+        nodes.sort_by_key(|sum| (std::cmp::Reverse(value(sum)), sum.site));
+        let evidence = |sum: &NodeSum| {
+            let amount = sum.sum.amount();
+            let note = format!("{} in {}", bytes(amount.bytes), plural(amount.count, "block"));
+            Evidence { value: value(sum).max(0).cast_unsigned(), note, stack: self.stack(sum.node) }
+        };
+        Ok(nodes.iter().take(SHOWN).map(evidence).collect())
+    }
+
+    fn stack(&self, node: u32) -> Vec<Frame> {
+        stacks::frames(&self.opened.trace, &self.opened.symbols, node)
+    }
+}
+
+/// `words` with `#` for the figure and `@` for the limit.
+fn compare(name: &str, measured: u64, unit: LimitUnit, limit: &Limit<u64>, words: &str) -> LimitCheck {
+    let passed = measured <= limit.max;
+    let allowed = format!("{} allowed", unit.text(limit.max));
+    // The label of a mark may hold the signs: the first and the last are ours.
+    let why = match words.rsplit_once('@') {
+        Some((before, after)) => format!("{}{allowed}{after}", before.replacen('#', &unit.text(measured), 1)),
+        None => words.replacen('#', &unit.text(measured), 1),
+    };
+    let (name, source) = (name.to_owned(), limit.source.clone());
+    LimitCheck { name, passed, limit: limit.max, measured, unit, source, why, evidence: Vec::new() }
+}

@@ -1,0 +1,236 @@
+//! `heaptrace check`: whether a recording keeps its limits, with the evidence; for continuous integration.
+
+mod budget;
+mod measure;
+mod outputs;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tracehound_query::suppress;
+
+use super::leaks::SuppressionFiles;
+use super::output::OutputArgs;
+use super::terminal::{self, ColorChoice, Style};
+use super::{Misuse, open};
+use budget::{Budget, ByteSize, Percent};
+use measure::{CheckReport, Measured, Subject};
+
+/// Check that recordings keep limits, and show who does not; exit code 1 when a limit is exceeded.
+///
+/// Leaks of libc and ld.so do not count, nor what suppressions name.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heaptrace check --max-leaked 0 --max-peak 64MiB memory-app-1.dat
+  heaptrace check --budget heap.toml --junit heap.xml --markdown heap.md memory-app-1.dat
+  heaptrace check --baseline main.json --tolerance 5% memory-app-1.dat
+  heaptrace check --max-leaked 1g --evidence main.json memory-app-1.dat     makes a baseline")]
+pub struct CheckArgs {
+    /// Recordings: finished, running, cut off or damaged
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Bytes that may live at the end
+    #[arg(long, value_name = "SIZE")]
+    max_leaked: Option<ByteSize>,
+    /// Bytes that may live at any one moment
+    #[arg(long, value_name = "SIZE")]
+    max_peak: Option<ByteSize>,
+    /// Part of the allocations that may be temporary
+    #[arg(long, value_name = "PERCENT")]
+    max_temporary: Option<Percent>,
+    /// Bytes that one block may have
+    #[arg(long, value_name = "SIZE")]
+    max_block: Option<ByteSize>,
+    /// Blocks that may be allocated
+    #[arg(long, value_name = "N")]
+    max_allocations: Option<u64>,
+    /// A file of limits: peak, leaked (in all, by function, by module), temporary, largest, allocations (in all, per mark)
+    #[arg(long, value_name = "heap.toml")]
+    budget: Option<PathBuf>,
+    /// What to be no worse than: a recording, or JSON of `check --evidence` or `info --json`
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// How much worse than the baseline is still the same
+    #[arg(long, value_name = "PERCENT", default_value = "5%")]
+    tolerance: Percent,
+    /// Write a JUnit report
+    #[arg(long, value_name = "OUT")]
+    junit: Option<PathBuf>,
+    /// Write a report for a pull request
+    #[arg(long, value_name = "OUT")]
+    markdown: Option<PathBuf>,
+    /// Write everything that was measured, with the backtraces, as JSON
+    #[arg(long, value_name = "OUT")]
+    evidence: Option<PathBuf>,
+    /// Print one JSON document, with a stable schema
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    suppressions: SuppressionFiles,
+    /// Count what libc and ld.so keep by design, too
+    #[arg(long)]
+    no_builtin_suppressions: bool,
+}
+
+/// Checks, reports, and says by the exit code how it went.
+pub fn run(args: &CheckArgs, color: ColorChoice) -> Result<ExitCode> {
+    let given = suppressions(args)?;
+    let limits = limits(args, &given)?;
+    let mut reports = Vec::new();
+    for file in &args.files {
+        let opened = open::open_among(file, &args.files)?;
+        let mut suppress = given.clone();
+        suppress.extend(args.suppressions.of_program(&opened));
+        reports.push(Subject::new(&opened, suppress)?.report(&limits)?);
+    }
+    let passed = reports.iter().all(|report| report.passed);
+
+    let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| -> Result<()> {
+        let Some(path) = path else { return Ok(()) };
+        let mut out = OutputArgs::create(path)?;
+        out.write_all(text().as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+        out.finish()
+    };
+    write(&args.junit, &|| outputs::junit(&reports))?;
+    write(&args.markdown, &|| outputs::markdown(&reports))?;
+    write(&args.evidence, &|| format!("{:#}\n", document(&reports)))?;
+    let mut out = terminal::stdout();
+    if args.json {
+        writeln!(out, "{:#}", document(&reports))?;
+    } else {
+        let style = Style::of_stdout(color);
+        for report in &reports {
+            outputs::print(report, style, &mut out)?;
+        }
+    }
+    match out.flush() {
+        // Who reads no further still gets the answer by the exit code.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        other => other?,
+    }
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// One report is itself, several are a list.
+fn document(reports: &[CheckReport]) -> Value {
+    match reports {
+        [one] => json!(one),
+        all => {
+            let all: Vec<_> = all.iter().map(|report| json!({"file": report.file, "document": report})).collect();
+            json!({"schema": "heaptrace.list/1", "recordings": all})
+        }
+    }
+}
+
+fn suppressions(args: &CheckArgs) -> Result<Vec<suppress::Suppression>> {
+    let mut all = args.suppressions.read()?;
+    if !args.no_builtin_suppressions {
+        all.extend(suppress::built_in());
+    }
+    Ok(all)
+}
+
+/// Everything that limits: options, the budget file, the baseline.
+fn limits(args: &CheckArgs, suppress: &[suppress::Suppression]) -> Result<Vec<(Budget, String)>> {
+    let mut limits = Vec::new();
+    let options = [
+        ("--max-peak", Budget { peak: args.max_peak, ..Budget::default() }, args.max_peak.is_some()),
+        ("--max-leaked", Budget { leaked: args.max_leaked, ..Budget::default() }, args.max_leaked.is_some()),
+        (
+            "--max-temporary",
+            Budget { temporary: args.max_temporary, ..Budget::default() },
+            args.max_temporary.is_some(),
+        ),
+        ("--max-block", Budget { largest: args.max_block, ..Budget::default() }, args.max_block.is_some()),
+        (
+            "--max-allocations",
+            Budget { allocations: args.max_allocations, ..Budget::default() },
+            args.max_allocations.is_some(),
+        ),
+    ];
+    limits.extend(options.into_iter().filter(|(.., given)| *given).map(|(name, budget, _)| (budget, name.to_owned())));
+    if let Some(path) = &args.budget {
+        limits.push((budget::read(path)?, path.display().to_string()));
+    }
+    if let Some(path) = &args.baseline {
+        limits.push((baseline(path, args, suppress)?, format!("baseline {}", path.display())));
+    }
+    let empty = |budget: &Budget| {
+        let figures = [budget.peak, budget.leaked, budget.largest].iter().all(Option::is_none);
+        let lists = budget.leaks.is_empty() && budget.modules.is_empty() && budget.marks.is_empty();
+        figures && lists && budget.temporary.is_none() && budget.allocations.is_none()
+    };
+    if limits.iter().all(|(budget, _)| empty(budget)) {
+        let options = "--max-leaked, --max-peak, --max-temporary, --budget or --baseline";
+        return Err(Misuse(format!("there is no limit to check: give {options}")).into());
+    }
+    Ok(limits)
+}
+
+/// Limits from an earlier run. Allocations are only compared where the baseline says them.
+fn baseline(path: &Path, args: &CheckArgs, suppress: &[suppress::Suppression]) -> Result<Budget> {
+    let name = path.display();
+    let before = match from_json(path)? {
+        Some(measured) => measured,
+        None => {
+            let opened = open::open(path)?;
+            let mut suppress = suppress.to_vec();
+            suppress.extend(args.suppressions.of_program(&opened));
+            Subject::new(&opened, suppress)?.measured()
+        }
+    };
+    let tolerated = |value: u64| {
+        let more = (value as f64 * args.tolerance.0 / 100.0).ceil() as u64;
+        value.saturating_add(more)
+    };
+    let share = if before.allocations == 0 {
+        0.0
+    } else {
+        before.temporary as f64 * 100.0 / before.allocations as f64 * (1.0 + args.tolerance.0 / 100.0)
+    };
+    if before == (Measured { peak_bytes: 0, leaked_bytes: 0, suppressed_bytes: 0, allocations: 0, temporary: 0 }) {
+        eprintln!("heaptrace: the baseline {name} has no allocations");
+    }
+    Ok(Budget {
+        peak: Some(ByteSize(tolerated(before.peak_bytes))),
+        leaked: Some(ByteSize(tolerated(before.leaked_bytes))),
+        allocations: Some(tolerated(before.allocations)),
+        temporary: Some(Percent(share.min(100.0))),
+        ..Budget::default()
+    })
+}
+
+/// The figures in a JSON document; nothing if the file is none.
+fn from_json(path: &Path) -> Result<Option<Measured>> {
+    let name = path.display();
+    let mut start = [0; 1];
+    let mut file = std::fs::File::open(path).with_context(|| format!("cannot read {name}"))?;
+    if io::Read::read(&mut file, &mut start).with_context(|| format!("cannot read {name}"))? == 0 || start[0] != b'{' {
+        return Ok(None);
+    }
+    let text = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    let document: Value = serde_json::from_slice(&text).with_context(|| format!("{name} is no JSON"))?;
+    let number = |pointer: &str| {
+        let value = document.pointer(pointer).and_then(Value::as_u64);
+        value.with_context(|| format!("{name} has no number at {pointer}"))
+    };
+    match document["schema"].as_str() {
+        Some("heaptrace.check/1") => {
+            let measured = serde_json::from_value(document["measured"].clone());
+            Ok(Some(measured.with_context(|| format!("{name} has no figures"))?))
+        }
+        Some("heaptrace.info/1") => Ok(Some(Measured {
+            peak_bytes: number("/peak/bytes")?,
+            leaked_bytes: number("/leaked/bytes")?,
+            suppressed_bytes: 0,
+            allocations: number("/allocations/count")?,
+            temporary: number("/temporary/count")?,
+        })),
+        other => {
+            anyhow::bail!("{name} is no baseline: its schema is {other:?}, not heaptrace.check/1 or heaptrace.info/1")
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The command line: arguments, dispatch, and how errors are said.
+//!
+//! Exit codes: 0 fine, 1 something failed, 2 misuse. `run` exits as its program does.
+
+mod args;
+mod bundle;
+mod check;
+mod config;
+mod ctl;
+mod diff;
+mod dump;
+mod export;
+mod flamegraph;
+mod import;
+mod info;
+mod interrupt;
+mod leaks;
+mod lifetimes;
+mod manual;
+mod memory;
+mod open;
+mod output;
+mod report;
+mod run;
+mod server;
+mod sites;
+mod stack;
+mod summary;
+mod table;
+mod terminal;
+#[cfg(test)]
+mod tests;
+mod threads;
+mod top;
+mod units;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{FromArgMatches, Parser, Subcommand};
+use serde::Serialize;
+use serde_json::json;
+use tracehound_query::QueryError;
+
+use open::OpenRecording;
+use tracehound_exports::ExportError;
+
+/// Opens recordings made with libtracehound.so and shows where the memory is.
+#[derive(Debug, Parser)]
+#[command(
+    name = "heaptrace",
+    version,
+    arg_required_else_help = true,
+    after_help = "Examples:
+  heaptrace run -- ./app             record a program
+  heaptrace server memory-app-1.dat  look at the recording in a browser
+  heaptrace leaks memory-app-1.dat   what was never freed, and who allocated it
+
+`heaptrace help COMMAND` says more about a command; `heaptrace man FOLDER` writes it down as manual pages.
+Defaults for options can stand in heaptrace.toml."
+)]
+struct Cli {
+    /// Colour: auto (on a terminal, unless NO_COLOR is set), always, never
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
+    color: terminal::ColorChoice,
+    #[command(flatten)]
+    symbols: tracehound_symbols::search_paths::SearchPaths,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::RunArgs),
+    Server(server::ServerArgs),
+    Info(info::InfoArgs),
+    Leaks(leaks::LeaksArgs),
+    Top(top::TopArgs),
+    Summary(summary::SummaryArgs),
+    Sites(sites::SitesArgs),
+    Threads(threads::ThreadsArgs),
+    Lifetimes(lifetimes::LifetimesArgs),
+    Memory(memory::MemoryArgs),
+    Diff(diff::DiffArgs),
+    Check(check::CheckArgs),
+    Flamegraph(flamegraph::FlamegraphArgs),
+    Export(export::ExportArgs),
+    Report(report::ReportArgs),
+    Import(import::ImportArgs),
+    Bundle(bundle::BundleArgs),
+    Dump(dump::DumpArgs),
+    Ctl(ctl::CtlArgs),
+    /// Print the description of the HTTP interface (OpenAPI 3.1)
+    #[command(after_help = "Example:
+  heaptrace openapi > heaptrace.openapi.json")]
+    Openapi,
+    /// Print a completion script for a shell
+    #[command(after_help = "Examples:
+  heaptrace completions bash > ~/.local/share/bash-completion/completions/heaptrace
+  heaptrace completions zsh > ~/.zfunc/_heaptrace
+  heaptrace completions fish > ~/.config/fish/completions/heaptrace.fish")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder
+    #[command(after_help = "Example:
+  heaptrace man ~/.local/share/man/man1 && man heaptrace-leaks")]
+    Man {
+        /// The folder; it is made if it is not there
+        #[arg(value_hint = clap::ValueHint::DirPath)]
+        folder: std::path::PathBuf,
+    },
+}
+
+/// The command line or the environment asks for something that makes no sense: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Misuse(pub String);
+
+/// Ctrl-C: we end by the signal, so that a shell's loop ends, too.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+struct Interrupted;
+
+/// Does what the command line says.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match config::with_defaults(manual::command(), arguments.into_iter().collect()) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            eprintln!("heaptrace: {}", terminal::clean(&format!("{error:#}")));
+            return ExitCode::from(2);
+        }
+    };
+    let parsed = manual::command().try_get_matches_from(arguments);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come here, too; a closed pipe is no reason to complain.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match dispatch(cli) {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            if error.is::<Interrupted>() || interrupt::flag().is_cancelled() {
+                run::die_by(libc::SIGINT);
+            }
+            eprintln!("heaptrace: {}", terminal::clean(&format!("{error:#}")));
+            ExitCode::from(if error.is::<Misuse>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<ExitCode> {
+    let color = cli.color;
+    tracehound_symbols::search_paths::choose(cli.symbols);
+    match cli.command {
+        Command::Run(args) => return run::run(&args),
+        Command::Server(args) => server::run(args)?,
+        Command::Info(args) => info::run(&args, color)?,
+        Command::Leaks(args) => leaks::run(&args, color)?,
+        Command::Top(args) => top::run(&args, color)?,
+        Command::Summary(args) => summary::run(&args, color)?,
+        Command::Sites(args) => sites::run(&args, color)?,
+        Command::Threads(args) => threads::run(&args, color)?,
+        Command::Lifetimes(args) => lifetimes::run(&args, color)?,
+        Command::Memory(args) => memory::run(&args, color)?,
+        Command::Diff(args) => diff::run(&args, color)?,
+        Command::Check(args) => return check::run(&args, color),
+        Command::Flamegraph(args) => flamegraph::run(&args)?,
+        Command::Export(args) => export::run(&args)?,
+        Command::Report(args) => report::run(&args)?,
+        Command::Import(args) => import::run(&args)?,
+        Command::Bundle(args) => bundle::run(&args)?,
+        Command::Dump(args) => dump::run(&args)?,
+        Command::Ctl(args) => ctl::run(&args, color)?,
+        Command::Openapi => manual::print(format!("{}\n", crate::http::openapi().to_pretty_json()?).as_bytes())?,
+        Command::Completions { shell } => manual::print(&manual::completions(shell))?,
+        Command::Man { folder } => manual::write_pages(&folder)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a line below an answer says that the recording is not complete; JSON documents always do.
+#[derive(Clone, Copy)]
+enum Shortfall {
+    /// Yes, looking like this.
+    Tell(terminal::Style),
+    /// The answer is about that.
+    Told,
+}
+
+/// Asks every recording, and prints the answers: as they come, or as one JSON document. Several answers are a list.
+fn for_each<T: Serialize>(
+    files: &args::Files,
+    shortfall: Shortfall,
+    out: &mut dyn Write,
+    ask: impl Fn(&OpenRecording) -> Result<T>,
+    print: impl Fn(&T, &OpenRecording, &mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    let mut documents = Vec::new();
+    for (i, file) in files.files.iter().enumerate() {
+        let opened = open::open_among(file, &files.files)?;
+        let answer = ask(&opened)?;
+        if !files.json {
+            if i > 0 {
+                writeln!(out)?;
+            }
+            if files.files.len() > 1 && i > 0 {
+                out.flush()?;
+            }
+            print(&answer, &opened, out)?;
+            if let (Some(shortfall), Shortfall::Tell(style)) = (opened.shortfall(), shortfall) {
+                writeln!(out, "\n{}", style.paint(terminal::TextRole::Hot, shortfall))?;
+            }
+        } else if files.files.len() == 1 {
+            serde_json::to_writer_pretty(&mut *out, &answer).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            documents.push(json!({"file": opened.path, "document": answer}));
+        }
+    }
+    if !documents.is_empty() {
+        let list = json!({"schema": "heaptrace.list/1", "recordings": documents});
+        serde_json::to_writer_pretty(&mut *out, &list).map_err(io::Error::from)?;
+        writeln!(out)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// A question that cannot be answered is the fault of whoever asked it.
+fn misuse(error: QueryError) -> anyhow::Error {
+    match error {
+        QueryError::BadParameter { parameter, why } => {
+            Misuse(format!("--{}: {why}", parameter.replace('_', "-"))).into()
+        }
+        QueryError::Cancelled => Interrupted.into(),
+        other => other.into(),
+    }
+}
+
+fn export_error(error: ExportError) -> anyhow::Error {
+    match error {
+        ExportError::Query(error) => misuse(error),
+        // It says which output that is.
+        ExportError::Output(error) => error.into(),
+    }
+}
+
+/// Whoever read our output has had enough (`heaptrace dump x.dat | head`).
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe))
+}

@@ -1,0 +1,167 @@
+//! Opens recordings for commands, with a progress bar while an index is built.
+
+use std::fs::File;
+use std::io::{IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tracehound_api::info::End;
+use tracehound_format::FormatError;
+use tracehound_index::Trace;
+use tracehound_index::facts::RecordingFacts;
+use tracehound_ingest::{IndexProgress, OnProgress, OpenError, OpenOptions, Recording};
+use tracehound_query::TimeExpr;
+
+use super::{interrupt, terminal, units};
+use tracehound_symbols::Symbolizer;
+
+/// An open recording.
+pub struct OpenRecording {
+    /// Its index, as it was when it was opened.
+    pub trace: Arc<Trace>,
+    /// Its names.
+    pub symbols: Symbolizer,
+    /// Its path, as it was given.
+    pub path: String,
+}
+
+impl OpenRecording {
+    /// Tells on standard error which of the times that were asked for lie behind the end: the end stands for them.
+    pub fn tell_beyond<'a>(&self, times: impl IntoIterator<Item = &'a TimeExpr>) {
+        let end = self.trace.duration_ns();
+        for time in times {
+            if let TimeExpr::Ns(ns) = time
+                && *ns > end
+            {
+                eprintln!(
+                    "heaptrace: {}: {} is behind the end of the recording, which is taken in its place: {}",
+                    terminal::clean(&self.path),
+                    units::duration(*ns),
+                    units::duration(end)
+                );
+            }
+        }
+    }
+
+    /// What answers about the recording stand on less than everything for, in words.
+    pub fn shortfall(&self) -> Option<String> {
+        shortfall(self.trace.facts(), self.trace.end())
+    }
+}
+
+fn shortfall(facts: &RecordingFacts, end: End) -> Option<String> {
+    let mut missing = Vec::new();
+    if facts.damaged_blocks > 0 {
+        missing.push(format!("damaged blocks of the file: {}", units::count(facts.damaged_blocks)));
+    }
+    if facts.lost > 0 {
+        missing.push(format!("events known to be missing: {}", units::count(facts.lost)));
+    }
+    missing.extend(facts.inherited.as_ref().and_then(|inherited| inherited.shortfall.clone()));
+    let until = units::duration(facts.watermark_ns);
+    match end {
+        End::Running => missing.push(format!("the program runs, and answers hold up to {until}")),
+        End::DiskFull => missing.push(format!("the disk was full at {until}")),
+        End::Killed => missing.push("the program was killed, and what it had completed is here".into()),
+        End::Unknown => missing.push("the file has no end, and no side file completes it".into()),
+        End::Exit | End::Exec | End::Stopped if facts.cut => missing.push("the file is cut off".into()),
+        End::Exit | End::Exec | End::Stopped => {}
+    }
+    (!missing.is_empty()).then(|| format!("the recording is not complete: {}", missing.join("; ")))
+}
+
+/// Opens a recording as it is now, and tells on standard error if it is not complete: for answers that have no room for
+/// that.
+pub fn open_telling(path: &Path) -> Result<OpenRecording> {
+    open_telling_among(path, &[])
+}
+
+/// The same of a recording among others, see [`open_among`].
+pub fn open_telling_among(path: &Path, others: &[PathBuf]) -> Result<OpenRecording> {
+    let opened = open_among(path, others)?;
+    if let Some(shortfall) = opened.shortfall() {
+        eprintln!("heaptrace: {}: {shortfall}", terminal::clean(&opened.path));
+    }
+    Ok(opened)
+}
+
+/// Opens a recording as it is now.
+pub fn open(path: &Path) -> Result<OpenRecording> {
+    open_among(path, &[])
+}
+
+/// Opens a recording as it is now; those that were named along with it are at hand: one of them may be its parent's.
+pub fn open_among(path: &Path, others: &[PathBuf]) -> Result<OpenRecording> {
+    let bar = std::io::stderr().is_terminal().then(|| Arc::new(Bar::new(path)));
+    let progress =
+        bar.clone().map(|bar| -> OnProgress { Arc::new(move |progress: &IndexProgress| bar.show(progress)) });
+    let (cancel, others) = (interrupt::flag().clone(), others.to_vec());
+    let options = OpenOptions { cancel, progress, others, ..OpenOptions::default() };
+    let recording = Recording::open(path, options);
+    if let Some(bar) = bar {
+        bar.clear();
+    }
+    let trace = recording.map_err(|error| hint(path, error))?.trace();
+    let symbols = tracehound_symbols::for_recording(&trace);
+    Ok(OpenRecording { trace, symbols, path: path.to_string_lossy().into_owned() })
+}
+
+/// What to do about a file that is none of ours.
+fn hint(path: &Path, error: OpenError) -> anyhow::Error {
+    let mut start = [0; 4];
+    let is_foreign = matches!(&error, OpenError::Format { error: FormatError::NotARecording, .. });
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    // Its text, gzip, zstd.
+    let is_heaptracks =
+        start.starts_with(b"v 1") || start.starts_with(&[0x1f, 0x8b]) || start == [0x28, 0xb5, 0x2f, 0xfd];
+    if is_foreign && read.is_ok() && is_heaptracks {
+        return anyhow::anyhow!("{error}; `heaptrace import` reads recordings of heaptrack");
+    }
+    error.into()
+}
+
+/// The bar; it appears once the work has taken a moment.
+struct Bar {
+    started: Instant,
+    name: String,
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+const PATIENCE: Duration = Duration::from_millis(300);
+
+impl Bar {
+    fn new(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        Self { started: Instant::now(), name: terminal::clean(&name).into_owned(), bar: Mutex::new(None) }
+    }
+
+    fn show(&self, progress: &IndexProgress) {
+        if self.started.elapsed() < PATIENCE {
+            return;
+        }
+        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        let bar = bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(Some(progress.total_bytes), ProgressDrawTarget::stderr());
+            let looks = ProgressStyle::with_template("indexing {prefix} [{bar:30}] {percent:>3}%  {msg}");
+            bar.set_style(looks.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("█▌ "));
+            bar.set_prefix(self.name.clone());
+            bar
+        });
+        let rate = units::count(progress.events_per_second as u64);
+        let left = progress
+            .seconds_left
+            .map_or_else(String::new, |seconds| format!(", {} left", units::duration((seconds.max(1.0) * 1e9) as u64)));
+        bar.set_length(progress.total_bytes);
+        bar.set_position(progress.done_bytes);
+        bar.set_message(format!("{} events, {rate}/s{left}", units::count(progress.events)));
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = self.bar.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `heaptrace summary`: the answers to the first questions, on one screen.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use serde::Serialize;
+use tracehound_api::Metric;
+use tracehound_api::functions::{Functions, GroupBy};
+use tracehound_api::info::Info;
+use tracehound_api::leaks::{Leaks, VerdictKind};
+use tracehound_query::{functions, leaks as leak_query};
+
+use super::args::Files;
+use super::open::OpenRecording;
+use super::terminal::{ColorChoice, Style, TextRole, clean, truncate};
+use super::units::{bytes, count, duration, percent, plural};
+use super::{Shortfall, for_each, interrupt, leaks, misuse, stack, terminal};
+
+/// Show the peak, who had it, what leaks and grows, and what is allocated in vain, on one screen.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heaptrace summary memory-app-1.dat
+  heaptrace summary --json memory-app-1.dat | jq .growing")]
+pub struct SummaryArgs {
+    #[command(flatten)]
+    files: Files,
+}
+
+/// `heaptrace.summary/1`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    schema: &'static str,
+    info: Info,
+    /// Functions with most bytes live at the peak.
+    at_peak: Functions,
+    /// Functions with most temporary blocks.
+    temporary: Functions,
+    /// The largest leaks.
+    leaks: Leaks,
+    /// Of all leaking sites those that grow: how many, and their rate in bytes a second.
+    growing: (u64, f64),
+}
+
+/// Rows of each part.
+const ROWS: usize = 5;
+
+/// Prints the summaries.
+pub fn run(args: &SummaryArgs, color: ColorChoice) -> Result<()> {
+    let style = Style::of_stdout(color);
+    for_each(&args.files, Shortfall::Tell(style), &mut terminal::stdout(), ask, |summary, opened, out| {
+        print(summary, &opened.path, style, out)
+    })
+}
+
+fn ask(opened: &OpenRecording) -> Result<Summary> {
+    let (trace, symbols, cancel) = (&opened.trace, &opened.symbols, interrupt::flag());
+    let by = |metric, unit| {
+        let params = functions::FunctionsParams {
+            metric,
+            unit,
+            by: GroupBy::Program,
+            limit: Some(ROWS),
+            ..functions::FunctionsParams::default()
+        };
+        functions::run(trace, symbols, &params, cancel).map_err(misuse)
+    };
+    let mut all = leak_query::run(trace, symbols, &leak_query::LeaksParams::default(), cancel).map_err(misuse)?;
+    let growing = all.sites.iter().filter(|site| site.verdict.kind == VerdictKind::Growing);
+    let growing = growing.fold((0, 0.0), |(n, rate), site| (n + 1, rate + site.verdict.bytes_per_second));
+    all.sites.truncate(ROWS);
+    all.freed_at_exit.truncate(ROWS);
+    Ok(Summary {
+        schema: "heaptrace.summary/1",
+        info: tracehound_audit::info(trace),
+        at_peak: by(Metric::Peak, tracehound_api::Unit::Bytes)?,
+        temporary: by(Metric::Temporary, tracehound_api::Unit::Count)?,
+        leaks: all,
+        growing,
+    })
+}
+
+fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let info = &summary.info;
+    writeln!(
+        out,
+        "{}  {}",
+        style.paint(TextRole::Strong, clean(path)),
+        style.paint(TextRole::Faint, format!("{} recorded", duration(info.process.duration_ns)))
+    )?;
+    let peak = format!(
+        "peak {} in {} at {}",
+        bytes(info.peak.bytes),
+        plural(info.peak.count, "block"),
+        duration(info.peak.at_ns)
+    );
+    writeln!(out, "\n{}", style.paint(TextRole::Strong, peak))?;
+    functions_of(&summary.at_peak, info.peak.bytes, &bytes, style, out)?;
+
+    let leaked = &summary.leaks.leaked;
+    let head = format!("leaked {} in {}", bytes(leaked.bytes), plural(leaked.count, "block"));
+    writeln!(out, "\n{}", style.paint(TextRole::Strong, head))?;
+    match summary.growing {
+        (0, _) => {}
+        (1, rate) => {
+            writeln!(out, "  {}", style.paint(TextRole::Bad, format!("1 site grows, {}/s", bytes(rate as u64))))?
+        }
+        (n, rate) => {
+            writeln!(
+                out,
+                "  {}",
+                style.paint(TextRole::Bad, format!("{n} sites grow, {}/s in all", bytes(rate as u64)))
+            )?;
+        }
+    }
+    let ended = &summary.leaks.freed_at_exit;
+    for site in summary.leaks.sites.iter().chain(ended) {
+        let (word, role) = leaks::verdict(&site.verdict);
+        let name = stack::one_line(&site.stack, 3);
+        let late = if site.verdict.freed_at_exit { ", freed at exit" } else { "" };
+        let room = style.width.map_or(usize::MAX, |columns| columns.saturating_sub(16 + word.len() + late.len()));
+        let name = truncate(&name, room.max(20));
+        writeln!(
+            out,
+            "  {:>10}  {}{late}  {}",
+            bytes(site.bytes),
+            style.paint(role, word),
+            style.paint(TextRole::Name, &name)
+        )?;
+    }
+
+    let temporary = &info.temporary;
+    let share = percent(temporary.count.cast_signed(), info.allocations.count.cast_signed());
+    let head = format!("temporary {} of {} blocks ({share})", count(temporary.count), count(info.allocations.count));
+    writeln!(out, "\n{}", style.paint(TextRole::Strong, head))?;
+    functions_of(&summary.temporary, temporary.count, &count, style, out)?;
+    Ok(())
+}
+
+fn functions_of(
+    functions: &Functions,
+    whole: u64,
+    amount: &dyn Fn(u64) -> String,
+    style: Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for row in functions.rows.iter().filter(|row| row.flat > 0) {
+        let share = percent(row.flat, whole.cast_signed());
+        let flat = amount(row.flat.cast_unsigned());
+        writeln!(
+            out,
+            "  {flat:>10}  {share:>6}  {}  {}",
+            style.paint(TextRole::Name, clean(&row.name)),
+            style.paint(TextRole::Faint, clean(row.module.as_deref().unwrap_or_default()))
+        )?;
+    }
+    Ok(())
+}

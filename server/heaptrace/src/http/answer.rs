@@ -1,0 +1,204 @@
+//! From a request to an answer: find the recording, read the parameters, ask on a thread that may block, keep the
+//! answer for the next time. A client that goes away ends the computation.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use tracehound_index::{Cancel, Trace};
+use tracehound_query::QueryError;
+
+use super::cache::CacheKey;
+use super::params::{self, Query};
+use super::problem::HttpProblem;
+use super::served::{App, Served, Snapshot};
+use tracehound_symbols::Symbolizer;
+
+/// Shorthand for what routes return.
+pub type Result<T> = std::result::Result<T, HttpProblem>;
+
+/// What a query works on.
+pub struct Ask<'a> {
+    /// The recording.
+    pub trace: &'a Trace,
+    /// Its names.
+    pub symbols: &'a Symbolizer,
+    /// Set when the client has gone.
+    pub cancel: &'a Cancel,
+}
+
+/// A request about a recording.
+pub struct RecordingRequest {
+    app: Arc<App>,
+    /// The recording.
+    pub served: Arc<Served>,
+    path: Vec<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl FromRequestParts<Arc<App>> for RecordingRequest {
+    type Rejection = HttpProblem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self> {
+        let Path(path): Path<Vec<(String, String)>> = Path::from_request_parts(parts, app)
+            .await
+            .map_err(|_| HttpProblem::new(StatusCode::BAD_REQUEST, "the path is not UTF-8"))?;
+        let id = path.iter().find(|(name, _)| name == "id").map_or("", |(_, id)| id.as_str());
+        let served = app.find(id)?;
+        Ok(Self { app: Arc::clone(app), served, path, uri: parts.uri.clone(), headers: parts.headers.clone() })
+    }
+}
+
+impl RecordingRequest {
+    /// Reads the parameters and answers with the JSON of what `run` returns.
+    pub async fn answer<Q, T>(self, run: impl FnOnce(&Ask<'_>, Q) -> Result<T> + Send + 'static) -> Result<Response>
+    where
+        Q: Query + Send + 'static,
+        T: Serialize,
+    {
+        self.answer_with(0, run).await
+    }
+
+    /// As [`Self::answer`], for an answer that depends on another recording's revision as well.
+    pub async fn answer_with<Q, T>(
+        self,
+        other_revision: u64,
+        run: impl FnOnce(&Ask<'_>, Q) -> Result<T> + Send + 'static,
+    ) -> Result<Response>
+    where
+        Q: Query + Send + 'static,
+        T: Serialize,
+    {
+        let query: Q = self.query()?;
+        let snapshot = self.served.ready().await?;
+        let question = CacheKey {
+            recording: self.served.number,
+            revision: (snapshot.revision, other_revision),
+            text: self.uri.path_and_query().map_or_else(String::new, ToString::to_string),
+        };
+        let tag = self.tag(&question);
+        if has_tag(&self.headers, &tag) {
+            return Ok(with_tag(StatusCode::NOT_MODIFIED.into_response(), &tag));
+        }
+        let bytes = match self.app.cache.get(&question) {
+            Some(bytes) => bytes,
+            None => {
+                let work = move |ask: &Ask<'_>| serde_json::to_vec(&run(ask, query)?).map_err(internal);
+                let bytes = Bytes::from(self.compute(snapshot, work).await?);
+                self.app.cache.put(question, bytes.clone());
+                bytes
+            }
+        };
+        Ok(with_tag(([(header::CONTENT_TYPE, "application/json")], bytes).into_response(), &tag))
+    }
+
+    /// A part of the path, by its name in the route.
+    pub fn path(&self, name: &str) -> String {
+        let part = self.path.iter().find(|(known, _)| known == name);
+        part.map_or_else(String::new, |(_, text)| text.clone())
+    }
+
+    /// Another recording that the request names.
+    pub fn other(&self, id: &str) -> Result<Arc<Served>> {
+        self.app.find(id)
+    }
+
+    /// Folders that source files may be shown from.
+    pub fn source_roots(&self) -> &[PathBuf] {
+        &self.app.source_roots
+    }
+
+    /// The parameters of the request.
+    pub fn query<Q: Query>(&self) -> Result<Q> {
+        params::read(self.uri.query())
+    }
+
+    /// Runs `work` on a thread that may block, as many at a time as there are processors.
+    async fn compute<T: Send + 'static>(
+        &self,
+        snapshot: Snapshot,
+        work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        Self::compute_among(Arc::clone(&self.app.permits), snapshot, work).await
+    }
+
+    /// As `compute`, for work that goes at the client's speed.
+    pub async fn compute_export<T: Send + 'static>(
+        &self,
+        snapshot: Snapshot,
+        work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        Self::compute_among(Arc::clone(&self.app.export_permits), snapshot, work).await
+    }
+
+    async fn compute_among<T: Send + 'static>(
+        permits: Arc<Semaphore>,
+        snapshot: Snapshot,
+        work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let permit = permits.acquire_owned().await.map_err(|_| internal("shutting down"))?;
+        let cancel = Cancel::new();
+        // Dropped with this future: when the client closes the connection, or at the end, when it does no harm.
+        let _cancel_on_drop = CancelOnDrop(cancel.clone());
+        let task = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            let (trace, symbols) = snapshot.parts()?;
+            work(&Ask { trace, symbols, cancel: &cancel })
+        });
+        task.await.map_err(|_| internal("the query failed; the server's standard error says why"))?
+    }
+
+    fn tag(&self, question: &CacheKey) -> String {
+        let mut hasher = DefaultHasher::new();
+        question.hash(&mut hasher);
+        format!("W/\"{:x}-{:x}-{:x}\"", self.app.started, question.revision.0, hasher.finish())
+    }
+}
+
+struct CancelOnDrop(Cancel);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Whether the client has the answer with this tag.
+fn has_tag(headers: &HeaderMap, tag: &str) -> bool {
+    let values = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|known| known.trim() == tag)
+}
+
+fn with_tag(mut response: Response, tag: &str) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Ok(tag) = HeaderValue::from_str(tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    response
+}
+
+/// Something that is our fault.
+pub fn internal(error: impl std::fmt::Display) -> HttpProblem {
+    HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+}
+
+impl From<QueryError> for HttpProblem {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::BadParameter { parameter, why } => Self::parameter(parameter, why),
+            QueryError::NotFound { .. } => Self::not_found(error.to_string()),
+            QueryError::Scratch { .. } => internal(error),
+            // Nobody is there to read it.
+            QueryError::Cancelled => Self::new(StatusCode::SERVICE_UNAVAILABLE, "the query was cancelled"),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `leaks`: what lives at the end, with a verdict on each site.
+
+use axum::response::Response;
+use tracehound_api::leaks::Leaks;
+use tracehound_query::Filter;
+use tracehound_query::leaks::{self, LeaksParams};
+use tracehound_query::suppress::{self, Suppression, SuppressionOrigin};
+
+use super::shared::{Filters, Window};
+use super::{Problems, RecordingId};
+use crate::http::answer::{Ask, RecordingRequest, Result};
+use crate::http::params::{Within, parameters};
+use tracehound_audit::suppressions;
+
+parameters! {
+    /// How many.
+    Limit {
+        /// Sites at most, largest first.
+        #[param(value_type = Option<u32>, minimum = 1, maximum = 10000)]
+        limit: Within<1, 10_000> = Within(200),
+    }
+}
+
+parameters! {
+    /// Which sites are added up apart, as `heaptrace leaks` does it.
+    Suppress {
+        /// Sites that have a function, file or module that matches this regular expression.
+        suppress: Option<String> = None,
+        /// Those that the program itself names (`__lsan_default_suppressions`).
+        program_suppressions: bool = true,
+        /// What libc and ld.so keep by design.
+        builtin_suppressions: bool = false,
+        /// List them, too.
+        show_suppressed: bool = false,
+    }
+}
+
+impl Suppress {
+    fn list(&self, ask: &Ask<'_>) -> Result<Vec<Suppression>> {
+        let mut list = Vec::new();
+        if let Some(pattern) = &self.suppress {
+            list.push(Suppression::new(Filter::regex("suppress", pattern)?, SuppressionOrigin::Option));
+        }
+        if self.builtin_suppressions {
+            list.extend(suppress::built_in());
+        }
+        if self.program_suppressions {
+            list.extend(suppressions::of_program(ask.trace).0);
+        }
+        Ok(list)
+    }
+}
+
+/// Blocks allocated in the window that live at the end, by allocating backtrace.
+#[utoipa::path(
+    get,
+    path = "/api/v1/recordings/{id}/leaks",
+    tag = "leaks",
+    params(RecordingId, Window, Filters, Limit, Suppress),
+    responses((status = 200, body = Leaks), Problems)
+)]
+pub async fn leaks(asked: RecordingRequest) -> Result<Response> {
+    asked
+        .answer(|ask, (times, filters, limit, hide): (Window, Filters, Limit, Suppress)| {
+            let params = LeaksParams {
+                window: times.window()?,
+                filter: filters.filter()?,
+                suppress: hide.list(ask)?,
+                show_suppressed: hide.show_suppressed,
+                limit: Some(limit.limit.0 as usize),
+            };
+            Ok(leaks::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+        })
+        .await
+}

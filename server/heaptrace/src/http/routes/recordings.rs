@@ -1,0 +1,34 @@
+//! `recordings`, `recordings/{id}`: what is served, and each on one page.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::{IntoResponse, Response};
+use tracehound_api::info::{Info, Recordings};
+
+use super::{Problems, RecordingId};
+use crate::http::answer::{RecordingRequest, Result};
+use crate::http::params;
+use crate::http::served::App;
+
+/// What this server serves, in the order of its command line.
+#[utoipa::path(get, path = "/api/v1/recordings", tag = "recordings", responses((status = 200, body = Recordings), Problems))]
+pub async fn recordings(State(app): State<Arc<App>>, uri: Uri) -> Result<Response> {
+    params::read::<()>(uri.query())?;
+    let document = Recordings { schema: "heaptrace.recordings/1".into(), recordings: app.summaries() };
+    Ok(([("cache-control", "no-store")], Json(document)).into_response())
+}
+
+/// A recording in one document: process, counts, peak, leaks, and how far it can be trusted.
+#[utoipa::path(
+    get,
+    path = "/api/v1/recordings/{id}",
+    tag = "recordings",
+    params(RecordingId),
+    responses((status = 200, body = Info), Problems)
+)]
+pub async fn recording(asked: RecordingRequest) -> Result<Response> {
+    asked.answer(|ask, (): ()| Ok(tracehound_audit::info(ask.trace))).await
+}

@@ -1,0 +1,113 @@
+//! `sites`, `sites/{site}`: allocating backtraces, as a list and one by one.
+
+use axum::response::Response;
+use tracehound_api::sites::{Site, Sites};
+use tracehound_query::sites::{self, OneParams, SiteSort, SitesParams};
+use tracehound_query::{QueryError, parse_site};
+
+use super::shared::{Filters, Window};
+use super::{Problems, RecordingId};
+use crate::http::answer::{RecordingRequest, Result};
+use crate::http::params::{FromText, Within, parameters};
+
+impl FromText for SiteSort {
+    fn from_text(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "allocated" => Ok(Self::Allocated),
+            "freed" => Ok(Self::Freed),
+            "live" => Ok(Self::Live),
+            "leaked" => Ok(Self::Leaked),
+            "at_peak" => Ok(Self::AtPeak),
+            "temporary" => Ok(Self::Temporary),
+            "count" => Ok(Self::Count),
+            _ => Err("allocated, freed, live, leaked, at_peak, temporary, count".into()),
+        }
+    }
+}
+
+parameters! {
+    /// Which sites, in which order.
+    Rows {
+        /// Order: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations).
+        #[param(value_type = Option<String>, example = "live")]
+        sort: SiteSort = SiteSort::Live,
+        /// Smallest first.
+        ascending: bool = false,
+        /// Only sites whose innermost frame has a function, file or module that matches this regular expression.
+        search: Option<String> = None,
+        /// Sites at most.
+        #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
+        limit: Within<1, 1000> = Within(100),
+        /// Sites to skip.
+        #[param(value_type = Option<u64>)]
+        offset: Within<0, { u32::MAX as u64 }> = Within(0),
+    }
+}
+
+/// Allocating backtraces with what they did in the window.
+#[utoipa::path(
+    get,
+    path = "/api/v1/recordings/{id}/sites",
+    tag = "sites",
+    params(RecordingId, Window, Filters, Rows),
+    responses((status = 200, body = Sites), Problems)
+)]
+pub async fn sites(asked: RecordingRequest) -> Result<Response> {
+    asked
+        .answer(|ask, (times, filters, rows): (Window, Filters, Rows)| {
+            let params = SitesParams {
+                window: times.window()?,
+                filter: filters.filter()?,
+                sort: rows.sort,
+                ascending: rows.ascending,
+                search: rows.search,
+                offset: rows.offset.0 as usize,
+                limit: Some(rows.limit.0 as usize),
+            };
+            Ok(sites::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+        })
+        .await
+}
+
+parameters! {
+    /// How fine the timeline is.
+    Points {
+        /// Columns of the timeline.
+        #[param(value_type = Option<u32>, minimum = 1, maximum = 4000)]
+        points: Within<1, 4000> = Within(600),
+    }
+}
+
+/// Which site.
+#[derive(utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+#[allow(dead_code, reason = "only its derived description is used")]
+pub struct SiteId {
+    /// Handle of a site, `s12`.
+    #[param(example = "s12")]
+    site: String,
+}
+
+/// Everything about one site: stack, history, sizes, lifetimes, who frees its blocks.
+#[utoipa::path(
+    get,
+    path = "/api/v1/recordings/{id}/sites/{site}",
+    tag = "sites",
+    params(RecordingId, SiteId, Window, Filters, Points),
+    responses((status = 200, body = Site), Problems)
+)]
+pub async fn site(asked: RecordingRequest) -> Result<Response> {
+    let site = asked.path("site");
+    asked
+        .answer(move |ask, (times, filters, points): (Window, Filters, Points)| {
+            let not_found = |_| QueryError::NotFound { what: format!("site {site:?}") };
+            let params = OneParams {
+                site: parse_site("site", &site).map_err(not_found)?,
+                window: times.window()?,
+                filter: filters.filter()?,
+                points: points.points.0 as usize,
+            };
+            Ok(sites::one(ask.trace, ask.symbols, &params, ask.cancel)?)
+        })
+        .await
+}

@@ -1,0 +1,54 @@
+//! `timeline`: time series over a window.
+
+use axum::response::Response;
+use tracehound_api::timeline::{SeriesName, Timeline};
+use tracehound_query::timeline::{self, TimelineParams};
+
+use super::shared::{Filters, Window, wire};
+use super::{Problems, RecordingId};
+use crate::http::answer::{RecordingRequest, Result};
+use crate::http::params::{FromText, Within, parameters};
+
+/// Time series, separated by commas.
+#[derive(Debug, Clone)]
+pub struct SeriesNames(Vec<SeriesName>);
+
+impl FromText for SeriesNames {
+    fn from_text(text: &str) -> std::result::Result<Self, String> {
+        text.split(',').map(|name| wire(name.trim())).collect::<std::result::Result<_, _>>().map(Self)
+    }
+}
+
+parameters! {
+    /// Which time series, how fine.
+    Curves {
+        /// Time series, separated by commas.
+        #[param(value_type = Option<String>, example = "live_bytes,alloc_rate,rss")]
+        series: SeriesNames = SeriesNames(vec![SeriesName::LiveBytes, SeriesName::AllocRate, SeriesName::Rss]),
+        /// Columns of time.
+        #[param(value_type = Option<u32>, minimum = 1, maximum = 4000)]
+        points: Within<1, 4000> = Within(600),
+    }
+}
+
+/// Live bytes, rates, resident memory over time; smallest, largest and last value of each column.
+#[utoipa::path(
+    get,
+    path = "/api/v1/recordings/{id}/timeline",
+    tag = "time",
+    params(RecordingId, Curves, Window, Filters),
+    responses((status = 200, body = Timeline), Problems)
+)]
+pub async fn timeline(asked: RecordingRequest) -> Result<Response> {
+    asked
+        .answer(|ask, (curves, window, filters): (Curves, Window, Filters)| {
+            let params = TimelineParams {
+                series: curves.series.0,
+                window: window.window()?,
+                filter: filters.filter()?,
+                points: curves.points.0 as usize,
+            };
+            Ok(timeline::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+        })
+        .await
+}

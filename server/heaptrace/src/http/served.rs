@@ -1,0 +1,389 @@
+//! The recordings that are served: opened in the background, followed while their programs run.
+//!
+//! Each recording has a thread of its own, which is the only one to change its state; everybody else reads snapshots.
+//! A running recording is read again at least four times a second while somebody watches it, and not at all while
+//! nobody does.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use axum::http::StatusCode;
+use tokio::sync::{Semaphore, watch};
+use tracehound_api::info::{Progress, RecordingSummary, State};
+use tracehound_api::live::Live;
+use tracehound_index::{Cancel, Trace};
+use tracehound_ingest::{OpenOptions, Recording};
+use tracehound_query::info::rfc3339;
+
+use super::cache::Cache;
+use super::problem::HttpProblem;
+use tracehound_symbols::Symbolizer;
+
+/// Bytes of finished answers that are kept.
+const CACHE_BYTES: usize = 64 << 20;
+/// Exports at the same time.
+const EXPORTS: usize = 4;
+/// Time between two looks at a recording that somebody watches.
+const PERIOD: Duration = Duration::from_millis(200);
+/// Whoever asked a question this long ago is thought to be still there.
+const ATTENTION: Duration = Duration::from_secs(3);
+
+/// Everything that requests share.
+pub struct App {
+    served: Vec<Arc<Served>>,
+    /// Finished answers.
+    pub cache: Cache,
+    /// Questions that may be at work at the same time.
+    pub permits: Arc<Semaphore>,
+    /// Exports that may be at work: apart from questions, because a slow client holds one for as long as it likes.
+    pub export_permits: Arc<Semaphore>,
+    /// Folders that source files may be shown from.
+    pub source_roots: Vec<PathBuf>,
+    /// Tells this run of the server from others, for tags of answers.
+    pub started: u64,
+    stop: Cancel,
+}
+
+impl App {
+    /// Starts opening the recordings.
+    pub fn start(paths: &[PathBuf], source_roots: Vec<PathBuf>) -> Arc<Self> {
+        let stop = Cancel::new();
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        // Indexing is heavy: as many at a time as there are processors.
+        let turn = Arc::new(Turns::new(processors));
+        let start = |(number, path): (usize, &PathBuf)| Served::start(number, path, paths, &turn, &stop);
+        let served = paths.iter().enumerate().map(start).collect();
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        Arc::new(Self {
+            served,
+            cache: Cache::new(CACHE_BYTES),
+            permits: Arc::new(Semaphore::new(processors.max(2))),
+            export_permits: Arc::new(Semaphore::new(EXPORTS)),
+            source_roots,
+            started,
+            stop,
+        })
+    }
+
+    /// The recording with an id such as `r1`.
+    pub fn find(&self, id: &str) -> Result<Arc<Served>, HttpProblem> {
+        let found = self.served.iter().find(|served| served.id == id).cloned();
+        found.ok_or_else(|| {
+            HttpProblem::not_found(format!("there is no recording {id:?}; /api/v1/recordings lists them"))
+        })
+    }
+
+    /// All recordings, as documents.
+    pub fn summaries(&self) -> Vec<RecordingSummary> {
+        self.served.iter().map(|served| served.summary()).collect()
+    }
+
+    /// Ends all work in the background.
+    pub fn stop(&self) {
+        self.stop.cancel();
+        for served in &self.served {
+            served.attention.wake();
+            // Watchers of the state see that it is over.
+            served.state.send_modify(|snapshot| snapshot.over = true);
+        }
+    }
+}
+
+/// One recording.
+pub struct Served {
+    /// Its position.
+    pub number: usize,
+    id: String,
+    path: PathBuf,
+    name: String,
+    state: watch::Sender<Snapshot>,
+    attention: Attention,
+}
+
+/// A state of a recording.
+#[derive(Clone, Default)]
+pub struct Snapshot {
+    /// What can be asked.
+    pub state: Option<State>,
+    /// How far indexing is.
+    pub progress: Progress,
+    /// Why it cannot be opened.
+    pub error: Option<String>,
+    /// Grows with every change of the data.
+    pub revision: u64,
+    data: Option<(Arc<Trace>, Arc<Symbolizer>)>,
+    taken: Option<Instant>,
+    over: bool,
+}
+
+impl Snapshot {
+    /// The index and its names.
+    pub fn parts(&self) -> Result<(&Trace, &Symbolizer), HttpProblem> {
+        let (trace, symbols) =
+            self.data.as_ref().ok_or_else(|| HttpProblem::new(StatusCode::CONFLICT, "it is not open"))?;
+        Ok((trace, symbols))
+    }
+
+    /// The server is ending.
+    pub const fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// As a document.
+    pub fn live(&self) -> Live {
+        let trace = self.data.as_ref().map(|(trace, _)| trace);
+        Live {
+            schema: "heaptrace.live/1".into(),
+            state: self.state.unwrap_or(State::Indexing),
+            progress: self.progress,
+            watermark_ns: trace.map_or(0, |trace| trace.watermark_ns()),
+            live_bytes: trace.map_or(0, |trace| trace.live_bytes()),
+            revision: self.revision,
+        }
+    }
+}
+
+impl Served {
+    fn start(number: usize, path: &Path, all: &[PathBuf], turn: &Arc<Turns>, stop: &Cancel) -> Arc<Self> {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let served = Arc::new(Self {
+            number,
+            id: format!("r{}", number + 1),
+            path: path.to_owned(),
+            name,
+            state: watch::Sender::new(Snapshot { state: Some(State::Indexing), ..Snapshot::default() }),
+            attention: Attention::default(),
+        });
+        let (this, turn, stop, all) = (Arc::clone(&served), Arc::clone(turn), stop.clone(), all.to_vec());
+        let spawned = std::thread::Builder::new().name(format!("heaptrace-r{}", number + 1)).spawn(move || {
+            let recording = turn.take(|| this.open(all, &stop));
+            if let Some((recording, symbols)) = recording {
+                this.follow(recording, &symbols, &stop);
+            }
+        });
+        if let Err(error) = spawned {
+            served.fail(format!("no thread can be started to open it: {error}"));
+        }
+        served
+    }
+
+    fn open(&self, others: Vec<PathBuf>, stop: &Cancel) -> Option<(Recording, Arc<Symbolizer>)> {
+        let state = self.state.clone();
+        let options = OpenOptions {
+            cancel: stop.clone(),
+            others,
+            progress: Some(Arc::new(move |progress: &tracehound_ingest::IndexProgress| {
+                state.send_modify(|snapshot| snapshot.progress = wire(progress));
+            })),
+            ..OpenOptions::default()
+        };
+        let opened = Recording::open(&self.path, options);
+        match opened {
+            Ok(recording) => {
+                let symbols = Arc::new(tracehound_symbols::for_recording(&recording.trace()));
+                self.publish(&recording, &symbols);
+                Some((recording, symbols))
+            }
+            Err(error) => {
+                self.fail(error.to_string());
+                None
+            }
+        }
+    }
+
+    fn follow(&self, mut recording: Recording, symbols: &Arc<Symbolizer>, stop: &Cancel) {
+        while recording.is_running() && !stop.is_cancelled() {
+            self.attention.wait();
+            if stop.is_cancelled() {
+                return;
+            }
+            match recording.refresh() {
+                Ok(true) => self.publish(&recording, symbols),
+                Ok(false) => {
+                    // Nobody is told, but questions need not wait for a fresher look.
+                    self.state.send_if_modified(|snapshot| {
+                        snapshot.taken = Some(Instant::now());
+                        false
+                    });
+                }
+                Err(error) => {
+                    // What was read before can still be asked about.
+                    eprintln!("heaptrace: {error}; the page shows it as it was");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn publish(&self, recording: &Recording, symbols: &Arc<Symbolizer>) {
+        let trace = recording.trace();
+        let state = if recording.is_running() { State::Running } else { State::Ready };
+        self.state.send_modify(|snapshot| {
+            snapshot.state = Some(state);
+            snapshot.revision = trace.revision();
+            snapshot.data = Some((trace, Arc::clone(symbols)));
+            snapshot.taken = Some(Instant::now());
+        });
+    }
+
+    fn fail(&self, error: String) {
+        self.state.send_modify(|snapshot| {
+            snapshot.state = Some(State::Failed);
+            snapshot.error = Some(error);
+        });
+    }
+
+    fn summary(&self) -> RecordingSummary {
+        let snapshot = self.state.borrow().clone();
+        let process = snapshot.data.as_ref().and_then(|(trace, _)| trace.facts().process.as_ref());
+        let title = process.map_or_else(
+            || self.name.clone(),
+            |process| {
+                // What the program was called as: one file may be many programs.
+                let called = process.arguments.first().filter(|name| !name.is_empty()).unwrap_or(&process.executable);
+                let path = String::from_utf8_lossy(called);
+                format!("{} ({})", path.rsplit('/').next().unwrap_or(&path), process.pid)
+            },
+        );
+        RecordingSummary {
+            id: self.id.clone(),
+            name: self.name.clone(),
+            title,
+            started_at: process.map(|process| rfc3339(process.started_unix_ns)),
+            duration_ns: snapshot.data.as_ref().map(|(trace, _)| trace.duration_ns()),
+            state: snapshot.state.unwrap_or(State::Indexing),
+            progress: snapshot.progress,
+            error: snapshot.error,
+        }
+    }
+
+    /// The present state, once there is something to ask; of a running recording one that is fresh.
+    pub async fn ready(&self) -> Result<Snapshot, HttpProblem> {
+        self.attention.ask();
+        let mut states = self.state.subscribe();
+        let ready = |snapshot: &Snapshot| snapshot.state != Some(State::Indexing) || snapshot.over;
+        let gone = |_| HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending");
+        let mut snapshot = states.wait_for(ready).await.map_err(gone)?.clone();
+        let stale = |snapshot: &Snapshot| snapshot.taken.is_some_and(|taken| taken.elapsed() > ATTENTION);
+        if snapshot.state == Some(State::Running) && stale(&snapshot) {
+            // Nobody was watching: wait for the look that our question has caused, but not for ever.
+            let fresh = states.wait_for(|snapshot| snapshot.state != Some(State::Running) || !stale(snapshot));
+            if let Ok(Ok(fresh)) = tokio::time::timeout(2 * PERIOD, fresh).await {
+                snapshot = fresh.clone();
+            }
+        }
+        match &snapshot.error {
+            Some(error) => Err(HttpProblem::new(StatusCode::CONFLICT, error.clone())),
+            None if snapshot.over => Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending")),
+            None => Ok(snapshot),
+        }
+    }
+
+    /// Name of the recording without its extension, fit for a header.
+    pub fn file_stem(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+        self.name.strip_suffix(".dat").unwrap_or(&self.name).chars().map(plain).collect()
+    }
+
+    /// States as they come; somebody is watching as long as the guard lives.
+    pub fn watch(self: &Arc<Self>) -> (watch::Receiver<Snapshot>, Watching) {
+        self.attention.watchers.fetch_add(1, Ordering::SeqCst);
+        self.attention.wake();
+        (self.state.subscribe(), Watching(Arc::clone(self)))
+    }
+}
+
+/// Somebody watches.
+pub struct Watching(Arc<Served>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.attention.watchers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether anybody wants to know how a recording grows.
+#[derive(Default)]
+struct Attention {
+    watchers: AtomicUsize,
+    /// Milliseconds since 1970.
+    asked: AtomicU64,
+    woken: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Attention {
+    fn now() -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+    }
+
+    fn ask(&self) {
+        let now = Self::now();
+        let before = self.asked.swap(now, Ordering::SeqCst);
+        if now.saturating_sub(before) >= ATTENTION.as_millis() as u64 {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.bell.notify_all();
+    }
+
+    /// Waits for the next time to look: a period if somebody is there, else until somebody comes.
+    fn wait(&self) {
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = true;
+        loop {
+            if *woken {
+                *woken = false;
+                return;
+            }
+            let asked = Self::now().saturating_sub(self.asked.load(Ordering::SeqCst));
+            let anybody = self.watchers.load(Ordering::SeqCst) > 0 || asked < ATTENTION.as_millis() as u64;
+            if anybody && !first {
+                return;
+            }
+            woken = if anybody {
+                first = false;
+                self.bell.wait_timeout(woken, PERIOD).unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                self.bell.wait(woken).unwrap_or_else(PoisonError::into_inner)
+            };
+        }
+    }
+}
+
+/// A semaphore for threads.
+struct Turns {
+    free: Mutex<usize>,
+    bell: Condvar,
+}
+
+impl Turns {
+    const fn new(free: usize) -> Self {
+        Self { free: Mutex::new(free), bell: Condvar::new() }
+    }
+
+    fn take<T>(&self, work: impl FnOnce() -> T) -> T {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.bell.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+        *free -= 1;
+        drop(free);
+        let result = work();
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.bell.notify_one();
+        result
+    }
+}
+
+fn wire(progress: &tracehound_ingest::IndexProgress) -> Progress {
+    Progress {
+        done_bytes: progress.done_bytes,
+        total_bytes: progress.total_bytes,
+        events: progress.events,
+        events_per_second: progress.events_per_second,
+    }
+}

@@ -1,0 +1,122 @@
+//! From texts, as the command line and URLs have them, to what the queries take.
+
+use std::str::FromStr;
+
+use tracehound_query::{Filter, QueryError, Result, Window, parse_duration, parse_size};
+
+/// A window, or a moment.
+///
+/// # Errors
+/// When a text is no time, or a moment is asked for together with a window.
+pub fn window(from: Option<&str>, to: Option<&str>, at: Option<&str>) -> Result<Window> {
+    if at.is_some() && (from.is_some() || to.is_some()) {
+        return Err(QueryError::bad("at", "one instant excludes a window (from, to)"));
+    }
+    let time = |name: &str, text: Option<&str>| text.map(|text| parse(name, text)).transpose();
+    Ok(Window { from: time("from", from)?, to: time("to", to)?, at: time("at", at)? })
+}
+
+/// Reads one value.
+///
+/// # Errors
+/// When the text is none, naming the parameter.
+pub fn parse<T: FromStr<Err = String>>(name: &str, text: &str) -> Result<T> {
+    text.parse().map_err(|why: String| QueryError::bad(name, why))
+}
+
+/// A filter; `get` looks a part of it up by its name in URLs.
+///
+/// # Errors
+/// When a part cannot be understood, naming it.
+pub fn filter<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<Filter> {
+    let regex = |name: &str| get(name).map(|text| Filter::regex(name, text)).transpose();
+    let with = |name: &str, read: fn(&str) -> std::result::Result<u64, String>| {
+        get(name).map(|text| read(text).map_err(|why| QueryError::bad(name, why))).transpose()
+    };
+    Ok(Filter {
+        focus: regex("focus")?,
+        ignore: regex("ignore")?,
+        hide: regex("hide")?,
+        show: regex("show")?,
+        show_from: regex("show_from")?,
+        module: regex("module")?,
+        thread: get("thread").map(|text| match text.parse() {
+            Ok(thread) => thread,
+            Err(never) => match never {},
+        }),
+        min_size: with("min_size", parse_size)?,
+        max_size: with("max_size", parse_size)?,
+        min_lifetime: with("min_lifetime", parse_duration)?,
+        max_lifetime: with("max_lifetime", parse_duration)?,
+        lifetime: get("lifetime").map(|text| parse("lifetime", text)).transpose()?,
+    })
+}
+
+/// Declares how a struct of optional texts, named as in URLs, becomes a filter.
+macro_rules! filter_texts {
+    ($type:ty) => {
+        impl $type {
+            /// The filter that the texts stand for.
+            pub fn filter(&self) -> tracehound_query::Result<tracehound_query::Filter> {
+                $crate::query_params::filter(|name| {
+                    match name {
+                        "focus" => &self.focus,
+                        "ignore" => &self.ignore,
+                        "hide" => &self.hide,
+                        "show" => &self.show,
+                        "show_from" => &self.show_from,
+                        "module" => &self.module,
+                        "thread" => &self.thread,
+                        "min_size" => &self.min_size,
+                        "max_size" => &self.max_size,
+                        "min_lifetime" => &self.min_lifetime,
+                        "max_lifetime" => &self.max_lifetime,
+                        "lifetime" => &self.lifetime,
+                        _ => &None,
+                    }
+                    .as_deref()
+                })
+            }
+
+            /// The texts that are there, by their names in URLs.
+            pub fn texts(&self) -> Vec<(&'static str, String)> {
+                let all = [
+                    ("focus", &self.focus),
+                    ("ignore", &self.ignore),
+                    ("hide", &self.hide),
+                    ("show", &self.show),
+                    ("show_from", &self.show_from),
+                    ("module", &self.module),
+                    ("thread", &self.thread),
+                    ("min_size", &self.min_size),
+                    ("max_size", &self.max_size),
+                    ("min_lifetime", &self.min_lifetime),
+                    ("max_lifetime", &self.max_lifetime),
+                    ("lifetime", &self.lifetime),
+                ];
+                all.into_iter().filter_map(|(name, text)| Some((name, text.clone()?))).collect()
+            }
+        }
+    };
+}
+pub(crate) use filter_texts;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_part_is_named() {
+        for (name, text) in [("focus", "("), ("min_size", "big"), ("max_lifetime", "soon"), ("lifetime", "eternal")] {
+            let error = filter(|asked| (asked == name).then_some(text)).unwrap_err();
+            assert!(matches!(&error, QueryError::BadParameter { parameter, .. } if parameter == name), "{error}");
+        }
+        assert!(filter(|_| None).unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_instant_excludes_a_window() {
+        assert!(window(Some("1s"), None, Some("peak")).is_err());
+        assert!(window(None, None, Some("peak")).is_ok());
+    }
+}

@@ -1,0 +1,186 @@
+//! Where an index lies, when it is taken as it is, and what happens when there is no room for it.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+use support::{folder_with_sample, heaptrace};
+use tracehound_ingest::{OnProgress, OpenOptions, Recording};
+use tracehound_query::info;
+use tracehound_recordings::{Shape, generate};
+
+/// What makes one index another: a rebuilt one is another file.
+fn identity(index: &Path) -> (u64, i64, i64) {
+    let manifest = fs::metadata(index.join("index.json")).unwrap();
+    (manifest.ino(), manifest.mtime(), manifest.mtime_nsec())
+}
+
+/// Opens a recording; whether it was indexed for that, and its allocations.
+fn open(path: &Path) -> (bool, u64) {
+    let told = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&told);
+    let progress: OnProgress = Arc::new(move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+    });
+    let trace = Recording::open(path, OpenOptions { progress: Some(progress), ..OpenOptions::default() }).unwrap();
+    (told.load(Ordering::Relaxed) > 0, info::run(&trace.trace()).allocations.count)
+}
+
+fn big(path: &Path, events: u64, seed: u64) {
+    let out = BufWriter::new(File::create(path).unwrap());
+    generate(out, &Shape { events, live: 2_000, nodes: 500, sites: 100, seed, ..Shape::default() }).unwrap();
+}
+
+fn touch(path: &Path) {
+    let file = File::options().append(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() + Duration::from_secs(5)).unwrap();
+}
+
+#[test]
+fn an_index_is_taken_as_long_as_the_content_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.dat");
+    let index = folder.path().join("a.dat.idx");
+    big(&path, 20_000, 1);
+    let (built, count) = open(&path);
+    assert!(built);
+    let first = identity(&index);
+    assert_eq!(open(&path), (false, count), "nothing has changed");
+    touch(&path);
+    assert_eq!(open(&path), (false, count), "the time has changed, the content has not");
+    assert_eq!(identity(&index), first);
+
+    // Same recording by name, time and length, but one byte of a block is another.
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    fs::write(&path, &bytes).unwrap();
+    touch(&path);
+    let (built, damaged) = open(&path);
+    assert!(built && damaged < count, "the content has changed");
+
+    bytes[middle] ^= 0x10;
+    fs::write(&path, &bytes).unwrap();
+    touch(&path);
+    assert_eq!(open(&path), (true, count), "and back");
+}
+
+#[test]
+fn an_index_of_another_version_is_built_anew() {
+    let folder = folder_with_sample();
+    let path = folder.path().join("app.dat");
+    let (_, count) = open(&path);
+    let manifest = folder.path().join("app.dat.idx/index.json");
+    let mut document: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    document["layout"] = (document["layout"].as_u64().unwrap() + 1).into();
+    fs::write(&manifest, document.to_string()).unwrap();
+    assert_eq!(open(&path), (true, count));
+    assert_eq!(open(&path), (false, count));
+    // A column that was cut, or is gone, is no index either.
+    let column = folder.path().join("app.dat.idx/alloc_size.arrow");
+    File::options().write(true).open(&column).unwrap().set_len(4100).unwrap();
+    assert_eq!(open(&path), (true, count));
+    fs::remove_file(folder.path().join("app.dat.idx/page_live.arrow")).unwrap();
+    assert_eq!(open(&path), (true, count));
+}
+
+#[test]
+fn another_recording_under_the_same_name_gets_its_own_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.dat");
+    big(&path, 3_000, 1);
+    let (_, one) = open(&path);
+    big(&path, 9_000, 2);
+    let (built, other) = open(&path);
+    assert!(built && other > one);
+}
+
+#[test]
+fn beside_a_recording_that_cannot_be_written_the_cache_holds_the_index() {
+    let folder = folder_with_sample();
+    let home = folder.path().join("recordings");
+    fs::create_dir(&home).unwrap();
+    fs::rename(folder.path().join("app.dat"), home.join("app.dat")).unwrap();
+    // Root may write into any folder, but a file is no folder.
+    fs::write(home.join("app.dat.idx"), b"mine").unwrap();
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o500)).unwrap();
+    let cached = || -> Vec<PathBuf> {
+        let list = fs::read_dir(folder.path().join("cache/tracehound")).unwrap();
+        list.map(|entry| entry.unwrap().path().join("index.json")).collect()
+    };
+    for _ in 0..2 {
+        let output = heaptrace(folder.path(), &["info", "--json", "recordings/app.dat"]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(cached().len(), 1);
+        assert!(cached()[0].is_file());
+    }
+    let before = fs::metadata(&cached()[0]).unwrap();
+    heaptrace(folder.path(), &["info", "recordings/app.dat"]);
+    assert_eq!(fs::metadata(&cached()[0]).unwrap().ino(), before.ino(), "it was taken as it is");
+    assert_eq!(fs::read(home.join("app.dat.idx")).unwrap(), b"mine");
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 2, "nothing was left beside the recording");
+    fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+/// Indexing is killed at no chosen moment; the next run ends with the index that an undisturbed one makes.
+#[test]
+fn a_run_that_is_killed_does_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.dat");
+    big(&path, 300_000, 3);
+    let run = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heaptrace"));
+        command.args(["info", "--json", name]).current_dir(folder.path()).stdin(Stdio::null());
+        command.env("XDG_CACHE_HOME", folder.path().join("cache"));
+        command
+    };
+    for pause in [30, 90, 200] {
+        let mut child = run("a.dat").stdout(Stdio::null()).spawn().unwrap();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(pause) && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+    let after = run("a.dat").output().unwrap();
+    fs::copy(&path, folder.path().join("b.dat")).unwrap();
+    let undisturbed = run("b.dat").output().unwrap();
+    assert!(after.status.success() && undisturbed.status.success());
+    let document = |output: &[u8]| serde_json::from_slice::<Value>(output).unwrap();
+    assert_eq!(document(&after.stdout), document(&undisturbed.stdout));
+}
+
+/// On a file system of a megabyte, in a namespace of its own; where that is not allowed, as root; else not at all.
+#[test]
+fn a_full_disk_is_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.dat");
+    big(&path, 200_000, 4);
+    fs::create_dir(folder.path().join("small")).unwrap();
+    let script = "mount -t tmpfs -o size=3m none small || exit 77; cp a.dat small/ || exit 77; cd small; \
+                  exec \"$0\" info a.dat";
+    let run = |flags: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(flags).args(["sh", "-c", script, env!("CARGO_BIN_EXE_heaptrace")]).current_dir(folder.path());
+        command.env("XDG_CACHE_HOME", "/proc/none").env("TMPDIR", "/proc/none").output()
+    };
+    let allowed =
+        [&["-rm"][..], &["-m"]].into_iter().find_map(|flags| run(flags).ok().filter(|o| o.status.code() != Some(77)));
+    let Some(output) = allowed.filter(|o| !String::from_utf8_lossy(&o.stderr).starts_with("unshare")) else {
+        eprintln!("no file system can be mounted here: nothing was tried");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("cannot index") && said.contains("No space left on device"), "{said}");
+}

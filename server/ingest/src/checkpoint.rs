@@ -1,0 +1,82 @@
+//! What lets a later run go on where this one stood, whether it was stopped, cancelled or killed.
+//!
+//! The pairing puts a [`Checkpoint`] behind the events that it stands for; the sealer, which gets it when these events
+//! are stored and knows how long the columns are then, leaves it in the folder of the index through a [`Keeper`].
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock::ClockMap;
+use super::engine::{PairingThread, Totals};
+use super::resume::Resume;
+use super::seal::Sealer;
+use tracehound_index::files::Manifest;
+use tracehound_index::folder::Folder;
+use tracehound_index::layout::Granularity;
+
+/// The state of the pairing behind some event.
+#[derive(Debug, Clone)]
+pub struct Checkpoint {
+    /// Totals.
+    pub totals: Totals,
+    /// Threads, each with the number of its first record that was not taken.
+    pub threads: Vec<PairingThread>,
+    /// Ticks to nanoseconds.
+    pub clock: ClockMap,
+    /// Payload offsets of damaged blocks of events.
+    pub damaged: BTreeSet<u64>,
+}
+
+/// Called with the folder of the index whenever it was left such that a later run can go on from there.
+#[derive(Clone)]
+pub struct OnSaved(pub Arc<dyn Fn(&Path) + Send + Sync>);
+
+impl std::fmt::Debug for OnSaved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnSaved")
+    }
+}
+
+/// Leaves checkpoints in the folder of an index.
+#[derive(Debug)]
+pub struct Keeper<'a> {
+    /// Where.
+    pub folder: &'a Folder,
+    /// What does not change while events are taken in.
+    pub base: Manifest,
+    /// How fine the index is.
+    pub fine: Granularity,
+    /// Largest resident set so far.
+    pub peak_rss: Option<(u64, u64, u64)>,
+    /// Time between two checkpoints.
+    pub every: Duration,
+    /// Who wants to hear of them.
+    pub saved: Option<OnSaved>,
+}
+
+impl Keeper<'_> {
+    /// Leaves a checkpoint; `sealer` has stored everything before it and nothing behind it.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn save(&self, checkpoint: Checkpoint, sealer: &Sealer) -> io::Result<()> {
+        let mut manifest = self.base.clone();
+        let facts = &mut manifest.facts;
+        facts.lengths = sealer.lengths();
+        facts.buckets.clone_from(&sealer.buckets);
+        facts.open_bucket = checkpoint.totals.bucket_start.into();
+        facts.site_sums = sealer.sites.directory.clone();
+        facts.thread_sums = sealer.threads.directory.clone();
+        facts.pair_sums = sealer.pairs.directory.clone();
+        let Checkpoint { totals, threads, clock, damaged } = checkpoint;
+        let (fine, peak_rss) = (self.fine, self.peak_rss);
+        self.folder.commit(&manifest, &Resume { totals, threads, clock, damaged, fine, peak_rss })?;
+        if let Some(saved) = &self.saved {
+            saved.0(&self.folder.path);
+        }
+        Ok(())
+    }
+}

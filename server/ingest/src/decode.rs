@@ -1,0 +1,220 @@
+//! Events blocks to runs of records, on several threads ahead of the merge.
+//!
+//! A run keeps its thread's order. Its (node, kind) pairs are numbered, so that the merge looks each of them up once a
+//! block instead of once a record.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use tracehound_format::FormatError;
+use tracehound_format::columns::{Decoder, RecordColumns};
+use tracehound_format::record::{Kind, Record};
+
+use super::scan::BlockRef;
+use tracehound_index::payload::unzstd;
+
+/// One record of a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DecodedRecord {
+    /// Clock ticks.
+    pub tick: u64,
+    /// Address word.
+    pub address: u64,
+    /// Size modulo 2^32.
+    pub size: u32,
+    /// Index into [`Run::origins`] `<< 6 |` kind number.
+    pub origin_kind: u32,
+}
+
+impl DecodedRecord {
+    /// Kind number.
+    #[inline]
+    #[must_use]
+    pub const fn kind(&self) -> u8 {
+        (self.origin_kind & 63) as u8
+    }
+
+    /// Index into [`Run::origins`].
+    #[inline]
+    #[must_use]
+    pub const fn origin(&self) -> usize {
+        (self.origin_kind >> 6) as usize
+    }
+}
+
+/// Records of one thread, in its order.
+#[derive(Debug, Clone, Default)]
+pub struct Run {
+    /// The records.
+    pub items: Vec<DecodedRecord>,
+    /// Distinct (node, kind number) pairs; a pair may appear twice.
+    pub origins: Vec<(u32, u8)>,
+}
+
+/// Slots of the table that finds pairs again.
+const RECENT: usize = 1 << 12;
+
+/// Turns blocks into runs; reuse one for many blocks.
+#[derive(Debug, Default)]
+pub struct BlockDecoder {
+    stored: Vec<u8>,
+    raw: Vec<u8>,
+    decoder: Decoder,
+    numbering: Numbering,
+}
+
+#[derive(Debug, Default)]
+struct Numbering {
+    /// (node, kind, number + 1) by hash.
+    recent: Vec<(u32, u8, u32)>,
+    /// The highest tick so far.
+    newest: u64,
+    /// A record has a lower tick than one before it.
+    goes_back: bool,
+}
+
+impl Numbering {
+    fn start(&mut self, run: &mut Run) {
+        run.items.clear();
+        run.origins.clear();
+        self.recent.clear();
+        self.recent.resize(RECENT, (0, 0, 0));
+        (self.newest, self.goes_back) = (0, false);
+    }
+
+    #[inline]
+    fn take(&mut self, record: Record, run: &mut Run) {
+        let Record { tick, address, size, node, .. } = record;
+        let kind = record.kind & 63;
+        self.goes_back |= tick < self.newest;
+        self.newest = self.newest.max(tick);
+        let origin = self.number(node, kind, &mut run.origins);
+        run.items.push(DecodedRecord { tick, address, size, origin_kind: origin << 6 | u32::from(kind) });
+    }
+
+    #[inline]
+    fn number(&mut self, node: u32, kind: u8, origins: &mut Vec<(u32, u8)>) -> u32 {
+        let slot = (node ^ u32::from(kind) << 24).wrapping_mul(0x9E37_79B1) as usize >> 20;
+        let recent = &mut self.recent[slot & (RECENT - 1)];
+        if recent.2 == 0 || recent.0 != node || recent.1 != kind {
+            origins.push((node, kind));
+            *recent = (node, kind, origins.len() as u32);
+        }
+        recent.2 - 1
+    }
+}
+
+/// Puts the ends of moved blocks before the events of a signal handler that interrupted the realloc and got the old
+/// address: the handler's records come first, since a thread publishes its realloc as a whole. Such a realloc becomes a
+/// free where it was stamped and an allocation where its record stands; others stay as they are.
+fn split_interrupted(run: &mut Run, numbering: &mut Numbering) {
+    let kind_of = |item: &DecodedRecord| Kind::from_u8(item.kind());
+    for at in 1..run.items.len() {
+        let from = run.items[at];
+        if from.tick >= run.items[at - 1].tick || !kind_of(&from).is_some_and(Kind::is_realloc_from) {
+            continue;
+        }
+        // What stands before it and was stamped behind it.
+        let first = run.items[..at].iter().rposition(|item| item.tick <= from.tick).map_or(0, |before| before + 1);
+        let takes = |item: &DecodedRecord| {
+            item.address == from.address && kind_of(item).is_some_and(|kind| kind.is_alloc() || kind.is_realloc_to())
+        };
+        // Between both halves may stand the high part of a large size.
+        let to =
+            (at + 1..run.items.len().min(at + 3)).find(|&to| kind_of(&run.items[to]).is_some_and(Kind::is_realloc_to));
+        let (Some(to), true) = (to, run.items[first..at].iter().any(takes)) else { continue };
+        let is_array = kind_of(&from) == Some(Kind::ReallocarrayFrom);
+        let (node, _) = run.origins[from.origin()];
+        let freed = numbering.number(node, Kind::ReallocFree as u8, &mut run.origins);
+        let kind = if is_array { Kind::ReallocarrayNew } else { Kind::ReallocNew };
+        let (node, _) = run.origins[run.items[to].origin()];
+        let allocated = numbering.number(node, kind as u8, &mut run.origins);
+        run.items[to].origin_kind = allocated << 6 | kind as u32;
+        run.items[at].origin_kind = freed << 6 | Kind::ReallocFree as u32;
+        run.items[first..=at].rotate_right(1);
+    }
+}
+
+impl BlockDecoder {
+    /// Reads a block of `file` into `run` (cleared first).
+    ///
+    /// # Errors
+    /// When the block is cut off or damaged.
+    pub fn decode(&mut self, file: &File, block: &BlockRef, run: &mut Run) -> Result<(), FormatError> {
+        let header = &block.header;
+        self.stored.resize(header.stored_len as usize, 0);
+        file.read_exact_at(&mut self.stored, block.payload_at).map_err(|_| FormatError::Truncated {
+            what: "a block",
+            needed: header.stored_len as usize,
+            have: 0,
+        })?;
+        header.open_payload(&self.stored, &mut self.raw, unzstd)?;
+        let Self { raw, decoder, numbering, .. } = self;
+        numbering.start(run);
+        run.items.reserve((header.count as usize).min(raw.len()));
+        decoder.decode_each(raw, header.count, header.first_tick, |record| numbering.take(record, run))?;
+        if numbering.goes_back {
+            split_interrupted(run, numbering);
+        }
+        Ok(())
+    }
+
+    /// Numbers records that are columns already.
+    pub fn from_columns(&mut self, columns: &RecordColumns, run: &mut Run) {
+        self.numbering.start(run);
+        (0..columns.len()).filter_map(|at| columns.get(at)).for_each(|record| self.numbering.take(record, run));
+        if self.numbering.goes_back {
+            split_interrupted(run, &mut self.numbering);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a run has of these records: kind, tick and address.
+    fn run(records: &[(Kind, u64, u64)]) -> Vec<(Kind, u64, u64)> {
+        let mut columns = RecordColumns::default();
+        for &(kind, tick, address) in records {
+            columns.push(Record::new(kind, tick, address, 7, 8));
+        }
+        let mut run = Run::default();
+        BlockDecoder::default().from_columns(&columns, &mut run);
+        let seen = |item: &DecodedRecord| {
+            assert_eq!(run.origins[item.origin()], (7, item.kind()));
+            (Kind::from_u8(item.kind()).unwrap(), item.tick, item.address)
+        };
+        run.items.iter().map(seen).collect()
+    }
+
+    #[test]
+    fn a_handler_that_got_the_old_address_comes_behind_its_end() {
+        use Kind::{Free, Malloc, ReallocFree, ReallocFrom, ReallocNew, ReallocTo};
+        let interrupted = [
+            (Malloc, 1, 0x100),
+            (Malloc, 5, 0x100),
+            (Free, 6, 0x100),
+            (Malloc, 7, 0x200),
+            (ReallocFrom, 3, 0x100),
+            (ReallocTo, 9, 0x300),
+            (Free, 10, 0x300),
+        ];
+        assert_eq!(
+            run(&interrupted),
+            [
+                (Malloc, 1, 0x100),
+                (ReallocFree, 3, 0x100),
+                (Malloc, 5, 0x100),
+                (Free, 6, 0x100),
+                (Malloc, 7, 0x200),
+                (ReallocNew, 9, 0x300),
+                (Free, 10, 0x300),
+            ]
+        );
+        let elsewhere = [(Malloc, 1, 0x100), (Malloc, 5, 0x400), (ReallocFrom, 3, 0x100), (ReallocTo, 9, 0x300)];
+        assert_eq!(run(&elsewhere), elsewhere, "the realloc stays one");
+        let cut = [(Malloc, 1, 0x100), (Malloc, 5, 0x100), (ReallocFrom, 3, 0x100)];
+        assert_eq!(run(&cut), cut, "a half alone stays where it is");
+    }
+}

@@ -1,0 +1,162 @@
+//! What pairing does rarely: addresses that are handed out while their old block is there, halves of reallocs that lost
+//! each other, and events that are neither allocations nor frees.
+
+use tracehound_format::record::Kind;
+
+use super::{MergedEvent, PairingEngine};
+use crate::event_batch::Other;
+use crate::live_map::LiveBlock;
+
+impl PairingEngine {
+    /// A block is allocated where one lives, whose end was not seen.
+    #[cold]
+    pub(super) fn overwrite(&mut self, ns: u64, old: LiveBlock, thread: u32) {
+        self.totals.counts.overwritten += 1;
+        let origin = self.origins.intern(0, thread, Kind::Lost as u8, &mut self.chunk);
+        self.free(ns, old, origin, true);
+    }
+
+    /// The upper half of a size that was taken from a record that is to be taken later.
+    #[cold]
+    pub(super) fn give_back_size(&mut self, thread: u32, size: u64) {
+        if size >> 32 != 0
+            && let Some(thread) = self.threads.get_mut(thread as usize)
+        {
+            thread.size_high = size >> 32;
+            self.carries += 1;
+        }
+    }
+
+    fn die_as_free(&mut self, ns: u64, live: LiveBlock, origin: u32) {
+        let from = self.origins.list().get(origin as usize).copied();
+        let (node, thread) = from.map_or((0, 0), |o| (o.node, o.thread));
+        let origin = self.origins.intern(node, thread, Kind::ReallocFree as u8, &mut self.chunk);
+        self.totals.counts.free += 1;
+        self.free(ns, live, origin, true);
+    }
+
+    /// The record behind a first half is not its second half: there is a gap, and the old block is gone.
+    #[cold]
+    pub(super) fn drop_half(&mut self, event: &MergedEvent) {
+        let carries_on = event.kind == Kind::SizeHigh as u8;
+        let Some(thread) = self.threads.get_mut(event.thread as usize) else { return };
+        if carries_on || thread.half_realloc.is_none() {
+            return;
+        }
+        let Some(half) = thread.half_realloc.take() else { return };
+        self.halves -= 1;
+        let ns = self.clock.convert(event.tick);
+        if let Some(live) = half.live {
+            self.die_as_free(ns, live, half.origin);
+        } else if !half.split {
+            self.totals.counts.free += 1;
+            let kind = Kind::ReallocFree as u8;
+            self.unmatched(ns, &MergedEvent { address: half.address, origin: half.origin, kind, ..*event });
+        }
+    }
+
+    /// The address of a block that is being moved was handed out again: the block is dead now.
+    #[cold]
+    pub(super) fn split_half(&mut self, ns: u64, key: u64) {
+        for index in 0..self.threads.len() {
+            let Some(half) = &mut self.threads[index].half_realloc else { continue };
+            if half.address == key
+                && let Some(live) = half.live.take()
+            {
+                half.split = true;
+                let origin = half.origin;
+                self.die_as_free(ns, live, origin);
+                return;
+            }
+        }
+    }
+
+    /// A free of a block whose allocation was not seen.
+    #[cold]
+    pub(super) fn unmatched(&mut self, ns: u64, event: &MergedEvent) {
+        self.totals.counts.unmatched += 1;
+        self.push_other(ns, event, event.address, 0, 0, 0);
+    }
+
+    fn push_other(&mut self, ns: u64, event: &MergedEvent, a: u64, b: u64, c: u64, d: u64) {
+        let node = self.origins.list().get(event.origin as usize).map_or(0, |o| o.node);
+        self.totals.last_ns = self.totals.last_ns.max(ns);
+        self.chunk.others.push(Other {
+            position: self.totals.allocs + self.totals.frees,
+            t_ns: ns,
+            thread: event.thread,
+            kind: event.kind,
+            node,
+            a,
+            b,
+            c,
+            d,
+        });
+    }
+
+    #[cold]
+    pub(super) fn other(&mut self, event: &MergedEvent) {
+        let ns = self.clock.convert(event.tick);
+        let index = event.thread as usize;
+        let Some(kind) = Kind::from_u8(event.kind) else {
+            self.totals.counts.unknown += 1;
+            return;
+        };
+        match kind {
+            Kind::SizeHigh => {
+                let Some(thread) = self.threads.get_mut(index) else { return };
+                let high = event.address & u64::from(u32::MAX);
+                self.carries += u32::from(thread.size_high == 0 && high != 0);
+                self.carries -= u32::from(thread.size_high != 0 && high == 0);
+                thread.size_high = high;
+            }
+            Kind::MapDetail => {
+                if let Some(thread) = self.threads.get_mut(index) {
+                    thread.map_detail = Some((event.address, event.size));
+                }
+            }
+            Kind::Mmap | Kind::MapExisting => {
+                self.totals.counts.map += u64::from(kind == Kind::Mmap);
+                let len = self.full_size(event);
+                let detail = self.threads.get_mut(index).and_then(|t| t.map_detail.take());
+                let (protection, fd) = detail.map_or((0, u64::from(u32::MAX)), |(p, fd)| (p, u64::from(fd)));
+                self.push_other(ns, event, event.address, len, protection, fd);
+            }
+            Kind::Munmap => {
+                self.totals.counts.unmap += 1;
+                let len = self.full_size(event);
+                self.push_other(ns, event, event.address, len, 0, 0);
+            }
+            Kind::MremapFrom => {
+                let len = self.full_size(event);
+                if let Some(thread) = self.threads.get_mut(index) {
+                    thread.half_remap = Some((event.address, len));
+                }
+            }
+            Kind::MremapTo => {
+                self.totals.counts.remap += 1;
+                let len = self.full_size(event);
+                let half = self.threads.get_mut(index).and_then(|t| t.half_remap.take());
+                let (old, old_len) = half.unwrap_or((0, 0));
+                self.push_other(ns, event, event.address, len, old, old_len);
+            }
+            Kind::Brk => {
+                self.totals.counts.brk += 1;
+                let high_given = self.threads.get(index).is_some_and(|t| t.size_high != 0);
+                let low = self.full_size(event);
+                // Without an upper half the 32 bits are the whole number, sign included.
+                let moved = if high_given { low } else { i64::from(low as u32 as i32) as u64 };
+                self.push_other(ns, event, event.address, moved, 0, 0);
+            }
+            Kind::Lost => {
+                self.totals.lost += event.address;
+                self.push_other(ns, event, event.address, 0, 0, 0);
+            }
+            Kind::CaptureStart | Kind::CaptureStop => {
+                self.totals.switches.push((ns, kind == Kind::CaptureStart));
+                self.push_other(ns, event, event.address, 0, 0, 0);
+            }
+            _ => self.push_other(ns, event, event.address, u64::from(event.size), 0, 0),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What the pairing remembers between two runs: totals, and what each thread was in the middle of.
+
+use serde::{Deserialize, Serialize};
+
+use crate::live_map::LiveBlock;
+use tracehound_index::facts::{EventCounts, PeakPosition, TEMPORARY_WITHIN};
+use tracehound_index::layout::EventPage;
+
+/// First half of a realloc, waiting for the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HalfRealloc {
+    pub(super) address: u64,
+    pub(super) origin: u32,
+    /// Row of the old block, if it was seen.
+    pub(super) row: Option<u64>,
+    #[serde(skip)]
+    pub(super) live: Option<LiveBlock>,
+    /// The old block was freed already, because its address was handed out again.
+    pub(super) split: bool,
+}
+
+/// Rows of a thread's last allocations, latest first.
+pub(super) type LastAllocs = [u64; TEMPORARY_WITHIN + 1];
+
+/// No allocation.
+pub(super) const NO_ROW: u64 = u64::MAX;
+
+/// What must be remembered of a thread between its records.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairingThread {
+    /// Recording-wide id.
+    pub id: u32,
+    /// Number of the next record.
+    pub next_record: u64,
+    /// Records known to exist from headers of blocks that could not be read.
+    pub known_records: u64,
+    /// Time of the last record, ticks.
+    pub last_tick: u64,
+    /// It made an event.
+    pub active: bool,
+    pub(super) size_high: u64,
+    pub(super) map_detail: Option<(u64, u32)>,
+    pub(super) half_remap: Option<(u64, u64)>,
+    pub(super) half_realloc: Option<HalfRealloc>,
+    pub(super) last_allocs: LastAllocs,
+}
+
+impl PairingThread {
+    pub(super) fn new(id: u32) -> Self {
+        Self {
+            id,
+            next_record: 0,
+            known_records: 0,
+            last_tick: 0,
+            active: false,
+            size_high: 0,
+            map_detail: None,
+            half_remap: None,
+            half_realloc: None,
+            last_allocs: [NO_ROW; TEMPORARY_WITHIN + 1],
+        }
+    }
+}
+
+/// Totals and positions; everything that a later run needs to go on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Totals {
+    /// Numbers of events.
+    pub counts: EventCounts,
+    /// Allocations so far.
+    pub allocs: u64,
+    /// Frees so far.
+    pub frees: u64,
+    /// Bytes of all allocations.
+    pub allocated: u64,
+    /// Live bytes.
+    pub live: u64,
+    /// Temporary blocks: count, bytes.
+    pub temporary: (u64, u64),
+    /// The peak.
+    pub peak: PeakPosition,
+    /// Records known to be missing.
+    pub lost: u64,
+    /// Time of the last event.
+    pub last_ns: u64,
+    /// The page that is being filled; `None` before the first event.
+    pub page: Option<EventPage>,
+    /// Events in it.
+    pub page_events: u64,
+    /// Pages before it.
+    pub pages: u64,
+    /// The word of order bits that is being filled.
+    pub order_word: u64,
+    /// Allocations and frees when the open bucket began.
+    pub bucket_start: (u64, u64),
+    /// Switches of recording: time, on.
+    pub switches: Vec<(u64, bool)>,
+}

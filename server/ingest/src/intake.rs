@@ -1,0 +1,333 @@
+//! What the pass over the blocks brings in besides events: process, clock, modules, threads, nodes, samples.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tracehound_format::live::Ending;
+use tracehound_format::meta::{
+    Clock, ClockSample, ClockSource, End, EndReason, ForkedFrom, GaveUp, MemoryDetail, MemoryPart, MemorySample, Meta,
+    ModuleLoad, Process, Remark, StackCounts, Statistics,
+};
+use tracehound_format::nodes::Node;
+
+use super::calibration::Calibration;
+use super::clock::ClockMap;
+use super::merge::{Pending, RunSource};
+use super::scan::{BlockRef, ScanSink};
+use tracehound_index::facts::{self, ModuleFacts};
+
+/// A thread as the metadata has it.
+#[derive(Debug, Clone, Default)]
+pub struct ThreadMeta {
+    /// Kernel thread id.
+    pub os_thread: u32,
+    /// First event, ticks.
+    pub start_tick: Option<u64>,
+    /// Last known name.
+    pub name: Vec<u8>,
+    /// End, ticks.
+    pub end_tick: Option<u64>,
+}
+
+/// Nodes that damage may leave unknown before a known one; more than any lost block can hold.
+const MAX_HOLE: usize = 16 << 20;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub struct Intake {
+    /// The traced process.
+    pub process: Option<Process>,
+    /// Its clock.
+    pub clock: Option<Clock>,
+    /// Calibration samples that were not used yet.
+    pub clock_samples: Vec<ClockSample>,
+    /// What all of them say about the clock.
+    pub calibration: Calibration,
+    /// Modules with the tick of their unloading.
+    pub modules: Vec<(ModuleLoad, Option<u64>)>,
+    module_at: HashMap<u32, usize>,
+    /// Threads by id.
+    pub threads: HashMap<u32, ThreadMeta>,
+    /// Marks.
+    pub marks: BTreeMap<u64, tracehound_format::meta::Mark>,
+    /// Memory samples that were not stored yet.
+    pub memory: Vec<MemorySample>,
+    /// Memory by kinds.
+    pub memory_details: Vec<MemoryDetail>,
+    /// The recorder's memory by its parts, the latest figures, and their tick.
+    pub parts: (u64, Vec<MemoryPart>),
+    /// Everything before this tick is in the file.
+    pub watermark: u64,
+    /// Latest statistics.
+    pub statistics: Statistics,
+    /// Latest counts of backtraces.
+    pub stack_counts: Option<StackCounts>,
+    /// Remarks.
+    pub remarks: Vec<Remark>,
+    /// Waits that the recorder gave up and that may have cost events which nothing counts.
+    pub uncertain: u64,
+    /// The end.
+    pub end: Option<End>,
+    /// The fork that made the process, if it was recorded by reference.
+    pub forked_from: Option<ForkedFrom>,
+    /// Nodes by id; `None` where a block is lost. The root is 0.
+    pub nodes: Vec<Option<Node>>,
+    /// Events that were found and not passed on.
+    pub blocks: Vec<Pending>,
+    last_keys: HashMap<u32, u64>,
+    /// Smallest tick of any block, for recordings that lost their process record.
+    pub first_tick: Option<u64>,
+    /// Largest tick of any block or record.
+    pub last_tick: u64,
+}
+
+impl Intake {
+    /// Adds nodes of a side file.
+    pub fn node(&mut self, id: u32, node: Node) {
+        let at = id as usize;
+        if at >= self.nodes.len() {
+            if at - self.nodes.len() > MAX_HOLE {
+                return;
+            }
+            self.nodes.resize(at + 1, None);
+        }
+        if id != 0 && self.nodes[at].is_none() {
+            self.nodes[at] = Some(node);
+        }
+    }
+
+    /// Adds records that wait for their merge.
+    pub fn pend(&mut self, first_tick: u64, mut pending: Pending) {
+        let last = self.last_keys.entry(pending.thread).or_insert(0);
+        pending.key = first_tick.max(*last);
+        *last = pending.key;
+        self.first_tick = Some(self.first_tick.map_or(first_tick, |t| t.min(first_tick)));
+        self.blocks.push(pending);
+    }
+
+    /// A wait that the recorder gave up, as a remark.
+    pub fn gave_up(&mut self, gave_up: &GaveUp) {
+        self.uncertain += u64::from(gave_up.uncertain);
+        let seconds = gave_up.waited_ns as f64 / 1e9;
+        let threads = match gave_up.threads {
+            0 => String::new(),
+            1 => " One thread was still in the middle of an event.".into(),
+            more => format!(" {more} threads were still in the middle of an event."),
+        };
+        let missing = match (gave_up.missing, gave_up.uncertain) {
+            (0, false) => "Nothing is missing because of it.".into(),
+            (0, true) => "Events may be missing because of it.".into(),
+            (1, _) => "One event is missing because of it.".into(),
+            (more, _) => format!("{more} events are missing because of it."),
+        };
+        let what = match gave_up.what.as_str() {
+            "exit-writer" => "At the program's exit the writer did not answer",
+            "exec-writer" => "Before an exec the writer did not answer",
+            "stopped-writer" => "At the end of recording the writer did not answer",
+            "exit-threads" => "The program's exit did not wait longer for other threads",
+            "exec-threads" => "An exec did not wait longer for other threads",
+            "stopped-threads" => "The end of recording did not wait longer for other threads",
+            "stop-threads" => "A stop did not wait longer for other threads, whose events count to the time before it",
+            "fork-child" => "A signal handler came to the forked child before it was recorded",
+            "fork-inside" => {
+                "A signal handler forked in the middle of the recorder's work, and the child is not recorded"
+            }
+            "filter-libunwind" => "A filter of system calls did not wait longer for threads in libunwind",
+            "notes" => "Waits that were given up could not be noted",
+            "resume-writer" => "After a failed exec the writer did not answer",
+            "suspend-writer" => "Before a call that wants a single thread the writer did not answer",
+            "flush-writer" => "A flush did not wait longer for the disk",
+            "hold" => "A thread that was held while recording ended went on, and recording with it",
+            other => other,
+        };
+        let text = format!("{what}: the recorder gave up after {seconds:.3} s.{threads} {missing}");
+        self.remarks.push(Remark { tick: gave_up.tick, topic: "gave-up".into(), text });
+    }
+
+    /// Takes in what the side file says of a process that ended and did not wait longer for the disk to take the end of
+    /// its recording; false when that is not how it ended.
+    pub fn ended_without_disk(&mut self, (ending, tick, waited_ns): (Ending, u64, u64)) -> bool {
+        let (reason, what) = match ending {
+            Ending::None => return false,
+            Ending::Exit => (EndReason::Exit, "exit-writer"),
+            Ending::Exec => (EndReason::Exec, "exec-writer"),
+            Ending::Stopped => (EndReason::Stopped, "stopped-writer"),
+        };
+        let wait = GaveUp { tick, what: what.into(), waited_ns, ..GaveUp::default() };
+        self.gave_up(&wait);
+        self.end = Some(End { reason, tick, statistics: self.statistics.clone(), error: None });
+        true
+    }
+
+    /// A clock that starts where the recording does.
+    #[must_use]
+    pub fn clock_map(&self) -> ClockMap {
+        let start = self.process.as_ref().map(|p| p.started_tick).or(self.first_tick).unwrap_or(0);
+        ClockMap::new(start, self.clock.as_ref().map_or(0, |c| c.millihertz))
+    }
+
+    /// Name of the clock's source.
+    #[must_use]
+    pub fn clock_name(&self) -> String {
+        let name = match self.clock.as_ref().map(|c| c.source) {
+            Some(ClockSource::Tsc) => "tsc",
+            Some(ClockSource::Cntvct) => "cntvct",
+            Some(ClockSource::Monotonic) => "monotonic",
+            None => "unknown",
+        };
+        name.into()
+    }
+
+    /// Modules as the index has them.
+    #[must_use]
+    pub fn modules(&self, clock: &ClockMap) -> Vec<ModuleFacts> {
+        let module = |(load, unload): &(ModuleLoad, Option<u64>)| ModuleFacts {
+            id: load.id,
+            path: load.path.clone(),
+            build_id: load.build_id.clone(),
+            bias: load.bias,
+            segments: load.segments.clone(),
+            generation: load.generation,
+            loaded_ns: clock.look_up(load.tick),
+            unloaded_ns: unload.map(|t| clock.look_up(t)),
+        };
+        self.modules.iter().map(module).collect()
+    }
+
+    /// Memory by kinds as the index has it, in the order of time.
+    #[must_use]
+    pub fn memory_details(&self, clock: &ClockMap) -> Vec<facts::MemoryDetailFacts> {
+        let detail = |&kinds: &MemoryDetail| facts::MemoryDetailFacts { t_ns: clock.look_up(kinds.tick), kinds };
+        let mut details: Vec<_> = self.memory_details.iter().map(detail).collect();
+        details.sort_by_key(|d| d.t_ns);
+        details
+    }
+
+    /// Marks as the index has them, by ordinal.
+    #[must_use]
+    pub fn marks(&self, clock: &ClockMap) -> Vec<facts::MarkFacts> {
+        let mark = |m: &tracehound_format::meta::Mark| facts::MarkFacts {
+            ordinal: m.ordinal,
+            t_ns: clock.look_up(m.tick),
+            thread: m.thread,
+            label: String::from_utf8_lossy(&m.label).into_owned(),
+        };
+        self.marks.values().map(mark).collect()
+    }
+}
+
+impl ScanSink for Intake {
+    fn meta(&mut self, meta: Meta) {
+        let mut tick = 0;
+        match meta {
+            Meta::Process(process) => {
+                tick = process.started_tick;
+                self.process.get_or_insert(process);
+            }
+            Meta::Clock(clock) => {
+                self.clock.get_or_insert(clock);
+            }
+            Meta::ClockSample(sample) => {
+                tick = sample.tick;
+                self.clock_samples.push(sample);
+                self.calibration.see(sample);
+            }
+            Meta::ModuleLoad(load) => {
+                let next = self.modules.len();
+                if *self.module_at.entry(load.id).or_insert(next) == next {
+                    self.modules.push((load, None));
+                }
+            }
+            Meta::ModuleUnload(unload) => {
+                let at = self.module_at.get(&unload.id).and_then(|&at| self.modules.get_mut(at));
+                if let Some((_, at)) = at {
+                    at.get_or_insert(unload.tick);
+                }
+            }
+            Meta::ThreadStart(start) => {
+                let thread = self.threads.entry(start.thread).or_default();
+                thread.os_thread = start.os_thread;
+                thread.start_tick.get_or_insert(start.tick);
+                if thread.name.is_empty() {
+                    thread.name = start.name;
+                }
+            }
+            Meta::ThreadName(name) => self.threads.entry(name.thread).or_default().name = name.name,
+            Meta::ThreadEnd(end) => {
+                tick = end.tick;
+                self.threads.entry(end.thread).or_default().end_tick = Some(end.tick);
+            }
+            Meta::MemorySample(sample) => {
+                tick = sample.tick;
+                self.memory.push(sample);
+            }
+            Meta::MemoryDetail(detail) => {
+                tick = detail.tick;
+                self.memory_details.push(detail);
+            }
+            Meta::RecorderMemory(memory) => {
+                tick = memory.tick;
+                if memory.tick >= self.parts.0 {
+                    self.parts = (memory.tick, memory.parts);
+                }
+            }
+            Meta::StackCounts(counts) => {
+                tick = counts.tick;
+                if self.stack_counts.is_none_or(|known| counts.tick >= known.tick) {
+                    self.stack_counts = Some(counts);
+                }
+            }
+            Meta::Mark(mark) => {
+                tick = mark.tick;
+                self.marks.entry(mark.ordinal).or_insert(mark);
+            }
+            Meta::Watermark(watermark) => {
+                tick = watermark.tick;
+                self.watermark = self.watermark.max(watermark.tick);
+            }
+            Meta::Statistics(statistics) => {
+                if statistics.tick >= self.statistics.tick {
+                    self.statistics = statistics;
+                }
+            }
+            Meta::Remark(remark) => self.remarks.push(remark),
+            Meta::GaveUp(gave_up) => self.gave_up(&gave_up),
+            // A child's recording says when it was forked.
+            Meta::Forked(forked) => tick = forked.tick,
+            Meta::End(end) => {
+                tick = end.tick;
+                if end.statistics.tick >= self.statistics.tick {
+                    self.statistics = end.statistics.clone();
+                }
+                self.end.get_or_insert(end);
+            }
+            Meta::ForkedFrom(from) => {
+                self.forked_from.get_or_insert(from);
+            }
+            Meta::Directory(_) => {}
+        }
+        self.last_tick = self.last_tick.max(tick);
+    }
+
+    fn nodes(&mut self, first: u32, nodes: &[Node]) {
+        for (id, &node) in (first..=u32::MAX).zip(nodes) {
+            self.node(id, node);
+        }
+    }
+
+    fn events(&mut self, block: BlockRef) {
+        let header = block.header;
+        self.last_tick = self.last_tick.max(header.last_tick);
+        let bytes = u64::from(header.stored_len) + tracehound_format::block::BlockHeader::LEN as u64;
+        self.pend(
+            header.first_tick,
+            Pending {
+                key: 0,
+                thread: header.thread,
+                first_record: header.first_record,
+                count: header.count,
+                bytes,
+                source: RunSource::Block(block),
+            },
+        );
+    }
+}

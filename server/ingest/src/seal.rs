@@ -1,0 +1,326 @@
+//! Takes chunks off the hands of the pairing, on a thread of its own: stores columns, adds up buckets.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::event_batch::EventBatch;
+use super::free_ledgers::FreeLedgers;
+use super::sizes::SizeCodes;
+use tracehound_index::facts::{Bucket, Lengths};
+use tracehound_index::files::Writers;
+use tracehound_index::layout::{EventOrigin, EventPage, field};
+use tracehound_index::sums::{BlockAmount, Builder, Dense, Extent, SumDirectory, put_row};
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Sealer {
+    /// The columns.
+    pub writers: Writers,
+    /// The columns that are filled in as blocks are freed.
+    pub ledgers: FreeLedgers,
+    /// Sums by site.
+    pub sites: Builder<3>,
+    /// Sums by thread: allocated, temporary.
+    pub threads: Builder<2>,
+    /// Sums by pair of threads: freed.
+    pub pairs: Builder<1>,
+    /// Starts of closed buckets.
+    pub buckets: Vec<Bucket>,
+    open: Bucket,
+    origins: Vec<(u32, u32)>,
+    by_site: Dense<3>,
+    by_thread: Dense<2>,
+    by_pair: Dense<1>,
+    pair_numbers: PairNumbers,
+    sizes: SizeCodes,
+}
+
+/// Numbers for pairs of threads. Few threads: a table; many: a map.
+#[derive(Debug, Default)]
+struct PairNumbers {
+    table: Vec<u32>,
+    map: HashMap<(u32, u32), u32>,
+    new: Vec<(u32, u32)>,
+    len: u32,
+}
+
+const TABLE_THREADS: u32 = 128;
+
+impl PairNumbers {
+    #[inline]
+    fn number(&mut self, bearer: u32, freer: u32) -> u32 {
+        if bearer < TABLE_THREADS && freer < TABLE_THREADS {
+            if self.table.is_empty() {
+                self.table.resize((TABLE_THREADS * TABLE_THREADS) as usize, u32::MAX);
+            }
+            let known = self.table[(bearer * TABLE_THREADS + freer) as usize];
+            if known != u32::MAX {
+                return known;
+            }
+        }
+        self.slow(bearer, freer)
+    }
+
+    fn slow(&mut self, bearer: u32, freer: u32) -> u32 {
+        let len = self.len;
+        let number = *self.map.entry((bearer, freer)).or_insert(len);
+        if number == len {
+            self.len += 1;
+            self.new.push((bearer, freer));
+        }
+        if bearer < TABLE_THREADS && freer < TABLE_THREADS {
+            self.table[(bearer * TABLE_THREADS + freer) as usize] = number;
+        }
+        number
+    }
+}
+
+impl Sealer {
+    /// A sealer that starts with empty columns.
+    #[must_use]
+    pub fn new(writers: Writers, ledgers: FreeLedgers, sizes: SizeCodes) -> Self {
+        let (sites, threads, pairs) = Default::default();
+        Self::resume(writers, ledgers, sites, threads, pairs, Vec::new(), &[], &[], sizes)
+    }
+
+    /// A sealer that goes on with columns that an earlier run left; the open bucket is still to be put back with
+    /// [`Self::reopen_bucket`].
+    #[must_use]
+    #[allow(clippy::too_many_arguments)] // What an earlier run left, part by part.
+    pub fn resume(
+        writers: Writers,
+        ledgers: FreeLedgers,
+        sites: SumDirectory,
+        threads: SumDirectory,
+        pairs: SumDirectory,
+        buckets: Vec<Bucket>,
+        origins: &[EventOrigin],
+        known_pairs: &[(u32, u32)],
+        sizes: SizeCodes,
+    ) -> Self {
+        let mut pair_numbers = PairNumbers::default();
+        for &(bearer, freer) in known_pairs {
+            pair_numbers.number(bearer, freer);
+        }
+        pair_numbers.new.clear();
+        Self {
+            writers,
+            ledgers,
+            sites: Builder::resume(sites),
+            threads: Builder::resume(threads),
+            pairs: Builder::resume(pairs),
+            buckets,
+            open: Bucket::default(),
+            origins: origins.iter().map(|o| (o.site, o.thread)).collect(),
+            by_site: Dense::default(),
+            by_thread: Dense::default(),
+            by_pair: Dense::default(),
+            pair_numbers,
+            sizes,
+        }
+    }
+
+    /// Says where the open bucket began.
+    pub fn reopen_bucket(&mut self, allocs: u64, frees: u64) {
+        self.open = Bucket { allocs, frees };
+    }
+
+    /// Adds an allocation to the open bucket.
+    #[inline]
+    pub fn add_alloc(&mut self, origin: u32, size: u64) {
+        let Some(&(site, thread)) = self.origins.get(origin as usize) else { return };
+        let amount = BlockAmount { count: 1, bytes: size };
+        self.by_site.add(site, field::ALLOCATED, amount);
+        self.by_thread.add(thread, 0, amount);
+    }
+
+    /// Adds a free to the open bucket.
+    #[inline]
+    pub fn add_free(&mut self, alloc_origin: u32, free_origin: u32, size: u64) {
+        let Some(&(site, bearer)) = self.origins.get(alloc_origin as usize) else { return };
+        let Some(&(_, freer)) = self.origins.get(free_origin as usize) else { return };
+        let amount = BlockAmount { count: 1, bytes: size };
+        self.by_site.add(site, field::FREED, amount);
+        let pair = self.pair_numbers.number(bearer, freer);
+        self.by_pair.add(pair, 0, amount);
+    }
+
+    /// Adds a temporary block allocated in the open bucket.
+    #[inline]
+    pub fn add_temporary(&mut self, origin: u32, size: u64) {
+        let Some(&(site, thread)) = self.origins.get(origin as usize) else { return };
+        let amount = BlockAmount { count: 1, bytes: size };
+        self.by_site.add(site, field::TEMPORARY, amount);
+        self.by_thread.add(thread, 1, amount);
+    }
+
+    /// Stores a chunk.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn take(&mut self, chunk: &EventBatch) -> io::Result<()> {
+        let w = &mut self.writers;
+        for origin in &chunk.origins {
+            self.origins.push((origin.site, origin.thread));
+        }
+        append_origins(w, &chunk.origins)?;
+        w.site_node.append(&chunk.sites)?;
+        w.alloc_time.append(&chunk.alloc_time)?;
+        w.alloc_origin.append(&chunk.alloc_origin)?;
+        w.alloc_address.append(&chunk.alloc_address)?;
+        w.alloc_address_high.append(&chunk.alloc_address_high)?;
+        w.free_time.append(&chunk.free_time)?;
+        self.ledgers.link_frees(chunk, w)?;
+        w.free_origin.append(&chunk.free_origin)?;
+        w.order.write_at(chunk.order_first, &chunk.order)?;
+        append_pages(w, &chunk.pages)?;
+        append_pairs(&chunk.odd, &mut w.odd_row, &mut w.odd_address)?;
+        append_pairs(&chunk.orphans, &mut w.orphan_row, &mut w.orphan_address)?;
+        w.late_row.append(&column(&chunk.late, |l| l.0))?;
+        w.late_origin.append(&column(&chunk.late, |l| l.1))?;
+        w.late_size.append(&column(&chunk.late, |l| l.2))?;
+        append_others(w, chunk)?;
+        self.ledgers.zones(chunk, &self.origins)?;
+        self.ledgers.take(chunk)?;
+        self.add_up(chunk);
+        self.sizes.store(chunk.first_alloc, &mut self.writers)?;
+        self.append_new_pairs()?;
+        if chunk.ends_bucket {
+            self.close_bucket()?;
+            let allocs = chunk.first_alloc + chunk.alloc_time.len() as u64;
+            self.reopen_bucket(allocs, self.writers.free_time.len());
+        }
+        Ok(())
+    }
+
+    fn add_up(&mut self, chunk: &EventBatch) {
+        let mut large = chunk.large.iter();
+        for (&origin, &size) in chunk.alloc_origin.iter().zip(&chunk.alloc_size) {
+            let size = if size == u32::MAX { large.next().copied().unwrap_or(0) } else { u64::from(size) };
+            self.sizes.alloc(size);
+            self.add_alloc(origin, size);
+        }
+        let frees = chunk.free_alloc_origin.iter().zip(&chunk.free_origin).zip(&chunk.free_size);
+        for ((&alloc_origin, &origin), &size) in frees {
+            self.sizes.free(size);
+            self.add_free(alloc_origin, origin, size);
+        }
+        for &(origin, size) in &chunk.temporary {
+            self.add_temporary(origin, size);
+        }
+    }
+
+    /// Stores the numbers of pairs that appeared since the last time.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn append_new_pairs(&mut self) -> io::Result<()> {
+        let new = std::mem::take(&mut self.pair_numbers.new);
+        self.writers.pair_bearer.append(&column(&new, |p| p.0))?;
+        self.writers.pair_freer.append(&column(&new, |p| p.1))
+    }
+
+    fn close_bucket(&mut self) -> io::Result<()> {
+        let sums = std::cell::RefCell::new(&mut self.writers.sums);
+        let mut append = |bytes: &[u8]| {
+            let mut sums = sums.borrow_mut();
+            let at = sums.len();
+            sums.append(bytes).map(|()| at)
+        };
+        let mut read = |extent: Extent| {
+            let mut bytes = vec![0; extent.len as usize];
+            sums.borrow().read_at(extent.offset, &mut bytes).map(|()| bytes)
+        };
+        self.sites.push(&list_of(&mut self.by_site), &mut append, &mut read)?;
+        self.threads.push(&list_of(&mut self.by_thread), &mut append, &mut read)?;
+        self.pairs.push(&list_of(&mut self.by_pair), &mut append, &mut read)?;
+        self.buckets.push(self.open);
+        Ok(())
+    }
+
+    /// Lengths of the columns as they are.
+    #[must_use]
+    pub fn lengths(&self) -> Lengths {
+        let w = &self.writers;
+        Lengths {
+            allocs: w.alloc_time.len(),
+            frees: w.free_time.len(),
+            order: w.order.len(),
+            pages: w.page_time.len(),
+            origins: w.origin_node.len(),
+            sites: w.site_node.len(),
+            pairs: w.pair_bearer.len(),
+            nodes: w.node_parent.len(),
+            locations: w.location_pc.len(),
+            others: w.other_time.len(),
+            samples: w.sample_time.len(),
+            sizes: w.size_table.len(),
+            large: w.large_row.len(),
+            odd: w.odd_row.len(),
+            orphans: w.orphan_row.len(),
+            late: w.late_row.len(),
+            far: w.far_row.len(),
+            sums: w.sums.len(),
+        }
+    }
+}
+
+/// Sums as a list; they are zero afterwards.
+pub fn list_of<const N: usize>(dense: &mut Dense<N>) -> Vec<u8> {
+    let (mut list, mut last) = (Vec::new(), 0);
+    dense.drain_sorted(|key, row| put_row(&mut list, &mut last, key, row));
+    list
+}
+
+fn append_pairs(
+    pairs: &[(u64, u64)],
+    first: &mut tracehound_index::column::ColumnWriter<u64>,
+    second: &mut tracehound_index::column::ColumnWriter<u64>,
+) -> io::Result<()> {
+    first.append(&column(pairs, |p| p.0))?;
+    second.append(&column(pairs, |p| p.1))
+}
+
+/// One field of all rows.
+fn column<T, V>(rows: &[T], field: fn(&T) -> V) -> Vec<V> {
+    rows.iter().map(field).collect()
+}
+
+fn append_origins(w: &mut Writers, origins: &[EventOrigin]) -> io::Result<()> {
+    w.origin_node.append(&column(origins, |o| o.node))?;
+    w.origin_thread.append(&column(origins, |o| o.thread))?;
+    w.origin_kind.append(&column(origins, |o| o.kind))?;
+    w.origin_site.append(&column(origins, |o| o.site))
+}
+
+/// Stores closed pages.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn append_pages(w: &mut Writers, pages: &[EventPage]) -> io::Result<()> {
+    w.page_time.append(&column(pages, |p| p.time_ns))?;
+    w.page_allocs.append(&column(pages, |p| p.allocs))?;
+    w.page_frees.append(&column(pages, |p| p.frees))?;
+    w.page_allocated.append(&column(pages, |p| p.allocated))?;
+    w.page_live.append(&column(pages, |p| p.live))?;
+    w.page_min_bytes.append(&column(pages, |p| p.min_bytes))?;
+    w.page_max_bytes.append(&column(pages, |p| p.max_bytes))?;
+    w.page_min_count.append(&column(pages, |p| p.min_count))?;
+    w.page_max_count.append(&column(pages, |p| p.max_count))
+}
+
+fn append_others(w: &mut Writers, chunk: &EventBatch) -> io::Result<()> {
+    let others = &chunk.others;
+    if others.is_empty() {
+        return Ok(());
+    }
+    w.other_position.append(&column(others, |o| o.position))?;
+    w.other_time.append(&column(others, |o| o.t_ns))?;
+    w.other_thread.append(&column(others, |o| o.thread))?;
+    w.other_kind.append(&column(others, |o| o.kind))?;
+    w.other_node.append(&column(others, |o| o.node))?;
+    w.other_a.append(&column(others, |o| o.a))?;
+    w.other_b.append(&column(others, |o| o.b))?;
+    w.other_c.append(&column(others, |o| o.c))?;
+    w.other_d.append(&column(others, |o| o.d))
+}

@@ -1,0 +1,410 @@
+//! Sums per site or per thread over a range of events: the base of nearly every answer.
+//!
+//! Allocations and frees are kept apart: what is live is what was allocated minus what was freed, at any place.
+
+use rayon::prelude::*;
+
+use super::Result;
+use super::filter::Selection;
+use super::scan::{Also, BLOCK, Picker};
+use super::timeline::peak;
+use super::window::{Resolved, peak_of};
+use tracehound_api::{Metric, PeakOf};
+use tracehound_index::layout::field;
+use tracehound_index::sums::BlockAmount;
+use tracehound_index::{Cancel, Position, Span, Trace};
+
+/// What sums are kept for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SumKey {
+    /// Allocating backtraces.
+    Site,
+    /// Bearing threads, by position.
+    Thread,
+}
+
+/// Blocks and bytes; negative for what shrank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Signed {
+    /// Number of blocks.
+    pub count: i64,
+    /// Requested bytes.
+    pub bytes: i64,
+}
+
+impl Signed {
+    #[inline]
+    pub(super) fn add(&mut self, amount: BlockAmount, sign: i64) {
+        self.count += sign * amount.count as i64;
+        self.bytes += sign * amount.bytes as i64;
+    }
+
+    /// Whether there is nothing.
+    #[must_use]
+    pub const fn is_zero(&self) -> bool {
+        self.count == 0 && self.bytes == 0
+    }
+}
+
+/// Sums by key.
+pub type Sums = Vec<Signed>;
+
+/// Which blocks a metric is about.
+#[derive(Debug, Clone, Copy)]
+enum BlockPart {
+    /// Allocated in the span.
+    Allocated,
+    /// Freed in the span.
+    Freed,
+    /// Allocated in the span and temporary.
+    Temporary,
+    /// Allocated in the span and live at the end.
+    Leaked,
+}
+
+/// Everything that sums depend on.
+#[derive(Debug)]
+pub struct SumQuery<'a> {
+    /// The index.
+    pub trace: &'a Trace,
+    /// What passes.
+    pub selection: &'a Selection,
+    /// What sums are kept for.
+    pub key: SumKey,
+    /// Stops from outside.
+    pub cancel: &'a Cancel,
+}
+
+/// The moment that a metric is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetricMoment {
+    /// When.
+    pub ns: u64,
+    /// Where among the events.
+    pub place: Position,
+    /// Whose peak it is, if it is one.
+    pub peak_of: Option<PeakOf>,
+}
+
+impl SumQuery<'_> {
+    /// The place at which something is live, for the metrics that are about a moment. The peak is that of what the
+    /// selection keeps.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn moment(&self, metric: Metric, window: &Resolved) -> Result<Option<MetricMoment>> {
+        match metric {
+            Metric::Live => {
+                let (ns, place) = window.at.unwrap_or((window.to_ns, window.span.to));
+                Ok(Some(MetricMoment { ns, place, peak_of: window.peak_of }))
+            }
+            Metric::Peak => {
+                let peak = peak::find(self.trace, self.selection, window.span, window.from_ns, self.cancel)?;
+                Ok(Some(MetricMoment { ns: peak.at_ns, place: peak.place, peak_of: Some(peak_of(self.selection)) }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Sums of a metric over a window, and the moment that it is about.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn metric_at(&self, metric: Metric, window: &Resolved) -> Result<(Sums, Option<MetricMoment>)> {
+        match self.moment(metric, window)? {
+            Some(moment) => Ok((self.live_at(moment.place)?, Some(moment))),
+            None => Ok((self.metric(metric, window)?, None)),
+        }
+    }
+
+    /// Sums of a metric over a window.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn metric(&self, metric: Metric, window: &Resolved) -> Result<Sums> {
+        let span = window.span;
+        match metric {
+            Metric::Live | Metric::Peak => {
+                let place = self.moment(metric, window)?.map_or(span.to, |moment| moment.place);
+                self.live_at(place)
+            }
+            Metric::Leaked => self.part(BlockPart::Leaked, span),
+            Metric::Allocated => self.part(BlockPart::Allocated, span),
+            Metric::Freed => self.part(BlockPart::Freed, span),
+            Metric::Grown => {
+                let mut sums = self.part(BlockPart::Allocated, span)?;
+                for (sum, freed) in sums.iter_mut().zip(self.part(BlockPart::Freed, span)?) {
+                    sum.count -= freed.count;
+                    sum.bytes -= freed.bytes;
+                }
+                Ok(sums)
+            }
+            Metric::Temporary => self.part(BlockPart::Temporary, span),
+        }
+    }
+
+    /// What is live at a place.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn live_at(&self, place: Position) -> Result<Sums> {
+        if !self.sums_do() {
+            return self.scan(0, place.allocs, &Also::LiveAt(place.frees));
+        }
+        let before = Span { from: Position::default(), to: place };
+        let mut sums = self.part(BlockPart::Allocated, before)?;
+        for (sum, freed) in sums.iter_mut().zip(self.part(BlockPart::Freed, before)?) {
+            sum.count -= freed.count;
+            sum.bytes -= freed.bytes;
+        }
+        Ok(sums)
+    }
+
+    /// What is live at `first` and still at `last`: the very same blocks.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn live_since(&self, first: Position, last: Position) -> Result<Sums> {
+        self.scan(0, first.allocs, &Also::LiveAt(last.frees))
+    }
+
+    /// Whether the sums of buckets answer for the selection.
+    fn sums_do(&self) -> bool {
+        let s = self.selection;
+        s.is_about_origins()
+            && match self.key {
+                SumKey::Site => s.threads.is_none(),
+                SumKey::Thread => s.sites.is_none(),
+            }
+    }
+
+    fn len(&self) -> usize {
+        match self.key {
+            SumKey::Site => self.trace.site_count() as usize,
+            SumKey::Thread => self.trace.threads().len(),
+        }
+    }
+
+    #[inline]
+    fn key_of(&self, row: u64) -> usize {
+        let c = self.trace.columns();
+        let origin = c.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX) as usize;
+        let key = match self.key {
+            SumKey::Site => c.origin_site.get(origin),
+            SumKey::Thread => c.origin_thread.get(origin),
+        };
+        key.map_or(usize::MAX, |&k| k as usize)
+    }
+
+    fn part(&self, part: BlockPart, span: Span) -> Result<Sums> {
+        self.cancel.check()?;
+        if !self.sums_do() {
+            return self.part_by_rows(part, span);
+        }
+        let mut sums = vec![Signed::default(); self.len()];
+        let (first, last) = self.trace.whole_buckets(span);
+        if first < last {
+            self.add_buckets(part, first, last, &mut sums);
+            let (inner_from, inner_to) = (self.trace.bucket_start(first), self.trace.bucket_start(last));
+            self.add_rows(part, Span { from: span.from, to: inner_from }, &mut sums);
+            self.add_rows(part, Span { from: inner_to, to: span.to }, &mut sums);
+        } else {
+            self.add_rows(part, span, &mut sums);
+        }
+        if let (SumKey::Site, Some(sites)) = (self.key, &self.selection.sites) {
+            for (sum, _) in sums.iter_mut().zip(sites).filter(|(_, passes)| !**passes) {
+                *sum = Signed::default();
+            }
+        }
+        if let (SumKey::Thread, Some(threads)) = (self.key, &self.selection.threads) {
+            for (sum, _) in sums.iter_mut().zip(threads).filter(|(_, passes)| !**passes) {
+                *sum = Signed::default();
+            }
+        }
+        Ok(sums)
+    }
+
+    fn add_buckets(&self, part: BlockPart, first: usize, last: usize, sums: &mut Sums) {
+        let (trace, facts) = (self.trace, self.trace.facts());
+        let mut add = |key: u32, amount: BlockAmount| {
+            if let Some(sum) = sums.get_mut(key as usize) {
+                sum.add(amount, 1);
+            }
+        };
+        match (part, self.key) {
+            (BlockPart::Leaked, SumKey::Site) => (first..last).for_each(|b| trace.leaked().bucket(b, &mut add)),
+            (BlockPart::Leaked, SumKey::Thread) => {
+                let (from, to) = (trace.bucket_start(first), trace.bucket_start(last));
+                for row in trace.leaked().rows_among(from.allocs, to.allocs) {
+                    let (key, amount) = (self.key_of(row), trace.site_amount(row).1);
+                    add(key as u32, amount);
+                }
+            }
+            (BlockPart::Freed, SumKey::Thread) => {
+                let bearers = &trace.columns().pair_bearer;
+                trace.walk_lists::<1>(&facts.pair_sums, first, last, |pair, _, amount| {
+                    add(bearers.get(pair as usize).copied().unwrap_or(u32::MAX), amount);
+                });
+            }
+            (BlockPart::Allocated | BlockPart::Temporary, SumKey::Thread) => {
+                let wanted = usize::from(matches!(part, BlockPart::Temporary));
+                trace.walk_lists::<2>(&facts.thread_sums, first, last, |thread, f, amount| {
+                    if f == wanted {
+                        add(thread, amount);
+                    }
+                });
+            }
+            (_, SumKey::Site) => {
+                let wanted = match part {
+                    BlockPart::Allocated => field::ALLOCATED,
+                    BlockPart::Freed => field::FREED,
+                    _ => field::TEMPORARY,
+                };
+                trace.walk_lists::<3>(&facts.site_sums, first, last, |site, f, amount| {
+                    if f == wanted {
+                        add(site, amount);
+                    }
+                });
+            }
+        }
+        if matches!(part, BlockPart::Temporary) {
+            self.add_late(first, last, sums);
+        }
+    }
+
+    /// Temporary blocks that were freed when the bucket of their allocation was closed already.
+    fn add_late(&self, first: usize, last: usize, sums: &mut Sums) {
+        let c = self.trace.columns();
+        let (from, to) = (self.trace.bucket_start(first).allocs, self.trace.bucket_start(last).allocs);
+        for (&row, &size) in c.late_row.iter().zip(c.late_size.iter()) {
+            if (from..to).contains(&row)
+                && let Some(sum) = sums.get_mut(self.key_of(row))
+            {
+                sum.add(BlockAmount { count: 1, bytes: size }, 1);
+            }
+        }
+    }
+
+    fn add_rows(&self, part: BlockPart, span: Span, sums: &mut Sums) {
+        let trace = self.trace;
+        let mut add = |row: u64| self.add_row(row, sums);
+        let allocs = span.from.allocs..span.to.allocs;
+        match part {
+            BlockPart::Allocated => allocs.for_each(add),
+            BlockPart::Freed => (span.from.frees..span.to.frees).for_each(|d| self.add_free(d, sums)),
+            BlockPart::Temporary => {
+                let everything = Selection::all();
+                let test = everything.rows(trace);
+                let mut picker = Picker::new(&test, Also::Temporary);
+                for start in allocs.clone().step_by(BLOCK) {
+                    let picked = picker.pick(start, (start + BLOCK as u64).min(allocs.end));
+                    picked.iter().for_each(|&offset| add(start + u64::from(offset)));
+                }
+            }
+            BlockPart::Leaked => trace.leaked().rows_among(allocs.start, allocs.end).for_each(add),
+        }
+    }
+
+    fn part_by_rows(&self, part: BlockPart, span: Span) -> Result<Sums> {
+        let (from, to) = (span.from.allocs, span.to.allocs);
+        match part {
+            BlockPart::Allocated => self.scan(from, to, &Also::Nothing),
+            BlockPart::Temporary => self.scan(from, to, &Also::Temporary),
+            BlockPart::Leaked => self.scan(from, to, &Also::LiveAt(self.trace.free_count())),
+            BlockPart::Freed => {
+                let frees = span.from.frees..span.to.frees;
+                // A long range: read all allocations in order. A short one: look up the allocations of its frees.
+                if (frees.end - frees.start).saturating_mul(6) > to {
+                    self.scan(0, to, &Also::Freed(frees))
+                } else {
+                    self.scan_frees(frees.start, frees.end)
+                }
+            }
+        }
+    }
+
+    /// Sums over the allocations `from..to` that pass the selection and fulfil `also`.
+    fn scan(&self, from: u64, to: u64, also: &Also) -> Result<Sums> {
+        let test = self.selection.rows(self.trace);
+        self.add_up(
+            from,
+            to,
+            |start, end, sums, picker: &mut Picker<'_>| {
+                for &offset in picker.pick(start, end) {
+                    self.add_row(start + u64::from(offset), sums);
+                }
+            },
+            || Picker::new(&test, also.clone()),
+        )
+    }
+
+    /// Sums over the allocations that the frees `from..to` ended and that pass the selection.
+    fn scan_frees(&self, from: u64, to: u64) -> Result<Sums> {
+        let test = self.selection.rows(self.trace);
+        self.add_up(
+            from,
+            to,
+            |start, end, sums, picker: &mut Picker<'_>| {
+                for &offset in picker.pick_frees(start, end) {
+                    self.add_free(start + u64::from(offset), sums);
+                }
+            },
+            || Picker::new(&test, Also::Nothing),
+        )
+    }
+
+    #[inline]
+    fn add_row(&self, row: u64, sums: &mut Sums) {
+        if let Some(sum) = sums.get_mut(self.key_of(row)) {
+            sum.add(BlockAmount { count: 1, bytes: self.trace.size_of(row) }, 1);
+        }
+    }
+
+    #[inline]
+    fn add_free(&self, ordinal: u64, sums: &mut Sums) {
+        if let Some(sum) = sums.get_mut(self.key_of(self.trace.row_of_free(ordinal))) {
+            sum.add(BlockAmount { count: 1, bytes: self.trace.size_of_free(ordinal) }, 1);
+        }
+    }
+
+    /// Goes through `from..to` in blocks, on all threads of the pool.
+    fn add_up<S>(
+        &self,
+        from: u64,
+        to: u64,
+        block: impl Fn(u64, u64, &mut Sums, &mut S) + Sync,
+        state: impl Fn() -> S + Sync,
+    ) -> Result<Sums> {
+        let len = self.len();
+        let one = |range: std::ops::Range<u64>| -> Result<Sums> {
+            let (mut sums, mut state) = (vec![Signed::default(); len], state());
+            for (at, start) in range.clone().step_by(BLOCK).enumerate() {
+                if at.is_multiple_of(CHECK) {
+                    self.cancel.check()?;
+                }
+                block(start, (start + BLOCK as u64).min(range.end), &mut sums, &mut state);
+            }
+            Ok(sums)
+        };
+        let merge = |mut a: Sums, b: Sums| {
+            for (a, b) in a.iter_mut().zip(b) {
+                a.count += b.count;
+                a.bytes += b.bytes;
+            }
+            Ok(a)
+        };
+        ranges(from, to).into_par_iter().map(one).try_reduce(|| vec![Signed::default(); len], merge)
+    }
+}
+
+/// Blocks between two looks at the cancel flag.
+const CHECK: usize = 256;
+
+/// Cuts a range of rows into ranges for the threads of the pool; short ones stay whole.
+#[must_use]
+pub fn ranges(from: u64, to: u64) -> Vec<std::ops::Range<u64>> {
+    const SHORT: u64 = 1 << 16;
+    let len = to.saturating_sub(from);
+    let parts = (len / SHORT).clamp(1, 4 * rayon::current_num_threads() as u64);
+    (0..parts).map(|i| from + len * i / parts..from + len * (i + 1) / parts).collect()
+}

@@ -1,0 +1,380 @@
+//! The filter language, everywhere the same, and what it selects in a recording.
+//!
+//! ```text
+//! focus, ignore    keep or drop backtraces in which some function or source file matches
+//! module           keep backtraces in which some frame lies in a matching module
+//! show_from        keep backtraces with a match and cut off what is above the first one
+//! hide, show       take matching (all other) functions out of the backtraces; nothing is dropped
+//! thread           blocks that this thread bore
+//! sizes, lifetimes inclusive bounds; a block that still lives has lived until the end of the recording
+//! ```
+//! A pattern with an `@` is tried on `name@file:line@module` as well, so that it can mean one of two functions of a
+//! name.
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use regex::Regex;
+
+use super::sparse_selection::SparseSelection;
+use super::{QueryError, Result};
+use tracehound_index::facts::ModuleFacts;
+use tracehound_index::frame_tree::{FrameTree, NO_FUNCTION};
+use tracehound_index::symbols::{FileId, FunctionId, RecordingSymbols};
+use tracehound_index::{Cancel, Trace};
+
+/// What to keep. Nothing given: everything.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Keep backtraces with a matching function.
+    pub focus: Option<Regex>,
+    /// Drop backtraces with a matching function.
+    pub ignore: Option<Regex>,
+    /// Take matching functions out.
+    pub hide: Option<Regex>,
+    /// Take functions out that do not match.
+    pub show: Option<Regex>,
+    /// Cut off what is above the first match; drop backtraces without one.
+    pub show_from: Option<Regex>,
+    /// Keep backtraces with a frame in a matching module.
+    pub module: Option<Regex>,
+    /// Blocks of these threads.
+    pub thread: Option<ThreadFilter>,
+    /// Smallest size.
+    pub min_size: Option<u64>,
+    /// Largest size.
+    pub max_size: Option<u64>,
+    /// Shortest life, nanoseconds.
+    pub min_lifetime: Option<u64>,
+    /// Longest life, nanoseconds.
+    pub max_lifetime: Option<u64>,
+    /// How the block ended.
+    pub lifetime: Option<LifetimeKind>,
+}
+
+/// Threads by id or by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadFilter(String);
+
+impl FromStr for ThreadFilter {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        Ok(Self(text.into()))
+    }
+}
+
+/// How a block ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LifetimeKind {
+    /// It lives at the end of the recording.
+    Leaked,
+    /// It was temporary.
+    Temporary,
+    /// It was freed.
+    Freed,
+}
+
+impl FromStr for LifetimeKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "leaked" => Ok(Self::Leaked),
+            "temporary" => Ok(Self::Temporary),
+            "freed" => Ok(Self::Freed),
+            _ => Err(format!("`{text}` is none of `leaked`, `temporary`, `freed`")),
+        }
+    }
+}
+
+impl Filter {
+    /// A regular expression of the filter language.
+    ///
+    /// # Errors
+    /// When it cannot be understood or is too large.
+    pub fn regex(parameter: &str, text: &str) -> Result<Regex> {
+        let built = regex::RegexBuilder::new(text).size_limit(1 << 20).build();
+        built.map_err(|e| {
+            // Its text is a drawing of several lines, of which the last one says what is wrong.
+            let text = e.to_string();
+            let why = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            QueryError::bad(parameter, format!("this is no regular expression: {why}"))
+        })
+    }
+
+    /// Whether nothing is left out and nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.selects_everything() && self.hide.is_none() && self.show.is_none() && self.show_from.is_none()
+    }
+
+    fn selects_everything(&self) -> bool {
+        let rows = [self.min_size, self.max_size, self.min_lifetime, self.max_lifetime];
+        let stacks = [&self.focus, &self.ignore, &self.show_from, &self.module];
+        self.thread.is_none()
+            && self.lifetime.is_none()
+            && rows.iter().all(Option::is_none)
+            && stacks.iter().all(|r| r.is_none())
+    }
+
+    /// What the filter selects in a recording.
+    ///
+    /// # Errors
+    /// When a thread is unknown, or cancelled.
+    pub fn select(&self, trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<Selection> {
+        let mut selection = Selection {
+            min_size: self.min_size.unwrap_or(0),
+            max_size: self.max_size.unwrap_or(u64::MAX),
+            min_lifetime: self.min_lifetime.unwrap_or(0),
+            max_lifetime: self.max_lifetime.unwrap_or(u64::MAX),
+            lifetime: self.lifetime,
+            ..Selection::default()
+        };
+        if let Some(thread) = &self.thread {
+            selection.threads = Some(thread.positions(trace)?);
+        }
+        let stacks = [&self.focus, &self.ignore, &self.show_from];
+        if stacks.iter().any(|r| r.is_some()) {
+            let tree = trace.frame_tree(symbols, cancel)?;
+            let functions = FilterFunctions::new(trace, &tree, symbols);
+            let on_path = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.on_path(&tree, re));
+            let (focus, ignore, from) = (on_path(&self.focus), on_path(&self.ignore), on_path(&self.show_from));
+            let passes = |site: u32| {
+                let row = tree.of_node(trace.site_node(site).unwrap_or(0)) as usize;
+                let hit = |set: &Option<Vec<bool>>, missing| set.as_ref().map_or(missing, |s| s[row]);
+                hit(&focus, true) && !hit(&ignore, false) && hit(&from, true)
+            };
+            selection.keep_sites(trace, passes);
+        }
+        if let Some(module) = &self.module {
+            let matching: Vec<bool> =
+                trace.modules().iter().map(|m| module.is_match(&String::from_utf8_lossy(&m.path))).collect();
+            let in_module: Vec<bool> = (0..trace.location_count())
+                .map(|l| trace.location(l).module.is_some_and(|m| matching.get(m as usize) == Some(&true)))
+                .collect();
+            let passes = |site: u32| {
+                let mut nodes = trace.stack(trace.site_node(site).unwrap_or(0));
+                nodes.any(|n| trace.node_location(n).is_some_and(|l| in_module.get(l as usize) == Some(&true)))
+            };
+            selection.keep_sites(trace, passes);
+        }
+        Ok(selection)
+    }
+
+    /// How the filter changes backtraces; `None` when it does not.
+    #[must_use]
+    pub fn view(&self, trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Option<ViewRules> {
+        if self.hide.is_none() && self.show.is_none() && self.show_from.is_none() {
+            return None;
+        }
+        let functions = FilterFunctions::new(trace, tree, symbols);
+        let of = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.matching(tree, re));
+        let (hide, show, from) = (of(&self.hide), of(&self.show), of(&self.show_from));
+        let rows = 0..tree.rows().len();
+        Some(ViewRules {
+            taken_out: rows
+                .map(|row| hide.as_ref().is_some_and(|h| h[row]) || show.as_ref().is_some_and(|s| !s[row]))
+                .collect(),
+            starts: from,
+        })
+    }
+}
+
+impl ThreadFilter {
+    /// Which positions of the list of threads are meant.
+    fn positions(&self, trace: &Trace) -> Result<Vec<bool>> {
+        let id = self.0.parse::<u32>().ok();
+        let by = |test: &dyn Fn(&tracehound_index::facts::ThreadFacts) -> bool| -> Vec<bool> {
+            trace.threads().iter().map(test).collect()
+        };
+        let mut positions = by(&|t| Some(t.id) == id);
+        if !positions.contains(&true) {
+            positions = by(&|t| t.name == self.0);
+        }
+        if positions.contains(&true) {
+            Ok(positions)
+        } else {
+            let why = format!("no thread has the id or the name `{}`", self.0);
+            Err(QueryError::bad("thread", why))
+        }
+    }
+}
+
+/// Frame-tree rows that `hide`, `show` and `show_from` are about.
+#[derive(Debug, Clone)]
+pub struct ViewRules {
+    /// Rows whose function is taken out.
+    pub taken_out: Vec<bool>,
+    /// Rows at which a backtrace may start; `None`: at the root.
+    pub starts: Option<Vec<bool>>,
+}
+
+/// The distinct functions of a tree with what regular expressions are tried on.
+struct FilterFunctions {
+    texts: std::collections::HashMap<FunctionId, FunctionTexts>,
+}
+
+/// What a pattern may match of a function.
+struct FunctionTexts {
+    name: Arc<str>,
+    file: Option<Arc<str>>,
+    /// See [`identity_of`]; one for its declaration, and one for each other file that parts of it are in.
+    identities: Vec<String>,
+    places: Vec<Option<FileId>>,
+}
+
+/// What tells a function from others of its name: `name@file:line@module`, with the file and line of its declaration
+/// and the module's file name; what is not known is left out.
+#[must_use]
+pub fn identity_of(name: &str, file: Option<&str>, line: Option<u32>, module: Option<&str>) -> String {
+    let line = line.filter(|_| file.is_some()).map_or_else(String::new, |line| format!(":{line}"));
+    format!("{name}@{}{line}@{}", file.unwrap_or_default(), module.unwrap_or_default())
+}
+
+impl FilterFunctions {
+    fn new(trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Self {
+        let mut texts = std::collections::HashMap::new();
+        for row in tree.rows().filter(|r| r.frame.function != NO_FUNCTION) {
+            let add = |texts: &mut FunctionTexts, file: Option<FileId>, line: Option<u32>, module: Option<u32>| {
+                let (path, module) =
+                    (file.map(|file| symbols.file(file)), module.and_then(|id| trace.modules().get(id as usize)));
+                let module = module.map(ModuleFacts::name);
+                texts.identities.push(identity_of(&texts.name, path.as_deref(), line, module.as_deref()));
+                texts.places.push(file);
+                path
+            };
+            let known = texts.entry(row.frame.function).or_insert_with(|| {
+                let function = symbols.function(row.frame.function);
+                let (file, line) = function.place(&row.frame);
+                let name = Arc::clone(function.display());
+                let mut known = FunctionTexts { name, file: None, identities: Vec::new(), places: Vec::new() };
+                known.file = add(&mut known, file, line, function.module);
+                known
+            });
+            if row.frame.file.is_some() && !known.places.contains(&row.frame.file) {
+                add(known, row.frame.file, None, symbols.function(row.frame.function).module);
+            }
+        }
+        Self { texts }
+    }
+
+    /// By row: the function matches.
+    fn matching(&self, tree: &FrameTree, regex: &Regex) -> Vec<bool> {
+        // Whoever means one function among others of its name writes an `@`.
+        let is_about_identity = regex.as_str().contains('@');
+        let hit = |texts: &FunctionTexts| {
+            regex.is_match(&texts.name)
+                || texts.file.as_ref().is_some_and(|file| regex.is_match(file))
+                || is_about_identity && texts.identities.iter().any(|identity| regex.is_match(identity))
+        };
+        let hits: std::collections::HashMap<FunctionId, bool> =
+            self.texts.iter().map(|(&id, texts)| (id, hit(texts))).collect();
+        tree.rows().map(|row| hits.get(&row.frame.function) == Some(&true)).collect()
+    }
+
+    /// By row: it or a caller matches.
+    fn on_path(&self, tree: &FrameTree, regex: &Regex) -> Vec<bool> {
+        let mut hits = self.matching(tree, regex);
+        for (row, entry) in tree.rows().enumerate().skip(1) {
+            hits[row] |= hits[entry.parent as usize];
+        }
+        hits
+    }
+}
+
+/// What a filter selects: sites, threads, rows.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    /// By site; `None`: all.
+    pub sites: Option<Vec<bool>>,
+    /// By position of the bearing thread; `None`: all.
+    pub threads: Option<Vec<bool>>,
+    /// Smallest size.
+    pub min_size: u64,
+    /// Largest size.
+    pub max_size: u64,
+    /// Shortest life.
+    pub min_lifetime: u64,
+    /// Longest life.
+    pub max_lifetime: u64,
+    /// How the block ended.
+    pub lifetime: Option<LifetimeKind>,
+    /// The blocks that pass, where they were found ahead of time; everything above must stay as it is then.
+    pub few: Option<Arc<SparseSelection>>,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self {
+            sites: None,
+            threads: None,
+            min_size: 0,
+            max_size: u64::MAX,
+            min_lifetime: 0,
+            max_lifetime: u64::MAX,
+            lifetime: None,
+            few: None,
+        }
+    }
+}
+
+impl Selection {
+    /// Everything.
+    #[must_use]
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// One site.
+    #[must_use]
+    pub fn and_site(mut self, trace: &Trace, site: u32) -> Self {
+        self.keep_sites(trace, |s| s == site);
+        self
+    }
+
+    /// The same, of these sites alone.
+    #[must_use]
+    pub fn and_sites(mut self, trace: &Trace, sites: &[u32]) -> Self {
+        let wanted: std::collections::HashSet<u32> = sites.iter().copied().collect();
+        self.keep_sites(trace, |site| wanted.contains(&site));
+        self
+    }
+
+    fn keep_sites(&mut self, trace: &Trace, mut passes: impl FnMut(u32) -> bool) {
+        let old = self.sites.take();
+        self.few = None;
+        let kept = |site: u32| old.as_ref().is_none_or(|o| o.get(site as usize) == Some(&true));
+        self.sites = Some((0..trace.site_count()).map(|site| kept(site) && passes(site)).collect());
+    }
+
+    /// Whether a site passes.
+    #[inline]
+    #[must_use]
+    pub fn has_site(&self, site: u32) -> bool {
+        self.sites.as_ref().is_none_or(|s| s.get(site as usize) == Some(&true))
+    }
+
+    /// Whether the thread at a position passes.
+    #[inline]
+    #[must_use]
+    pub fn has_thread(&self, position: u32) -> bool {
+        self.threads.as_ref().is_none_or(|t| t.get(position as usize) == Some(&true))
+    }
+
+    /// Whether all rows of a site and thread that pass do pass.
+    #[must_use]
+    pub const fn is_about_origins(&self) -> bool {
+        self.min_size == 0
+            && self.max_size == u64::MAX
+            && self.min_lifetime == 0
+            && self.max_lifetime == u64::MAX
+            && self.lifetime.is_none()
+    }
+
+    /// Whether everything passes.
+    #[must_use]
+    pub const fn is_everything(&self) -> bool {
+        self.sites.is_none() && self.threads.is_none() && self.is_about_origins()
+    }
+}

@@ -1,0 +1,354 @@
+//! A flame graph: the tree of functions with values, pruned to what can be seen, from any row down; or inverted, with
+//! the allocating functions at the root and their callers below.
+
+use std::collections::HashMap;
+
+use super::amounts::Signed;
+use super::filter::Filter;
+use super::node_sums;
+use super::pruned::{Chosen, Lazy, Limits, prune};
+use super::value_tree::{RowId, ValueTree};
+use super::window::Window;
+use super::{QueryError, Result};
+use tracehound_api::flamegraph::{Ancestor, FlameFrame, Flamegraph, Rows};
+use tracehound_api::{Metric, Unit};
+use tracehound_index::frame_tree::TreeShape;
+use tracehound_index::symbols::{FunctionId, RecordingSymbols, SymbolFrame};
+use tracehound_index::{Cancel, Trace};
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct FlamegraphParams {
+    /// What is measured.
+    pub metric: Metric,
+    /// What is added up.
+    pub unit: Unit,
+    /// When.
+    pub window: Window,
+    /// Of what.
+    pub filter: Filter,
+    /// From this row down; `None`: everything.
+    pub root: Option<u64>,
+    /// Pixels of the root.
+    pub width: u32,
+    /// Narrower rows are folded.
+    pub min_px: f64,
+    /// Most rows in the answer.
+    pub max_nodes: usize,
+    /// Callers below callees.
+    pub inverted: bool,
+}
+
+impl Default for FlamegraphParams {
+    fn default() -> Self {
+        Self {
+            metric: Metric::default(),
+            unit: Unit::default(),
+            window: Window::default(),
+            filter: Filter::default(),
+            root: None,
+            width: 1200,
+            min_px: 0.5,
+            max_nodes: 2000,
+            inverted: false,
+        }
+    }
+}
+
+/// Makes a flame graph.
+///
+/// # Errors
+/// When a parameter does not fit the recording, or cancelled.
+pub fn run(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &FlamegraphParams,
+    cancel: &Cancel,
+) -> Result<Flamegraph> {
+    let asked = node_sums::NodeSumsParams {
+        metric: params.metric,
+        window: params.window.clone(),
+        filter: params.filter.clone(),
+    };
+    let sums = node_sums::run(trace, symbols, &asked, cancel)?;
+    let tree = trace.frame_tree(symbols, cancel)?;
+    let values = ValueTree::new(trace, &tree, symbols, &params.filter, &sums);
+    cancel.check()?;
+    let limits = Limits { width: params.width, min_px: params.min_px, max_nodes: params.max_nodes.max(2) };
+    let mut frames = FlameFrames { trace, symbols, list: Vec::new(), by_function: HashMap::new() };
+    let (total, ancestors, rows) = if params.inverted {
+        inverted(&values, params, &limits, &mut frames)?
+    } else {
+        top_down(&values, params, &limits, &mut frames)?
+    };
+    Ok(Flamegraph {
+        schema: "heaptrace.flamegraph/1".into(),
+        metric: params.metric,
+        unit: params.unit,
+        from_ns: sums.window.from_ns,
+        to_ns: sums.window.to_ns,
+        at_ns: sums.moment.map(|moment| moment.ns),
+        peak_of: sums.moment.and_then(|moment| moment.peak_of),
+        inverted: params.inverted,
+        total,
+        ancestors,
+        rows,
+        frames: frames.list,
+        exactness: trace.exactness(),
+    })
+}
+
+type Parts = (i64, Vec<Ancestor>, Rows);
+
+fn no_such_root(root: u64) -> QueryError {
+    QueryError::bad("root", format!("there is no row {root} in this flame graph"))
+}
+
+/// Numbers for frames, each function once.
+struct FlameFrames<'a> {
+    trace: &'a Trace,
+    symbols: &'a dyn RecordingSymbols,
+    list: Vec<FlameFrame>,
+    by_function: HashMap<FunctionId, u32>,
+}
+
+impl FlameFrames<'_> {
+    fn number(&mut self, frame: &SymbolFrame) -> u32 {
+        let (trace, symbols, list) = (self.trace, self.symbols, &mut self.list);
+        *self.by_function.entry(frame.function).or_insert_with(|| {
+            let function = symbols.function(frame.function);
+            let (file, line) = function.place(frame);
+            list.push(FlameFrame {
+                name: function.display().as_ref().to_owned(),
+                module: function.module.and_then(|m| trace.modules().get(m as usize)).map(|m| m.name()),
+                file: file.map(|f| symbols.file(f).as_ref().to_owned()),
+                line,
+                inlined: frame.inlined,
+                library: function.kind.is_library(),
+            });
+            list.len() as u32 - 1
+        })
+    }
+}
+
+fn rows_of<R>(chosen: &[Chosen<R>], mut describe: impl FnMut(&R) -> (u64, Option<u32>)) -> Rows {
+    let mut rows = Rows::default();
+    for row in chosen {
+        let (id, frame) = match &row.row {
+            Some(row) => describe(row),
+            None => (rows.id.get(row.parent as usize).copied().unwrap_or(0), None),
+        };
+        rows.id.push(id);
+        rows.parent.push(row.parent);
+        rows.frame.push(frame);
+        rows.value.push(row.value);
+        rows.own.push(row.own);
+        rows.folded.push(row.folded);
+    }
+    rows
+}
+
+/// The tree from its root, with sums below every row.
+struct TopDown<'a> {
+    shape: &'a TreeShape,
+    rows: Vec<Below>,
+}
+
+/// What lies at and below a row; side by side, because every row is added to its parent.
+#[derive(Clone, Copy)]
+struct Below {
+    value: i64,
+    weight: u64,
+    size: u32,
+}
+
+impl<'a> TopDown<'a> {
+    fn new(values: &'a ValueTree, unit: Unit) -> Self {
+        let shape = &*values.shape;
+        let own = values.own.iter().map(|own| own.of(unit));
+        let mut rows: Vec<Below> = own.map(|value| Below { value, weight: value.unsigned_abs(), size: 0 }).collect();
+        for row in (1..rows.len()).rev() {
+            let Below { value, weight, size } = rows[row];
+            if weight == 0 {
+                continue;
+            }
+            let size = size.saturating_add(1);
+            rows[row].size = size;
+            let above = &mut rows[shape.parent[row] as usize];
+            above.value += value;
+            above.weight += weight;
+            above.size = above.size.saturating_add(size);
+        }
+        Self { shape, rows }
+    }
+}
+
+impl Lazy for TopDown<'_> {
+    type Row = RowId;
+
+    fn children(&mut self, row: &RowId) -> Vec<RowId> {
+        let all = self.shape.children(*row).iter().copied();
+        all.filter(|&child| self.rows[child as usize].weight > 0).collect()
+    }
+
+    fn weight(&self, row: &RowId) -> u64 {
+        self.rows[*row as usize].weight
+    }
+
+    fn value(&self, row: &RowId) -> i64 {
+        self.rows[*row as usize].value
+    }
+
+    fn size(&self, row: &RowId) -> u32 {
+        self.rows[*row as usize].size
+    }
+}
+
+fn top_down(
+    values: &ValueTree,
+    params: &FlamegraphParams,
+    limits: &Limits,
+    frames: &mut FlameFrames<'_>,
+) -> Result<Parts> {
+    let mut tree = TopDown::new(values, params.unit);
+    let root = match params.root {
+        None | Some(0) => 0,
+        Some(id) => {
+            let frame = u32::try_from(id).map_err(|_| no_such_root(id))?;
+            values.row_of(frame).ok_or_else(|| no_such_root(id))?
+        }
+    };
+    let mut describe = |row: RowId| {
+        let frame = values.shape.frame[row as usize];
+        (u64::from(values.id(row)), (row != 0).then(|| frames.number(&frame)))
+    };
+    let chosen = prune(&mut tree, root, limits);
+    let rows = rows_of(&chosen, |&row| describe(row));
+    let mut above: Vec<RowId> = values.path(root).skip(1).collect();
+    above.extend((root != 0).then_some(0));
+    let ancestors = above.iter().rev().map(|&row| {
+        let (id, frame) = describe(row);
+        Ancestor { id, frame, value: tree.rows[row as usize].value }
+    });
+    Ok((tree.rows[0].value, ancestors.collect(), rows))
+}
+
+/// Rows of the inverted tree are made as they are needed: a row is the set of backtraces that end in its functions.
+struct InvertedTree<'a> {
+    values: &'a ValueTree,
+}
+
+/// One backtrace in an inverted row: where it began, and the caller that comes next.
+#[derive(Debug, Clone, Copy)]
+struct InvertedItem {
+    leaf: RowId,
+    next: RowId,
+    value: i64,
+}
+
+/// A row of the inverted tree.
+#[derive(Debug)]
+struct InvertedRow {
+    depth: u32,
+    frame: SymbolFrame,
+    items: Vec<InvertedItem>,
+    value: i64,
+    weight: u64,
+}
+
+impl InvertedRow {
+    fn new(depth: u32, frame: SymbolFrame, items: Vec<InvertedItem>) -> Self {
+        let value = items.iter().map(|i| i.value).sum();
+        let weight = items.iter().map(|i| i.value.unsigned_abs()).sum();
+        Self { depth, frame, items, value, weight }
+    }
+}
+
+impl Lazy for InvertedTree<'_> {
+    type Row = InvertedRow;
+
+    fn children(&mut self, row: &InvertedRow) -> Vec<InvertedRow> {
+        let mut groups: HashMap<FunctionId, usize> = HashMap::new();
+        let mut children: Vec<(SymbolFrame, Vec<InvertedItem>)> = Vec::new();
+        for item in row.items.iter().filter(|item| item.next != 0) {
+            let frame = self.values.shape.frame[item.next as usize];
+            let at = *groups.entry(frame.function).or_insert_with(|| {
+                children.push((frame, Vec::new()));
+                children.len() - 1
+            });
+            children[at].1.push(InvertedItem { next: self.values.shape.parent[item.next as usize], ..*item });
+        }
+        children.into_iter().map(|(frame, items)| InvertedRow::new(row.depth + 1, frame, items)).collect()
+    }
+
+    fn weight(&self, row: &InvertedRow) -> u64 {
+        row.weight
+    }
+
+    fn value(&self, row: &InvertedRow) -> i64 {
+        row.value
+    }
+
+    fn size(&self, row: &InvertedRow) -> u32 {
+        // How many rows lie below is not known without making them; how many backtraces do, is.
+        u32::try_from(row.items.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Bits of an inverted row's id that hold a row of the frame tree; the depth stands above them.
+const LEAF_BITS: u32 = 32;
+
+impl InvertedRow {
+    /// A backtrace that ends in the row's functions, and their number: enough to find the row again.
+    fn id(&self, values: &ValueTree) -> u64 {
+        let leaf = self.items.iter().map(|i| values.id(i.leaf)).min().unwrap_or(0);
+        if self.depth == 0 { 0 } else { u64::from(self.depth.min((1 << 20) - 1)) << LEAF_BITS | u64::from(leaf) }
+    }
+}
+
+fn inverted(
+    values: &ValueTree,
+    params: &FlamegraphParams,
+    limits: &Limits,
+    frames: &mut FlameFrames<'_>,
+) -> Result<Parts> {
+    let items = (0_u32..)
+        .zip(&values.own)
+        .map(|(row, own): (u32, &Signed)| InvertedItem { leaf: row, next: row, value: own.of(params.unit) })
+        .filter(|item| item.value != 0)
+        .collect();
+    let mut tree = InvertedTree { values };
+    let nobody = values.shape.frame[0];
+    let mut root = InvertedRow::new(0, nobody, items);
+    let total = root.value;
+    let mut ancestors = Vec::new();
+    let describe = |row: &InvertedRow, frames: &mut FlameFrames<'_>| {
+        (row.id(values), (row.depth > 0).then(|| frames.number(&row.frame)))
+    };
+    if let Some(id) = params.root.filter(|&id| id != 0) {
+        let depth = id >> LEAF_BITS;
+        let leaf = values.row_of(id as u32).filter(|&row| row != 0).ok_or_else(|| no_such_root(id))?;
+        let functions: Vec<FunctionId> =
+            values.path(leaf).take(depth as usize).map(|row| values.shape.frame[row as usize].function).collect();
+        if depth == 0 || functions.len() as u64 != depth {
+            return Err(no_such_root(id));
+        }
+        for function in functions {
+            let found = tree.children(&root).into_iter().find(|child| child.frame.function == function);
+            // A function that has nothing in this window is an empty row, not an error.
+            let child = found.unwrap_or_else(|| {
+                let frame = SymbolFrame { function, ..nobody };
+                InvertedRow::new(root.depth + 1, frame, Vec::new())
+            });
+            let (id, frame) = describe(&root, frames);
+            ancestors.push(Ancestor { id, frame, value: root.value });
+            root = child;
+        }
+    }
+    let chosen = prune(&mut tree, root, limits);
+    let mut rows = rows_of(&chosen, |row| describe(row, frames));
+    if let (Some(id), Some(first)) = (params.root, rows.id.first_mut()) {
+        *first = id;
+    }
+    Ok((total, ancestors, rows))
+}

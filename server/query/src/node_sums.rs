@@ -1,0 +1,96 @@
+//! Sums per allocating backtrace: what flame graphs, tables and exporters are made from.
+
+use super::Result;
+use super::amounts::{MetricMoment, Signed, SumKey, SumQuery};
+use super::filter::Filter;
+use super::window::{Resolved, Window};
+use tracehound_api::{Metric, Unit};
+use tracehound_index::symbols::RecordingSymbols;
+use tracehound_index::{Cancel, Trace};
+
+/// One backtrace with its sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeSum {
+    /// Site.
+    pub site: u32,
+    /// Call-tree node of the backtrace.
+    pub node: u32,
+    /// Blocks and bytes.
+    pub sum: Signed,
+}
+
+/// The sums of a metric over a window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeSums {
+    /// The window.
+    pub window: Resolved,
+    /// The moment, for `live` and `peak`.
+    pub moment: Option<MetricMoment>,
+    /// Backtraces with a sum, by site.
+    pub nodes: Vec<NodeSum>,
+    /// Sum over all of them.
+    pub total: Signed,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Default)]
+pub struct NodeSumsParams {
+    /// What is measured.
+    pub metric: Metric,
+    /// When.
+    pub window: Window,
+    /// Of what.
+    pub filter: Filter,
+}
+
+/// Sums per allocating backtrace.
+///
+/// # Errors
+/// When the window or the filter does not fit the recording, or cancelled.
+pub fn run(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &NodeSumsParams,
+    cancel: &Cancel,
+) -> Result<NodeSums> {
+    let selection = params.filter.select(trace, symbols, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
+    let question = SumQuery { trace, selection: &selection, key: SumKey::Site, cancel };
+    let (sums, moment) = question.metric_at(params.metric, &window)?;
+    let mut total = Signed::default();
+    let mut nodes = Vec::new();
+    for (site, sum) in (0_u32..).zip(sums).filter(|(_, sum)| !sum.is_zero()) {
+        total.count += sum.count;
+        total.bytes += sum.bytes;
+        nodes.push(NodeSum { site, node: trace.site_node(site).unwrap_or(0), sum });
+    }
+    Ok(NodeSums { window, moment, nodes, total })
+}
+
+impl Signed {
+    /// The number that a unit asks for.
+    #[inline]
+    #[must_use]
+    pub const fn of(&self, unit: Unit) -> i64 {
+        match unit {
+            Unit::Bytes => self.bytes,
+            Unit::Count => self.count,
+        }
+    }
+
+    /// The number of the other unit.
+    #[inline]
+    #[must_use]
+    pub const fn other(&self, unit: Unit) -> i64 {
+        match unit {
+            Unit::Bytes => self.count,
+            Unit::Count => self.bytes,
+        }
+    }
+
+    /// As an amount that cannot be negative.
+    #[must_use]
+    pub fn amount(&self) -> tracehound_api::Amount {
+        tracehound_api::Amount { bytes: self.bytes.max(0) as u64, count: self.count.max(0) as u64 }
+    }
+}

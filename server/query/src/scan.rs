@@ -1,0 +1,370 @@
+//! Which allocations pass a selection: one by one, or many at a time, column after column without branches.
+//!
+//! ```text
+//! sizes     codes compared with the bounds; those above 48 KiB looked up
+//! origins   looked up in a table: site and thread
+//! fates     looked up in a table by class of lifetime; exact times only where a bound cuts through a class
+//! ```
+//! Before rows are looked at, the zones of their runs are asked: see `skip`.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use super::filter::Selection;
+use super::lifetime_filter::LifetimeFilter;
+use super::sparse_selection::SparseSelection;
+use super::zone_pruning::{ZoneMatch, ZonePruning};
+use tracehound_index::layout::{FATE_TEMPORARY, TABLE_SIZE};
+use tracehound_index::ledger::LedgerCell;
+use tracehound_index::{Trace, links};
+
+/// Most rows that are looked at in one go.
+pub const BLOCK: usize = 1024;
+
+/// A condition on allocations beside a selection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Also {
+    /// None.
+    Nothing,
+    /// Not dead when this many frees have happened.
+    LiveAt(u64),
+    /// Temporary.
+    Temporary,
+    /// Its free is one of these.
+    Freed(Range<u64>),
+}
+
+/// Tells which allocations pass.
+#[derive(Debug)]
+pub struct RowTest<'a> {
+    trace: &'a Trace,
+    /// By origin: 1 = passes.
+    origins: Option<Vec<u8>>,
+    sizes: Option<SizeBounds>,
+    life: Option<LifetimeFilter>,
+    /// What zones can tell.
+    skip: ZonePruning,
+    /// The rows that pass are known.
+    few: Option<Arc<SparseSelection>>,
+}
+
+/// Sizes that pass.
+#[derive(Debug)]
+struct SizeBounds {
+    bounds: (u64, u64),
+    /// Bounds of codes that are sizes.
+    codes: (u16, u16),
+}
+
+impl SizeBounds {
+    fn new(min: u64, max: u64) -> Self {
+        let code = |size: u64| u16::try_from(size).unwrap_or(u16::MAX);
+        Self { bounds: (min, max), codes: (code(min).min(TABLE_SIZE), code(max).min(TABLE_SIZE - 1)) }
+    }
+
+    /// Takes out of `keep` what does not pass; `row` tells whose the size at a place is.
+    #[inline]
+    fn test(&self, trace: &Trace, codes: &[u16], keep: &mut [u8], row: impl Fn(usize) -> u64) {
+        let (low, high) = self.codes;
+        let mut largest = 0;
+        for (keep, &code) in keep.iter_mut().zip(codes) {
+            *keep &= u8::from(code >= low) & u8::from(code <= high) | u8::from(code >= TABLE_SIZE);
+            largest = largest.max(code);
+        }
+        if largest < TABLE_SIZE {
+            return;
+        }
+        for (at, (keep, &code)) in keep.iter_mut().zip(codes).enumerate() {
+            if code >= TABLE_SIZE {
+                let size = trace.size_of_code(code, || row(at));
+                *keep &= u8::from((self.bounds.0..=self.bounds.1).contains(&size));
+            }
+        }
+    }
+}
+
+impl Selection {
+    /// A test for rows of `trace`.
+    #[must_use]
+    pub fn rows<'a>(&self, trace: &'a Trace) -> RowTest<'a> {
+        let origins = (self.sites.is_some() || self.threads.is_some()).then(|| {
+            let passes = |id: u32| {
+                let origin = trace.origin(id);
+                u8::from(self.has_site(origin.site) && self.has_thread(origin.thread))
+            };
+            (0..trace.origin_count()).map(passes).collect()
+        });
+        let has_sizes = self.min_size > 0 || self.max_size < u64::MAX;
+        let has_life = self.min_lifetime > 0 || self.max_lifetime < u64::MAX || self.lifetime.is_some();
+        let life = has_life.then(|| LifetimeFilter::new(trace, self));
+        RowTest {
+            trace,
+            origins,
+            sizes: has_sizes.then(|| SizeBounds::new(self.min_size, self.max_size)),
+            skip: ZonePruning::new(self, life.as_ref().map(|life| life.live.clone())),
+            life,
+            few: self.few.clone(),
+        }
+    }
+}
+
+impl RowTest<'_> {
+    /// Whether every allocation passes.
+    #[must_use]
+    pub const fn passes_all(&self) -> bool {
+        self.origins.is_none() && self.sizes.is_none() && self.life.is_none()
+    }
+
+    /// Whether a free can be tested only by looking its allocation up.
+    #[must_use]
+    pub const fn looks_allocs_up(&self) -> bool {
+        self.few.is_none() && (self.origins.is_some() || self.life.is_some())
+    }
+
+    /// Whether allocation `row` passes.
+    #[inline]
+    #[must_use]
+    pub fn passes(&self, row: u64) -> bool {
+        if let Some(few) = &self.few {
+            return few.has(row);
+        }
+        let c = self.trace.columns();
+        let at = row as usize;
+        if let Some(origins) = &self.origins {
+            let origin = c.alloc_origin.get(at).copied().unwrap_or(u32::MAX);
+            if origins.get(origin as usize) != Some(&1) {
+                return false;
+            }
+        }
+        if let Some(SizeBounds { bounds: (min, max), .. }) = self.sizes
+            && !(min..=max).contains(&self.trace.size_of(row))
+        {
+            return false;
+        }
+        let ledgers = self.trace.ledgers();
+        self.life
+            .as_ref()
+            .is_none_or(|l| l.passes(self.trace, row, ledgers.free.get(at), ledgers.lifetime_class.get(at)))
+    }
+
+    /// What the zones of allocations `from..to` say.
+    #[must_use]
+    pub fn verdict(&self, from: u64, to: u64) -> ZoneMatch {
+        if self.passes_all() { ZoneMatch::All } else { self.skip.allocs(self.trace, from, to) }
+    }
+
+    /// What the zones of frees `from..to` say of their allocations.
+    #[must_use]
+    pub fn free_verdict(&self, from: u64, to: u64) -> ZoneMatch {
+        if self.passes_all() { ZoneMatch::All } else { self.skip.frees(self.trace, from, to) }
+    }
+
+    /// Takes out of `keep`, which is about allocations from row `from` on, those that do not pass.
+    pub fn range(&self, from: u64, keep: &mut [u8]) {
+        if let Some(few) = &self.few {
+            return few.allocs_among(from, keep);
+        }
+        match self.verdict(from, from + keep.len() as u64) {
+            ZoneMatch::All => {}
+            ZoneMatch::None => keep.fill(0),
+            ZoneMatch::Ask => self.test(from, keep),
+        }
+    }
+
+    fn test(&self, from: u64, keep: &mut [u8]) {
+        let c = self.trace.columns();
+        let rows = from as usize..from as usize + keep.len();
+        if let Some(sizes) = &self.sizes {
+            let codes = c.alloc_size.get(rows.clone()).unwrap_or_default();
+            sizes.test(self.trace, codes, keep, |at| from + at as u64);
+        }
+        if let Some(table) = &self.origins {
+            let origins = c.alloc_origin.get(rows.clone()).unwrap_or_default();
+            for (keep, &origin) in keep.iter_mut().zip(origins) {
+                *keep &= table.get(origin as usize).copied().unwrap_or(0);
+            }
+        }
+        if let Some(life) = &self.life {
+            let ledgers = self.trace.ledgers();
+            let frees = ledgers.free.cells().get(rows.clone()).unwrap_or_default();
+            let lifetime_classes = ledgers.lifetime_class.cells().get(rows).unwrap_or_default();
+            for (((keep, free), lifetime_class), row) in keep.iter_mut().zip(frees).zip(lifetime_classes).zip(from..) {
+                if *keep != 0 {
+                    *keep = u8::from(life.passes(self.trace, row, u32::load(free), u8::load(lifetime_class)));
+                }
+            }
+        }
+    }
+
+    /// Takes out of `keep`, which is about frees from `from` on, those whose allocations do not pass.
+    pub fn frees(&self, from: u64, keep: &mut [u8]) {
+        if let Some(few) = &self.few {
+            return few.frees_among(from, keep);
+        }
+        match self.free_verdict(from, from + keep.len() as u64) {
+            ZoneMatch::All => {}
+            ZoneMatch::None => keep.fill(0),
+            ZoneMatch::Ask => self.test_frees(from, keep),
+        }
+    }
+
+    fn test_frees(&self, from: u64, keep: &mut [u8]) {
+        let c = self.trace.columns();
+        let ordinals = from as usize..from as usize + keep.len();
+        let links = c.free_row.get(ordinals.clone()).unwrap_or_default();
+        let row_of = |(&link, ordinal): (&u32, u64)| self.trace.alloc_behind(ordinal, link);
+        if let Some(sizes) = &self.sizes {
+            let codes = c.free_size.get(ordinals).unwrap_or_default();
+            sizes.test(self.trace, codes, keep, |at| self.trace.row_of_free(from + at as u64));
+        }
+        if let Some(table) = &self.origins {
+            for (keep, row) in keep.iter_mut().zip(links.iter().zip(from..).map(row_of)) {
+                let origin = c.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX);
+                *keep &= table.get(origin as usize).copied().unwrap_or(0);
+            }
+        }
+        if let Some(life) = &self.life {
+            let ledgers = self.trace.ledgers();
+            for (keep, row) in keep.iter_mut().zip(links.iter().zip(from..).map(row_of)) {
+                let at = row as usize;
+                if *keep != 0 {
+                    let (link, lifetime_class) = (ledgers.free.get(at), ledgers.lifetime_class.get(at));
+                    *keep = u8::from(life.passes(self.trace, row, link, lifetime_class));
+                }
+            }
+        }
+    }
+}
+
+impl Also {
+    /// Takes out of `keep`, which is about allocations from row `from` on, what does not fulfil the condition.
+    pub fn range(&self, trace: &Trace, from: u64, keep: &mut [u8]) {
+        let rows = from as usize..from as usize + keep.len();
+        let cells = trace.ledgers().free.cells().get(rows.clone()).unwrap_or_default();
+        let seen = trace.free_count();
+        match self {
+            Self::Nothing => {}
+            Self::LiveAt(place) => {
+                let place = (*place).min(seen);
+                by_free(trace, from, cells, keep, |free| free >= place);
+            }
+            Self::Temporary => {
+                let lifetime_classes = trace.ledgers().lifetime_class.cells().get(rows).unwrap_or_default();
+                by_free(trace, from, cells, keep, |free| free < seen);
+                for (keep, lifetime_class) in keep.iter_mut().zip(lifetime_classes) {
+                    *keep &= u8::from(u8::load(lifetime_class) & FATE_TEMPORARY != 0);
+                }
+            }
+            Self::Freed(ordinals) => {
+                let first = ordinals.start.min(seen);
+                let len = ordinals.end.min(seen) - first;
+                by_free(trace, from, cells, keep, |free| free.wrapping_sub(first) < len);
+            }
+        }
+    }
+}
+
+/// Takes out of `keep`, which is about allocations from row `from` on, those whose free does not pass: an ordinal, the
+/// largest number for what lives.
+#[inline]
+fn by_free(trace: &Trace, from: u64, cells: &[AtomicU32], keep: &mut [u8], passes: impl Fn(u64) -> bool) {
+    let lives = passes(links::NOTHING);
+    let mut any_far = false;
+    for ((keep, cell), row) in keep.iter_mut().zip(cells).zip(from..) {
+        let link = u32::load(cell);
+        let is_far = link == links::FAR;
+        any_far |= is_far;
+        let near = if link == links::NONE { lives } else { passes(links::near(row, link)) };
+        *keep &= u8::from(near) | u8::from(is_far);
+    }
+    if any_far {
+        for ((keep, cell), row) in keep.iter_mut().zip(cells).zip(from..) {
+            if *keep != 0 {
+                *keep = u8::from(passes(trace.free_behind(row, u32::load(cell))));
+            }
+        }
+    }
+}
+
+/// Allocations that pass, block by block.
+#[derive(Debug)]
+pub struct Picker<'a> {
+    test: &'a RowTest<'a>,
+    also: Also,
+    keep: [u8; BLOCK],
+    picked: [u16; BLOCK],
+}
+
+impl<'a> Picker<'a> {
+    /// Picks what passes `test` and fulfils `also`.
+    #[must_use]
+    pub const fn new(test: &'a RowTest<'a>, also: Also) -> Self {
+        Self { test, also, keep: [0; BLOCK], picked: [0; BLOCK] }
+    }
+
+    /// Offsets of those of the allocations `from..to` (at most [`BLOCK`]) that pass, ascending.
+    pub fn pick(&mut self, from: u64, to: u64) -> &[u16] {
+        let keep = &mut self.keep[..(to - from) as usize];
+        let also = self.also.verdict(self.test.trace, from, to);
+        if also == ZoneMatch::None {
+            return &[];
+        }
+        keep.fill(1);
+        if let Some(few) = &self.test.few {
+            few.allocs_among(from, keep);
+            if also == ZoneMatch::Ask && keep.iter().fold(0, |any, &keep| any | keep) != 0 {
+                self.also.range(self.test.trace, from, keep);
+            }
+            return compact(keep, &mut self.picked);
+        }
+        let verdict = self.test.verdict(from, to);
+        match (also, verdict) {
+            (_, ZoneMatch::None) => return &[],
+            (ZoneMatch::All, ZoneMatch::All) => return all(keep.len(), &mut self.picked),
+            _ => {}
+        }
+        if also == ZoneMatch::Ask {
+            self.also.range(self.test.trace, from, keep);
+            // Of old allocations few are left: most blocks end here.
+            if keep.iter().fold(0, |any, &keep| any | keep) == 0 {
+                return &[];
+            }
+        }
+        if verdict == ZoneMatch::Ask {
+            self.test.test(from, keep);
+        }
+        compact(keep, &mut self.picked)
+    }
+
+    /// Offsets of those of the frees `from..to` (at most [`BLOCK`]) whose allocations pass the test alone, ascending.
+    pub fn pick_frees(&mut self, from: u64, to: u64) -> &[u16] {
+        let keep = &mut self.keep[..(to - from) as usize];
+        if self.test.few.is_none() {
+            match self.test.free_verdict(from, to) {
+                ZoneMatch::None => return &[],
+                ZoneMatch::All => return all(keep.len(), &mut self.picked),
+                ZoneMatch::Ask => {}
+            }
+        }
+        keep.fill(1);
+        self.test.frees(from, keep);
+        compact(keep, &mut self.picked)
+    }
+}
+
+/// All positions of a block.
+fn all(len: usize, picked: &mut [u16; BLOCK]) -> &[u16] {
+    picked.iter_mut().zip(0..).take(len).for_each(|(picked, at)| *picked = at);
+    &picked[..len]
+}
+
+/// Positions of the ones.
+pub fn compact<'p>(keep: &[u8], picked: &'p mut [u16; BLOCK]) -> &'p [u16] {
+    let mut len = 0;
+    for (at, &keep) in (0_u16..).zip(keep) {
+        picked[len % BLOCK] = at;
+        len += usize::from(keep);
+    }
+    &picked[..len]
+}

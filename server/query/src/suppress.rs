@@ -1,0 +1,171 @@
+//! Leaks that somebody has decided not to hear about, in LeakSanitizer's words.
+//!
+//! ```text
+//! # comment
+//! leak:PATTERN      function, source file or module of a frame; * is anything, ^ and $ are the ends, else a substring
+//! ```
+
+use regex::Regex;
+
+use tracehound_api::Frame;
+
+/// Where a suppression comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SuppressionOrigin {
+    /// The command line.
+    Option,
+    /// A file, by its path.
+    File(String),
+    /// `__lsan_default_suppressions` of the program or one of its libraries, by its path.
+    Program(String),
+    /// The list that comes with heaptrace.
+    BuiltIn,
+}
+
+impl std::fmt::Display for SuppressionOrigin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Option => f.write_str("--suppress"),
+            Self::File(path) | Self::Program(path) => f.write_str(path),
+            Self::BuiltIn => f.write_str("built in"),
+        }
+    }
+}
+
+/// One suppression.
+#[derive(Debug, Clone)]
+pub struct Suppression {
+    /// As it was written, without `leak:`.
+    pub pattern: String,
+    /// Where it comes from.
+    pub origin: SuppressionOrigin,
+    regex: Regex,
+}
+
+impl Suppression {
+    /// A suppression by a regular expression.
+    #[must_use]
+    pub fn new(regex: Regex, origin: SuppressionOrigin) -> Self {
+        Self { pattern: regex.as_str().to_owned(), origin, regex }
+    }
+
+    /// Whether it is about a leak with these frames.
+    #[must_use]
+    pub fn matches(&self, stack: &[Frame]) -> bool {
+        let hit = |text: &Option<String>| text.as_ref().is_some_and(|text| self.regex.is_match(text));
+        stack.iter().any(|frame| hit(&frame.function) || hit(&frame.file) || hit(&frame.module))
+    }
+}
+
+/// Reads a list.
+///
+/// # Errors
+/// When a line is no suppression: its number, and what is wrong with it.
+pub fn parse(text: &str, origin: &SuppressionOrigin) -> Result<Vec<Suppression>, String> {
+    let mut suppressions = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let Some(pattern) = line.strip_prefix("leak:").filter(|pattern| !pattern.is_empty()) else {
+            return Err(format!("line {number}: {line:?} is no suppression; write `leak:PATTERN`"));
+        };
+        let (start, rest) = pattern.strip_prefix('^').map_or(("", pattern), |rest| ("^", rest));
+        let (end, rest) = rest.strip_suffix('$').map_or(("", rest), |rest| ("$", rest));
+        let middle: Vec<_> = rest.split('*').map(regex::escape).collect();
+        let regex = Regex::new(&format!("{start}{}{end}", middle.join(".*")));
+        let regex = regex.map_err(|error| format!("line {number}: {error}"))?;
+        suppressions.push(Suppression { pattern: pattern.to_owned(), origin: origin.clone(), regex });
+    }
+    Ok(suppressions)
+}
+
+/// What libc and ld.so keep for good, by design: the bookkeeping of threads and libraries, buffers of streams, lists of
+/// exit handlers, locales, time zones, name services. Only functions below which no code of the program runs.
+const BUILT_IN: &str = "
+leak:^allocate_dtv$
+leak:^_dl_allocate_tls$
+leak:^__GI__dl_allocate_tls$
+leak:^_dl_allocate_tls_init$
+leak:^__tls_get_addr$
+leak:^_dl_new_object$
+leak:^_dl_map_object_deps$
+leak:^_dl_check_map_versions$
+leak:^_dl_init_paths$
+leak:^_dl_important_hwcaps$
+leak:^_dl_scope_free$
+leak:^add_to_global_update$
+leak:^add_to_global_resize$
+leak:^_IO_file_doallocate$
+leak:^__GI__IO_file_doallocate$
+leak:^_IO_wfile_doallocate$
+leak:^__new_exitfn$
+leak:^__cxa_thread_atexit_impl$
+leak:^setlocale$
+leak:^_nl_load_locale_from_archive$
+leak:^_nl_intern_locale_data$
+leak:^_nl_load_domain$
+leak:^_nl_make_l10nflist$
+leak:^tzset_internal$
+leak:^__tzfile_read$
+leak:^__gconv_open$
+leak:^__gconv_read_conf$
+leak:^__gconv_load_cache$
+leak:^__nss_module_load$
+leak:^__nss_database_get$
+leak:^nss_action_parse$
+leak:^__res_vinit$
+leak:^_dlerror_run$
+leak:^__libc_alloc_buffer_allocate$
+";
+
+/// The list that comes with heaptrace.
+#[must_use]
+pub fn built_in() -> Vec<Suppression> {
+    parse(BUILT_IN, &SuppressionOrigin::BuiltIn).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(function: &str, file: Option<&str>, module: &str) -> Frame {
+        Frame {
+            function: Some(function.into()),
+            file: file.map(Into::into),
+            line: None,
+            module: Some(module.into()),
+            inlined: false,
+            address: "0x1".into(),
+            offset: None,
+            library: false,
+        }
+    }
+
+    #[test]
+    fn patterns_mean_what_leak_sanitizer_says() {
+        let stack = [frame("libfoo::make", Some("/src/make.c"), "libfoo.so.1"), frame("main", None, "app")];
+        let hits = |pattern: &str| {
+            let list = parse(&format!("# comment\n\n leak:{pattern}\n"), &SuppressionOrigin::Option).unwrap();
+            list[0].matches(&stack)
+        };
+        for pattern in ["foo", "^main$", "lib*make", "make.c$", "libfoo.so", "^lib*so.1$", "*"] {
+            assert!(hits(pattern), "{pattern}");
+        }
+        for pattern in ["^foo", "main2", "^mai$", "lib.oo", "so$"] {
+            assert!(!hits(pattern), "{pattern}");
+        }
+        let error = parse("leak:a\nrace:b\n", &SuppressionOrigin::Option).unwrap_err();
+        assert!(error.starts_with("line 2"), "{error}");
+    }
+
+    #[test]
+    fn the_built_in_list_is_about_libc_alone() {
+        assert!(built_in().len() > 20);
+        let thread = [frame("calloc", None, "ld.so"), frame("allocate_dtv", None, "ld.so"), frame("main", None, "app")];
+        assert!(built_in().iter().any(|known| known.matches(&thread)));
+        let program = [frame("work", None, "app"), frame("__libc_start_main_impl", None, "libc.so.6")];
+        assert!(!built_in().iter().any(|known| known.matches(&program)));
+    }
+}

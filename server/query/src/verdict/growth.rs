@@ -1,0 +1,126 @@
+//! What grows: live bytes that rise, or blocks that are left below swings or beside a cache.
+
+use super::outline::{STILL, SeriesOutline};
+use super::statistics::theil_sen;
+use super::words::{seconds, set_rate, size, verdict};
+use super::{AGES, History};
+use tracehound_api::leaks::{Shape, Verdict, VerdictKind};
+
+/// The lowest live bytes of successive intervals rise, and still do.
+pub fn growing(history: &History<'_>, o: &SeriesOutline) -> Option<Verdict> {
+    let goes_on = o.rise > 0 && o.last_rise as f64 >= o.rise as f64 * STILL;
+    // What began a moment ago has grown by definition.
+    let long = o.to_ns - o.from_ns >= history.duration_ns / 8;
+    if o.tau < 0.5 || o.p >= 0.001 || o.slope.low <= 0.0 || !goes_on || !long {
+        return None;
+    }
+    // A level that creeps within a tenth of itself in the second half is a level.
+    let (low, high) = o.half;
+    if ((high - low) as f64) < high as f64 * 0.1 && (o.last_rise as f64) < high as f64 * 0.05 {
+        return None;
+    }
+    let rising = o.lows.windows(2).filter(|pair| pair[1].1 > pair[0].1).count();
+    let (allocated, freed) = history.allocated_freed;
+    let kept = if freed > 0 {
+        format!("; of {allocated} blocks {freed} were freed")
+    } else {
+        format!("; none of {allocated} blocks was freed")
+    };
+    let why = format!(
+        "live bytes rose in {rising} of {} equal intervals from {} to {}, from {} to {}, {} a second ({} to {} with 95 % confidence), and still rise{kept}",
+        o.lows.len() - 1,
+        seconds(o.from_ns),
+        seconds(o.to_ns),
+        size(o.first),
+        size(o.last),
+        size(o.slope.rate as i64),
+        size(o.slope.low as i64),
+        size(o.slope.high as i64),
+    );
+    let confidence = o.tau.clamp(0.0, 1.0) * (1.0 - o.p);
+    let mut verdict = verdict(VerdictKind::Growing, Shape::Growing, confidence, why);
+    set_rate(&mut verdict, o.slope, o.last);
+    Some(verdict)
+}
+
+/// What is left tells whether some of it is never freed: blocks of a queue or a cache are young, those of a leak were
+/// allocated all the time. `churns`: nearly all blocks of the site are freed, which a leak beside a cache is seen by;
+/// then their ages must be even. Else live bytes must swing, and the ages need not be as even.
+pub fn leaking_below(history: &History<'_>, active: &[(u64, i64)], o: &SeriesOutline, churns: bool) -> Option<Verdict> {
+    let (low, high) = o.half;
+    let (allocated, freed) = history.allocated_freed;
+    let from = (o.from_ns as f64 / history.duration_ns.max(1) as f64 * AGES as f64) as usize;
+    let to = if churns { from + AGES.saturating_sub(from) * 5 / 8 } else { AGES * 7 / 8 };
+    // The last ranges hold what is merely young.
+    let ages = history.left_ages.get(from..to).unwrap_or_default();
+    if ages.len() < if churns { 5 } else { 6 } || history.left_count < 12 {
+        return None;
+    }
+    if churns && history.left_count.saturating_mul(10) > allocated || history.left_count.saturating_mul(5) > allocated {
+        return None;
+    }
+    let falls: i64 = active.windows(2).map(|pair| (pair[0].1 - pair[1].1).max(0)).sum();
+    let swings = (high - low) as f64 > high as f64 * 0.25 && falls as f64 > high as f64 * 0.25;
+    let even = if churns { is_even(ages) } else { swings && is_spread(ages) };
+    // A leak goes on: what is young is at least as much.
+    let old: u64 = ages.iter().sum();
+    let (rest, mean) = (&history.left_ages[to..], old / ages.len() as u64);
+    let goes_on = rest.iter().sum::<u64>() / rest.len().max(1) as u64 >= mean / 2;
+    if !even || !goes_on {
+        return None;
+    }
+    // What was allocated by the end of each range and is never freed: a time series without swings.
+    let range_ns = history.duration_ns / AGES as u64;
+    let mut sum = 0;
+    let curve: Vec<(u64, i64)> = ages
+        .iter()
+        .enumerate()
+        .map(|(i, &bytes)| {
+            sum += bytes.cast_signed();
+            ((from + i + 1) as u64 * range_ns, sum)
+        })
+        .collect();
+    let slope = theil_sen(&curve);
+    let populated = ages.iter().filter(|&&bytes| bytes > 0).count();
+    let why = format!(
+        "live bytes {} between {} and {}, but {} that nobody freed were allocated in {populated} of {} equal intervals from {} to {}, {} a second ({} to {} with 95 % confidence); of {allocated} blocks {freed} were freed",
+        if swings { "swing" } else { "are" },
+        size(low),
+        size(high),
+        size(old.cast_signed()),
+        ages.len(),
+        seconds(o.from_ns),
+        seconds(to as u64 * range_ns),
+        size(slope.rate as i64),
+        size(slope.low as i64),
+        size(slope.high as i64),
+    );
+    let largest = ages.iter().max().copied().unwrap_or(0);
+    let confidence = populated as f64 / ages.len() as f64 * (1.0 - largest as f64 / old.max(1) as f64);
+    let mut verdict = verdict(VerdictKind::Growing, Shape::Growing, confidence, why);
+    set_rate(&mut verdict, slope, o.last);
+    Some(verdict)
+}
+
+/// Whether blocks that are left were allocated in every quarter and in at least half of the ranges, most of them not in
+/// one: few blocks leave some ranges empty by chance alone, a quarter hardly.
+fn is_spread(ages: &[u64]) -> bool {
+    let populated = ages.iter().filter(|&&bytes| bytes > 0).count();
+    let quarter = |i: usize| &ages[ages.len() * i / 4..ages.len() * (i + 1) / 4];
+    (0..4).all(|i| quarter(i).iter().any(|&bytes| bytes > 0))
+        && populated * 2 >= ages.len()
+        && ages.iter().max().is_some_and(|&largest| largest <= ages.iter().sum::<u64>() / 2)
+}
+
+/// Whether about as much is left of every range. Of a cache ever less is left the older it is, but for what is never
+/// thrown out, which is as old as the cache.
+fn is_even(ages: &[u64]) -> bool {
+    let mut sorted = ages.to_vec();
+    sorted.sort_unstable();
+    let (median, largest) = (sorted[sorted.len() / 2], sorted[sorted.len() - 1]);
+    let populated = sorted.iter().filter(|&&bytes| bytes > 0).count();
+    let (older, younger) = ages.split_at(ages.len() / 2);
+    let mean = |part: &[u64]| part.iter().sum::<u64>() as f64 / part.len().max(1) as f64;
+    let (older, younger) = (mean(older), mean(younger));
+    populated * 10 >= ages.len() * 8 && largest <= 4 * median && younger <= 1.6 * older && older <= 3.0 * younger
+}

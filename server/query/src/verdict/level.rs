@@ -1,0 +1,150 @@
+//! What does not grow, or in steps: levels, swings, jumps; and what cannot be told.
+
+use super::History;
+use super::outline::{STILL, SeriesOutline};
+use super::statistics::{mann_kendall, theil_sen};
+use super::words::{seconds, set_rate, size, verdict};
+use tracehound_api::leaks::{Shape, Verdict, VerdictKind};
+
+/// Most jumps that are called steps.
+const STEPS: usize = 12;
+/// After so many times the longest pause between two steps no other is expected.
+const PATIENCE: u64 = 3;
+
+/// Always as much, but for brief moments.
+pub fn constant(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict> {
+    let settled = &active[active.len() / 20..];
+    let mut values: Vec<i64> = settled.iter().map(|&(_, bytes)| bytes).collect();
+    values.sort_unstable();
+    let (low, level, high) = (values[0], values[values.len() / 2], values[values.len() - 1]);
+    // Who frees a block before or after taking the next has one less or one more for a moment.
+    let away = values.iter().filter(|&&bytes| bytes != level).count();
+    let brief = away * 20 <= values.len() && high <= level.saturating_mul(2);
+    // What begins late has shown too little of itself.
+    if settled[0].0 > history.duration_ns / 2 || !brief {
+        return None;
+    }
+    let (allocated, freed) = history.allocated_freed;
+    let churn = if freed > 0 {
+        format!(", although {allocated} blocks were allocated and {freed} freed")
+    } else {
+        String::new()
+    };
+    let moments =
+        if away == 0 { String::new() } else { format!(" (for moments between {} and {})", size(low), size(high)) };
+    let why = format!("always {} live since {}{moments}{churn}", size(level), seconds(settled[0].0));
+    let confidence = 1.0 - away as f64 / values.len() as f64;
+    Some(verdict(VerdictKind::Bounded, Shape::Constant, confidence, why))
+}
+
+/// Few jumps, and nothing between them.
+pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict> {
+    // The first value is a step, too: from nothing.
+    let mut moves: Vec<(u64, u64, i64)> = vec![(0, active[0].0, active[0].1)];
+    moves.extend(active.windows(2).map(|pair| (pair[0].0, pair[1].0, pair[1].1 - pair[0].1)));
+    let rise: i64 = moves.iter().map(|step| step.2.max(0)).sum();
+    let fall: i64 = moves.iter().map(|step| (-step.2).max(0)).sum();
+    let steps: Vec<_> = moves.into_iter().filter(|step| step.2 as f64 >= rise as f64 * 0.05).collect();
+    let in_steps: i64 = steps.iter().map(|step| step.2).sum();
+    if steps.len() < 2 || steps.len() > STEPS || (in_steps as f64) < rise as f64 * 0.9 || fall * 10 > rise {
+        return None;
+    }
+    // A step is at a mark if the mark lies between the two moments that it lies between. Marks everywhere say nothing.
+    let spacing = active.get(1).map_or(0, |next| next.0 - active[0].0);
+    let marked = |step: &&(u64, u64, i64)| {
+        history.marks.iter().find(|mark| mark.0 + spacing > step.0 && mark.0 <= step.1).map(|mark| mark.1)
+    };
+    let at_marks: Vec<&str> = steps.iter().filter_map(|step| marked(&step)).collect();
+    let telling = history.marks.len() <= 2 * steps.len() && at_marks.len() * 5 >= steps.len() * 4;
+    let last_step = steps[steps.len() - 1].1;
+    let late = last_step > history.duration_ns / 2;
+    // A burst, such as what a program sets up, is over when nothing comes for much longer than its steps lay apart.
+    let pause = steps.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap_or(0);
+    let quiet = history.duration_ns.saturating_sub(last_step);
+    let over = quiet > PATIENCE * pause.max(spacing);
+    let kind = match steps.len() {
+        _ if !late || over => VerdictKind::Bounded,
+        0..=2 => VerdictKind::Bounded,
+        3 => VerdictKind::Unclear,
+        _ => VerdictKind::Growing,
+    };
+    let marks = if telling {
+        let mut labels = at_marks.clone();
+        labels.dedup();
+        labels.truncate(4);
+        format!(", at the marks {}", labels.iter().map(|label| format!("“{label}”")).collect::<Vec<_>>().join(", "))
+    } else {
+        String::new()
+    };
+    let last = active[active.len() - 1];
+    let grown = match history.left_count {
+        1 if history.allocated_freed.0 > 1 => " (one block that was replaced by larger ones)",
+        _ => "",
+    };
+    let since = match (late, over) {
+        (true, true) => format!("; the {} since are over {PATIENCE} times their longest pause", seconds(quiet)),
+        _ => String::new(),
+    };
+    let why = format!(
+        "live bytes rose in {} steps to {}{grown}, the last of {} at {}{marks}; between the steps they stayed{since}",
+        steps.len(),
+        size(last.1),
+        size(steps[steps.len() - 1].2),
+        seconds(last_step),
+    );
+    let mut verdict = verdict(kind, Shape::Stepwise, in_steps as f64 / rise as f64, why);
+    if kind == VerdictKind::Growing {
+        // From step to step: between them nothing moves, which would make the slope of all moments zero.
+        let mut level = 0;
+        let levels = steps.iter().map(|step| {
+            level += step.2;
+            (step.1, level)
+        });
+        let slope = theil_sen(&levels.collect::<Vec<_>>());
+        set_rate(&mut verdict, slope, last.1);
+    }
+    Some(verdict)
+}
+
+/// A level that is kept, swung below, or approached ever more slowly.
+pub fn bounded(active: &[(u64, i64)], o: &SeriesOutline) -> Option<Verdict> {
+    let (low, high) = o.half;
+    let spread = (high - low) as f64 / high.max(1) as f64;
+    let stays = spread <= 0.1;
+    let highest_before = active[..active.len() / 2].iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
+    // Swings that do not get higher, above lows that do not rise.
+    let second: Vec<i64> = o.lows[o.lows.len() / 2..].iter().map(|&(_, low)| low).collect();
+    let (tau, p) = mann_kendall(&second);
+    let level = o.lows.last().map_or(0, |&(_, low)| low) <= highest_before;
+    let swings = high as f64 <= highest_before as f64 * 1.25 && level && (tau <= 0.0 || p > 0.01);
+    // A level that is still approached, ever more slowly.
+    let saturates = o.rise > 0 && (o.last_rise as f64) < o.rise as f64 * STILL && high as f64 <= o.last as f64 * 1.1;
+    if !(stays || swings || saturates) {
+        return None;
+    }
+    let (from, to) = (seconds(o.half_ns), seconds(o.to_ns));
+    let (low, high) = (size(low), size(high));
+    let why = if stays {
+        format!("live bytes stayed between {low} and {high} from {from} to {to}")
+    } else if swings {
+        format!("live bytes go up and down between {low} and {high} from {from} to {to}, no higher than before")
+    } else {
+        let part = o.last_rise as f64 / o.rise as f64 * 100.0;
+        format!("live bytes rose to {high}, ever more slowly: {part:.0} % of the rise was in the last quarter")
+    };
+    let confidence = if stays { 1.0 - spread } else { 0.7 };
+    Some(verdict(VerdictKind::Bounded, Shape::Bounded, confidence, why))
+}
+
+/// None of the others.
+pub fn unclear(o: &SeriesOutline) -> Verdict {
+    let (low, high) = o.half;
+    let why = format!(
+        "live bytes moved between {} and {} in the second half, without a clear direction (tau {:.2}, p {:.1e})",
+        size(low),
+        size(high),
+        o.tau,
+        o.p,
+    );
+    verdict(VerdictKind::Unclear, Shape::Unclear, 0.0, why)
+}

@@ -1,0 +1,137 @@
+//! What the history of a site says, from its exact live bytes and from the ages of the blocks that are left, with the
+//! numbers in words.
+//!
+//! ```text
+//! one_time    everything that is left was allocated within 1 % of the recording, and nothing came after
+//! constant    from its first twentieth on, the site has the same number of live bytes, but for brief moments
+//! stepwise    a few jumps make up nearly the whole rise, and between them nothing moves; it grows only while the time
+//!             since the last is not much longer than the pauses between them
+//! growing     the lowest live bytes of successive intervals rise (Mann-Kendall), and still do in the last quarter;
+//!             or: live bytes swing, but blocks that nobody frees were allocated in every quarter of the run and in at
+//!             least half of its ranges;
+//!             or: nearly all blocks are freed, as in a cache, and those that do not were allocated evenly all the time
+//! bounded     they rose to a level and stay there, or swing below a height that does not rise
+//! unclear     anything else, or too few moments
+//! ```
+//! The lowest value of a range is what a queue or an arena goes back to: it shows a leak below swings that hide it.
+//! What is freed when the program ends is left out before judging, so that a list that only exit frees grows, too.
+
+mod growth;
+mod level;
+mod outline;
+mod statistics;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use growth::{growing, leaking_below};
+use level::{bounded, constant, stepwise, unclear};
+use outline::outline;
+use tracehound_api::leaks::{Shape, Verdict, VerdictKind};
+use words::{seconds, verdict};
+
+/// Ranges of the recording in which allocations of blocks that are left are counted.
+pub const AGES: usize = 16;
+
+/// A site's history.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct History<'a> {
+    /// Length of the recording, nanoseconds.
+    pub duration_ns: u64,
+    /// Live bytes at moments in time, equally spaced.
+    pub curve: &'a [(u64, i64)],
+    /// Blocks allocated and blocks freed.
+    pub allocated_freed: (u64, u64),
+    /// Allocations of the first and the last block that is left.
+    pub left_allocated_ns: Option<(u64, u64)>,
+    /// Blocks that are left.
+    pub left_count: u64,
+    /// Bytes of the blocks that are left, by the interval of the recording in which they were allocated.
+    pub left_ages: [u64; AGES],
+    /// Marks: when, and their labels.
+    pub marks: &'a [(u64, &'a str)],
+    /// The process has ended in an orderly way, so that what it freed last it freed because it ended.
+    pub ended: bool,
+}
+
+/// Fewest moments with something live that a judgement on growth needs.
+const FEWEST: usize = 8;
+/// What is freed in this last part of the recording may be freed because the program ends.
+const EXIT: f64 = 0.03;
+
+/// Judges a site.
+#[must_use]
+pub fn judge(history: &History<'_>) -> Verdict {
+    let since = history.curve.iter().position(|&(_, bytes)| bytes > 0);
+    let mut active = since.map_or(&[][..], |at| &history.curve[at..]);
+    if let Some(verdict) = one_time(history, active) {
+        return verdict;
+    }
+    let freed_at_exit = history.ended && cut_exit(history.duration_ns, &mut active);
+    let mut verdict = if active.len() < FEWEST {
+        let why = format!("something was live at {} of {} moments only", active.len(), history.curve.len());
+        verdict(VerdictKind::Unclear, Shape::Unclear, 0.0, why)
+    } else {
+        judge_curve(history, active)
+    };
+    if freed_at_exit && history.left_count == 0 {
+        verdict.freed_at_exit = true;
+        verdict.why.push_str("; freed only when the program ended");
+    } else if freed_at_exit {
+        verdict.why.push_str("; most of it was freed when the program ended");
+    }
+    verdict
+}
+
+fn one_time(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict> {
+    let (first, last) = history.left_allocated_ns?;
+    // Something was live before: then what is left is the last of a history, such as a vector that realloc grew.
+    let spacing = history.duration_ns / history.curve.len().max(1) as u64;
+    let has_past = active.first().is_some_and(|&(t, _)| t.saturating_add(spacing) < first);
+    if last - first > history.duration_ns / 100 || has_past || !is_flat_after(active, last) {
+        return None;
+    }
+    let blocks =
+        if history.left_count == 1 { "1 block is".into() } else { format!("{} blocks are", history.left_count) };
+    let when = if first == last {
+        format!("at {}", seconds(first))
+    } else {
+        format!("between {} and {}", seconds(first), seconds(last))
+    };
+    let since = seconds(history.duration_ns - last);
+    let why = format!("{blocks} left, allocated {when}; nothing was added in the {since} since");
+    let quiet = (history.duration_ns - last) as f64 / history.duration_ns.max(1) as f64;
+    Some(verdict(VerdictKind::OneTime, Shape::OneTime, 0.5 + quiet / 2.0, why))
+}
+
+fn is_flat_after(active: &[(u64, i64)], last_ns: u64) -> bool {
+    let mut after = active.iter().filter(|&&(t, _)| t > last_ns).map(|&(_, bytes)| bytes);
+    let Some(first) = after.next() else { return true };
+    after.all(|bytes| bytes == first)
+}
+
+/// Leaves the end out if most of what was live went away there.
+fn cut_exit(duration_ns: u64, active: &mut &[(u64, i64)]) -> bool {
+    let start = (duration_ns as f64 * (1.0 - EXIT)) as u64;
+    let before = active.partition_point(|&(t, _)| t <= start);
+    let (Some(&(_, held)), Some(&(_, last))) = (before.checked_sub(1).and_then(|at| active.get(at)), active.last())
+    else {
+        return false;
+    };
+    let gone = held > 0 && last.saturating_mul(4) <= held;
+    if gone {
+        *active = &active[..before];
+    }
+    gone
+}
+
+fn judge_curve(history: &History<'_>, active: &[(u64, i64)]) -> Verdict {
+    let outline = outline(active);
+    constant(history, active)
+        .or_else(|| leaking_below(history, active, &outline, true))
+        .or_else(|| stepwise(history, active))
+        .or_else(|| growing(history, &outline))
+        .or_else(|| leaking_below(history, active, &outline, false))
+        .or_else(|| bounded(active, &outline))
+        .unwrap_or_else(|| unclear(&outline))
+}

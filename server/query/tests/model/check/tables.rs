@@ -1,0 +1,194 @@
+//! Tables of allocations, leaks and sites; histograms.
+
+use std::collections::BTreeMap;
+
+use tracehound_api::{Amount, Metric};
+use tracehound_index::Trace;
+use tracehound_query::{allocations, leaks, lifetimes, sites, sizes};
+
+use super::no;
+use crate::ask::Ask;
+use crate::reference::Reference;
+use crate::symbols::Names;
+
+pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
+    let alive_at = ask.at.map(|at| truth.events_before(at + 1));
+    let expected: Vec<(u64, &crate::reference::Alloc)> = truth
+        .by_row()
+        .into_iter()
+        .enumerate()
+        .map(|(row, i)| (row as u64, &truth.allocs[i]))
+        .filter(|(_, b)| match alive_at {
+            Some(events) => b.is_live_at_event(events),
+            None => b.born_ns >= ask.from && b.born_ns < ask.to,
+        })
+        .filter(|(_, b)| truth.passes(b, &ask.keep))
+        .collect();
+    use allocations::AllocationSort;
+    for (sort, descending) in [
+        (AllocationSort::Allocated, false),
+        (AllocationSort::Allocated, true),
+        (AllocationSort::Size, true),
+        (AllocationSort::Size, false),
+        (AllocationSort::Freed, false),
+        (AllocationSort::Lifetime, true),
+    ] {
+        let mut expected = expected.clone();
+        let key = |(row, b): &(u64, &crate::reference::Alloc)| match sort {
+            AllocationSort::Allocated => *row,
+            AllocationSort::Freed => b.freed_event,
+            AllocationSort::Size => b.size,
+            AllocationSort::Lifetime => b.lifetime(truth.duration),
+        };
+        expected.sort_by_key(|e| (if descending { u64::MAX - key(e) } else { key(e) }, e.0));
+        if sort == AllocationSort::Allocated && descending {
+            expected.sort_by_key(|e| u64::MAX - e.0);
+        }
+        let mut got = Vec::new();
+        let mut cursor = None;
+        loop {
+            let params = allocations::AllocationsParams {
+                window: ask.window(),
+                filter: ask.filter.clone(),
+                site: None,
+                sort,
+                descending,
+                cursor,
+                limit: 7,
+            };
+            let page = allocations::run(trace, &Names, &params, &no()).unwrap();
+            assert_eq!(page.total, expected.len() as u64);
+            assert!(page.allocations.len() <= 7);
+            got.extend(page.allocations.into_iter().map(|a| a.index));
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(got, expected.iter().map(|e| e.0).collect::<Vec<_>>(), "{sort:?} {descending} {ask:?}");
+    }
+}
+
+pub fn leaks_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
+    let params =
+        leaks::LeaksParams { window: ask.window(), filter: ask.filter.clone(), ..leaks::LeaksParams::default() };
+    let got = leaks::run(trace, &Names, &params, &no()).unwrap();
+    let expected = truth.sums(Metric::Leaked, ask.from, ask.to, 0, &ask.keep);
+    assert_eq!(got.sites.len(), expected.len());
+    assert_eq!(got.leaked.bytes as i64, expected.values().map(|s| s.0).sum::<i64>());
+    assert!(got.sites.windows(2).all(|w| w[0].bytes >= w[1].bytes));
+    for site in &got.sites {
+        let node = trace.site_node(tracehound_query::parse_site("site", &site.id).unwrap()).unwrap();
+        assert_eq!((site.bytes as i64, site.count as i64), expected[&node]);
+        let allocated: Vec<u64> = truth
+            .allocs
+            .iter()
+            .filter(|b| b.node == node && b.freed.is_none() && b.born_ns >= ask.from && b.born_ns < ask.to)
+            .filter(|b| truth.passes(b, &ask.keep))
+            .map(|b| b.born_ns)
+            .collect();
+        assert_eq!(Some(&site.first_ns), allocated.iter().min());
+        assert_eq!(Some(&site.last_ns), allocated.iter().max());
+        assert_eq!(site.stack.len(), truth.functions(node).len());
+        assert!(!site.verdict.why.is_empty());
+    }
+}
+
+pub fn histograms_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
+    let allocated: Vec<_> = truth
+        .allocs
+        .iter()
+        .filter(|b| b.born_ns >= ask.from && b.born_ns < ask.to && truth.passes(b, &ask.keep))
+        .collect();
+    let params = sizes::SizesParams { window: ask.window(), filter: ask.filter.clone() };
+    let got = sizes::run(trace, &Names, &params, &no()).unwrap();
+    let classes = |lower: &[u64], value: &dyn Fn(&crate::reference::Alloc) -> u64| -> Vec<(u64, u64, u64)> {
+        (0..lower.len())
+            .map(|i| {
+                let end = lower.get(i + 1).copied().unwrap_or(u64::MAX);
+                let inside: Vec<_> = allocated.iter().filter(|b| value(b) >= lower[i] && value(b) < end).collect();
+                let live = inside.iter().filter(|b| b.freed.is_none()).count() as u64;
+                (inside.len() as u64, inside.iter().map(|b| b.size).sum(), live)
+            })
+            .collect()
+    };
+    let counted = |h: &tracehound_api::histograms::Histogram| -> Vec<(u64, u64, u64)> {
+        (0..h.lower.len()).map(|i| (h.count[i], h.bytes[i], h.live_count[i])).collect()
+    };
+    assert_eq!(counted(&got.histogram), classes(&got.histogram.lower, &|b| b.size));
+    assert_eq!(got.histogram.count.iter().sum::<u64>(), allocated.len() as u64);
+    for exact in &got.commonest {
+        assert_eq!(exact.count, allocated.iter().filter(|b| b.size == exact.size).count() as u64);
+    }
+    let params = lifetimes::LifetimesParams { window: ask.window(), filter: ask.filter.clone() };
+    let got = lifetimes::run(trace, &Names, &params, &no()).unwrap();
+    assert_eq!(counted(&got.histogram), classes(&got.histogram.lower, &|b| b.lifetime(truth.duration)));
+    assert_eq!(got.map_count.iter().sum::<u64>(), allocated.len() as u64);
+    assert_eq!(got.map_bytes.iter().sum::<u64>(), allocated.iter().map(|b| b.size).sum::<u64>());
+    assert_eq!(got.map_count.len(), got.map_size.len() * got.map_lifetime.len());
+}
+
+pub fn sites_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
+    let params =
+        sites::SitesParams { window: ask.window(), filter: ask.filter.clone(), ..sites::SitesParams::default() };
+    let got = sites::run(trace, &Names, &params, &no()).unwrap();
+    let sum = |metric| truth.sums(metric, ask.from, ask.to, ask.moment(truth, metric), &ask.keep);
+    let (allocated, freed, live) = (sum(Metric::Allocated), sum(Metric::Freed), sum(Metric::Live));
+    let amount = |sums: &BTreeMap<u32, (i64, i64)>, node| {
+        let (bytes, count) = sums.get(&node).copied().unwrap_or_default();
+        Amount { bytes: bytes as u64, count: count as u64 }
+    };
+    for row in &got.sites {
+        let site = tracehound_query::parse_site("site", &row.id).unwrap();
+        let node = trace.site_node(site).unwrap();
+        assert_eq!(row.allocated, amount(&allocated, node));
+        assert_eq!(row.freed, amount(&freed, node));
+        assert_eq!(row.live, amount(&live, node));
+        assert_eq!(row.trend.len(), 32);
+        for (i, &bytes) in (1..).zip(&row.trend) {
+            let t_ns = ask.from + (u128::from(ask.to - ask.from) * i / 32) as u64;
+            let at = truth.events_before(t_ns);
+            let alive = truth.sums(Metric::Live, 0, 0, at, &ask.keep);
+            assert_eq!(bytes, amount(&alive, node).bytes, "moment {i}");
+        }
+    }
+    let mut nodes: Vec<u32> = allocated.keys().chain(freed.keys()).chain(live.keys()).copied().collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    assert_eq!(got.total_sites, nodes.len() as u64);
+    let Some(first) = got.sites.first() else { return };
+    let site = tracehound_query::parse_site("site", &first.id).unwrap();
+    let node = trace.site_node(site).unwrap();
+    let params = sites::OneParams { site, window: ask.window(), filter: ask.filter.clone(), points: ask.points };
+    let one = sites::one(trace, &Names, &params, &no()).unwrap();
+    assert_eq!(&one.row, first);
+    let mut by: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for b in truth.allocs.iter().filter(|b| b.node == node && truth.passes(b, &ask.keep)) {
+        if let Some(d) = b.freed.filter(|d| d.ns >= ask.from && d.ns < ask.to) {
+            let sum = by.entry(d.node).or_default();
+            sum.0 += b.size;
+            sum.1 += u64::from(d.thread == b.thread);
+        }
+    }
+    assert_eq!(one.freed_by.len(), by.len());
+    let mut expected: Vec<_> = by.values().copied().collect();
+    let mut found: Vec<_> = one.freed_by.iter().map(|f| (f.amount.bytes, f.same_thread.count)).collect();
+    expected.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, expected);
+    let mut lifetimes: Vec<u64> = truth
+        .allocs
+        .iter()
+        .filter(|b| b.node == node && truth.passes(b, &ask.keep) && b.born_ns >= ask.from && b.born_ns < ask.to)
+        .map(|b| b.lifetime(truth.duration))
+        .collect();
+    lifetimes.sort_unstable();
+    let q = one.lifetime_quantiles;
+    assert_eq!(q.min_ns, lifetimes.first().copied().unwrap_or(0));
+    assert_eq!(q.max_ns, lifetimes.last().copied().unwrap_or(0));
+    if !lifetimes.is_empty() {
+        let no_longer = |ns: u64| lifetimes.iter().filter(|&&l| l <= ns).count();
+        assert!(no_longer(q.p50_ns) * 2 >= lifetimes.len());
+        assert!(q.p50_ns == 0 || no_longer(q.p50_ns - 1) * 2 < lifetimes.len());
+    }
+}

@@ -1,0 +1,236 @@
+//! What is known of a recording's names: modules with their files, functions and files as dense ids, frames by
+//! location.
+
+use std::collections::HashMap;
+use std::path::Component;
+use std::sync::Arc;
+
+use tracehound_index::Trace;
+use tracehound_index::facts::ModuleFacts;
+use tracehound_index::program::CodeKind;
+use tracehound_index::symbols::{FileId, FunctionFacts, FunctionId, LocationId, SymbolFrame};
+
+use super::locate::{SymbolFile, SymbolFiles};
+use super::perf_map::PerfMap;
+use super::resolve::{self, ResolvedFunctions};
+use super::{bundle, cache};
+
+#[derive(Default)]
+pub(super) struct Symbolization {
+    /// By position among the recording's modules.
+    pub(super) modules: HashMap<u32, ResolvedNames>,
+    /// By (path, build id): the first position, which functions name; a library that was loaded twice is one library.
+    first_positions: HashMap<(Vec<u8>, Vec<u8>), u32>,
+    pub(super) locations: Vec<Option<Box<[SymbolFrame]>>>,
+    /// Locations in no module, with the number of modules there were: one that is read later may hold them.
+    pub(super) nowhere: HashMap<LocationId, usize>,
+    pub(super) functions: Vec<FunctionFacts>,
+    function_ids: HashMap<FunctionKey, FunctionId>,
+    /// First addresses of functions that nothing else tells apart.
+    pub(super) starts: HashMap<FunctionId, u64>,
+    pub(super) files: Vec<Arc<str>>,
+    pub(super) file_ids: HashMap<Arc<str>, FileId>,
+    pub(super) names: cache::CachedModules,
+    /// Names that came with the recording, for what this machine does not have.
+    pub(super) bundled: cache::CachedModules,
+    /// Names of code that the process made itself.
+    pub(super) jit: PerfMap,
+    /// Addresses in `names`, and how many of them the cache on disk has.
+    pub(super) known: usize,
+    pub(super) saved: usize,
+}
+
+pub(super) struct ResolvedNames {
+    /// File name of the module.
+    name: Arc<str>,
+    bundle_key: Vec<u8>,
+    first_position: u32,
+    pub(super) located: Arc<SymbolFiles>,
+    pub(super) key: Arc<[u8]>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum FunctionKey {
+    Named(Option<u32>, Arc<str>, Declaration),
+    Unknown(Option<u32>, u64),
+}
+
+/// What tells functions of the same name in the same module apart.
+#[derive(PartialEq, Eq, Hash)]
+enum Declaration {
+    /// Where it is declared; the path without `..`, since one file may be named from several folders.
+    Declared(String, u32),
+    /// Its first address.
+    Start(u64),
+    /// The file of its calls, where names came from elsewhere and say no more.
+    Calls(FileId),
+    /// The name is enough.
+    Unknown,
+}
+
+/// Where a location's call is: position of the module and address in its file, or the bare address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallSite {
+    In(u32, u64),
+    Nowhere(u64),
+}
+
+impl Symbolization {
+    /// Knows what the cache on disk has: `known` addresses.
+    pub(super) fn new(names: cache::CachedModules, known: usize) -> Self {
+        Self { names, known, saved: known, ..Self::default() }
+    }
+
+    pub(super) fn is_known(&self, location: LocationId, modules: usize) -> bool {
+        let there = self.locations.get(location as usize).is_some_and(Option::is_some);
+        there && (self.nowhere.is_empty() || self.nowhere.get(&location).is_none_or(|&then| then >= modules))
+    }
+
+    pub(super) fn admit(&mut self, position: u32, module: &ModuleFacts, located: SymbolFiles) -> Arc<SymbolFiles> {
+        let first = self.first_positions.entry((module.path.clone(), module.build_id.clone()));
+        let first_position = *first.or_insert(position);
+        let key = cache_key(module, &located);
+        let bundle_key = bundle::key(&module.build_id, &module.path);
+        let located = Arc::new(located);
+        let entry = self.modules.entry(position);
+        let name = module.name().into();
+        Arc::clone(&entry.or_insert(ResolvedNames { name, bundle_key, first_position, located, key }).located)
+    }
+
+    /// Turns what was looked up for a place into the frames of a location.
+    pub(super) fn settle(&mut self, location: LocationId, place: CallSite) {
+        // Where names came with the recording, which may know less of them.
+        let mut came_along = false;
+        let (module, address, functions) = match place {
+            CallSite::Nowhere(pc) => {
+                let bundled = self.bundled.get(bundle::NO_MODULE).and_then(|names| names.get(&pc)).cloned();
+                let made = || {
+                    let name = Arc::clone(self.jit.find(pc)?);
+                    let function =
+                        resolve::ResolvedFunction { name: Some(name), ..resolve::ResolvedFunction::default() };
+                    Some(ResolvedFunctions::from([function]))
+                };
+                (None, pc, made().or(bundled))
+            }
+            CallSite::In(id, address) => match self.modules.get(&id) {
+                Some(module) => {
+                    let of = |names: &cache::CachedModules, key: &[u8]| {
+                        let functions = names.get(key).and_then(|names| names.get(&address)).cloned();
+                        functions.filter(|functions| !functions.is_empty())
+                    };
+                    let own = of(&self.names, &module.key);
+                    came_along = own.is_none();
+                    let functions = own.or_else(|| of(&self.bundled, &module.bundle_key));
+                    (Some(module.first_position), address, functions)
+                }
+                None => (Some(id), address, None),
+            },
+        };
+        let functions: ResolvedFunctions = functions.unwrap_or_default();
+        let mut frames: Vec<SymbolFrame> = Vec::with_capacity(functions.len().max(1));
+        for function in &functions {
+            let file = function.file.as_ref().map(|file| self.file_id(file));
+            let id = self.function_id(module, address, function, file.filter(|_| came_along));
+            frames.push(SymbolFrame { function: id, file, line: function.line, inlined: function.inlined });
+        }
+        if frames.is_empty() {
+            let function = self.function_id(module, address, &resolve::ResolvedFunction::default(), None);
+            frames.push(SymbolFrame { function, file: None, line: None, inlined: false });
+        }
+        let index = location as usize;
+        if self.locations.len() <= index {
+            self.locations.resize(index + 1, None);
+        }
+        self.locations[index] = Some(frames.into_boxed_slice());
+    }
+
+    /// The id of a function at an address. `calls` is the file of its calls, if that is to tell it from others.
+    fn function_id(
+        &mut self,
+        module: Option<u32>,
+        address: u64,
+        function: &resolve::ResolvedFunction,
+        calls: Option<FileId>,
+    ) -> FunctionId {
+        let origin = match (&function.declared, function.start, calls) {
+            (Some((file, line)), ..) => Declaration::Declared(without_parents(file), *line),
+            (None, Some(start), _) => Declaration::Start(start),
+            (None, None, Some(file)) => Declaration::Calls(file),
+            (None, None, None) => Declaration::Unknown,
+        };
+        let key = match &function.name {
+            Some(name) => FunctionKey::Named(module, Arc::clone(name), origin),
+            None => FunctionKey::Unknown(module, address),
+        };
+        let next = self.functions.len() as FunctionId;
+        let id = *self.function_ids.entry(key).or_insert(next);
+        if id == next {
+            let name = function.name.clone();
+            let fallback = name.clone().unwrap_or_else(|| format!("{:#x}", address.wrapping_add(1)).into());
+            let declared = function.declared.as_ref();
+            let module_name = module.and_then(|module| self.modules.get(&module)).map(|known| &*known.name);
+            let file = declared.map(|(file, _)| file).or(function.file.as_ref());
+            let kind = CodeKind::of(name.as_deref(), file.map(|file| &**file), module_name);
+            let line = declared.map(|&(_, line)| line).filter(|&line| line > 0);
+            let file = declared.map(|(file, _)| self.file_id(file));
+            self.starts.extend(function.start.map(|start| (id, start)));
+            self.functions.push(FunctionFacts { name, fallback, module, file, line, kind });
+        }
+        id
+    }
+
+    fn file_id(&mut self, file: &Arc<str>) -> FileId {
+        let next = self.files.len() as FileId;
+        let id = *self.file_ids.entry(Arc::clone(file)).or_insert(next);
+        if id == next {
+            self.files.push(Arc::clone(file));
+        }
+        id
+    }
+}
+
+/// A path without `..` where that can be told without asking the file system.
+fn without_parents(path: &str) -> String {
+    let mut plain = std::path::PathBuf::new();
+    for component in std::path::Path::new(path).components() {
+        let is_name = |path: &std::path::Path| matches!(path.components().next_back(), Some(Component::Normal(_)));
+        if component != Component::ParentDir || !is_name(&plain) {
+            plain.push(component);
+        } else {
+            plain.pop();
+        }
+    }
+    plain.to_string_lossy().into_owned()
+}
+
+/// What must be the same for names to be the same: the recorded file, and the file that they were read from.
+fn cache_key(module: &ModuleFacts, located: &SymbolFiles) -> Arc<[u8]> {
+    let mut key = module.build_id.clone();
+    key.push(0);
+    key.extend_from_slice(&module.path);
+    key.push(0);
+    match &located.source {
+        None => {}
+        Some(SymbolFile::Vdso) => key.push(1),
+        Some(SymbolFile::File { path, identity }) => {
+            key.extend_from_slice(path.as_os_str().as_encoded_bytes());
+            key.extend(identity.iter().flat_map(|word| word.to_le_bytes()));
+        }
+    }
+    key.into()
+}
+
+/// Where the call of a location is: just before the return address, in the file of the module that it lies in.
+pub(super) fn place(trace: &Trace, location: LocationId) -> CallSite {
+    let found = trace.location(location);
+    let address = found.pc.wrapping_sub(1);
+    let module = found.module.and_then(|position| Some((position, trace.modules().get(position as usize)?)));
+    let segment = module.and_then(|(position, module)| {
+        let segment = module.segments.iter().find(|segment| address.wrapping_sub(segment.start) < segment.len)?;
+        Some((position, segment))
+    });
+    match segment {
+        Some((position, segment)) => CallSite::In(position, (address - segment.start).wrapping_add(segment.vaddr)),
+        None => CallSite::Nowhere(address),
+    }
+}
