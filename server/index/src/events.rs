@@ -4,6 +4,7 @@ use tracehound_format::record::Kind;
 
 use super::Trace;
 use super::places::{Position, Span};
+use super::schema::{OtherEvent, TableRow};
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,10 +151,8 @@ impl Trace {
     }
 
     fn other_event(&self, index: usize) -> Option<TraceEvent> {
-        let c = self.columns();
-        let at = |column: &[u64]| column.get(index).copied().unwrap_or(0);
-        let (a, b, extra, d) = (at(&c.other_a), at(&c.other_b), at(&c.other_c), at(&c.other_d));
-        let number = *c.other_kind.get(index)?;
+        let OtherEvent { t_ns, thread, kind: number, node, a, b, c: extra, d, .. } =
+            OtherEvent::get(self.columns(), index)?;
         let kind = Kind::from_u8(number)?;
         let what = match kind {
             Kind::Mmap => What::Map {
@@ -178,12 +177,7 @@ impl Trace {
             kind if kind.is_free() => What::Free { function: function(number), address: a, row: None },
             _ => return None,
         };
-        Some(TraceEvent {
-            t_ns: at(&c.other_time),
-            thread: self.thread_id(c.other_thread.get(index).copied().unwrap_or(u32::MAX)),
-            node: c.other_node.get(index).copied().unwrap_or(0),
-            what,
-        })
+        Some(TraceEvent { t_ns, thread: self.thread_id(thread), node, what })
     }
 }
 

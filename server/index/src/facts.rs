@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use tracehound_format::meta::{EndReason, MemoryPart, Process, Segment, StackCounts, Statistics};
 
+use super::schema::Lengths;
 use super::sums::SumDirectory;
 
 /// An ELF object.
@@ -170,47 +171,6 @@ pub struct Bucket {
     pub frees: u64,
 }
 
-/// Lengths of the columns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Lengths {
-    /// Allocations.
-    pub allocs: u64,
-    /// Frees of seen allocations.
-    pub frees: u64,
-    /// Words of order bits.
-    pub order: u64,
-    /// Pages.
-    pub pages: u64,
-    /// Origins.
-    pub origins: u64,
-    /// Sites.
-    pub sites: u64,
-    /// Pairs of threads.
-    pub pairs: u64,
-    /// Call-tree nodes, the root included.
-    pub nodes: u64,
-    /// Locations.
-    pub locations: u64,
-    /// Other events.
-    pub others: u64,
-    /// Memory samples.
-    pub samples: u64,
-    /// Sizes that have a code.
-    pub sizes: u64,
-    /// Sizes that do not fit their column.
-    pub large: u64,
-    /// Addresses that do not fit their column.
-    pub odd: u64,
-    /// Reallocs whose old block was not seen.
-    pub orphans: u64,
-    /// Temporary blocks that were freed after their bucket was closed.
-    pub late: u64,
-    /// Frees that are far from their allocation.
-    pub far: u64,
-    /// Bytes of the lists of sums.
-    pub sums: u64,
-}
-
 /// A place where the line from ticks to nanoseconds bends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockPoint {
@@ -347,7 +307,7 @@ pub struct RecordingFacts {
     pub clock_points: Vec<ClockPoint>,
     /// What the process has inherited, if it was forked by a recorded one.
     pub inherited: Option<Inherited>,
-    /// Lengths of the columns.
+    /// Lengths of the tables.
     pub lengths: Lengths,
     /// Allocations, or frees, of a run that has a zone of its own.
     pub zone_rows: u64,

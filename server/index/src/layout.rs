@@ -1,19 +1,6 @@
-//! Constants and rows that ingest writes and queries read.
+//! Constants that ingest and queries agree on.
 
 use super::links;
-
-/// Call-tree node, thread and function of an event; every row of the index refers to one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct EventOrigin {
-    /// Call-tree node of the caller; 0 = no stack.
-    pub node: u32,
-    /// Position in the list of threads.
-    pub thread: u32,
-    /// Kind number.
-    pub kind: u8,
-    /// Site of an allocation; [`NO_SITE`] for frees.
-    pub site: u32,
-}
 
 /// An origin that bears nothing.
 pub const NO_SITE: u32 = u32::MAX;
@@ -79,29 +66,6 @@ pub const fn lifetime_class(ns: u64) -> u8 {
 pub const fn class_floor(class: u8) -> u64 {
     let (log, half) = (class as u32 / 2, class as u64 % 2);
     if log == 0 { if half == 0 { 0 } else { 2 } } else { (1 << log) | half << (log - 1) }
-}
-
-/// A page: the state before its first event, and the extremes after each of its events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub struct EventPage {
-    /// Time of its first event; times of rows are relative to it.
-    pub time_ns: u64,
-    /// Allocations before it.
-    pub allocs: u64,
-    /// Frees before it.
-    pub frees: u64,
-    /// Bytes of all allocations before it.
-    pub allocated: u64,
-    /// Live bytes before it.
-    pub live: u64,
-    /// Smallest live bytes after one of its events.
-    pub min_bytes: u64,
-    /// Largest live bytes after one of its events.
-    pub max_bytes: u64,
-    /// Smallest number of live blocks.
-    pub min_count: u64,
-    /// Largest number of live blocks.
-    pub max_count: u64,
 }
 
 /// Fields of the sums by site.

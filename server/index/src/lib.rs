@@ -31,6 +31,7 @@ pub mod places;
 pub mod program;
 pub mod rows;
 pub mod scan;
+pub mod schema;
 pub mod sparse;
 pub mod sums;
 pub mod symbols;
@@ -49,10 +50,11 @@ use tracehound_format::nodes::Node;
 pub use walk::{HeapState, PeakPlace};
 
 use facts::{MarkFacts, ModuleFacts, RecordingFacts, ThreadFacts};
-use files::{Columns, Ledgers};
+use files::Ledgers;
 use frame_tree::FrameTree;
-use layout::{EventOrigin, EventPage, NO_SITE};
+use layout::NO_SITE;
 use nodes::{NO_LOCATION, NodeTable};
+use schema::{Columns, EventOrigin, EventPage, TableRow};
 use symbols::{LocationId, RecordingSymbols};
 
 /// What a growing index has in memory rather than in columns.
@@ -375,14 +377,8 @@ impl Trace {
     /// What an origin stands for.
     #[must_use]
     pub fn origin(&self, id: u32) -> EventOrigin {
-        let at = id as usize;
-        let c = &self.columns;
-        EventOrigin {
-            node: c.origin_node.get(at).copied().unwrap_or(0),
-            thread: c.origin_thread.get(at).copied().unwrap_or(0),
-            kind: c.origin_kind.get(at).copied().unwrap_or(0),
-            site: c.origin_site.get(at).copied().unwrap_or(NO_SITE),
-        }
+        let unknown = EventOrigin { site: NO_SITE, ..EventOrigin::default() };
+        EventOrigin::get(&self.columns, id as usize).unwrap_or(unknown)
     }
 
     /// Origin of an allocation.

@@ -1,7 +1,7 @@
 //! From time to places in the order of events, to pages and rows, and back.
 
 use super::Trace;
-use super::layout::EventPage;
+use super::schema::{EventPage, TableRow};
 
 /// A place between two events: how many allocations and frees lie before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -51,21 +51,7 @@ impl Trace {
     /// A page.
     #[must_use]
     pub fn page(&self, index: usize) -> EventPage {
-        let c = self.columns();
-        if index >= c.page_time.len() {
-            return self.tail().page.unwrap_or_default();
-        }
-        EventPage {
-            time_ns: c.page_time[index],
-            allocs: c.page_allocs[index],
-            frees: c.page_frees[index],
-            allocated: c.page_allocated[index],
-            live: c.page_live[index],
-            min_bytes: c.page_min_bytes[index],
-            max_bytes: c.page_max_bytes[index],
-            min_count: c.page_min_count[index],
-            max_count: c.page_max_count[index],
-        }
+        EventPage::get(self.columns(), index).unwrap_or_else(|| self.tail().page.unwrap_or_default())
     }
 
     /// First place of a page.

@@ -65,7 +65,7 @@ impl Keeper<'_> {
     pub fn save(&self, checkpoint: Checkpoint, sealer: &Sealer) -> io::Result<()> {
         let mut manifest = self.base.clone();
         let facts = &mut manifest.facts;
-        facts.lengths = sealer.lengths();
+        facts.lengths = sealer.writers.lengths();
         facts.buckets.clone_from(&sealer.buckets);
         facts.open_bucket = checkpoint.totals.bucket_start.into();
         facts.site_sums = sealer.sites.directory.clone();

@@ -32,6 +32,7 @@ use super::event_batch::EventBatch;
 use super::live_map::{LiveBlock, LiveMap};
 use tracehound_index::facts::{PeakPosition, TEMPORARY_WITHIN};
 use tracehound_index::layout::{FATE_TEMPORARY, Granularity, ODD_ADDRESS, lifetime_class};
+use tracehound_index::schema::{LateTemporary, OddAddress, OrphanRealloc};
 
 /// An event on its way from the merge, in true order.
 #[derive(Debug, Clone, Copy, Default)]
@@ -303,7 +304,7 @@ impl PairingEngine {
         chunk.alloc_address_high.push(match event.address >> 32 {
             high if high < u64::from(ODD_ADDRESS) => high as u16,
             _ => {
-                chunk.odd.push((row, event.address));
+                chunk.odd.push(OddAddress { row, address: event.address });
                 ODD_ADDRESS
             }
         });
@@ -334,7 +335,7 @@ impl PairingEngine {
             if live.row >= self.totals.bucket_start.0 {
                 chunk.temporary.push((live.origin, live.size));
             } else {
-                chunk.late.push((live.row, live.origin, live.size));
+                chunk.late.push(LateTemporary { row: live.row, origin: live.origin, size: live.size });
             }
         }
         chunk.free_time.push(since);
@@ -401,7 +402,7 @@ impl PairingEngine {
                 self.totals.counts.realloc += 1;
                 self.totals.counts.unmatched += u64::from(other.is_some());
                 let old_address = other.map_or(u64::MAX, |half| half.address);
-                self.chunk.orphans.push((self.totals.allocs, old_address));
+                self.chunk.orphans.push(OrphanRealloc { row: self.totals.allocs, old_address });
                 self.alloc(ns, event, event.origin, false, events, at, false)
             }
         }

@@ -1,45 +1,7 @@
 //! What the pairing hands to the sealer: a range of consecutive events as columns.
 
 use super::checkpoint::Checkpoint;
-use tracehound_index::layout::{EventOrigin, EventPage};
-
-/// An event that is neither an allocation nor the free of a seen block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Other {
-    /// Allocations and frees before it.
-    pub position: u64,
-    /// When.
-    pub t_ns: u64,
-    /// Position in the list of threads.
-    pub thread: u32,
-    /// Kind number.
-    pub kind: u8,
-    /// Call-tree node.
-    pub node: u32,
-    /// Address, new break, ordinal of a mark, number of lost records.
-    pub a: u64,
-    /// Length, bytes moved, pid.
-    pub b: u64,
-    /// Old address, or `prot | flags << 32`.
-    pub c: u64,
-    /// Old length, or file descriptor.
-    pub d: u64,
-}
-
-/// Resident memory and the like at an instant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MemoryReading {
-    /// When.
-    pub t_ns: u64,
-    /// Resident set.
-    pub rss: u64,
-    /// Of it anonymous.
-    pub rss_anonymous: u64,
-    /// Address space.
-    pub virtual_size: u64,
-    /// Of the resident set the recorder's.
-    pub recorder: u64,
-}
+use tracehound_index::schema::{EventOrigin, EventPage, LateTemporary, OddAddress, OrphanRealloc, OtherEvent};
 
 /// A range of consecutive events.
 #[derive(Debug, Default)]
@@ -82,16 +44,16 @@ pub struct EventBatch {
     pub sites: Vec<u32>,
     /// Sizes of allocations too large for their column.
     pub large: Vec<u64>,
-    /// Row and address of allocations that do not fit their columns.
-    pub odd: Vec<(u64, u64)>,
-    /// Row and old address of reallocs whose old block was not seen.
-    pub orphans: Vec<(u64, u64)>,
+    /// Allocations whose address does not fit its column.
+    pub odd: Vec<OddAddress>,
+    /// Reallocs whose old block was not seen.
+    pub orphans: Vec<OrphanRealloc>,
     /// Temporary blocks allocated in the open bucket: origin and size.
     pub temporary: Vec<(u32, u64)>,
-    /// Temporary blocks allocated in a closed bucket: row, origin, size.
-    pub late: Vec<(u64, u32, u64)>,
+    /// Temporary blocks allocated in a closed bucket.
+    pub late: Vec<LateTemporary>,
     /// Other events.
-    pub others: Vec<Other>,
+    pub others: Vec<OtherEvent>,
     /// The open bucket ends with this chunk.
     pub ends_bucket: bool,
     /// What a later run needs to go on behind this chunk.

@@ -5,11 +5,11 @@ use std::io;
 use std::path::Path;
 
 use super::event_batch::EventBatch;
-use tracehound_index::facts::Lengths;
-use tracehound_index::files::{Ledgers, Writers, path};
+use tracehound_index::files::Ledgers;
 use tracehound_index::layout::{Granularity, NO_SITE};
 use tracehound_index::ledger::Ledger;
 use tracehound_index::links;
+use tracehound_index::schema::{FarFree, Lengths, TableRow, Writers, path};
 use tracehound_index::sparse::Sparse;
 use tracehound_index::zones::ZoneWriter;
 
@@ -27,9 +27,9 @@ pub struct FreeLedgers {
     /// What occurs in each run of frees.
     pub free_zones: ZoneWriter,
     reach: u64,
-    /// Links of the frees of a chunk, and those that are far: ordinals and rows.
+    /// Links of the frees of a chunk, and those that are far.
     links: Vec<u32>,
-    far_links: (Vec<u64>, Vec<u64>),
+    far_links: Vec<FarFree>,
 }
 
 /// Frees between the fetch of a ledger's cells and the stores to them.
@@ -49,7 +49,7 @@ impl FreeLedgers {
             free_zones: ZoneWriter::create(&path(folder, "free_zone"), zone_rows)?,
             reach,
             links: Vec::new(),
-            far_links: Default::default(),
+            far_links: Vec::new(),
         })
     }
 
@@ -68,7 +68,7 @@ impl FreeLedgers {
             free_zones: ZoneWriter::reopen(&path(folder, "free_zone"), zone_rows, frees)?,
             reach,
             links: Vec::new(),
-            far_links: Default::default(),
+            far_links: Vec::new(),
         };
         free_ledgers.free.reserve(allocs)?;
         free_ledgers.lifetime_class.reserve(allocs)?;
@@ -148,21 +148,18 @@ impl FreeLedgers {
     /// # Errors
     /// When the disk refuses.
     pub(super) fn link_frees(&mut self, chunk: &EventBatch, writers: &mut Writers) -> io::Result<()> {
-        let Self { reach, links, far_links: (far_frees, far_rows), .. } = self;
+        let Self { reach, links, far_links, .. } = self;
         links.clear();
         links.extend((chunk.first_free..).zip(&chunk.free_row).map(|(ordinal, &row)| {
             let link = links::code(ordinal, row, *reach);
             if link == links::FAR {
-                far_frees.push(ordinal);
-                far_rows.push(row);
+                far_links.push(FarFree { ordinal, row });
             }
             link
         }));
         writers.free_row.append(links)?;
-        writers.far_free.append(far_frees)?;
-        writers.far_row.append(far_rows)?;
-        far_frees.clear();
-        far_rows.clear();
+        FarFree::append(far_links, writers)?;
+        far_links.clear();
         Ok(())
     }
 

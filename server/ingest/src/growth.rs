@@ -19,15 +19,16 @@ use super::merge::{Merger, Pending, RunSource};
 use super::recording::{OpenError, OpenOptions, modified_ns};
 use super::resume::{self, Resume};
 use super::scan::Scan;
-use super::seal::{Sealer, append_pages};
+use super::seal::Sealer;
 use super::side_file::SideFile;
 use super::sizes::SizeCodes;
 use super::snapshot::{IndexEnding, NodeStore, facts, store_samples};
 use super::{Control, decode};
 use tracehound_index::facts::{Inherited, RecordingFacts};
-use tracehound_index::files::{Columns, LAYOUT, Ledgers, Manifest, Writers};
+use tracehound_index::files::{LAYOUT, Ledgers, Manifest};
 use tracehound_index::folder::Folder;
 use tracehound_index::layout::Granularity;
+use tracehound_index::schema::{Columns, EventPage, TableRow, Writers};
 use tracehound_index::{Parts, Tail, Trace};
 
 /// Everything that follows one recording.
@@ -307,7 +308,7 @@ impl Growth {
         let totals = &engine.totals;
         let events = totals.allocs + totals.frees;
         if let Some(page) = &totals.page {
-            append_pages(&mut sealer.writers, std::slice::from_ref(page))?;
+            EventPage::append(std::slice::from_ref(page), &mut sealer.writers)?;
         }
         if !events.is_multiple_of(64) {
             sealer.writers.order.write_at(events / 64, &[totals.order_word])?;

@@ -14,9 +14,10 @@ use super::OnProgress;
 use super::checkpoint::OnSaved;
 use super::growth::Growth;
 use super::lineage::Kin;
-use tracehound_index::files::{Columns, Ledgers, read_manifest};
+use tracehound_index::files::{Ledgers, read_manifest};
 use tracehound_index::folder::{Folder, candidates};
 use tracehound_index::layout::Granularity;
+use tracehound_index::schema::Columns;
 use tracehound_index::{Cancel, Parts, Tail, Trace};
 
 /// Where the index is to lie.

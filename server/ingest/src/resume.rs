@@ -16,9 +16,10 @@ use super::live_map::{LiveBlock, LiveMap};
 use super::seal::Sealer;
 use super::sizes::SizeCodes;
 use tracehound_index::facts::RecordingFacts;
-use tracehound_index::files::{Columns, Ledgers, Manifest, Writers, read_manifest};
+use tracehound_index::files::{Ledgers, Manifest, read_manifest};
 use tracehound_index::folder::RESUME;
-use tracehound_index::layout::{EventOrigin, FATE_TEMPORARY, Granularity, NO_SITE};
+use tracehound_index::layout::{FATE_TEMPORARY, Granularity, NO_SITE};
+use tracehound_index::schema::{Columns, EventOrigin, Writers};
 use tracehound_index::{Tail, Trace};
 
 /// State that is neither in the columns nor in the facts.

@@ -6,9 +6,11 @@ use std::io;
 use super::event_batch::EventBatch;
 use super::free_ledgers::FreeLedgers;
 use super::sizes::SizeCodes;
-use tracehound_index::facts::{Bucket, Lengths};
-use tracehound_index::files::Writers;
-use tracehound_index::layout::{EventOrigin, EventPage, field};
+use tracehound_index::facts::Bucket;
+use tracehound_index::layout::field;
+use tracehound_index::schema::{
+    EventOrigin, EventPage, LateTemporary, OddAddress, OrphanRealloc, OtherEvent, TableRow, ThreadPair, Writers,
+};
 use tracehound_index::sums::{BlockAmount, Builder, Dense, Extent, SumDirectory, put_row};
 
 /// See the module's text.
@@ -40,7 +42,7 @@ pub struct Sealer {
 struct PairNumbers {
     table: Vec<u32>,
     map: HashMap<(u32, u32), u32>,
-    new: Vec<(u32, u32)>,
+    new: Vec<ThreadPair>,
     len: u32,
 }
 
@@ -66,7 +68,7 @@ impl PairNumbers {
         let number = *self.map.entry((bearer, freer)).or_insert(len);
         if number == len {
             self.len += 1;
-            self.new.push((bearer, freer));
+            self.new.push(ThreadPair { bearer, freer });
         }
         if bearer < TABLE_THREADS && freer < TABLE_THREADS {
             self.table[(bearer * TABLE_THREADS + freer) as usize] = number;
@@ -163,7 +165,7 @@ impl Sealer {
         for origin in &chunk.origins {
             self.origins.push((origin.site, origin.thread));
         }
-        append_origins(w, &chunk.origins)?;
+        EventOrigin::append(&chunk.origins, w)?;
         w.site_node.append(&chunk.sites)?;
         w.alloc_time.append(&chunk.alloc_time)?;
         w.alloc_origin.append(&chunk.alloc_origin)?;
@@ -173,13 +175,11 @@ impl Sealer {
         self.ledgers.link_frees(chunk, w)?;
         w.free_origin.append(&chunk.free_origin)?;
         w.order.write_at(chunk.order_first, &chunk.order)?;
-        append_pages(w, &chunk.pages)?;
-        append_pairs(&chunk.odd, &mut w.odd_row, &mut w.odd_address)?;
-        append_pairs(&chunk.orphans, &mut w.orphan_row, &mut w.orphan_address)?;
-        w.late_row.append(&column(&chunk.late, |l| l.0))?;
-        w.late_origin.append(&column(&chunk.late, |l| l.1))?;
-        w.late_size.append(&column(&chunk.late, |l| l.2))?;
-        append_others(w, chunk)?;
+        EventPage::append(&chunk.pages, w)?;
+        OddAddress::append(&chunk.odd, w)?;
+        OrphanRealloc::append(&chunk.orphans, w)?;
+        LateTemporary::append(&chunk.late, w)?;
+        OtherEvent::append(&chunk.others, w)?;
         self.ledgers.zones(chunk, &self.origins)?;
         self.ledgers.take(chunk)?;
         self.add_up(chunk);
@@ -216,8 +216,7 @@ impl Sealer {
     /// When the disk refuses.
     pub fn append_new_pairs(&mut self) -> io::Result<()> {
         let new = std::mem::take(&mut self.pair_numbers.new);
-        self.writers.pair_bearer.append(&column(&new, |p| p.0))?;
-        self.writers.pair_freer.append(&column(&new, |p| p.1))
+        ThreadPair::append(&new, &mut self.writers)
     }
 
     fn close_bucket(&mut self) -> io::Result<()> {
@@ -237,32 +236,6 @@ impl Sealer {
         self.buckets.push(self.open);
         Ok(())
     }
-
-    /// Lengths of the columns as they are.
-    #[must_use]
-    pub fn lengths(&self) -> Lengths {
-        let w = &self.writers;
-        Lengths {
-            allocs: w.alloc_time.len(),
-            frees: w.free_time.len(),
-            order: w.order.len(),
-            pages: w.page_time.len(),
-            origins: w.origin_node.len(),
-            sites: w.site_node.len(),
-            pairs: w.pair_bearer.len(),
-            nodes: w.node_parent.len(),
-            locations: w.location_pc.len(),
-            others: w.other_time.len(),
-            samples: w.sample_time.len(),
-            sizes: w.size_table.len(),
-            large: w.large_row.len(),
-            odd: w.odd_row.len(),
-            orphans: w.orphan_row.len(),
-            late: w.late_row.len(),
-            far: w.far_row.len(),
-            sums: w.sums.len(),
-        }
-    }
 }
 
 /// Sums as a list; they are zero afterwards.
@@ -270,57 +243,4 @@ pub fn list_of<const N: usize>(dense: &mut Dense<N>) -> Vec<u8> {
     let (mut list, mut last) = (Vec::new(), 0);
     dense.drain_sorted(|key, row| put_row(&mut list, &mut last, key, row));
     list
-}
-
-fn append_pairs(
-    pairs: &[(u64, u64)],
-    first: &mut tracehound_index::column::ColumnWriter<u64>,
-    second: &mut tracehound_index::column::ColumnWriter<u64>,
-) -> io::Result<()> {
-    first.append(&column(pairs, |p| p.0))?;
-    second.append(&column(pairs, |p| p.1))
-}
-
-/// One field of all rows.
-fn column<T, V>(rows: &[T], field: fn(&T) -> V) -> Vec<V> {
-    rows.iter().map(field).collect()
-}
-
-fn append_origins(w: &mut Writers, origins: &[EventOrigin]) -> io::Result<()> {
-    w.origin_node.append(&column(origins, |o| o.node))?;
-    w.origin_thread.append(&column(origins, |o| o.thread))?;
-    w.origin_kind.append(&column(origins, |o| o.kind))?;
-    w.origin_site.append(&column(origins, |o| o.site))
-}
-
-/// Stores closed pages.
-///
-/// # Errors
-/// When the disk refuses.
-pub fn append_pages(w: &mut Writers, pages: &[EventPage]) -> io::Result<()> {
-    w.page_time.append(&column(pages, |p| p.time_ns))?;
-    w.page_allocs.append(&column(pages, |p| p.allocs))?;
-    w.page_frees.append(&column(pages, |p| p.frees))?;
-    w.page_allocated.append(&column(pages, |p| p.allocated))?;
-    w.page_live.append(&column(pages, |p| p.live))?;
-    w.page_min_bytes.append(&column(pages, |p| p.min_bytes))?;
-    w.page_max_bytes.append(&column(pages, |p| p.max_bytes))?;
-    w.page_min_count.append(&column(pages, |p| p.min_count))?;
-    w.page_max_count.append(&column(pages, |p| p.max_count))
-}
-
-fn append_others(w: &mut Writers, chunk: &EventBatch) -> io::Result<()> {
-    let others = &chunk.others;
-    if others.is_empty() {
-        return Ok(());
-    }
-    w.other_position.append(&column(others, |o| o.position))?;
-    w.other_time.append(&column(others, |o| o.t_ns))?;
-    w.other_thread.append(&column(others, |o| o.thread))?;
-    w.other_kind.append(&column(others, |o| o.kind))?;
-    w.other_node.append(&column(others, |o| o.node))?;
-    w.other_a.append(&column(others, |o| o.a))?;
-    w.other_b.append(&column(others, |o| o.b))?;
-    w.other_c.append(&column(others, |o| o.c))?;
-    w.other_d.append(&column(others, |o| o.d))
 }

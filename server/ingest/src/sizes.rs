@@ -4,8 +4,8 @@ use std::io;
 
 use rustc_hash::FxHashMap;
 
-use tracehound_index::files::Writers;
 use tracehound_index::layout::{LARGE_SIZE, TABLE_SIZE};
+use tracehound_index::schema::{LargeBlock, TableRow, Writers};
 
 /// Sizes of the allocations and frees of a chunk, as codes.
 #[derive(Debug, Default)]
@@ -75,10 +75,8 @@ impl SizeCodes {
         writers.size_table.append(&self.new)?;
         writers.alloc_size.append(&self.allocs)?;
         writers.free_size.append(&self.frees)?;
-        let rows: Vec<u64> = self.large.iter().map(|l| first_alloc + l.0).collect();
-        let sizes: Vec<u64> = self.large.iter().map(|l| l.1).collect();
-        writers.large_row.append(&rows)?;
-        writers.large_size.append(&sizes)?;
+        let large = self.large.iter().map(|&(at, size)| LargeBlock { row: first_alloc + at, size });
+        LargeBlock::append(&large.collect::<Vec<_>>(), writers)?;
         self.new.clear();
         self.allocs.clear();
         self.frees.clear();

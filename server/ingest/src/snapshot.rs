@@ -9,9 +9,9 @@ use super::intake::Intake;
 use super::merge::Merger;
 use super::scan::Scan;
 use super::seal::Sealer;
-use tracehound_index::column::ColumnWriter;
 use tracehound_index::facts::{Inherited, ModuleFacts, RecordingFacts, RemarkFacts, ThreadFacts};
 use tracehound_index::nodes::NO_LOCATION;
+use tracehound_index::schema::{MemoryReading, StoredLocation, StoredNode, TableRow};
 
 /// What is known about the end of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,36 +37,28 @@ impl NodeStore {
     /// When the disk refuses.
     pub fn store(&mut self, intake: &Intake, sealer: &mut Sealer, last: bool) -> io::Result<()> {
         let w = &mut sealer.writers;
-        let (mut parents, mut locations) = (Vec::new(), Vec::new());
-        let (mut pcs, mut generations) = (Vec::new(), Vec::new());
+        const UNKNOWN: StoredNode = StoredNode { parent: 0, location: NO_LOCATION };
+        let (mut nodes, mut locations) = (Vec::new(), Vec::new());
         if w.node_parent.is_empty() {
-            parents.push(0);
-            locations.push(NO_LOCATION);
+            nodes.push(UNKNOWN);
         }
-        let first = w.node_parent.len() as usize + parents.len();
+        let first = w.node_parent.len() as usize + nodes.len();
         for node in intake.nodes.get(first..).unwrap_or_default() {
             match node {
                 Some(node) => {
                     let next = self.locations.len() as u32;
                     let location = *self.locations.entry((node.pc, node.generation)).or_insert(next);
                     if location == next {
-                        pcs.push(node.pc);
-                        generations.push(node.generation);
+                        locations.push(StoredLocation { pc: node.pc, generation: node.generation });
                     }
-                    parents.push(node.parent);
-                    locations.push(location);
+                    nodes.push(StoredNode { parent: node.parent, location });
                 }
-                None if last => {
-                    parents.push(0);
-                    locations.push(NO_LOCATION);
-                }
+                None if last => nodes.push(UNKNOWN),
                 None => break,
             }
         }
-        w.node_parent.append(&parents)?;
-        w.node_location.append(&locations)?;
-        w.location_pc.append(&pcs)?;
-        w.location_generation.append(&generations)
+        StoredNode::append(&nodes, w)?;
+        StoredLocation::append(&locations, w)
     }
 }
 
@@ -86,21 +78,20 @@ pub fn store_samples(
     *skip -= known;
     let mut samples: Vec<_> = intake.memory.drain(..).skip(known as usize).collect();
     samples.sort_by_key(|s| s.tick);
-    let column = |f: fn(&tracehound_format::meta::MemorySample) -> u64| samples.iter().map(f).collect::<Vec<_>>();
-    let w = &mut sealer.writers;
-    let times: Vec<u64> = samples.iter().map(|s| engine.clock.look_up(s.tick)).collect();
-    let append = |writer: &mut ColumnWriter<u64>, values: Vec<u64>| writer.append(&values);
-    w.sample_time.append(&times)?;
-    append(&mut w.sample_rss, column(|s| s.rss))?;
-    append(&mut w.sample_anonymous, column(|s| s.rss_anonymous))?;
-    append(&mut w.sample_virtual, column(|s| s.virtual_size))?;
-    append(&mut w.sample_recorder, column(|s| s.recorder))?;
-    for (sample, &t_ns) in samples.iter().zip(&times) {
-        if peak_rss.is_none_or(|(bytes, ..)| sample.rss > bytes) {
-            *peak_rss = Some((sample.rss, sample.recorder, t_ns));
+    let readings = samples.iter().map(|s| MemoryReading {
+        t_ns: engine.clock.look_up(s.tick),
+        rss: s.rss,
+        rss_anonymous: s.rss_anonymous,
+        virtual_size: s.virtual_size,
+        recorder: s.recorder,
+    });
+    let readings: Vec<MemoryReading> = readings.collect();
+    for reading in &readings {
+        if peak_rss.is_none_or(|(bytes, ..)| reading.rss > bytes) {
+            *peak_rss = Some((reading.rss, reading.recorder, reading.t_ns));
         }
     }
-    Ok(())
+    MemoryReading::append(&readings, &mut sealer.writers)
 }
 
 /// Everything about the recording but its columns.
@@ -162,7 +153,7 @@ pub fn facts(
         memory_details: intake.memory_details(clock),
         clock_points: clock.points().to_vec(),
         inherited: inherited.cloned(),
-        lengths: sealer.lengths(),
+        lengths: sealer.writers.lengths(),
         zone_rows: engine.zone_rows(),
         buckets: sealer.buckets.clone(),
         open_bucket: t.bucket_start.into(),

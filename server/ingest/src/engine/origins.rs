@@ -4,8 +4,9 @@ use rustc_hash::FxHashMap;
 
 use super::kinds::KindClass;
 use crate::event_batch::EventBatch;
-use tracehound_index::layout::{EventOrigin, NO_SITE};
+use tracehound_index::layout::NO_SITE;
 use tracehound_index::ledger::fetch;
+use tracehound_index::schema::EventOrigin;
 
 /// All distinct origins, and the sites among them.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::io;
 use super::PairingEngine;
 use crate::checkpoint::Checkpoint;
 use crate::event_batch::EventBatch;
-use tracehound_index::layout::EventPage;
+use tracehound_index::schema::EventPage;
 
 impl PairingEngine {
     /// Hands over what there is, in the middle of a page.

@@ -4,8 +4,8 @@
 use tracehound_format::record::Kind;
 
 use super::{MergedEvent, PairingEngine};
-use crate::event_batch::Other;
 use crate::live_map::LiveBlock;
+use tracehound_index::schema::OtherEvent;
 
 impl PairingEngine {
     /// A block is allocated where one lives, whose end was not seen.
@@ -81,7 +81,7 @@ impl PairingEngine {
     fn push_other(&mut self, ns: u64, event: &MergedEvent, a: u64, b: u64, c: u64, d: u64) {
         let node = self.origins.list().get(event.origin as usize).map_or(0, |o| o.node);
         self.totals.last_ns = self.totals.last_ns.max(ns);
-        self.chunk.others.push(Other {
+        self.chunk.others.push(OtherEvent {
             position: self.totals.allocs + self.totals.frees,
             t_ns: ns,
             thread: event.thread,

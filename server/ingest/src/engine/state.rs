@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::live_map::LiveBlock;
 use tracehound_index::facts::{EventCounts, PeakPosition, TEMPORARY_WITHIN};
-use tracehound_index::layout::EventPage;
+use tracehound_index::schema::EventPage;
 
 /// First half of a realloc, waiting for the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
