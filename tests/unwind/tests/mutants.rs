@@ -177,50 +177,30 @@ fn parse(text: &str) -> Vec<Mutant> {
     mutants
 }
 
-/// A copy of the unwinder, small enough to be built again and again.
+/// A copy of the recorder, built by itself again and again.
 struct Copy {
     folder: PathBuf,
 }
 
-/// What the unwinder consists of.
-const PARTS: &[&str] = &[
-    "hot/unwind",
-    "hot/clock.rs",
-    "hot/prefetch.rs",
-    "shared/call_tree.rs",
-    "shared/call_tree",
-    "shared/code.rs",
-    "shared/code",
-    "shared/elf_file.rs",
-    "shared/own.rs",
-    "shared/sys",
-];
+/// What the unwinder's tests need of the workspace.
+const PARTS: &[&str] = &["format/src", "format/Cargo.toml", "collector/src", "collector/Cargo.toml", "Cargo.lock"];
 
 impl Copy {
     fn new(number: usize) -> Copy {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mutants-{number}"));
         let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
         let root = tests.join("../..");
-        let source = folder.join("collector/src");
-        let _ = fs::remove_dir_all(folder.join("collector"));
         for part in PARTS {
-            copy_all(&root.join("collector/src").join(part), &source.join(part));
+            let _ = fs::remove_dir_all(folder.join(part));
+            copy_all(&root.join(part), &folder.join(part));
         }
         let write = |path: &str, text: &str| {
             let path = folder.join(path);
             fs::create_dir_all(path.parent().expect("a folder")).expect("a folder can be made");
             fs::write(path, text).expect("a file can be written");
         };
-        write("collector/src/lib.rs", "#![allow(missing_docs)]\npub mod hot;\npub mod shared;\n");
-        write("collector/src/hot/mod.rs", "pub mod clock;\nmod prefetch;\npub mod unwind;\n");
-        write(
-            "collector/src/shared/mod.rs",
-            "pub mod call_tree;\npub mod code;\npub mod elf_file;\npub mod own;\npub mod sys;\n",
-        );
-        write("Cargo.toml", WORKSPACE);
-        write("collector/Cargo.toml", COLLECTOR);
+        write("Cargo.toml", &workspace(&fs::read_to_string(root.join("Cargo.toml")).expect("the workspace")));
         write("probe/Cargo.toml", &PROBE.replace("{tests}", &tests.display().to_string()));
-        fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).expect("the lock file");
         Copy { folder }
     }
 
@@ -307,11 +287,15 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-const WORKSPACE: &str = r#"
-[workspace]
-resolver = "3"
-members = ["collector", "probe"]
+/// The workspace's manifest with other members, and without its profiles.
+fn workspace(manifest: &str) -> String {
+    let (before, rest) = manifest.split_once("members = [").expect("members");
+    let (_, rest) = rest.split_once(']').expect("the members end");
+    let (dependencies, _) = rest.split_once("[profile.").expect("profiles stand last");
+    format!("{before}members = [\"format\", \"collector\", \"probe\"]{dependencies}{PROFILE}")
+}
 
+const PROFILE: &str = r#"
 [profile.mutant]
 inherits = "release"
 opt-level = 1
@@ -320,23 +304,11 @@ incremental = true
 codegen-units = 16
 "#;
 
-const COLLECTOR: &str = r#"
-[package]
-name = "tracehound-collector"
-version = "0.1.0"
-edition = "2024"
-
-[dependencies]
-gimli = { version = "0.34", default-features = false, features = ["read"] }
-libc = "0.2"
-rustix = { version = "1.1", default-features = false, features = ["std", "fs", "mm", "process", "thread", "time"] }
-"#;
-
 const PROBE: &str = r#"
 [package]
 name = "tracehound-unwind-tests"
-version = "0.1.0"
-edition = "2024"
+version.workspace = true
+edition.workspace = true
 autobins = false
 
 [lib]
@@ -350,11 +322,12 @@ name = "cfi"
 path = "{tests}/tests/cfi.rs"
 
 [dependencies]
-tracehound-collector = { path = "../collector" }
-framehop = { version = "0.16", default-features = false, features = ["std"] }
-libc = "0.2"
-object = { version = "0.40", default-features = false, features = ["read", "std"] }
+tracehound-collector.workspace = true
+framehop.workspace = true
+libc.workspace = true
+object = { workspace = true, features = ["read", "std"] }
+tikv-jemalloc-sys.workspace = true
 
 [dev-dependencies]
-gimli = { version = "0.34", default-features = false, features = ["read"] }
+gimli = { workspace = true, features = ["read"] }
 "#;
