@@ -24,6 +24,7 @@ mod report;
 mod run;
 mod server;
 mod sites;
+mod sql;
 mod stack;
 mod summary;
 mod table;
@@ -91,6 +92,7 @@ enum Command {
     Import(import::ImportArgs),
     Bundle(bundle::BundleArgs),
     Dump(dump::DumpArgs),
+    Sql(sql::SqlArgs),
     Ctl(ctl::CtlArgs),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
     #[command(after_help = "Example:
@@ -178,6 +180,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Import(args) => import::run(&args)?,
         Command::Bundle(args) => bundle::run(&args)?,
         Command::Dump(args) => dump::run(&args)?,
+        Command::Sql(args) => sql::run(&args, color)?,
         Command::Ctl(args) => ctl::run(&args, color)?,
         Command::Openapi => manual::print(format!("{}\n", crate::http::openapi().to_pretty_json()?).as_bytes())?,
         Command::Completions { shell } => manual::print(&manual::completions(shell))?,

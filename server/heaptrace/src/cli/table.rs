@@ -2,6 +2,7 @@
 //!
 //! On a terminal the last column is cut to the width, marked by an ellipsis; in a pipe nothing is cut.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::terminal::{Style, TextRole, clean, truncate, width};
@@ -37,14 +38,19 @@ impl From<String> for TextCell {
 
 /// A table being filled.
 pub struct TextTable {
-    columns: Vec<(&'static str, Align)>,
+    columns: Vec<(Cow<'static, str>, Align)>,
     rows: Vec<Vec<TextCell>>,
 }
 
 impl TextTable {
     /// A table without rows.
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new() }
+        Self { columns: columns.iter().map(|&(name, align)| (name.into(), align)).collect(), rows: Vec::new() }
+    }
+
+    /// The same, of columns whose names are known only when it is made.
+    pub fn of(columns: Vec<(String, Align)>) -> Self {
+        Self { columns: columns.into_iter().map(|(name, align)| (name.into(), align)).collect(), rows: Vec::new() }
     }
 
     /// Adds a row; it has one cell for each column.
@@ -59,7 +65,7 @@ impl TextTable {
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|i| {
                 let cells = self.rows.iter().filter_map(|row| row.get(i)).map(|cell| width(&cell.text));
-                cells.chain([width(self.columns[i].0)]).max().unwrap_or(0)
+                cells.chain([width(&self.columns[i].0)]).max().unwrap_or(0)
             })
             .collect();
         let before_last: usize = widths.iter().rev().skip(1).map(|width| width + GAP).sum();
@@ -69,7 +75,7 @@ impl TextTable {
         let heading = self.columns.iter().map(|(name, _)| TextCell::new(TextRole::Strong, name)).collect();
         for row in [&heading].into_iter().chain(&self.rows) {
             let mut line = String::new();
-            for (i, (cell, &(_, align))) in row.iter().zip(&self.columns).enumerate() {
+            for (i, (cell, (_, align))) in row.iter().zip(&self.columns).enumerate() {
                 let last = i + 1 == row.len();
                 let text = match room {
                     Some(room) if last => truncate(&cell.text, room),
