@@ -17,7 +17,7 @@ pub const MAGIC: [u8; 8] = *b"\x89THOUND\n";
 /// Major version that this build writes, and the highest that it reads. A version is never reused.
 pub const MAJOR: u16 = 1;
 /// Minor version that this build writes.
-pub const MINOR: u16 = 0;
+pub const MINOR: u16 = 1;
 
 /// Identity and version of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

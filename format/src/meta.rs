@@ -436,6 +436,19 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// `tracehound_context_name(id, name)`; the latest name of an id counts.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+    pub struct ContextName {
+        /// Id of the request context, see [`crate::record::Kind::Context`].
+        pub id: u64,
+        /// When, ticks.
+        pub tick: u64,
+        /// The name.
+        pub name: Vec<u8>,
+    }
+}
+
 /// Any metadata record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meta {
@@ -481,4 +494,6 @@ pub enum Meta {
     Forked(Forked),
     /// Tag 21.
     ForkedFrom(ForkedFrom),
+    /// Tag 30.
+    ContextName(ContextName),
 }

@@ -41,7 +41,7 @@ records! {
     1 => Process, 2 => Clock, 3 => ClockSample, 4 => ModuleLoad, 5 => ModuleUnload, 6 => ThreadStart, 7 => ThreadName,
     8 => ThreadEnd, 9 => MemorySample, 10 => Mark, 11 => Watermark, 12 => Statistics, 13 => Remark, 14 => End,
     15 => Directory, 16 => MemoryDetail, 17 => RecorderMemory, 18 => StackCounts, 19 => GaveUp, 20 => Forked,
-    21 => ForkedFrom,
+    21 => ForkedFrom, 30 => ContextName,
 }
 
 fn put<T: Wire>(tag: u16, record: &T, out: &mut Vec<u8>) -> Result<()> {
@@ -272,6 +272,10 @@ mod tests {
                 }),
                 "15 00 18 00 00 00 ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab 02 2f 6d fb 2c 01 02 01",
             ),
+            (
+                Meta::ContextName(ContextName { id: 300, tick: 5, name: b"GET /".to_vec() }),
+                "1e 00 0a 00 00 00 fb 2c 01 05 05 47 45 54 20 2f",
+            ),
         ]
     }
 
@@ -299,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_bytes_never_panic(tag in 0_u16..20, bytes: Vec<u8>) {
+        fn hostile_bytes_never_panic(tag in 0_u16..40, bytes: Vec<u8>) {
             let _ = decode_body(tag, &bytes);
             for frame in Frames::new(&bytes) { let _ = frame; }
         }

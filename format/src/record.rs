@@ -14,6 +14,8 @@
 //! - mremap: [`Kind::MremapFrom`] (old address, old length) followed by [`Kind::MremapTo`] (new address, new length);
 //! - sizes of 4 GiB and more: preceded by [`Kind::SizeHigh`], whose address word holds `size >> 32`;
 //! - mmap: preceded by [`Kind::MapDetail`], address word = `prot | flags << 32`, size = file descriptor or `u32::MAX`.
+//!
+//! [`Kind::Context`] is no event: it says which request context the thread's records behind it belong to.
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 24;
@@ -98,6 +100,9 @@ pub enum Kind {
     CaptureStart = 43,
     /// Recording was switched off.
     CaptureStop = 44,
+    /// The thread's records from here on belong to this request context: address word = its id, 0 = none. Stamped as the
+    /// record that follows.
+    Context = 45,
 
     /// Address word = upper 32 bits of the next record's size.
     SizeHigh = 48,
@@ -142,6 +147,7 @@ const KINDS: [Option<Kind>; 64] = {
         Lost,
         CaptureStart,
         CaptureStop,
+        Context,
         SizeHigh,
         MapDetail,
     ];
@@ -229,6 +235,7 @@ impl Kind {
             Self::Lost => "lost",
             Self::CaptureStart => "capture_start",
             Self::CaptureStop => "capture_stop",
+            Self::Context => "context",
             Self::SizeHigh => "size_high",
             Self::MapDetail => "map_detail",
         }
@@ -294,7 +301,7 @@ mod tests {
                 known += 1;
             }
         }
-        assert_eq!(known, 36);
+        assert_eq!(known, 37);
     }
 
     #[test]

@@ -5,11 +5,13 @@
  *
  *     TRACEHOUND(mark, "loaded");
  *
- * All of them may be called from any thread. start, stop and mark may be called in signal handlers. */
+ * All of them may be called from any thread. start, stop, mark, context_set and context_get may be called in signal
+ * handlers. */
 #ifndef TRACEHOUND_H
 #define TRACEHOUND_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,6 +32,14 @@ void tracehound_flush(void) __attribute__((weak));
 /* For allocators of the program's own: a block was handed out, a block was taken back. */
 void tracehound_pool_alloc(void *block, size_t size) __attribute__((weak));
 void tracehound_pool_free(void *block) __attribute__((weak));
+
+/* Whose request it is: events of the calling thread belong to request context `id` from now on; 0 = to none. A change
+ * costs a few nanoseconds, and one record at the thread's next event. */
+void tracehound_context_set(uint64_t id) __attribute__((weak));
+uint64_t tracehound_context_get(void) __attribute__((weak));
+
+/* Names request context `id`. The name is copied, at most 4096 bytes of it; the latest one counts. */
+void tracehound_context_name(uint64_t id, const char *name) __attribute__((weak));
 
 /* Calls a function if the recorder is there. */
 #define TRACEHOUND(function, ...)                                                                                      \

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 
 use tracehound_collector::hot::unwind::Caller;
-use tracehound_collector::hot::{record, room};
+use tracehound_collector::hot::{record, request_context, room};
 use tracehound_collector::lifecycle;
 use tracehound_collector::shared::gate::{self, Internal};
 use tracehound_collector::shared::{session, sys};
@@ -64,6 +64,29 @@ pub extern "C" fn tracehound_flush() {
     let errno = start::errno();
     lifecycle::flush();
     start::set_errno(errno);
+}
+
+/// `tracehound_context_set(id)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tracehound_context_set(id: u64) {
+    request_context::set(id);
+}
+
+/// `tracehound_context_get()`.
+#[unsafe(no_mangle)]
+pub extern "C" fn tracehound_context_get() -> u64 {
+    request_context::get()
+}
+
+/// `tracehound_context_name(id, name)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tracehound_context_name(id: u64, name: *const c_char) {
+    if !name.is_null() && start::ensure() {
+        let errno = start::errno();
+        // SAFETY: the program passes a terminated string.
+        request_context::name(id, unsafe { CStr::from_ptr(name) }.to_bytes());
+        start::set_errno(errno);
+    }
 }
 
 /// Toggles recording on `signal`, unless the program has a handler of its own for it already.

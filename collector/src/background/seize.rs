@@ -26,7 +26,8 @@ pub fn seize(threads: &[&'static ThreadContext], pool: &Pool) {
         if quiet {
             hand_over(context, pool);
         } else {
-            context.limit.store(limit, Ordering::Relaxed);
+            // The thread may have changed its request context meanwhile, and must come for room.
+            let _ = context.limit.compare_exchange(0, limit, Ordering::Relaxed, Ordering::Relaxed);
         }
         drop(guard);
     }

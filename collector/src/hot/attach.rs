@@ -43,6 +43,7 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
     context.class.store(0, Ordering::Relaxed);
     context.cursor.store(0, Ordering::Relaxed);
     context.next_record.store(0, Ordering::Relaxed);
+    context.request_context.store(0, Ordering::Relaxed);
     context.ended_tick.store(0, Ordering::Relaxed);
     context.started_tick.store(clock::now_before_free(), Ordering::Relaxed);
     context.set_name(sys::thread_name());

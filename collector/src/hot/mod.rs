@@ -7,5 +7,6 @@ pub mod other_calls;
 mod prefetch;
 pub mod publish;
 pub mod record;
+pub mod request_context;
 pub mod room;
 pub mod unwind;

@@ -11,7 +11,7 @@ use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
 use super::room::with_room;
 use super::unwind::Caller;
-use super::{attach, clock};
+use super::{attach, clock, request_context};
 use crate::shared::chunk::{Chunk, LARGEST};
 use crate::shared::gate;
 use crate::shared::session::{self, Session};
@@ -27,7 +27,7 @@ pub fn one(context: &ThreadContext, record: Record) {
         let at = context.cursor.load(Ordering::Relaxed);
         let next = at + BYTES;
         if next > context.limit.load(Ordering::Relaxed) {
-            if !refill(context, 1, record.tick, false) {
+            if !refill(context, 1, [record.tick; 2], false) {
                 return in_forked_child(context, &[record]);
             }
             continue;
@@ -47,7 +47,8 @@ pub fn several(context: &ThreadContext, records: &[Record], nested: bool) {
         let at = context.cursor.load(Ordering::Relaxed);
         let next = at + count * BYTES;
         if next > context.limit.load(Ordering::Relaxed) {
-            if !refill(context, count, records.last().map_or(0, |record| record.tick), nested) {
+            let ticks = [records.first(), records.last()].map(|record| record.map_or(0, |record| record.tick));
+            if !refill(context, count, ticks, nested) {
                 return in_forked_child(context, records);
             }
             continue;
@@ -101,7 +102,7 @@ fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
 }
 
 #[inline(always)]
-fn fill(at: u64, record: Record) {
+pub(super) fn fill(at: u64, record: Record) {
     let [first, second, third] = record.to_words();
     let slot = at as *const AtomicU64;
     // SAFETY: `at` is a slot of the thread's chunk that has just been reserved for this record.
@@ -112,11 +113,11 @@ fn fill(at: u64, record: Record) {
     }
 }
 
-/// Gets room for `count` records of an event stamped `tick`; false when they are lost, which is counted, or when they
+/// Gets room for `count` records, the first and the last of which have these stamps, of an event; false when they are lost, which is counted, or when they
 /// belong to a time in which recording was off.
 #[cold]
 #[inline(never)]
-pub fn refill(context: &ThreadContext, count: u64, tick: u64, nested: bool) -> bool {
+pub fn refill(context: &ThreadContext, count: u64, [first, tick]: [u64; 2], nested: bool) -> bool {
     let id = context.id.load(Ordering::Relaxed);
     // A child that was cloned behind fork's back finds its context zeroed and writes nowhere.
     let Some(session) = session::current().filter(|_| id != 0) else { return false };
@@ -126,7 +127,7 @@ pub fn refill(context: &ThreadContext, count: u64, tick: u64, nested: bool) -> b
     let mut patience = ChunkWait::default();
     let done = loop {
         let signals = sys::SignalsBlocked::new();
-        match with_room(|| try_refill(context, session, count, nested)) {
+        match with_room(|| try_refill(context, session, count, first, nested)) {
             Refill::Room => break true,
             Refill::NoWay => break false,
             Refill::NoChunk => {}
@@ -225,15 +226,18 @@ enum Refill {
 }
 
 /// One attempt, with all signals blocked.
-fn try_refill(context: &ThreadContext, session: &'static Session, count: u64, nested: bool) -> Refill {
+fn try_refill(context: &ThreadContext, session: &'static Session, count: u64, tick: u64, nested: bool) -> Refill {
     let held = gate::is_held(gate::state()) && gate::slot().exempt.get() == 0;
     let _held = context.lock_chunks();
     let room = context.limit.load(Ordering::Relaxed).saturating_sub(context.cursor.load(Ordering::Relaxed));
-    if room >= count * BYTES {
+    if room >= count * BYTES && request_context::of_records(context).is_none() {
         return Refill::Room;
     }
     if held {
         return Refill::NoChunk;
+    }
+    if request_context::put_in_chunk(context, session, count, tick) {
+        return Refill::Room;
     }
     if nested && context.pinned_len.load(Ordering::Relaxed) as usize >= PINNED {
         return Refill::NoWay;
@@ -249,6 +253,11 @@ fn try_refill(context: &ThreadContext, session: &'static Session, count: u64, ne
     if lost > 0 {
         fill(at, Record::new(Kind::Lost, clock::now_after_alloc(), lost, 0, 0));
         at += BYTES;
+    }
+    if let Some(id) = request_context::of_records(context) {
+        fill(at, Record::new(Kind::Context, tick, id, 0, 0));
+        at += BYTES;
+        context.request_context.store(id, Ordering::Relaxed);
     }
     context.cursor.store(at, Ordering::Relaxed);
     context.limit.store(chunk.end_address(), Ordering::Relaxed);

@@ -216,6 +216,8 @@ pub struct ThreadGate {
     pub forked_ticks: [Cell<u64>; 2],
     /// The thread calls `daemon`, whose fork is to end the recording: see [`fork_ends`].
     pub fork_ends: Cell<u32>,
+    /// The request context that the thread is in, 0 = none: see [`crate::hot::request_context`].
+    pub request_context: Cell<u64>,
 }
 
 /// Values of [`ThreadGate::fork_ends`].
@@ -231,7 +233,7 @@ pub mod fork_ends {
 /// See [`ThreadGate::is_initialised`].
 const MAGIC: u64 = 0x7472_6163_6568_6e64;
 
-const _: () = assert!(size_of::<ThreadGate>() == 120 && core::mem::offset_of!(ThreadGate, magic) == 24);
+const _: () = assert!(size_of::<ThreadGate>() == 128 && core::mem::offset_of!(ThreadGate, magic) == 24);
 
 impl ThreadGate {
     /// Whether the loader has initialised thread-local storage.

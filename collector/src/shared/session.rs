@@ -153,6 +153,8 @@ pub struct Notes {
     pub remarks: Vec<(u64, &'static str, String)>,
     /// Forks whose children are followed.
     pub forks: Vec<Forked>,
+    /// Names of request contexts: id, tick, name.
+    pub context_names: Vec<(u64, u64, Vec<u8>)>,
     /// Waits that were given up.
     pub given_up: GivenUpList,
 }

@@ -33,6 +33,8 @@ pub const MODE: u64 = 3;
 /// One more event.
 pub const EVENT: u64 = 4;
 
+/// [`ThreadContext::limit`] after a change of the request context.
+pub const CONTEXT_CHANGED: u64 = 1;
 /// No chunk.
 pub const NO_CHUNK: u32 = u32::MAX;
 /// Chunks that a signal handler may fill up while the event that it interrupted is unfinished.
@@ -64,7 +66,8 @@ pub struct ThreadContext {
     pub entry_sp: AtomicU64,
     /// Address of the next record.
     pub cursor: AtomicU64,
-    /// Address after the chunk's last record; 0 when there is no chunk.
+    /// Address after the chunk's last record; 0 when there is no chunk, [`CONTEXT_CHANGED`] when a record of the new
+    /// request context comes first.
     pub limit: AtomicU64,
     /// The unwinder for events that allocate; null: none.
     pub alloc_unwinder: AtomicPtr<()>,
@@ -115,6 +118,8 @@ pub struct ThreadContext {
     pub waits: AtomicU64,
     /// Nanoseconds that it waited for chunks.
     pub wait_ns: AtomicU64,
+    /// The request context of its latest records: see [`crate::hot::request_context`].
+    pub request_context: AtomicU64,
     /// How its backtraces were found.
     pub stacks: StackCounters,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tracehound_format::meta::{Clock, GaveUp, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics};
+use tracehound_format::meta::{Clock, ContextName, GaveUp, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics};
 
 use super::chunks::BLOCK_RECORDS;
 use super::{LATENCY_NS, OUTSIDE, RecordingWriter, SECOND_NS};
@@ -53,7 +53,7 @@ impl RecordingWriter {
 
     /// Marks and remarks that threads have left, and what was asked for from outside.
     pub(super) fn notes(&mut self) -> sys::Result<()> {
-        let Notes { marks, remarks, outside, forks, given_up } = self.session.with_notes(core::mem::take);
+        let Notes { marks, remarks, outside, forks, context_names, given_up } = self.session.with_notes(core::mem::take);
         // They stand before everything that is not in the file yet.
         let wanted = self.session.existing_wanted.swap(0, Ordering::AcqRel);
         let existing = if wanted == 0 { Vec::new() } else { initial_mappings::records(wanted.max(self.watermark + 1)) };
@@ -73,6 +73,9 @@ impl RecordingWriter {
         }
         for fork in forks {
             self.blocks.meta(fork.tick, &Meta::Forked(fork));
+        }
+        for (id, tick, name) in context_names {
+            self.blocks.meta(tick, &Meta::ContextName(ContextName { id, tick, name }));
         }
         let untold = self.session.switches.untold.swap(0, Ordering::Relaxed);
         let untold = (untold > 0).then_some(GivenUp { what: "notes", waited_ns: 0, threads: untold, uncertain: true });
