@@ -449,6 +449,28 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// A function of an interpreted language. Its instructions have addresses of no module, and call-tree nodes as machine
+    /// code has them, return addresses in `pc` included.
+    #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+    pub struct Code {
+        /// First address.
+        pub address: u64,
+        /// Addresses.
+        pub len: u32,
+        /// The language: `python`.
+        pub language: String,
+        /// Qualified name.
+        pub function: Vec<u8>,
+        /// Source file.
+        pub file: Vec<u8>,
+        /// Line of the definition, and of the first address.
+        pub first_line: u32,
+        /// Pairs of varints: addresses since the pair before, and the zig-zag difference of the line from there on.
+        pub lines: Vec<u8>,
+    }
+}
+
 /// Any metadata record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meta {
@@ -496,4 +518,6 @@ pub enum Meta {
     ForkedFrom(ForkedFrom),
     /// Tag 30.
     ContextName(ContextName),
+    /// Tag 31.
+    Code(Code),
 }

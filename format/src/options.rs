@@ -78,6 +78,8 @@ pub struct LaunchOptions {
     pub toggle_signal: Option<i32>,
     /// `TRACEHOUND_LOG`.
     pub log: LogLevel,
+    /// `TRACEHOUND_INTERPRETER`: backtraces have the frames of an interpreted language.
+    pub interpreter: bool,
 }
 
 impl Default for LaunchOptions {
@@ -96,6 +98,7 @@ impl Default for LaunchOptions {
             sample_memory_ms: 10,
             toggle_signal: None,
             log: LogLevel::Warn,
+            interpreter: true,
         }
     }
 }
@@ -120,7 +123,7 @@ impl fmt::Display for BadOption {
 impl std::error::Error for BadOption {}
 
 /// Names of all variables, for `heaptrace run` and the child's environment.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 14] = [
     "TRACEHOUND_OUTPUT",
     "TRACEHOUND_START",
     "TRACEHOUND_CHILDREN",
@@ -134,6 +137,7 @@ pub const NAMES: [&str; 13] = [
     "TRACEHOUND_SAMPLE_MEMORY_MS",
     "TRACEHOUND_TOGGLE_SIGNAL",
     "TRACEHOUND_LOG",
+    "TRACEHOUND_INTERPRETER",
 ];
 
 /// Smallest chunk memory that works: a chunk for the program and a few on their way to the file.
@@ -217,6 +221,13 @@ impl LaunchOptions {
                     .ok_or("milliseconds from 0 (never) to 3600000")?;
             }
             "TRACEHOUND_TOGGLE_SIGNAL" => self.toggle_signal = toggle_signal(text)?,
+            "TRACEHOUND_INTERPRETER" => {
+                self.interpreter = match text {
+                    "auto" => true,
+                    "off" => false,
+                    _ => return Err("auto, off"),
+                }
+            }
             "TRACEHOUND_LOG" => {
                 self.log = match text {
                     "off" => LogLevel::Off,

@@ -8,6 +8,7 @@ pub mod initial_mappings;
 pub mod memory;
 pub mod modules;
 pub mod output;
+mod python_lines;
 pub mod seize;
 pub mod writer;
 pub mod zstd;

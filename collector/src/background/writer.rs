@@ -10,6 +10,7 @@
 //! of their first records; a chunk that is not yet in turn waits.
 
 mod chunks;
+mod codes;
 mod stats;
 mod threads;
 
@@ -29,6 +30,7 @@ use super::modules::KnownModules;
 use crate::shared::chunk::Chunk;
 use crate::shared::gate;
 use crate::shared::heap;
+use crate::shared::python::ListPosition;
 use crate::shared::session::Session;
 use crate::shared::sys::{self, Errno};
 use crate::shared::thread::{ThreadContext, life};
@@ -86,6 +88,8 @@ pub struct RecordingWriter {
     last_statistics: Statistics,
     last_stack_counts: StackCounts,
     last_parts: Vec<MemoryPart>,
+    /// Code objects up to here are in the file.
+    codes_written: ListPosition,
 }
 
 #[derive(Default)]
@@ -157,6 +161,7 @@ impl RecordingWriter {
             last_statistics: Statistics::default(),
             last_stack_counts: StackCounts::default(),
             last_parts: Vec::new(),
+            codes_written: ListPosition::default(),
         };
         writer.first_clock();
         Ok(writer)

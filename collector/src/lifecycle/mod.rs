@@ -148,6 +148,7 @@ fn prepare(options: LaunchOptions, given: Vec<String>, inherited: Option<&Inheri
     // A forked child goes on as its parent was: recording or not.
     let maps = options.mappings;
     let (given_start, start) = (options.start, inherited.map_or(options.start, |inherited| inherited.from.recording));
+    crate::shared::python::enable(options.interpreter);
     let session = session::install(Session {
         number: session::new_number(),
         pid,

@@ -11,6 +11,7 @@
 //! writer in the middle of dlclose holds the loader's lock, and both would wait for ever. [`modules`] tells all
 //! that is to be known without a lock.
 
+mod dynamic_symbols;
 #[doc(hidden)]
 pub mod elf;
 mod generations;
@@ -25,6 +26,7 @@ use core::mem::MaybeUninit;
 use core::ops::Range;
 use std::sync::OnceLock;
 
+pub use dynamic_symbols::{DynamicSymbols, LoadedSymbol};
 use elf::Image;
 pub use generations::Generations;
 pub use module::{LoadedModule, LoadedSegment, MAX_SEGMENTS};
@@ -156,11 +158,17 @@ pub fn changed(tick: u64, forget: &mut dyn FnMut(&Range<u64>)) {
             ModuleChange::Unloaded { range, identity } => {
                 unloads += 1;
                 GENERATIONS.unload(&range, identity);
+                super::python::gone(&range);
                 announce(&range, forget);
                 0
             }
             ModuleChange::Loaded { range, identity } => {
                 loads += 1;
+                // SAFETY: the loader has mapped it there, and we hear of it when it goes.
+                #[cfg(not(loom))]
+                unsafe {
+                    super::python::look_at(range.start);
+                }
                 let generation = GENERATIONS.load(&range, identity);
                 announce(&range, forget);
                 generation

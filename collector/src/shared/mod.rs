@@ -10,6 +10,7 @@ pub mod lock;
 pub mod log;
 pub mod own;
 pub mod pool;
+pub mod python;
 pub mod session;
 pub mod side_file;
 pub mod stack_counters;

@@ -361,6 +361,9 @@ impl RecordingWriter {
             return Ok(());
         }
         let end = self.session.tree.len().max(highest + 1);
+        // After the length: what its nodes name was noted before them.
+        self.put_codes();
+        self.blocks.flush_metas();
         let mut nodes = Vec::new();
         while self.nodes_written < end {
             let first = self.nodes_written;

@@ -53,7 +53,11 @@ impl RecordingWriter {
 
     /// Marks and remarks that threads have left, and what was asked for from outside.
     pub(super) fn notes(&mut self) -> sys::Result<()> {
-        let Notes { marks, remarks, outside, forks, context_names, given_up } = self.session.with_notes(core::mem::take);
+        if let Some(text) = crate::shared::python::remark() {
+            self.session.remark((self.facts.now)(), "interpreter", text);
+        }
+        let Notes { marks, remarks, outside, forks, context_names, given_up } =
+            self.session.with_notes(core::mem::take);
         // They stand before everything that is not in the file yet.
         let wanted = self.session.existing_wanted.swap(0, Ordering::AcqRel);
         let existing = if wanted == 0 { Vec::new() } else { initial_mappings::records(wanted.max(self.watermark + 1)) };

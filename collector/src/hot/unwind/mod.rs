@@ -36,13 +36,15 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 
 use crate::hot::clock;
+use crate::hot::python::PythonStacks;
 use crate::hot::room::with_room;
 use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::code;
 use crate::shared::gate::Internal;
 use crate::shared::stack_counters::{StackCounters, count};
 use crate::shared::threads::UNWINDER_BYTES;
-use memory::{Array, MemoryBlock, bytes_in_block};
+pub use memory::Array;
+use memory::{MemoryBlock, bytes_in_block};
 use stack::OwnStack;
 use stack_cache::StackCache;
 use stack_trie::StackTrie;
@@ -68,6 +70,9 @@ pub const FRAME_POINTERS: u8 = 8;
 /// Some frame was found by unwind information that the program registered.
 pub const REGISTERED: u8 = 16;
 
+/// Some frame is a call of Python's evaluation loop.
+pub const INTERPRETED: u8 = 32;
+
 /// State of the caller of the hooked function, at the entry of the hook: `([rsp], rsp + 8, rbp)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
@@ -84,7 +89,7 @@ pub struct Caller {
 pub struct Captured {
     /// Innermost node of the backtrace.
     pub node: NodeId,
-    /// [`TRUNCATED`], [`HEURISTIC`], [`SLOW`], [`FRAME_POINTERS`] and [`REGISTERED`].
+    /// [`TRUNCATED`], [`HEURISTIC`], [`SLOW`], [`FRAME_POINTERS`], [`REGISTERED`] and [`INTERPRETED`].
     pub flags: u8,
 }
 
@@ -134,6 +139,7 @@ pub struct Unwinder {
     engine: UnwindEngine,
     counters: &'static StackCounters,
     learned: u64,
+    python: PythonStacks,
     /// The block that this begins is a mapping of its own.
     own_block: bool,
 }
@@ -210,6 +216,7 @@ impl Unwinder {
             engine,
             counters,
             learned: 0,
+            python: PythonStacks::new(),
             own_block: false,
         };
         let this = place.as_ptr();
@@ -227,6 +234,7 @@ impl Unwinder {
         self.known.forget();
         self.own_stack = OwnStack::of_this_thread(caller.sp);
         self.learned = 0;
+        self.python.forget();
     }
 
     /// Frees an unwinder and all it remembers.
@@ -238,6 +246,7 @@ impl Unwinder {
         // SAFETY: by the contract above; the arrays are released once, then the place they are named in.
         unsafe {
             (*this).known.release();
+            (*this).python.release();
             (*this).scratch.release();
             if let Some(addresses) = &mut (*this).addresses {
                 addresses.release();
@@ -263,8 +272,23 @@ impl Unwinder {
             }
         };
         if captured.flags != 0 {
-            count_flags(self.counters, captured.flags);
+            // SAFETY: passed on.
+            return unsafe { self.flagged(captured) };
         }
+        captured
+    }
+
+    /// What is to be done about a backtrace that is not only machine code with unwind information: counted, and, below
+    /// Python's evaluation loop, completed by Python's frames.
+    #[cold]
+    #[inline(never)]
+    unsafe fn flagged(&mut self, captured: Captured) -> Captured {
+        let mut captured = captured;
+        if captured.flags & INTERPRETED != 0 {
+            // SAFETY: as the caller of `capture` promises.
+            captured = unsafe { self.python.complete(captured, self.tree) };
+        }
+        count_flags(self.counters, captured.flags);
         captured
     }
 
@@ -326,6 +350,7 @@ impl Unwinder {
     /// After a capture that was left by a jump out of a signal handler: makes the unwinder whole again.
     pub fn reset(&mut self) {
         self.known.forget();
+        self.python.forget();
     }
 
     /// What has been counted so far. For the thread that it belongs to.
@@ -338,7 +363,7 @@ impl Unwinder {
             slow: get(&self.counters.general),
             forgotten: self.known.chains.forgotten + self.known.paths.forgotten,
             records: self.known.chains.records() as u64,
-            bytes: (self.known.bytes() + self.scratch.bytes()) as u64,
+            bytes: (self.known.bytes() + self.scratch.bytes() + self.python.bytes()) as u64,
         }
     }
 }
@@ -403,6 +428,7 @@ pub fn frames_deregistered(begin: *const u8) {
 /// In a forked child, before anything else here: opens what other threads of the parent may have held.
 pub fn after_fork_in_child() {
     code::after_fork_in_child();
+    crate::shared::python::after_fork_in_child();
     registered::after_fork_in_child();
     file_sections::after_fork_in_child();
     libunwind::after_fork_in_child();

@@ -9,9 +9,10 @@ use super::stack::{OwnStack, Readable};
 use super::stack_cache::StackCache;
 use super::step::{FrameState, StepResult, heuristic, heuristic_rule, kind_of_heuristic, load, step};
 use super::verified_chains::{self, ChainRecord, VerifiedChains, WalkedFrame, ucontext};
-use super::{Caller, Captured, FRAME_POINTERS, REGISTERED, SLOW, TRUNCATED};
+use super::{Caller, Captured, FRAME_POINTERS, INTERPRETED, REGISTERED, SLOW, TRUNCATED};
 use crate::shared::call_tree::CallTree;
 use crate::shared::code;
+use crate::shared::python;
 use crate::shared::sys;
 
 /// Which rules a walk goes by.
@@ -167,7 +168,10 @@ struct WalkedFrames<'a> {
 impl WalkedFrames<'_> {
     /// False when there is no memory for more frames.
     #[inline(always)]
-    fn push(&mut self, frame: WalkedFrame) -> bool {
+    fn push(&mut self, mut frame: WalkedFrame) -> bool {
+        if python::is_evaluation(frame.pc) {
+            frame.flags |= INTERPRETED;
+        }
         if self.count == self.scratch.len() && !self.grow() {
             return false;
         }

@@ -1,0 +1,327 @@
+//! CPython in the process: where it is, which version, and what its code objects are called.
+//!
+//! ```text
+//! module loaded ─▶ look_at: has it _PyRuntime?  ─▶ FOUND, pcs of the evaluation loop are known
+//! first event below the loop ─▶ interpreter(): version, layout, destructor of code objects ─▶ READY or REFUSED
+//! ```
+//! Nothing of Python is called but four functions that only read: the thread's state (two ways), whether the interpreter
+//! ends, the version.
+
+mod codes;
+mod layout;
+mod memory;
+
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ops::Range;
+
+use super::code::DynamicSymbols;
+use super::sys;
+
+pub use codes::{CODE_ADDRESSES, CodeText, ListPosition, address_of, code_texts};
+pub use layout::{EntryMark, PythonLayout, TopFrame};
+pub use memory::ObjectMemory;
+
+const UNSEEN: u32 = 0;
+const FOUND: u32 = 1;
+const PREPARING: u32 = 2;
+const READY: u32 = 3;
+const REFUSED: u32 = 4;
+
+static ENABLED: AtomicBool = AtomicBool::new(false);
+static STATE: AtomicU32 = AtomicU32::new(UNSEEN);
+/// Moves when code objects that backtraces named have died, and when the interpreter was unloaded.
+static EPOCH: AtomicU32 = AtomicU32::new(1);
+/// The evaluation loop, and the part of it that the compiler has put elsewhere.
+static LOOP: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+static CODE_TYPE: AtomicU64 = AtomicU64::new(0);
+static CURRENT_THREAD: AtomicU64 = AtomicU64::new(0);
+static OWN_THREAD: AtomicU64 = AtomicU64::new(0);
+static IS_ENDING: AtomicU64 = AtomicU64::new(0);
+static GET_VERSION: AtomicU64 = AtomicU64::new(0);
+static VERSION: AtomicU64 = AtomicU64::new(0);
+/// The destructor of code objects that ours calls.
+static DEALLOC: AtomicU64 = AtomicU64::new(0);
+/// Why frames are refused: see [`remark`].
+static REFUSAL: AtomicU32 = AtomicU32::new(0);
+static REMARKED: AtomicBool = AtomicBool::new(false);
+
+const NO_SYMBOLS: u32 = 1;
+const FREE_THREADED: u32 = 2;
+const WRONG_LAYOUT: u32 = 3;
+/// Plus the minor version.
+const UNKNOWN_VERSION: u32 = 0x100;
+
+type Get = unsafe extern "C" fn() -> u64;
+type IsEnding = unsafe extern "C" fn() -> c_int;
+type GetVersion = unsafe extern "C" fn() -> *const c_char;
+type Dealloc = unsafe extern "C" fn(*mut c_void);
+
+/// What a thread needs to read its frames.
+#[derive(Clone, Copy)]
+pub struct Interpreter {
+    /// Where things are.
+    pub layout: &'static PythonLayout,
+    /// `PyCode_Type`.
+    pub code_type: u64,
+    /// State of the thread that holds the lock; of the calling thread alone from 3.12 on.
+    current_thread: Get,
+    /// State of the calling thread.
+    own_thread: Get,
+    is_ending: IsEnding,
+}
+
+/// The innermost frame of the calling thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopFrameFound {
+    /// Its address; 0: no frame.
+    pub frame: u64,
+    /// It is certain that the thread runs this state and no other; else the count of frames must prove it.
+    pub is_certain: bool,
+}
+
+/// Frames of interpreters are wanted, or not.
+pub fn enable(wanted: bool) {
+    ENABLED.store(wanted, Ordering::Relaxed);
+}
+
+/// An object was loaded whose first segment begins at `map_start`.
+///
+/// # Safety
+/// The loader must have mapped it there, and it must stay until [`gone`].
+pub unsafe fn look_at(map_start: u64) {
+    if STATE.load(Ordering::Acquire) != UNSEEN {
+        return;
+    }
+    // SAFETY: passed on.
+    let Some(symbols) = (unsafe { DynamicSymbols::of(map_start) }) else { return };
+    if symbols.find(b"_PyRuntime").is_none() {
+        return;
+    }
+    let Some(evaluation) = symbols.find(b"_PyEval_EvalFrameDefault") else { return };
+    let address = |names: &[&[u8]]| names.iter().find_map(|name| symbols.find(name)).map_or(0, |found| found.address);
+    for (place, names) in [
+        (&CODE_TYPE, &[&b"PyCode_Type"[..]][..]),
+        (&CURRENT_THREAD, &[b"_PyThreadState_UncheckedGet", b"PyThreadState_GetUnchecked"]),
+        (&OWN_THREAD, &[b"PyGILState_GetThisThreadState"]),
+        (&IS_ENDING, &[b"_Py_IsFinalizing", b"Py_IsFinalizing"]),
+        (&GET_VERSION, &[b"Py_GetVersion"]),
+        (&VERSION, &[b"Py_Version"]),
+    ] {
+        place.store(address(names), Ordering::Relaxed);
+    }
+    let [_, end, ..] = &LOOP;
+    end.store(evaluation.address + evaluation.bytes, Ordering::Relaxed);
+    STATE.store(FOUND, Ordering::Release);
+    let [start, ..] = &LOOP;
+    start.store(evaluation.address, Ordering::Release);
+}
+
+/// What lay in this range was unloaded.
+pub fn gone(range: &Range<u64>) {
+    let [start, end, cold, cold_end] = &LOOP;
+    if range.contains(&start.load(Ordering::Relaxed)) {
+        for word in [start, end, cold, cold_end] {
+            word.store(0, Ordering::Relaxed);
+        }
+        STATE.store(UNSEEN, Ordering::Release);
+        EPOCH.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Whether a frame whose return address is `pc` is a call of the evaluation loop.
+#[inline]
+pub fn is_evaluation(pc: u64) -> bool {
+    let [start, end, cold, cold_end] = &LOOP;
+    let first = start.load(Ordering::Relaxed);
+    if first == 0 || !ENABLED.load(Ordering::Relaxed) {
+        return false;
+    }
+    let at = pc.wrapping_sub(1);
+    (first..end.load(Ordering::Relaxed)).contains(&at)
+        || (cold.load(Ordering::Relaxed)..cold_end.load(Ordering::Relaxed)).contains(&at)
+}
+
+/// Moves when what threads remember of Python's stacks may name code that is gone.
+#[inline(always)]
+pub fn epoch() -> u32 {
+    EPOCH.load(Ordering::Relaxed)
+}
+
+pub(super) fn move_epoch() {
+    EPOCH.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The interpreter, if its frames can be read.
+///
+/// # Safety
+/// The calling thread must be inside a call of the evaluation loop.
+pub unsafe fn interpreter() -> Option<Interpreter> {
+    match STATE.load(Ordering::Acquire) {
+        READY => {}
+        FOUND if STATE.compare_exchange(FOUND, PREPARING, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
+            // SAFETY: passed on; this thread alone comes here.
+            let refusal = unsafe { prepare() };
+            REFUSAL.store(refusal.unwrap_or(0), Ordering::Relaxed);
+            STATE.store(if refusal.is_none() { READY } else { REFUSED }, Ordering::Release);
+            if refusal.is_some() {
+                return None;
+            }
+        }
+        _ => return None,
+    }
+    let layout = PythonLayout::of(u8::try_from(MINOR.load(Ordering::Relaxed)).unwrap_or(0))?;
+    // SAFETY: addresses of CPython's functions of these types, which are there since `prepare` has looked.
+    unsafe {
+        Some(Interpreter {
+            layout,
+            code_type: CODE_TYPE.load(Ordering::Relaxed),
+            current_thread: core::mem::transmute::<u64, Get>(CURRENT_THREAD.load(Ordering::Relaxed)),
+            own_thread: core::mem::transmute::<u64, Get>(OWN_THREAD.load(Ordering::Relaxed)),
+            is_ending: core::mem::transmute::<u64, IsEnding>(IS_ENDING.load(Ordering::Relaxed)),
+        })
+    }
+}
+
+/// Its minor version.
+static MINOR: AtomicU32 = AtomicU32::new(0);
+
+/// Finds out the version, and has the destructor of code objects come to us. Gives why frames are refused.
+unsafe fn prepare() -> Option<u32> {
+    let needed = [&CODE_TYPE, &CURRENT_THREAD, &OWN_THREAD, &IS_ENDING, &GET_VERSION];
+    if needed.iter().any(|word| word.load(Ordering::Relaxed) == 0) {
+        return Some(NO_SYMBOLS);
+    }
+    // SAFETY: CPython's function of this type: it gives a terminated text of its own.
+    let text = unsafe {
+        let get = core::mem::transmute::<u64, GetVersion>(GET_VERSION.load(Ordering::Relaxed));
+        CStr::from_ptr(get()).to_bytes()
+    };
+    let minor = minor_version(text);
+    MINOR.store(minor, Ordering::Relaxed);
+    if text.windows(14).any(|part| part == b"free-threading") {
+        return Some(FREE_THREADED);
+    }
+    if u8::try_from(minor).ok().and_then(PythonLayout::of).is_none() {
+        return Some(UNKNOWN_VERSION + minor);
+    }
+    // SAFETY: a word of CPython's own, static and writable type.
+    let slot = unsafe { &*((CODE_TYPE.load(Ordering::Relaxed) + layout::TYPE_DEALLOC) as *const AtomicU64) };
+    let own = code_dies as *const () as u64;
+    let found = slot.load(Ordering::Relaxed);
+    if found != own {
+        DEALLOC.store(found, Ordering::Release);
+        slot.store(own, Ordering::Release);
+    }
+    None
+}
+
+/// 11 of `3.11.2 (main, …)`; 0 for what begins otherwise.
+fn minor_version(text: &[u8]) -> u32 {
+    let rest = text.strip_prefix(b"3.").unwrap_or_default();
+    rest.iter().take_while(|byte| byte.is_ascii_digit()).fold(0, |minor, byte| minor * 10 + u32::from(byte - b'0'))
+}
+
+/// The destructor of code objects: who has seen this one must forget it, since its place may be taken.
+unsafe extern "C" fn code_dies(code: *mut c_void) {
+    codes::forget(code as u64);
+    let real = DEALLOC.load(Ordering::Acquire);
+    if real != 0 {
+        // SAFETY: what the type had before; the argument is CPython's.
+        unsafe { core::mem::transmute::<u64, Dealloc>(real)(code) }
+    }
+}
+
+impl Interpreter {
+    /// The innermost frame of the calling thread.
+    ///
+    /// # Safety
+    /// The calling thread must be inside a call of the evaluation loop.
+    #[inline]
+    pub unsafe fn top_frame(&self) -> TopFrameFound {
+        // SAFETY: both only read; states of the calling thread are there while it is inside Python.
+        unsafe {
+            let current = (self.current_thread)();
+            if self.layout.minor >= 12 && current != 0 {
+                return TopFrameFound { frame: self.frame_of(current), is_certain: true };
+            }
+            let own = (self.own_thread)();
+            if own == current && own != 0 {
+                return TopFrameFound { frame: self.frame_of(own), is_certain: true };
+            }
+            self.top_frame_without_lock(current, own)
+        }
+    }
+
+    /// The thread does not hold the interpreter's lock, or runs another state than the one that it was made with.
+    #[cold]
+    unsafe fn top_frame_without_lock(&self, current: u64, own: u64) -> TopFrameFound {
+        let id = current + u64::from(self.layout.thread_id);
+        // SAFETY: another thread's state may go away at any time, hence the question. Its own are there.
+        unsafe {
+            if current != 0 && sys::is_readable(id & !7) && (id as *const u64).read_volatile() == libc::pthread_self() as u64
+            {
+                return TopFrameFound { frame: self.frame_of(current), is_certain: true };
+            }
+            if own == 0 || (self.is_ending)() != 0 {
+                return TopFrameFound { frame: 0, is_certain: false };
+            }
+            TopFrameFound { frame: self.frame_of(own), is_certain: false }
+        }
+    }
+
+    #[inline]
+    unsafe fn frame_of(&self, state: u64) -> u64 {
+        // SAFETY: a state of the calling thread; the structure on its stack that it names is there as long.
+        unsafe {
+            match self.layout.top {
+                TopFrame::Direct(offset) => ((state + u64::from(offset)) as *const u64).read_volatile(),
+                TopFrame::CFrame(first, second) => {
+                    let at = ((state + u64::from(first)) as *const u64).read_volatile();
+                    if at == 0 { 0 } else { ((at + u64::from(second)) as *const u64).read_volatile() }
+                }
+            }
+        }
+    }
+
+    /// Frames are not what they must be: none is read from here on.
+    pub fn refuse(&self) {
+        REFUSAL.store(WRONG_LAYOUT, Ordering::Relaxed);
+        STATE.store(REFUSED, Ordering::Release);
+        move_epoch();
+    }
+}
+
+/// What the recording is to be told once: that Python's frames are missing, and why.
+pub fn remark() -> Option<String> {
+    if STATE.load(Ordering::Acquire) != REFUSED || REMARKED.swap(true, Ordering::Relaxed) {
+        return None;
+    }
+    let minor = MINOR.load(Ordering::Relaxed);
+    Some(match REFUSAL.load(Ordering::Relaxed) {
+        NO_SYMBOLS => "Python's frames are missing: this interpreter hides the functions that tell its state".into(),
+        FREE_THREADED => format!("Python's frames are missing: 3.{minor} without the global lock is not supported"),
+        WRONG_LAYOUT => format!("Python's frames are missing: those of this 3.{minor} are not laid out as its version says"),
+        _ => format!("Python's frames are missing: 3.{minor} is none of the versions 3.9 to 3.13"),
+    })
+}
+
+/// In a forked child, whose other threads do not exist.
+pub fn after_fork_in_child() {
+    codes::after_fork_in_child();
+    let _ = STATE.compare_exchange(PREPARING, FOUND, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        assert_eq!(minor_version(b"3.11.2 (main, Mar 13 2023)"), 11);
+        assert_eq!(minor_version(b"3.9.18"), 9);
+        assert_eq!(minor_version(b"2.7.18"), 0);
+        assert_eq!(minor_version(b""), 0);
+        assert!(PythonLayout::of(8).is_none() && PythonLayout::of(14).is_none());
+    }
+}
