@@ -6,7 +6,7 @@ pub mod nested;
 pub mod other_calls;
 mod prefetch;
 pub mod publish;
-pub mod python;
+mod python;
 pub mod record;
 pub mod request_context;
 pub mod room;

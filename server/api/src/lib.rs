@@ -4,6 +4,7 @@
 //! sizes are bytes; a missing symbol is `null`, never an empty string; big lists are columns (one array per field).
 
 pub mod allocations;
+pub mod contexts;
 pub mod diff;
 pub mod diff_flamegraph;
 pub mod flamegraph;
@@ -61,6 +62,9 @@ pub struct Frame {
     pub module: Option<String>,
     /// The function was inlined into the next frame.
     pub inlined: bool,
+    /// Language: `c`, `c++`, `rust`, `python`, `javascript`, `java`, `go`; `null` if nothing tells.
+    #[serde(default)]
+    pub language: Option<String>,
     /// Return address, `0x…`; inlined frames repeat their caller's.
     pub address: String,
     /// Of a frame without a function: where it is in the file of its module, `0x…`, as flame graphs and tables call it.
@@ -71,6 +75,17 @@ pub struct Frame {
     #[serde(default)]
     #[schema(required = true)]
     pub library: bool,
+}
+
+/// Which frames a stack shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FramesShown {
+    /// Without an interpreter's own frames around the functions of the program's language.
+    #[default]
+    User,
+    /// All.
+    All,
 }
 
 /// What is measured. Windows are `[from, to)`.

@@ -42,6 +42,9 @@ pub fn write(source: ExportInput<'_>, options: DumpOptions, out: &mut dyn Write)
         line.clear();
         write!(line, r#"{{"t_ns":{},"thread":{}"#, event.t_ns, event.thread)?;
         what(&event, trace, &mut line)?;
+        if event.context != 0 {
+            write!(line, r#","context":{}"#, event.context)?;
+        }
         if event.has_stack() {
             line.extend_from_slice(br#","stack":["#);
             stacks.append(event.node, &mut line)?;
@@ -151,7 +154,7 @@ impl<'a> StackLines<'a> {
     fn append(&mut self, node: u32, line: &mut Vec<u8>) -> Result<()> {
         let trace = self.source.trace;
         let mut first = true;
-        for node in trace.stack(node) {
+        for node in trace.shown_stack(self.source.symbols, node) {
             let Some(location) = trace.node_location(node) else { continue };
             if !std::mem::take(&mut first) {
                 line.push(b',');

@@ -72,7 +72,7 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) 
     for (i, &node) in nodes.iter().enumerate() {
         out.write_all(if i > 0 { b",[" } else { b"[" })?;
         let mut first = true;
-        for location in trace.stack(node).filter_map(|node| trace.node_location(node)) {
+        for location in trace.shown_stack(source.symbols, node).filter_map(|node| trace.node_location(node)) {
             for frame in first_frames.get(&location).cloned().unwrap_or_default() {
                 write!(out, "{}{frame}", if std::mem::take(&mut first) { "" } else { "," })?;
             }
@@ -182,7 +182,7 @@ fn frames(
     let mut count = 0;
     out.write_all(br#","frames":["#)?;
     for &node in nodes {
-        for node in trace.stack(node) {
+        for node in trace.shown_stack(source.symbols, node) {
             let Some(location) = trace.node_location(node) else { continue };
             if ranges.contains_key(&location) {
                 continue;

@@ -168,7 +168,7 @@ fn stacks_end(branch: &Branch, stacks: &[Vec<FrameAddress>]) -> bool {
 fn places(source: ExportInput<'_>, node: u32) -> Vec<FrameAddress> {
     let trace = source.trace;
     let (mut places, mut levels) = (Vec::new(), Vec::new());
-    for location in trace.stack(node).filter_map(|node| trace.node_location(node)) {
+    for location in trace.shown_stack(source.symbols, node).filter_map(|node| trace.node_location(node)) {
         levels.clear();
         source.symbols.frames(trace, location, &mut levels);
         let pc = trace.location(location).pc;

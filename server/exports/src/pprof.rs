@@ -140,7 +140,8 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) 
         let class = class?;
         source.cancel.check()?;
         let mut message = Message::default();
-        let locations: Vec<LocationId> = trace.stack(class.node).filter_map(|node| trace.node_location(node)).collect();
+        let locations: Vec<LocationId> =
+            trace.shown_stack(source.symbols, class.node).filter_map(|node| trace.node_location(node)).collect();
         message.message(profile::SAMPLE, |out| {
             out.packed(1, locations.iter().map(|&location| u64::from(location) + 1));
             out.packed(2, values(&class).into_iter());

@@ -63,6 +63,8 @@ pub struct PlainFrame<'a> {
     pub module: Option<&'a str>,
     /// The function was inlined into the next frame.
     pub inlined: bool,
+    /// Its language.
+    pub language: Option<&'a str>,
     /// Return address.
     pub address: &'a str,
     /// Of a frame without a function: where it is in the file of its module.
@@ -78,6 +80,7 @@ impl<'a> From<&'a Frame> for PlainFrame<'a> {
             line: frame.line,
             module: frame.module.as_deref(),
             inlined: frame.inlined,
+            language: frame.language.as_deref(),
             address: &frame.address,
             offset: frame.offset.as_deref(),
         }
@@ -97,7 +100,7 @@ pub fn resolve_all(source: ExportInput<'_>) -> Result<()> {
 /// Frames of a backtrace, leaf first, with inlined ones.
 pub fn frames(source: ExportInput<'_>, node: u32, out: &mut Vec<SymbolFrame>) {
     out.clear();
-    for node in source.trace.stack(node) {
+    for node in source.trace.shown_stack(source.symbols, node) {
         if let Some(location) = source.trace.node_location(node) {
             source.symbols.frames(source.trace, location, out);
         }

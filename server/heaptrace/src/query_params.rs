@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use tracehound_query::{Filter, QueryError, Result, Window, parse_duration, parse_size};
+use tracehound_query::{ContextFilter, Filter, QueryError, Result, Window, parse_duration, parse_size};
 
 /// A window, or a moment.
 ///
@@ -44,6 +44,7 @@ pub fn filter<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<Filter> {
             Ok(thread) => thread,
             Err(never) => match never {},
         }),
+        context: get("context").map(ContextFilter::new).transpose()?,
         min_size: with("min_size", parse_size)?,
         max_size: with("max_size", parse_size)?,
         min_lifetime: with("min_lifetime", parse_duration)?,
@@ -67,6 +68,7 @@ macro_rules! filter_texts {
                         "show_from" => &self.show_from,
                         "module" => &self.module,
                         "thread" => &self.thread,
+                        "context" => &self.context,
                         "min_size" => &self.min_size,
                         "max_size" => &self.max_size,
                         "min_lifetime" => &self.min_lifetime,
@@ -88,6 +90,7 @@ macro_rules! filter_texts {
                     ("show_from", &self.show_from),
                     ("module", &self.module),
                     ("thread", &self.thread),
+                    ("context", &self.context),
                     ("min_size", &self.min_size),
                     ("max_size", &self.max_size),
                     ("min_lifetime", &self.min_lifetime),

@@ -15,6 +15,8 @@ pub struct TraceEvent {
     pub thread: u32,
     /// Call-tree node of the caller; 0 = none.
     pub node: u32,
+    /// Id of the request context that it belongs to; 0 = none.
+    pub context: u64,
     /// What happened.
     pub what: What,
 }
@@ -123,7 +125,7 @@ impl Trace {
     fn extra_events(&self) -> Vec<TraceEvent> {
         let mut extra = Vec::new();
         for thread in self.threads().iter().filter(|t| t.active) {
-            let at = |t_ns, what| TraceEvent { t_ns, thread: thread.id, node: 0, what };
+            let at = |t_ns, what| TraceEvent { t_ns, thread: thread.id, node: 0, context: 0, what };
             extra.push(at(thread.started_ns, What::ThreadStart { name: thread.name.clone() }));
             if let Some(t_ns) = thread.ended_ns {
                 extra.push(at(t_ns, What::ThreadEnd));
@@ -139,7 +141,7 @@ impl Trace {
             .collect();
         for mark in self.marks().iter().filter(|m| !seen.contains(&m.ordinal)) {
             let what = What::Mark { label: Some(mark.label.clone()) };
-            extra.push(TraceEvent { t_ns: mark.t_ns, thread: mark.thread, node: 0, what });
+            extra.push(TraceEvent { t_ns: mark.t_ns, thread: mark.thread, node: 0, context: 0, what });
         }
         extra.sort_by_key(|e| e.t_ns);
         extra
@@ -151,7 +153,7 @@ impl Trace {
     }
 
     fn other_event(&self, index: usize) -> Option<TraceEvent> {
-        let OtherEvent { t_ns, thread, kind: number, node, a, b, c: extra, d, .. } =
+        let OtherEvent { t_ns, thread, kind: number, node, a, b, c: extra, d, context, .. } =
             OtherEvent::get(self.columns(), index)?;
         let kind = Kind::from_u8(number)?;
         let what = match kind {
@@ -177,7 +179,8 @@ impl Trace {
             kind if kind.is_free() => What::Free { function: function(number), address: a, row: None },
             _ => return None,
         };
-        Some(TraceEvent { t_ns, thread: self.thread_id(thread), node, what })
+        let context = self.context_id(context);
+        Some(TraceEvent { t_ns, thread: self.thread_id(thread), node, context, what })
     }
 }
 
@@ -216,7 +219,8 @@ impl TraceEvents<'_> {
             } else {
                 What::Free { function: function(origin.kind), address, row: Some(row) }
             };
-            return Some(TraceEvent { t_ns, thread, node: origin.node, what });
+            let context = trace.context_id(trace.context_of_free(ordinal));
+            return Some(TraceEvent { t_ns, thread, node: origin.node, context, what });
         }
         let row = self.at.allocs;
         let mut event = self.alloc_event()?;
@@ -238,7 +242,8 @@ impl TraceEvents<'_> {
         self.at.allocs += 1;
         let (address, size) = (trace.address_of(row), trace.size_of(row));
         let what = What::Alloc { function: function(origin.kind), address, size, row };
-        Some(TraceEvent { t_ns, thread: trace.thread_id(origin.thread), node: origin.node, what })
+        let context = trace.context_id(trace.context_of_alloc(row));
+        Some(TraceEvent { t_ns, thread: trace.thread_id(origin.thread), node: origin.node, context, what })
     }
 
     /// The allocation that belongs to a realloc's free comes next.

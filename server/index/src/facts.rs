@@ -28,7 +28,33 @@ pub struct ModuleFacts {
     pub unloaded_ns: Option<u64>,
 }
 
+/// Addresses that stand for instructions of interpreted languages.
+const INTERPRETED: std::ops::Range<u64> = 1 << 60..(1 << 60) + (1 << 47);
+
 impl ModuleFacts {
+    /// Stands for the functions of Python's that a recording has: no file, and addresses that no process has.
+    #[must_use]
+    pub fn of_python() -> Self {
+        let len = INTERPRETED.end - INTERPRETED.start;
+        let segment = Segment { start: INTERPRETED.start, len, vaddr: 0, file_offset: 0, flags: 0 };
+        Self {
+            id: u32::MAX,
+            path: b"python".to_vec(),
+            build_id: Vec::new(),
+            bias: INTERPRETED.start,
+            segments: vec![segment],
+            generation: 0,
+            loaded_ns: 0,
+            unloaded_ns: None,
+        }
+    }
+
+    /// Whether it is no object but stands for what an interpreter runs.
+    #[must_use]
+    pub fn is_interpreted(&self) -> bool {
+        self.segments.first().is_some_and(|segment| INTERPRETED.contains(&segment.start))
+    }
+
     /// File name of the path, as it is shown.
     #[must_use]
     pub fn name(&self) -> String {
@@ -266,6 +292,8 @@ pub struct RecordingFacts {
     pub threads: Vec<ThreadFacts>,
     /// Marks in the order of their ordinals.
     pub marks: Vec<MarkFacts>,
+    /// Names of request contexts, by id.
+    pub context_names: Vec<(u64, String)>,
     /// Periods of recording, nanoseconds.
     pub captures: Vec<(u64, u64)>,
     /// Remarks.

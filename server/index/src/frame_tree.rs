@@ -128,6 +128,7 @@ impl FrameTree {
         let mut of_node = vec![FrameId::MAX; trace.node_count().max(1) as usize];
         of_node[0] = 0;
         let mut children: HashMap<(FrameId, FunctionId), FrameId> = HashMap::new();
+        let folded = symbols.folds_interpreters().then(|| trace.interpreter());
         let mut path = Vec::new();
         for node in 1..trace.node_count() {
             if node % 65536 == 0 {
@@ -140,7 +141,8 @@ impl FrameTree {
             }
             while let Some(node) = path.pop() {
                 let mut row = of_node[trace.nodes().parent(node) as usize];
-                if let Some(location) = trace.node_location(node) {
+                let is_shown = !folded.is_some_and(|interpreter| interpreter.is_folded(node));
+                if let Some(location) = trace.node_location(node).filter(|_| is_shown) {
                     let at = location as usize;
                     for frame in frames[starts[at]..starts[at + 1]].iter().rev() {
                         row = child(&mut shape, &mut children, row, *frame);

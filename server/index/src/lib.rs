@@ -14,11 +14,14 @@ pub mod ascending;
 mod buckets;
 pub mod cancel;
 pub mod column;
+mod contexts;
 pub mod events;
 pub mod facts;
 pub mod files;
 pub mod folder;
 pub mod frame_tree;
+pub mod interpreted;
+pub mod language;
 pub mod layout;
 pub mod leaked;
 pub mod ledger;
@@ -52,6 +55,7 @@ pub use walk::{HeapState, PeakPlace};
 use facts::{MarkFacts, ModuleFacts, RecordingFacts, ThreadFacts};
 use files::Ledgers;
 use frame_tree::FrameTree;
+use interpreted::{InterpretedCodes, InterpreterCode, SourceCall};
 use layout::NO_SITE;
 use nodes::{NO_LOCATION, NodeTable};
 use schema::{Columns, EventOrigin, EventPage, TableRow};
@@ -82,6 +86,8 @@ pub struct Trace {
     page_finder: OnceLock<page_finder::PageFinder>,
     mapped: OnceLock<Vec<(u64, u64)>>,
     frame_trees: Mutex<Vec<(u64, Arc<FrameTree>)>>,
+    interpreted: OnceLock<InterpretedCodes>,
+    interpreter: OnceLock<InterpreterCode>,
     /// Keeps the index folder's lock, or a temporary folder, alive.
     _keep: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
@@ -177,6 +183,8 @@ impl Trace {
             page_finder: OnceLock::new(),
             mapped: OnceLock::new(),
             frame_trees: Mutex::new(Vec::new()),
+            interpreted: OnceLock::new(),
+            interpreter: OnceLock::new(),
             _keep: parts.keep,
         }
     }
@@ -308,6 +316,18 @@ impl Trace {
         &self.facts.marks
     }
 
+    /// Functions of interpreted languages.
+    #[must_use]
+    pub fn interpreted(&self) -> &InterpretedCodes {
+        self.interpreted.get_or_init(|| InterpretedCodes::new(&self.columns.codes))
+    }
+
+    /// The call at `pc`, a return address, if that stands for one in an interpreted language.
+    #[must_use]
+    pub fn source_call(&self, pc: u64) -> Option<SourceCall<'_>> {
+        self.interpreted().call_at(pc.wrapping_sub(1))
+    }
+
     /// Number of call-tree nodes, the root (0) included.
     #[must_use]
     pub fn node_count(&self) -> u32 {
@@ -354,6 +374,18 @@ impl Trace {
     pub fn stack(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
         let first = if node < self.nodes.len() { node } else { 0 };
         std::iter::successors(Some(first), |&n| Some(self.nodes.parent(n))).take_while(|&n| n != 0)
+    }
+
+    /// What is an interpreter's own in this recording.
+    #[must_use]
+    pub fn interpreter(&self) -> &InterpreterCode {
+        self.interpreter.get_or_init(|| InterpreterCode::find(self))
+    }
+
+    /// Nodes of a backtrace as it is to be shown, leaf first, without the root.
+    pub fn shown_stack<'a>(&'a self, symbols: &dyn RecordingSymbols, node: u32) -> impl Iterator<Item = u32> + use<'a> {
+        let folded = symbols.folds_interpreters().then(|| self.interpreter());
+        self.stack(node).filter(move |&node| !folded.is_some_and(|interpreter| interpreter.is_folded(node)))
     }
 
     /// Number of sites: distinct allocating backtraces.

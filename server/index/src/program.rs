@@ -183,8 +183,9 @@ impl CodeKind {
     /// The kind of a function, by its name, the file that it is declared in and its module's file name.
     #[must_use]
     pub fn of(function: Option<&str>, file: Option<&str>, module: Option<&str>) -> Self {
-        let in_sources =
-            |file: &str| SOURCES.iter().any(|source| file.starts_with(source)) || file.contains(RUST_SOURCES);
+        let in_sources = |file: &str| {
+            SOURCES.iter().any(|source| file.starts_with(source)) || file.contains(RUST_SOURCES) || is_in_python(file)
+        };
         let is_library = module.is_some_and(|module| MODULES.iter().any(|library| module.starts_with(library)))
             || file.is_some_and(in_sources)
             || file.is_none() && function.is_some_and(in_standard_library);
@@ -195,6 +196,13 @@ impl CodeKind {
             Some(_) => Self::Program,
         }
     }
+}
+
+/// Whether a file is one of Python's own library.
+fn is_in_python(file: &str) -> bool {
+    let installed = ["/site-packages/", "/dist-packages/"];
+    file.starts_with("<frozen ")
+        || file.contains("/lib/python3") && !installed.iter().any(|folder| file.contains(folder))
 }
 
 /// By its name alone: whether it only passes on what its callers ask for.

@@ -218,6 +218,8 @@ schema! {
             other_c => c: u64,
             /// Old length, or file descriptor.
             other_d => d: u64,
+            /// Request context: 0 = none, else a position in `context_id` plus one.
+            other_context => context: u32,
         }
         /// Memory samples: resident memory and the like at an instant.
         samples: MemoryReading {
@@ -309,6 +311,26 @@ schema! {
         sizes {
             /// Sizes by code, from the first code that is not a size.
             size_table: u64,
+        }
+        /// Allocations whose request context is stored: all, or none as long as there is none.
+        alloc_contexts {
+            /// Request contexts: 0 = none, else positions in `context_id` plus one.
+            alloc_context: u32,
+        }
+        /// Frees whose request context is stored.
+        free_contexts {
+            /// Request contexts, as above.
+            free_context: u32,
+        }
+        /// Request contexts.
+        contexts {
+            /// The program's ids.
+            context_id: u64,
+        }
+        /// Bytes of the records of interpreted functions.
+        code_bytes {
+            /// The records, as the recording has them.
+            codes: u8,
         }
         /// Bytes of the lists of sums.
         sums {

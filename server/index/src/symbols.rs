@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Trace;
 use super::cancel::{Cancel, Cancelled};
+use super::language::SourceLanguage;
 use super::program::CodeKind;
 
 /// Dense id of a distinct (pc, generation) of the call tree, see [`Trace::location`]. Many nodes share one.
@@ -42,6 +43,8 @@ pub struct FunctionFacts {
     pub line: Option<u32>,
     /// Not the program's own code, or none that says anything: what its name, file and module make of it.
     pub kind: CodeKind,
+    /// The language that it is written in, as far as that can be told.
+    pub language: Option<SourceLanguage>,
 }
 
 impl FunctionFacts {
@@ -80,6 +83,37 @@ pub trait RecordingSymbols: Send + Sync {
 
     /// The path behind an id that [`Self::frames`] or [`Self::function`] gave out.
     fn file(&self, id: FileId) -> Arc<str>;
+
+    /// Whether an interpreter's own frames around the program's functions are left out of backtraces.
+    fn folds_interpreters(&self) -> bool {
+        false
+    }
+}
+
+/// The same names, for backtraces with all frames.
+pub struct AllFrames<'a>(pub &'a dyn RecordingSymbols);
+
+impl RecordingSymbols for AllFrames<'_> {
+    fn identity(&self) -> u64 {
+        // Sources of names have even ones.
+        self.0.identity() | 1
+    }
+
+    fn resolve(&self, trace: &Trace, locations: &[LocationId], cancel: &Cancel) -> Result<(), Cancelled> {
+        self.0.resolve(trace, locations, cancel)
+    }
+
+    fn frames(&self, trace: &Trace, location: LocationId, out: &mut Vec<SymbolFrame>) {
+        self.0.frames(trace, location, out);
+    }
+
+    fn function(&self, id: FunctionId) -> FunctionFacts {
+        self.0.function(id)
+    }
+
+    fn file(&self, id: FileId) -> Arc<str> {
+        self.0.file(id)
+    }
 }
 
 /// Addresses in place of names: every location is a function of its own.
@@ -118,7 +152,7 @@ impl RecordingSymbols for Addresses {
     fn function(&self, id: FunctionId) -> FunctionFacts {
         let (address, module) = self.locations.get(id as usize).copied().unwrap_or_default();
         let fallback = format!("{address:#x}").into();
-        FunctionFacts { name: None, fallback, module, file: None, line: None, kind: CodeKind::Nameless }
+        FunctionFacts { name: None, fallback, module, file: None, line: None, kind: CodeKind::Nameless, language: None }
     }
 
     fn file(&self, _: FileId) -> Arc<str> {

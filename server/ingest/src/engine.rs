@@ -8,6 +8,7 @@
 //! Between the two records of a realloc the old address may be handed out to another thread; the old block is then
 //! freed at that instant, and the realloc counts as a free and an allocation.
 
+mod contexts;
 mod kinds;
 mod order;
 mod origins;
@@ -18,6 +19,7 @@ mod state;
 use std::collections::HashMap;
 use std::io;
 
+pub use contexts::ContextNumbers;
 use kinds::KindClass;
 pub use kinds::key_of;
 pub use order::WINDOW_NS;
@@ -74,6 +76,8 @@ pub struct PairingEngine {
     moved_until: u64,
     /// The last frees.
     recent: Recent,
+    /// Request contexts.
+    pub contexts: ContextNumbers,
 }
 
 /// Events between the fetch of a slot of the live map and its use.
@@ -96,6 +100,7 @@ impl PairingEngine {
             carries: 0,
             moved_until: 0,
             recent: Recent::default(),
+            contexts: ContextNumbers::default(),
         }
     }
 
@@ -308,6 +313,10 @@ impl PairingEngine {
                 ODD_ADDRESS
             }
         });
+        if self.contexts.are_used() {
+            let context = self.context_of(event.thread);
+            self.chunk.alloc_context.push(context);
+        }
         let t = &mut self.totals;
         t.allocs += 1;
         t.allocated += size;
@@ -344,6 +353,10 @@ impl PairingEngine {
         chunk.free_alloc_origin.push(live.origin);
         chunk.free_size.push(live.size);
         chunk.free_fate.push(lifetime_class);
+        if self.contexts.are_used() {
+            let context = self.context_of(self.origins.thread(origin));
+            self.chunk.free_context.push(context);
+        }
         self.totals.frees += 1;
         self.totals.live -= live.size;
         self.note(true, settled);

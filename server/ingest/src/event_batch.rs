@@ -32,6 +32,12 @@ pub struct EventBatch {
     pub free_size: Vec<u64>,
     /// Frees: class of the lifetime and whether the block was temporary, for the ledger of allocations.
     pub free_fate: Vec<u8>,
+    /// Allocations: request contexts, see `engine::contexts`; empty as long as there is none.
+    pub alloc_context: Vec<u32>,
+    /// Frees: request contexts.
+    pub free_context: Vec<u32>,
+    /// Ids of request contexts seen first in this chunk.
+    pub contexts: Vec<u64>,
     /// Full words of one bit an event, 1 = free.
     pub order: Vec<u64>,
     /// Index of the first word.
@@ -83,6 +89,9 @@ impl EventBatch {
             free_alloc_origin,
             free_size,
             free_fate,
+            alloc_context,
+            free_context,
+            contexts,
             order,
             order_first: _,
             pages,
@@ -100,6 +109,9 @@ impl EventBatch {
         for column in [alloc_time, alloc_size, alloc_origin, alloc_address, free_time, free_origin] {
             column.clear();
         }
+        alloc_context.clear();
+        free_context.clear();
+        contexts.clear();
         free_row.clear();
         free_alloc_origin.clear();
         alloc_address_high.clear();

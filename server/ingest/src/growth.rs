@@ -115,6 +115,7 @@ impl Growth {
         let mut facts = manifest.facts.clone();
         facts.lengths.nodes = 0;
         facts.lengths.locations = 0;
+        facts.lengths.code_bytes = 0;
         resume::take_up(&self.folder.path, &facts, resume, self.budget_bytes)
     }
 
@@ -232,6 +233,7 @@ impl Growth {
         self.merger.run(limit, &self.file, engine, sealer, &keeper, &mut self.control)?;
         self.merger.note_ticks(engine);
         self.nodes.store(&self.intake, sealer, !running)?;
+        self.nodes.store_codes(&mut self.intake, sealer)?;
         store_samples(&mut self.intake, engine, sealer, &mut self.peak_rss, &mut self.skip_samples)?;
         if self.control.cancel.is_cancelled() {
             return Ok(None);

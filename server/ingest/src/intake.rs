@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use tracehound_format::live::Ending;
 use tracehound_format::meta::{
-    Clock, ClockSample, ClockSource, End, EndReason, ForkedFrom, GaveUp, MemoryDetail, MemoryPart, MemorySample, Meta,
-    ModuleLoad, Process, Remark, StackCounts, Statistics,
+    Clock, ClockSample, ClockSource, Code, End, EndReason, ForkedFrom, GaveUp, MemoryDetail, MemoryPart, MemorySample,
+    Meta, ModuleLoad, Process, Remark, StackCounts, Statistics,
 };
 use tracehound_format::nodes::Node;
 
@@ -49,6 +49,10 @@ pub struct Intake {
     pub threads: HashMap<u32, ThreadMeta>,
     /// Marks.
     pub marks: BTreeMap<u64, tracehound_format::meta::Mark>,
+    /// Names of request contexts, the latest of each, with their ticks.
+    pub context_names: BTreeMap<u64, (u64, Vec<u8>)>,
+    /// Functions of interpreted languages that were not stored yet.
+    pub codes: Vec<Code>,
     /// Memory samples that were not stored yet.
     pub memory: Vec<MemorySample>,
     /// Memory by kinds.
@@ -303,6 +307,13 @@ impl ScanSink for Intake {
             Meta::ForkedFrom(from) => {
                 self.forked_from.get_or_insert(from);
             }
+            Meta::ContextName(name) => {
+                let known = self.context_names.entry(name.id).or_default();
+                if name.tick >= known.0 {
+                    *known = (name.tick, name.name);
+                }
+            }
+            Meta::Code(code) => self.codes.push(code),
             Meta::Directory(_) => {}
         }
         self.last_tick = self.last_tick.max(tick);

@@ -92,6 +92,7 @@ pub fn take_up(
         let origin = trace.columns().alloc_origin[row as usize];
         (key, LiveBlock { born_ns: trace.born_ns(row), size: trace.size_of(row), row, origin })
     });
+    engine.contexts.restore(&trace.columns().context_id);
     engine.restore(resume.totals.clone(), resume.threads.clone(), blocks)?;
 
     let columns = trace.columns();

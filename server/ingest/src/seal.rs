@@ -174,6 +174,7 @@ impl Sealer {
         w.free_time.append(&chunk.free_time)?;
         self.ledgers.link_frees(chunk, w)?;
         w.free_origin.append(&chunk.free_origin)?;
+        append_contexts(w, chunk)?;
         w.order.write_at(chunk.order_first, &chunk.order)?;
         EventPage::append(&chunk.pages, w)?;
         OddAddress::append(&chunk.odd, w)?;
@@ -243,4 +244,24 @@ pub fn list_of<const N: usize>(dense: &mut Dense<N>) -> Vec<u8> {
     let (mut list, mut last) = (Vec::new(), 0);
     dense.drain_sorted(|key, row| put_row(&mut list, &mut last, key, row));
     list
+}
+
+/// Columns that begin where the first context does: what comes before has none.
+fn append_contexts(w: &mut Writers, chunk: &EventBatch) -> io::Result<()> {
+    const AT_ONCE: u64 = 1 << 16;
+    w.context_id.append(&chunk.contexts)?;
+    for (writer, values, first) in [
+        (&mut w.alloc_context, &chunk.alloc_context, chunk.first_alloc),
+        (&mut w.free_context, &chunk.free_context, chunk.first_free),
+    ] {
+        if values.is_empty() {
+            continue;
+        }
+        while writer.len() < first {
+            let some = (first - writer.len()).min(AT_ONCE);
+            writer.append(&vec![0; some as usize])?;
+        }
+        writer.append(values)?;
+    }
+    Ok(())
 }

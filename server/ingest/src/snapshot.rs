@@ -1,6 +1,6 @@
 //! From the state of ingest to an immutable snapshot.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use super::clock::ClockMap;
@@ -9,6 +9,7 @@ use super::intake::Intake;
 use super::merge::Merger;
 use super::scan::Scan;
 use super::seal::Sealer;
+use tracehound_format::meta::{self, Meta};
 use tracehound_index::facts::{Inherited, ModuleFacts, RecordingFacts, RemarkFacts, ThreadFacts};
 use tracehound_index::nodes::NO_LOCATION;
 use tracehound_index::schema::{MemoryReading, StoredLocation, StoredNode, TableRow};
@@ -28,9 +29,25 @@ pub struct IndexEnding {
 #[derive(Debug, Default)]
 pub struct NodeStore {
     locations: HashMap<(u64, u32), u32>,
+    /// First addresses of the functions of interpreted languages that are stored.
+    codes: HashSet<u64>,
 }
 
 impl NodeStore {
+    /// Appends functions of interpreted languages that came in.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn store_codes(&mut self, intake: &mut Intake, sealer: &mut Sealer) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for code in intake.codes.drain(..) {
+            if self.codes.insert(code.address) {
+                meta::encode(&Meta::Code(code), &mut bytes).map_err(io::Error::other)?;
+            }
+        }
+        sealer.writers.codes.append(&bytes)
+    }
+
     /// Appends nodes that are not stored yet, up to the first unknown one; with `last`, unknown ones, too.
     ///
     /// # Errors
@@ -130,9 +147,10 @@ pub fn facts(
         end: intake.end.as_ref().map(|e| e.reason),
         running: ending.running,
         killed: ending.killed,
-        modules: modules(intake, clock, inherited),
+        modules: modules(intake, clock, inherited, !sealer.writers.codes.is_empty()),
         threads: threads(intake, engine),
         marks: intake.marks(clock),
+        context_names: context_names(intake),
         captures: captures(intake, engine, duration_ns),
         remarks: remarks(scan, intake, engine, inherited),
         statistics: intake.statistics.clone(),
@@ -183,6 +201,10 @@ fn threads(intake: &Intake, engine: &PairingEngine) -> Vec<ThreadFacts> {
     engine.threads.iter().map(thread).collect()
 }
 
+fn context_names(intake: &Intake) -> Vec<(u64, String)> {
+    intake.context_names.iter().map(|(&id, (_, name))| (id, String::from_utf8_lossy(name).into_owned())).collect()
+}
+
 fn captures(intake: &Intake, engine: &PairingEngine, duration_ns: u64) -> Vec<(u64, u64)> {
     let switches = &engine.totals.switches;
     let starts_off = intake
@@ -227,9 +249,12 @@ fn about(inherited: &Inherited) -> String {
     text.trim_start().into()
 }
 
-fn modules(intake: &Intake, clock: &ClockMap, inherited: Option<&Inherited>) -> Vec<ModuleFacts> {
+fn modules(intake: &Intake, clock: &ClockMap, inherited: Option<&Inherited>, is_interpreted: bool) -> Vec<ModuleFacts> {
     let mut modules = intake.modules(clock);
     modules.extend(inherited.into_iter().flat_map(|inherited| inherited.modules.iter().cloned()));
+    if is_interpreted {
+        modules.push(ModuleFacts::of_python());
+    }
     modules
 }
 

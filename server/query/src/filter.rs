@@ -6,6 +6,7 @@
 //! show_from        keep backtraces with a match and cut off what is above the first one
 //! hide, show       take matching (all other) functions out of the backtraces; nothing is dropped
 //! thread           blocks that this thread bore
+//! context          blocks that were allocated in these request contexts
 //! sizes, lifetimes inclusive bounds; a block that still lives has lived until the end of the recording
 //! ```
 //! A pattern with an `@` is tried on `name@file:line@module` as well, so that it can mean one of two functions of a
@@ -40,6 +41,8 @@ pub struct Filter {
     pub module: Option<Regex>,
     /// Blocks of these threads.
     pub thread: Option<ThreadFilter>,
+    /// Blocks of these request contexts.
+    pub context: Option<ContextFilter>,
     /// Smallest size.
     pub min_size: Option<u64>,
     /// Largest size.
@@ -61,6 +64,49 @@ impl FromStr for ThreadFilter {
 
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
         Ok(Self(text.into()))
+    }
+}
+
+/// Request contexts by id, or by their names.
+#[derive(Debug, Clone)]
+pub enum ContextFilter {
+    /// The one with this id; 0: blocks without any.
+    Id(u64),
+    /// Those whose name matches.
+    Named(Regex),
+}
+
+impl ContextFilter {
+    /// Reads an id or a regular expression.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn new(text: &str) -> Result<Self> {
+        match text.parse() {
+            Ok(id) => Ok(Self::Id(id)),
+            Err(_) => Filter::regex("context", text).map(Self::Named),
+        }
+    }
+
+    /// Which numbers of contexts are meant.
+    fn numbers(&self, trace: &Trace) -> Result<Vec<bool>> {
+        let passes = |id: u64| match self {
+            Self::Id(wanted) => id == *wanted,
+            Self::Named(regex) => trace.context_name(id).is_some_and(|name| regex.is_match(name)),
+        };
+        let numbers: Vec<bool> = std::iter::once(matches!(self, Self::Id(0)))
+            .chain(trace.context_ids().iter().map(|&id| passes(id)))
+            .collect();
+        if numbers.contains(&true) {
+            return Ok(numbers);
+        }
+        Err(QueryError::bad(
+            "context",
+            match self {
+                Self::Id(id) => format!("no event belongs to a request context with the id {id}"),
+                Self::Named(regex) => format!("no request context has a name that matches `{regex}`"),
+            },
+        ))
     }
 }
 
@@ -113,6 +159,7 @@ impl Filter {
         let rows = [self.min_size, self.max_size, self.min_lifetime, self.max_lifetime];
         let stacks = [&self.focus, &self.ignore, &self.show_from, &self.module];
         self.thread.is_none()
+            && self.context.is_none()
             && self.lifetime.is_none()
             && rows.iter().all(Option::is_none)
             && stacks.iter().all(|r| r.is_none())
@@ -133,6 +180,9 @@ impl Filter {
         };
         if let Some(thread) = &self.thread {
             selection.threads = Some(thread.positions(trace)?);
+        }
+        if let Some(context) = &self.context {
+            selection.contexts = Some(context.numbers(trace)?.into());
         }
         let stacks = [&self.focus, &self.ignore, &self.show_from];
         if stacks.iter().any(|r| r.is_some()) {
@@ -290,6 +340,8 @@ pub struct Selection {
     pub sites: Option<Vec<bool>>,
     /// By position of the bearing thread; `None`: all.
     pub threads: Option<Vec<bool>>,
+    /// By number of the request context of the allocation; `None`: all.
+    pub contexts: Option<Arc<[bool]>>,
     /// Smallest size.
     pub min_size: u64,
     /// Largest size.
@@ -309,6 +361,7 @@ impl Default for Selection {
         Self {
             sites: None,
             threads: None,
+            contexts: None,
             min_size: 0,
             max_size: u64::MAX,
             min_lifetime: 0,
@@ -362,10 +415,18 @@ impl Selection {
         self.threads.as_ref().is_none_or(|t| t.get(position as usize) == Some(&true))
     }
 
+    /// Whether a block that was allocated in the context with this number passes.
+    #[inline]
+    #[must_use]
+    pub fn has_context(&self, number: u32) -> bool {
+        self.contexts.as_ref().is_none_or(|contexts| contexts.get(number as usize) == Some(&true))
+    }
+
     /// Whether all rows of a site and thread that pass do pass.
     #[must_use]
     pub const fn is_about_origins(&self) -> bool {
-        self.min_size == 0
+        self.contexts.is_none()
+            && self.min_size == 0
             && self.max_size == u64::MAX
             && self.min_lifetime == 0
             && self.max_lifetime == u64::MAX

@@ -13,6 +13,7 @@ pub mod allocations;
 pub mod amounts;
 pub mod classes;
 pub mod compare;
+pub mod contexts;
 pub mod diff;
 pub mod diff_flamegraph;
 pub mod filter;
@@ -41,7 +42,7 @@ pub mod verdict;
 pub mod window;
 pub mod zone_pruning;
 
-pub use filter::{Filter, LifetimeKind, ThreadFilter};
+pub use filter::{ContextFilter, Filter, LifetimeKind, ThreadFilter};
 pub use window::{TimeExpr, Window, parse_duration, parse_size};
 
 use tracehound_index::Cancelled;

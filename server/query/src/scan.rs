@@ -43,6 +43,8 @@ pub struct RowTest<'a> {
     origins: Option<Vec<u8>>,
     sizes: Option<SizeBounds>,
     life: Option<LifetimeFilter>,
+    /// By number of the request context: passes.
+    contexts: Option<Arc<[bool]>>,
     /// What zones can tell.
     skip: ZonePruning,
     /// The rows that pass are known.
@@ -104,6 +106,7 @@ impl Selection {
             sizes: has_sizes.then(|| SizeBounds::new(self.min_size, self.max_size)),
             skip: ZonePruning::new(self, life.as_ref().map(|life| life.live.clone())),
             life,
+            contexts: self.contexts.clone(),
             few: self.few.clone(),
         }
     }
@@ -113,13 +116,13 @@ impl RowTest<'_> {
     /// Whether every allocation passes.
     #[must_use]
     pub const fn passes_all(&self) -> bool {
-        self.origins.is_none() && self.sizes.is_none() && self.life.is_none()
+        self.origins.is_none() && self.sizes.is_none() && self.life.is_none() && self.contexts.is_none()
     }
 
     /// Whether a free can be tested only by looking its allocation up.
     #[must_use]
     pub const fn looks_allocs_up(&self) -> bool {
-        self.few.is_none() && (self.origins.is_some() || self.life.is_some())
+        self.few.is_none() && (self.origins.is_some() || self.life.is_some() || self.contexts.is_some())
     }
 
     /// Whether allocation `row` passes.
@@ -142,22 +145,37 @@ impl RowTest<'_> {
         {
             return false;
         }
+        if !self.has_context_of(row) {
+            return false;
+        }
         let ledgers = self.trace.ledgers();
         self.life
             .as_ref()
             .is_none_or(|l| l.passes(self.trace, row, ledgers.free.get(at), ledgers.lifetime_class.get(at)))
     }
 
+    /// Whether the request context of an allocation passes.
+    #[inline]
+    fn has_context_of(&self, row: u64) -> bool {
+        let number = || self.trace.context_of_alloc(row) as usize;
+        self.contexts.as_ref().is_none_or(|contexts| contexts.get(number()) == Some(&true))
+    }
+
     /// What the zones of allocations `from..to` say.
     #[must_use]
     pub fn verdict(&self, from: u64, to: u64) -> ZoneMatch {
-        if self.passes_all() { ZoneMatch::All } else { self.skip.allocs(self.trace, from, to) }
+        if self.passes_all() { ZoneMatch::All } else { self.unless_contexts(self.skip.allocs(self.trace, from, to)) }
+    }
+
+    /// Zones know nothing of contexts.
+    fn unless_contexts(&self, verdict: ZoneMatch) -> ZoneMatch {
+        if verdict == ZoneMatch::All && self.contexts.is_some() { ZoneMatch::Ask } else { verdict }
     }
 
     /// What the zones of frees `from..to` say of their allocations.
     #[must_use]
     pub fn free_verdict(&self, from: u64, to: u64) -> ZoneMatch {
-        if self.passes_all() { ZoneMatch::All } else { self.skip.frees(self.trace, from, to) }
+        if self.passes_all() { ZoneMatch::All } else { self.unless_contexts(self.skip.frees(self.trace, from, to)) }
     }
 
     /// Takes out of `keep`, which is about allocations from row `from` on, those that do not pass.
@@ -183,6 +201,11 @@ impl RowTest<'_> {
             let origins = c.alloc_origin.get(rows.clone()).unwrap_or_default();
             for (keep, &origin) in keep.iter_mut().zip(origins) {
                 *keep &= table.get(origin as usize).copied().unwrap_or(0);
+            }
+        }
+        if self.contexts.is_some() {
+            for (keep, row) in keep.iter_mut().zip(from..) {
+                *keep &= u8::from(self.has_context_of(row));
             }
         }
         if let Some(life) = &self.life {
@@ -222,6 +245,11 @@ impl RowTest<'_> {
             for (keep, row) in keep.iter_mut().zip(links.iter().zip(from..).map(row_of)) {
                 let origin = c.alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX);
                 *keep &= table.get(origin as usize).copied().unwrap_or(0);
+            }
+        }
+        if self.contexts.is_some() {
+            for (keep, row) in keep.iter_mut().zip(links.iter().zip(from..).map(row_of)) {
+                *keep &= u8::from(self.has_context_of(row));
             }
         }
         if let Some(life) = &self.life {

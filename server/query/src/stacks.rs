@@ -12,7 +12,7 @@ pub fn frames(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Vec<F
     let mut frames = Vec::new();
     let mut kinds = Vec::new();
     let mut levels = Vec::new();
-    for node in trace.stack(node) {
+    for node in trace.shown_stack(symbols, node) {
         let Some(location) = trace.node_location(node) else { continue };
         levels.clear();
         symbols.frames(trace, location, &mut levels);
@@ -47,6 +47,7 @@ fn frame_of(
 ) -> Frame {
     Frame {
         library: function.kind.is_library(),
+        language: function.language.map(|language| language.name().to_owned()),
         offset: function.name.is_none().then(|| function.display().as_ref().to_owned()),
         function: function.name.map(|name| name.as_ref().to_owned()),
         file: level.file.map(|file| symbols.file(file).as_ref().to_owned()),
@@ -60,7 +61,7 @@ fn frame_of(
 /// The innermost frame of a backtrace; `None` for node 0 and unknown nodes.
 #[must_use]
 pub fn innermost(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Option<Frame> {
-    let location = trace.stack(node).find_map(|n| trace.node_location(n))?;
+    let location = trace.shown_stack(symbols, node).find_map(|n| trace.node_location(n))?;
     let mut levels = Vec::new();
     symbols.frames(trace, location, &mut levels);
     let pc = trace.location(location).pc;
@@ -85,7 +86,7 @@ pub fn allocator_and_caller(
     let mut kinds = Vec::new();
     let mut program = None;
     let mut some = Vec::new();
-    for location in trace.stack(node).filter_map(|node| trace.node_location(node)) {
+    for location in trace.shown_stack(symbols, node).filter_map(|node| trace.node_location(node)) {
         some.clear();
         symbols.frames(trace, location, &mut some);
         let pc = trace.location(location).pc;

@@ -137,6 +137,7 @@ mod tests {
             line: None,
             module: Some(module.into()),
             inlined: false,
+            language: None,
             address: "0x1".into(),
             offset: None,
             library: false,

@@ -23,7 +23,7 @@ mod units;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use modules::ModuleSymbols;
@@ -62,6 +62,14 @@ pub fn install_panic_hook() {
     }));
 }
 
+static SHOW_ALL: AtomicBool = AtomicBool::new(false);
+
+/// From here on, names that are made show an interpreter's own frames around the program's functions, too. Called once, at
+/// the start of the program.
+pub fn show_all_frames() {
+    SHOW_ALL.store(true, Ordering::Relaxed);
+}
+
 /// Names for a recording; those of earlier runs lie in the folder of its index.
 pub fn for_recording(trace: &Trace) -> Symbolizer {
     let folders = candidates(trace.path(), trace.recording_id());
@@ -79,6 +87,8 @@ pub fn for_recording(trace: &Trace) -> Symbolizer {
 /// Names for one recording.
 pub struct Symbolizer {
     identity: u64,
+    /// Backtraces have an interpreter's own frames around the program's functions, too.
+    shows_all: bool,
     cache_file: Option<PathBuf>,
     state: RwLock<Symbolization>,
     /// Held while names are looked up, so that two queries do not do the same work. The holder waits only for threads
@@ -94,6 +104,7 @@ impl Symbolizer {
         let known = names.values().map(BTreeMap::len).sum();
         Self {
             identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
+            shows_all: SHOW_ALL.load(Ordering::Relaxed),
             cache_file,
             state: RwLock::new(Symbolization::new(names, known)),
             working: Mutex::new(()),
@@ -167,6 +178,8 @@ impl Symbolizer {
             }
             match place(trace, location) {
                 CallSite::Nowhere(address) => bundle.add(None, address, named),
+                // Their names are in the recording itself.
+                CallSite::Source(..) => {}
                 CallSite::In(position, address) => {
                     let Some(module) = trace.modules().get(position as usize) else { continue };
                     bundle.add(Some((&module.build_id, &module.path)), address, named);
@@ -283,7 +296,11 @@ impl Drop for Symbolizer {
 
 impl RecordingSymbols for Symbolizer {
     fn identity(&self) -> u64 {
-        self.identity
+        self.identity << 1 | u64::from(!self.folds_interpreters())
+    }
+
+    fn folds_interpreters(&self) -> bool {
+        !self.shows_all
     }
 
     fn resolve(&self, trace: &Trace, locations: &[LocationId], cancel: &Cancel) -> Result<(), Cancelled> {
@@ -304,7 +321,7 @@ impl RecordingSymbols for Symbolizer {
         self.look_up(&places, cancel)?;
         let mut state = self.write();
         for (location, place) in places {
-            state.settle(location, place);
+            state.settle(trace, location, place);
             if matches!(place, CallSite::Nowhere(_)) {
                 state.nowhere.insert(location, modules);
             }
@@ -344,6 +361,7 @@ impl RecordingSymbols for Symbolizer {
             file: None,
             line: None,
             kind: CodeKind::Nameless,
+            language: None,
         })
     }
 

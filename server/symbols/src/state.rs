@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use tracehound_index::Trace;
 use tracehound_index::facts::ModuleFacts;
+use tracehound_index::interpreted::SourceCall;
+use tracehound_index::language::SourceLanguage;
 use tracehound_index::program::CodeKind;
 use tracehound_index::symbols::{FileId, FunctionFacts, FunctionId, LocationId, SymbolFrame};
 
@@ -73,6 +75,8 @@ enum Declaration {
 pub(super) enum CallSite {
     In(u32, u64),
     Nowhere(u64),
+    /// A call in an interpreted language: its module, and its address.
+    Source(u32, u64),
 }
 
 impl Symbolization {
@@ -98,7 +102,7 @@ impl Symbolization {
     }
 
     /// Turns what was looked up for a place into the frames of a location.
-    pub(super) fn settle(&mut self, location: LocationId, place: CallSite) {
+    pub(super) fn settle(&mut self, trace: &Trace, location: LocationId, place: CallSite) {
         // Where names came with the recording, which may know less of them.
         let mut came_along = false;
         let (module, address, functions) = match place {
@@ -111,6 +115,10 @@ impl Symbolization {
                     Some(ResolvedFunctions::from([function]))
                 };
                 (None, pc, made().or(bundled))
+            }
+            CallSite::Source(module, address) => {
+                let call = trace.interpreted().call_at(address).map(source_function);
+                (Some(module), address, call.map(|function| ResolvedFunctions::from([function])))
             }
             CallSite::In(id, address) => match self.modules.get(&id) {
                 Some(module) => {
@@ -130,11 +138,11 @@ impl Symbolization {
         let mut frames: Vec<SymbolFrame> = Vec::with_capacity(functions.len().max(1));
         for function in &functions {
             let file = function.file.as_ref().map(|file| self.file_id(file));
-            let id = self.function_id(module, address, function, file.filter(|_| came_along));
+            let id = self.function_id(trace, module, address, function, file.filter(|_| came_along));
             frames.push(SymbolFrame { function: id, file, line: function.line, inlined: function.inlined });
         }
         if frames.is_empty() {
-            let function = self.function_id(module, address, &resolve::ResolvedFunction::default(), None);
+            let function = self.function_id(trace, module, address, &resolve::ResolvedFunction::default(), None);
             frames.push(SymbolFrame { function, file: None, line: None, inlined: false });
         }
         let index = location as usize;
@@ -147,6 +155,7 @@ impl Symbolization {
     /// The id of a function at an address. `calls` is the file of its calls, if that is to tell it from others.
     fn function_id(
         &mut self,
+        trace: &Trace,
         module: Option<u32>,
         address: u64,
         function: &resolve::ResolvedFunction,
@@ -170,11 +179,21 @@ impl Symbolization {
             let declared = function.declared.as_ref();
             let module_name = module.and_then(|module| self.modules.get(&module)).map(|known| &*known.name);
             let file = declared.map(|(file, _)| file).or(function.file.as_ref());
-            let kind = CodeKind::of(name.as_deref(), file.map(|file| &**file), module_name);
+            let is_interpreter = module.is_some_and(|module| trace.interpreter().has_module(module));
+            let kind = match CodeKind::of(name.as_deref(), file.map(|file| &**file), module_name) {
+                CodeKind::Program if is_interpreter => CodeKind::Library,
+                kind => kind,
+            };
+            let is_python = module.and_then(|module| trace.modules().get(module as usize));
+            let language = if is_python.is_some_and(ModuleFacts::is_interpreted) {
+                Some(SourceLanguage::Python)
+            } else {
+                SourceLanguage::of(name.as_deref(), file.map(|file| &**file))
+            };
             let line = declared.map(|&(_, line)| line).filter(|&line| line > 0);
             let file = declared.map(|(file, _)| self.file_id(file));
             self.starts.extend(function.start.map(|start| (id, start)));
-            self.functions.push(FunctionFacts { name, fallback, module, file, line, kind });
+            self.functions.push(FunctionFacts { name, fallback, module, file, line, kind, language });
         }
         id
     }
@@ -186,6 +205,19 @@ impl Symbolization {
             self.files.push(Arc::clone(file));
         }
         id
+    }
+}
+
+/// A call in an interpreted language as other calls are.
+fn source_function(call: SourceCall<'_>) -> resolve::ResolvedFunction {
+    let text = |bytes: &[u8]| -> Arc<str> { String::from_utf8_lossy(bytes).into() };
+    let file = text(&call.code.file);
+    resolve::ResolvedFunction {
+        name: Some(text(&call.code.function)),
+        line: Some(call.line),
+        declared: Some((Arc::clone(&file), call.code.first_line)),
+        file: Some(file),
+        ..resolve::ResolvedFunction::default()
     }
 }
 
@@ -230,6 +262,9 @@ pub(super) fn place(trace: &Trace, location: LocationId) -> CallSite {
         Some((position, segment))
     });
     match segment {
+        Some((position, _)) if trace.modules().get(position as usize).is_some_and(ModuleFacts::is_interpreted) => {
+            CallSite::Source(position, address)
+        }
         Some((position, segment)) => CallSite::In(position, (address - segment.start).wrapping_add(segment.vaddr)),
         None => CallSite::Nowhere(address),
     }

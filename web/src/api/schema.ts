@@ -55,6 +55,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/recordings/{id}/contexts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Request contexts with what they allocated, what lives on, and what was freed elsewhere. */
+        get: operations["contexts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/recordings/{id}/diff": {
         parameters: {
             query?: never;
@@ -538,6 +555,15 @@ export interface components {
              */
             wall_steps: number;
         };
+        /** @description Sums by request context, largest first by what is live at the end, then by what was allocated. */
+        Contexts: {
+            /** @description All contexts that some event belongs to. */
+            contexts: components["schemas"]["RequestContext"][];
+            /** @description How far the answer can be trusted. */
+            exactness: components["schemas"]["Exactness"];
+            /** @description `heaptrace.contexts/1`. */
+            schema: string;
+        };
         /** @description What changed. */
         Diff: {
             /** @description The second side, in words. */
@@ -828,6 +854,8 @@ export interface components {
             function?: string | null;
             /** @description The function was inlined into the next frame. */
             inlined: boolean;
+            /** @description Language: `c`, `c++`, `rust`, `python`, `javascript`, `java`, `go`; `null` if nothing tells. */
+            language?: string | null;
             /**
              * @description Not the program's own code, or code between the program's function and the allocator. So the first frame of a
              *     stack without it is the program's function; if all frames have it, the first one stands for it.
@@ -1630,6 +1658,27 @@ export interface components {
             /** @description Short stable name. */
             topic: string;
         };
+        /** @description One request context. */
+        RequestContext: {
+            /** @description Blocks that were allocated in it. */
+            allocations: components["schemas"]["Amount"];
+            /** @description Of the others, those that were freed outside of it: in another context, or in none. */
+            freed_elsewhere: components["schemas"]["Amount"];
+            /**
+             * Format: int64
+             * @description Id, as the program gave it to `tracehound_context_set`.
+             */
+            id: number;
+            /** @description Of these, those that live at the end. */
+            live: components["schemas"]["Amount"];
+            /** @description Name, if the program gave one. */
+            name?: string | null;
+            /**
+             * Format: int64
+             * @description Largest sum of its live bytes.
+             */
+            peak_bytes: number;
+        };
         /**
          * @description Where the resident set went. Live blocks are exact, the sample may be a little older:
          *     `live + page_rest − untouched + other_anonymous + files + recorder` is the resident set of the sample.
@@ -2351,6 +2400,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -2373,6 +2424,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
                 /** @description Blocks that live at this instant, in place of blocks allocated in a window. */
                 at?: string;
                 /** @description Only blocks of this site, `s12`. */
@@ -2407,6 +2460,85 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Allocations"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    contexts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a recording in the list, `r1`.
+                 * @example r1
+                 */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Contexts"];
                 };
             };
             /** @description A parameter is unknown, repeated, or cannot be understood. */
@@ -2503,6 +2635,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -2525,6 +2659,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
             };
             header?: never;
             path: {
@@ -2638,6 +2774,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -2660,6 +2798,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
                 /** @description Allocating functions at the root, callers below them. */
                 inverted: boolean;
                 /** @description From this row down: an `id` of an earlier answer to the same question. */
@@ -2786,6 +2926,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -2808,6 +2950,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
             };
             header?: never;
             path: {
@@ -2930,6 +3074,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -2952,6 +3098,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
                 /** @description Allocating functions at the root, callers below them. */
                 inverted: boolean;
                 /** @description From this row down: an `id` of an earlier answer to the same question. */
@@ -3078,6 +3226,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -3100,6 +3250,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
                 /** @description What a row adds up. */
                 by?: "function" | "program" | "file" | "module" | "thread" | "site";
                 /**
@@ -3222,6 +3374,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -3244,6 +3398,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
                 /** @description Sites at most, largest first. */
                 limit?: number;
                 /** @description Sites that have a function, file or module that matches this regular expression. */
@@ -3361,6 +3517,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -3383,6 +3541,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
             };
             header?: never;
             path: {
@@ -3743,6 +3903,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -3765,6 +3927,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
             };
             header?: never;
             path: {
@@ -3873,6 +4037,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -3895,6 +4061,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
                 /**
                  * @description Order: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations).
                  * @example live
@@ -4015,6 +4183,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -4037,6 +4207,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
                 /** @description Columns of the timeline. */
                 points?: number;
             };
@@ -4151,6 +4323,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -4173,6 +4347,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
             };
             header?: never;
             path: {
@@ -4399,6 +4575,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -4421,6 +4599,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
             };
             header?: never;
             path: {
@@ -4535,6 +4715,8 @@ export interface operations {
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
                 thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -4557,6 +4739,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
             };
             header?: never;
             path: {

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use tracehound_format::meta::{Clock, ContextName, GaveUp, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics};
+use tracehound_format::meta::{
+    Clock, ContextName, GaveUp, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics,
+};
 
 use super::chunks::BLOCK_RECORDS;
 use super::{LATENCY_NS, OUTSIDE, RecordingWriter, SECOND_NS};

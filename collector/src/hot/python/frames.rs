@@ -1,6 +1,6 @@
 //! One frame of Python's, as words that tell it from every other.
 
-use crate::shared::python::{EntryMark, Interpreter, ObjectMemory, PythonLayout};
+use crate::shared::python::{EntryMark, ObjectMemory, PythonInterpreter, PythonLayout};
 
 /// Frames of a chain that are followed.
 pub const MOST_FRAMES: usize = 100_000;
@@ -67,8 +67,7 @@ impl FrameWord {
         }
         let code = memory.word(frame + u64::from(layout.frame_code))?;
         let at = frame + u64::from(layout.frame_instruction);
-        let instruction =
-            if layout.has_inline_code() { memory.word(at)? } else { u64::from(memory.half_word(at)?) };
+        let instruction = if layout.has_inline_code() { memory.word(at)? } else { u64::from(memory.half_word(at)?) };
         let mark = match mark_offset(layout) {
             Some(offset) => memory.byte(frame + offset)?,
             None => 0,
@@ -112,7 +111,7 @@ impl FrameWord {
     ///
     /// # Safety
     /// The frame must stand.
-    pub unsafe fn address(self, interpreter: &Interpreter, memory: &mut ObjectMemory) -> Option<u64> {
+    pub unsafe fn address(self, interpreter: &PythonInterpreter, memory: &mut ObjectMemory) -> Option<u64> {
         // SAFETY: passed on.
         unsafe { crate::shared::python::address_of(interpreter, memory, self.code, self.instruction) }
     }

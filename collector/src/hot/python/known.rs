@@ -9,7 +9,7 @@
 
 use super::frames::{FrameWord, MOST_FRAMES, key_of};
 use crate::hot::unwind::Array;
-use crate::shared::python::{Interpreter, ObjectMemory, PythonLayout};
+use crate::shared::python::{ObjectMemory, PythonInterpreter, PythonLayout};
 
 /// Words of the first memory and of the largest.
 const FIRST_WORDS: usize = 8 << 10;
@@ -29,23 +29,23 @@ struct StackEntry {
 
 /// See the module's text.
 pub struct KnownStacks {
-    memory: Option<Memory>,
+    memory: Option<KnownMemory>,
     stacks: usize,
     words: usize,
 }
 
-struct Memory {
+struct KnownMemory {
     heads: Array<u32>,
     stacks: Array<StackEntry>,
     words: Array<FrameWord>,
 }
 
-impl Memory {
-    fn with_words(words: usize) -> Option<Memory> {
+impl KnownMemory {
+    fn with_words(words: usize) -> Option<KnownMemory> {
         let stacks = words / WORDS_PER_STACK;
         let (heads, stacks, words) = (Array::new(stacks * 2), Array::new(stacks), Array::new(words));
         match (heads, stacks, words) {
-            (Some(heads), Some(stacks), Some(words)) => Some(Memory { heads, stacks, words }),
+            (Some(heads), Some(stacks), Some(words)) => Some(KnownMemory { heads, stacks, words }),
             (heads, stacks, words) => {
                 // SAFETY: nobody uses them.
                 unsafe {
@@ -107,7 +107,7 @@ impl KnownStacks {
     }
 
     #[inline(always)]
-    unsafe fn stands(memory: &Memory, entry: StackEntry, layout: &PythonLayout, top: u64) -> bool {
+    unsafe fn stands(memory: &KnownMemory, entry: StackEntry, layout: &PythonLayout, top: u64) -> bool {
         let mut expected = top;
         // SAFETY: as above.
         unsafe {
@@ -134,7 +134,7 @@ impl KnownStacks {
     /// # Safety
     /// As for [`recall`](Self::recall).
     #[cold]
-    pub unsafe fn learn(&mut self, interpreter: &Interpreter, top: u64) -> Option<u32> {
+    pub unsafe fn learn(&mut self, interpreter: &PythonInterpreter, top: u64) -> Option<u32> {
         loop {
             let room = self.memory.as_ref().map_or(0, |memory| {
                 let stacks = memory.stacks.len().min(memory.heads.len()).saturating_sub(self.stacks);
@@ -151,7 +151,7 @@ impl KnownStacks {
 
     /// Reads the chain into the free words.
     unsafe fn read(&mut self, layout: &PythonLayout, top: u64, room: usize) -> ReadStack {
-        let mut memory = ObjectMemory::new();
+        let mut memory = ObjectMemory::for_backtrace();
         let (mut frame, mut count) = (top, 0);
         while frame != 0 {
             if count >= room {
@@ -167,7 +167,6 @@ impl KnownStacks {
             }
             frame = previous;
         }
-        memory.proved();
         ReadStack::Whole(count)
     }
 
@@ -203,7 +202,7 @@ impl KnownStacks {
             // SAFETY: it has just been taken out.
             unsafe { memory.release() };
         }
-        self.memory = Memory::with_words(words);
+        self.memory = KnownMemory::with_words(words);
         self.memory.is_some().then_some(())
     }
 
@@ -240,9 +239,7 @@ impl KnownStacks {
     }
 
     pub fn bytes(&self) -> usize {
-        self.memory.as_ref().map_or(0, |memory| {
-            memory.heads.bytes() + memory.stacks.bytes() + memory.words.bytes()
-        })
+        self.memory.as_ref().map_or(0, |memory| memory.heads.bytes() + memory.stacks.bytes() + memory.words.bytes())
     }
 }
 

@@ -13,8 +13,8 @@
 //!                                                     interleave, from the innermost frame outwards
 //! ```
 //! Frames of Python are words in memory as frames of machine code are. `previous` of one frame is compared before the next
-//! one is looked at, so that each is proved to stand. What is remembered ends with the epoch: when a code object died
-//! that a backtrace went through.
+//! one is looked at, so that each is proved to stand. What is remembered ends with the epoch: when a code object is
+//! freed that a backtrace went through.
 //!
 //! A call of the evaluation loop runs a part of Python's chain, up to the frame that says so. Parts and calls are paired
 //! from the inside outwards: calls that are left over belong to another greenlet or interpreter and stay as they are;
@@ -26,7 +26,7 @@ mod pair;
 
 use crate::hot::unwind::{Captured, HEURISTIC, TRUNCATED};
 use crate::shared::call_tree::CallTree;
-use crate::shared::python::{self, Interpreter};
+use crate::shared::python::{self, ObjectMemory, PythonInterpreter};
 use frames::FrameWord;
 use known::KnownStacks;
 use pair::{Combined, Pairs};
@@ -35,7 +35,7 @@ use pair::{Combined, Pairs};
 pub struct PythonStacks {
     known: KnownStacks,
     pairs: Pairs,
-    interpreter: Option<Interpreter>,
+    interpreter: Option<PythonInterpreter>,
     epoch: u32,
 }
 
@@ -83,7 +83,7 @@ impl PythonStacks {
     #[cold]
     unsafe fn learn(
         &mut self,
-        interpreter: &Interpreter,
+        interpreter: &PythonInterpreter,
         native: Captured,
         known: Option<u32>,
         top: python::TopFrameFound,
@@ -95,7 +95,12 @@ impl PythonStacks {
             // SAFETY: passed on.
             None => match unsafe { self.known.learn(interpreter, top.frame) } {
                 Some(stack) => stack,
-                None => return with(native, failed),
+                None => {
+                    if ObjectMemory::failed() {
+                        interpreter.refuse();
+                    }
+                    return with(native, failed);
+                }
             },
         };
         // SAFETY: passed on: the frames that have just been compared or read.
@@ -104,13 +109,18 @@ impl PythonStacks {
         let combined = unsafe { self.pairs.combine(interpreter, native, frames, top.is_certain, tree) };
         match combined {
             Some(combined) => {
-                // What died meanwhile may have been named.
+                // What was freed meanwhile may have been named.
                 if python::epoch() == self.epoch {
                     self.pairs.keep(native.node, stack, top.is_certain, combined);
                 }
                 with(native, combined)
             }
-            None => with(native, failed),
+            None => {
+                if ObjectMemory::failed() {
+                    interpreter.refuse();
+                }
+                with(native, failed)
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use super::frames::{FrameRole, FrameWord};
 use crate::hot::unwind::{Array, Captured, TRUNCATED};
 use crate::shared::call_tree::{CallTree, NodeId};
-use crate::shared::python::{self, Interpreter, ObjectMemory};
+use crate::shared::python::{self, ObjectMemory, PythonInterpreter};
 
 /// Pairs that are remembered: each has one place.
 const PAIRS: usize = 8192;
@@ -81,7 +81,7 @@ impl Pairs {
     #[cold]
     pub unsafe fn combine(
         &mut self,
-        interpreter: &Interpreter,
+        interpreter: &PythonInterpreter,
         native: Captured,
         frames: &[FrameWord],
         is_certain: bool,
@@ -100,7 +100,7 @@ impl Pairs {
         }
         let mut scratch = self.scratch.take()?;
         let mut list = AddressList { array: &mut scratch, count: 0 };
-        let mut memory = ObjectMemory::new();
+        let mut memory = ObjectMemory::for_backtrace();
         let mut rest = frames.iter();
         let mut put_all = || {
             for frame in frames_of(tree, native.node) {
@@ -122,6 +122,9 @@ impl Pairs {
             Some(())
         };
         let whole = put_all();
+        if whole.is_some() {
+            memory.proved();
+        }
         let count = list.count;
         let combined = whole.map(|()| {
             let mut node = NodeId::ROOT;
@@ -157,7 +160,7 @@ fn frames_of(tree: &CallTree, node: NodeId) -> impl Iterator<Item = crate::share
 }
 
 /// Calls of the evaluation loop that a chain says there are.
-fn parts_of(interpreter: &Interpreter, frames: &[FrameWord]) -> usize {
+fn parts_of(interpreter: &PythonInterpreter, frames: &[FrameWord]) -> usize {
     let mut parts = 0;
     let mut is_open = false;
     for word in frames {

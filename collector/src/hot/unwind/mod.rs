@@ -43,7 +43,7 @@ use crate::shared::code;
 use crate::shared::gate::Internal;
 use crate::shared::stack_counters::{StackCounters, count};
 use crate::shared::threads::UNWINDER_BYTES;
-pub use memory::Array;
+pub(in crate::hot) use memory::Array;
 use memory::{MemoryBlock, bytes_in_block};
 use stack::OwnStack;
 use stack_cache::StackCache;

@@ -14,7 +14,7 @@ pub struct LoadedSymbol {
 /// `Elf64_Sym`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct ElfSymbol {
+struct DynamicEntry {
     name: u32,
     info: u8,
     other: u8,
@@ -89,7 +89,7 @@ impl DynamicSymbols {
             loop {
                 let found = word(chain + u64::from(index - first) * 4);
                 if found | 1 == hash | 1 {
-                    let symbol = (self.symbols as *const ElfSymbol).add(index as usize).read_unaligned();
+                    let symbol = (self.symbols as *const DynamicEntry).add(index as usize).read_unaligned();
                     if symbol.section != 0 && self.is_named(symbol, name) {
                         return Some(LoadedSymbol {
                             address: self.bias.wrapping_add(symbol.value),
@@ -105,7 +105,7 @@ impl DynamicSymbols {
         }
     }
 
-    unsafe fn is_named(&self, symbol: ElfSymbol, name: &[u8]) -> bool {
+    unsafe fn is_named(&self, symbol: DynamicEntry, name: &[u8]) -> bool {
         let text = (self.strings + u64::from(symbol.name)) as *const u8;
         // SAFETY: a terminated string of the object; reading stops at the first difference.
         unsafe {

@@ -14,7 +14,7 @@ use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering}
 
 use super::layout::{BYTES_DATA, OBJECT_SIZE, OBJECT_TYPE, PythonLayout, TEXT_STATE, UNIT};
 use super::memory::ObjectMemory;
-use super::{Interpreter, move_epoch};
+use super::{PythonInterpreter, move_epoch};
 use crate::shared::gate;
 use crate::shared::lock::{Lock, LockGuard};
 use crate::shared::sys;
@@ -30,13 +30,13 @@ const MOST_TEXT: usize = 16 << 10;
 const MOST_LINES: usize = 1 << 20;
 const SEGMENT_BYTES: usize = 256 << 10;
 
-/// Place of a code object that has died.
+/// Place of a code object that was freed.
 const DEAD: u64 = 1;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct PlaceSlot {
-    /// Address of the object; 0: none, [`DEAD`]: was one.
+    /// Address of the object; 0: none, [`DEAD`]: there was one.
     code: u64,
     base: u64,
     units: u64,
@@ -63,7 +63,7 @@ unsafe impl Send for Codes {}
 static CODES: Lock<Codes> = Lock::new(Codes::EMPTY);
 /// Who holds the lock, by its context's address or another word of its own; 0: nobody.
 static HOLDER: AtomicU64 = AtomicU64::new(0);
-/// A code object died and could not be taken out.
+/// A code object was freed and could not be taken out.
 static MISSED: AtomicBool = AtomicBool::new(false);
 static NEXT_BASE: AtomicU64 = AtomicU64::new(0);
 
@@ -116,7 +116,7 @@ impl Codes {
     }
 
     /// Base and number of instructions of the object at `code`, which is made known if it is new.
-    fn known(&mut self, interpreter: &Interpreter, memory: &mut ObjectMemory, code: u64) -> Option<(u64, u64)> {
+    fn known(&mut self, interpreter: &PythonInterpreter, memory: &mut ObjectMemory, code: u64) -> Option<(u64, u64)> {
         self.prepare()?;
         if self.used_places >= FULL || MISSED.swap(false, Ordering::SeqCst) {
             self.forget_places();
@@ -184,7 +184,7 @@ fn give_back(guard: LockGuard<'static, Codes>) {
 /// # Safety
 /// The calling thread must be inside a frame of it.
 pub unsafe fn address_of(
-    interpreter: &Interpreter,
+    interpreter: &PythonInterpreter,
     memory: &mut ObjectMemory,
     code: u64,
     instruction: u64,
@@ -198,7 +198,7 @@ pub unsafe fn address_of(
         let first = code + u64::from(layout.code_instructions);
         // One before the first: the frame has not begun.
         let at = instruction.wrapping_sub(first.wrapping_sub(UNIT));
-        if at % UNIT != 0 {
+        if !at.is_multiple_of(UNIT) {
             return None;
         }
         at / UNIT
@@ -288,7 +288,7 @@ impl ObjectText {
         if self.is_ascii { self.bytes.len() } else { self.characters().map(char::len_utf8).sum() }
     }
 
-    fn put(&self, out: &mut Output) {
+    fn put(&self, out: &mut CodeEntry) {
         if self.is_ascii {
             out.put(self.bytes);
         } else {
@@ -341,7 +341,7 @@ impl CodeObject {
     fn append(&self, base: u64) -> Option<()> {
         let lens = [self.name.len(), self.file.len(), self.lines.len()];
         let bytes = (HEADER_BYTES + lens.iter().sum::<usize>()).next_multiple_of(8);
-        let mut out = Output::of(bytes)?;
+        let mut out = CodeEntry::of(bytes)?;
         out.put(&base.to_le_bytes());
         for number in [bytes as u32, self.units as u32, self.first_line, u32::from(self.minor)] {
             out.put(&number.to_le_bytes());
@@ -372,26 +372,27 @@ static FIRST: AtomicPtr<ListSegment> = AtomicPtr::new(core::ptr::null_mut());
 static LAST: AtomicPtr<ListSegment> = AtomicPtr::new(core::ptr::null_mut());
 
 /// An entry that is being written.
-struct Output {
+struct CodeEntry {
     segment: &'static ListSegment,
     at: *mut u8,
     left: usize,
     bytes: usize,
 }
 
-impl Output {
+impl CodeEntry {
     /// Room for an entry.
-    fn of(bytes: usize) -> Option<Output> {
+    fn of(bytes: usize) -> Option<CodeEntry> {
         // SAFETY: segments are never unmapped.
         let last = unsafe { LAST.load(Ordering::Relaxed).as_ref() };
-        let fits = |segment: &&ListSegment| segment.len.load(Ordering::Relaxed) as usize + bytes <= segment.room as usize;
+        let fits =
+            |segment: &&ListSegment| segment.len.load(Ordering::Relaxed) as usize + bytes <= segment.room as usize;
         let segment = match last.filter(fits) {
             Some(segment) => segment,
             None => Self::new_segment(last, bytes)?,
         };
         let start = core::ptr::from_ref(segment).cast::<u8>().cast_mut();
         let offset = size_of::<ListSegment>() + segment.len.load(Ordering::Relaxed) as usize;
-        Some(Output { segment, at: start.wrapping_add(offset), left: bytes, bytes })
+        Some(CodeEntry { segment, at: start.wrapping_add(offset), left: bytes, bytes })
     }
 
     fn new_segment(last: Option<&'static ListSegment>, bytes: usize) -> Option<&'static ListSegment> {

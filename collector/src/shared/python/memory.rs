@@ -8,6 +8,7 @@ use crate::shared::sys;
 const CAREFUL: u32 = 64;
 
 static PROVED: AtomicU32 = AtomicU32::new(0);
+static FAILED: AtomicU32 = AtomicU32::new(0);
 
 /// See the module's text.
 pub struct ObjectMemory {
@@ -17,7 +18,7 @@ pub struct ObjectMemory {
 
 impl ObjectMemory {
     /// For one backtrace.
-    pub fn new() -> ObjectMemory {
+    pub fn for_backtrace() -> ObjectMemory {
         ObjectMemory { careful: PROVED.load(Ordering::Relaxed) < CAREFUL, page: 0 }
     }
 
@@ -28,9 +29,9 @@ impl ObjectMemory {
         }
     }
 
-    /// Whether offsets are not proved yet.
-    pub fn is_careful(&self) -> bool {
-        self.careful
+    /// Something was not as it must be. Whether that is so from the start: then this is no interpreter as its version says.
+    pub fn failed() -> bool {
+        PROVED.load(Ordering::Relaxed) == 0 && FAILED.fetch_add(1, Ordering::Relaxed) >= CAREFUL
     }
 
     /// The word at `address`; `None` where there can be none.

@@ -30,7 +30,7 @@ const REFUSED: u32 = 4;
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static STATE: AtomicU32 = AtomicU32::new(UNSEEN);
-/// Moves when code objects that backtraces named have died, and when the interpreter was unloaded.
+/// Moves when code objects that backtraces named were freed, and when the interpreter was unloaded.
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 /// The evaluation loop, and the part of it that the compiler has put elsewhere.
 static LOOP: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -59,7 +59,7 @@ type Dealloc = unsafe extern "C" fn(*mut c_void);
 
 /// What a thread needs to read its frames.
 #[derive(Clone, Copy)]
-pub struct Interpreter {
+pub struct PythonInterpreter {
     /// Where things are.
     pub layout: &'static PythonLayout,
     /// `PyCode_Type`.
@@ -156,7 +156,7 @@ pub(super) fn move_epoch() {
 ///
 /// # Safety
 /// The calling thread must be inside a call of the evaluation loop.
-pub unsafe fn interpreter() -> Option<Interpreter> {
+pub unsafe fn interpreter() -> Option<PythonInterpreter> {
     match STATE.load(Ordering::Acquire) {
         READY => {}
         FOUND if STATE.compare_exchange(FOUND, PREPARING, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
@@ -173,7 +173,7 @@ pub unsafe fn interpreter() -> Option<Interpreter> {
     let layout = PythonLayout::of(u8::try_from(MINOR.load(Ordering::Relaxed)).unwrap_or(0))?;
     // SAFETY: addresses of CPython's functions of these types, which are there since `prepare` has looked.
     unsafe {
-        Some(Interpreter {
+        Some(PythonInterpreter {
             layout,
             code_type: CODE_TYPE.load(Ordering::Relaxed),
             current_thread: core::mem::transmute::<u64, Get>(CURRENT_THREAD.load(Ordering::Relaxed)),
@@ -207,7 +207,7 @@ unsafe fn prepare() -> Option<u32> {
     }
     // SAFETY: a word of CPython's own, static and writable type.
     let slot = unsafe { &*((CODE_TYPE.load(Ordering::Relaxed) + layout::TYPE_DEALLOC) as *const AtomicU64) };
-    let own = code_dies as *const () as u64;
+    let own = code_is_freed as *const () as u64;
     let found = slot.load(Ordering::Relaxed);
     if found != own {
         DEALLOC.store(found, Ordering::Release);
@@ -223,7 +223,7 @@ fn minor_version(text: &[u8]) -> u32 {
 }
 
 /// The destructor of code objects: who has seen this one must forget it, since its place may be taken.
-unsafe extern "C" fn code_dies(code: *mut c_void) {
+unsafe extern "C" fn code_is_freed(code: *mut c_void) {
     codes::forget(code as u64);
     let real = DEALLOC.load(Ordering::Acquire);
     if real != 0 {
@@ -232,7 +232,7 @@ unsafe extern "C" fn code_dies(code: *mut c_void) {
     }
 }
 
-impl Interpreter {
+impl PythonInterpreter {
     /// The innermost frame of the calling thread.
     ///
     /// # Safety
@@ -259,7 +259,9 @@ impl Interpreter {
         let id = current + u64::from(self.layout.thread_id);
         // SAFETY: another thread's state may go away at any time, hence the question. Its own are there.
         unsafe {
-            if current != 0 && sys::is_readable(id & !7) && (id as *const u64).read_volatile() == libc::pthread_self() as u64
+            if current != 0
+                && sys::is_readable(id & !7)
+                && (id as *const u64).read_volatile() == libc::pthread_self() as u64
             {
                 return TopFrameFound { frame: self.frame_of(current), is_certain: true };
             }
@@ -301,7 +303,9 @@ pub fn remark() -> Option<String> {
     Some(match REFUSAL.load(Ordering::Relaxed) {
         NO_SYMBOLS => "Python's frames are missing: this interpreter hides the functions that tell its state".into(),
         FREE_THREADED => format!("Python's frames are missing: 3.{minor} without the global lock is not supported"),
-        WRONG_LAYOUT => format!("Python's frames are missing: those of this 3.{minor} are not laid out as its version says"),
+        WRONG_LAYOUT => {
+            format!("Python's frames are missing: those of this 3.{minor} are not laid out as its version says")
+        }
         _ => format!("Python's frames are missing: 3.{minor} is none of the versions 3.9 to 3.13"),
     })
 }

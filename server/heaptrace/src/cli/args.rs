@@ -123,6 +123,9 @@ pub struct Filters {
     /// Only blocks that this thread allocated
     #[arg(long, value_name = "NAME|ID")]
     pub thread: Option<String>,
+    /// Only blocks that were allocated in this request context, or in those whose name matches
+    #[arg(long, value_name = "RE|ID")]
+    pub context: Option<String>,
     /// Only blocks of at least this size
     #[arg(long, value_name = "SIZE")]
     pub min_size: Option<String>,

@@ -6,6 +6,7 @@ mod args;
 mod bundle;
 mod check;
 mod config;
+mod contexts;
 mod ctl;
 mod diff;
 mod dump;
@@ -43,6 +44,7 @@ use anyhow::Result;
 use clap::{FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 use serde_json::json;
+use tracehound_api::FramesShown;
 use tracehound_query::QueryError;
 
 use open::OpenRecording;
@@ -66,6 +68,9 @@ struct Cli {
     /// Colour: auto (on a terminal, unless NO_COLOR is set), always, never
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     color: terminal::ColorChoice,
+    /// Frames of stacks: user (without an interpreter's own around the program's functions), all
+    #[arg(long, global = true, value_name = "WHICH", default_value = "user", value_parser = args::wire::<FramesShown>(&["user", "all"]), hide_possible_values = true)]
+    frames: FramesShown,
     #[command(flatten)]
     symbols: tracehound_symbols::search_paths::SearchPaths,
     #[command(subcommand)]
@@ -82,6 +87,7 @@ enum Command {
     Summary(summary::SummaryArgs),
     Sites(sites::SitesArgs),
     Threads(threads::ThreadsArgs),
+    Contexts(contexts::ContextsArgs),
     Lifetimes(lifetimes::LifetimesArgs),
     Memory(memory::MemoryArgs),
     Diff(diff::DiffArgs),
@@ -161,6 +167,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(cli: Cli) -> Result<ExitCode> {
     let color = cli.color;
     tracehound_symbols::search_paths::choose(cli.symbols);
+    if cli.frames == FramesShown::All {
+        tracehound_symbols::show_all_frames();
+    }
     match cli.command {
         Command::Run(args) => return run::run(&args),
         Command::Server(args) => server::run(args)?,
@@ -170,6 +179,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Summary(args) => summary::run(&args, color)?,
         Command::Sites(args) => sites::run(&args, color)?,
         Command::Threads(args) => threads::run(&args, color)?,
+        Command::Contexts(args) => contexts::run(&args, color)?,
         Command::Lifetimes(args) => lifetimes::run(&args, color)?,
         Command::Memory(args) => memory::run(&args, color)?,
         Command::Diff(args) => diff::run(&args, color)?,

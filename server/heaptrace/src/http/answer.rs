@@ -19,6 +19,7 @@ use super::cache::CacheKey;
 use super::params::{self, Query};
 use super::problem::HttpProblem;
 use super::served::{App, Served, Snapshot};
+use tracehound_index::symbols::{AllFrames, RecordingSymbols};
 use tracehound_symbols::Symbolizer;
 
 /// Shorthand for what routes return.
@@ -28,8 +29,10 @@ pub type Result<T> = std::result::Result<T, HttpProblem>;
 pub struct Ask<'a> {
     /// The recording.
     pub trace: &'a Trace,
-    /// Its names.
-    pub symbols: &'a Symbolizer,
+    /// Its names, and which frames are shown.
+    pub symbols: &'a dyn RecordingSymbols,
+    /// Where the names come from.
+    pub symbolizer: &'a Symbolizer,
     /// Set when the client has gone.
     pub cancel: &'a Cancel,
 }
@@ -121,13 +124,19 @@ impl RecordingRequest {
         params::read(self.uri.query())
     }
 
+    /// Whether `frames=all` is asked for; routes that show stacks read and check the parameter.
+    fn wants_all_frames(&self) -> bool {
+        let query = self.uri.query().unwrap_or_default();
+        form_urlencoded::parse(query.as_bytes()).any(|(name, value)| name == "frames" && value == "all")
+    }
+
     /// Runs `work` on a thread that may block, as many at a time as there are processors.
     async fn compute<T: Send + 'static>(
         &self,
         snapshot: Snapshot,
         work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        Self::compute_among(Arc::clone(&self.app.permits), snapshot, work).await
+        Self::compute_among(Arc::clone(&self.app.permits), snapshot, self.wants_all_frames(), work).await
     }
 
     /// As `compute`, for work that goes at the client's speed.
@@ -136,12 +145,13 @@ impl RecordingRequest {
         snapshot: Snapshot,
         work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        Self::compute_among(Arc::clone(&self.app.export_permits), snapshot, work).await
+        Self::compute_among(Arc::clone(&self.app.export_permits), snapshot, self.wants_all_frames(), work).await
     }
 
     async fn compute_among<T: Send + 'static>(
         permits: Arc<Semaphore>,
         snapshot: Snapshot,
+        all_frames: bool,
         work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let permit = permits.acquire_owned().await.map_err(|_| internal("shutting down"))?;
@@ -151,7 +161,9 @@ impl RecordingRequest {
         let task = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             let (trace, symbols) = snapshot.parts()?;
-            work(&Ask { trace, symbols, cancel: &cancel })
+            let all = AllFrames(symbols);
+            let shown: &dyn RecordingSymbols = if all_frames { &all } else { symbols };
+            work(&Ask { trace, symbols: shown, symbolizer: symbols, cancel: &cancel })
         });
         task.await.map_err(|_| internal("the query failed; the server's standard error says why"))?
     }

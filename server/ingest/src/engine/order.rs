@@ -122,6 +122,10 @@ impl PairingEngine {
             return false;
         };
         *origin = event.origin;
+        let context = self.threads.get(event.thread as usize).map_or(0, |thread| thread.context);
+        if let Some(of_free) = place.and_then(|place| self.chunk.free_context.get_mut(place as usize)) {
+            *of_free = context;
+        }
         self.recent.note(event, freed.ordinal);
         *event = MergedEvent { tick: event.tick, ..freed.event };
         true

@@ -91,6 +91,7 @@ impl PairingEngine {
             b,
             c,
             d,
+            context: self.context_of(event.thread),
         });
     }
 
@@ -110,6 +111,7 @@ impl PairingEngine {
                 self.carries -= u32::from(thread.size_high != 0 && high == 0);
                 thread.size_high = high;
             }
+            Kind::Context => self.change_context(event.thread, event.address),
             Kind::MapDetail => {
                 if let Some(thread) = self.threads.get_mut(index) {
                     thread.map_detail = Some((event.address, event.size));

@@ -38,6 +38,8 @@ pub struct PairingThread {
     pub last_tick: u64,
     /// It made an event.
     pub active: bool,
+    /// Its request context, see `contexts`.
+    pub(super) context: u32,
     pub(super) size_high: u64,
     pub(super) map_detail: Option<(u64, u32)>,
     pub(super) half_remap: Option<(u64, u64)>,
@@ -53,6 +55,7 @@ impl PairingThread {
             known_records: 0,
             last_tick: 0,
             active: false,
+            context: 0,
             size_high: 0,
             map_detail: None,
             half_remap: None,

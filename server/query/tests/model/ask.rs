@@ -102,6 +102,7 @@ fn filter(keep: &Keep, truth: &Reference) -> Option<Filter> {
         return None;
     }
     Some(Filter {
+        context: None,
         focus: regex(&keep.focus),
         ignore: regex(&keep.ignore),
         hide: regex(&keep.hide),

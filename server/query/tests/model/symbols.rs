@@ -51,7 +51,15 @@ impl RecordingSymbols for Names {
     fn function(&self, id: FunctionId) -> FunctionFacts {
         let kind = CodeKind::of(Some(&name(id)), Some(&file(id)), None);
         let name = Some(name(id).into());
-        FunctionFacts { name, fallback: "".into(), module: Some(id % 2), file: Some(id % 3), line: None, kind }
+        FunctionFacts {
+            name,
+            fallback: "".into(),
+            module: Some(id % 2),
+            file: Some(id % 3),
+            line: None,
+            kind,
+            language: None,
+        }
     }
 
     fn file(&self, id: FileId) -> Arc<str> {

@@ -44,6 +44,7 @@ impl RecordingSymbols for Addresses {
             file: None,
             line: None,
             kind: CodeKind::Program,
+            language: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The routes, one file a feature, named as in `query` and `api`.
 
 mod allocations;
+mod contexts;
 mod diff;
 mod diff_flamegraph;
 mod export;
@@ -91,6 +92,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(histograms::lifetimes))
         .routes(routes!(histograms::sizes))
         .routes(routes!(threads::threads))
+        .routes(routes!(contexts::contexts))
         .routes(routes!(memory::memory))
         .routes(routes!(modules::modules))
         .routes(routes!(source::source))

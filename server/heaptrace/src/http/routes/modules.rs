@@ -17,7 +17,7 @@ use crate::http::answer::{RecordingRequest, Result};
 pub async fn modules(asked: RecordingRequest) -> Result<Response> {
     asked
         .answer(|ask, (): ()| {
-            Ok(ask.symbols.modules(ask.trace, ask.cancel).map_err(tracehound_query::QueryError::from)?)
+            Ok(ask.symbolizer.modules(ask.trace, ask.cancel).map_err(tracehound_query::QueryError::from)?)
         })
         .await
 }

@@ -48,7 +48,7 @@ pub async fn report(asked: RecordingRequest) -> Result<Response> {
     let work = asked.compute_export(snapshot, move |ask| {
         let made = report::make(&report::ReportScope {
             trace: ask.trace,
-            symbols: ask.symbols,
+            symbols: ask.symbolizer,
             cancel: ask.cancel,
             window,
             filter,

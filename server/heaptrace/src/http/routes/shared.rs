@@ -5,7 +5,7 @@ use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 use tracehound_api::diff_flamegraph::DiffWidth;
 use tracehound_api::functions::GroupBy;
-use tracehound_api::{Metric, Unit};
+use tracehound_api::{FramesShown, Metric, Unit};
 
 use crate::http::params::{FromText, parameters};
 use crate::query_params::{self, filter_texts};
@@ -55,6 +55,8 @@ parameters! {
         module: Option<String> = None,
         /// Only blocks allocated by the thread with this id or name.
         thread: Option<String> = None,
+        /// Only blocks allocated in the request context with this id, or in those whose name matches.
+        context: Option<String> = None,
         /// Only blocks of at least this size.
         #[param(example = "64k")]
         min_size: Option<String> = None,
@@ -69,6 +71,10 @@ parameters! {
         max_lifetime: Option<String> = None,
         /// `leaked`, `temporary` or `freed`.
         lifetime: Option<String> = None,
+        /// `user` leaves out an interpreter's own frames around the program's functions, `all` does not.
+        #[param(inline, value_type = Option<FramesShown>)]
+        #[allow(dead_code, reason = "it is checked here; which names a query gets is decided before it reads parameters")]
+        frames: FramesShown = FramesShown::User,
     }
 }
 
@@ -104,7 +110,7 @@ macro_rules! on_the_wire {
         }
     )+};
 }
-on_the_wire!(Metric, Unit, GroupBy, DiffWidth);
+on_the_wire!(Metric, Unit, GroupBy, DiffWidth, FramesShown);
 
 #[cfg(test)]
 mod tests {

@@ -115,7 +115,7 @@ pub async fn source(asked: RecordingRequest) -> Result<Response> {
                 file: which.file.clone(),
                 module,
             };
-            if !ask.symbols.knows_file(ask.trace, &which.file, ask.cancel).map_err(QueryError::from)? {
+            if !ask.symbolizer.knows_file(ask.trace, &which.file, ask.cancel).map_err(QueryError::from)? {
                 return Err(HttpProblem::not_found(format!(
                     "no backtrace of this recording goes through {:?}",
                     which.file

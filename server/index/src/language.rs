@@ -1,0 +1,123 @@
+//! Which language a function is written in, as far as its file, its module or the form of its name tells.
+
+/// A language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SourceLanguage {
+    /// C.
+    C,
+    /// C++.
+    Cpp,
+    /// Rust.
+    Rust,
+    /// Python.
+    Python,
+    /// JavaScript, TypeScript among it.
+    JavaScript,
+    /// Java.
+    Java,
+    /// Go.
+    Go,
+}
+
+/// Endings of source files.
+const ENDINGS: [(SourceLanguage, &[&str]); 7] = [
+    (SourceLanguage::C, &["c", "h"]),
+    (
+        SourceLanguage::Cpp,
+        &["cc", "cpp", "cxx", "c++", "C", "hh", "hpp", "hxx", "h++", "ipp", "tcc", "inl", "cppm", "ixx"],
+    ),
+    (SourceLanguage::Rust, &["rs"]),
+    (SourceLanguage::Python, &["py", "pyx"]),
+    (SourceLanguage::JavaScript, &["js", "mjs", "cjs", "ts", "mts", "cts", "jsx", "tsx"]),
+    (SourceLanguage::Java, &["java"]),
+    (SourceLanguage::Go, &["go"]),
+];
+
+/// How V8 begins the names of what it compiles.
+const V8: [&str; 6] = ["JS:", "LazyCompile:", "Script:", "Function:", "Eval:", "RegExp:"];
+
+impl SourceLanguage {
+    /// The language of a function with this name, whose code is in this file; `None` if nothing tells.
+    #[must_use]
+    pub fn of(name: Option<&str>, file: Option<&str>) -> Option<Self> {
+        let name = name.unwrap_or_default();
+        let by_file = file.and_then(Self::of_file);
+        // Headers belong to both, and the standard library of C++ has some without an ending.
+        let is_header = file.is_some_and(|file| file.ends_with(".h") || !has_ending(file));
+        match by_file {
+            Some(Self::C) if is_header && is_cpp(name) => Some(Self::Cpp),
+            Some(language) => Some(language),
+            None => Self::of_name(name),
+        }
+    }
+
+    fn of_file(file: &str) -> Option<Self> {
+        let ending = file.rsplit_once('.')?.1;
+        ENDINGS.iter().find(|(_, endings)| endings.contains(&ending)).map(|&(language, _)| language)
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        if V8.iter().any(|prefix| name.starts_with(prefix)) {
+            Some(Self::JavaScript)
+        } else if name.starts_with("py::") && name.contains(".py") {
+            Some(Self::Python)
+        } else if is_cpp(name) {
+            Some(Self::Cpp)
+        } else if name.contains("::") {
+            Some(Self::Rust)
+        } else {
+            None
+        }
+    }
+
+    /// As documents have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::C => "c",
+            Self::Cpp => "c++",
+            Self::Rust => "rust",
+            Self::Python => "python",
+            Self::JavaScript => "javascript",
+            Self::Java => "java",
+            Self::Go => "go",
+        }
+    }
+}
+
+fn has_ending(file: &str) -> bool {
+    file.rsplit('/').next().is_some_and(|name| name.contains('.'))
+}
+
+/// Demangled names of C++ have their parameters, or an operator's name; Rust's have neither.
+fn is_cpp(name: &str) -> bool {
+    name.contains('(') && !name.contains("{closure") && !name.starts_with('<')
+        || name.starts_with("operator ")
+        || name.starts_with("std::") && name.contains('<') && !name.contains(" as ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_names_tell() {
+        use SourceLanguage::{C, Cpp, JavaScript, Python, Rust};
+        for (name, file, language) in [
+            ("main", Some("src/a.c"), Some(C)),
+            ("main", Some("src/a.rs"), Some(Rust)),
+            ("f(int)", Some("a.h"), Some(Cpp)),
+            ("f", Some("a.h"), Some(C)),
+            ("std::vector<int>::push_back(int const&)", Some("/usr/include/c++/12/vector"), Some(Cpp)),
+            ("C.f", Some("/app/a.py"), Some(Python)),
+            ("operator new(unsigned long)", None, Some(Cpp)),
+            ("alloc::raw_vec::finish_grow", None, Some(Rust)),
+            ("<T as core::fmt::Debug>::fmt", None, Some(Rust)),
+            ("JS:^handler z.js:4:17", None, Some(JavaScript)),
+            ("malloc", None, None),
+            ("", None, None),
+        ] {
+            assert_eq!(SourceLanguage::of(Some(name), file), language, "{name} {file:?}");
+        }
+    }
+}
