@@ -120,6 +120,29 @@ fn callbacks_from_c_beside_threads_without_the_lock() {
 }
 
 #[test]
+fn requests_of_an_asyncio_service_are_told_apart() {
+    for interpreter in interpreters() {
+        let run = run(&interpreter, "service.py", &[]);
+        let printed: BTreeMap<String, (u64, u64)> = serde_json::from_str(&run.stdout()).unwrap();
+        let mut seen: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for event in run.dump().iter().filter(|event| event["kind"] == "alloc" && event["function"] == "malloc") {
+            let (size, context) = (number(event, "/size"), event["context"].as_u64());
+            // The script's own blocks are larger than any that Python asks for.
+            if size >= 1_000_000 && python_frames(event).first().is_some_and(|(_, _, name)| name == "keep") {
+                let sum = seen.entry(context.unwrap_or(0).to_string()).or_default();
+                *sum = (sum.0 + 1, sum.1 + size);
+            }
+        }
+        assert_eq!(seen, printed, "{}", interpreter.display());
+        let contexts = json(&["contexts"], &run.recording());
+        let rows = contexts["contexts"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["id"] == 7).unwrap();
+        assert_eq!(row["name"], "GET /items/7");
+        assert_eq!(number(row, "/live/bytes").min(printed["7"].1), printed["7"].1);
+    }
+}
+
+#[test]
 fn the_interpreters_own_frames_are_shown_on_request() {
     let interpreter = interpreters().remove(0);
     let recorded = run(&interpreter, "same_place.py", &[]);
