@@ -204,7 +204,7 @@ mod tests {
                     _ => {
                         let what = What::Remap { old_address: start, old_len: len, address: to, len };
                         let first = owners[start as usize];
-                        space.apply(&TraceEvent { t_ns: 0, thread: 1, node: number, what });
+                        space.apply(&TraceEvent { t_ns: 0, thread: 1, node: number, context: 0, what });
                         owners[range(start, len)].fill(0);
                         owners[range(to, len)].fill(if first == 0 { number } else { first });
                     }
@@ -224,7 +224,8 @@ mod tests {
     #[test]
     fn the_break_moves_both_ways() {
         let mut space = AddressSpace::default();
-        let brk = |address, delta| TraceEvent { t_ns: 5, thread: 1, node: 2, what: What::Brk { address, delta } };
+        let brk =
+            |address, delta| TraceEvent { t_ns: 5, thread: 1, node: 2, context: 0, what: What::Brk { address, delta } };
         space.apply(&brk(0x3000, 0x2000));
         space.apply(&brk(0x2000, -0x1000));
         assert_eq!(space.mappings().map(|m| (m.start, m.len)).collect::<Vec<_>>(), [(0x1000, 0x1000)]);
