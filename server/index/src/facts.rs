@@ -1,7 +1,8 @@
 //! What the index says in words and small numbers: process, modules, threads, marks, totals, and where things lie.
-//! Kept as JSON in the index folder; everything that grows with the number of events is in columns.
+//! Kept as JSON in the index folder, in the types of the answers where an answer says the same; everything that grows with the number of events is in columns.
 
 use serde::{Deserialize, Serialize};
+use tracehound_api::info::{Capture, ClockQuality, PeakRss, Remark};
 use tracehound_format::meta::{EndReason, MemoryPart, Process, Segment, StackCounts, Statistics};
 
 use super::schema::Lengths;
@@ -97,44 +98,6 @@ pub struct MarkFacts {
     pub thread: u32,
     /// Label.
     pub label: String,
-}
-
-/// Something worth knowing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemarkFacts {
-    /// When.
-    pub t_ns: u64,
-    /// Short stable name.
-    pub topic: String,
-    /// One sentence.
-    pub text: String,
-}
-
-/// How good the clock was: what its samples against the kernel's clocks say.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct ClockFacts {
-    /// Why this clock was chosen, in the recorder's words.
-    pub note: String,
-    /// Nanoseconds of a tick.
-    pub resolution_ns: f64,
-    /// Ticks a second, over the whole recording.
-    pub frequency_hz: f64,
-    /// Samples.
-    pub samples: u64,
-    /// Time between the first sample and the last one.
-    pub span_ns: u64,
-    /// How far the first estimate of the frequency was off.
-    pub estimate_error_ppm: f64,
-    /// How far the frequency of any range was off that of the whole recording, at most.
-    pub drift_ppm: f64,
-    /// How far a sample was off the line between its neighbours, at most.
-    pub error_ns: u64,
-    /// Samples in which a clock was behind the sample before.
-    pub steps_back: u64,
-    /// How often the wall clock was set.
-    pub wall_steps: u64,
-    /// By how much at most.
-    pub largest_wall_step_ns: u64,
 }
 
 /// Memory of the process by the kernel's kinds at one moment. Bytes.
@@ -294,10 +257,10 @@ pub struct RecordingFacts {
     pub marks: Vec<MarkFacts>,
     /// Names of request contexts, by id.
     pub context_names: Vec<(u64, String)>,
-    /// Periods of recording, nanoseconds.
-    pub captures: Vec<(u64, u64)>,
+    /// Periods of recording.
+    pub captures: Vec<Capture>,
     /// Remarks.
-    pub remarks: Vec<RemarkFacts>,
+    pub remarks: Vec<Remark>,
     /// The recorder's own figures, the latest ones.
     pub statistics: Statistics,
     /// How backtraces were found, the latest figures; `None` in recordings that do not say.
@@ -323,10 +286,10 @@ pub struct RecordingFacts {
     pub cut: bool,
     /// Bytes of the recording.
     pub file_bytes: u64,
-    /// Largest resident set that was sampled: bytes, of it the recorder's, when.
-    pub peak_rss: Option<(u64, u64, u64)>,
+    /// Largest resident set that was sampled.
+    pub peak_rss: Option<PeakRss>,
     /// What the clock's samples say about it; `None` without two of them.
-    pub clock_quality: Option<ClockFacts>,
+    pub clock_quality: Option<ClockQuality>,
     /// The recorder's own memory by its parts, the latest figures.
     pub recorder_parts: Vec<MemoryPart>,
     /// Memory by the kernel's kinds, in the order of time.

@@ -1,9 +1,9 @@
 //! How good the recording's clock was, told by its calibration samples alone: the same instants on the clock of the
 //! events, on CLOCK_MONOTONIC and on CLOCK_REALTIME.
 
-use tracehound_format::meta::{Clock, ClockSample};
+use tracehound_format::meta::{Clock, ClockSample, ClockSource};
 
-use tracehound_index::facts::ClockFacts;
+use tracehound_api::info::ClockQuality;
 
 /// Ranges shorter than this say more about the reading of a sample than about the clock.
 const SHORTEST_NS: u64 = 20_000_000;
@@ -67,9 +67,10 @@ impl Calibration {
         self.last = [last, Some(sample)];
     }
 
-    /// What the samples say; `None` where there are not two.
+    /// What the samples say; `None` where there are not two. Violations of the order of threads are the pairing's to
+    /// count.
     #[must_use]
-    pub fn quality(&self, clock: Option<&Clock>) -> Option<ClockFacts> {
+    pub fn quality(&self, clock: Option<&Clock>, order_violations: u64) -> Option<ClockQuality> {
         let (first, last) = (self.first?, self.last[1]?);
         let overall = rate(first, last).filter(|&rate| rate > 0.0)?;
         let ppm = |rate: f64| (rate / overall - 1.0) * 1e6;
@@ -78,7 +79,8 @@ impl Calibration {
             Some(clock) if clock.millihertz > 0 => ppm(1e12 / clock.millihertz as f64),
             _ => 0.0,
         };
-        Some(ClockFacts {
+        Some(ClockQuality {
+            invariant: clock.is_some_and(|clock| clock.source != ClockSource::Monotonic),
             note: clock.map_or_else(String::new, |clock| clock.note.clone()),
             resolution_ns: overall,
             frequency_hz: 1e9 / overall,
@@ -90,6 +92,7 @@ impl Calibration {
             steps_back: self.steps_back,
             wall_steps: self.wall_steps,
             largest_wall_step_ns: self.largest_wall_step_ns,
+            order_violations,
         })
     }
 }
@@ -97,7 +100,6 @@ impl Calibration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tracehound_format::meta::ClockSource;
 
     const MS: u64 = 1_000_000;
 
@@ -105,10 +107,10 @@ mod tests {
         ClockSample { tick, monotonic_ns, realtime_ns: monotonic_ns + 1_700_000_000_000_000_000 }
     }
 
-    fn quality(samples: &[ClockSample], millihertz: u64) -> Option<ClockFacts> {
+    fn quality(samples: &[ClockSample], millihertz: u64) -> Option<ClockQuality> {
         let mut calibration = Calibration::default();
         samples.iter().for_each(|&sample| calibration.see(sample));
-        calibration.quality(Some(&Clock { source: ClockSource::Tsc, shift: 0, millihertz, note: "x".into() }))
+        calibration.quality(Some(&Clock { source: ClockSource::Tsc, shift: 0, millihertz, note: "x".into() }), 0)
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::clock::ClockMap;
 use super::engine::{PairingThread, Totals};
 use super::resume::Resume;
 use super::seal::Sealer;
+use tracehound_api::info::PeakRss;
 use tracehound_index::files::Manifest;
 use tracehound_index::folder::Folder;
 use tracehound_index::layout::Granularity;
@@ -50,7 +51,7 @@ pub struct Keeper<'a> {
     /// How fine the index is.
     pub fine: Granularity,
     /// Largest resident set so far.
-    pub peak_rss: Option<(u64, u64, u64)>,
+    pub peak_rss: Option<PeakRss>,
     /// Time between two checkpoints.
     pub every: Duration,
     /// Who wants to hear of them.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracehound_api::info::PeakRss;
 use tracehound_format::nodes::Node;
 
 use super::checkpoint::{Keeper, OnSaved};
@@ -47,7 +48,7 @@ pub(super) struct Growth {
     budget_bytes: u64,
     fine: Granularity,
     control: Control,
-    peak_rss: Option<(u64, u64, u64)>,
+    peak_rss: Option<PeakRss>,
     skip_samples: u64,
     revision: u64,
     seen_bytes: u64,

@@ -202,7 +202,7 @@ fn recording_id(path: &PathBuf) -> Option<[u8; 16]> {
 /// Whether the parent's recording had been switched off before the fork, or what it inherited had been.
 fn stopped_before(facts: &RecordingFacts, fork_ns: u64) -> bool {
     facts.inherited.as_ref().is_some_and(|above| above.had_pauses)
-        || facts.captures.iter().any(|&(_, to_ns)| to_ns < fork_ns && to_ns < facts.duration_ns)
+        || facts.captures.iter().any(|capture| capture.to_ns < fork_ns && capture.to_ns < facts.duration_ns)
 }
 
 /// Modules that the parent had unloaded: the child's recording does not know them, stacks of inherited blocks may.

@@ -15,6 +15,7 @@ use super::free_ledgers::FreeLedgers;
 use super::live_map::{LiveBlock, LiveMap};
 use super::seal::Sealer;
 use super::sizes::SizeCodes;
+use tracehound_api::info::PeakRss;
 use tracehound_index::facts::RecordingFacts;
 use tracehound_index::files::{Ledgers, Manifest, read_manifest};
 use tracehound_index::folder::RESUME;
@@ -36,7 +37,7 @@ pub struct Resume {
     /// How fine the index is.
     pub fine: Granularity,
     /// Largest resident set so far.
-    pub peak_rss: Option<(u64, u64, u64)>,
+    pub peak_rss: Option<PeakRss>,
 }
 
 /// An unfinished index of the recording with this id that lies in `folder`.

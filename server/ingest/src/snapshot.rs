@@ -9,8 +9,9 @@ use super::intake::Intake;
 use super::merge::Merger;
 use super::scan::Scan;
 use super::seal::Sealer;
+use tracehound_api::info::{Capture, PeakRss, Remark};
 use tracehound_format::meta::{self, Meta};
-use tracehound_index::facts::{Inherited, ModuleFacts, RecordingFacts, RemarkFacts, ThreadFacts};
+use tracehound_index::facts::{Inherited, ModuleFacts, RecordingFacts, ThreadFacts};
 use tracehound_index::nodes::NO_LOCATION;
 use tracehound_index::schema::{MemoryReading, StoredLocation, StoredNode, TableRow};
 
@@ -87,7 +88,7 @@ pub fn store_samples(
     intake: &mut Intake,
     engine: &PairingEngine,
     sealer: &mut Sealer,
-    peak_rss: &mut Option<(u64, u64, u64)>,
+    peak_rss: &mut Option<PeakRss>,
     skip: &mut u64,
 ) -> io::Result<()> {
     // After a run that was taken up, the first ones are in the columns already.
@@ -104,8 +105,9 @@ pub fn store_samples(
     });
     let readings: Vec<MemoryReading> = readings.collect();
     for reading in &readings {
-        if peak_rss.is_none_or(|(bytes, ..)| reading.rss > bytes) {
-            *peak_rss = Some((reading.rss, reading.recorder, reading.t_ns));
+        if peak_rss.is_none_or(|peak| reading.rss > peak.bytes) {
+            let &MemoryReading { t_ns: at_ns, rss: bytes, recorder: recorder_bytes, .. } = reading;
+            *peak_rss = Some(PeakRss { bytes, recorder_bytes, at_ns });
         }
     }
     MemoryReading::append(&readings, &mut sealer.writers)
@@ -122,7 +124,7 @@ pub fn facts(
     engine: &PairingEngine,
     merger: &Merger,
     sealer: &Sealer,
-    peak_rss: Option<(u64, u64, u64)>,
+    peak_rss: Option<PeakRss>,
     inherited: Option<&Inherited>,
     ending: IndexEnding,
 ) -> RecordingFacts {
@@ -166,7 +168,7 @@ pub fn facts(
         cut: scan.cut,
         file_bytes,
         peak_rss,
-        clock_quality: intake.calibration.quality(intake.clock.as_ref()),
+        clock_quality: intake.calibration.quality(intake.clock.as_ref(), t.counts.overwritten),
         recorder_parts: intake.parts.1.clone(),
         memory_details: intake.memory_details(clock),
         clock_points: clock.points().to_vec(),
@@ -205,7 +207,7 @@ fn context_names(intake: &Intake) -> Vec<(u64, String)> {
     intake.context_names.iter().map(|(&id, (_, name))| (id, String::from_utf8_lossy(name).into_owned())).collect()
 }
 
-fn captures(intake: &Intake, engine: &PairingEngine, duration_ns: u64) -> Vec<(u64, u64)> {
+fn captures(intake: &Intake, engine: &PairingEngine, duration_ns: u64) -> Vec<Capture> {
     let switches = &engine.totals.switches;
     let starts_off = intake
         .process
@@ -217,14 +219,14 @@ fn captures(intake: &Intake, engine: &PairingEngine, duration_ns: u64) -> Vec<(u
     for &(t_ns, on) in switches {
         match (since, on) {
             (None, true) => since = Some(t_ns),
-            (Some(from), false) => {
-                captures.push((from, t_ns));
+            (Some(from_ns), false) => {
+                captures.push(Capture { from_ns, to_ns: t_ns });
                 since = None;
             }
             _ => {}
         }
     }
-    captures.extend(since.map(|from| (from, duration_ns)));
+    captures.extend(since.map(|from_ns| Capture { from_ns, to_ns: duration_ns }));
     captures
 }
 
@@ -258,14 +260,14 @@ fn modules(intake: &Intake, clock: &ClockMap, inherited: Option<&Inherited>, is_
     modules
 }
 
-fn remarks(scan: &Scan, intake: &Intake, engine: &PairingEngine, inherited: Option<&Inherited>) -> Vec<RemarkFacts> {
-    let mut remarks: Vec<RemarkFacts> = intake
+fn remarks(scan: &Scan, intake: &Intake, engine: &PairingEngine, inherited: Option<&Inherited>) -> Vec<Remark> {
+    let mut remarks: Vec<Remark> = intake
         .remarks
         .iter()
-        .map(|r| RemarkFacts { t_ns: engine.clock.look_up(r.tick), topic: r.topic.clone(), text: r.text.clone() })
+        .map(|r| Remark { t_ns: engine.clock.look_up(r.tick), topic: r.topic.clone(), text: r.text.clone() })
         .collect();
     let t_ns = engine.totals.last_ns;
-    let mut add = |topic: &str, text: String| remarks.push(RemarkFacts { t_ns, topic: topic.into(), text });
+    let mut add = |topic: &str, text: String| remarks.push(Remark { t_ns, topic: topic.into(), text });
     if intake.process.is_none() {
         add("no-process", "The record about the process is missing.".into());
     }

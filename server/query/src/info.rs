@@ -3,12 +3,9 @@
 use tracehound_format::meta::StackCounts;
 
 use tracehound_api::Amount;
-use tracehound_api::info::{
-    Capture, ClockQuality, Events, Info, Mapped, Mark, MemoryPart, Peak, PeakRss, ProcessInfo, Recorder, Remark,
-    Stacks, Temporary,
-};
+use tracehound_api::info::{Events, Info, Mapped, Mark, MemoryPart, Peak, ProcessInfo, Recorder, Stacks, Temporary};
 use tracehound_index::Trace;
-use tracehound_index::facts::{RecordingFacts, TEMPORARY_WITHIN};
+use tracehound_index::facts::TEMPORARY_WITHIN;
 
 /// The rule that makes a block temporary, in words.
 #[must_use]
@@ -53,7 +50,7 @@ pub fn run(trace: &Trace) -> Info {
         },
         allocations: Amount { bytes: f.allocated_bytes, count: trace.alloc_count() },
         peak: Peak { bytes: f.peak.bytes, count: f.peak.count, at_ns: f.peak.at_ns },
-        peak_rss: f.peak_rss.map(|(bytes, recorder_bytes, at_ns)| PeakRss { bytes, recorder_bytes, at_ns }),
+        peak_rss: f.peak_rss,
         mapped: mapped(trace),
         leaked: Amount { bytes: f.live_bytes, count: trace.alloc_count() - trace.free_count() },
         temporary: Temporary { count: f.temporary.0, bytes: f.temporary.1, rule: temporary_rule() },
@@ -76,7 +73,7 @@ pub fn run(trace: &Trace) -> Info {
             background_cpu_ns: statistics.background_cpu_ns,
             options: process.map_or_else(Vec::new, |p| p.options.clone()),
             file_bytes: f.file_bytes,
-            clock_quality: clock_quality(f),
+            clock_quality: f.clock_quality.clone(),
             memory: f
                 .recorder_parts
                 .iter()
@@ -84,12 +81,8 @@ pub fn run(trace: &Trace) -> Info {
                 .collect(),
         },
         marks: f.marks.iter().map(|m| Mark { t_ns: m.t_ns, label: m.label.clone(), thread: m.thread }).collect(),
-        captures: f.captures.iter().map(|&(from_ns, to_ns)| Capture { from_ns, to_ns }).collect(),
-        remarks: f
-            .remarks
-            .iter()
-            .map(|r| Remark { t_ns: r.t_ns, topic: r.topic.clone(), text: r.text.clone() })
-            .collect(),
+        captures: f.captures.clone(),
+        remarks: f.remarks.clone(),
         exactness: trace.exactness(),
     }
 }
@@ -120,25 +113,6 @@ fn mapped(trace: &Trace) -> Mapped {
     let peak = curve.iter().copied().reduce(|most, next| if next.1 > most.1 { next } else { most });
     let (peak_at_ns, peak_bytes) = peak.unwrap_or_default();
     Mapped { peak_bytes, peak_at_ns, end_bytes: curve.last().map_or(0, |last| last.1) }
-}
-
-fn clock_quality(f: &RecordingFacts) -> Option<ClockQuality> {
-    let q = f.clock_quality.as_ref()?;
-    Some(ClockQuality {
-        invariant: ["tsc", "cntvct"].contains(&f.clock.as_str()),
-        note: q.note.clone(),
-        resolution_ns: q.resolution_ns,
-        frequency_hz: q.frequency_hz,
-        samples: q.samples,
-        span_ns: q.span_ns,
-        estimate_error_ppm: q.estimate_error_ppm,
-        drift_ppm: q.drift_ppm,
-        error_ns: q.error_ns,
-        steps_back: q.steps_back,
-        wall_steps: q.wall_steps,
-        largest_wall_step_ns: q.largest_wall_step_ns,
-        order_violations: f.events.overwritten,
-    })
 }
 
 /// A moment, nanoseconds since 1970, as RFC 3339 has it, in UTC.

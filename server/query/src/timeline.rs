@@ -14,7 +14,7 @@ use super::filter::{Filter, Selection};
 use super::scan::{Also, BLOCK, Picker};
 use super::window::{Resolved, Window, peak_of};
 use super::{QueryError, Result};
-use tracehound_api::info::{Capture, Mark, Peak};
+use tracehound_api::info::{Mark, Peak};
 use tracehound_api::timeline::{Series, SeriesName, Timeline};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
@@ -118,8 +118,8 @@ pub fn draw(
         captures: facts
             .captures
             .iter()
-            .filter(|c| c.0 <= window.to_ns && c.1 >= window.from_ns)
-            .map(|&(from_ns, to_ns)| Capture { from_ns, to_ns })
+            .filter(|c| c.from_ns <= window.to_ns && c.to_ns >= window.from_ns)
+            .copied()
             .collect(),
         peak: Peak { bytes: peak.bytes, count: peak.count, at_ns: peak.at_ns },
         peak_of: peak_of(selection),

@@ -182,7 +182,7 @@ fn moment(
         TimeExpr::Capture(number) => {
             let captures = &trace.facts().captures;
             let capture = number.checked_sub(1).and_then(|at| captures.get(at as usize));
-            let &(from, to) = capture.ok_or_else(|| {
+            let capture = capture.ok_or_else(|| {
                 let there = match captures.len() {
                     0 => "there are none".into(),
                     1 => "there is one".into(),
@@ -190,7 +190,7 @@ fn moment(
                 };
                 QueryError::bad(parameter, format!("there is no capture {number}: {there}"))
             })?;
-            if parameter == "from" { from } else { to }
+            if parameter == "from" { capture.from_ns } else { capture.to_ns }
         }
         TimeExpr::Mark(label) => {
             let mark = trace.marks().iter().find(|m| &m.label == label);

@@ -49,7 +49,7 @@ pub fn recordings(question: &Question<'_>) -> Result<SqlRows, QueryError> {
         signed(about.leaked.bytes),
         signed(about.leaked.count),
         signed(facts.temporary.0),
-        facts.peak_rss.map(|(bytes, _, _)| signed(bytes)),
+        facts.peak_rss.map(|peak| signed(peak.bytes)),
     ]])
 }
 
@@ -88,15 +88,14 @@ pub fn marks(question: &Question<'_>) -> Result<SqlRows, QueryError> {
 /// See [`super::schema::CAPTURES`].
 pub fn captures(question: &Question<'_>) -> Result<SqlRows, QueryError> {
     let captures = &question.recording.trace.facts().captures;
-    list(captures.iter().map(|&(from, to)| row![signed(from), signed(to)]).collect())
+    list(captures.iter().map(|capture| row![signed(capture.from_ns), signed(capture.to_ns)]).collect())
 }
 
 /// See [`super::schema::REMARKS`].
 pub fn remarks(question: &Question<'_>) -> Result<SqlRows, QueryError> {
     let remarks = &question.recording.trace.facts().remarks;
-    let row = |remark: &tracehound_index::facts::RemarkFacts| {
-        row![signed(remark.t_ns), remark.topic.clone(), remark.text.clone()]
-    };
+    let row =
+        |remark: &tracehound_api::info::Remark| row![signed(remark.t_ns), remark.topic.clone(), remark.text.clone()];
     list(remarks.iter().map(row).collect())
 }
 
