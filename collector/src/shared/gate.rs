@@ -276,6 +276,7 @@ pub fn slot() -> &'static ThreadGate {
     }
 }
 
+// glibc there takes no library with a larger alignment into a process that runs already.
 #[cfg(target_arch = "aarch64")]
 core::arch::global_asm!(
     ".section .tdata,\"awT\",@progbits",
@@ -283,7 +284,7 @@ core::arch::global_asm!(
     ".globl tracehound_thread_slot",
     ".type tracehound_thread_slot,@object",
     ".size tracehound_thread_slot, 128",
-    ".p2align 6",
+    ".p2align 5",
     "tracehound_thread_slot:",
     ".zero 24",
     ".quad 0x7472616365686e64",
