@@ -80,8 +80,9 @@ fuzz: ## every decoder against hostile input, guided by coverage, FUZZ_SECONDS (
 prove: ## models, fuzzing, sanitizers, Miri: docs/proving.md
 	tests/prove.sh full
 
-dist: web ## what is shipped, linked as one (some minutes more than build), in target/dist
+dist: web ## what is shipped, linked as one (some minutes more than build), in target/dist, and packed, in target/packages
 	cargo build --profile dist -p tracehound-preload -p heaptrace
+	packaging/pack.py --from $(DIST) --out target/packages
 
 install: dist ## into PREFIX (default /usr/local), without line tables
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" "$(DESTDIR)$(PREFIX)/include"

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Packs a build: tarball with an installer, Debian package, Python wheel, and their SHA-256 sums.
+
+    packaging/pack.py --from target/dist --out target/packages
+
+All packages hold the same bytes: the binary and the library without debug information, the header, manual pages,
+completions, licences. Nothing is compiled here. Times inside are those of SOURCE_DATE_EPOCH (default: the last commit's),
+so that the same build packs to the same bytes. Needs strip and objdump (binutils).
+"""
+
+import argparse
+import base64
+import gzip
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NAME = "tracehound"
+SUMMARY = "Records every allocation and free of a Linux program, and shows what was in memory, who put it there, who freed it"
+SHELLS = {"bash": "share/bash-completion/completions/heaptrace", "zsh": "share/zsh/site-functions/_heaptrace",
+          "fish": "share/fish/vendor_completions.d/heaptrace.fish"}
+
+
+def output(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+
+
+def version():
+    return re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.M).group(1)
+
+
+def epoch():
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    return int(given or output("git", "-C", str(ROOT), "log", "-1", "--format=%ct"))
+
+
+def newest_glibc(*files):
+    """The newest version of glibc that the files ask for, as numbers."""
+    found = {(2, 0)}
+    for file in files:
+        text = output("objdump", "-T", str(file)).decode()
+        found.update(tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_(\d+(?:\.\d+)+)", text))
+    return max(found)[:2]
+
+
+def stage(build, tree):
+    """Lays out what all packages hold below `tree`: path → mode."""
+    binary, library = tree / "bin/heaptrace", tree / "lib/libtracehound.so"
+    for source, target in [(build / "heaptrace", binary), (build / "libtracehound.so", library)]:
+        target.parent.mkdir(parents=True)
+        shutil.copyfile(source, target)
+        target.chmod(0o755)
+        subprocess.run(["strip", "--strip-debug", str(target)], check=True)
+    for source, target in [("preload/include/tracehound.h", "include/tracehound.h"),
+                           ("README.md", f"share/doc/{NAME}/README.md"), ("CHANGELOG.md", f"share/doc/{NAME}/CHANGELOG.md"),
+                           ("LICENSE-MIT", f"share/doc/{NAME}/LICENSE-MIT"),
+                           ("LICENSE-APACHE", f"share/doc/{NAME}/LICENSE-APACHE")]:
+        (tree / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / source, tree / target)
+    manual = tree / "share/man/man1"
+    manual.mkdir(parents=True)
+    subprocess.run([str(binary), "man", str(manual)], check=True, stdout=subprocess.DEVNULL)
+    for shell, path in SHELLS.items():
+        (tree / path).parent.mkdir(parents=True)
+        (tree / path).write_bytes(output(str(binary), "completions", shell))
+
+
+def files(tree):
+    return sorted(path.relative_to(tree) for path in tree.rglob("*") if path.is_file())
+
+
+def mode(path):
+    return 0o755 if path.parts[0] in ("bin", "lib") or path.suffix == ".sh" else 0o644
+
+
+def tar(entries, when):
+    """A gzipped tar of (name, mode, bytes)."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, rights, content in entries:
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode, entry.mtime = len(content), rights, when
+            entry.uname = entry.gname = "root"
+            archive.addfile(entry, io.BytesIO(content))
+    return gzip.compress(raw.getvalue(), 9, mtime=when)
+
+
+def tarball(tree, out, when):
+    top = f"{NAME}-{version()}-x86_64-linux-gnu"
+    entries = [(f"{top}/{path}", mode(path), (tree / path).read_bytes()) for path in files(tree)]
+    entries.append((f"{top}/install.sh", 0o755, (ROOT / "packaging/install.sh").read_bytes()))
+    target = out / f"{top}.tar.gz"
+    target.write_bytes(tar(entries, when))
+    return target
+
+
+def wheel(tree, out, when, glibc):
+    tag = f"py3-none-manylinux_{glibc[0]}_{glibc[1]}_x86_64"
+    base, info = f"{NAME}-{version()}", f"{NAME}-{version()}.dist-info"
+    content = {}
+    for path in files(tree):
+        below = Path(*path.parts[1:])
+        place = f"scripts/{below}" if path.parts[0] == "bin" else f"data/{path}"
+        content[f"{base}.data/{place}"] = (mode(path), (tree / path).read_bytes())
+    content[f"{info}/METADATA"] = (0o644, f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version()}\n"
+                                          f"Summary: {SUMMARY}\nLicense: MIT OR Apache-2.0\n".encode())
+    content[f"{info}/WHEEL"] = (0o644, f"Wheel-Version: 1.0\nGenerator: {NAME} packaging\nRoot-Is-Purelib: false\n"
+                                       f"Tag: {tag}\n".encode())
+    rows = []
+    for name, (_, data) in content.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows.append(f"{name},sha256={digest},{len(data)}\n")
+    rows.append(f"{info}/RECORD,,\n")
+    content[f"{info}/RECORD"] = (0o644, "".join(rows).encode())
+    target = out / f"{base}-{tag}.whl"
+    # A zip knows no time before 1980.
+    stamp = __import__("time").gmtime(max(when, 315_532_800))[:6]
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, (rights, data) in content.items():
+            entry = zipfile.ZipInfo(name, stamp)
+            entry.external_attr = (0o100000 | rights) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return target
+
+
+def deb(tree, out, when, glibc):
+    entries = [(f"./usr/{path}", mode(path), (tree / path).read_bytes()) for path in files(tree)]
+    # No program is linked against the library, so its rights are those of any other.
+    entries = [(name, 0o644 if name.endswith(".so") else rights, data) for name, rights, data in entries]
+    installed = sum(len(data) for _, _, data in entries) // 1024
+    needs = f"libc6 (>= {glibc[0]}.{glibc[1]}), libgcc-s1"
+    control = (f"Package: {NAME}\nVersion: {version()}\nArchitecture: amd64\nMaintainer: Tracehound <tracehound@localhost>\n"
+               f"Installed-Size: {installed}\nDepends: {needs}\nSection: devel\nPriority: optional\n"
+               f"Description: heap tracer that records every event\n {SUMMARY}.\n")
+    sums = "".join(f"{hashlib.md5(data).hexdigest()}  {name[2:]}\n" for name, _, data in entries)
+    parts = [("debian-binary", b"2.0\n"),
+             ("control.tar.gz", tar([("./control", 0o644, control.encode()), ("./md5sums", 0o644, sums.encode())], when)),
+             ("data.tar.gz", tar(entries, when))]
+    target = out / f"{NAME}_{version()}_amd64.deb"
+    with target.open("wb") as archive:
+        archive.write(b"!<arch>\n")
+        for name, data in parts:
+            archive.write(f"{name:<16}{when:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode())
+            archive.write(data + b"\n" * (len(data) % 2))
+    return target
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--from", dest="build", type=Path, default=ROOT / "target/dist", help="where the build lies")
+    parser.add_argument("--out", type=Path, default=ROOT / "target/packages", help="where the packages go")
+    arguments = parser.parse_args()
+    when = epoch()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        stage(arguments.build, tree)
+        glibc = newest_glibc(tree / "bin/heaptrace", tree / "lib/libtracehound.so")
+        made = [tarball(tree, arguments.out, when), wheel(tree, arguments.out, when, glibc),
+                deb(tree, arguments.out, when, glibc)]
+    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)
+    (arguments.out / "SHA256SUMS").write_text(sums)
+    print(f"glibc {glibc[0]}.{glibc[1]} or newer is needed")
+    for path in [*made, arguments.out / "SHA256SUMS"]:
+        print(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
