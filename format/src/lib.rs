@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocators;
+pub mod attach;
 pub mod block;
 pub mod columns;
 pub mod control;

@@ -268,6 +268,8 @@ wire_enum! {
         Stopped = 2,
         /// The disk was full or a write failed.
         DiskFull = 3,
+        /// `heaptrace attach` has ended, and left the process as it was.
+        Detached = 4,
     }
 }
 
@@ -471,6 +473,15 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// The process was running already: `heaptrace attach` began the recording, and blocks from before are not known.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+    pub struct Attached {
+        /// When, ticks.
+        pub tick: u64,
+    }
+}
+
 /// Any metadata record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meta {
@@ -520,4 +531,6 @@ pub enum Meta {
     ContextName(ContextName),
     /// Tag 31.
     Code(Code),
+    /// Tag 32.
+    Attached(Attached),
 }

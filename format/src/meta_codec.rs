@@ -41,7 +41,7 @@ records! {
     1 => Process, 2 => Clock, 3 => ClockSample, 4 => ModuleLoad, 5 => ModuleUnload, 6 => ThreadStart, 7 => ThreadName,
     8 => ThreadEnd, 9 => MemorySample, 10 => Mark, 11 => Watermark, 12 => Statistics, 13 => Remark, 14 => End,
     15 => Directory, 16 => MemoryDetail, 17 => RecorderMemory, 18 => StackCounts, 19 => GaveUp, 20 => Forked,
-    21 => ForkedFrom, 30 => ContextName, 31 => Code,
+    21 => ForkedFrom, 30 => ContextName, 31 => Code, 32 => Attached,
 }
 
 fn put<T: Wire>(tag: u16, record: &T, out: &mut Vec<u8>) -> Result<()> {
@@ -289,6 +289,7 @@ mod tests {
                 "1f 00 1e 00 00 00 fd 00 00 00 00 00 00 00 10 04 06 70 79 74 68 6f 6e 03 43 2e 66 04 61 2e 70 79 07 02 \
                  01 02",
             ),
+            (Meta::Attached(Attached { tick: 300 }), "20 00 03 00 00 00 fb 2c 01"),
         ]
     }
 

@@ -250,9 +250,10 @@ unsafe fn slow_alloc(caller: Caller, kind: Kind, size: usize, align: usize, mut 
         return arena::take(size, align, arena::PROGRAM);
     }
     if gate::is_internal() {
-        let block = arena::take(size, align, arena::OWN);
+        // What libc takes for us in a process that runs already, it may free when the hooks are gone.
+        let block = if start::is_late() { real() } else { arena::take(size, align, arena::OWN) };
         // A full arena is no reason to fail.
-        return if block.is_null() && next::malloc().is_some() { real() } else { block };
+        return if block.is_null() && !start::is_late() && next::malloc().is_some() { real() } else { block };
     }
     if !start::ensure() {
         return arena::take(size, align, arena::PROGRAM);

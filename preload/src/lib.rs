@@ -5,6 +5,7 @@
 
 mod api;
 mod arena;
+mod attach;
 mod bpf;
 mod entry;
 mod environment;

@@ -18,6 +18,15 @@ macro_rules! functions {
             $(TABLE.$name.store(find($symbol), Ordering::Release);)*
         }
 
+        /// Has calls of a function go to `address` from now on; false when it is none of the table.
+        pub fn set(name: &[u8], address: usize) -> bool {
+            $(if name == stringify!($name).as_bytes() {
+                TABLE.$name.store(address, Ordering::Release);
+                return true;
+            })*
+            false
+        }
+
         $(
             #[doc = concat!("The next `", stringify!($name), "`, if there is one.")]
             #[inline(always)]

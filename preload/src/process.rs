@@ -48,7 +48,10 @@ pub unsafe extern "C-unwind" fn __register_atfork(
     child: next::ForkHandler,
     object: *mut c_void,
 ) -> c_int {
-    start::ensure();
+    if !start::ensure() && next::register_atfork().is_none() {
+        // Of a library that was loaded late, the private jemalloc asks before anything is looked up.
+        next::resolve();
+    }
     // SAFETY: the caller's arguments.
     next::register_atfork().map_or(libc::ENOMEM, |register| unsafe { register(prepare, parent, child, object) })
 }
@@ -107,6 +110,13 @@ pub extern "C" fn _exit(status: c_int) -> ! {
 /// `_Exit(3)`.
 #[unsafe(no_mangle)]
 pub extern "C" fn _Exit(status: c_int) -> ! {
+    exit_now(status)
+}
+
+hook!(private exit_entry, 1, exit_body);
+
+/// Where `_exit` leads in a process that was attached to.
+unsafe extern "C-unwind" fn exit_body(status: c_int, _: u64, _: u64) {
     exit_now(status)
 }
 

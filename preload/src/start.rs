@@ -3,6 +3,9 @@
 //! ```text
 //! COLD ── first hooked call ──▶ files, memory, gate open ── constructor ──▶ writer's thread, exit handlers
 //! ```
+//! A library that comes into a process that runs already does none of this: it waits for `heaptrace attach`, which
+//! begins the recording on a thread that it borrows ([`crate::attach`]).
+//!
 //! Before the loader has relocated the library and initialised thread-local storage (an IFUNC resolver may allocate
 //! that early), a hook can do nothing but serve from the arena.
 
@@ -17,7 +20,7 @@ use tracehound_format::record::Kind;
 
 #[cfg(target_arch = "x86_64")]
 use crate::statics;
-use crate::{api, arena, environment, next, process};
+use crate::{api, arena, attach, environment, next, process};
 
 static ANCHOR: u8 = 0;
 /// A pointer that the loader must relocate.
@@ -31,9 +34,13 @@ unsafe impl Sync for Probe {}
 const NOTHING: u32 = 0;
 const RUNNING: u32 = 1;
 const DONE: u32 = 2;
+/// The library was loaded late: nothing begins by itself.
+const LATE: u32 = 3;
 
 static STAGE: AtomicU32 = AtomicU32::new(NOTHING);
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+/// 1: the library was loaded late.
+static BY_ATTACH: AtomicU32 = AtomicU32::new(0);
 static CHILDREN: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the loader has relocated this library and prepared the thread's storage. It writes the first values of the
@@ -56,8 +63,13 @@ pub fn follows_children() -> bool {
 #[cold]
 pub fn ensure() -> bool {
     match STAGE.compare_exchange(NOTHING, RUNNING, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) if was_loaded_late() => {
+            STAGE.store(LATE, Ordering::Release);
+            return false;
+        }
         Ok(_) => {}
         Err(DONE) => return true,
+        Err(LATE) => return false,
         Err(_) if gate::is_internal() => return false,
         Err(_) => {
             while STAGE.load(Ordering::Acquire) != DONE {
@@ -76,6 +88,59 @@ pub fn ensure() -> bool {
     set_errno(errno);
     STAGE.store(DONE, Ordering::Release);
     true
+}
+
+/// Whether the library was loaded late.
+pub fn is_late() -> bool {
+    BY_ATTACH.load(Ordering::Relaxed) != 0
+}
+
+/// Whether libc comes before this library in the loader's list: a preloaded library comes right behind the program.
+fn was_loaded_late() -> bool {
+    unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
+        // SAFETY: the loader passes a valid info; `found` is the array below.
+        let (info, found) = unsafe { (&*info, &mut *found.cast::<[usize; 4]>()) };
+        let [ours, libcs, late, _] = found;
+        let loads = (0..info.dlpi_phnum).any(|at| {
+            // SAFETY: the object has this many headers.
+            let header = unsafe { &*info.dlpi_phdr.add(usize::from(at)) };
+            let start = (info.dlpi_addr + header.p_vaddr) as usize;
+            let holds = |address: usize| address.wrapping_sub(start) < header.p_memsz as usize;
+            if header.p_type == libc::PT_LOAD && holds(*libcs) {
+                *late = 1;
+            }
+            header.p_type == libc::PT_LOAD && holds(*ours)
+        });
+        c_int::from(loads)
+    }
+    let mut found = [&raw const ANCHOR as usize, libc::getauxval as *const () as usize, 0, 0];
+    // SAFETY: the callback has the type that the loader expects; the array lives until this returns.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
+    let late = found[2] != 0;
+    BY_ATTACH.store(u32::from(late), Ordering::Relaxed);
+    attach::tracehound_attach.late.store(u32::from(late), Ordering::Relaxed);
+    late
+}
+
+/// On a borrowed thread, in a library that was loaded late: `set_up` makes the recording.
+pub fn attach(set_up: impl FnOnce(bool) -> Result<(), String>) -> Result<(), String> {
+    let is_first = match STAGE.load(Ordering::Acquire) {
+        LATE => true,
+        DONE if is_late() => false,
+        _ => return Err("the process was started with the recorder: `heaptrace ctl` starts and stops it".into()),
+    };
+    set_up(is_first)?;
+    STAGE.store(DONE, Ordering::Release);
+    Ok(())
+}
+
+/// Makes sure that the ends of threads will be noticed.
+pub fn watch_thread_ends() {
+    let mut key = 0;
+    // SAFETY: a valid place for the key, a function that lives as long as the library, which is never unloaded.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_destructor)) } == 0 {
+        KEY.store(key, Ordering::Release);
+    }
 }
 
 /// Reads the options and starts recording.
@@ -105,9 +170,14 @@ pub fn begin(inherited: Option<&InheritedState>) {
 
 /// The variables that differ from their defaults, as they were given.
 fn given() -> Vec<String> {
+    given_by(environment::get)
+}
+
+/// The same, of variables that `get` knows.
+pub fn given_by<'a>(get: impl Fn(&str) -> Option<&'a [u8]>) -> Vec<String> {
     let mut list = Vec::new();
     for name in options::NAMES {
-        let Some(value) = environment::get(name).filter(|value| !value.is_empty()) else { continue };
+        let Some(value) = get(name).filter(|value| !value.is_empty()) else { continue };
         let alone = LaunchOptions::parse(|other| if other == name { Some(value) } else { None });
         if alone != Ok(LaunchOptions::default()) {
             list.push(format!("{name}={}", String::from_utf8_lossy(value)));
@@ -118,15 +188,13 @@ fn given() -> Vec<String> {
 
 /// The library's constructor: libc is ready, the program's own code has not begun.
 extern "C" fn construct() {
-    ensure();
+    if !ensure() {
+        return;
+    }
     let errno = errno();
     {
         let _internal = Internal::enter();
-        let mut key = 0;
-        // SAFETY: a valid place for the key, a function that lives as long as the library, which is never unloaded.
-        if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_destructor)) } == 0 {
-            KEY.store(key, Ordering::Release);
-        }
+        watch_thread_ends();
         process::register();
         api::look_at_first_malloc();
         if follows_children() {

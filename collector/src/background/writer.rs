@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 
 use tracehound_format::meta::{
-    ClockSample, ClockSource, End, EndReason, MemoryPart, Meta, Process, Remark, StackCounts, Statistics,
+    Attached, ClockSample, ClockSource, End, EndReason, MemoryPart, Meta, Process, Remark, StackCounts, Statistics,
 };
 use tracehound_format::record::Kind;
 
@@ -55,6 +55,8 @@ pub struct ProcessFacts {
     pub clock: fn() -> ClockSample,
     /// Reads ticks.
     pub now: fn() -> u64,
+    /// The process was running already.
+    pub attached: Option<Attached>,
 }
 
 /// See the module's description.
@@ -134,6 +136,9 @@ impl RecordingWriter {
         blocks.meta(session.started_tick, &Meta::Process(facts.process.clone()));
         if let Some(forked_from) = &session.forked_from {
             blocks.meta(session.started_tick, &Meta::ForkedFrom(forked_from.clone()));
+        }
+        if let Some(attached) = facts.attached {
+            blocks.meta(session.started_tick, &Meta::Attached(attached));
         }
         let mut writer = Self {
             session,

@@ -144,6 +144,18 @@ pub fn keep(context: &ThreadContext) {
     }
 }
 
+/// Gives the stack back that stays with a context.
+///
+/// # Safety
+/// No thread may have the context or the stack any more.
+pub unsafe fn give_back(context: &ThreadContext) {
+    let kept = context.kept_stack.swap(0, Ordering::Relaxed);
+    if kept != 0 {
+        // SAFETY: a mapping of ours; the caller vouches for the rest.
+        unsafe { sys::unmap(kept as *mut u8, STACK_BYTES) };
+    }
+}
+
 /// The program has given the calling thread the alternate signal stack from `low` to `high`, or, if they are equal, none.
 pub fn signal_stack_changed(low: u64, high: u64) {
     let slot = gate::slot();

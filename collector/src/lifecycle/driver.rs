@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tracehound_format::meta::EndReason;
 
-use super::{capture_control, control, frame_loader};
+use super::{attached, capture_control, control, frame_loader};
 use crate::background::file::RecordingFile;
 use crate::background::output::Output;
 use crate::background::writer::{ProcessFacts, RecordingWriter};
@@ -219,10 +219,14 @@ extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
             serve(writer);
             frame_loader::serve();
             control::attend(writer, session);
-            rest = if control::has_clients() { 1_000_000 } else { writer.rest_ns() };
+            attached::serve(writer, session);
+            rest = match () {
+                () if control::has_clients() || attached::is_waited_for() => 1_000_000,
+                () => writer.rest_ns(),
+            };
             writer.has_ended_for_good() || writer.is_suspended()
         });
-        if ended || (session.main_gone.load(Ordering::Acquire) && alone()) {
+        if ended || is_last(session) {
             break;
         }
         session.pool.sleep(if session.main_gone.load(Ordering::Relaxed) { 2_000_000 } else { rest });
@@ -231,7 +235,19 @@ extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
     // The recording's lock ends with this thread's descriptors, the process does not.
     session.side.set_locked(false);
     session.writer_alive.store(false, Ordering::Release);
+    if session::is_current(session) && has_ended_for_good() {
+        attached::after_end(session);
+    }
     core::ptr::null_mut()
+}
+
+fn has_ended_for_good() -> bool {
+    matches!(&*WRITER.lock(), WriterState::Running(writer) if writer.has_ended_for_good())
+}
+
+/// The writer of a recording that has ended, and that nobody needs any more.
+pub(super) fn drop_writer() {
+    *WRITER.lock() = WriterState::None;
 }
 
 /// Runs a piece of the writer; should it panic, recording stops and the program goes on.
@@ -365,6 +381,11 @@ fn leave_descriptor_table(session: &'static Session) -> bool {
         session.has_leftovers.store(true, Ordering::Release);
     }
     true
+}
+
+/// Whether the program has left this thread alone in the process, which is to end.
+pub(super) fn is_last(session: &Session) -> bool {
+    session.main_gone.load(Ordering::Acquire) && alone()
 }
 
 /// Whether no other thread of the process lives: the main thread has gone by pthread_exit and waits for the rest.

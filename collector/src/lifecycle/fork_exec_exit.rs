@@ -184,6 +184,7 @@ pub fn forget_in_child() -> Option<InheritedState> {
     gate::set(gate::PASS);
     slot.context.set(core::ptr::null_mut());
     slot.exempt.set(0);
+    super::attached::forget_in_child();
     unwind::after_fork_in_child();
     let session = session::current()?;
     gate::forget_company();

@@ -5,10 +5,12 @@
 //! driver    the writer's thread, its commands   control   the same, asked for from outside
 //! ends      exit, exec and fork             frame_loader  unwind information from files
 //! quiesce   how a recording ends while threads run
+//! attached  a recording that begins and ends while the process runs
 //! ```
 //! Lock order: the switch's lock, the writer's lock, then a thread's chunk lock, then the pool's or the notes'. Threads
 //! of the program take the writer's lock only when the writer's own thread does not exist.
 
+mod attached;
 mod capture_control;
 mod control;
 mod driver;
@@ -16,6 +18,7 @@ mod fork_exec_exit;
 mod frame_loader;
 mod quiesce;
 
+pub use attached::start_attached;
 #[cfg(loom)]
 pub use capture_control::from_outside;
 pub use capture_control::{flush, mark, resume_recording, stop, toggle};
@@ -31,7 +34,7 @@ pub use quiesce::settle;
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
-use tracehound_format::meta::{ClockSample, ClockSource, Process};
+use tracehound_format::meta::{Attached, ClockSample, ClockSource, Process};
 use tracehound_format::options::{self, LaunchOptions, OutputNames};
 use tracehound_format::record::Kind;
 
@@ -59,7 +62,7 @@ const MAX_NODES: u32 = 1 << 24;
 /// `given` are the options as the user wrote them, `NAME=value`, those that differ from their defaults.
 pub fn start(options: LaunchOptions, given: Vec<String>, inherited: Option<&InheritedState>) {
     log::init(options.log);
-    match prepare(options, given, inherited) {
+    match prepare(options, given, Beginning::Fresh(inherited)) {
         Ok(recording) => gate::set(if recording { gate::RECORDING } else { gate::PASS }),
         Err(text) => {
             log::error(&format!("{text}; the program runs unrecorded"));
@@ -68,7 +71,21 @@ pub fn start(options: LaunchOptions, given: Vec<String>, inherited: Option<&Inhe
     }
 }
 
-fn prepare(options: LaunchOptions, given: Vec<String>, inherited: Option<&InheritedState>) -> Result<bool, String> {
+/// Where a recording comes from.
+enum Beginning<'a> {
+    /// The start of a program, or a fork.
+    Fresh(Option<&'a InheritedState>),
+    /// Somebody outside asks for it, and has opened its files.
+    Attached(Output),
+}
+
+/// Makes the session; true if it is to record at once.
+fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>) -> Result<bool, String> {
+    let (inherited, opened) = match beginning {
+        Beginning::Fresh(inherited) => (inherited, None),
+        Beginning::Attached(output) => (None, Some(output)),
+    };
+    let is_attached = opened.is_some();
     let forked_from = inherited.map(|inherited| inherited.from.clone());
     let signals = sys::SignalsBlocked::new();
     unwind::init();
@@ -87,8 +104,11 @@ fn prepare(options: LaunchOptions, given: Vec<String>, inherited: Option<&Inheri
     }
     let host = sys::host_name();
     let names = OutputNames { executable: &file_name, pid, unix_seconds, counter: 0, host: &host, recording_id };
-    let output = output::create(&options.output, names)
-        .map_err(|failure| format!("{}: {}", String::from_utf8_lossy(&failure.path), failure.error))?;
+    let output = match opened {
+        Some(output) => output,
+        None => output::create(&options.output, names)
+            .map_err(|failure| format!("{}: {}", String::from_utf8_lossy(&failure.path), failure.error))?,
+    };
     let discard = |output: &Output| {
         let _ = sys::unlink_at(output.directory, &output.side_name);
         let _ = sys::unlink_at(output.directory, &output.name);
@@ -142,6 +162,7 @@ fn prepare(options: LaunchOptions, given: Vec<String>, inherited: Option<&Inheri
         clock_note: clock_note(source).into(),
         clock: clock_sample,
         now: clock::now_after_alloc,
+        attached: is_attached.then_some(Attached { tick: sample.ticks }),
     };
     let opened = [output.file, output.side_file, output.directory];
     let descriptors = opened.iter().filter_map(|&fd| Some((fd, sys::identity(fd).ok()?))).collect();

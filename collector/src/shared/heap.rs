@@ -124,6 +124,15 @@ unsafe impl GlobalAlloc for OwnHeap {
     }
 }
 
+/// Gives the memory of freed blocks back to the kernel, as far as it can be.
+pub fn give_back() {
+    // SAFETY: a control of jemalloc's without arguments; arena 0 is the only one, see above.
+    unsafe {
+        let (none, purge) = (core::ptr::null_mut(), c"arena.0.purge".as_ptr());
+        jemalloc::mallctl(purge, none, core::ptr::null_mut(), none, 0);
+    }
+}
+
 /// Bytes that our heap may hold of the process's memory: what is allocated, a quarter more for jemalloc's size classes,
 /// and what it keeps for itself. Its own statistics would cost a lock and a pass over its arenas.
 pub fn estimated_bytes() -> u64 {

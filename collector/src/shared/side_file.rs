@@ -15,7 +15,7 @@ const FIRST_NODES: u64 = 16 << 10;
 /// Node slots that are added at a time.
 const MORE_NODES: u64 = 64 << 10;
 
-/// See the module's description. Never unmapped.
+/// See the module's description. Never unmapped while a thread may use it.
 pub struct SideMemory {
     base: *mut u8,
     bytes: usize,
@@ -77,6 +77,15 @@ impl SideMemory {
         let (_, bytes) = layout(chunks, 0);
         let base = sys::map_memory(bytes)?;
         Ok(Self { base, bytes, shared: false, chunks, nodes: 0, backed_nodes: AtomicU64::new(0) })
+    }
+
+    /// Gives the memory back.
+    ///
+    /// # Safety
+    /// Nobody may use it any more.
+    pub unsafe fn unmap(&self) {
+        // SAFETY: a mapping of ours; the caller vouches for the rest.
+        unsafe { sys::unmap(self.base, self.bytes) };
     }
 
     fn fill_header(&self, owner: &Owner) {

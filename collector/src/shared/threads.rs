@@ -154,6 +154,26 @@ impl ThreadTable {
         }
     }
 
+    /// All contexts that were ever in use.
+    pub fn all(&self) -> impl Iterator<Item = &'static ThreadContext> {
+        let contexts = self.slabs().flat_map(|slab| {
+            (0..1_usize << slab.number).flat_map(move |word| (0..FIRST as u32).map(move |bit| slab.context(word, bit)))
+        });
+        contexts.take(self.count() as usize)
+    }
+
+    /// Gives the memory of all contexts back.
+    ///
+    /// # Safety
+    /// No thread may have a context any more.
+    pub unsafe fn unmap(&self) {
+        for slab in self.slabs() {
+            // SAFETY: a mapping of ours; the caller vouches for the rest.
+            unsafe { sys::unmap(slab.base, Slab::mapped(slab.number)) };
+        }
+        self.slabs.iter().for_each(|slab| slab.store(core::ptr::null_mut(), Ordering::Release));
+    }
+
     /// All contexts in use.
     pub fn iter(&self) -> impl Iterator<Item = &'static ThreadContext> {
         self.slabs().flat_map(|slab| {

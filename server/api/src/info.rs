@@ -16,6 +16,9 @@ pub struct Info {
     pub complete: bool,
     /// Why it ended.
     pub end: End,
+    /// The process was running already when recording began: blocks from before are not known.
+    #[serde(default)]
+    pub attached: bool,
     /// Events by kind.
     pub events: Events,
     /// Allocated blocks; a successful realloc bears one more.
@@ -80,6 +83,8 @@ pub enum End {
     Killed,
     /// Recording was stopped.
     Stopped,
+    /// `heaptrace attach` has ended; the process went on as it was.
+    Detached,
     /// The disk was full.
     DiskFull,
     /// There is no end and no side file.

@@ -245,6 +245,9 @@ pub struct RecordingFacts {
     pub watermark_ns: u64,
     /// Why it ended, if its end was seen.
     pub end: Option<EndReason>,
+    /// The process was running already: blocks from before are not known.
+    #[serde(default)]
+    pub attached: bool,
     /// The process is running.
     pub running: bool,
     /// The process was killed and the side file was merged.

@@ -273,6 +273,7 @@ impl Trace {
             Some(EndReason::Exit) => End::Exit,
             Some(EndReason::Exec) => End::Exec,
             Some(EndReason::Stopped) => End::Stopped,
+            Some(EndReason::Detached) => End::Detached,
             Some(EndReason::DiskFull) => End::DiskFull,
             None if self.facts.running => End::Running,
             None if self.facts.killed => End::Killed,

@@ -73,6 +73,8 @@ pub struct Intake {
     pub end: Option<End>,
     /// The fork that made the process, if it was recorded by reference.
     pub forked_from: Option<ForkedFrom>,
+    /// The process was running already.
+    pub attached: bool,
     /// Nodes by id; `None` where a block is lost. The root is 0.
     pub nodes: Vec<Option<Node>>,
     /// Events that were found and not passed on.
@@ -304,6 +306,7 @@ impl ScanSink for Intake {
                 }
                 self.end.get_or_insert(end);
             }
+            Meta::Attached(_) => self.attached = true,
             Meta::ForkedFrom(from) => {
                 self.forked_from.get_or_insert(from);
             }

@@ -148,6 +148,7 @@ pub fn facts(
         watermark_ns: ending.limit.map_or(duration_ns, |limit| clock.look_up(limit)),
         end: intake.end.as_ref().map(|e| e.reason),
         running: ending.running,
+        attached: intake.attached,
         killed: ending.killed,
         modules: modules(intake, clock, inherited, !sealer.writers.codes.is_empty()),
         threads: threads(intake, engine),

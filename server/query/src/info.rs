@@ -38,6 +38,7 @@ pub fn run(trace: &Trace) -> Info {
         },
         complete: trace.is_complete(),
         end: trace.end(),
+        attached: f.attached,
         events: Events {
             alloc: e.alloc,
             free: e.free,

@@ -691,7 +691,7 @@ export interface components {
          * @description Why a recording ended.
          * @enum {string}
          */
-        End: "running" | "exit" | "exec" | "killed" | "stopped" | "disk_full" | "unknown";
+        End: "running" | "exit" | "exec" | "killed" | "stopped" | "detached" | "disk_full" | "unknown";
         /** @description Numbers of events. */
         Events: {
             /**
@@ -979,6 +979,8 @@ export interface components {
         Info: {
             /** @description Allocated blocks; a successful realloc bears one more. */
             allocations: components["schemas"]["Amount"];
+            /** @description The process was running already when recording began: blocks from before are not known. */
+            attached?: boolean;
             /** @description Periods during which recording was switched on; one that spans everything if it never was switched off. */
             captures: components["schemas"]["Capture"][];
             /** @description The recording has ended in an orderly way and nothing is known to be missing. */

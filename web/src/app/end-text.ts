@@ -7,6 +7,7 @@ const END_TEXT: Record<Info["end"], string> = {
   exec: "replaced by exec",
   killed: "killed",
   stopped: "recording stopped",
+  detached: "detached",
   disk_full: "disk full",
   unknown: "no end found",
 };

@@ -214,6 +214,8 @@ fn end(info: &Info) -> (&'static str, TextRole) {
         End::Exec if info.complete => ("complete: the program called exec", TextRole::Good),
         End::Exit => ("the program ended, but events are missing", TextRole::Bad),
         End::Exec => ("the program called exec; events are missing", TextRole::Bad),
+        End::Detached if info.complete => ("complete: heaptrace detached from the program", TextRole::Good),
+        End::Detached => ("heaptrace detached from the program; events are missing", TextRole::Bad),
         End::Stopped => ("recording was stopped before the program ended", TextRole::Hot),
         End::Killed => ("the program was killed; what it had completed was recovered", TextRole::Hot),
         End::DiskFull => ("cut short: the disk was full", TextRole::Bad),

@@ -14,6 +14,16 @@ extern "C" fn on_interrupt(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
+/// The flag, set by SIGTERM and SIGHUP, too: for work that must be brought to its end.
+pub fn flag_of_all_ends() -> &'static Cancel {
+    let flag = flag();
+    for signal in [libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: as in `flag`, which has set the flag up.
+        unsafe { libc::signal(signal, on_interrupt as extern "C" fn(i32) as libc::sighandler_t) };
+    }
+    flag
+}
+
 /// The flag that Ctrl-C sets.
 pub fn flag() -> &'static Cancel {
     FLAG.get_or_init(|| {

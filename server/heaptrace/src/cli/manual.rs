@@ -14,7 +14,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use super::Cli;
 
 /// Commands that look no name up: the options that say where names lie are of no use to them.
-const WITHOUT_SYMBOLS: [&str; 6] = ["run", "import", "ctl", "openapi", "completions", "man"];
+const WITHOUT_SYMBOLS: [&str; 8] = ["run", "attach", "detach", "import", "ctl", "openapi", "completions", "man"];
 
 /// Headings that say in brackets how a value is written, and that value's name.
 const HEADINGS: [(&str, &str); 2] = [("Time", "TIME"), ("Filters", "RE")];

@@ -3,6 +3,7 @@
 //! Exit codes: 0 fine, 1 something failed, 2 misuse. `run` exits as its program does.
 
 mod args;
+mod attach;
 mod bundle;
 mod check;
 mod config;
@@ -99,6 +100,8 @@ enum Command {
     Bundle(bundle::BundleArgs),
     Dump(dump::DumpArgs),
     Sql(sql::SqlArgs),
+    Attach(attach::AttachArgs),
+    Detach(attach::DetachArgs),
     Ctl(ctl::CtlArgs),
     /// Print the description of the HTTP interface (OpenAPI 3.1)
     #[command(after_help = "Example:
@@ -191,6 +194,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Bundle(args) => bundle::run(&args)?,
         Command::Dump(args) => dump::run(&args)?,
         Command::Sql(args) => sql::run(&args, color)?,
+        Command::Attach(args) => attach::run(&args)?,
+        Command::Detach(args) => attach::detach(&args)?,
         Command::Ctl(args) => ctl::run(&args, color)?,
         Command::Openapi => manual::print(format!("{}\n", crate::http::openapi().to_pretty_json()?).as_bytes())?,
         Command::Completions { shell } => manual::print(&manual::completions(shell))?,

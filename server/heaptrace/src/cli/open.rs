@@ -67,8 +67,8 @@ fn shortfall(facts: &RecordingFacts, end: End) -> Option<String> {
         End::DiskFull => missing.push(format!("the disk was full at {until}")),
         End::Killed => missing.push("the program was killed, and what it had completed is here".into()),
         End::Unknown => missing.push("the file has no end, and no side file completes it".into()),
-        End::Exit | End::Exec | End::Stopped if facts.cut => missing.push("the file is cut off".into()),
-        End::Exit | End::Exec | End::Stopped => {}
+        End::Exit | End::Exec | End::Stopped | End::Detached if facts.cut => missing.push("the file is cut off".into()),
+        End::Exit | End::Exec | End::Stopped | End::Detached => {}
     }
     (!missing.is_empty()).then(|| format!("the recording is not complete: {}", missing.join("; ")))
 }

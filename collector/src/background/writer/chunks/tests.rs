@@ -94,6 +94,7 @@ impl Stage {
             clock_note: String::new(),
             clock: || ClockSample { tick: now(), monotonic_ns: now(), realtime_ns: now() },
             now,
+            attached: None,
         };
         let writer = RecordingWriter::new(session, facts, RecordingFile::new(output).unwrap()).unwrap();
         let thread = session.threads.acquire().unwrap();

@@ -3,7 +3,7 @@
 //! Exit code or signal are the program's own; one line on standard error says where the recording is.
 
 mod check;
-mod library;
+pub mod library;
 mod recordings;
 mod signals;
 

@@ -1,0 +1,136 @@
+//! What `heaptrace attach` and the library share inside a process that runs already: a block of the library's memory,
+//! read and written from outside while the process runs, and the request that a borrowed thread hands over.
+//!
+//! ```text
+//! DORMANT ── prepare ──▶ PREPARED ── START ──▶ RECORDING ── STOP ──▶ ENDED ── RELEASE ──▶ DORMANT
+//! ```
+//! The borrowed thread alone makes the first step; the recorder's own thread makes the others, when it finds a command.
+//! The words of the functions' first bytes are changed from outside, between `PREPARED` and `START`, and back again
+//! between `ENDED` and `RELEASE`.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Name of the block, a symbol of the library.
+pub const BLOCK: &str = "tracehound_attach";
+/// Name of the function that looks up what is to be hooked.
+pub const LOOK: &str = "tracehound_attach_look";
+/// Name of the function that carries out a request.
+pub const PREPARE: &str = "tracehound_attach_prepare";
+
+/// First word of the block.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"thattach");
+/// Layout of the block and of the request.
+pub const VERSION: u32 = 1;
+
+/// Nothing is recorded, nothing is held.
+pub const DORMANT: u32 = 0;
+/// A recording is there, switched off.
+pub const PREPARED: u32 = 1;
+/// It records.
+pub const RECORDING: u32 = 2;
+/// The recording has its end. The recorder's memory is still there.
+pub const ENDED: u32 = 3;
+
+/// Values of [`AttachBlock::command`].
+pub mod command {
+    /// None.
+    pub const NONE: u32 = 0;
+    /// Record from now on.
+    pub const START: u32 = 1;
+    /// Record no more, and end the file.
+    pub const STOP: u32 = 2;
+    /// No thread of the program uses the recording any more: give its memory back.
+    pub const RELEASE: u32 = 3;
+}
+
+/// Functions that may be hooked.
+pub const HOOKS: usize = 20;
+/// Places that may be changed: functions, and calls inside the C library.
+pub const PATCHES: usize = 1024;
+
+/// A function that is to be led to the library.
+#[repr(C)]
+pub struct AttachHook {
+    /// Its name, padded with zeros.
+    pub name: [AtomicU64; 3],
+    /// The hook.
+    pub hook: AtomicU64,
+    /// Where the program's calls go; 0: there is no such function.
+    pub target: AtomicU64,
+    /// Calls that the function's own library makes directly are not the program's: they go on to the function.
+    pub spares_own_calls: AtomicU64,
+}
+
+/// Bytes that are changed in the process.
+#[repr(C)]
+pub struct AttachPatch {
+    /// First address.
+    pub at: AtomicU64,
+    /// What was there, in the low bytes.
+    pub before: AtomicU64,
+    /// What is put there.
+    pub after: AtomicU64,
+    /// How many bytes.
+    pub len: AtomicU64,
+}
+
+/// See the module's description.
+#[repr(C)]
+pub struct AttachBlock {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// How far it is.
+    pub state: AtomicU32,
+    /// What is wanted.
+    pub command: AtomicU32,
+    /// The process that this is about: a forked child has a copy of its parent's block.
+    pub pid: AtomicU32,
+    /// The recorder's thread; 0: none.
+    pub writer: AtomicU32,
+    /// How many of [`hooks`](Self::hooks) there are.
+    pub hook_count: AtomicU32,
+    /// 1: the library came into the process when that was running already.
+    pub late: AtomicU32,
+    /// Unused.
+    pub reserved: u32,
+    /// From a thread's pointer to its slot.
+    pub slot_offset: AtomicU64,
+    /// In the slot: a word that is 0 when the thread is in no section of the recorder's own.
+    pub slot_internal: u32,
+    /// In the slot: the stack of the recorder's.
+    pub slot_stack: u32,
+    /// In a thread's context, whose address is the slot's first word: the mode of an event that interrupted another.
+    pub context_inner: u32,
+    /// Bits of the context's first word that are 0 when the thread is in no event.
+    pub mode_mask: u32,
+    /// Nanoseconds that the borrowed thread took.
+    pub prepare_ns: AtomicU64,
+    /// Code made for this process: first address and bytes.
+    pub code: [AtomicU64; 2],
+    /// How many of [`patches`](Self::patches) there are; they are in place from [`PREPARED`] on.
+    pub patch_count: AtomicU64,
+    /// Why the last request failed: a text that ends with a zero.
+    pub failure: [AtomicU64; 32],
+    /// What is to be hooked.
+    pub hooks: [AttachHook; HOOKS],
+    /// What is changed.
+    pub patches: [AttachPatch; PATCHES],
+}
+
+/// Longest path of a recording, and of all options.
+pub const TEXT_BYTES: usize = 4096;
+
+/// What a borrowed thread is to set up.
+#[repr(C)]
+pub struct AttachRequest {
+    /// Descriptors: the recording, the side file, the folder of both.
+    pub descriptors: [i32; 4],
+    /// For each hook, how the program's function is called from now on; 0: it is not hooked.
+    pub functions: [u64; HOOKS],
+    /// Path of the recording as it is to be named.
+    pub path: [u8; TEXT_BYTES],
+    /// Options, `NAME=value`, each ended by a zero; two zeros end them.
+    pub options: [u8; TEXT_BYTES],
+}

@@ -1,0 +1,523 @@
+//! From a process that knows nothing of us to one that records.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tracehound_format::attach::{AttachRequest, DORMANT, ENDED, HOOKS, PREPARED, RECORDING, TEXT_BYTES, command};
+
+use crate::block::LoadedLibrary;
+use crate::borrow::{BorrowedThread, DATA_BYTES};
+use crate::detach;
+use crate::detours::{self, Detours, Hooked, Patch};
+use crate::files::AttachFiles;
+use crate::memory::ProcessMemory;
+use crate::objects::{ProcessObject, mappings, objects, symbol_around};
+use crate::refusal::{During, Refusal, Result, refuse};
+use crate::safe_point::{StackJudge, id_inside, no_thread};
+use crate::stop::{StoppedThread, all_threads};
+use crate::target::{TargetProcess, examine};
+
+/// How often all threads are stopped to find one that may be borrowed, or to find none in the way of a change.
+const TRIES: u32 = 2_000;
+/// Longest wait for the recorder's thread to open the recording.
+const START: Duration = Duration::from_secs(10);
+
+/// Longest wait for somebody else who detaches.
+const OTHERS: Duration = Duration::from_secs(20);
+
+/// What is wanted.
+#[derive(Debug, Clone)]
+pub struct AttachOptions {
+    /// The library to bring in.
+    pub library: PathBuf,
+    /// Where the recording goes: a template as `TRACEHOUND_OUTPUT` is one.
+    pub output: Vec<u8>,
+    /// `TRACEHOUND_…=value`.
+    pub variables: Vec<(String, Vec<u8>)>,
+    /// In spite of a seccomp filter that cannot be read.
+    pub force: bool,
+}
+
+/// How it went, for those who want to know the price.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Figures {
+    /// Threads of the process.
+    pub threads: usize,
+    /// Times that all threads were stopped before one could be borrowed.
+    pub tries: u32,
+    /// How long all stood still, at most.
+    pub stopped: Duration,
+    /// How long one was borrowed.
+    pub borrowed: Duration,
+    /// Functions that lead to the recorder.
+    pub functions: usize,
+}
+
+/// A process that records, by our doing.
+#[derive(Debug)]
+pub struct Attachment {
+    /// The process.
+    pub pid: u32,
+    /// The recording, absolute.
+    pub path: PathBuf,
+    /// How it went.
+    pub figures: Figures,
+    target: TargetProcess,
+    library: LoadedLibrary,
+}
+
+/// What would be done, in lines; nothing is touched.
+pub fn plan(pid: u32, options: &AttachOptions) -> Result<Vec<String>> {
+    let target = examine(pid, options.force)?;
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    let name = String::from_utf8_lossy(&target.executable).into_owned();
+    let mut lines = vec![format!("process {pid}: {name}, {threads} threads, {}", target.libc.path)];
+    match &target.library {
+        None => lines.push(format!("{} would be loaded by one of its threads", options.library.display())),
+        Some(_) => lines.push("the recorder is in it from an earlier attach and would be used again".into()),
+    }
+    let places = allocator_functions(&target)?;
+    lines.push(format!("{} functions would lead to the recorder while it is attached:", places.len()));
+    lines.extend(places.into_iter().map(|(name, path)| format!("  {name} of {path}")));
+    Ok(lines)
+}
+
+/// The allocator's functions by name, with the object that most likely defines each: the first in the loader's order.
+fn allocator_functions(target: &TargetProcess) -> Result<Vec<(&'static str, String)>> {
+    const NAMES: [&str; 9] =
+        ["malloc", "calloc", "realloc", "free", "posix_memalign", "aligned_alloc", "memalign", "mmap", "munmap"];
+    let libc = |name: &&str| target.libc_symbols.iter().any(|symbol| symbol.name == **name);
+    let found = NAMES.into_iter().filter(|name| libc(name)).map(|name| (name, target.libc.path.clone()));
+    Ok(found.collect())
+}
+
+/// Brings the recorder in and has it record.
+pub fn attach(pid: u32, options: &AttachOptions, announce: impl FnOnce(&Path)) -> Result<Attachment> {
+    let library = options.library.as_path();
+    let mut target = examine(pid, options.force)?;
+    let image = match &target.library {
+        Some(found) => {
+            tidy(&target, found)?;
+            None
+        }
+        None => Some(image_of(library)?),
+    };
+    let mut files = AttachFiles::create(&options.output, pid, &target.executable)?;
+    let mut figures = Figures::default();
+    let (library, patches, moved) = {
+        let thread = choose(&target, &mut figures)?;
+        let started = Instant::now();
+        let prepared = prepare(&target, thread, image.as_ref(), &files, options)?;
+        figures.borrowed = started.elapsed();
+        prepared
+    };
+    target.library = Some(library.clone());
+    figures.functions = moved.len();
+    if let Err(refusal) = change(&target, &library, &patches, &moved, true, &mut figures) {
+        let _ = detach::finish(&target, &library);
+        return Err(refusal);
+    }
+    files.keep();
+    announce(&files.path);
+    library.command(&target.memory, command::START)?;
+    if !library.wait_for(&target.memory, pid, RECORDING, START) {
+        let _ = detach::finish(&target, &library);
+        return refuse(format!("the recorder in process {pid} does not begin"));
+    }
+    Ok(Attachment { pid, path: files.path.clone(), figures, target, library })
+}
+
+impl Attachment {
+    /// Whether the process still records.
+    #[must_use]
+    pub fn is_recording(&self) -> bool {
+        self.library.state(&self.target.memory) == Some(RECORDING)
+    }
+
+    /// Ends the recording and leaves the process as it was. If somebody else is at it, waits for that.
+    pub fn detach(self) -> Result<detach::Detached> {
+        let started = Instant::now();
+        while self.library.state(&self.target.memory) == Some(ENDED) && started.elapsed() < OTHERS {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        detach::finish(&self.target, &self.library)
+    }
+}
+
+/// What an earlier attach has left is put in order first.
+fn tidy(target: &TargetProcess, library: &LoadedLibrary) -> Result<()> {
+    match library.state(&target.memory) {
+        Some(DORMANT) => {
+            // A forked child has its parent's changes in its copy of the code.
+            detach::put_back(target, library)
+        }
+        Some(RECORDING) => refuse(format!(
+            "process {pid} is recorded by an earlier attach: `heaptrace detach {pid}` ends that",
+            pid = target.pid
+        )),
+        Some(PREPARED | ENDED) => detach::finish(target, library).map(|_| ()),
+        _ => refuse("the recorder in the process is in no state that is known"),
+    }
+}
+
+/// The library in memory that has no name, to be handed to the process.
+fn image_of(path: &Path) -> Result<File> {
+    let bytes = std::fs::read(path).during(&path.display().to_string())?;
+    // SAFETY: a terminated name; the descriptor is ours.
+    let fd = unsafe { libc::memfd_create(c"tracehound".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd == -1 {
+        return Err(std::io::Error::last_os_error()).during("memory for the library");
+    }
+    // SAFETY: a new descriptor that nobody else has.
+    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.write_all(&bytes).during("memory for the library")?;
+    Ok(file)
+}
+
+/// Stops all threads until one may be borrowed, and lets the others go on.
+fn choose(target: &TargetProcess, figures: &mut Figures) -> Result<StoppedThread> {
+    let mut forbidden: Vec<_> = target.loader().map(|loader| loader.range.clone()).into_iter().collect();
+    // Another library that defines malloc, and the program itself if it does.
+    for object in target.objects.iter().filter(|object| object.range != target.libc.range) {
+        let symbols = object.symbols(&target.memory).unwrap_or_default();
+        if symbols.iter().any(|symbol| symbol.name == "malloc" && object.has_code_at(symbol.start)) {
+            forbidden.push(object.range.clone());
+        }
+    }
+    if let Some(library) = &target.library {
+        forbidden.push(library.object.range.clone());
+    }
+    let mut judge = StackJudge::new(&target.memory, &target.objects, &target.libc, &target.libc_symbols, forbidden);
+    for tries in 1..=TRIES {
+        let started = Instant::now();
+        let mut threads = all_threads(target.pid)?;
+        figures.threads = threads.len();
+        let chosen = judge.choose(&threads, |tid| id_inside(target.pid, tid)).map(|at| threads.swap_remove(at));
+        drop(threads);
+        figures.stopped = figures.stopped.max(started.elapsed());
+        figures.tries = tries;
+        if let Some(thread) = chosen {
+            return Ok(thread);
+        }
+        // Another pause each time, so that it does not fall in step with the program.
+        std::thread::sleep(Duration::from_micros(300 + u64::from(tries) * 7919 % 700));
+    }
+    no_thread(target.pid)
+}
+
+type Prepared = (LoadedLibrary, Vec<Patch>, Vec<std::ops::Range<u64>>);
+
+/// What the borrowed thread does: takes the descriptors, loads the library, has it set up the recording.
+fn prepare(
+    target: &TargetProcess,
+    thread: StoppedThread,
+    image: Option<&File>,
+    files: &AttachFiles,
+    options: &AttachOptions,
+) -> Result<Prepared> {
+    let gadget = target.bytes_in_libc(&[0x0f, 0x05, 0xc3])?;
+    // mov $15, %rax; syscall
+    let sigreturn = target.bytes_in_libc(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05])?;
+    let now = mappings(target.pid)?;
+    let is_stack = |from: u64, to: u64| {
+        now.iter().any(|mapping| mapping.writable && mapping.range.start <= from && to <= mapping.range.end)
+    };
+    let memory = &target.memory;
+    let mut thread = BorrowedThread::new(thread, memory, gadget, sigreturn, is_stack)?;
+    let given: Vec<i32> = [Some(&files.file), Some(&files.side_file), Some(&files.directory), image]
+        .into_iter()
+        .flatten()
+        .map(AsRawFd::as_raw_fd)
+        .collect();
+    let descriptors = hand_over(target.pid, memory, &mut thread, &given)?;
+    let mut are_taken = false;
+    let outcome = prepare_with(target, &mut thread, &descriptors, files, options, &mut are_taken);
+    // Those of the recording are the recorder's then, under other numbers.
+    let unused = if are_taken { descriptors.get(3..) } else { descriptors.get(..) };
+    for &fd in unused.unwrap_or_default() {
+        let _ = thread.system_call(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]);
+    }
+    thread.give_back();
+    outcome
+}
+
+fn prepare_with(
+    target: &TargetProcess,
+    thread: &mut BorrowedThread<'_>,
+    descriptors: &[i32],
+    files: &AttachFiles,
+    options: &AttachOptions,
+    are_taken: &mut bool,
+) -> Result<Prepared> {
+    let memory = &target.memory;
+    let library = match (&target.library, descriptors.get(3)) {
+        (Some(library), _) => library.clone(),
+        (None, Some(&fd)) => load(target, thread, fd)?,
+        (None, None) => return refuse("the process did not get the library"),
+    };
+    thread.call(library.look, [0; 3])?;
+    let objects = objects(memory, &mappings(target.pid)?);
+    let known = known_detours(memory, &library);
+    let (functions, patches, moved) = match known {
+        Some((patches, moved)) => (Vec::new(), patches, moved),
+        None => make_detours(target, &library, &objects, thread)?,
+    };
+    library.set_patches(memory, &patches)?;
+    let request = request(descriptors, &functions, files, options)?;
+    if request.len() as u64 > DATA_BYTES {
+        return refuse("the request is too long");
+    }
+    memory.write(thread.data(), &request)?;
+    *are_taken = true;
+    if thread.call(library.prepare, [thread.data(), 0, 0])? as i32 != 0 {
+        return Err(Refusal(library.failure(memory)));
+    }
+    Ok((library, patches, moved))
+}
+
+/// Gives the process descriptors of ours: their numbers there.
+fn hand_over(pid: u32, memory: &ProcessMemory, thread: &mut BorrowedThread<'_>, given: &[i32]) -> Result<Vec<i32>> {
+    const CONTROL: u64 = 256;
+    let data = thread.data();
+    let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
+    thread.system_call(libc::SYS_socketpair, [libc::AF_UNIX as u64, kind, 0, data, 0, 0])?;
+    let ends = [memory.half(data).unwrap_or(0), memory.half(data + 4).unwrap_or(0)];
+    let received = (|| {
+        send(pid, ends[0], given)?;
+        // struct msghdr with one byte and room for the descriptors.
+        let words = [0, 0, data + 128, 1, data + CONTROL, 128, 0];
+        let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        memory.write(data + 128, &[(data + 200).to_le_bytes(), 1_u64.to_le_bytes()].concat())?;
+        memory.write(data + 16, &bytes)?;
+        let flags = (libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT) as u64;
+        thread.system_call(libc::SYS_recvmsg, [u64::from(ends[1]), data + 16, flags, 0, 0, 0])?;
+        let control = memory.bytes(data + CONTROL, 16 + given.len() * 4).unwrap_or_default();
+        let len = control.get(..8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes);
+        if len != 16 + given.len() as u64 * 4 {
+            return refuse("the process did not get the recording's files: it may have no descriptor left");
+        }
+        let numbers = control.get(16..).unwrap_or_default().chunks_exact(4);
+        Ok(numbers.filter_map(|word| word.try_into().ok()).map(i32::from_le_bytes).collect())
+    })();
+    for end in ends {
+        thread.system_call(libc::SYS_close, [u64::from(end), 0, 0, 0, 0, 0])?;
+    }
+    received
+}
+
+/// Sends descriptors through the end `end` of a socket pair of the process.
+fn send(pid: u32, end: u32, given: &[i32]) -> Result<()> {
+    // SAFETY: plain system calls with numbers.
+    let own = unsafe {
+        let process = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        let own = libc::syscall(libc::SYS_pidfd_getfd, process, end, 0);
+        let error = std::io::Error::last_os_error();
+        libc::close(process as i32);
+        if own < 0 {
+            return Err(error).during("the process's socket (pidfd_getfd, which Linux has from 5.6 on)");
+        }
+        OwnedFd::from_raw_fd(own as i32)
+    };
+    let mut byte = [0_u8];
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let mut control = [0_u64; 16];
+    let bytes = size_of_val(given);
+    // SAFETY: the message's parts live until it is sent; the control buffer is aligned and has room for the header and the
+    // descriptors, at most eight.
+    let sent = unsafe {
+        let mut message: libc::msghdr = core::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(bytes as u32) as usize;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(bytes as u32) as usize;
+        core::ptr::copy_nonoverlapping(given.as_ptr().cast(), libc::CMSG_DATA(header), bytes);
+        libc::sendmsg(own.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL)
+    };
+    if sent == 1 { Ok(()) } else { Err(std::io::Error::last_os_error()).during("the files cannot be sent") }
+}
+
+/// Has the loader bring the library in.
+fn load(target: &TargetProcess, thread: &mut BorrowedThread<'_>, fd: i32) -> Result<LoadedLibrary> {
+    const NO_DELETE: u64 = 0x1000;
+    const BY_LIBC: u64 = 0x8000_0000;
+    let memory = &target.memory;
+    let mode = libc::RTLD_NOW as u64 | NO_DELETE;
+    let (open, mode) = match target.function("libdl", &["dlopen"]) {
+        Some(open) => (open, mode),
+        None => match target.function("libdl", &["__libc_dlopen_mode"]) {
+            Some(open) => (open, mode | BY_LIBC),
+            None => return refuse("the process has no dlopen"),
+        },
+    };
+    let data = thread.data();
+    memory.write(data, format!("/proc/self/fd/{fd}\0").as_bytes())?;
+    if thread.call(open, [data, mode, 0])? == 0 {
+        let why = target.function("libdl", &["dlerror"]).and_then(|error| thread.call(error, [0; 3]).ok());
+        let text = why.map(|at| memory.read_up_to(at, 300)).unwrap_or_default();
+        let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+        return refuse(format!("the process cannot load the library: {}", String::from_utf8_lossy(text)));
+    }
+    let objects = objects(memory, &mappings(target.pid)?);
+    let found = LoadedLibrary::find(memory, &objects)?;
+    found.ok_or_else(|| Refusal("the library was loaded and cannot be found in the process".into()))
+}
+
+/// The detours of an earlier attach, if they still fit.
+fn known_detours(memory: &ProcessMemory, library: &LoadedLibrary) -> Option<(Vec<Patch>, Vec<std::ops::Range<u64>>)> {
+    let patches = library.patches(memory);
+    let (code, _) = library.code(memory);
+    let fits = |patch: &Patch| memory.bytes(patch.at, patch.before.len()).as_ref() == Some(&patch.before);
+    let targets: Vec<u64> = library.hooks(memory).iter().map(|hook| hook.target).filter(|&at| at != 0).collect();
+    let jumps: Vec<&Patch> = patches.iter().filter(|patch| patch.before.len() == 5).collect();
+    let same = targets.iter().all(|target| jumps.iter().any(|jump| jump.at == *target));
+    if code == 0 || patches.is_empty() || !same || !patches.iter().all(fits) {
+        return None;
+    }
+    // The moved instructions are at most this long.
+    let moved = jumps.iter().map(|jump| jump.at..jump.at + 20).collect();
+    Some((patches, moved))
+}
+
+type Made = (Vec<(usize, u64)>, Vec<Patch>, Vec<std::ops::Range<u64>>);
+
+/// Makes code for all functions, and puts it into the process.
+fn make_detours(
+    target: &TargetProcess,
+    library: &LoadedLibrary,
+    objects: &[ProcessObject],
+    thread: &mut BorrowedThread<'_>,
+) -> Result<Made> {
+    let memory = &target.memory;
+    let hooks = library.hooks(memory);
+    let (mut functions, mut patches, mut moved) = (Vec::new(), Vec::new(), Vec::new());
+    for object in objects {
+        let symbols = object.symbols(memory).unwrap_or_default();
+        let mut hooked: Vec<Hooked> = Vec::new();
+        for (index, hook) in hooks.iter().enumerate().filter(|(_, hook)| object.has_code_at(hook.target)) {
+            // One address with two names: the first of them.
+            if hooked.iter().any(|known| known.function == hook.target) {
+                continue;
+            }
+            let len = symbol_around(&symbols, hook.target).map_or(0, |symbol| symbol.start + symbol.len - hook.target);
+            hooked.push(Hooked {
+                index,
+                name: hook.name.clone(),
+                function: hook.target,
+                len,
+                hook: hook.hook,
+                spares_own_calls: hook.spares_own_calls,
+            });
+        }
+        if hooked.is_empty() {
+            continue;
+        }
+        let bytes = detours::code_bytes(hooked.len());
+        let place = detours::free_place(&mappings(target.pid)?, object, bytes)?;
+        let made: Detours = detours::make(memory, object, &hooked, place)?;
+        let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
+        let got = thread.system_call(libc::SYS_mmap, [place, bytes, protection, flags, u64::MAX, 0])?;
+        if got != place {
+            return refuse("the process gets no memory near the C library");
+        }
+        memory.write(place, &made.code)?;
+        library.set_code(memory, place, bytes)?;
+        functions.extend(made.functions);
+        patches.extend(made.patches);
+        moved.extend(made.moved);
+    }
+    // What has no `free` would see no block end.
+    let has = |name: &str| functions.iter().any(|(index, _)| hooks.get(*index).is_some_and(|hook| hook.name == name));
+    if !has("malloc") || !has("free") {
+        return refuse("the program's malloc and free are not where they can be hooked");
+    }
+    Ok((functions, patches, moved))
+}
+
+/// The bytes of an [`AttachRequest`].
+fn request(
+    descriptors: &[i32],
+    functions: &[(usize, u64)],
+    files: &AttachFiles,
+    options: &AttachOptions,
+) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(size_of::<AttachRequest>());
+    for place in 0..4 {
+        bytes.extend(descriptors.get(place).filter(|_| place < 3).copied().unwrap_or(-1).to_le_bytes());
+    }
+    let mut table = [0_u64; HOOKS];
+    for &(index, function) in functions {
+        if let Some(place) = table.get_mut(index) {
+            *place = function;
+        }
+    }
+    bytes.extend(table.iter().flat_map(|word| word.to_le_bytes()));
+    let mut text = |text: &[u8], what: &str| {
+        if text.len() + 2 > TEXT_BYTES {
+            return refuse(format!("{what} is too long"));
+        }
+        let end = bytes.len() + TEXT_BYTES;
+        bytes.extend(text);
+        bytes.resize(end, 0);
+        Ok(())
+    };
+    text(files.path.as_os_str().as_bytes(), "the recording's path")?;
+    let mut variables = Vec::new();
+    for (name, value) in &options.variables {
+        variables.extend([name.as_bytes(), b"=", value, b"\0"].concat());
+    }
+    text(&variables, "the text of all options")?;
+    Ok(bytes)
+}
+
+/// Puts bytes into the process while all its threads stand still and none is in the middle of what changes.
+pub(crate) fn change(
+    target: &TargetProcess,
+    library: &LoadedLibrary,
+    patches: &[Patch],
+    moved: &[std::ops::Range<u64>],
+    forwards: bool,
+    figures: &mut Figures,
+) -> Result<()> {
+    for _ in 0..TRIES {
+        let started = Instant::now();
+        let threads = all_threads(target.pid)?;
+        let is_in_the_way = |thread: &StoppedThread| is_inside(thread, &target.memory, moved);
+        if forwards && threads.iter().any(is_in_the_way) {
+            drop(threads);
+            std::thread::sleep(Duration::from_micros(500));
+            continue;
+        }
+        for patch in patches {
+            target.memory.write(patch.at, if forwards { &patch.after } else { &patch.before })?;
+        }
+        drop(threads);
+        figures.stopped = figures.stopped.max(started.elapsed());
+        let _ = library;
+        return Ok(());
+    }
+    refuse(format!("a thread of process {} was always in the first instructions of its allocator", target.pid))
+}
+
+/// Whether the thread, or a signal handler's caller below it, is behind the first byte of a range.
+fn is_inside(thread: &StoppedThread, memory: &ProcessMemory, moved: &[std::ops::Range<u64>]) -> bool {
+    const LOOKED_THROUGH: usize = 256 << 10;
+    let Some(registers) = thread.registers() else { return false };
+    let hits = |address: u64| moved.iter().any(|range| range.start < address && address < range.end);
+    if hits(registers.rip) {
+        return true;
+    }
+    let (low, high) = (moved.iter().map(|range| range.start).min(), moved.iter().map(|range| range.end).max());
+    let (Some(low), Some(high)) = (low, high) else { return false };
+    let stack = memory.read_up_to(registers.rsp & !7, LOOKED_THROUGH);
+    let words = stack.chunks_exact(8).filter_map(|word| word.try_into().ok()).map(u64::from_le_bytes);
+    words.filter(|word| (low..high).contains(word)).any(hits)
+}

@@ -1,0 +1,43 @@
+//! Takes the recorder into a process that runs already, and out again, by ptrace alone.
+//!
+//! ```text
+//! target      look before touching, refuse in words          objects   mappings, ELF objects, symbols: from memory
+//! stop        all threads stand still, without a signal       safe_point  which of them may be borrowed
+//! borrow      a thread makes calls for us and goes on         detours   jumps at functions, and code to call them by
+//! block       the library's side of it, read from outside     files     the recording's files
+//! attach, detach   the two ways, from beginning to end        seccomp   may the recorder's system calls be made?
+//! ```
+//! The rule of all of it: whenever this program is killed, the process lives, and a later attach or detach finds out how
+//! far it came.
+
+#[cfg(target_arch = "x86_64")]
+mod attach;
+#[cfg(target_arch = "x86_64")]
+mod block;
+#[cfg(target_arch = "x86_64")]
+mod borrow;
+#[cfg(target_arch = "x86_64")]
+mod detach;
+#[cfg(target_arch = "x86_64")]
+mod detours;
+#[cfg(target_arch = "x86_64")]
+mod files;
+#[cfg(target_arch = "x86_64")]
+mod memory;
+#[cfg(target_arch = "x86_64")]
+mod objects;
+mod refusal;
+#[cfg(target_arch = "x86_64")]
+mod safe_point;
+#[cfg(target_arch = "x86_64")]
+mod seccomp;
+#[cfg(target_arch = "x86_64")]
+mod stop;
+#[cfg(target_arch = "x86_64")]
+mod target;
+
+#[cfg(target_arch = "x86_64")]
+pub use attach::{AttachOptions, Attachment, Figures, attach, plan};
+#[cfg(target_arch = "x86_64")]
+pub use detach::{Detached, detach};
+pub use refusal::{Refusal, Result};

@@ -1,0 +1,41 @@
+//! Why a process is left alone, in one line for whoever asked.
+
+use std::io;
+
+/// One sentence without a full stop.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+/// What may be refused.
+pub type Result<T> = core::result::Result<T, Refusal>;
+
+/// Refuses.
+pub fn refuse<T>(text: impl Into<String>) -> Result<T> {
+    Err(Refusal(text.into()))
+}
+
+/// Says what was tried when the kernel refuses.
+pub trait During<T> {
+    /// `what` failed: the kernel's reason follows.
+    fn during(self, what: &str) -> Result<T>;
+}
+
+impl<T> During<T> for io::Result<T> {
+    fn during(self, what: &str) -> Result<T> {
+        self.map_err(|error| Refusal(format!("{what}: {error}")))
+    }
+}
+
+/// What to do about a kernel that does not let this process trace that one.
+#[must_use]
+pub fn not_permitted(pid: u32) -> Refusal {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let hint = match scope.trim() {
+        "1" => "kernel.yama.ptrace_scope is 1: run it as root, or `sysctl kernel.yama.ptrace_scope=0`",
+        "2" => "kernel.yama.ptrace_scope is 2: it needs the capability SYS_PTRACE; run it as root",
+        "3" => "kernel.yama.ptrace_scope is 3: no process may be traced until the machine starts anew",
+        _ => "run it as the user of the process or as root, and in a container with the capability SYS_PTRACE",
+    };
+    Refusal(format!("the kernel does not let process {pid} be traced ({hint})"))
+}

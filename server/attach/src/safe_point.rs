@@ -1,0 +1,302 @@
+//! Which thread may be borrowed: one that was interrupted where a signal handler could have called anything.
+//!
+//! POSIX's rule for handlers is the measure: a call is safe when no unsafe one was interrupted. So a full unwinding from
+//! outside must show a stack that begins in the program's own code or in a system call of libc's that only waits, and that
+//! nowhere goes through the loader, an allocator, fork, exit, or code of libc's that has no name. A stack that cannot be
+//! unwound to its end proves nothing.
+
+use std::ops::Range;
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
+
+use crate::memory::ProcessMemory;
+use crate::objects::{DynamicSymbol, ProcessObject, symbol_around, symbol_named};
+use crate::refusal::Result;
+use crate::stop::{StoppedThread, ptrace};
+
+/// Frames of the deepest stack that is looked at.
+const DEEPEST: usize = 4096;
+
+/// System calls that wait for something, or are done at once, and that libc's functions make without a lock of its own.
+const WAITING: &[libc::c_long] = &[
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pwrite64,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_select,
+    libc::SYS_pselect6,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_pause,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    libc::SYS_flock,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_sched_yield,
+    libc::SYS_restart_syscall,
+];
+
+/// Functions in which a thread may wait for another one: their names begin so.
+const WAITS: &[&str] = &[
+    "pthread_cond_",
+    "pthread_mutex_",
+    "pthread_rwlock_",
+    "pthread_barrier_",
+    "pthread_join",
+    "pthread_timedjoin_np",
+    "pthread_clockjoin_np",
+    "sem_",
+    "cnd_",
+    "mtx_",
+    "thrd_join",
+    "__pthread_",
+];
+
+/// Functions of libc's that hold something which what we call needs, too: their names begin so.
+const UNSAFE: &[&str] = &[
+    "fork",
+    "vfork",
+    "_Fork",
+    "__fork",
+    "__vfork",
+    "__libc_fork",
+    "posix_spawn",
+    "clone",
+    "daemon",
+    "exit",
+    "quick_exit",
+    "_exit",
+    "__cxa_",
+    "__libc_freeres",
+    "dl",
+    "_dl",
+    "__libc_dl",
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "__libc_malloc",
+    "__libc_calloc",
+    "__libc_realloc",
+    "__libc_free",
+    "__libc_memalign",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "mallopt",
+    "mallinfo",
+    "mcheck",
+    "mprobe",
+    "pthread_create",
+    "pthread_exit",
+    "pthread_atfork",
+    "__register_atfork",
+    "pthread_key_",
+    "setuid",
+    "setgid",
+    "setreuid",
+    "setregid",
+    "setresuid",
+    "setresgid",
+    "setgroups",
+];
+
+/// What is known of a process for judging its threads.
+pub struct StackJudge<'a> {
+    memory: &'a ProcessMemory,
+    objects: &'a [ProcessObject],
+    libc: &'a ProcessObject,
+    libc_symbols: &'a [DynamicSymbol],
+    /// Objects in which no frame may lie: the loader, another allocator, the recorder.
+    forbidden: Vec<Range<u64>>,
+    unwinder: UnwinderX86_64<Vec<u8>>,
+    cache: CacheX86_64,
+    /// Where libc keeps a thread's id, from its thread pointer.
+    thread_id_at: Option<u64>,
+}
+
+impl<'a> StackJudge<'a> {
+    /// Reads the unwind information of all objects. `allocator` defines the program's malloc.
+    #[must_use]
+    pub fn new(
+        memory: &'a ProcessMemory,
+        objects: &'a [ProcessObject],
+        libc: &'a ProcessObject,
+        libc_symbols: &'a [DynamicSymbol],
+        forbidden: Vec<Range<u64>>,
+    ) -> Self {
+        let mut unwinder = UnwinderX86_64::new();
+        for object in objects {
+            if let Some(module) = module(memory, object) {
+                unwinder.add_module(module);
+            }
+        }
+        let thread_id_at = symbol_named(libc_symbols, "_thread_db_pthread_tid")
+            .and_then(|symbol| memory.half(symbol.start + 8))
+            .map(u64::from);
+        Self { memory, objects, libc, libc_symbols, forbidden, unwinder, cache: CacheX86_64::new(), thread_id_at }
+    }
+
+    /// The first thread that may be borrowed, with its place among `threads`.
+    pub fn choose(&mut self, threads: &[StoppedThread], own_id: impl Fn(i32) -> u32) -> Option<usize> {
+        threads.iter().position(|thread| self.may_borrow(thread, own_id(thread.tid)).is_some())
+    }
+
+    fn may_borrow(&mut self, thread: &StoppedThread, id: u32) -> Option<()> {
+        let registers = thread.registers()?;
+        // 64-bit code, with a thread of libc's around it.
+        if registers.cs != 0x33 || !self.is_known_to_libc(registers.fs_base, id) || is_in_rseq(thread, self.memory) {
+            return None;
+        }
+        let pc = registers.rip;
+        let first = self.objects.iter().find(|object| object.has_code_at(pc))?;
+        let is_libc = first.range == self.libc.range;
+        let call = (registers.orig_rax as i64 >= 0).then_some(registers.orig_rax as libc::c_long);
+        let waits_for_thread = call == Some(libc::SYS_futex) && is_libc;
+        match call {
+            Some(number) if WAITING.contains(&number) || waits_for_thread => {}
+            Some(_) => return None,
+            None if is_libc => return None,
+            None => {}
+        }
+        let frames = self.frames(&registers)?;
+        if waits_for_thread && !self.is_a_wait(&frames) {
+            return None;
+        }
+        let last = frames.len();
+        let safe = frames.iter().enumerate().all(|(number, &frame)| {
+            if self.forbidden.iter().any(|range| range.contains(&frame)) {
+                return false;
+            }
+            if !self.libc.has_code_at(frame) {
+                return true;
+            }
+            match symbol_around(self.libc_symbols, frame) {
+                Some(symbol) => !UNSAFE.iter().any(|name| symbol.name.starts_with(name)),
+                // The innermost frames have been looked at; the outermost are those that start threads.
+                None => number == 0 || waits_for_thread && number < 4 || number + 3 >= last,
+            }
+        });
+        safe.then_some(())
+    }
+
+    /// Whether the first function with a name is one that waits for threads: not one that waits for a lock of libc's own.
+    fn is_a_wait(&self, frames: &[u64]) -> bool {
+        let inside = frames.iter().take_while(|frame| self.libc.has_code_at(**frame));
+        let named = inside.filter_map(|frame| symbol_around(self.libc_symbols, *frame)).next();
+        named.is_some_and(|symbol| WAITS.iter().any(|name| symbol.name.starts_with(name)))
+    }
+
+    /// Addresses of all frames, innermost first; `None` when the outermost is not reached.
+    fn frames(&mut self, registers: &libc::user_regs_struct) -> Option<Vec<u64>> {
+        let memory = self.memory;
+        let mut read = |address: u64| memory.word(address).ok_or(());
+        let state = UnwindRegsX86_64::new(registers.rip, registers.rsp, registers.rbp);
+        let mut found = Vec::new();
+        let mut frames = self.unwinder.iter_frames(registers.rip, state, &mut self.cache, &mut read);
+        while let Some(frame) = frames.next().ok()? {
+            let address = match frame {
+                FrameAddress::InstructionPointer(address) => address,
+                FrameAddress::ReturnAddress(address) => address.get() - 1,
+            };
+            // Code of no object has no information that could be trusted.
+            if found.len() == DEEPEST || !self.objects.iter().any(|object| object.has_code_at(address)) {
+                return None;
+            }
+            found.push(address);
+        }
+        Some(found)
+    }
+
+    /// Whether the thread is one of libc's: a bare clone may share its storage with another.
+    fn is_known_to_libc(&self, thread_pointer: u64, id: u32) -> bool {
+        let own = self.memory.word(thread_pointer) == Some(thread_pointer);
+        let known = self.thread_id_at.is_none_or(|at| self.memory.half(thread_pointer + at) == Some(id));
+        thread_pointer != 0 && own && known
+    }
+}
+
+/// Whether the thread is in a restartable sequence: moved out of it, it would go on in its middle unprotected.
+fn is_in_rseq(thread: &StoppedThread, memory: &ProcessMemory) -> bool {
+    const GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+    const SECTION: u64 = 8;
+    let mut configuration = [0_u64; 3];
+    let size = size_of_val(&configuration) as u64;
+    if ptrace(GET_RSEQ_CONFIGURATION, thread.tid, size, configuration.as_mut_ptr() as u64).is_err() {
+        return false;
+    }
+    let [area, ..] = configuration;
+    area != 0 && memory.word(area + SECTION).is_none_or(|section| section != 0)
+}
+
+fn module(memory: &ProcessMemory, object: &ProcessObject) -> Option<Module<Vec<u8>>> {
+    let table = object.unwind_table.clone()?;
+    let header = memory.bytes(table.start, (table.end - table.start) as usize)?;
+    // The usual encoding of the first address: signed, 4 bytes, from its own place.
+    if header.get(1) != Some(&0x1b) {
+        return None;
+    }
+    let distance = i32::from_le_bytes(header.get(4..8)?.try_into().ok()?);
+    let start = (table.start + 4).wrapping_add_signed(i64::from(distance));
+    let end = object.segment_end(start)?;
+    let frames = memory.bytes(start, (end - start) as usize)?;
+    let in_file = |range: Range<u64>| range.start.wrapping_sub(object.bias)..range.end.wrapping_sub(object.bias);
+    let code = object.code.first()?.start..object.code.last()?.end;
+    let sections = ExplicitModuleSectionInfo {
+        base_svma: object.range.start.wrapping_sub(object.bias),
+        text_svma: Some(in_file(code)),
+        eh_frame_svma: Some(in_file(start..end)),
+        eh_frame: Some(frames),
+        eh_frame_hdr_svma: Some(in_file(table)),
+        eh_frame_hdr: Some(header),
+        ..ExplicitModuleSectionInfo::default()
+    };
+    Some(Module::new(object.path.clone(), object.range.clone(), object.range.start, sections))
+}
+
+/// The thread's id as the process itself sees it.
+pub fn id_inside(pid: u32, tid: i32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    line.split_whitespace().last().and_then(|word| word.parse().ok()).unwrap_or(tid as u32)
+}
+
+/// The thread that has the id `inside` for the process itself; `None` when there is none.
+pub fn id_outside(pid: u32, inside: u32) -> Option<i32> {
+    let path = |tid: i32| format!("/proc/{pid}/task/{tid}");
+    if std::path::Path::new(&path(inside as i32)).exists() && id_inside(pid, inside as i32) == inside {
+        return Some(inside as i32);
+    }
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let ids = tasks.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    ids.into_iter().find(|&tid| id_inside(pid, tid) == inside)
+}
+
+/// What was found when no thread could be borrowed.
+pub fn no_thread<T>(pid: u32) -> Result<T> {
+    crate::refusal::refuse(format!(
+        "no thread of process {pid} came to a point where it may be borrowed: each was in an allocator, in the loader, in a \
+         lock of the C library, or in code that cannot be unwound"
+    ))
+}

@@ -1,0 +1,178 @@
+//! Stops all threads of a process without a signal that it could see, and lets them go again.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+use crate::refusal::{Refusal, Result, not_permitted, refuse};
+
+/// Longest wait for a thread that does not come to a stop, while others stand still.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How often that is tried.
+const TRIES: u32 = 20;
+
+const NO_STOP: &str = "does not come to a stop";
+
+/// The stop of a system call, with `PTRACE_O_TRACESYSGOOD`.
+const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
+
+/// A thread that stands still, and goes on when this value is dropped.
+#[derive(Debug)]
+pub struct StoppedThread {
+    /// Its id.
+    pub tid: i32,
+}
+
+/// One request of ptrace's.
+pub(crate) fn ptrace(request: libc::c_uint, tid: i32, at: u64, data: u64) -> io::Result<()> {
+    // SAFETY: the kernel checks the thread; where `data` is an address, the caller passes one of enough bytes.
+    let result = unsafe { libc::ptrace(request, tid, at, data) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// How a wait for a thread ended.
+pub(crate) enum Stop {
+    /// Stopped as asked for.
+    Asked,
+    /// By a signal that is about to be delivered.
+    Signal(i32),
+    /// At the beginning or the end of a system call, as asked for.
+    SystemCall,
+    /// The thread is gone.
+    Gone,
+}
+
+/// What the thread has come to; `None`: nothing yet.
+pub(crate) fn look(tid: i32) -> Option<Stop> {
+    let mut status = 0;
+    // SAFETY: a valid place for the status.
+    let found = unsafe { libc::waitpid(tid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+    if found == 0 {
+        return None;
+    }
+    if found != tid || !libc::WIFSTOPPED(status) {
+        return Some(Stop::Gone);
+    }
+    if status >> 16 == libc::PTRACE_EVENT_STOP {
+        return Some(Stop::Asked);
+    }
+    match libc::WSTOPSIG(status) {
+        SYSTEM_CALL => Some(Stop::SystemCall),
+        signal => Some(Stop::Signal(signal)),
+    }
+}
+
+/// Waits a little, longer with each time.
+pub(crate) fn pause(round: u32) {
+    match round {
+        0..20 => std::hint::spin_loop(),
+        20..200 => std::thread::sleep(Duration::from_micros(20)),
+        _ => std::thread::sleep(Duration::from_millis(1)),
+    }
+}
+
+impl StoppedThread {
+    /// Stops a thread that goes on; `None` when it is gone.
+    pub(crate) fn interrupt(tid: i32) -> Result<Option<()>> {
+        if ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0).is_err() {
+            return Ok(None);
+        }
+        let started = Instant::now();
+        for round in 0.. {
+            match look(tid) {
+                None => pause(round),
+                Some(Stop::Asked) => return Ok(Some(())),
+                Some(Stop::Gone) => return Ok(None),
+                // Its delivery goes on; the stop comes right behind it.
+                Some(Stop::Signal(signal)) => {
+                    let _ = ptrace(libc::PTRACE_CONT, tid, 0, signal as u64);
+                }
+                Some(Stop::SystemCall) => {
+                    let _ = ptrace(libc::PTRACE_CONT, tid, 0, 0);
+                }
+            }
+            if started.elapsed() > PATIENCE {
+                break;
+            }
+        }
+        refuse(format!("thread {tid} {NO_STOP}: it waits for a device, or for a child of vfork"))
+    }
+
+    /// Its general registers.
+    pub(crate) fn registers(&self) -> Option<libc::user_regs_struct> {
+        let mut registers = MaybeUninit::uninit();
+        ptrace(libc::PTRACE_GETREGS, self.tid, 0, registers.as_mut_ptr() as u64).ok()?;
+        // SAFETY: the kernel has filled it.
+        Some(unsafe { registers.assume_init() })
+    }
+}
+
+impl Drop for StoppedThread {
+    fn drop(&mut self) {
+        let _ = ptrace(libc::PTRACE_DETACH, self.tid, 0, 0);
+    }
+}
+
+/// Stops all threads of `pid`. On an error all go on. One that waits for a device, or for its child of vfork, is waited
+/// for while the others run.
+pub fn all_threads(pid: u32) -> Result<Vec<StoppedThread>> {
+    let mut last = stop_all(pid);
+    for _ in 1..TRIES {
+        match &last {
+            Err(Refusal(why)) if why.contains(NO_STOP) => {
+                std::thread::sleep(Duration::from_millis(50));
+                last = stop_all(pid);
+            }
+            _ => break,
+        }
+    }
+    last
+}
+
+fn stop_all(pid: u32) -> Result<Vec<StoppedThread>> {
+    let mut stopped: Vec<StoppedThread> = Vec::new();
+    let mut gone = Vec::new();
+    loop {
+        let mut found = false;
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+            return refuse(format!("process {pid} has ended"));
+        };
+        let ids = tasks.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        for tid in ids {
+            if gone.contains(&tid) || stopped.iter().any(|thread| thread.tid == tid) {
+                continue;
+            }
+            found = true;
+            match ptrace(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) && is_alive(pid, tid) => {
+                    return Err(not_permitted(pid));
+                }
+                Err(_) => {
+                    gone.push(tid);
+                    continue;
+                }
+            }
+            let thread = StoppedThread { tid };
+            match StoppedThread::interrupt(tid)? {
+                Some(()) => stopped.push(thread),
+                None => {
+                    gone.push(tid);
+                    std::mem::forget(thread);
+                }
+            }
+        }
+        // Who stands still makes no new threads.
+        if !found {
+            break;
+        }
+    }
+    if stopped.is_empty() { refuse(format!("process {pid} has ended")) } else { Ok(stopped) }
+}
+
+/// Whether the thread is there and no zombie, which nobody may trace.
+fn is_alive(pid: u32, tid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().unwrap_or_default().trim_start().chars().next();
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}

@@ -1,0 +1,152 @@
+//! Looks at a process before it is touched, and says why it is to be left alone.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::block::LoadedLibrary;
+use crate::memory::ProcessMemory;
+use crate::objects::{DynamicSymbol, ProcessObject, mappings, objects, symbol_named};
+use crate::refusal::{Refusal, Result, not_permitted, refuse};
+
+/// A process that can be attached to, as far as can be seen from outside.
+#[derive(Debug)]
+pub struct TargetProcess {
+    /// Its id.
+    pub pid: u32,
+    /// Its executable's path.
+    pub executable: Vec<u8>,
+    /// Its memory.
+    pub memory: ProcessMemory,
+    /// The objects in it.
+    pub objects: Vec<ProcessObject>,
+    /// Which of them is the C library.
+    pub libc: ProcessObject,
+    /// What that defines.
+    pub libc_symbols: Vec<DynamicSymbol>,
+    /// The recorder, if it is in the process.
+    pub library: Option<LoadedLibrary>,
+}
+
+/// A field of `/proc/PID/status`.
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.trim())
+}
+
+/// Looks at a process without touching it. `force`: attach in spite of a seccomp filter that cannot be read.
+pub fn examine(pid: u32, force: bool) -> Result<TargetProcess> {
+    if pid == std::process::id() {
+        return refuse("this is heaptrace's own process");
+    }
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
+        return refuse(format!("there is no process {pid}"));
+    };
+    if let Some(group) = field(&status, "Tgid").filter(|group| *group != pid.to_string()) {
+        return refuse(format!("{pid} is a thread of process {group}"));
+    }
+    match field(&status, "State").and_then(|state| state.chars().next()) {
+        Some('Z' | 'X') => return refuse(format!("process {pid} has ended")),
+        Some('T') => return refuse(format!("process {pid} is stopped: let it go on first (`kill -CONT {pid}`)")),
+        _ => {}
+    }
+    if let Some(tracer) = field(&status, "TracerPid").filter(|tracer| *tracer != "0") {
+        return refuse(format!("process {pid} is traced by process {tracer} (a debugger, or strace)"));
+    }
+    if field(&status, "VmSize").is_none() {
+        return refuse(format!("{pid} is a thread of the kernel"));
+    }
+    let memory = ProcessMemory::open(pid)?;
+    let mappings = mappings(pid)?;
+    check_machine(pid)?;
+    let objects = objects(&memory, &mappings);
+    check_sanitizer(pid, &memory, &objects)?;
+    let library = LoadedLibrary::find(&memory, &objects)?;
+    if library.as_ref().is_some_and(|library| !library.is_late(&memory)) {
+        return refuse(format!(
+            "process {pid} was started with the recorder: `heaptrace ctl {pid} start` and `stop` switch it"
+        ));
+    }
+    let libc = libc(pid, &objects)?;
+    let libc_symbols = libc.symbols(&memory)?;
+    if field(&status, "Seccomp") == Some("2") && !force {
+        crate::seccomp::check(pid)?;
+    }
+    let executable = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let executable = executable.into_os_string().into_encoded_bytes();
+    Ok(TargetProcess { pid, executable, memory, objects, libc, libc_symbols, library })
+}
+
+fn check_machine(pid: u32) -> Result<()> {
+    const X86_64: [u8; 2] = [62, 0];
+    let file = File::open(format!("/proc/{pid}/exe")).map_err(|_| not_permitted(pid))?;
+    let mut header = [0; 20];
+    if file.read_exact_at(&mut header, 0).is_err() || header[..4] != *b"\x7fELF" {
+        return refuse(format!("the executable of process {pid} cannot be read"));
+    }
+    if header[4] != 2 {
+        return refuse(format!("process {pid} is a 32-bit program"));
+    }
+    if header[18..] != X86_64 || !cfg!(target_arch = "x86_64") {
+        return refuse(format!("process {pid} runs on a kind of processor that attach does not know"));
+    }
+    Ok(())
+}
+
+fn check_sanitizer(pid: u32, memory: &ProcessMemory, objects: &[ProcessObject]) -> Result<()> {
+    const LIBRARIES: [&str; 5] = ["libasan", "libtsan", "libmsan", "liblsan", "libhwasan"];
+    const INIT: [&str; 5] = ["__asan_init", "__tsan_init", "__msan_init", "__lsan_init", "__hwasan_init"];
+    let by_file = |object: &&ProcessObject| LIBRARIES.iter().any(|name| object.name().starts_with(name));
+    let inside = |object: &ProcessObject| {
+        let symbols = object.symbols(memory).unwrap_or_default();
+        INIT.iter().any(|name| symbol_named(&symbols, name).is_some())
+    };
+    if objects.iter().any(|object| by_file(&object)) || objects.first().is_some_and(inside) {
+        return refuse(format!("process {pid} runs with a sanitizer, which keeps its own books of every block"));
+    }
+    Ok(())
+}
+
+fn libc(pid: u32, objects: &[ProcessObject]) -> Result<ProcessObject> {
+    let is_libc = |name: &str| name == "libc.so.6" || name.starts_with("libc-2.");
+    if let Some(found) = objects.iter().find(|object| is_libc(object.name())) {
+        return Ok(found.clone());
+    }
+    let names = |word: &str| objects.iter().any(|object| object.name().contains(word));
+    if names("ld-musl") {
+        return refuse(format!("process {pid} uses musl, which attach does not know yet"));
+    }
+    if objects.iter().any(|object| object.has_interpreter) {
+        return refuse(format!("process {pid} has no C library yet, or one that attach does not know"));
+    }
+    refuse(format!("process {pid} is statically linked: there is no loader that could bring the recorder in"))
+}
+
+impl TargetProcess {
+    /// The dynamic loader.
+    #[must_use]
+    pub fn loader(&self) -> Option<&ProcessObject> {
+        self.objects.iter().find(|object| object.name().starts_with("ld-") || object.name() == "ld.so")
+    }
+
+    /// A function of the C library or of another object, by the first of the names that is there.
+    pub fn function(&self, object: &str, names: &[&str]) -> Option<u64> {
+        let in_libc = names.iter().find_map(|name| symbol_named(&self.libc_symbols, name));
+        if let Some(found) = in_libc {
+            return Some(found.start);
+        }
+        let object = self.objects.iter().find(|candidate| candidate.name().starts_with(object))?;
+        let symbols = object.symbols(&self.memory).ok()?;
+        names.iter().find_map(|name| symbol_named(&symbols, name)).map(|symbol| symbol.start)
+    }
+
+    /// The first place of some bytes in the C library's code.
+    pub fn bytes_in_libc(&self, wanted: &[u8]) -> Result<u64> {
+        for range in &self.libc.code {
+            let code = self.memory.read_up_to(range.start, (range.end - range.start) as usize);
+            if let Some(at) = code.windows(wanted.len()).position(|bytes| bytes == wanted) {
+                return Ok(range.start + at as u64);
+            }
+        }
+        Err(Refusal("the C library has no instructions by which a system call could be made".into()))
+    }
+}

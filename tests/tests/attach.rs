@@ -1,0 +1,379 @@
+//! `heaptrace attach` and `heaptrace detach` on processes that run already: what is recorded, and what is left behind.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tracehound_tests::process::Running;
+use tracehound_tests::{
+    compile, dump, dump_with, functions, heaptrace, json, library, number, traced_command, wait_for,
+};
+
+/// `tests/programs/attached.c`, running.
+struct Program {
+    child: Running,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    folder: TempDir,
+}
+
+/// What its threads have done: allocations, frees, reallocs, bytes.
+type Books = [u64; 4];
+
+impl Program {
+    fn start(threads: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(compile("attached.c", &["-O1"]));
+        command.arg(threads.to_string());
+        Self::from(command, folder)
+    }
+
+    fn from(mut command: Command, folder: TempDir) -> Self {
+        let mut child = Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        std::thread::sleep(Duration::from_millis(200));
+        Self { child, input, output, folder }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Counts while all threads stand still, and does `meanwhile`.
+    fn count(&mut self, meanwhile: impl FnOnce()) -> Books {
+        self.input.write_all(b"count\n").unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        let numbers: Vec<u64> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        assert_eq!(numbers[4], 0, "the program has found what it wrote");
+        meanwhile();
+        self.input.write_all(b"go\n").unwrap();
+        numbers[..4].try_into().unwrap()
+    }
+
+    /// Ends it, and checks that nothing of its own was disturbed.
+    fn quit(mut self) {
+        self.input.write_all(b"quit\n").unwrap();
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "errors 0\n");
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// What must be as it was: descriptors, threads, signal masks.
+    fn belongings(&self) -> Vec<String> {
+        let folder = PathBuf::from(format!("/proc/{}", self.pid()));
+        let names = |below: &str| {
+            let entries = std::fs::read_dir(folder.join(below)).unwrap().flatten();
+            let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+            names.sort();
+            names.join(" ")
+        };
+        let status = std::fs::read_to_string(folder.join("status")).unwrap();
+        let wanted = ["SigQ", "SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt", "Threads", "Seccomp"];
+        let mut found: Vec<String> =
+            status.lines().filter(|line| wanted.iter().any(|name| line.starts_with(name))).map(str::to_owned).collect();
+        found.push(names("fd"));
+        found.push(names("task"));
+        found
+    }
+
+    /// Its mappings, and their KiB.
+    fn mapped(&self) -> (usize, u64) {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+        (maps.lines().count(), size.trim().trim_end_matches(" kB").parse().unwrap())
+    }
+
+    /// Bytes of libc's code in memory that are not those of its file.
+    fn changed_code(&self) -> usize {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
+        let line = maps.lines().find(|line| line.contains(" r-xp ") && line.contains("libc.so")).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (start, end) = words[0].split_once('-').unwrap();
+        let hex = |text| u64::from_str_radix(text, 16).unwrap();
+        let mut code = vec![0; (hex(end) - hex(start)) as usize];
+        let memory = std::fs::File::open(format!("/proc/{}/mem", self.pid())).unwrap();
+        memory.read_exact_at(&mut code, hex(start)).unwrap();
+        let mut file = vec![0; code.len()];
+        std::fs::File::open(words[5]).unwrap().read_exact_at(&mut file, hex(words[2])).unwrap();
+        code.iter().zip(&file).filter(|(now, then)| now != then).count()
+    }
+}
+
+/// `heaptrace attach`, running and recording.
+struct Attach {
+    command: Running,
+    output: BufReader<ChildStdout>,
+}
+
+fn attach_command(pid: &str, path: &Path) -> Command {
+    let mut command = Command::new(heaptrace());
+    command.args(["attach", pid, "-o"]).arg(path);
+    command
+}
+
+impl Attach {
+    fn start(pid: &str, path: &Path) -> Self {
+        let mut command = attach_command(pid, path);
+        let mut child = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut lines = [String::new(), String::new()];
+        for line in &mut lines {
+            output.read_line(line).unwrap();
+        }
+        if lines[0].is_empty() {
+            let mut why = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+            panic!("no attach: {why}");
+        }
+        assert_eq!(lines, [format!("{}\n", path.display()), "recording\n".into()]);
+        Self { command: child, output }
+    }
+
+    /// Waits for its end, which must be a good one.
+    fn ends(mut self) {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "");
+        let mut said = String::new();
+        self.command.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(self.command.wait().unwrap().success(), "{said}");
+    }
+
+    /// Ctrl-C.
+    fn interrupt(self) {
+        assert!(run("kill", &["-INT", &self.command.id().to_string()]).status.success());
+        self.ends();
+    }
+}
+
+fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> Output {
+    Command::new(program).args(arguments).output().unwrap()
+}
+
+fn detach(pid: &str) {
+    let output = run(heaptrace(), &["detach", pid]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn mark(pid: &str, label: &str) {
+    let output = run(heaptrace(), &["ctl", pid, "mark", label]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn is_detached(info: &Value) {
+    assert_eq!((&info["complete"], &info["end"], &info["attached"]), (&true.into(), &"detached".into(), &true.into()));
+    assert_eq!(number(info, "/events/lost"), 0);
+}
+
+#[test]
+fn the_books_of_eight_threads_are_the_recordings() {
+    let mut program = Program::start(8);
+    let path = program.path("books.dat");
+    let attach = Attach::start(&program.pid(), &path);
+    let pid = program.pid();
+    let first = program.count(|| mark(&pid, "first"));
+    std::thread::sleep(Duration::from_millis(50));
+    let last = program.count(|| mark(&pid, "last"));
+    attach.interrupt();
+    let _folder = program.ended();
+
+    let info = json(&["info"], &path);
+    is_detached(&info);
+    assert_eq!(number(&info, "/threads"), 8);
+    assert!(number(&info, "/recorder/unmatched_frees") > 0, "blocks from before were freed");
+    let mut found: Books = [0; 4];
+    let events = dump_with(&["--no-symbols"], &path);
+    let between =
+        events.iter().skip_while(|event| event["label"] != "first").take_while(|event| event["label"] != "last");
+    for event in between {
+        match event["kind"].as_str().unwrap() {
+            "alloc" => found[0] += 1,
+            "free" => found[1] += 1,
+            "realloc" => found[2] += 1,
+            _ => continue,
+        }
+        found[3] += event["size"].as_u64().filter(|_| event["kind"] != "free").unwrap_or(0);
+    }
+    let counted: Vec<u64> = last.iter().zip(first).map(|(last, first)| last - first).collect();
+    assert!(counted.iter().all(|&count| count > 0));
+    assert_eq!(found.to_vec(), counted);
+}
+
+/// The different stacks of the threads' events, with what they are of.
+fn stacks(path: &Path) -> BTreeSet<(String, Vec<String>)> {
+    let named = |event: &Value| (event["function"].as_str().unwrap_or("").to_owned(), functions(&event["stack"]));
+    let of_threads = |(_, stack): &(String, Vec<String>)| stack.iter().any(|function| function == "work");
+    let heap = |event: &&Value| ["alloc", "free", "realloc"].iter().any(|kind| event["kind"] == *kind);
+    dump(path).iter().filter(heap).map(named).filter(of_threads).collect()
+}
+
+#[test]
+fn stacks_are_those_that_preloading_records() {
+    let program = Program::start(2);
+    let path = program.path("attached.dat");
+    let attach = Attach::start(&program.pid(), &path);
+    std::thread::sleep(Duration::from_millis(20));
+    attach.interrupt();
+    let attached = program.ended();
+
+    let (mut command, folder) = traced_command(compile("attached.c", &["-O1"]), &["2"]);
+    command.env("TRACEHOUND_OUTPUT", "preloaded.dat");
+    let preloaded = Program::from(command, folder);
+    let other = preloaded.path("preloaded.dat");
+    let preloaded = preloaded.ended();
+
+    let (found, expected) = (stacks(&path), stacks(&other));
+    drop((attached, preloaded));
+    assert!(expected.len() >= 4, "{expected:?}");
+    // What a thread does when it ends is in no attached recording.
+    let while_running = |set: BTreeSet<(String, Vec<String>)>| -> BTreeSet<_> {
+        set.into_iter().filter(|(_, stack)| stack.len() > 2).collect()
+    };
+    assert_eq!(while_running(found), while_running(expected));
+}
+
+impl Program {
+    /// Ends the program and keeps its folder.
+    fn ended(mut self) -> TempDir {
+        self.input.write_all(b"quit\n").unwrap();
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        self.folder
+    }
+}
+
+#[test]
+fn detached_twice_the_process_is_as_it_was() {
+    let program = Program::start(8);
+    let before = program.belongings();
+    let cycle = |name: &str| {
+        let path = program.path(name);
+        let attach = Attach::start(&program.pid(), &path);
+        assert!(program.changed_code() > 0, "functions lead to the recorder");
+        std::thread::sleep(Duration::from_millis(20));
+        detach(&program.pid());
+        attach.ends();
+        is_detached(&json(&["info"], &path));
+        assert!(!path.with_extension("dat.live").exists());
+        program.belongings()
+    };
+    // The library stays mapped, and what its heap keeps.
+    assert_eq!(before, cycle("first.dat"));
+    assert_eq!(program.changed_code(), 0, "libc's code is its file's again");
+    assert_eq!(before, cycle("second.dat"));
+    let (lines, kib) = program.mapped();
+    assert_eq!(before, cycle("third.dat"));
+    let (lines_later, kib_later) = program.mapped();
+    assert!(lines_later <= lines + 2, "{lines} and {lines_later} mappings");
+    assert!(kib_later <= kib + (16 << 10), "{kib} and {kib_later} KiB");
+    assert_eq!(program.changed_code(), 0);
+    program.quit();
+}
+
+#[test]
+fn a_process_that_cannot_be_attached_to_is_left_alone() {
+    let refused = |pid: &str, why: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let output = attach_command(pid, &folder.path().join("no.dat")).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(why) && said.lines().count() == 1, "{said}");
+        assert!(output.stdout.is_empty() && std::fs::read_dir(folder.path()).unwrap().next().is_none());
+    };
+    refused("999999999", "there is no process");
+    refused(
+        "2",
+        if std::fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n") { "kernel" } else { "2" },
+    );
+
+    let program = Program::start(1);
+    let pid = program.pid();
+    assert!(run("kill", &["-STOP", &pid]).status.success());
+    wait_for("the stop", Duration::from_secs(5), || {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ")
+    });
+    refused(&pid, "is stopped");
+    assert!(run("kill", &["-CONT", &pid]).status.success());
+    let attach = Attach::start(&pid, &program.path("one.dat"));
+    refused(&pid, "is recorded by an earlier attach");
+    attach.interrupt();
+    let output = run(heaptrace(), &["detach", &pid]);
+    assert_eq!(output.status.code(), Some(1));
+    program.quit();
+
+    let (mut command, folder) = traced_command(compile("attached.c", &["-O1"]), &["1"]);
+    command.env("TRACEHOUND_SAMPLE_MEMORY_MS", "0");
+    let preloaded = Program::from(command, folder);
+    refused(&preloaded.pid(), "heaptrace ctl");
+    preloaded.quit();
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(compile("attached.c", &["-O1", "-static"]));
+    command.arg("1");
+    let fixed = Program::from(command, folder);
+    refused(&fixed.pid(), "statically linked");
+    fixed.quit();
+}
+
+#[test]
+fn a_process_outlives_heaptrace_wherever_that_is_killed() {
+    let program = Program::start(4);
+    let pid = program.pid();
+    for round in 0..24_u64 {
+        let path = program.path(&format!("{round}.dat"));
+        let mut attach = attach_command(&pid, &path);
+        let mut attach = Running(attach.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        std::thread::sleep(Duration::from_micros(round * round * 1_500));
+        let _ = attach.kill();
+        attach.wait().unwrap();
+        // What it had begun is ended; where it had begun nothing, that is said.
+        let _ = run(heaptrace(), &["detach", &pid]);
+    }
+    let path = program.path("last.dat");
+    let attach = Attach::start(&pid, &path);
+    std::thread::sleep(Duration::from_millis(20));
+    attach.interrupt();
+    is_detached(&json(&["info"], &path));
+    assert_eq!(program.changed_code(), 0);
+    program.quit();
+}
+
+#[test]
+fn the_end_of_the_process_ends_the_attach() {
+    let program = Program::start(2);
+    let path = program.path("ended.dat");
+    let attach = Attach::start(&program.pid(), &path);
+    let folder = program.ended();
+    attach.ends();
+    let info = json(&["info"], &path);
+    assert_eq!((&info["end"], &info["attached"], &info["complete"]), (&"exit".into(), &true.into(), &true.into()));
+    drop(folder);
+}
+
+#[test]
+fn the_library_takes_little_of_every_threads_storage() {
+    const THREAD_STORAGE: u32 = 7;
+    let file = std::fs::read(library()).unwrap();
+    let word = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
+    let count = usize::from(u16::from_le_bytes(file[56..58].try_into().unwrap()));
+    let headers = (0..count).map(|number| word(32) as usize + number * 56);
+    let storage: Vec<u64> = headers
+        .filter(|&at| u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) == THREAD_STORAGE)
+        .map(|at| word(at + 40))
+        .collect();
+    // The loader has so much to spare for libraries that come late, and not much more.
+    assert!(matches!(storage.as_slice(), [bytes] if *bytes <= 256), "{storage:?}");
+}
