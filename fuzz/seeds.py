@@ -183,9 +183,9 @@ def by_hand(corpus):
         text = b"v 10400 %d\n" % version + body + b"c 5\n+ 1\n+ 2\n- 1\nR 5\n+ 1\nc 9\n- 2\n- 2\nA\nS x\n"
         put(corpus, "heaptrack", text)
     put(corpus, "options", b"TRACEHOUND_BUFFER=64M\0TRACEHOUND_START=off\0TRACEHOUND_TOGGLE_SIGNAL=SIGUSR1\0"
-        b"TRACEHOUND_UNWINDER=frame-pointer\0TRACEHOUND_ON_FULL=drop\0TRACEHOUND_SAMPLE_MEMORY_MS=100\0"
+        b"TRACEHOUND_UNWINDER=frame-pointer\0TRACEHOUND_ON_FULL=drop\0TRACEHOUND_SAMPLE_MEMORY_MS=100\0TRACEHOUND_PAGES=500\0"
         b"TRACEHOUND_COMPRESSION=zstd\0TRACEHOUND_OUTPUT=/tmp/%e-%p-%t-%n%%.dat\0TRACEHOUND_LOG=info\0")
-    for kind in range(5):
+    for kind in range(6):
         put(corpus, "control", b"thct\x01" + bytes([kind]) + b"\x03abc")
     put(corpus, "control", b"thct\x01\x00\x07\x01\x04/a.b\x030.1\x01\x02\x03\x04\x05\x06\x07\x08")
     put(corpus, "names", bytes([2, 4]) + b"main" + bytes([3]) + b"a.c" + bytes([1, 3]) + b"key"

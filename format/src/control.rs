@@ -35,6 +35,8 @@ pub enum Request {
     Mark(Vec<u8>),
     /// Write everything that was recorded so far to the file.
     Flush,
+    /// Look at the page tables now, and call the look so.
+    Look(Vec<u8>),
 }
 
 /// Whether calls are being recorded.
@@ -164,9 +166,14 @@ mod tests {
 
     #[test]
     fn messages_come_back() {
-        for request in
-            [Request::Status, Request::Start, Request::Stop, Request::Mark(vec![b'x'; MAX_LABEL]), Request::Flush]
-        {
+        for request in [
+            Request::Status,
+            Request::Start,
+            Request::Stop,
+            Request::Mark(vec![b'x'; MAX_LABEL]),
+            Request::Flush,
+            Request::Look(b"now".to_vec()),
+        ] {
             assert_eq!(decode::<Request>(&encode(&request).unwrap()), Ok(request));
         }
         for reply in [Reply::Done(status()), Reply::Refused("because".into())] {

@@ -18,6 +18,7 @@ pub mod columns;
 pub mod control;
 pub mod header;
 pub mod live;
+pub mod look;
 pub mod meta;
 mod meta_codec;
 pub mod nodes;

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::look::PageLook;
 pub use crate::meta_codec::{Frames, decode_body, encode, records};
 use crate::wire::{wire_enum, wire_struct};
 
@@ -533,4 +534,6 @@ pub enum Meta {
     Code(Code),
     /// Tag 32.
     Attached(Attached),
+    /// Tag 22.
+    PageLook(Box<PageLook>),
 }

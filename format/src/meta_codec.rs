@@ -41,7 +41,7 @@ records! {
     1 => Process, 2 => Clock, 3 => ClockSample, 4 => ModuleLoad, 5 => ModuleUnload, 6 => ThreadStart, 7 => ThreadName,
     8 => ThreadEnd, 9 => MemorySample, 10 => Mark, 11 => Watermark, 12 => Statistics, 13 => Remark, 14 => End,
     15 => Directory, 16 => MemoryDetail, 17 => RecorderMemory, 18 => StackCounts, 19 => GaveUp, 20 => Forked,
-    21 => ForkedFrom, 30 => ContextName, 31 => Code, 32 => Attached,
+    21 => ForkedFrom, 22 => PageLook, 30 => ContextName, 31 => Code, 32 => Attached,
 }
 
 fn put<T: Wire>(tag: u16, record: &T, out: &mut Vec<u8>) -> Result<()> {
@@ -114,6 +114,7 @@ impl<'a> Iterator for Frames<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::look::{KernelCounters, LookMapping, LookReason, MappingClass};
     use crate::meta::*;
     use proptest::prelude::*;
 
@@ -271,6 +272,33 @@ mod tests {
                     recording: true,
                 }),
                 "15 00 18 00 00 00 ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab ab 02 2f 6d fb 2c 01 02 01",
+            ),
+            (
+                Meta::PageLook(Box::new(PageLook {
+                    tick: 1,
+                    until: 2,
+                    reason: LookReason::Asked,
+                    label: b"l".to_vec(),
+                    part: 0,
+                    last: true,
+                    page_bytes: 4096,
+                    before: KernelCounters { anonymous: 1, file: 2, shared: 3, swap: 4, page_tables: 5 },
+                    after: KernelCounters::default(),
+                    cgroup: vec![("current".into(), 9)],
+                    names: vec![b"[heap]".to_vec()],
+                    mappings: vec![LookMapping {
+                        gap: 300,
+                        pages: 2,
+                        class: MappingClass::Break,
+                        protection: 3,
+                        name: 1,
+                        thread: 0,
+                        seen: true,
+                    }],
+                    runs: vec![2 << 3 | 1],
+                })),
+                "16 00 32 00 00 00 01 02 02 01 6c 00 01 fb 00 10 01 02 03 04 05 00 00 00 00 00 01 07 63 75 72 72 65 6e \
+                 74 09 01 06 5b 68 65 61 70 5d 01 fb 2c 01 02 01 03 01 00 01 01 11",
             ),
             (
                 Meta::ContextName(ContextName { id: 300, tick: 5, name: b"GET /".to_vec() }),

@@ -36,6 +36,17 @@ pub enum Allocator {
     Jemalloc,
 }
 
+/// When the recorder looks at the page tables of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageLooks {
+    /// When the resident set has changed, at marks, when asked, at stops and at the end.
+    Auto,
+    /// Never.
+    Off,
+    /// At those moments, and at least every so many milliseconds.
+    Every(u32),
+}
+
 /// How much we say on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
@@ -74,6 +85,8 @@ pub struct LaunchOptions {
     pub on_full: OnFull,
     /// `TRACEHOUND_SAMPLE_MEMORY_MS`: period of memory samples; 0 = never.
     pub sample_memory_ms: u32,
+    /// `TRACEHOUND_PAGES`: when to look at the page tables.
+    pub pages: PageLooks,
     /// `TRACEHOUND_TOGGLE_SIGNAL`: signal number that toggles recording.
     pub toggle_signal: Option<i32>,
     /// `TRACEHOUND_LOG`.
@@ -96,6 +109,7 @@ impl Default for LaunchOptions {
             buffer_bytes: 32 << 20,
             on_full: OnFull::Wait,
             sample_memory_ms: 10,
+            pages: PageLooks::Auto,
             toggle_signal: None,
             log: LogLevel::Warn,
             interpreter: true,
@@ -135,6 +149,7 @@ pub const NAMES: [&str; 14] = [
     "TRACEHOUND_BUFFER",
     "TRACEHOUND_ON_FULL",
     "TRACEHOUND_SAMPLE_MEMORY_MS",
+    "TRACEHOUND_PAGES",
     "TRACEHOUND_TOGGLE_SIGNAL",
     "TRACEHOUND_LOG",
     "TRACEHOUND_INTERPRETER",
@@ -219,6 +234,17 @@ impl LaunchOptions {
                     .ok()
                     .filter(|&ms: &u32| ms <= 3_600_000)
                     .ok_or("milliseconds from 0 (never) to 3600000")?;
+            }
+            "TRACEHOUND_PAGES" => {
+                self.pages = match text {
+                    "auto" => PageLooks::Auto,
+                    "off" => PageLooks::Off,
+                    other => PageLooks::Every(
+                        (other.parse().ok())
+                            .filter(|ms: &u32| (1..=3_600_000).contains(ms))
+                            .ok_or("auto, off, or milliseconds from 1 to 3600000")?,
+                    ),
+                }
             }
             "TRACEHOUND_TOGGLE_SIGNAL" => self.toggle_signal = toggle_signal(text)?,
             "TRACEHOUND_INTERPRETER" => {
@@ -353,10 +379,12 @@ mod tests {
             ("TRACEHOUND_START", "off"),
             ("TRACEHOUND_TOGGLE_SIGNAL", "SIGUSR1"),
             ("TRACEHOUND_UNWINDER", "frame-pointer"),
+            ("TRACEHOUND_PAGES", "250"),
         ])
         .unwrap();
         assert_eq!(options.buffer_bytes, 64 << 20);
         assert!(!options.start);
+        assert_eq!(options.pages, PageLooks::Every(250));
         assert_eq!(options.toggle_signal, Some(10));
         assert_eq!(options.unwinder, UnwinderChoice::FramePointer);
     }
@@ -370,6 +398,7 @@ mod tests {
             ("TRACEHOUND_ON_FULL", "maybe"),
             ("TRACEHOUND_TOGGLE_SIGNAL", "KILL"),
             ("TRACEHOUND_SAMPLE_MEMORY_MS", "-1"),
+            ("TRACEHOUND_PAGES", "0"),
         ] {
             let bad = parse(&[(name, value)]).unwrap_err();
             assert_eq!((bad.name, bad.value.as_str()), (name, value));

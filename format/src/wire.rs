@@ -227,6 +227,20 @@ impl<T: Wire> Wire for Option<T> {
     }
 }
 
+impl<T: Wire> Wire for Box<T> {
+    fn type_name() -> String {
+        T::type_name()
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        T::put(self, out);
+    }
+
+    fn get(input: &mut Input<'_>) -> Result<Self> {
+        T::get(input).map(Self::new)
+    }
+}
+
 impl<A: Wire, B: Wire> Wire for (A, B) {
     fn type_name() -> String {
         format!("({}, {})", A::type_name(), B::type_name())

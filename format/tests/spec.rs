@@ -8,6 +8,7 @@ use tracehound_format::block::{BlockHeader, BlockKind, Codec};
 use tracehound_format::columns::{Decoder, Encoder, RecordColumns};
 use tracehound_format::header::FileHeader;
 use tracehound_format::live::{node_from_slot, node_slot};
+use tracehound_format::look;
 use tracehound_format::meta::{self, Clock, ClockSource, Frames, Meta, ThreadName, decode_body, encode};
 use tracehound_format::nodes::{self, Node};
 use tracehound_format::record::{Kind, Record};
@@ -147,5 +148,9 @@ fn every_metadata_record_is_specified_field_by_field() {
     assert_eq!(take("MemoryPart, inside other records"), owned(meta::MemoryPart::fields()));
     assert_eq!(take("ClockSource, inside other records"), numbered(meta::ClockSource::variants()));
     assert_eq!(take("EndReason, inside other records"), numbered(meta::EndReason::variants()));
+    assert_eq!(take("LookMapping, inside other records"), owned(look::LookMapping::fields()));
+    assert_eq!(take("KernelCounters, inside other records"), owned(look::KernelCounters::fields()));
+    assert_eq!(take("LookReason, inside other records"), numbered(look::LookReason::variants()));
+    assert_eq!(take("MappingClass, inside other records"), numbered(look::MappingClass::variants()));
     assert!(tables.is_empty(), "tables of records that do not exist: {:?}", tables.keys());
 }

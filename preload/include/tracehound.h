@@ -29,6 +29,10 @@ void tracehound_mark(const char *label) __attribute__((weak));
 /* Waits until everything recorded so far is in the file, at most two seconds. */
 void tracehound_flush(void) __attribute__((weak));
 
+/* Looks now at which pages of the process are in memory, for `heaptrace memory --at LABEL`; waits until that is done, at
+ * most two seconds. The label is copied, and may be null. */
+void tracehound_look(const char *label) __attribute__((weak));
+
 /* For allocators of the program's own: a block was handed out, a block was taken back. */
 void tracehound_pool_alloc(void *block, size_t size) __attribute__((weak));
 void tracehound_pool_free(void *block) __attribute__((weak));

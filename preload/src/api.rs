@@ -58,6 +58,20 @@ unsafe extern "C-unwind" fn pool_free_body(block: *mut c_void, stack: u64, frame
     }
 }
 
+/// `tracehound_look(label)`.
+///
+/// # Safety
+/// The label must be a terminated string or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tracehound_look(label: *const c_char) {
+    let errno = start::errno();
+    start::ensure();
+    // SAFETY: as the caller promises.
+    let label = if label.is_null() { &[][..] } else { unsafe { CStr::from_ptr(label) }.to_bytes() };
+    lifecycle::look(label);
+    start::set_errno(errno);
+}
+
 /// `tracehound_flush()`.
 #[unsafe(no_mangle)]
 pub extern "C" fn tracehound_flush() {

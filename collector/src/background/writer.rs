@@ -11,6 +11,7 @@
 
 mod chunks;
 mod codes;
+mod looks;
 mod stats;
 mod threads;
 
@@ -27,6 +28,7 @@ use super::blocks::BlockWriter;
 use super::file::RecordingFile;
 use super::memory::MemoryCounters;
 use super::modules::KnownModules;
+use super::page_looks::PageLooks;
 use crate::shared::chunk::Chunk;
 use crate::shared::gate;
 use crate::shared::heap;
@@ -70,6 +72,9 @@ pub struct RecordingWriter {
     nodes_written: u32,
     modules: KnownModules,
     memory: MemoryCounters,
+    looks: PageLooks,
+    /// The resident set at the last sample.
+    rss: u64,
     batch: Batch,
     metas: Vec<Meta>,
     times: Times,
@@ -149,6 +154,8 @@ impl RecordingWriter {
             nodes_written: 1,
             modules: KnownModules::default(),
             memory: MemoryCounters::new(),
+            looks: PageLooks::new(),
+            rss: 0,
             batch: Batch::default(),
             metas: Vec::new(),
             times: Times { clock_step: 50_000_000, ..Times::default() },
@@ -180,7 +187,7 @@ impl RecordingWriter {
     /// Descriptors in use, with what they stand for.
     pub fn descriptors(&mut self) -> Vec<(i32, sys::FileIdentity)> {
         let mut all = self.blocks.file().descriptors();
-        for fd in self.memory.descriptors() {
+        for fd in self.memory.descriptors().into_iter().chain(self.looks.descriptors()) {
             if let Ok(identity) = sys::identity(fd) {
                 all.push((fd, identity));
             }
@@ -238,6 +245,7 @@ impl RecordingWriter {
         self.modules.scan(&mut self.metas);
         self.sample_memory(now);
         self.memory_detail(now, false);
+        self.page_looks(now);
         if due {
             self.flush_everything(false)?;
             self.take_idle_chunks(now);
@@ -288,6 +296,7 @@ impl RecordingWriter {
         self.modules.scan(&mut self.metas);
         self.times.sample = 0;
         self.sample_memory(SECOND_NS);
+        self.last_look(reason);
         self.memory_detail(sys::clock(libc::CLOCK_MONOTONIC), true);
         self.put_parts();
         self.report_losses();
@@ -340,6 +349,7 @@ impl RecordingWriter {
         self.session.side.set_locked(false);
         self.blocks.file().lose_table();
         self.memory = MemoryCounters::none();
+        self.looks.forget_descriptors();
         self.suspended = true;
     }
 
@@ -347,6 +357,7 @@ impl RecordingWriter {
     pub fn go_on(&mut self) {
         if core::mem::take(&mut self.suspended) {
             self.memory = MemoryCounters::new();
+            self.looks.reopen();
             if let Err(error) = self.blocks.file().reopen() {
                 self.stop(error);
             }
@@ -401,6 +412,7 @@ impl RecordingWriter {
         self.session.side.set_locked(false);
         if self.blocks.file().lose_table() {
             self.memory = MemoryCounters::none();
+            self.looks.forget_descriptors();
             if let Err(error) = self.blocks.file().reopen() {
                 self.stop(error);
             }

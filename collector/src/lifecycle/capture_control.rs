@@ -6,6 +6,9 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::sync::atomic::AtomicU32;
+
+use tracehound_format::look::LookReason;
 use tracehound_format::record::Kind;
 
 use super::driver::drive;
@@ -122,6 +125,7 @@ fn close(session: &Session, _held: &LockGuard<'_, ()>, announce: impl FnOnce(Kin
     let tick = clock::now_after_alloc();
     session.switches.stopped.store(tick, Ordering::SeqCst);
     announce(Kind::CaptureStop, tick);
+    session.want_look(LookReason::Stop, b"");
     // Nothing is lost without this wait: with it, all is in the file when a flush comes next.
     let late = quiesce::settle(session, SETTLE_NS);
     if late > 0 {
@@ -173,28 +177,42 @@ pub(super) fn mark_from_outside(session: &Session, label: &[u8]) -> bool {
 
 fn note_label(session: &Session, ordinal: u64, thread: u32, tick: u64, label: &[u8]) {
     let label = label.get(..label.len().min(MAX_LABEL)).unwrap_or_default().to_vec();
-    session.with_notes(|notes| notes.marks.push((ordinal, thread, tick, label)));
+    session.with_notes(|notes| notes.marks.push((ordinal, thread, tick, label.clone())));
+    session.want_look(LookReason::Mark, &label);
+}
+
+/// Looks at the page tables now, and waits until that is done, at most two seconds.
+pub fn look(label: &[u8]) {
+    let Some(session) = own_session() else { return };
+    let _internal = Internal::enter();
+    let request = session.want_look(LookReason::Asked, label.get(..label.len().min(MAX_LABEL)).unwrap_or_default());
+    wait_for(session, &session.looks.done, request, "look-writer");
 }
 
 /// Waits until everything recorded so far is in the file, at most two seconds.
 pub fn flush() {
     let Some(session) = own_session() else { return };
     let _internal = Internal::enter();
-    let started = sys::clock(libc::CLOCK_MONOTONIC);
     let request = session.flush_wanted.fetch_add(1, Ordering::AcqRel) + 1;
+    wait_for(session, &session.flush_done, request, "flush-writer");
+}
+
+/// Waits until the writer has served a request, at most two seconds; `what` is said if it has not.
+fn wait_for(session: &'static Session, served: &AtomicU32, request: u32, what: &'static str) {
+    let started = sys::clock(libc::CLOCK_MONOTONIC);
     for _ in 0..100 {
-        let done = session.flush_done.load(Ordering::Acquire);
+        let done = served.load(Ordering::Acquire);
         if done.wrapping_sub(request) as i32 >= 0 {
             return;
         }
         if session.writer_alive.load(Ordering::Acquire) {
             session.pool.ring();
-            sys::futex_wait(&session.flush_done, done, 20_000_000);
+            sys::futex_wait(served, done, 20_000_000);
         } else {
             drive(session);
         }
     }
-    session.give_up("flush-writer", sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started), 0, false);
+    session.give_up(what, sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started), 0, false);
 }
 
 fn own_session() -> Option<&'static Session> {

@@ -205,6 +205,12 @@ fn carry_out(request: &Request, writer: &mut RecordingWriter, session: &'static 
             }
         }
         Request::Flush => {}
+        Request::Look(label) => {
+            let label = label.get(..label.len().min(control::MAX_LABEL)).unwrap_or_default();
+            if !writer.look_now(label.to_vec()) {
+                return refused("it does not look at pages: TRACEHOUND_PAGES is off, or the kernel does not tell");
+            }
+        }
     }
     if *request != Request::Status {
         // What was asked for is in the file when the answer comes.

@@ -21,7 +21,7 @@ mod quiesce;
 pub use attached::start_attached;
 #[cfg(loom)]
 pub use capture_control::from_outside;
-pub use capture_control::{flush, mark, resume_recording, stop, toggle};
+pub use capture_control::{flush, look, mark, resume_recording, stop, toggle};
 pub use control::close_from_program as close_control;
 pub use driver::{has_writer, start_writer, without_writer};
 pub use fork_exec_exit::{
@@ -47,7 +47,7 @@ use crate::shared::call_tree::CallTree;
 use crate::shared::gate;
 use crate::shared::lock::Lock;
 use crate::shared::pool::Pool;
-use crate::shared::session::{self, Notes, Retired, Session, Switches};
+use crate::shared::session::{self, LookRequests, Notes, Retired, Session, Switches};
 use crate::shared::side_file::{Owner, SideMemory};
 use crate::shared::sys;
 use crate::shared::threads::ThreadTable;
@@ -190,6 +190,7 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
         has_leftovers: AtomicBool::new(false),
         flush_wanted: AtomicU32::new(0),
         flush_done: AtomicU32::new(0),
+        looks: LookRequests::new(),
         names_changed: AtomicBool::new(false),
         marks: AtomicU64::new(0),
         main_gone: AtomicBool::new(false),

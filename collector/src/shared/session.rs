@@ -3,6 +3,7 @@
 
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use tracehound_format::look::LookReason;
 use tracehound_format::meta::{Forked, ForkedFrom};
 use tracehound_format::options::LaunchOptions;
 use tracehound_format::record::{Kind, Record};
@@ -56,6 +57,8 @@ pub struct Session {
     pub flush_wanted: AtomicU32,
     /// The last request served.
     pub flush_done: AtomicU32,
+    /// Looks at the page tables that are wanted.
+    pub looks: LookRequests,
     /// Someone named a thread by other means than for itself.
     pub names_changed: AtomicBool,
     /// Marks made so far.
@@ -157,6 +160,38 @@ pub struct Notes {
     pub context_names: Vec<(u64, u64, Vec<u8>)>,
     /// Waits that were given up.
     pub given_up: GivenUpList,
+}
+
+/// Looks at the page tables that somebody has asked for.
+pub struct LookRequests {
+    /// Counts requests.
+    pub wanted: AtomicU32,
+    /// The last request served.
+    pub done: AtomicU32,
+    /// Why, and the labels.
+    list: Lock<Vec<(LookReason, Vec<u8>)>>,
+}
+
+impl LookRequests {
+    /// None.
+    #[expect(clippy::new_without_default, reason = "locks and atomics of the models are made, not defaulted")]
+    pub fn new() -> Self {
+        Self { wanted: AtomicU32::new(0), done: AtomicU32::new(0), list: Lock::new(Vec::new()) }
+    }
+
+    /// Takes the requests out.
+    pub fn take(&self) -> Vec<(LookReason, Vec<u8>)> {
+        let _signals = super::sys::SignalsBlocked::new();
+        core::mem::take(&mut *self.list.lock())
+    }
+
+    /// Adds a request and gives its number.
+    fn add(&self, reason: LookReason, label: &[u8]) -> u32 {
+        // A signal handler may ask, too.
+        let _signals = super::sys::SignalsBlocked::new();
+        self.list.lock().push((reason, label.to_vec()));
+        self.wanted.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
+    }
 }
 
 /// Totals over threads that have ended.
@@ -269,6 +304,18 @@ impl Session {
     #[cold]
     pub fn note_from_outside(&self, kind: Kind, tick: u64, address: u64) {
         self.with_notes(|notes| notes.outside.push(Record::new(kind, tick, address, 0, 0)));
+    }
+
+    /// Wants a look at the page tables; gives the number of the request.
+    #[cold]
+    pub fn want_look(&self, reason: LookReason, label: &[u8]) -> u32 {
+        use tracehound_format::options::PageLooks;
+        if self.options.pages == PageLooks::Off {
+            return self.looks.done.load(Ordering::Relaxed);
+        }
+        let request = self.looks.add(reason, label);
+        self.pool.ring();
+        request
     }
 
     /// Adds a remark to the recording, once for each topic and text.

@@ -9,7 +9,7 @@ use tracehound_collector::shared::chunk::Chunk;
 use tracehound_collector::shared::gate;
 use tracehound_collector::shared::lock::Lock;
 use tracehound_collector::shared::pool::Pool;
-use tracehound_collector::shared::session::{self, Notes, Retired, Session, Switches};
+use tracehound_collector::shared::session::{self, LookRequests, Notes, Retired, Session, Switches};
 use tracehound_collector::shared::side_file::SideMemory;
 use tracehound_collector::shared::thread::{EVENT, NO_CHUNK, RECORDING, ThreadContext};
 use tracehound_collector::shared::threads::ThreadTable;
@@ -55,6 +55,7 @@ pub fn session() -> &'static Session {
         has_leftovers: AtomicBool::new(false),
         flush_wanted: AtomicU32::new(0),
         flush_done: AtomicU32::new(0),
+        looks: LookRequests::new(),
         names_changed: AtomicBool::new(false),
         marks: AtomicU64::new(0),
         main_gone: AtomicBool::new(false),

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use tracehound_api::info::{Capture, ClockQuality, PeakRss, Remark};
+use tracehound_format::look::{KernelCounters, LookReason};
 use tracehound_format::meta::{EndReason, MemoryPart, Process, Segment, StackCounts, Statistics};
 
 use super::schema::Lengths;
@@ -107,6 +108,23 @@ pub struct MemoryDetailFacts {
     pub t_ns: u64,
     /// As the recorder wrote it.
     pub kinds: tracehound_format::meta::MemoryDetail,
+}
+
+/// A look at the page tables: where it lies in the recording, and what is often asked of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookFacts {
+    /// When.
+    pub t_ns: u64,
+    /// The same in ticks.
+    pub tick: u64,
+    /// File offset of the block with its first record.
+    pub block_at: u64,
+    /// Why.
+    pub reason: LookReason,
+    /// Label that was given with the request.
+    pub label: String,
+    /// The kernel's counters behind it.
+    pub counters: KernelCounters,
 }
 
 /// Numbers of events.
@@ -297,6 +315,9 @@ pub struct RecordingFacts {
     pub recorder_parts: Vec<MemoryPart>,
     /// Memory by the kernel's kinds, in the order of time.
     pub memory_details: Vec<MemoryDetailFacts>,
+    /// Looks at the page tables, in the order of time.
+    #[serde(default)]
+    pub looks: Vec<LookFacts>,
     /// From ticks to nanoseconds.
     pub clock_points: Vec<ClockPoint>,
     /// What the process has inherited, if it was forked by a recorded one.

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use tracehound_format::live::Ending;
+use tracehound_format::look::{KernelCounters, LookReason};
 use tracehound_format::meta::{
     Clock, ClockSample, ClockSource, Code, End, EndReason, ForkedFrom, GaveUp, MemoryDetail, MemoryPart, MemorySample,
-    Meta, ModuleLoad, Process, Remark, StackCounts, Statistics,
+    Meta, ModuleLoad, PageLook, Process, Remark, StackCounts, Statistics,
 };
 use tracehound_format::nodes::Node;
 
@@ -57,6 +58,8 @@ pub struct Intake {
     pub memory: Vec<MemorySample>,
     /// Memory by kinds.
     pub memory_details: Vec<MemoryDetail>,
+    /// Looks at the page tables: tick, offset of the block, reason, label, the kernel's counters.
+    pub looks: Vec<(u64, u64, LookReason, Vec<u8>, KernelCounters)>,
     /// The recorder's memory by its parts, the latest figures, and their tick.
     pub parts: (u64, Vec<MemoryPart>),
     /// Everything before this tick is in the file.
@@ -141,6 +144,7 @@ impl Intake {
             "notes" => "Waits that were given up could not be noted",
             "resume-writer" => "After a failed exec the writer did not answer",
             "suspend-writer" => "Before a call that wants a single thread the writer did not answer",
+            "look-writer" => "A look at pages was not waited for any longer",
             "flush-writer" => "A flush did not wait longer for the disk",
             "hold" => "A thread that was held while recording ended went on, and recording with it",
             other => other,
@@ -206,6 +210,18 @@ impl Intake {
         let mut details: Vec<_> = self.memory_details.iter().map(detail).collect();
         details.sort_by_key(|d| d.t_ns);
         details
+    }
+
+    /// Looks at the page tables as the index has them, in the order of time.
+    #[must_use]
+    pub fn looks(&self, clock: &ClockMap) -> Vec<facts::LookFacts> {
+        let look = |(tick, block_at, reason, label, counters): &(u64, u64, LookReason, Vec<u8>, KernelCounters)| {
+            let (t_ns, label) = (clock.look_up(*tick), String::from_utf8_lossy(label).into_owned());
+            facts::LookFacts { t_ns, tick: *tick, block_at: *block_at, reason: *reason, label, counters: *counters }
+        };
+        let mut looks: Vec<_> = self.looks.iter().map(look).collect();
+        looks.sort_by_key(|look| look.tick);
+        looks
     }
 
     /// Marks as the index has them, by ordinal.
@@ -317,9 +333,18 @@ impl ScanSink for Intake {
                 }
             }
             Meta::Code(code) => self.codes.push(code),
-            Meta::Directory(_) => {}
+            // Looks are taken in apart.
+            Meta::Directory(_) | Meta::PageLook(_) => {}
         }
         self.last_tick = self.last_tick.max(tick);
+    }
+
+    fn look(&mut self, look: &PageLook, block_at: u64) {
+        self.last_tick = self.last_tick.max(look.tick);
+        // A part that no first one stands before has lost it.
+        if look.part == 0 {
+            self.looks.push((look.tick, block_at, look.reason, look.label.clone(), look.after));
+        }
     }
 
     fn nodes(&mut self, first: u32, nodes: &[Node]) {

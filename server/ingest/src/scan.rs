@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tracehound_format::FormatError;
 use tracehound_format::block::{BlockHeader, BlockKind, SYNC, find_sync};
 use tracehound_format::header::FileHeader;
-use tracehound_format::meta::{Frames, Meta, decode_body};
+use tracehound_format::meta::{Frames, Meta, PageLook, decode_body};
 use tracehound_format::nodes::{self, Node};
 use tracehound_index::payload::unzstd;
 
@@ -26,6 +26,8 @@ pub struct BlockRef {
 pub trait ScanSink {
     /// A metadata record.
     fn meta(&mut self, meta: Meta);
+    /// A look at the page tables, or a part of one, in the block that begins at `block_at`.
+    fn look(&mut self, look: &PageLook, block_at: u64);
     /// Nodes with consecutive ids.
     fn nodes(&mut self, first: u32, nodes: &[Node]);
     /// An events block, in file order.
@@ -141,6 +143,7 @@ impl Scan {
         for frame in Frames::new(raw) {
             let (tag, body) = frame?;
             match decode_body(tag, body)? {
+                Some(Meta::PageLook(look)) => sink.look(&look, self.at),
                 Some(meta) => sink.meta(meta),
                 None => self.unknown += 1,
             }
@@ -213,6 +216,7 @@ pub fn has_digest(file: &File, len: u64, digest: u32) -> io::Result<bool> {
     }
     impl ScanSink for Payloads {
         fn meta(&mut self, _: Meta) {}
+        fn look(&mut self, _: &PageLook, _: u64) {}
         fn nodes(&mut self, _: u32, _: &[Node]) {}
         fn events(&mut self, block: BlockRef) {
             self.blocks.push(block);

@@ -172,6 +172,7 @@ pub fn facts(
         clock_quality: intake.calibration.quality(intake.clock.as_ref(), t.counts.overwritten),
         recorder_parts: intake.parts.1.clone(),
         memory_details: intake.memory_details(clock),
+        looks: intake.looks(clock),
         clock_points: clock.points().to_vec(),
         inherited: inherited.cloned(),
         lengths: sealer.writers.lengths(),

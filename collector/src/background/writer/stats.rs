@@ -117,15 +117,16 @@ impl RecordingWriter {
         }
         let tick = (self.facts.now)();
         if let Some(sample) = self.memory.sample(tick, self.recorder_bytes) {
+            self.rss = sample.rss;
             self.blocks.meta(tick, &Meta::MemorySample(sample));
         }
     }
 
-    /// Memory by its kinds, which takes the kernel a while: at most a hundredth of the time, and the seldomer the
-    /// longer the process has been running, so that there are a few hundred of them after a second and a few thousand
-    /// after days.
+    /// Memory by its kinds. The kernel holds its lock on the address space for all of it, and every thread that maps memory
+    /// waits: at most a thousandth of the time, and the seldomer the longer the process has been running. Looks at the
+    /// page tables tell more and stop nobody.
     pub(super) fn memory_detail(&mut self, now: u64, last: bool) {
-        const FIRST_PERIOD_NS: u64 = 100_000_000;
+        const FIRST_PERIOD_NS: u64 = SECOND_NS;
         if self.session.options.sample_memory_ms == 0 || (now < self.times.next_detail && !last) {
             return;
         }
@@ -138,7 +139,7 @@ impl RecordingWriter {
         }
         let end = sys::clock(libc::CLOCK_MONOTONIC);
         let age = now.saturating_sub(self.times.first_detail);
-        self.times.next_detail = end + (end.saturating_sub(now) * 100).max(age / 200).max(FIRST_PERIOD_NS);
+        self.times.next_detail = end + (end.saturating_sub(now) * 1000).max(age / 200).max(FIRST_PERIOD_NS);
     }
 
     /// The parts of our memory, where they have changed.

@@ -109,6 +109,7 @@ table! {
         mmap_for_program: InPlace [SYS_mmap()],
         munmap_for_program: InPlace [SYS_munmap()],
         current_break: InPlace [SYS_brk()],
+        resident_pages: Start [SYS_mincore(0, 4096)],
         exit_process: InPlace [SYS_exit_group()],
         SignalsBlocked: Program [SYS_rt_sigprocmask(libc::SIG_SETMASK, 0, 0, MASK_BYTES)],
         forget_size_signal: Writer [SYS_rt_sigtimedwait(0, 0, 0, MASK_BYTES)],
@@ -134,6 +135,9 @@ table! {
             SYS_mprotect(0, 4096, libc::PROT_NONE),
             SYS_mprotect(0, 4096, libc::PROT_READ | libc::PROT_EXEC)
         ],
+    }
+    pages {
+        scan_pages: Start [SYS_ioctl(0, super::pages::PAGEMAP_SCAN)],
     }
     process {
         process_id: Program [SYS_getpid()],
@@ -161,6 +165,7 @@ table! {
         write_all_at: Writer [SYS_pwrite64()],
         write_once: Writer [SYS_write(2)],
         read_at: Writer [SYS_pread64()],
+        read_on: Writer [SYS_pread64()],
         read_file: Writer [SYS_openat(CWD, 0, OPEN), SYS_pread64(), SYS_close()],
         read_start: Start [SYS_openat(CWD, 0, OPEN), SYS_pread64(), SYS_close()],
         read_link: Writer [SYS_readlinkat(CWD)],

@@ -56,16 +56,20 @@ pub fn read_at(fd: i32, buffer: &mut [u8], offset: u64) -> Result<usize> {
 pub fn read_file(dir: i32, path: &CStr) -> Result<Vec<u8>> {
     let fd = open_at(dir, path, libc::O_RDONLY, 0)?;
     let mut bytes = Vec::new();
-    let mut piece = [0_u8; 4096];
-    let result = loop {
-        match read_at(fd, &mut piece, bytes.len() as u64) {
-            Ok(0) => break Ok(bytes),
-            Ok(len) => bytes.extend_from_slice(piece.get(..len).unwrap_or_default()),
-            Err(error) => break Err(error),
-        }
-    };
+    let result = read_on(fd, &mut bytes);
     close(fd);
-    result
+    result.map(|()| bytes)
+}
+
+/// Adds what a file of the kernel's has from offset `bytes.len()` on.
+pub fn read_on(fd: i32, bytes: &mut Vec<u8>) -> Result<()> {
+    let mut piece = [0_u8; 4096];
+    loop {
+        match read_at(fd, &mut piece, bytes.len() as u64)? {
+            0 => return Ok(()),
+            len => bytes.extend_from_slice(piece.get(..len).unwrap_or_default()),
+        }
+    }
 }
 
 /// Sets a file's length.

@@ -5,7 +5,8 @@
 //! calls    the table: what leaves this module, by which system call, on which threads    ─▶ the seccomp judge
 //! memory   mappings of ours             process  ids, threads, tables of descriptors, signals
 //! files    files and directories        waiting  futexes, clocks, barriers
-//! socket   the socket of `heaptrace ctl`    raw  what rustix has not
+//! pages    which pages are in memory        socket   the socket of `heaptrace ctl`
+//! raw      what rustix has not
 //! ```
 //!
 //! The functions of these files are private to this module. What is to be used outside must be in the table of [`calls`],
@@ -14,6 +15,7 @@
 pub mod calls;
 mod files;
 mod memory;
+mod pages;
 mod process;
 mod raw;
 mod socket;
@@ -24,6 +26,7 @@ mod waiting;
 use crate::sync::system as waiting;
 pub use calls::*;
 pub use files::FileIdentity;
+pub use pages::{PAGE_FILE, PAGE_PRESENT, PAGE_SWAPPED, PAGE_ZERO, ScannedRange};
 pub use rustix::process::Resource;
 
 use core::fmt;

@@ -169,6 +169,14 @@ pub fn counter_is_allowed() -> bool {
     result != 0 || mode == PR_TSC_ENABLE
 }
 
+/// Which of the pages from `start` on are in memory: a byte each, with the lowest bit. Of private memory without a file the
+/// kernel says so by its page tables alone, of files by its cache. Not in rustix.
+pub fn resident_pages(start: u64, pages: &mut [u8], page_bytes: u64) -> Result<()> {
+    let arguments = [start as usize, pages.len() * page_bytes as usize, pages.as_mut_ptr() as usize, 0, 0, 0];
+    // SAFETY: the kernel fills a byte for each page.
+    check(unsafe { raw(libc::SYS_mincore, arguments) }).map(|_| ())
+}
+
 /// `close_range(2)`. Not in rustix.
 ///
 /// # Safety

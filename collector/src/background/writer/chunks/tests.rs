@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tracehound_format::block::{BlockHeader, BlockKind, Codec};
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{ClockSample, ClockSource, EndReason, Process};
-use tracehound_format::options::{LaunchOptions, OutputNames};
+use tracehound_format::options::{LaunchOptions, OutputNames, PageLooks};
 use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
 use crate::background::file::RecordingFile;
@@ -18,7 +18,7 @@ use crate::shared::call_tree::{CallTree, NodeId};
 use crate::shared::chunk::Chunk;
 use crate::shared::lock::Lock;
 use crate::shared::pool::Pool;
-use crate::shared::session::{self, Notes, Retired, Session, Switches};
+use crate::shared::session::{self, LookRequests, Notes, Retired, Session, Switches};
 use crate::shared::side_file::SideMemory;
 use crate::shared::thread::{ThreadContext, life};
 use crate::shared::threads::ThreadTable;
@@ -58,7 +58,12 @@ impl Stage {
         let session = Box::leak(Box::new(Session {
             number: session::new_number(),
             pid: std::process::id(),
-            options: LaunchOptions { sample_memory_ms: 0, compression: Codec::None, ..LaunchOptions::default() },
+            options: LaunchOptions {
+                sample_memory_ms: 0,
+                pages: PageLooks::Off,
+                compression: Codec::None,
+                ..LaunchOptions::default()
+            },
             recording_id: [7; 16],
             path: Vec::new(),
             forked_from: None,
@@ -75,6 +80,7 @@ impl Stage {
             has_leftovers: AtomicBool::new(false),
             flush_wanted: AtomicU32::new(0),
             flush_done: AtomicU32::new(0),
+            looks: LookRequests::new(),
             names_changed: AtomicBool::new(false),
             marks: AtomicU64::new(0),
             main_gone: AtomicBool::new(false),

@@ -15,12 +15,13 @@ use tracehound_query::info::rfc3339;
 use super::terminal::{self, ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, count, duration};
 
-/// Talk to the recorder in a running process: how it stands, start, stop, mark, flush.
+/// Talk to the recorder in a running process: how it stands, start, stop, mark, look, flush.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace ctl 4711 status
   heaptrace ctl 4711 stop
   heaptrace ctl 4711 mark 'warmed up'
+  heaptrace ctl 4711 look
 
 Every period between a start and a stop is a capture: `heaptrace info` lists them, `--capture 2` selects the second.
 Only the user who runs the process, and root, are answered.")]
@@ -48,6 +49,11 @@ enum CtlRequest {
         /// Its label
         label: OsString,
     },
+    /// Look at which pages of the process are in memory, for `heaptrace memory`
+    Look {
+        /// What the look is called
+        label: Option<OsString>,
+    },
     /// Write everything recorded so far to the file
     Flush,
 }
@@ -59,6 +65,7 @@ pub fn run(args: &CtlArgs, color: ColorChoice) -> Result<()> {
         CtlRequest::Start => Request::Start,
         CtlRequest::Stop => Request::Stop,
         CtlRequest::Mark { label } => Request::Mark(label.clone().into_vec()),
+        CtlRequest::Look { label } => Request::Look(label.clone().unwrap_or_default().into_vec()),
         CtlRequest::Flush => Request::Flush,
     };
     let status = match connection::ask(args.pid, &request)? {
@@ -133,6 +140,7 @@ fn print(args: &CtlArgs, status: &Status, style: Style, out: &mut dyn Write) -> 
         CtlRequest::Mark { label } => {
             return writeln!(out, "process {}: mark {} set", args.pid, clean(&label.to_string_lossy()));
         }
+        CtlRequest::Look { .. } => return writeln!(out, "process {}: looked at its pages; {so_far}", args.pid),
         CtlRequest::Flush => return writeln!(out, "process {}: {so_far} in {}", args.pid, clean(&recording)),
         CtlRequest::Start | CtlRequest::Stop => return writeln!(out, "process {}: {state}, {so_far}", args.pid),
     }

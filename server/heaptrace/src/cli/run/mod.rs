@@ -67,6 +67,9 @@ pub struct RunArgs {
     /// Read the process's memory counters every so many milliseconds; 0 = never
     #[arg(long, value_name = "MS")]
     sample_memory_ms: Option<OsString>,
+    /// Look at which pages are in memory: auto, off, or at least every so many milliseconds
+    #[arg(long, value_name = "WHEN")]
+    pages: Option<OsString>,
     /// A signal that switches recording on and off, such as USR1
     #[arg(long, value_name = "SIGNAL")]
     toggle_signal: Option<OsString>,
@@ -94,6 +97,7 @@ impl RunArgs {
             ("TRACEHOUND_BUFFER", self.buffer.clone()),
             ("TRACEHOUND_ON_FULL", self.on_full.clone()),
             ("TRACEHOUND_SAMPLE_MEMORY_MS", self.sample_memory_ms.clone()),
+            ("TRACEHOUND_PAGES", self.pages.clone()),
             ("TRACEHOUND_TOGGLE_SIGNAL", self.toggle_signal.clone()),
             ("TRACEHOUND_LOG", self.log.clone()),
         ];
