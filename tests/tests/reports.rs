@@ -126,7 +126,8 @@ fn reports_are_for_people_and_for_programs() {
         ("sites", "heaptrace.sites/1", &["allocated", "parse_request", "forget_session"]),
         ("threads", "heaptrace.threads/1", &["allocated", "thread"]),
         ("lifetimes", "heaptrace.lifetimes/1", &["blocks allocated", "still live"]),
-        ("memory", "heaptrace.memory/1", &["resident ", "live blocks", "fragmentation", "the recorder", "full;"]),
+        ("memory", "heaptrace.memory/2", &["resident ", "live blocks", "fragmentation", "the recorder", "full;"]),
+        ("pins", "heaptrace.pins/1", &["given back", "own bytes", "forget_session"]),
     ] {
         assert_eq!(json(folder, &[command, "--json", "r.dat"])["schema"], schema);
         let plain = ask(folder, &[command, "r.dat"]);

@@ -35,7 +35,7 @@ const REPLACED: [(&str, &str); 22] = [
 ];
 
 /// Names that are fixed from outside: keys of JSON, fields of the format, values of a parameter.
-const FIXED: [&str; 5] = ["born_ns", "died_ns", "guessed_stacks", "born", "died"];
+const FIXED: [&str; 7] = ["born_ns", "died_ns", "born_first_ns", "born_last_ns", "guessed_stacks", "born", "died"];
 /// Where values of the parameter `sort` are read, written and described.
 const SORT_VALUES: [&str; 10] = [
     "server/heaptrace/src/http/routes/allocations.rs",

@@ -3,16 +3,20 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::ledger::Ledger;
 use super::{Amount, Exactness, Frame};
 
 /// Where the process's memory was at one moment: what the program had asked for, what was mapped and by whom, and how
 /// well the pages with live blocks are filled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Memory {
-    /// `heaptrace.memory/1`.
+    /// `heaptrace.memory/2`.
     pub schema: String,
     /// The moment.
     pub at_ns: u64,
+    /// What resident memory was, in rows that add up to it; none where resident memory is not known.
+    #[serde(flatten)]
+    pub ledger: Option<Ledger>,
     /// The last memory sample up to then.
     pub sample: Option<Sample>,
     /// What the resident set of the sample was made of; none without a sample.

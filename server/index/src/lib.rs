@@ -11,6 +11,7 @@
 
 pub mod arrow_file;
 pub mod ascending;
+pub mod block_extents;
 mod buckets;
 pub mod cancel;
 pub mod column;
@@ -26,6 +27,7 @@ pub mod layout;
 pub mod leaked;
 pub mod ledger;
 pub mod links;
+pub mod looks;
 pub mod mappings;
 pub mod nodes;
 mod page_finder;

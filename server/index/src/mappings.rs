@@ -73,6 +73,11 @@ impl AddressSpace {
         self.mappings.range(..=address).next_back().map(|(_, m)| m)
     }
 
+    /// Mappings that start in a range.
+    pub fn from(&self, range: std::ops::Range<u64>) -> impl Iterator<Item = &Mapping> {
+        self.mappings.range(range).map(|(_, m)| m)
+    }
+
     /// Maps a range; what was there is replaced, as `MAP_FIXED` does.
     pub fn map(&mut self, mapping: Mapping) {
         let len = mapping.len.min(u64::MAX - mapping.start);

@@ -14,10 +14,12 @@ use tracehound_format::record::Kind;
 
 use super::amounts::ranges;
 use super::filter::Selection;
+use super::live_blocks::{self, HeapRegions};
 use super::scan::{Also, BLOCK, Picker};
 use super::window::{TimeExpr, Window};
-use super::{Result, stacks};
+use super::{Result, ledger, stacks};
 use tracehound_api::Amount;
+use tracehound_api::ledger::Ledger;
 use tracehound_api::memory::{self as api, KernelKinds, MappedKind, Mapper, Memory, Pages, Resident, Sample};
 use tracehound_index::mappings::MappingUse;
 use tracehound_index::symbols::RecordingSymbols;
@@ -102,12 +104,18 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &MemoryParams,
     }
     let curve = trace.mapped_curve();
     let sample = sample(trace, at_ns);
+    let resident = sample.as_ref().map(|sample| resident(sample, &filled, &trace.facts().recorder_parts));
+    let ledger = match ledger(trace, symbols, params.at.as_ref(), at_ns, cancel)? {
+        Some(ledger) => Some(ledger),
+        None => resident.as_ref().zip(sample.as_ref()).map(|(r, s)| ledger::from_estimate(trace, s.rss_bytes, r)),
+    };
     let until = curve.partition_point(|&(t_ns, _)| t_ns <= at_ns);
     Ok(Memory {
-        schema: "heaptrace.memory/1".into(),
+        schema: "heaptrace.memory/2".into(),
         at_ns,
+        ledger,
         sample,
-        resident: sample.as_ref().map(|sample| resident(sample, &filled, &trace.facts().recorder_parts)),
+        resident,
         kernel: kernel_kinds(trace, at_ns),
         live,
         pages: Pages {
@@ -123,6 +131,22 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &MemoryParams,
         mappers,
         exactness: trace.exactness(),
     })
+}
+
+/// The ledger of the look that answers for a moment; `None` where there is none that can be read.
+fn ledger(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    at: Option<&TimeExpr>,
+    at_ns: u64,
+    cancel: &Cancel,
+) -> Result<Option<Ledger>> {
+    let Some(look) = ledger::look_for(trace, at, at_ns) else { return Ok(None) };
+    let Ok(map) = trace.page_map(look) else { return Ok(None) };
+    let place = trace.position_before(look.t_ns + 1);
+    let blocks = live_blocks::live_blocks(trace, place, cancel)?;
+    let heap = HeapRegions::of(trace, place, cancel)?;
+    ledger::from_look(trace, symbols, &map, &blocks, &heap, cancel).map(Some)
 }
 
 /// Splits the resident set. Of the recorder's memory what lies in its side file is no anonymous memory. The rest is an

@@ -194,7 +194,8 @@ fn moment(
         }
         TimeExpr::Mark(label) => {
             let mark = trace.marks().iter().find(|m| &m.label == label);
-            mark.map(|m| m.t_ns).ok_or_else(|| {
+            let look = || trace.looks().iter().find(|look| &look.label == label).map(|look| look.t_ns);
+            mark.map(|m| m.t_ns).or_else(look).ok_or_else(|| {
                 let known: Vec<_> = trace.marks().iter().take(8).map(|m| format!("`{}`", m.label)).collect();
                 let marks = if known.is_empty() { "there are no marks".into() } else { known.join(", ") };
                 let forms = "`1.5s`, `200ms`, `peak`, `end`, `50%`, or the label of a mark";

@@ -242,6 +242,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/recordings/{id}/pins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Whose blocks hold pages in memory, and what would be given back if they lay elsewhere. */
+        get: operations["pins"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/recordings/{id}/report": {
         parameters: {
             query?: never;
@@ -474,6 +491,21 @@ export interface components {
              * @description Its value.
              */
             value: number;
+        };
+        /**
+         * @description How a row was found.
+         * @enum {string}
+         */
+        Basis: "exact" | "modelled";
+        /** @description A figure beside resident memory. */
+        BesideRow: {
+            /**
+             * Format: int64
+             * @description Bytes.
+             */
+            bytes: number;
+            /** @description `swapped`, `live_untouched`, `free_not_resident`, `lazy_free`, `page_tables`, `cgroup_…`. */
+            key: string;
         };
         /** @description A period during which events were recorded. */
         Capture: {
@@ -1143,6 +1175,62 @@ export interface components {
              */
             total_sites: number;
         };
+        /** @description What resident memory was, in rows that add up to it. */
+        Ledger: {
+            /** @description The allocator whose rules were used. */
+            allocator: string;
+            /** @description What is not a part of resident memory and belongs to the picture. */
+            beside: components["schemas"]["BesideRow"][];
+            /**
+             * Format: int64
+             * @description All rows but `unexplained`.
+             */
+            explained_bytes: number;
+            /**
+             * Format: int64
+             * @description The row `live`.
+             */
+            live_bytes: number;
+            /**
+             * Format: int64
+             * @description When the recorder looked at the pages; none where it has not: then the rows are estimates.
+             */
+            look_ns?: number | null;
+            /**
+             * Format: int64
+             * @description What `malloc_trim(0)` would give back; none where it is not known: for other allocators than glibc.
+             */
+            returnable_by_trim_bytes?: number | null;
+            /** @description The parts. */
+            rows: components["schemas"]["LedgerRow"][];
+            /**
+             * Format: int64
+             * @description Resident memory: the sum of the rows.
+             */
+            rss_bytes: number;
+            /** @description Why memory stays, in one sentence. */
+            why: string;
+        };
+        /** @description A part of resident memory. Bytes of resident pages. */
+        LedgerRow: {
+            /** @description How they were found. */
+            basis: components["schemas"]["Basis"];
+            /**
+             * Format: int64
+             * @description Bytes.
+             */
+            bytes: number;
+            /** @description What it consists of, most bytes first. */
+            children: components["schemas"]["LedgerRow"][];
+            /**
+             * @description `live`, `rounding`, `holes`, `free_pages`, `free_top`, `allocator_metadata`, `stacks`, `mappings`, `runtime_heaps`,
+             *     `modules`, `files`, `recorder`, `other`, `unexplained`; of a child what it is: `heap`, `thread`, `site`, `module`,
+             *     `file`, `rest`.
+             */
+            key: string;
+            /** @description Of a child: its name. */
+            name?: string | null;
+        };
         /** @description Lifetimes of the blocks allocated in the window, alone and against size. */
         Lifetimes: {
             /** @description How far the figures can be trusted. */
@@ -1284,7 +1372,7 @@ export interface components {
          * @description Where the process's memory was at one moment: what the program had asked for, what was mapped and by whom, and how
          *     well the pages with live blocks are filled.
          */
-        Memory: {
+        Memory: (components["schemas"]["Ledger"] | null) & {
             /**
              * Format: int64
              * @description The moment.
@@ -1313,7 +1401,7 @@ export interface components {
             pages: components["schemas"]["Pages"];
             resident?: components["schemas"]["Resident"] | null;
             sample?: components["schemas"]["Sample"] | null;
-            /** @description `heaptrace.memory/1`. */
+            /** @description `heaptrace.memory/2`. */
             schema: string;
         };
         /** @description One part of the recorder's memory. */
@@ -1453,6 +1541,131 @@ export interface components {
              * @description Of it the recorder's own, an estimate from above.
              */
             recorder_bytes: number;
+        };
+        /**
+         * @description What a row of pins is.
+         * @enum {string}
+         */
+        PinGroup: "function" | "site" | "age" | "thread";
+        /** @description Two functions. */
+        PinPair: {
+            /** @description Both, by name. */
+            functions: string[];
+            /**
+             * Format: int64
+             * @description What resident memory would shrink by if the blocks of both lay elsewhere.
+             */
+            given_back_bytes: number;
+            /**
+             * Format: int64
+             * @description Of these, pages that neither holds alone.
+             */
+            shared_pages: number;
+        };
+        /** @description Blocks of one function, site, age or thread. */
+        PinRow: {
+            /**
+             * Format: int64
+             * @description Blocks.
+             */
+            blocks: number;
+            /**
+             * Format: int64
+             * @description Birth of the oldest block.
+             */
+            born_first_ns: number;
+            /**
+             * Format: int64
+             * @description Birth of the youngest one.
+             */
+            born_last_ns: number;
+            /** @description Source file, where there is one. */
+            file?: string | null;
+            /** @description Name of the function; of the innermost function of the site; the thread; the age in words. */
+            function: string;
+            /**
+             * Format: int64
+             * @description What resident memory would shrink by if these blocks lay elsewhere: the pages that only they hold, less the bytes that
+             *     they would take elsewhere. Never below 0.
+             */
+            given_back_bytes: number;
+            /** @description Handle of a site, id of a thread. */
+            id?: string | null;
+            /** @description Of a function: of a standard library, or one that only hands out memory under another name. */
+            library: boolean;
+            /**
+             * Format: int32
+             * @description Its line.
+             */
+            line?: number | null;
+            /**
+             * Format: int64
+             * @description Bytes of the blocks in resident pages, with what the allocator adds.
+             */
+            own_bytes: number;
+            /**
+             * Format: int64
+             * @description Pages that only they hold.
+             */
+            pages: number;
+        };
+        /** @description Resident pages with live blocks. */
+        PinnedPages: {
+            /**
+             * Format: int64
+             * @description Their bytes.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description How many.
+             */
+            count: number;
+            /**
+             * Format: int64
+             * @description Requested bytes of live blocks in them.
+             */
+            live_bytes: number;
+        };
+        /** @description Pages with live blocks, and whose they are. */
+        Pins: {
+            /**
+             * Format: int64
+             * @description The moment.
+             */
+            at_ns: number;
+            /** @description Whether the pages were counted. */
+            basis: components["schemas"]["Basis"];
+            /** @description What a row is. */
+            by: components["schemas"]["PinGroup"];
+            /** @description How far the figures can be trusted. */
+            exactness: components["schemas"]["Exactness"];
+            /**
+             * Format: int64
+             * @description When the recorder looked at the pages; none where it has not: then all pages with live blocks count as resident.
+             */
+            look_ns?: number | null;
+            /**
+             * Format: int64
+             * @description Size of a page.
+             */
+            page_bytes: number;
+            /** @description Resident pages with live blocks. */
+            pages: components["schemas"]["PinnedPages"];
+            /** @description Two functions that hold pages together which neither holds alone, most bytes first. */
+            pairs: components["schemas"]["PinPair"][];
+            /**
+             * @description Rows, what gives most back first; functions of libraries come behind the program's, and those that hold nearly all
+             *     pages, such as `main`, last.
+             */
+            rows: components["schemas"]["PinRow"][];
+            /** @description `heaptrace.pins/1`. */
+            schema: string;
+            /**
+             * Format: int64
+             * @description Rows that exist, of which `rows` is a part.
+             */
+            total_rows: number;
         };
         /** @description What went wrong. */
         Problem: {
@@ -3810,6 +4023,95 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Modules"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    pins: {
+        parameters: {
+            query: {
+                /**
+                 * @description One instant: `1.5s`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
+                 * @example peak
+                 */
+                at?: string;
+                /** @description What a row is. */
+                by: components["schemas"]["PinGroup"];
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a recording in the list, `r1`.
+                 * @example r1
+                 */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pins"];
                 };
             };
             /** @description A parameter is unknown, repeated, or cannot be understood. */

@@ -3,7 +3,7 @@ import type { Memory } from "../../src/api/types.ts";
 import { mappedBy, memoryParts } from "../../src/features/overview/memory-parts.ts";
 
 const MEMORY: Memory = {
-  schema: "heaptrace.memory/1",
+  schema: "heaptrace.memory/2",
   at_ns: 5,
   sample: { t_ns: 4, rss_bytes: 1000, rss_anonymous_bytes: 700, recorder_bytes: 150, virtual_bytes: 5000 },
   resident: {

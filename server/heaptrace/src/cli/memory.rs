@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
+use tracehound_api::ledger::{Basis, Ledger, LedgerRow};
 use tracehound_api::memory::{Mapper, MappingKind, Memory};
 use tracehound_query::memory::{self, MemoryParams};
 
 use super::args::Files;
 use super::stack::name;
 use super::table::{Align, TextCell, TextTable};
-use super::terminal::{ColorChoice, Style, TextRole};
+use super::terminal::{ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, count, duration, percent};
 use super::{Shortfall, for_each, interrupt, misuse, terminal};
 use crate::query_params;
@@ -79,37 +80,78 @@ pub fn print(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<(
 
 fn resident(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let live = format!("{} in {} live blocks", bytes(memory.live.bytes), count(memory.live.count));
-    let (Some(sample), Some(resident)) = (&memory.sample, &memory.resident) else {
+    let Some(ledger) = &memory.ledger else {
         writeln!(out, "{} at {}", style.paint(TextRole::Strong, live), duration(memory.at_ns))?;
         return writeln!(out, "resident memory was not sampled up to then");
     };
-    let times = match memory.live.bytes {
+    let times = match ledger.live_bytes {
         0 => String::new(),
-        live => format!(", {:.1} times the live blocks", sample.rss_bytes as f64 / live as f64),
+        live => format!(", {:.1} times the live blocks", ledger.rss_bytes as f64 / live as f64),
     };
-    let head = format!("resident {}", bytes(sample.rss_bytes));
-    writeln!(out, "{} at {}{times}", style.paint(TextRole::Strong, head), duration(sample.t_ns))?;
-    let share = |part: u64| percent(part.cast_signed(), sample.rss_bytes.cast_signed());
+    let head = format!("resident {}", bytes(ledger.rss_bytes));
+    let at = duration(ledger.look_ns.unwrap_or(memory.at_ns));
+    writeln!(out, "{} at {at}{times}", style.paint(TextRole::Strong, head))?;
+    let share = |part: u64| percent(part.cast_signed(), ledger.rss_bytes.cast_signed());
     let mut table = TextTable::new(&[("bytes", Align::Right), ("of resident", Align::Right), ("what", Align::Left)]);
-    let mut row = |value: u64, what: &str| {
+    for row in ledger.rows.iter().filter(|row| row.bytes > 0) {
+        let about = match row.basis {
+            Basis::Exact => "",
+            Basis::Modelled => "~",
+        };
+        let details: Vec<String> = row.children.iter().take(3).map(child).collect();
+        let details = if row.children.len() > 1 { format!("  {}", details.join(", ")) } else { String::new() };
         table.row(vec![
-            bytes(value).into(),
-            TextCell::new(TextRole::Faint, share(value)),
-            TextCell::new(TextRole::Plain, what),
+            format!("{about}{}", bytes(row.bytes)).into(),
+            TextCell::new(TextRole::Faint, share(row.bytes)),
+            TextCell::new(TextRole::Plain, format!("{}{}", what(&row.key, ledger, memory), clean(&details))),
         ]);
-    };
-    row(resident.live_bytes, &live);
-    row(resident.page_rest_bytes, "the rest of their pages: fragmentation");
-    if resident.untouched_bytes > 0 {
-        row(resident.untouched_bytes, "less: of these pages not touched by the program, at least");
     }
-    row(
-        resident.other_anonymous_bytes,
-        "without a file: kept by the allocator for later, stacks, data of modules, mapped by the program",
-    );
-    row(resident.files_bytes, "code, files and shared memory");
-    row(resident.recorder_bytes, "the recorder, an estimate from above");
-    table.print(style, out)
+    table.print(style, out)?;
+    let beside: Vec<String> = ledger
+        .beside
+        .iter()
+        .filter(|row| row.bytes > 0 && !row.key.starts_with("cgroup"))
+        .map(|row| format!("{} {}", bytes(row.bytes), beside(&row.key)))
+        .collect();
+    if !beside.is_empty() {
+        writeln!(out, "beside it: {}", beside.join(", "))?;
+    }
+    writeln!(out, "{}", style.paint(TextRole::Strong, clean(&ledger.why)))
+}
+
+fn child(row: &LedgerRow) -> String {
+    format!("{} {}", row.name.as_deref().unwrap_or(&row.key), bytes(row.bytes))
+}
+
+fn what(key: &str, ledger: &Ledger, memory: &Memory) -> String {
+    match key {
+        "live" => format!("live blocks: {}", count(memory.live.count)),
+        "rounding" => format!("rounding and headers of live blocks, by the rules of {}", ledger.allocator),
+        "holes" => "holes in pages with live blocks: fragmentation (heaptrace pins)".into(),
+        "free_pages" => "pages without a live block that the allocator keeps".into(),
+        "free_top" => "free above the last live block of a heap".into(),
+        "allocator_metadata" => "the allocator's own".into(),
+        "stacks" => "stacks".into(),
+        "mappings" => "mapped by the program itself".into(),
+        "runtime_heaps" => "the heap of a language's runtime".into(),
+        "modules" => "code and data of modules".into(),
+        "files" => "files and shared memory".into(),
+        "recorder" => "the recorder".into(),
+        "other" => "other memory without a file".into(),
+        "unexplained" => "unexplained".into(),
+        other => other.into(),
+    }
+}
+
+fn beside(key: &str) -> &str {
+    match key {
+        "swapped" => "swapped out",
+        "live_untouched" => "of live blocks never touched",
+        "free_not_resident" => "free and not resident, which costs nothing",
+        "lazy_free" => "resident until the kernel wants it (MADV_FREE)",
+        "page_tables" => "of page tables",
+        other => other,
+    }
 }
 
 fn mapped(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()> {

@@ -12,6 +12,7 @@ mod leaks;
 mod live;
 mod memory;
 mod modules;
+mod pins;
 mod recordings;
 mod report;
 mod shared;
@@ -94,6 +95,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(threads::threads))
         .routes(routes!(contexts::contexts))
         .routes(routes!(memory::memory))
+        .routes(routes!(pins::pins))
         .routes(routes!(modules::modules))
         .routes(routes!(source::source))
         .routes(routes!(diff::diff))

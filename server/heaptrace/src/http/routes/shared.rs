@@ -5,6 +5,7 @@ use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 use tracehound_api::diff_flamegraph::DiffWidth;
 use tracehound_api::functions::GroupBy;
+use tracehound_api::pins::PinGroup;
 use tracehound_api::{FramesShown, Metric, Unit};
 
 use crate::http::params::{FromText, parameters};
@@ -110,7 +111,7 @@ macro_rules! on_the_wire {
         }
     )+};
 }
-on_the_wire!(Metric, Unit, GroupBy, DiffWidth, FramesShown);
+on_the_wire!(Metric, Unit, GroupBy, PinGroup, DiffWidth, FramesShown);
 
 #[cfg(test)]
 mod tests {

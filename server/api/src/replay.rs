@@ -1,0 +1,59 @@
+//! `heaptrace replay`: what the recorded calls would have taken of other allocators.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What a recording would take with other allocators.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Replay {
+    /// `heaptrace.replay/1`.
+    pub schema: String,
+    /// What was recorded.
+    pub recorded: RecordedMemory,
+    /// The recording's own allocator, replayed: how far replay is off. None where that allocator is not at hand.
+    pub self_check: Option<SelfCheck>,
+    /// One row for each allocator and its settings.
+    pub rows: Vec<ReplayRow>,
+}
+
+/// Resident anonymous memory of the recorded process without the recorder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RecordedMemory {
+    /// Its allocator.
+    pub allocator: String,
+    /// Most of it.
+    pub peak_bytes: u64,
+    /// Of it not the allocator's: stacks, data of modules, the program's own mappings. Part of every row.
+    pub other_bytes: u64,
+}
+
+/// The recording's own allocator, replayed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SelfCheck {
+    /// What replay says.
+    pub peak_bytes: u64,
+    /// Its difference to what was recorded, as a part of that.
+    pub error: f64,
+}
+
+/// What an allocator took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReplayRow {
+    /// Name and version, as the allocator calls itself.
+    pub allocator: String,
+    /// Its settings.
+    pub settings: BTreeMap<String, String>,
+    /// Resident anonymous memory at most: lowest and highest over the orders that were tried.
+    pub peak_bytes: [u64; 2],
+    /// The same at the end.
+    pub end_bytes: [u64; 2],
+    /// Processor time of the calls, that of the replay itself included.
+    pub cpu_ns: u64,
+    /// How to start the program so.
+    pub command: String,
+    /// Why there are no figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+}

@@ -1,0 +1,42 @@
+//! `pins`: whose blocks hold pages.
+
+use axum::response::Response;
+use tracehound_api::pins::{PinGroup, Pins};
+use tracehound_query::pins::{self, PinsParams};
+
+use super::{Problems, RecordingId};
+use crate::http::answer::{RecordingRequest, Result};
+use crate::http::params::{Within, parameters};
+use crate::query_params;
+
+parameters! {
+    /// Which pins.
+    PinsQuery {
+        /// One instant: `1.5s`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
+        #[param(example = "peak")]
+        at: Option<String> = None,
+        /// What a row is.
+        by: PinGroup = PinGroup::Function,
+        /// Most rows.
+        #[param(value_type = Option<u32>, minimum = 1, maximum = 10000)]
+        limit: Within<1, 10_000> = Within(100),
+    }
+}
+
+/// Whose blocks hold pages in memory, and what would be given back if they lay elsewhere.
+#[utoipa::path(
+    get,
+    path = "/api/v1/recordings/{id}/pins",
+    tag = "memory",
+    params(RecordingId, PinsQuery),
+    responses((status = 200, body = Pins), Problems)
+)]
+pub async fn pins(asked: RecordingRequest) -> Result<Response> {
+    asked
+        .answer(|ask, asked: PinsQuery| {
+            let at = query_params::window(None, None, asked.at.as_deref())?.at;
+            let params = PinsParams { at, by: asked.by, limit: Some(asked.limit.0 as usize) };
+            Ok(pins::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+        })
+        .await
+}

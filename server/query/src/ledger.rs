@@ -1,0 +1,345 @@
+//! What resident memory was: rows that add up to it, page by page, by the recorder's look at the page tables.
+//!
+//! ```text
+//! a page is …                                          decided in this order
+//!   the recorder's · of a module or another file · of a stack    by its mapping
+//!   pinned by live blocks: live + rounding + holes              by the blocks that reach into it
+//!   of a mapping that the program made                          by the call that made it
+//!   free, between blocks or above the last one                  its mapping has held blocks
+//!   other
+//! ```
+//! Without a look the rows are estimates from the last sample of the resident set.
+
+mod forecast;
+pub mod regions;
+mod words;
+
+use std::collections::BTreeMap;
+
+use tracehound_format::look::PageState;
+
+use super::Result;
+use super::live_blocks::{HeapRegions, PageWalk, PlacedBlock};
+use super::window::TimeExpr;
+use regions::{Region, RegionKind};
+use tracehound_api::ledger::{Basis, BesideRow, Ledger, LedgerRow};
+use tracehound_api::memory::Resident;
+use tracehound_index::block_extents::AllocatorModel;
+use tracehound_index::facts::LookFacts;
+use tracehound_index::looks::PageMap;
+use tracehound_index::symbols::RecordingSymbols;
+use tracehound_index::{Cancel, Trace};
+
+/// Keys of the rows, in their order.
+pub const KEYS: [&str; 14] = [
+    "live",
+    "rounding",
+    "holes",
+    "free_pages",
+    "free_top",
+    "allocator_metadata",
+    "stacks",
+    "mappings",
+    "runtime_heaps",
+    "modules",
+    "files",
+    "recorder",
+    "other",
+    "unexplained",
+];
+/// Most children of a row.
+const MOST_CHILDREN: usize = 50;
+
+/// The look that a moment is answered by: one with that label, else the nearest one.
+#[must_use]
+pub fn look_for<'a>(trace: &'a Trace, at: Option<&TimeExpr>, at_ns: u64) -> Option<&'a LookFacts> {
+    let named = match at {
+        Some(TimeExpr::Mark(label)) => trace.looks().iter().find(|look| &look.label == label),
+        _ => None,
+    };
+    named.or_else(|| trace.look_near(at_ns))
+}
+
+/// Bytes of a row, by what its children are called.
+#[derive(Debug, Clone, Default)]
+struct RowSum {
+    bytes: u64,
+    is_modelled: bool,
+    children: BTreeMap<(&'static str, String), u64>,
+}
+
+impl RowSum {
+    fn add(&mut self, bytes: u64, kind: &'static str, name: &str) {
+        if bytes > 0 {
+            self.bytes += bytes;
+            *self.children.entry((kind, name.to_owned())).or_default() += bytes;
+        }
+    }
+}
+
+/// Rows by key.
+#[derive(Debug, Clone, Default)]
+struct LedgerSums {
+    rows: BTreeMap<&'static str, RowSum>,
+}
+
+impl LedgerSums {
+    fn row(&mut self, key: &'static str) -> &mut RowSum {
+        self.rows.entry(key).or_default()
+    }
+
+    fn add(&mut self, key: &'static str, bytes: u64, kind: &'static str, name: &str) {
+        self.row(key).add(bytes, kind, name);
+    }
+
+    fn bytes(&self, key: &str) -> u64 {
+        self.rows.get(key).map_or(0, |row| row.bytes)
+    }
+
+    fn total(&self) -> u64 {
+        self.rows.values().map(|row| row.bytes).sum()
+    }
+
+    /// All rows in the order of their keys.
+    fn documents(&self) -> Vec<LedgerRow> {
+        let document = |key: &&'static str| {
+            let row = self.rows.get(key).cloned().unwrap_or_default();
+            let mut children: Vec<LedgerRow> = row
+                .children
+                .into_iter()
+                .map(|((kind, name), bytes)| LedgerRow {
+                    key: kind.into(),
+                    name: Some(name),
+                    bytes,
+                    ..LedgerRow::default()
+                })
+                .collect();
+            children.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+            if children.len() > MOST_CHILDREN {
+                let rest = children.split_off(MOST_CHILDREN - 1);
+                let (bytes, name) = (rest.iter().map(|row| row.bytes).sum(), format!("{} more", rest.len()));
+                children.push(LedgerRow { key: "rest".into(), name: Some(name), bytes, ..LedgerRow::default() });
+            }
+            let basis = if row.is_modelled { Basis::Modelled } else { Basis::Exact };
+            LedgerRow { key: (*key).into(), name: None, bytes: row.bytes, basis, children }
+        };
+        KEYS.iter().map(document).collect()
+    }
+}
+
+/// What is known of one region of the heap.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct HeapFacts {
+    name: String,
+    resident: u64,
+    /// Resident pages above the last block.
+    top: u64,
+    /// Resident pages without a block, those above the last one left out.
+    free: u64,
+    blocks: u64,
+    /// Size of the last block.
+    last_block: u64,
+}
+
+/// Makes the ledger from a look. `blocks` are those that were live then.
+///
+/// # Errors
+/// When cancelled.
+pub fn from_look(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    map: &PageMap,
+    blocks: &[PlacedBlock],
+    heap: &HeapRegions,
+    cancel: &Cancel,
+) -> Result<Ledger> {
+    let model = AllocatorModel::of(trace);
+    let regions = regions::of(trace, symbols, map, heap, model);
+    let page = map.page_bytes;
+    let mut sums = LedgerSums::default();
+    let mut heaps: Vec<HeapFacts> = Vec::new();
+    let mut walk = PageWalk::new(blocks, model, page);
+    let mut untouched = Untouched::new(blocks);
+    let mut not_resident = 0;
+    let mut runs = map.runs.iter().peekable();
+    for (number, region) in regions.iter().enumerate() {
+        if number.is_multiple_of(1024) {
+            cancel.check()?;
+        }
+        let mut facts = HeapFacts { name: region.name.clone(), ..HeapFacts::default() };
+        // Free pages that no block has followed yet.
+        let mut pending = 0;
+        while let Some(run) = runs.peek() {
+            let (from, to) = (run.start.max(region.start), (run.start + run.len).min(region.end));
+            if run.start >= region.end {
+                break;
+            }
+            if from < to {
+                let bytes = to - from;
+                match run.state {
+                    PageState::Anonymous | PageState::File => {
+                        facts.resident += bytes;
+                        if region.holds_blocks() {
+                            let mut pinned = 0;
+                            let (mut live, mut extent) = (0, 0);
+                            let mut first_touch = None;
+                            walk.run(from..to, |found| {
+                                first_touch.get_or_insert(found.first);
+                                pinned += found.fresh * page;
+                                live += found.live;
+                                extent += found.extent;
+                                facts.blocks += 1;
+                                facts.last_block = blocks.get(found.block).map_or(0, |block| block.size);
+                                pending = to.saturating_sub(found.first + found.pages * page);
+                            });
+                            sums.add("live", live, "heap", &region.name);
+                            sums.add("rounding", extent - live, "heap", &region.name);
+                            sums.add("holes", pinned - extent, "heap", &region.name);
+                            let free = bytes - pinned;
+                            // What lies behind the last block of all so far may turn out to be the top.
+                            let behind = if first_touch.is_some() { pending } else { bytes };
+                            let inner = free - behind.min(free);
+                            if first_touch.is_some() {
+                                facts.free += facts.top + inner;
+                                facts.top = behind.min(free);
+                            } else {
+                                facts.top += behind;
+                            }
+                        } else {
+                            region.add(&mut sums, bytes, run.state);
+                        }
+                    }
+                    PageState::Absent if region.kind == RegionKind::Heap && region.is_writable => not_resident += bytes,
+                    _ => {}
+                }
+                if !run.state.is_resident() {
+                    untouched.absent(from..to);
+                }
+            }
+            if run.start + run.len > region.end {
+                break;
+            }
+            runs.next();
+        }
+        if region.holds_blocks() {
+            close(region, &mut facts, model, &mut sums);
+            heaps.push(facts);
+        }
+    }
+    for key in ["rounding", "holes"] {
+        sums.row(key).is_modelled = model != AllocatorModel::Other || key == "holes";
+    }
+    sums.row("free_pages").is_modelled = model != AllocatorModel::Glibc;
+    sums.row("allocator_metadata").is_modelled = true;
+    let found = sums.total();
+    let (before, after) = (map.before.rss(), map.after.rss());
+    let rss = found.max(before.min(after));
+    sums.row("unexplained").bytes = rss - found;
+    let trim = (model == AllocatorModel::Glibc).then(|| forecast::trim(map, &regions, blocks));
+    let mut beside = vec![
+        BesideRow { key: "swapped".into(), bytes: map.after.swap },
+        BesideRow { key: "live_untouched".into(), bytes: untouched.bytes },
+        BesideRow { key: "free_not_resident".into(), bytes: not_resident.saturating_sub(untouched.bytes) },
+        BesideRow { key: "page_tables".into(), bytes: map.after.page_tables },
+    ];
+    if let Some(detail) = nearest_detail(trace, map.t_ns) {
+        beside.push(BesideRow { key: "lazy_free".into(), bytes: detail });
+    }
+    beside.extend(map.cgroup.iter().map(|(name, bytes)| BesideRow { key: format!("cgroup_{name}"), bytes: *bytes }));
+    Ok(Ledger {
+        look_ns: Some(map.t_ns),
+        rss_bytes: rss,
+        explained_bytes: found,
+        live_bytes: sums.bytes("live"),
+        returnable_by_trim_bytes: trim,
+        allocator: model.name().into(),
+        why: words::why(&sums, rss, model, trim, &heaps),
+        rows: sums.documents(),
+        beside,
+    })
+}
+
+/// Books the free pages of a region of the heap.
+fn close(region: &Region, facts: &mut HeapFacts, model: AllocatorModel, sums: &mut LedgerSums) {
+    if region.kind != RegionKind::Heap {
+        // The program made this mapping, and blocks lie in it: the rest of it is the program's.
+        region.add(sums, facts.free + facts.top, PageState::Anonymous);
+        return;
+    }
+    // Only glibc's heaps end with a top that grows and shrinks.
+    if model != AllocatorModel::Glibc || facts.blocks == 0 {
+        facts.free += std::mem::take(&mut facts.top);
+    }
+    sums.add("free_pages", facts.free, "heap", &region.name);
+    sums.add("free_top", facts.top, "heap", &region.name);
+}
+
+/// Live bytes on pages that are not in memory.
+struct Untouched<'a> {
+    blocks: &'a [PlacedBlock],
+    at: usize,
+    bytes: u64,
+}
+
+impl<'a> Untouched<'a> {
+    fn new(blocks: &'a [PlacedBlock]) -> Self {
+        Self { blocks, at: 0, bytes: 0 }
+    }
+
+    /// The next such range, by address.
+    fn absent(&mut self, range: std::ops::Range<u64>) {
+        while let Some(block) = self.blocks.get(self.at) {
+            let end = block.start.saturating_add(block.size);
+            if block.start >= range.end {
+                break;
+            }
+            self.bytes += end.min(range.end).saturating_sub(block.start.max(range.start));
+            if end > range.end {
+                // It reaches into what comes next.
+                break;
+            }
+            self.at += 1;
+        }
+    }
+}
+
+/// Bytes given back with `MADV_FREE` and still resident, by the look at the kernel's kinds that is nearest.
+fn nearest_detail(trace: &Trace, t_ns: u64) -> Option<u64> {
+    let nearest = trace.facts().memory_details.iter().min_by_key(|detail| detail.t_ns.abs_diff(t_ns))?;
+    Some(nearest.kinds.lazy_free)
+}
+
+/// Makes the ledger of a recording without looks, from an estimate.
+#[must_use]
+pub fn from_estimate(trace: &Trace, rss: u64, resident: &Resident) -> Ledger {
+    let mut sums = LedgerSums::default();
+    let untouched = resident.untouched_bytes;
+    let rows = [
+        ("live", resident.live_bytes.saturating_sub(untouched)),
+        ("holes", resident.page_rest_bytes.saturating_sub(untouched.saturating_sub(resident.live_bytes))),
+        ("other", resident.other_anonymous_bytes),
+        ("files", resident.files_bytes),
+        ("recorder", resident.recorder_bytes),
+    ];
+    for (key, bytes) in rows {
+        let row = sums.row(key);
+        (row.bytes, row.is_modelled) = (bytes, true);
+    }
+    let found = sums.total();
+    let rss = rss.max(found);
+    sums.row("unexplained").bytes = rss - found;
+    Ledger {
+        look_ns: None,
+        rss_bytes: rss,
+        explained_bytes: found,
+        live_bytes: sums.bytes("live"),
+        returnable_by_trim_bytes: None,
+        allocator: AllocatorModel::of(trace).name().into(),
+        why: "This recording has no looks at the page tables: the rows are estimates.".into(),
+        rows: sums.documents(),
+        beside: vec![
+            BesideRow { key: "swapped".into(), bytes: 0 },
+            BesideRow { key: "live_untouched".into(), bytes: untouched },
+        ],
+    }
+}

@@ -1,0 +1,110 @@
+//! Why memory stays, in one sentence.
+
+use super::{HeapFacts, LedgerSums};
+use tracehound_index::block_extents::AllocatorModel;
+
+/// The sentence for the largest part that is not live.
+pub fn why(sums: &LedgerSums, rss: u64, model: AllocatorModel, trim: Option<u64>, heaps: &[HeapFacts]) -> String {
+    let free = sums.bytes("free_pages") + sums.bytes("free_top");
+    let parts = [
+        ("live", sums.bytes("live") + sums.bytes("rounding")),
+        ("holes", sums.bytes("holes")),
+        ("free", free),
+        ("mappings", sums.bytes("mappings")),
+        ("runtime_heaps", sums.bytes("runtime_heaps")),
+        ("files", sums.bytes("files")),
+        ("modules", sums.bytes("modules")),
+        ("stacks", sums.bytes("stacks")),
+        ("recorder", sums.bytes("recorder")),
+    ];
+    let Some((largest, bytes)) = parts.into_iter().max_by_key(|(_, bytes)| *bytes).filter(|(_, bytes)| *bytes > 0)
+    else {
+        return "Nothing is resident.".into();
+    };
+    let share = bytes.saturating_mul(100).checked_div(rss).unwrap_or(0);
+    let amount = format!("{} ({share} %)", size(bytes));
+    match largest {
+        "live" => format!("Live blocks are the largest part, {amount}: less memory means fewer or smaller blocks."),
+        "holes" => {
+            format!("{amount} are holes in pages that live blocks pin: `heaptrace pins` says whose blocks they are.")
+        }
+        "free" => free_words(&amount, model, trim, heaps),
+        "mappings" => format!("{amount} are mappings that the program made itself, beside the allocator."),
+        "runtime_heaps" => format!("{amount} are the heap of the program's language, which its runtime manages."),
+        "files" => {
+            format!("{amount} are files and shared memory: the kernel takes back what is unchanged when it needs it.")
+        }
+        "modules" => format!("{amount} are code and data of modules: the program uses little memory of its own."),
+        "stacks" => format!("{amount} are stacks of threads."),
+        _ => format!("{amount} are the recorder's own; without it they are not there."),
+    }
+}
+
+fn free_words(amount: &str, model: AllocatorModel, trim: Option<u64>, heaps: &[HeapFacts]) -> String {
+    if model != AllocatorModel::Glibc {
+        return format!("{amount} are pages without a live block that {} keeps for later.", model.name());
+    }
+    // Heaps that keep much of what they have because of a block near their end.
+    let arenas: Vec<&HeapFacts> = heaps.iter().filter(|heap| heap.resident > 0 && heap.blocks > 0).collect();
+    let held: Vec<&&HeapFacts> = arenas.iter().filter(|heap| heap.free >= heap.resident / 4).collect();
+    let largest_last = held.iter().map(|heap| heap.last_block).max().unwrap_or(0);
+    let above = held.iter().map(|heap| heap.top).max().unwrap_or(0);
+    let trim = trim.map_or_else(String::new, |bytes| format!(" malloc_trim(0) would give back {}.", size(bytes)));
+    if held.is_empty() {
+        return format!("{amount} are free pages that glibc keeps for later.{trim}");
+    }
+    format!(
+        "{amount} are free pages: glibc gives back only what lies above the last live block of a heap, and in {} of {} \
+         heaps a block of at most {} lies within {} of the end of what is resident.{trim}",
+        held.len(),
+        arenas.len(),
+        size(largest_last),
+        size(above.max(4096)),
+    )
+}
+
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short() {
+        for (bytes, text) in [(7, "7 B"), (2048, "2.0 KiB"), (152 << 20, "152 MiB"), (3 << 29, "1.5 GiB")] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+
+    #[test]
+    fn the_largest_part_has_the_word() {
+        let mut sums = LedgerSums::default();
+        sums.add("live", 10 << 20, "heap", "main heap");
+        sums.add("free_pages", 90 << 20, "heap", "main heap");
+        let heap = HeapFacts {
+            name: "main heap".into(),
+            resident: 100 << 20,
+            top: 4096,
+            free: 90 << 20,
+            blocks: 9,
+            last_block: 64,
+        };
+        let text = why(&sums, 100 << 20, AllocatorModel::Glibc, Some(90 << 20), std::slice::from_ref(&heap));
+        assert!(text.starts_with("90.0 MiB (90 %) are free pages"), "{text}");
+        assert!(
+            text.contains("in 1 of 1 heaps a block of at most 64 B") && text.ends_with("give back 90.0 MiB."),
+            "{text}"
+        );
+        assert_eq!(why(&LedgerSums::default(), 0, AllocatorModel::Other, None, &[]), "Nothing is resident.");
+    }
+}

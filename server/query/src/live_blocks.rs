@@ -1,0 +1,248 @@
+//! The live blocks of one moment by address, and the pages under them.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+use rustc_hash::FxHashSet;
+use tracehound_format::record::Kind;
+
+use super::Result;
+use super::amounts::ranges;
+use super::filter::Selection;
+use super::scan::{Also, BLOCK, Picker};
+use tracehound_index::block_extents::AllocatorModel;
+use tracehound_index::{Cancel, Position, Trace};
+
+/// A live block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlacedBlock {
+    /// Address.
+    pub start: u64,
+    /// Requested bytes.
+    pub size: u64,
+    /// Its row.
+    pub row: u64,
+    /// Its origin.
+    pub origin: u32,
+}
+
+/// All blocks that are live at a place, by address. Those of pools lie in other blocks and are left out.
+///
+/// # Errors
+/// When cancelled.
+pub fn live_blocks(trace: &Trace, place: Position, cancel: &Cancel) -> Result<Vec<PlacedBlock>> {
+    let test = Selection::all().rows(trace);
+    let is_pool = pools(trace);
+    let origins = &trace.columns().alloc_origin;
+    let parts: Vec<Vec<PlacedBlock>> = ranges(0, place.allocs)
+        .into_par_iter()
+        .map(|range| {
+            let mut picker = Picker::new(&test, Also::LiveAt(place.frees));
+            let mut blocks = Vec::new();
+            for (at, start) in range.clone().step_by(BLOCK).enumerate() {
+                if at.is_multiple_of(256) {
+                    cancel.check()?;
+                }
+                for &offset in picker.pick(start, (start + BLOCK as u64).min(range.end)) {
+                    let row = start + u64::from(offset);
+                    let origin = origins.get(row as usize).copied().unwrap_or(u32::MAX);
+                    if is_pool.get(origin as usize) == Some(&false) {
+                        let (start, size) = (trace.address_of(row), trace.size_of(row));
+                        blocks.push(PlacedBlock { start, size, row, origin });
+                    }
+                }
+            }
+            Ok(blocks)
+        })
+        .collect::<Result<_>>()?;
+    let mut blocks = parts.concat();
+    cancel.check()?;
+    blocks.par_sort_unstable_by_key(|block| (block.start, block.row));
+    Ok(blocks)
+}
+
+fn pools(trace: &Trace) -> Vec<bool> {
+    (0..trace.origin_count()).map(|id| trace.origin(id).kind == Kind::PoolAlloc as u8).collect()
+}
+
+/// Address space in which blocks have been, in steps of 64 KiB.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HeapRegions {
+    steps: Vec<u64>,
+}
+
+const STEP_BITS: u32 = 16;
+
+impl HeapRegions {
+    /// Where the blocks before a place were.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn of(trace: &Trace, place: Position, cancel: &Cancel) -> Result<Self> {
+        let is_pool = pools(trace);
+        let origins = &trace.columns().alloc_origin;
+        let parts: Vec<FxHashSet<u64>> = ranges(0, place.allocs)
+            .into_par_iter()
+            .map(|range| {
+                let (mut steps, mut last) = (FxHashSet::default(), u64::MAX);
+                for row in range {
+                    if row % 65536 == 0 {
+                        cancel.check()?;
+                    }
+                    let step = trace.address_of(row) >> STEP_BITS;
+                    let origin = origins.get(row as usize).copied().unwrap_or(u32::MAX);
+                    if step != last && is_pool.get(origin as usize) == Some(&false) {
+                        steps.insert(step);
+                        last = step;
+                    }
+                }
+                Ok(steps)
+            })
+            .collect::<Result<_>>()?;
+        let mut steps: Vec<u64> = parts.into_iter().flatten().collect();
+        steps.par_sort_unstable();
+        steps.dedup();
+        Ok(Self { steps })
+    }
+
+    /// Whether a block has been in a range, as far as 64 KiB tell.
+    #[must_use]
+    pub fn touch(&self, range: Range<u64>) -> bool {
+        let first = self.steps.partition_point(|&step| step < range.start >> STEP_BITS);
+        self.steps.get(first).is_some_and(|&step| step <= (range.end - 1) >> STEP_BITS)
+    }
+}
+
+/// What a block takes of a run of resident pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockPages {
+    /// Position of the block.
+    pub block: usize,
+    /// First page.
+    pub first: u64,
+    /// How many pages it reaches into.
+    pub pages: u64,
+    /// Of these, the ones that no block before it reaches into.
+    pub fresh: u64,
+    /// Requested bytes in the run, those of blocks before it left out.
+    pub live: u64,
+    /// Bytes of the block's extent in the run, as above.
+    pub extent: u64,
+}
+
+/// Walks over the blocks in one run of pages after the other; the runs must come by address.
+#[derive(Debug)]
+pub struct PageWalk<'a> {
+    blocks: &'a [PlacedBlock],
+    model: AllocatorModel,
+    page_bytes: u64,
+    at: usize,
+}
+
+impl<'a> PageWalk<'a> {
+    /// At the start.
+    #[must_use]
+    pub const fn new(blocks: &'a [PlacedBlock], model: AllocatorModel, page_bytes: u64) -> Self {
+        Self { blocks, model, page_bytes, at: 0 }
+    }
+
+    /// Calls `each` for every block in a run of whole pages.
+    pub fn run(&mut self, run: Range<u64>, mut each: impl FnMut(BlockPages)) {
+        // No block but the one before can reach into the run: the sizes of those before it are counted from its start.
+        while self.blocks.get(self.at).is_some_and(|block| self.extent(self.at, block).end <= run.start) {
+            self.at += 1;
+        }
+        let (mut covered, mut next_page, mut at) = (run.start, run.start, self.at);
+        while let Some(block) = self.blocks.get(at) {
+            let extent = self.extent(at, block);
+            if extent.start >= run.end {
+                break;
+            }
+            let (from, to) = (extent.start.max(covered), extent.end.min(run.end));
+            if from < to {
+                let live_from = block.start.max(from);
+                let live_to = block.start.saturating_add(block.size).min(to);
+                let first = from - from % self.page_bytes;
+                let end = to.next_multiple_of(self.page_bytes);
+                let fresh = end.saturating_sub(first.max(next_page)) / self.page_bytes;
+                each(BlockPages {
+                    block: at,
+                    first,
+                    pages: (end - first) / self.page_bytes,
+                    fresh,
+                    live: live_to.saturating_sub(live_from),
+                    extent: to - from,
+                });
+                covered = to;
+                next_page = next_page.max(end);
+            }
+            at += 1;
+        }
+    }
+
+    /// The block's extent, up to the next block at most.
+    fn extent(&self, at: usize, block: &PlacedBlock) -> Range<u64> {
+        let extent = self.model.extent(block.start, block.size);
+        let least = block.start.saturating_add(block.size.max(1));
+        match self.blocks.get(at + 1) {
+            Some(next) => {
+                let limit = self.model.extent(next.start, next.size).start.max(least);
+                extent.start..extent.end.min(limit)
+            }
+            None => extent,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        /// Against every byte by itself.
+        #[test]
+        fn walks_as_bytes_do(
+            mut blocks in prop::collection::vec((0_u64..400, 0_u64..90), 0..30),
+            present in prop::collection::vec(any::<bool>(), 32),
+        ) {
+            blocks.sort_unstable();
+            blocks.dedup_by_key(|block| block.0);
+            // Blocks do not overlap in one address space.
+            let mut placed: Vec<PlacedBlock> = Vec::new();
+            for (row, &(start, size)) in blocks.iter().enumerate() {
+                let limit = blocks.get(row + 1).map_or(u64::MAX, |next| next.0 - start);
+                placed.push(PlacedBlock { start, size: size.min(limit), row: row as u64, origin: 0 });
+            }
+            let mut expected_live = 0;
+            let mut expected_pages: BTreeMap<u64, bool> = BTreeMap::new();
+            for block in &placed {
+                for byte in block.start..block.start + block.size.max(1) {
+                    let page = byte / 16;
+                    if present.get(page as usize) == Some(&true) {
+                        expected_pages.insert(page, true);
+                        expected_live += u64::from(byte < block.start + block.size);
+                    }
+                }
+            }
+            let mut walk = PageWalk::new(&placed, AllocatorModel::Other, 16);
+            let (mut live, mut pages) = (0, 0);
+            for (page, _) in present.iter().enumerate().filter(|(_, present)| **present) {
+                let start = page as u64 * 16;
+                walk.run(start..start + 16, |found| {
+                    live += found.live;
+                    pages += found.fresh;
+                });
+            }
+            prop_assert_eq!((live, pages), (expected_live, expected_pages.len() as u64));
+        }
+    }
+
+    #[test]
+    fn regions_are_found_by_their_ends() {
+        let regions = HeapRegions { steps: vec![1, 5] };
+        assert!(regions.touch(0x1_0000..0x1_1000) && regions.touch(0x0..0x1_0001) && regions.touch(0x2_0000..0x9_0000));
+        assert!(!regions.touch(0x2_0000..0x5_0000) && !regions.touch(0x6_0000..0x7_0000));
+    }
+}

@@ -1,0 +1,365 @@
+//! Whose blocks hold pages that would be given back without them.
+//!
+//! A page is given back by a group of blocks when every block in it belongs to the group. Functions are groups that overlap:
+//! a page is given back by each function that stands on the backtraces of all its blocks. So for each page the functions
+//! common to its sites are found, by sets that are made once and met again and again:
+//!
+//! ```text
+//! set(page) = functions(site 1) ∩ functions(site 2) ∩ …        (set, site) → set is remembered
+//! pages(f)  = number of pages whose set has f
+//! ```
+
+mod page_sets;
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+use tracehound_api::ledger::Basis;
+use tracehound_api::pins::{PinGroup, PinPair, PinRow, PinnedPages, Pins};
+use tracehound_format::look::{MappingClass, PageState};
+use tracehound_index::block_extents::AllocatorModel;
+use tracehound_index::frame_tree::NO_FUNCTION;
+use tracehound_index::looks::PageMap;
+use tracehound_index::symbols::{FunctionId, RecordingSymbols};
+use tracehound_index::{Cancel, Trace};
+
+use super::filter::Selection;
+use super::ledger::look_for;
+use super::live_blocks::{PageWalk, PlacedBlock, live_blocks};
+use super::window::{TimeExpr, Window};
+use super::{Result, site_handle, stacks};
+use page_sets::{PageSets, PinSum};
+
+/// What is asked.
+#[derive(Debug, Clone, Default)]
+pub struct PinsParams {
+    /// The moment; the end, if none is given.
+    pub at: Option<TimeExpr>,
+    /// What a row is.
+    pub by: PinGroup,
+    /// Most rows; `None`: all.
+    pub limit: Option<usize>,
+}
+
+/// Pairs in the answer.
+const MOST_PAIRS: usize = 10;
+/// Blocks that hold this part of all pages, in percent, are the whole program.
+const NEARLY_ALL: u64 = 90;
+
+/// Finds the pins.
+///
+/// # Errors
+/// When the moment does not fit the recording, or cancelled.
+pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, cancel: &Cancel) -> Result<Pins> {
+    let window = Window { at: params.at.clone().or(Some(TimeExpr::End)), ..Window::default() };
+    let window = window.resolve(trace, &Selection::all(), cancel)?;
+    let (at_ns, place) = window.at.unwrap_or((window.to_ns, window.span.to));
+    let map = look_for(trace, params.at.as_ref(), at_ns).and_then(|look| trace.page_map(look).ok());
+    let place = map.as_ref().map_or(place, |map| trace.position_before(map.t_ns + 1));
+    let moment = map.as_ref().map_or(at_ns, |map| map.t_ns);
+    let blocks = live_blocks(trace, place, cancel)?;
+    let page_bytes = map.as_ref().map_or(4096, |map| map.page_bytes);
+    let everything = Range { start: 0, end: u64::MAX - u64::MAX % page_bytes };
+    let resident = map.as_ref().map_or_else(|| vec![everything], resident_heap);
+    let groups = Groups::new(trace, symbols, params.by, moment, cancel)?;
+    let model = AllocatorModel::of(trace);
+    let mut sets = PageSets::new(&groups.of_key);
+    let found = walk(trace, &blocks, &resident, model, page_bytes, &groups, &mut sets, cancel)?;
+    let mut rows = groups.rows(trace, symbols, &sets.sums(), page_bytes);
+    let total = found.count;
+    let is_all = |row: &PinRow| row.pages * 100 >= total * NEARLY_ALL;
+    // Those that hold nearly everything say least, but for the ones that allocate it themselves; what libraries do in between
+    // says less than whose call it was.
+    rows.sort_by(|(a, a_own), (b, b_own)| {
+        let key = |row: &PinRow, own: u64| {
+            (is_all(row) && own * 2 < row.own_bytes, row.library, std::cmp::Reverse(row.given_back_bytes))
+        };
+        let by_value = key(a, *a_own).cmp(&key(b, *b_own)).then_with(|| b_own.cmp(a_own));
+        by_value.then_with(|| a.function.cmp(&b.function)).then_with(|| a.line.cmp(&b.line))
+    });
+    let total_rows = rows.len() as u64;
+    let rows = rows.into_iter().map(|(row, _)| row).take(params.limit.unwrap_or(usize::MAX)).collect();
+    let pairs = groups.pairs(trace, symbols, &sets, page_bytes);
+    Ok(Pins {
+        schema: "heaptrace.pins/1".into(),
+        at_ns,
+        look_ns: map.as_ref().map(|map| map.t_ns),
+        page_bytes,
+        by: params.by,
+        basis: if map.is_some() { Basis::Exact } else { Basis::Modelled },
+        pages: found,
+        total_rows,
+        rows,
+        pairs,
+        exactness: trace.exactness(),
+    })
+}
+
+/// Resident memory that blocks can be in, by address.
+fn resident_heap(map: &PageMap) -> Vec<Range<u64>> {
+    let mut found: Vec<Range<u64>> = Vec::new();
+    for run in map.runs.iter().filter(|run| run.state == PageState::Anonymous) {
+        let class = map.mappings.get(run.mapping).map(|mapping| mapping.class);
+        if matches!(class, Some(MappingClass::Anonymous | MappingClass::Break)) {
+            match found.last_mut() {
+                Some(last) if last.end == run.start => last.end += run.len,
+                _ => found.push(run.start..run.start + run.len),
+            }
+        }
+    }
+    found
+}
+
+/// Goes over all pages with live blocks.
+#[allow(clippy::too_many_arguments)] // They are what a walk needs; it is made in one place.
+fn walk(
+    trace: &Trace,
+    blocks: &[PlacedBlock],
+    resident: &[Range<u64>],
+    model: AllocatorModel,
+    page_bytes: u64,
+    groups: &Groups,
+    sets: &mut PageSets<'_>,
+    cancel: &Cancel,
+) -> Result<PinnedPages> {
+    let mut walk = PageWalk::new(blocks, model, page_bytes);
+    let mut pages = PinnedPages::default();
+    for (number, run) in resident.iter().enumerate() {
+        if number.is_multiple_of(4096) {
+            cancel.check()?;
+        }
+        walk.run(run.clone(), |found| {
+            let Some(block) = blocks.get(found.block) else { return };
+            pages.count += found.fresh;
+            pages.live_bytes += found.live;
+            let born_ns = trace.born_ns(block.row);
+            sets.add(groups.key_of(block.origin, born_ns), found, page_bytes, born_ns);
+        });
+    }
+    sets.finish();
+    pages.bytes = pages.count * page_bytes;
+    Ok(pages)
+}
+
+/// Which blocks belong together. A *key* is what tells two blocks apart at all: their site, thread or age; every key belongs
+/// to one group or to several.
+struct Groups {
+    by: PinGroup,
+    /// Groups of each key, in order.
+    of_key: Vec<Vec<u32>>,
+    /// Key of each origin; by age there is none.
+    key_of_origin: Vec<u32>,
+    /// Function behind a group, where groups are functions.
+    functions: Vec<FunctionId>,
+    /// The group of each key that allocates: the program's innermost function.
+    own_group: Vec<Option<u32>>,
+    /// Node of each key that is a site.
+    nodes: Vec<u32>,
+    /// Latest allocations of blocks of each age.
+    ages: Vec<(u64, String)>,
+}
+
+impl Groups {
+    fn new(trace: &Trace, symbols: &dyn RecordingSymbols, by: PinGroup, moment: u64, cancel: &Cancel) -> Result<Self> {
+        let origins = trace.origin_count();
+        let mut groups = Self {
+            by,
+            of_key: Vec::new(),
+            key_of_origin: Vec::new(),
+            functions: Vec::new(),
+            own_group: Vec::new(),
+            nodes: Vec::new(),
+            ages: Vec::new(),
+        };
+        match by {
+            PinGroup::Age => {
+                let of = |percent: u64| moment - moment * percent / 100;
+                groups.ages = vec![
+                    (of(90), "older than 90 % of the time".into()),
+                    (of(50), "older than 50 % of the time".into()),
+                    (of(10), "older than 10 % of the time".into()),
+                    (of(1), "older than 1 % of the time".into()),
+                    (u64::MAX, "younger".into()),
+                ];
+                // An old block belongs to all classes that are not older.
+                let count = groups.ages.len() as u32;
+                groups.of_key = (0..count)
+                    .map(|age| if age + 1 == count { vec![age] } else { (age..count - 1).collect() })
+                    .collect();
+            }
+            PinGroup::Thread => {
+                groups.key_of_origin = (0..origins).map(|id| trace.origin(id).thread).collect();
+                groups.of_key = (0..trace.threads().len() as u32).map(|thread| vec![thread]).collect();
+            }
+            PinGroup::Site | PinGroup::Function => {
+                groups.key_of_origin = (0..origins).map(|id| trace.origin(id).site).collect();
+                groups.nodes = (0..trace.site_count()).map(|site| trace.site_node(site).unwrap_or(0)).collect();
+                if by == PinGroup::Site {
+                    groups.of_key = (0..trace.site_count()).map(|site| vec![site]).collect();
+                } else {
+                    groups.find_functions(trace, symbols, cancel)?;
+                }
+            }
+        }
+        Ok(groups)
+    }
+
+    fn find_functions(&mut self, trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<()> {
+        let tree = trace.frame_tree(symbols, cancel)?;
+        let shape = tree.shape();
+        let mut numbers: FxHashMap<FunctionId, u32> = FxHashMap::default();
+        let mut kinds = FxHashMap::default();
+        for (at, &node) in self.nodes.iter().enumerate() {
+            if at.is_multiple_of(4096) {
+                cancel.check()?;
+            }
+            let path = shape.path(tree.of_node(node)).map(|row| shape.frame[row as usize].function);
+            let path: Vec<FunctionId> = path.filter(|&function| function != NO_FUNCTION).collect();
+            let kind =
+                |function: &FunctionId| *kinds.entry(*function).or_insert_with(|| symbols.function(*function).kind);
+            let own = tracehound_index::program::program_frame(path.iter().map(kind)).unwrap_or(0);
+            let mut number = |function: FunctionId| {
+                let next = numbers.len() as u32;
+                let number = *numbers.entry(function).or_insert(next);
+                if number == next {
+                    self.functions.push(function);
+                }
+                number
+            };
+            self.own_group.push(path.get(own).map(|&function| number(function)));
+            let mut set: Vec<u32> = path.iter().map(|&function| number(function)).collect();
+            set.sort_unstable();
+            set.dedup();
+            self.of_key.push(set);
+        }
+        Ok(())
+    }
+
+    fn key_of(&self, origin: u32, born_ns: u64) -> u32 {
+        match self.by {
+            PinGroup::Age => self.ages.iter().position(|(latest, _)| born_ns <= *latest).unwrap_or(0) as u32,
+            _ => self.key_of_origin.get(origin as usize).copied().unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Rows with the bytes that the group allocates itself.
+    fn rows(
+        &self,
+        trace: &Trace,
+        symbols: &dyn RecordingSymbols,
+        sums: &[PinSum],
+        page_bytes: u64,
+    ) -> Vec<(PinRow, u64)> {
+        let mut own: HashMap<u32, u64> = HashMap::new();
+        let by_key = sums.iter().take(self.of_key.len());
+        let mut groups: HashMap<u32, PinSum> = HashMap::new();
+        for (key, sum) in by_key.enumerate().filter(|(_, sum)| sum.blocks > 0) {
+            for group in &self.of_key[key] {
+                groups.entry(*group).or_default().join(sum);
+            }
+            if let Some(Some(group)) = self.own_group.get(key) {
+                *own.entry(*group).or_default() += sum.bytes;
+            }
+        }
+        // Behind the keys stand the pages of the groups.
+        for (group, sum) in (0..).zip(sums.iter().skip(self.of_key.len())) {
+            if sum.pages > 0 {
+                groups.entry(group).or_default().pages += sum.pages;
+            }
+        }
+        let row = |(group, sum): (u32, PinSum)| {
+            let mut row = self.name(trace, symbols, group);
+            row.given_back_bytes = (sum.pages * page_bytes).saturating_sub(sum.bytes);
+            (row.own_bytes, row.pages, row.blocks) = (sum.bytes, sum.pages, sum.blocks);
+            (row.born_first_ns, row.born_last_ns) = (sum.first_ns, sum.last_ns);
+            let own = if self.by == PinGroup::Function { own.get(&group).copied().unwrap_or(0) } else { sum.bytes };
+            (row, own)
+        };
+        groups.into_iter().filter(|(_, sum)| sum.blocks > 0).map(row).collect()
+    }
+
+    fn name(&self, trace: &Trace, symbols: &dyn RecordingSymbols, group: u32) -> PinRow {
+        let at = group as usize;
+        match self.by {
+            PinGroup::Age => PinRow {
+                function: self.ages.get(at).map(|(_, words)| words.clone()).unwrap_or_default(),
+                ..PinRow::default()
+            },
+            PinGroup::Thread => PinRow {
+                function: trace.threads().get(at).map(|thread| thread.name.clone()).unwrap_or_default(),
+                id: Some(trace.thread_id(group).to_string()),
+                ..PinRow::default()
+            },
+            PinGroup::Site => {
+                let frame = stacks::allocated_by(trace, symbols, self.nodes.get(at).copied().unwrap_or(0));
+                let (function, file, line) =
+                    frame.map_or((None, None, None), |frame| (frame.function.or(frame.offset), frame.file, frame.line));
+                let function = function.unwrap_or_else(|| "unknown".into());
+                PinRow { function, file, line, id: Some(site_handle(group)), ..PinRow::default() }
+            }
+            PinGroup::Function => {
+                let Some(&function) = self.functions.get(at) else { return PinRow::default() };
+                let facts = symbols.function(function);
+                PinRow {
+                    function: facts.display().as_ref().to_owned(),
+                    file: facts.file.map(|file| symbols.file(file).as_ref().to_owned()),
+                    line: facts.line,
+                    library: facts.kind.is_library(),
+                    ..PinRow::default()
+                }
+            }
+        }
+    }
+
+    /// Functions that allocate, two by two.
+    fn pairs(
+        &self,
+        trace: &Trace,
+        symbols: &dyn RecordingSymbols,
+        sets: &PageSets<'_>,
+        page_bytes: u64,
+    ) -> Vec<PinPair> {
+        if self.by != PinGroup::Function {
+            return Vec::new();
+        }
+        let mut bytes: HashMap<u32, u64> = HashMap::new();
+        for (key, sum) in sets.sums().iter().take(self.of_key.len()).enumerate() {
+            if let Some(Some(group)) = self.own_group.get(key) {
+                *bytes.entry(*group).or_default() += sum.bytes;
+            }
+        }
+        let (mut alone, mut shared): (HashMap<u32, u64>, HashMap<(u32, u32), u64>) = Default::default();
+        for (keys, pages) in sets.pages_by_keys() {
+            let mut groups: Vec<u32> =
+                keys.iter().filter_map(|&key| self.own_group.get(key as usize).copied().flatten()).collect();
+            groups.sort_unstable();
+            groups.dedup();
+            match groups[..] {
+                [one] => *alone.entry(one).or_default() += pages,
+                [one, two] => *shared.entry((one, two)).or_default() += pages,
+                _ => {}
+            }
+        }
+        let of = |map: &HashMap<u32, u64>, group| map.get(&group).copied().unwrap_or(0);
+        let mut pairs: Vec<((u32, u32), u64, u64)> = shared
+            .into_iter()
+            .map(|((a, b), pages)| {
+                let all = of(&alone, a) + of(&alone, b) + pages;
+                let given_back = (all * page_bytes).saturating_sub(of(&bytes, a) + of(&bytes, b));
+                ((a, b), pages, given_back)
+            })
+            .collect();
+        pairs.sort_by_key(|&(pair, pages, given_back)| (std::cmp::Reverse((given_back, pages)), pair));
+        pairs.truncate(MOST_PAIRS);
+        let name = |group| self.name(trace, symbols, group).function;
+        pairs
+            .into_iter()
+            .map(|((a, b), shared_pages, given_back_bytes)| PinPair {
+                functions: vec![name(a), name(b)],
+                given_back_bytes,
+                shared_pages,
+            })
+            .collect()
+    }
+}

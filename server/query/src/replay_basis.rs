@@ -1,0 +1,116 @@
+//! What a replay starts from: how much memory the recorded process had without the recorder, what of it was not the
+//! allocator's, and how much of their blocks the sites write to.
+
+use std::collections::HashMap;
+
+use tracehound_format::look::{MappingClass, PageState};
+use tracehound_index::block_extents::AllocatorModel;
+use tracehound_index::facts::LookFacts;
+use tracehound_index::looks::PageMap;
+use tracehound_index::symbols::RecordingSymbols;
+use tracehound_index::{Cancel, Trace};
+
+use super::Result;
+use super::ledger::regions::{self, RegionKind};
+use super::live_blocks::{HeapRegions, live_blocks};
+
+/// See the module's description.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ReplayBasis {
+    /// The allocator, by name.
+    pub allocator: String,
+    /// Resident anonymous memory at most, without the recorder's.
+    pub peak_bytes: u64,
+    /// The part of it that is not the allocator's.
+    pub other_bytes: u64,
+    /// By looks; else by samples, and then `other_bytes` is not known.
+    pub has_looks: bool,
+    /// Of sites with large blocks: the part of these that was written to.
+    pub touched: HashMap<u32, f64>,
+}
+
+/// Looks that may be the highest once the recorder's part is taken off.
+const CANDIDATES: usize = 6;
+/// Blocks of which it is asked how much of them is written to.
+const LARGE: u64 = 32 << 10;
+
+/// Gathers it.
+///
+/// # Errors
+/// When cancelled.
+pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, cancel: &Cancel) -> Result<ReplayBasis> {
+    let model = AllocatorModel::of(trace);
+    let mut basis = ReplayBasis { allocator: allocator(trace, model), ..ReplayBasis::default() };
+    let mut looks: Vec<&LookFacts> = trace.looks().iter().collect();
+    looks.sort_by_key(|look| std::cmp::Reverse(look.counters.anonymous));
+    looks.truncate(CANDIDATES);
+    let heap = HeapRegions::of(trace, trace.end_position(), cancel)?;
+    let mut highest: Option<PageMap> = None;
+    for look in looks {
+        let Ok(map) = trace.page_map(look) else { continue };
+        let anonymous = anonymous(&map);
+        if anonymous >= basis.peak_bytes {
+            basis.peak_bytes = anonymous;
+            highest = Some(map);
+        }
+    }
+    let Some(map) = highest else {
+        // The recorder's own figure is an estimate from above.
+        let columns = trace.columns();
+        let samples = columns.sample_anonymous.iter().zip(columns.sample_recorder.iter());
+        basis.peak_bytes = samples.map(|(anonymous, recorder)| anonymous.saturating_sub(*recorder)).max().unwrap_or(0);
+        return Ok(basis);
+    };
+    basis.has_looks = true;
+    let regions = regions::of(trace, symbols, &map, &heap, model);
+    let mut at = 0;
+    for run in map.runs.iter().filter(|run| run.state == PageState::Anonymous) {
+        while regions.get(at).is_some_and(|region| region.end <= run.start) {
+            at += 1;
+        }
+        for region in regions.iter().skip(at).take_while(|region| region.start < run.start + run.len) {
+            let bytes = region.end.min(run.start + run.len).saturating_sub(region.start.max(run.start));
+            if !matches!(region.kind, RegionKind::Heap | RegionKind::Metadata | RegionKind::Recorder) {
+                basis.other_bytes += bytes;
+            }
+        }
+    }
+    basis.touched = touched(trace, &map, cancel)?;
+    Ok(basis)
+}
+
+/// Resident memory of no file, without the recorder's.
+fn anonymous(map: &PageMap) -> u64 {
+    let own = |mapping: usize| map.mappings.get(mapping).is_some_and(|m| m.class == MappingClass::Recorder);
+    let runs = map.runs.iter().filter(|run| run.state == PageState::Anonymous && !own(run.mapping));
+    runs.map(|run| run.len).sum()
+}
+
+fn allocator(trace: &Trace, model: AllocatorModel) -> String {
+    let names: Vec<String> = trace.modules().iter().map(tracehound_index::facts::ModuleFacts::name).collect();
+    let other = ["jemalloc", "tcmalloc", "mimalloc"].into_iter().find(|name| names.iter().any(|n| n.contains(name)));
+    match (model, other) {
+        (AllocatorModel::Jemalloc, _) => "jemalloc".into(),
+        (_, Some(name)) => name.into(),
+        (AllocatorModel::Glibc, None) => "glibc".into(),
+        (AllocatorModel::Other, None) => "unknown".into(),
+    }
+}
+
+/// How much of their large blocks sites had written to when memory was highest.
+fn touched(trace: &Trace, map: &PageMap, cancel: &Cancel) -> Result<HashMap<u32, f64>> {
+    let blocks = live_blocks(trace, trace.position_before(map.t_ns + 1), cancel)?;
+    let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
+    let resident: Vec<(u64, u64)> =
+        map.runs.iter().filter(|run| run.state.is_resident()).map(|run| (run.start, run.start + run.len)).collect();
+    for block in blocks.iter().filter(|block| block.size >= LARGE) {
+        let end = block.start.saturating_add(block.size);
+        let first = resident.partition_point(|run| run.1 <= block.start);
+        let inside = resident.iter().skip(first).take_while(|run| run.0 < end);
+        let bytes: u64 = inside.map(|run| run.1.min(end) - run.0.max(block.start)).sum();
+        let sum = sums.entry(trace.origin(block.origin).site).or_default();
+        sum.0 += bytes;
+        sum.1 += block.size;
+    }
+    Ok(sums.into_iter().map(|(site, (bytes, size))| (site, bytes as f64 / size as f64)).collect())
+}
