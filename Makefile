@@ -18,8 +18,8 @@ WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-build: web ## libtracehound.so and heaptrace with the page embedded, in target/release
-	cargo build --release -p tracehound-preload -p heaptrace
+build: web ## libtracehound.so, heaptrace with the page embedded and heaptrace-replay, in target/release
+	cargo build --release -p tracehound-preload -p heaptrace -p heaptrace-replay
 
 web: web/dist/index.html
 
@@ -81,14 +81,15 @@ prove: ## models, fuzzing, sanitizers, Miri: docs/proving.md
 	tests/prove.sh full
 
 dist: web ## what is shipped, linked as one (some minutes more than build), in target/dist, and packed, in target/packages
-	cargo build --profile dist -p tracehound-preload -p heaptrace
+	cargo build --profile dist -p tracehound-preload -p heaptrace -p heaptrace-replay
 	packaging/pack.py --from $(DIST) --out target/packages
 
 install: dist ## into PREFIX (default /usr/local), without line tables
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" "$(DESTDIR)$(PREFIX)/include"
 	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/bin/heaptrace" $(DIST)/heaptrace
+	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/bin/heaptrace-replay" $(DIST)/heaptrace-replay
 	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/lib/libtracehound.so" $(DIST)/libtracehound.so
-	chmod 755 "$(DESTDIR)$(PREFIX)/bin/heaptrace" "$(DESTDIR)$(PREFIX)/lib/libtracehound.so"
+	chmod 755 "$(DESTDIR)$(PREFIX)/bin/heaptrace" "$(DESTDIR)$(PREFIX)/bin/heaptrace-replay" "$(DESTDIR)$(PREFIX)/lib/libtracehound.so"
 	install -m 644 preload/include/tracehound.h "$(DESTDIR)$(PREFIX)/include/"
 
 clean:

@@ -38,7 +38,7 @@ pub enum Allocator {
 
 /// When the recorder looks at the page tables of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PageLooks {
+pub enum LookSchedule {
     /// When the resident set has changed, at marks, when asked, at stops and at the end.
     Auto,
     /// Never.
@@ -86,7 +86,7 @@ pub struct LaunchOptions {
     /// `TRACEHOUND_SAMPLE_MEMORY_MS`: period of memory samples; 0 = never.
     pub sample_memory_ms: u32,
     /// `TRACEHOUND_PAGES`: when to look at the page tables.
-    pub pages: PageLooks,
+    pub pages: LookSchedule,
     /// `TRACEHOUND_TOGGLE_SIGNAL`: signal number that toggles recording.
     pub toggle_signal: Option<i32>,
     /// `TRACEHOUND_LOG`.
@@ -109,7 +109,7 @@ impl Default for LaunchOptions {
             buffer_bytes: 32 << 20,
             on_full: OnFull::Wait,
             sample_memory_ms: 10,
-            pages: PageLooks::Auto,
+            pages: LookSchedule::Auto,
             toggle_signal: None,
             log: LogLevel::Warn,
             interpreter: true,
@@ -237,9 +237,9 @@ impl LaunchOptions {
             }
             "TRACEHOUND_PAGES" => {
                 self.pages = match text {
-                    "auto" => PageLooks::Auto,
-                    "off" => PageLooks::Off,
-                    other => PageLooks::Every(
+                    "auto" => LookSchedule::Auto,
+                    "off" => LookSchedule::Off,
+                    other => LookSchedule::Every(
                         (other.parse().ok())
                             .filter(|ms: &u32| (1..=3_600_000).contains(ms))
                             .ok_or("auto, off, or milliseconds from 1 to 3600000")?,
@@ -384,7 +384,7 @@ mod tests {
         .unwrap();
         assert_eq!(options.buffer_bytes, 64 << 20);
         assert!(!options.start);
-        assert_eq!(options.pages, PageLooks::Every(250));
+        assert_eq!(options.pages, LookSchedule::Every(250));
         assert_eq!(options.toggle_signal, Some(10));
         assert_eq!(options.unwinder, UnwinderChoice::FramePointer);
     }

@@ -309,8 +309,8 @@ impl Session {
     /// Wants a look at the page tables; gives the number of the request.
     #[cold]
     pub fn want_look(&self, reason: LookReason, label: &[u8]) -> u32 {
-        use tracehound_format::options::PageLooks;
-        if self.options.pages == PageLooks::Off {
+        use tracehound_format::options::LookSchedule;
+        if self.options.pages == LookSchedule::Off {
             return self.looks.done.load(Ordering::Relaxed);
         }
         let request = self.looks.add(reason, label);

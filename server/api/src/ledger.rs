@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 /// What resident memory was, in rows that add up to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Ledger {
+pub struct MemoryLedger {
     /// When the recorder looked at the pages; none where it has not: then the rows are estimates.
     pub look_ns: Option<u64>,
     /// Resident memory: the sum of the rows.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::ledger::Ledger;
+use super::ledger::MemoryLedger;
 use super::{Amount, Exactness, Frame};
 
 /// Where the process's memory was at one moment: what the program had asked for, what was mapped and by whom, and how
@@ -16,7 +16,7 @@ pub struct Memory {
     pub at_ns: u64,
     /// What resident memory was, in rows that add up to it; none where resident memory is not known.
     #[serde(flatten)]
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<MemoryLedger>,
     /// The last memory sample up to then.
     pub sample: Option<Sample>,
     /// What the resident set of the sample was made of; none without a sample.

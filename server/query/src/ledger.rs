@@ -22,7 +22,7 @@ use super::Result;
 use super::live_blocks::{HeapRegions, PageWalk, PlacedBlock};
 use super::window::TimeExpr;
 use regions::{Region, RegionKind};
-use tracehound_api::ledger::{Basis, BesideRow, Ledger, LedgerRow};
+use tracehound_api::ledger::{Basis, BesideRow, LedgerRow, MemoryLedger};
 use tracehound_api::memory::Resident;
 use tracehound_index::block_extents::AllocatorModel;
 use tracehound_index::facts::LookFacts;
@@ -152,7 +152,7 @@ pub fn from_look(
     blocks: &[PlacedBlock],
     heap: &HeapRegions,
     cancel: &Cancel,
-) -> Result<Ledger> {
+) -> Result<MemoryLedger> {
     let model = AllocatorModel::of(trace);
     let regions = regions::of(trace, symbols, map, heap, model);
     let page = map.page_bytes;
@@ -246,7 +246,7 @@ pub fn from_look(
         beside.push(BesideRow { key: "lazy_free".into(), bytes: detail });
     }
     beside.extend(map.cgroup.iter().map(|(name, bytes)| BesideRow { key: format!("cgroup_{name}"), bytes: *bytes }));
-    Ok(Ledger {
+    Ok(MemoryLedger {
         look_ns: Some(map.t_ns),
         rss_bytes: rss,
         explained_bytes: found,
@@ -311,7 +311,7 @@ fn nearest_detail(trace: &Trace, t_ns: u64) -> Option<u64> {
 
 /// Makes the ledger of a recording without looks, from an estimate.
 #[must_use]
-pub fn from_estimate(trace: &Trace, rss: u64, resident: &Resident) -> Ledger {
+pub fn from_estimate(trace: &Trace, rss: u64, resident: &Resident) -> MemoryLedger {
     let mut sums = LedgerSums::default();
     let untouched = resident.untouched_bytes;
     let rows = [
@@ -328,7 +328,7 @@ pub fn from_estimate(trace: &Trace, rss: u64, resident: &Resident) -> Ledger {
     let found = sums.total();
     let rss = rss.max(found);
     sums.row("unexplained").bytes = rss - found;
-    Ledger {
+    MemoryLedger {
         look_ns: None,
         rss_bytes: rss,
         explained_bytes: found,

@@ -19,7 +19,7 @@ use super::scan::{Also, BLOCK, Picker};
 use super::window::{TimeExpr, Window};
 use super::{Result, ledger, stacks};
 use tracehound_api::Amount;
-use tracehound_api::ledger::Ledger;
+use tracehound_api::ledger::MemoryLedger;
 use tracehound_api::memory::{self as api, KernelKinds, MappedKind, Mapper, Memory, Pages, Resident, Sample};
 use tracehound_index::mappings::MappingUse;
 use tracehound_index::symbols::RecordingSymbols;
@@ -140,7 +140,7 @@ fn ledger(
     at: Option<&TimeExpr>,
     at_ns: u64,
     cancel: &Cancel,
-) -> Result<Option<Ledger>> {
+) -> Result<Option<MemoryLedger>> {
     let Some(look) = ledger::look_for(trace, at, at_ns) else { return Ok(None) };
     let Ok(map) = trace.page_map(look) else { return Ok(None) };
     let place = trace.position_before(look.t_ns + 1);

@@ -1176,7 +1176,7 @@ export interface components {
             total_sites: number;
         };
         /** @description What resident memory was, in rows that add up to it. */
-        Ledger: {
+        MemoryLedger: {
             /** @description The allocator whose rules were used. */
             allocator: string;
             /** @description What is not a part of resident memory and belongs to the picture. */
@@ -1372,7 +1372,7 @@ export interface components {
          * @description Where the process's memory was at one moment: what the program had asked for, what was mapped and by whom, and how
          *     well the pages with live blocks are filled.
          */
-        Memory: (components["schemas"]["Ledger"] | null) & {
+        Memory: (components["schemas"]["MemoryLedger"] | null) & {
             /**
              * Format: int64
              * @description The moment.

@@ -5,6 +5,15 @@ import { mappedBy, memoryParts } from "../../src/features/overview/memory-parts.
 const MEMORY: Memory = {
   schema: "heaptrace.memory/2",
   at_ns: 5,
+  allocator: "glibc",
+  look_ns: null,
+  rss_bytes: 1000,
+  explained_bytes: 1000,
+  live_bytes: 300,
+  returnable_by_trim_bytes: null,
+  why: "",
+  rows: [],
+  beside: [],
   sample: { t_ns: 4, rss_bytes: 1000, rss_anonymous_bytes: 700, recorder_bytes: 150, virtual_bytes: 5000 },
   resident: {
     live_bytes: 300,

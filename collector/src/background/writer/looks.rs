@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use tracehound_format::look::LookReason;
 use tracehound_format::meta::{EndReason, Meta};
-use tracehound_format::options::PageLooks as When;
+use tracehound_format::options::LookSchedule as When;
 
 use super::RecordingWriter;
 use crate::background::page_looks::LookRequest;

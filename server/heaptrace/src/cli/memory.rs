@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use tracehound_api::ledger::{Basis, Ledger, LedgerRow};
+use tracehound_api::ledger::{Basis, LedgerRow, MemoryLedger};
 use tracehound_api::memory::{Mapper, MappingKind, Memory};
 use tracehound_query::memory::{self, MemoryParams};
 
@@ -123,7 +123,7 @@ fn child(row: &LedgerRow) -> String {
     format!("{} {}", row.name.as_deref().unwrap_or(&row.key), bytes(row.bytes))
 }
 
-fn what(key: &str, ledger: &Ledger, memory: &Memory) -> String {
+fn what(key: &str, ledger: &MemoryLedger, memory: &Memory) -> String {
     match key {
         "live" => format!("live blocks: {}", count(memory.live.count)),
         "rounding" => format!("rounding and headers of live blocks, by the rules of {}", ledger.allocator),

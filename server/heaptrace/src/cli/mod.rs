@@ -22,6 +22,8 @@ mod manual;
 mod memory;
 mod open;
 mod output;
+mod pins;
+mod replay;
 mod report;
 mod run;
 mod server;
@@ -91,6 +93,8 @@ enum Command {
     Contexts(contexts::ContextsArgs),
     Lifetimes(lifetimes::LifetimesArgs),
     Memory(memory::MemoryArgs),
+    Pins(pins::PinsArgs),
+    Replay(replay::ReplayArgs),
     Diff(diff::DiffArgs),
     Check(check::CheckArgs),
     Flamegraph(flamegraph::FlamegraphArgs),
@@ -185,6 +189,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Contexts(args) => contexts::run(&args, color)?,
         Command::Lifetimes(args) => lifetimes::run(&args, color)?,
         Command::Memory(args) => memory::run(&args, color)?,
+        Command::Pins(args) => pins::run(&args, color)?,
+        Command::Replay(args) => replay::run(&args, color)?,
         Command::Diff(args) => diff::run(&args, color)?,
         Command::Check(args) => return check::run(&args, color),
         Command::Flamegraph(args) => flamegraph::run(&args)?,

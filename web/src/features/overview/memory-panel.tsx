@@ -103,6 +103,7 @@ function Parts({ memory }: { memory: Memory }) {
           </tr>
         </tbody>
       </table>
+      {memory.look_ns != null && <p className="muted">{memory.why}</p>}
     </>
   );
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tracehound_format::block::{BlockHeader, BlockKind, Codec};
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{ClockSample, ClockSource, EndReason, Process};
-use tracehound_format::options::{LaunchOptions, OutputNames, PageLooks};
+use tracehound_format::options::{LaunchOptions, LookSchedule, OutputNames};
 use tracehound_format::record::{Kind, RECORD_BYTES, Record};
 
 use crate::background::file::RecordingFile;
@@ -60,7 +60,7 @@ impl Stage {
             pid: std::process::id(),
             options: LaunchOptions {
                 sample_memory_ms: 0,
-                pages: PageLooks::Off,
+                pages: LookSchedule::Off,
                 compression: Codec::None,
                 ..LaunchOptions::default()
             },

@@ -6,6 +6,8 @@
 //! temporary = "30%"          # part of all allocations
 //! largest = "16MiB"          # one block
 //! allocations = 1_000_000    # blocks allocated
+//! rss = "512MiB"             # resident memory without the recorder, at any moment that was sampled
+//! pinned = "32MiB"           # at the end: free bytes in pages that live blocks hold
 //!
 //! [[leaks]]                  # by function, file or module on the backtrace, a regular expression
 //! match = "^parse"
@@ -44,6 +46,10 @@ pub struct Budget {
     pub largest: Option<ByteSize>,
     /// Blocks allocated.
     pub allocations: Option<u64>,
+    /// Resident memory without the recorder.
+    pub rss: Option<ByteSize>,
+    /// Free bytes in pages that live blocks hold at the end.
+    pub pinned: Option<ByteSize>,
     /// Bytes that live at the end, by backtrace.
     #[serde(default)]
     pub leaks: Vec<LeakBudget>,

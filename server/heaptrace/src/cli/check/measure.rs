@@ -2,9 +2,11 @@
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use tracehound_api::pins::{PinGroup, PinRow};
 use tracehound_api::{Frame, Metric};
 use tracehound_index::What;
 use tracehound_query::node_sums::{self, NodeSum};
+use tracehound_query::pins::{self, PinsParams};
 use tracehound_query::suppress::Suppression;
 use tracehound_query::{Filter, Window, info, leaks, stacks};
 
@@ -195,7 +197,43 @@ impl<'a> Subject<'a> {
             let limit = Limit { max: max.0, source: source.to_owned() };
             checks.push(self.largest(&limit)?);
         }
+        if let Some(max) = budget.rss {
+            checks.push(self.rss(&Limit { max: max.0, source: source.to_owned() }));
+        }
+        if let Some(max) = budget.pinned {
+            checks.push(self.pinned(&Limit { max: max.0, source: source.to_owned() })?);
+        }
         Ok(())
+    }
+
+    fn rss(&self, limit: &Limit<u64>) -> LimitCheck {
+        // Where it was never sampled nothing is known to be too much; the words say so.
+        let Some((bytes, recorder, t_ns)) = self.opened.trace.facts().peak_rss else {
+            return compare("rss", 0, LimitUnit::Bytes, limit, "resident memory was not sampled: # of @");
+        };
+        let words = format!("resident memory without the recorder reached # of @ at {}", duration(t_ns));
+        compare("rss", bytes.saturating_sub(recorder), LimitUnit::Bytes, limit, &words)
+    }
+
+    fn pinned(&self, limit: &Limit<u64>) -> Result<LimitCheck> {
+        let params = PinsParams { by: PinGroup::Site, limit: Some(10), ..PinsParams::default() };
+        let trace = &self.opened.trace;
+        let pins = pins::run(trace, &self.opened.symbols, &params, interrupt::flag()).map_err(misuse)?;
+        let held = pins.pages.bytes.saturating_sub(pins.pages.live_bytes);
+        let words = format!("live blocks hold # of free bytes in {} pages, of @", count(pins.pages.count));
+        let check = compare("pinned", held, LimitUnit::Bytes, limit, &words);
+        self.with(check, || {
+            let site = |row: &PinRow| row.id.as_ref().and_then(|id| id.strip_prefix('s')?.parse().ok());
+            let evidence = |row: &PinRow| Evidence {
+                value: row.given_back_bytes,
+                note: format!("given back without {} in {} blocks", bytes(row.own_bytes), count(row.blocks)),
+                stack: site(row)
+                    .and_then(|site| trace.site_node(site))
+                    .map(|node| stacks::frames(trace, &self.opened.symbols, node))
+                    .unwrap_or_default(),
+            };
+            Ok(pins.rows.iter().map(evidence).collect())
+        })
     }
 
     fn largest(&self, limit: &Limit<u64>) -> Result<LimitCheck> {

@@ -47,6 +47,12 @@ pub struct CheckArgs {
     /// Blocks that may be allocated
     #[arg(long, value_name = "N")]
     max_allocations: Option<u64>,
+    /// Resident memory that the process may have at any moment, without the recorder's
+    #[arg(long, value_name = "SIZE")]
+    max_rss: Option<ByteSize>,
+    /// Free bytes that may lie at the end in pages which live blocks hold (see heaptrace pins)
+    #[arg(long, value_name = "SIZE")]
+    max_pinned: Option<ByteSize>,
     /// A file of limits: peak, leaked (in all, by function, by module), temporary, largest, allocations (in all, per mark)
     #[arg(long, value_name = "heap.toml")]
     budget: Option<PathBuf>,
@@ -145,6 +151,8 @@ fn limits(args: &CheckArgs, suppress: &[suppress::Suppression]) -> Result<Vec<(B
             args.max_temporary.is_some(),
         ),
         ("--max-block", Budget { largest: args.max_block, ..Budget::default() }, args.max_block.is_some()),
+        ("--max-rss", Budget { rss: args.max_rss, ..Budget::default() }, args.max_rss.is_some()),
+        ("--max-pinned", Budget { pinned: args.max_pinned, ..Budget::default() }, args.max_pinned.is_some()),
         (
             "--max-allocations",
             Budget { allocations: args.max_allocations, ..Budget::default() },
@@ -159,7 +167,8 @@ fn limits(args: &CheckArgs, suppress: &[suppress::Suppression]) -> Result<Vec<(B
         limits.push((baseline(path, args, suppress)?, format!("baseline {}", path.display())));
     }
     let empty = |budget: &Budget| {
-        let figures = [budget.peak, budget.leaked, budget.largest].iter().all(Option::is_none);
+        let figures =
+            [budget.peak, budget.leaked, budget.largest, budget.rss, budget.pinned].iter().all(Option::is_none);
         let lists = budget.leaks.is_empty() && budget.modules.is_empty() && budget.marks.is_empty();
         figures && lists && budget.temporary.is_none() && budget.allocations.is_none()
     };

@@ -1,0 +1,130 @@
+//! Plays the calls of a recording back against the allocator that this process was started with (`LD_PRELOAD`), and says how
+//! much memory that took. `heaptrace replay` starts it; the file that it reads is made for one run.
+//!
+//! ```text
+//! events  ─ chunks of so many, in their order ─▶ within a chunk every thread runs its own, as far as their blocks are there
+//! clock   what allocators ask for the time gets the recorded time, so that what they do after a while is done
+//! memory  nothing here allocates from the allocator under test: tables are mappings of files
+//! ```
+
+mod clock;
+mod event;
+mod threads;
+
+use std::ffi::CStr;
+
+use event::PlayedCalls;
+use threads::{ReplayCrew, put};
+
+fn main() {
+    let mut arguments = std::env::args_os().skip(1);
+    let (path, chunk) = (arguments.next(), arguments.next());
+    let chunk = chunk.and_then(|text| text.to_str()?.parse().ok()).unwrap_or(1024_usize).clamp(16, 4096);
+    let Some(events) = path.and_then(|path| PlayedCalls::open(&path)) else {
+        put(b"{\"error\":\"no events\"}\n");
+        std::process::exit(2);
+    };
+    let Some(mut crew) = ReplayCrew::new(&events) else {
+        put(b"{\"error\":\"no memory for tables\"}\n");
+        std::process::exit(2);
+    };
+    let base = anonymous();
+    let (mut peak, mut end) = (base, base);
+    let mut at = 0;
+    while at < events.list.len() {
+        at = crew.chunk(at, chunk);
+        end = anonymous();
+        peak = peak.max(end);
+    }
+    let cpu = cpu_ns();
+    let mut name = [0_u8; 64];
+    let name = allocator(&mut name);
+    let mut line = [0_u8; 512];
+    let text = threads::format(
+        &mut line,
+        format_args!(
+            "{{\"allocator\":\"{name}\",\"base\":{base},\"peak\":{peak},\"end\":{end},\"cpu_ns\":{cpu},\"failed\":{}}}\n",
+            crew.failed()
+        ),
+    );
+    put(text);
+    // SAFETY: ends the process; threads that wait are not waited for.
+    unsafe { libc::_exit(0) }
+}
+
+/// Resident memory of no file, bytes.
+fn anonymous() -> u64 {
+    let mut text = [0_u8; 128];
+    // SAFETY: plain calls with valid buffers. The descriptor is opened once.
+    let len = unsafe {
+        static mut STATM: i32 = -1;
+        if STATM < 0 {
+            STATM = libc::open(c"/proc/self/statm".as_ptr(), libc::O_RDONLY);
+        }
+        libc::pread(STATM, text.as_mut_ptr().cast(), text.len(), 0)
+    };
+    let words = std::str::from_utf8(text.get(..usize::try_from(len).unwrap_or(0)).unwrap_or_default()).unwrap_or("");
+    let mut numbers = words.split(' ').skip(1).map(|word| word.parse::<u64>().unwrap_or(0));
+    let (resident, shared) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    resident.saturating_sub(shared) * event::PAGE as u64
+}
+
+fn cpu_ns() -> u64 {
+    // SAFETY: the kernel fills the structure.
+    let usage = unsafe {
+        let mut usage = core::mem::zeroed::<libc::rusage>();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let ns = |time: libc::timeval| time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_usec.unsigned_abs() * 1000;
+    ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
+/// What the allocator calls itself.
+fn allocator(buffer: &mut [u8; 64]) -> &str {
+    let find = |name: &CStr| {
+        // SAFETY: a terminated name.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        (!found.is_null()).then_some(found)
+    };
+    let text = |at: *const libc::c_char| {
+        // SAFETY: libraries give terminated texts that stay.
+        unsafe { CStr::from_ptr(at) }.to_str().unwrap_or("")
+    };
+    if let Some(function) = find(c"mallctl") {
+        type Mallctl =
+            extern "C" fn(*const libc::c_char, *mut libc::c_void, *mut usize, *mut libc::c_void, usize) -> i32;
+        // SAFETY: jemalloc's function of this name.
+        let mallctl: Mallctl = unsafe { core::mem::transmute(function) };
+        let (mut version, mut len) = (core::ptr::null::<libc::c_char>(), size_of::<usize>());
+        if mallctl(c"version".as_ptr(), (&raw mut version).cast(), &raw mut len, core::ptr::null_mut(), 0) == 0 {
+            let version = text(version).split('-').next().unwrap_or("");
+            return threads::words(buffer, format_args!("jemalloc {version}"));
+        }
+    }
+    if let Some(function) = find(c"mi_version") {
+        // SAFETY: mimalloc's function of this name.
+        let version: extern "C" fn() -> i32 = unsafe { core::mem::transmute(function) };
+        let number = version();
+        return threads::words(buffer, format_args!("mimalloc {}.{}.{}", number / 100, number / 10 % 10, number % 10));
+    }
+    if let Some(function) = find(c"tc_version") {
+        type TcVersion = extern "C" fn(*mut i32, *mut i32, *mut *const libc::c_char) -> *const libc::c_char;
+        // SAFETY: gperftools' function of this name.
+        let version: TcVersion = unsafe { core::mem::transmute(function) };
+        let (mut major, mut minor, mut patch) = (0, 0, core::ptr::null());
+        version(&raw mut major, &raw mut minor, &raw mut patch);
+        return threads::words(buffer, format_args!("tcmalloc {major}.{minor}"));
+    }
+    if std::env::var_os("LD_PRELOAD").is_some_and(|preload| !preload.is_empty()) {
+        return "another allocator";
+    }
+    match find(c"gnu_get_libc_version") {
+        Some(function) => {
+            // SAFETY: glibc's function of this name.
+            let version: extern "C" fn() -> *const libc::c_char = unsafe { core::mem::transmute(function) };
+            threads::words(buffer, format_args!("glibc {}", text(version())))
+        }
+        None => "system",
+    }
+}

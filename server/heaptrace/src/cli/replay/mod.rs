@@ -1,0 +1,282 @@
+//! `heaptrace replay`: the recorded calls, played back against other allocators.
+
+mod allocators;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use tracehound_api::replay::{RecordedMemory, Replay, ReplayRow, SelfCheck};
+use tracehound_query::replay_basis::{self, ReplayBasis};
+
+use super::args::Files;
+use super::open::OpenRecording;
+use super::table::{Align, TextCell, TextTable};
+use super::terminal::{ColorChoice, Style, TextRole, clean};
+use super::units::{bytes, duration};
+use super::{Misuse, Shortfall, for_each, interrupt, misuse, terminal};
+use allocators::{Candidate, Family};
+
+/// Play the recorded calls back against other allocators, and show what memory they would have taken.
+///
+/// The calls are made with the threads, the order and the sizes of the recording, at the recorded times as far as an
+/// allocator asks for the time. The recording's own allocator is tried first: how far it is off is how far all rows may be.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  heaptrace replay memory-app-1.dat                                    what is installed, and usual settings
+  heaptrace replay memory-app-1.dat --allocator jemalloc --set dirty_decay_ms=0
+  heaptrace replay memory-app-1.dat --allocator system --set arena_max=2
+  heaptrace replay memory-app-1.dat --allocator ./libmine.so
+
+Names of settings are the allocator's own; one in capitals is an environment variable.")]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    files: Files,
+    /// An allocator: system, jemalloc, tcmalloc, mimalloc, or the path of a library
+    #[arg(long, value_name = "ALLOCATOR")]
+    allocator: Vec<String>,
+    /// A setting of the allocators
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// Try so many orders of events of different threads
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    orders: u32,
+}
+
+/// What the player says.
+#[derive(Debug, Clone, Deserialize)]
+struct Played {
+    allocator: String,
+    base: u64,
+    peak: u64,
+    end: u64,
+    cpu_ns: u64,
+    failed: u64,
+}
+
+/// Events that threads may go ahead of each other, of each order that is tried.
+const CHUNKS: [u32; 6] = [1024, 256, 4096, 64, 2048, 512];
+
+/// Plays, and prints the table.
+pub fn run(args: &ReplayArgs, color: ColorChoice) -> Result<()> {
+    let style = Style::of_stdout(color);
+    let mut settings = BTreeMap::new();
+    for setting in &args.set {
+        let Some((name, value)) = setting.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return Err(Misuse(format!("--set {setting}: write NAME=VALUE")).into());
+        };
+        settings.insert(name.to_owned(), value.to_owned());
+    }
+    let named: Vec<Candidate> =
+        args.allocator.iter().map(|name| Candidate::named(name, &settings)).collect::<Result<_>>()?;
+    for_each(
+        &args.files,
+        Shortfall::Tell(style),
+        &mut terminal::stdout(),
+        |opened| {
+            let has_threads = opened.trace.threads().iter().filter(|thread| thread.active).count() > 1;
+            let candidates = match (named.is_empty(), settings.is_empty()) {
+                (false, _) => named.clone(),
+                (true, true) => Candidate::usual(has_threads),
+                (true, false) => vec![Candidate::named("system", &settings)?],
+            };
+            let orders = if has_threads { args.orders } else { 1 };
+            play_all(opened, &candidates, orders)
+        },
+        |replay, _, out| print(replay, style, out),
+    )
+}
+
+fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Result<Replay> {
+    let trace = &opened.trace;
+    let basis = replay_basis::run(trace, &opened.symbols, interrupt::flag()).map_err(misuse)?;
+    let live = trace.facts().peak.bytes;
+    if let Some(available) = available_bytes().filter(|available| live.saturating_mul(3) / 2 > *available) {
+        bail!(
+            "a replay would need up to {} of memory, and {} are available",
+            bytes(live.saturating_mul(3) / 2),
+            bytes(available)
+        );
+    }
+    let player = player()?;
+    let file = tempfile::NamedTempFile::new().context("a temporary file for the calls cannot be made")?;
+    let (count, _) = stream::write(trace, &basis.touched, interrupt::flag(), &mut BufWriter::new(file.as_file()))?;
+    if count == 0 {
+        bail!("the recording has no calls to play");
+    }
+    // What the player itself takes, with the system's allocator before the first call.
+    let plain = Candidate { family: Family::System, library: None, settings: BTreeMap::new() };
+    let base = play(&player, file.path(), &plain, CHUNKS[0])?.base;
+    let own = match basis.allocator.as_str() {
+        "glibc" => Some(plain),
+        other => Candidate::named(other, &BTreeMap::new()).ok(),
+    };
+    let predicted = |played: u64| played.saturating_sub(base) + basis.other_bytes;
+    let (mut self_check, mut recorded_as) = (None, basis.allocator.clone());
+    if let Some(own) = own
+        && let Ok(played) = play(&player, file.path(), &own, CHUNKS[0])
+    {
+        let peak_bytes = predicted(played.peak);
+        let error = (peak_bytes as f64 - basis.peak_bytes as f64) / basis.peak_bytes.max(1) as f64;
+        self_check = Some(SelfCheck { peak_bytes, error });
+        recorded_as = played.allocator;
+    }
+    let mut rows = Vec::new();
+    for candidate in candidates {
+        rows.push(row(opened, &player, file.path(), candidate, orders, &predicted)?);
+    }
+    Ok(Replay { schema: "heaptrace.replay/1".into(), recorded: recorded(&basis, recorded_as), self_check, rows })
+}
+
+fn recorded(basis: &ReplayBasis, allocator: String) -> RecordedMemory {
+    RecordedMemory { allocator, peak_bytes: basis.peak_bytes, other_bytes: basis.other_bytes }
+}
+
+fn row(
+    opened: &OpenRecording,
+    player: &Path,
+    file: &Path,
+    candidate: &Candidate,
+    orders: u32,
+    predicted: &dyn Fn(u64) -> u64,
+) -> Result<ReplayRow> {
+    let mut row = ReplayRow {
+        allocator: candidate.library.as_ref().map_or_else(|| "system".into(), |path| path.display().to_string()),
+        settings: candidate.settings.clone(),
+        peak_bytes: [u64::MAX, 0],
+        end_bytes: [u64::MAX, 0],
+        cpu_ns: u64::MAX,
+        command: command_line(opened, candidate),
+        failed: None,
+    };
+    for &chunk in CHUNKS.iter().cycle().take(orders as usize) {
+        interrupt::flag().check()?;
+        match play(player, file, candidate, chunk) {
+            Ok(played) => {
+                let (peak, end) = (predicted(played.peak), predicted(played.end));
+                row.peak_bytes = [row.peak_bytes[0].min(peak), row.peak_bytes[1].max(peak)];
+                row.end_bytes = [row.end_bytes[0].min(end), row.end_bytes[1].max(end)];
+                row.cpu_ns = row.cpu_ns.min(played.cpu_ns);
+                row.allocator = played.allocator;
+                if played.failed > 0 {
+                    row.failed = Some(format!("{} allocations failed", played.failed));
+                }
+            }
+            Err(error) => {
+                (row.peak_bytes, row.end_bytes, row.cpu_ns) = ([0, 0], [0, 0], 0);
+                row.failed = Some(format!("{error:#}"));
+                break;
+            }
+        }
+    }
+    Ok(row)
+}
+
+/// The command that proves a row.
+fn command_line(opened: &OpenRecording, candidate: &Candidate) -> String {
+    let arguments = opened.trace.facts().process.as_ref().map(|process| process.arguments.clone()).unwrap_or_default();
+    let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c));
+    let quoted = |text: &str| {
+        if plain(text) && !text.is_empty() { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    };
+    let variables = candidate.environment().into_iter().map(|(name, value)| format!("{name}={}", quoted(&value)));
+    let arguments = arguments.iter().map(|argument| quoted(&String::from_utf8_lossy(argument)));
+    variables.chain(arguments).collect::<Vec<_>>().join(" ")
+}
+
+/// Starts the player once.
+fn play(player: &Path, file: &Path, candidate: &Candidate, chunk: u32) -> Result<Played> {
+    let mut command = Command::new(player);
+    for name in ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_CONF", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_"] {
+        command.env_remove(name);
+    }
+    command.arg(file).arg(chunk.to_string()).envs(candidate.environment());
+    let output = command.stdin(Stdio::null()).stderr(Stdio::piped()).output().context("heaptrace-replay")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        let line = said.lines().next().unwrap_or_default();
+        bail!("the replay ended by {}{}{line}", output.status, if line.is_empty() { "" } else { ": " });
+    }
+    // The loader says so and goes on without.
+    if let Some(line) = said.lines().find(|line| line.contains("cannot be preloaded")) {
+        bail!("{line}");
+    }
+    serde_json::from_str(&text).context("heaptrace-replay gave no figures")
+}
+
+/// The program that plays, which lies beside this one.
+fn player() -> Result<PathBuf> {
+    let here = std::env::current_exe()?;
+    let beside = here.with_file_name("heaptrace-replay");
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    bail!("heaptrace-replay is not beside {}: `make build` makes it", here.display())
+}
+
+fn available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+fn range(bounds: [u64; 2]) -> String {
+    // Less than a hundredth apart is one figure.
+    if bounds[1] - bounds[0] <= bounds[1] / 100 {
+        bytes(bounds[1])
+    } else {
+        format!("{} – {}", bytes(bounds[0]), bytes(bounds[1]))
+    }
+}
+
+fn print(replay: &Replay, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let recorded = &replay.recorded;
+    let head = format!("recorded with {}: at most {}", clean(&recorded.allocator), bytes(recorded.peak_bytes));
+    writeln!(out, "{} of memory without a file, without the recorder", style.paint(TextRole::Strong, head))?;
+    match &replay.self_check {
+        Some(check) => writeln!(
+            out,
+            "self-check: its own allocator replayed takes {} ({:+.1} %); all rows may be off by as much",
+            bytes(check.peak_bytes),
+            check.error * 100.0
+        )?,
+        None => writeln!(out, "no self-check: the recording's own allocator is not at hand")?,
+    }
+    writeln!(out)?;
+    let mut table = TextTable::new(&[
+        ("at most", Align::Right),
+        ("at the end", Align::Right),
+        ("processor", Align::Right),
+        ("allocator", Align::Left),
+    ]);
+    for row in &replay.rows {
+        let settings = row.settings.iter().map(|(name, value)| format!(" {name}={value}")).collect::<String>();
+        let name = format!("{}{settings}", row.allocator);
+        if let Some(failed) = row.failed.as_ref().filter(|_| row.peak_bytes[1] == 0) {
+            let text = format!("{name}: {failed}");
+            let none = String::new;
+            table.row(vec![none().into(), none().into(), none().into(), TextCell::new(TextRole::Hot, clean(&text))]);
+            continue;
+        }
+        table.row(vec![
+            range(row.peak_bytes).into(),
+            range(row.end_bytes).into(),
+            TextCell::new(TextRole::Faint, duration(row.cpu_ns)),
+            TextCell::new(TextRole::Name, name),
+        ]);
+    }
+    table.print(style, out)?;
+    if replay.self_check.as_ref().is_none_or(|check| check.error.abs() > 0.15) {
+        return writeln!(out, "\nThe self-check does not hold: take these for figures, not for a verdict.");
+    }
+    let best = replay.rows.iter().filter(|row| row.failed.is_none()).min_by_key(|row| row.end_bytes[1]);
+    if let Some(best) = best {
+        writeln!(out, "\nLeast at the end. Prove it:\n  {}", clean(&best.command))?;
+    }
+    Ok(())
+}

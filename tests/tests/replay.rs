@@ -1,0 +1,118 @@
+//! The recorded calls, played back: against real runs with the same allocators, and what cannot be played.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tracehound_tests::{ask, compile, heaptrace, json, number, plain, root, trace};
+
+const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
+
+fn block_cache() -> std::path::PathBuf {
+    let include = format!("-I{}", root().join("preload/include").display());
+    compile("block_cache.cpp", &["-O1", "-g", "-pthread", &include])
+}
+
+/// The first figure that a real run says: resident memory of no file at its end.
+fn real(program: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> u64 {
+    let output = plain(program, arguments, variables);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    said.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{said}"))
+}
+
+fn bounds(row: &Value, key: &str) -> (u64, u64) {
+    (number(row, &format!("/{key}/0")), number(row, &format!("/{key}/1")))
+}
+
+#[test]
+fn one_thread_takes_what_real_runs_take() {
+    let program = block_cache();
+    let arguments = ["1", "60000", "48"];
+    let traced = trace(&program, &arguments, &[]);
+    let recording = traced.recording();
+    let mut errors = Vec::new();
+    for (allocator, library) in [
+        ("system", ""),
+        ("jemalloc", "libjemalloc.so.2"),
+        ("tcmalloc", "libtcmalloc_minimal.so.4"),
+        ("mimalloc", "libmimalloc.so.2"),
+    ] {
+        let preload = if library.is_empty() { String::new() } else { format!("{LIBRARIES}/{library}") };
+        assert!(preload.is_empty() || Path::new(&preload).exists(), "{preload} is installed: run tests/needs.sh");
+        let replay = json(&["replay", "--allocator", allocator], &recording);
+        assert_eq!(replay["schema"], "heaptrace.replay/1");
+        let error = replay["self_check"]["error"].as_f64().expect("its own allocator is there");
+        assert!(error.abs() < 0.1, "{replay:#}");
+        let row = &replay["rows"][0];
+        let variables: &[(&str, &str)] = if preload.is_empty() { &[] } else { &[("LD_PRELOAD", &preload)] };
+        let runs: Vec<u64> = (0..3).map(|_| real(&program, &arguments, variables)).collect();
+        let (least, most) = (runs.iter().min().copied().unwrap_or(0), runs.iter().max().copied().unwrap_or(0));
+        let (low, high) = bounds(row, "end_bytes");
+        assert!(bounds(row, "peak_bytes").1 >= high && number(row, "/cpu_ns") > 0, "{row}");
+        // A tenth, or what real runs differ by.
+        let slack = (most / 10).max(most - least);
+        assert!(low <= most + slack && high + slack >= least, "{allocator}: {low}..{high}, real {runs:?}");
+        errors.push((allocator, high, runs));
+        assert_eq!(
+            row["command"].as_str().is_some_and(|command| command.starts_with("LD_PRELOAD=")),
+            !preload.is_empty()
+        );
+    }
+    eprintln!("replayed and real: {errors:?}");
+}
+
+#[test]
+fn settings_reach_the_allocator_and_one_arena_takes_less_than_eight() {
+    let traced = trace(block_cache(), &["8", "40000", "48"], &[]);
+    let recording = traced.recording();
+    let end = |options: &[&str]| {
+        let replay = json(&[&["replay", "--orders", "2"], options].concat(), &recording);
+        (bounds(&replay["rows"][0], "end_bytes").1, replay["rows"][0].clone())
+    };
+    let (many, _) = end(&["--allocator", "system"]);
+    let (one, row) = end(&["--allocator", "system", "--set", "arena_max=1"]);
+    assert!(one * 10 < many * 8, "{one} {many}");
+    assert_eq!(row["settings"]["arena_max"], "1");
+    let command = row["command"].as_str().expect("a command");
+    assert!(command.starts_with("GLIBC_TUNABLES=glibc.malloc.arena_max=1 "), "{command}");
+}
+
+#[test]
+fn what_is_given_back_after_a_while_is_given_back_by_the_recorded_clock() {
+    let program = compile("idle_decay.c", &["-O1"]);
+    let jemalloc = format!("{LIBRARIES}/libjemalloc.so.2");
+    let traced = trace(program, &[], &[]);
+    let replay = json(&["replay", "--allocator", &jemalloc], &traced.recording());
+    let row = &replay["rows"][0];
+    // 100 MiB were freed; after ten seconds of jemalloc's default they are gone, which takes the replay no ten seconds.
+    assert!(bounds(row, "peak_bytes").1 > 90 << 20, "{replay:#}");
+    assert!(bounds(row, "end_bytes").1 < 30 << 20, "{replay:#}");
+    assert!(number(row, "/cpu_ns") < 5_000_000_000, "{replay:#}");
+}
+
+#[test]
+fn what_cannot_be_played_is_said_in_one_line() {
+    let traced = trace(block_cache(), &["1", "1000", "8"], &[]);
+    let recording = traced.recording();
+    for (options, word) in [
+        (&["--allocator", "nedmalloc"][..], "accepted: system, jemalloc"),
+        (&["--allocator", "./no/such.so"], "there is none"),
+        (&["--allocator", "system", "--set", "arena_max"], "NAME=VALUE"),
+    ] {
+        let output = ask(&[&["replay"], options].concat(), &recording);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(word) && said.lines().count() == 1, "{said}");
+    }
+    // A file that is no library: the loader says so, and there are no figures that would be another allocator's.
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let fake = folder.path().join("libfake.so");
+    std::fs::write(&fake, "no library").expect("it can be written");
+    let replay = json(&["replay", "--allocator", fake.to_str().expect("a plain path")], &recording);
+    assert!(replay["rows"][0]["failed"].as_str().is_some_and(|why| why.contains("cannot be preloaded")), "{replay:#}");
+    // Without the player beside it.
+    let copy = folder.path().join("heaptrace");
+    std::fs::copy(heaptrace(), &copy).expect("it can be copied");
+    let output = Command::new(&copy).arg("replay").arg(&recording).output().expect("it can be started");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("heaptrace-replay"), "{said}");
+}
