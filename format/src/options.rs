@@ -137,7 +137,7 @@ impl fmt::Display for BadOption {
 impl std::error::Error for BadOption {}
 
 /// Names of all variables, for `heaptrace run` and the child's environment.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 15] = [
     "TRACEHOUND_OUTPUT",
     "TRACEHOUND_START",
     "TRACEHOUND_CHILDREN",
