@@ -208,11 +208,11 @@ impl<'a> Subject<'a> {
 
     fn rss(&self, limit: &Limit<u64>) -> LimitCheck {
         // Where it was never sampled nothing is known to be too much; the words say so.
-        let Some((bytes, recorder, t_ns)) = self.opened.trace.facts().peak_rss else {
+        let Some(peak) = self.opened.trace.facts().peak_rss else {
             return compare("rss", 0, LimitUnit::Bytes, limit, "resident memory was not sampled: # of @");
         };
-        let words = format!("resident memory without the recorder reached # of @ at {}", duration(t_ns));
-        compare("rss", bytes.saturating_sub(recorder), LimitUnit::Bytes, limit, &words)
+        let words = format!("resident memory without the recorder reached # of @ at {}", duration(peak.at_ns));
+        compare("rss", peak.bytes.saturating_sub(peak.recorder_bytes), LimitUnit::Bytes, limit, &words)
     }
 
     fn pinned(&self, limit: &Limit<u64>) -> Result<LimitCheck> {
