@@ -18,7 +18,7 @@ use tracehound_query::filter::Selection;
 use tracehound_query::scan::{Also, BLOCK, Picker};
 
 use super::SqlContext;
-use super::arguments::{Arguments, Comparison, Condition, bound, conditions, plan};
+use super::arguments::{Arguments, Condition, SqlComparison, bound, conditions, plan};
 use super::schema::{ALLOCATIONS, LIVE, SqlTable};
 
 /// Columns of the tables, in their order.
@@ -28,8 +28,8 @@ enum BlockColumn {
     Row,
     Address,
     Size,
-    BornNs,
-    DiedNs,
+    AllocatedAt,
+    FreedAt,
     LifetimeNs,
     Thread,
     FreeThread,
@@ -48,8 +48,8 @@ const COLUMNS: [BlockColumn; 15] = [
     Is::Row,
     Is::Address,
     Is::Size,
-    Is::BornNs,
-    Is::DiedNs,
+    Is::AllocatedAt,
+    Is::FreedAt,
     Is::LifetimeNs,
     Is::Thread,
     Is::FreeThread,
@@ -80,10 +80,10 @@ struct BlocksTable {
     table: &'static SqlTable,
 }
 
-fn can_go_down(column: usize, comparison: Comparison) -> bool {
+fn can_go_down(column: usize, comparison: SqlComparison) -> bool {
     match COLUMNS.get(column) {
-        Some(Is::Recording | Is::Thread | Is::Site) => comparison == Comparison::Equal,
-        Some(Is::Row | Is::BornNs | Is::Size) => true,
+        Some(Is::Recording | Is::Thread | Is::Site) => comparison == SqlComparison::Equal,
+        Some(Is::Row | Is::AllocatedAt | Is::Size) => true,
         _ => false,
     }
 }
@@ -115,12 +115,12 @@ unsafe impl<'vtab> VTab<'vtab> for BlocksTable {
         for (column, comparison) in conditions {
             // Of a condition that picks a range the rest is not even looked at.
             let (part, is_range) = match (COLUMNS.get(column), comparison) {
-                (Some(Is::Row | Is::BornNs), Comparison::Equal) => (1e-6, true),
-                (Some(Is::Row | Is::BornNs), _) => (0.3, true),
+                (Some(Is::Row | Is::AllocatedAt), SqlComparison::Equal) => (1e-6, true),
+                (Some(Is::Row | Is::AllocatedAt), _) => (0.3, true),
                 (Some(Is::Recording), _) => (1.0 / self.context.recordings.len().max(1) as f64, true),
                 (Some(Is::Site), _) => (0.01, false),
                 (Some(Is::Thread), _) => (0.2, false),
-                (Some(Is::Size), Comparison::Equal) => (0.05, false),
+                (Some(Is::Size), SqlComparison::Equal) => (0.05, false),
                 _ => (0.5, false),
             };
             rows *= part;
@@ -208,16 +208,16 @@ impl Bounds {
             let narrow = |range: &mut (u64, u64)| {
                 // A real number has been rounded towards zero.
                 let value = u64::try_from(value).unwrap_or(0);
-                if *comparison != Comparison::AtMost {
+                if *comparison != SqlComparison::AtMost {
                     range.0 = range.0.max(value);
                 }
-                if *comparison != Comparison::AtLeast {
+                if *comparison != SqlComparison::AtLeast {
                     range.1 = range.1.min(value);
                 }
             };
             match COLUMNS.get(*column) {
                 Some(Is::Row) => narrow(&mut bounds.rows),
-                Some(Is::BornNs) => narrow(&mut bounds.born_ns),
+                Some(Is::AllocatedAt) => narrow(&mut bounds.born_ns),
                 Some(Is::Size) => narrow(&mut bounds.sizes),
                 Some(Is::Thread) => bounds.thread = Some(value),
                 Some(Is::Site) => bounds.site = Some(value),
@@ -346,8 +346,8 @@ unsafe impl VTabCursor for BlocksCursor<'_> {
             Is::Row => out.set_result(signed(row)),
             Is::Address => out.set_result(signed(trace.address_of(row))),
             Is::Size => out.set_result(signed(trace.size_of(row))),
-            Is::BornNs => out.set_result(signed(trace.born_ns(row))),
-            Is::DiedNs => out.set_result(free().map(|ordinal| signed(trace.died_ns(ordinal)))),
+            Is::AllocatedAt => out.set_result(signed(trace.born_ns(row))),
+            Is::FreedAt => out.set_result(free().map(|ordinal| signed(trace.died_ns(ordinal)))),
             Is::LifetimeNs => {
                 let lived = |ordinal| signed(trace.died_ns(ordinal).saturating_sub(trace.born_ns(row)));
                 out.set_result(free().map(lived))

@@ -7,7 +7,7 @@ use tracehound_query::{QueryError, TimeExpr, Window};
 
 /// Whether `value <operator> bound` is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Comparison {
+pub enum SqlComparison {
     /// `=`
     Equal,
     /// `>` or `>=`: SQLite looks at the bound itself again.
@@ -16,7 +16,7 @@ pub enum Comparison {
     AtMost,
 }
 
-impl Comparison {
+impl SqlComparison {
     fn of(operator: IndexConstraintOp) -> Option<Self> {
         match operator {
             IndexConstraintOp::SQLITE_INDEX_CONSTRAINT_EQ => Some(Self::Equal),
@@ -48,27 +48,27 @@ impl Comparison {
 }
 
 /// A condition that goes down to a table: its column, and how that is compared.
-pub type Condition = (usize, Comparison);
+pub type Condition = (usize, SqlComparison);
 
 /// Chooses what goes down: equality for each of the hidden columns from `parameters` on, and what `wanted` accepts of the
 /// others. `None`: a parameter is not known in this plan, which cannot work.
 pub fn plan(
     info: &mut IndexInfo,
     parameters: usize,
-    wanted: impl Fn(usize, Comparison) -> bool,
+    wanted: impl Fn(usize, SqlComparison) -> bool,
 ) -> Option<Vec<Condition>> {
     let mut chosen: Vec<(usize, Condition)> = Vec::new();
     for (at, constraint) in info.constraints().enumerate() {
         let Ok(column) = usize::try_from(constraint.column()) else { continue };
-        let comparison = Comparison::of(constraint.operator());
+        let comparison = SqlComparison::of(constraint.operator());
         if column >= parameters {
-            if comparison != Some(Comparison::Equal) {
+            if comparison != Some(SqlComparison::Equal) {
                 continue;
             }
             if !constraint.is_usable() {
                 return None;
             }
-            chosen.push((at, (column, Comparison::Equal)));
+            chosen.push((at, (column, SqlComparison::Equal)));
         } else if let Some(comparison) = comparison.filter(|&comparison| wanted(column, comparison))
             && constraint.is_usable()
         {
@@ -93,7 +93,7 @@ pub fn conditions(plan: Option<&str>, values: Vec<Value>) -> Vec<(Condition, Val
     let parts = plan.unwrap_or_default().split(',').filter(|part| !part.is_empty());
     let condition = |part: &str| {
         let (letter, column) = part.split_at_checked(1)?;
-        Some((column.parse().ok()?, Comparison::from_letter(letter)))
+        Some((column.parse().ok()?, SqlComparison::from_letter(letter)))
     };
     parts.map_while(condition).zip(values).collect()
 }

@@ -14,7 +14,7 @@ use tracehound_index::Cancel;
 use tracehound_query::QueryError;
 
 use super::allocations::module_error;
-use super::arguments::{Arguments, Comparison, bound, conditions, plan};
+use super::arguments::{Arguments, SqlComparison, bound, conditions, plan};
 use super::schema::{self, SqlTable};
 use super::{SqlContext, SqlRecording, answers, code, compare, process};
 
@@ -131,7 +131,7 @@ unsafe impl<'vtab> VTab<'vtab> for RowsTable {
         const ROWS: f64 = 10_000.0;
         let source = self.source;
         let can_go_down = |column, comparison| {
-            comparison == Comparison::Equal && (column == 0 && !source.of_all || Some(column) == source.key)
+            comparison == SqlComparison::Equal && (column == 0 && !source.of_all || Some(column) == source.key)
         };
         let Some(conditions) = plan(info, source.table.columns.len(), can_go_down) else { return Ok(false) };
         let mut rows = ROWS * self.context.recordings.len().max(1) as f64;
