@@ -1175,42 +1175,6 @@ export interface components {
              */
             total_sites: number;
         };
-        /** @description What resident memory was, in rows that add up to it. */
-        MemoryLedger: {
-            /** @description The allocator whose rules were used. */
-            allocator: string;
-            /** @description What is not a part of resident memory and belongs to the picture. */
-            beside: components["schemas"]["BesideRow"][];
-            /**
-             * Format: int64
-             * @description All rows but `unexplained`.
-             */
-            explained_bytes: number;
-            /**
-             * Format: int64
-             * @description The row `live`.
-             */
-            live_bytes: number;
-            /**
-             * Format: int64
-             * @description When the recorder looked at the pages; none where it has not: then the rows are estimates.
-             */
-            look_ns?: number | null;
-            /**
-             * Format: int64
-             * @description What `malloc_trim(0)` would give back; none where it is not known: for other allocators than glibc.
-             */
-            returnable_by_trim_bytes?: number | null;
-            /** @description The parts. */
-            rows: components["schemas"]["LedgerRow"][];
-            /**
-             * Format: int64
-             * @description Resident memory: the sum of the rows.
-             */
-            rss_bytes: number;
-            /** @description Why memory stays, in one sentence. */
-            why: string;
-        };
         /** @description A part of resident memory. Bytes of resident pages. */
         LedgerRow: {
             /** @description How they were found. */
@@ -1404,6 +1368,42 @@ export interface components {
             /** @description `heaptrace.memory/2`. */
             schema: string;
         };
+        /** @description What resident memory was, in rows that add up to it. */
+        MemoryLedger: {
+            /** @description The allocator whose rules were used. */
+            allocator: string;
+            /** @description What is not a part of resident memory and belongs to the picture. */
+            beside: components["schemas"]["BesideRow"][];
+            /**
+             * Format: int64
+             * @description All rows but `unexplained`.
+             */
+            explained_bytes: number;
+            /**
+             * Format: int64
+             * @description The row `live`.
+             */
+            live_bytes: number;
+            /**
+             * Format: int64
+             * @description When the recorder looked at the pages; none where it has not: then the rows are estimates.
+             */
+            look_ns?: number | null;
+            /**
+             * Format: int64
+             * @description What `malloc_trim(0)` would give back; none where it is not known: for other allocators than glibc.
+             */
+            returnable_by_trim_bytes?: number | null;
+            /** @description The parts. */
+            rows: components["schemas"]["LedgerRow"][];
+            /**
+             * Format: int64
+             * @description Resident memory: the sum of the rows.
+             */
+            rss_bytes: number;
+            /** @description Why memory stays, in one sentence. */
+            why: string;
+        };
         /** @description One part of the recorder's memory. */
         MemoryPart: {
             /**
@@ -1571,12 +1571,12 @@ export interface components {
             blocks: number;
             /**
              * Format: int64
-             * @description Birth of the oldest block.
+             * @description Allocation of the oldest block.
              */
             born_first_ns: number;
             /**
              * Format: int64
-             * @description Birth of the youngest one.
+             * @description Allocation of the youngest one.
              */
             born_last_ns: number;
             /** @description Source file, where there is one. */
