@@ -26,6 +26,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "tracehound"
 SUMMARY = "Records every allocation and free of a Linux program, and shows what was in memory, who put it there, who freed it"
+# What is built; the player of `heaptrace replay` is looked for beside heaptrace.
+PROGRAMS = ["bin/heaptrace", "bin/heaptrace-replay", "lib/libtracehound.so"]
 SHELLS = {"bash": "share/bash-completion/completions/heaptrace", "zsh": "share/zsh/site-functions/_heaptrace",
           "fish": "share/fish/vendor_completions.d/heaptrace.fish"}
 
@@ -54,9 +56,10 @@ def newest_glibc(*files):
 
 def stage(build, tree):
     """Lays out what all packages hold below `tree`: path → mode."""
-    binary, library = tree / "bin/heaptrace", tree / "lib/libtracehound.so"
-    for source, target in [(build / "heaptrace", binary), (build / "libtracehound.so", library)]:
-        target.parent.mkdir(parents=True)
+    binary = tree / "bin/heaptrace"
+    for target in PROGRAMS:
+        source, target = build / Path(target).name, tree / target
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
         target.chmod(0o755)
         subprocess.run(["strip", "--strip-debug", str(target)], check=True)
@@ -165,7 +168,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         stage(arguments.build, tree)
-        glibc = newest_glibc(tree / "bin/heaptrace", tree / "lib/libtracehound.so")
+        glibc = newest_glibc(*(tree / program for program in PROGRAMS))
         made = [tarball(tree, arguments.out, when), wheel(tree, arguments.out, when, glibc),
                 deb(tree, arguments.out, when, glibc)]
     sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)

@@ -45,6 +45,7 @@ fn records(binary: &Path) {
     succeeds(command.env_clear().env("PATH", "/usr/bin:/bin"));
     let info = json(&["info"], &folder.path().join("five.dat"));
     assert_eq!((number(&info, "/allocations/count"), &info["end"]), (5, &"exit".into()));
+    assert!(binary.with_file_name("heaptrace-replay").is_file(), "what replays lies beside");
 }
 
 #[test]

@@ -40,6 +40,14 @@ const KNOWN: &[(&str, &str, &str)] = &[
         "the standard library's ordered map: its own tree is never empty there",
     ),
     ("Writer>::write_thread", "core::panicking::panic", "the standard library's ordered map: checks of its own tree"),
+    ("page_looks::", "unwrap_failed", "the standard library's ordered map: its own tree is never empty there"),
+    ("page_looks::", "core::panicking::panic", "the standard library's ordered map: checks of its own tree"),
+    ("page_looks::", "slice_index_fail", "the standard library's split of a slice: at a place that it has found in it"),
+    (
+        "tracehound_attach_prepare",
+        "unwrap_failed",
+        "to_string of an option that is wrong: a Display that fails does not exist",
+    ),
     ("control::attend", "unwrap_failed", "to_string of a number and a constant text"),
     (
         "meta_codec::",

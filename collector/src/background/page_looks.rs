@@ -217,7 +217,7 @@ impl PageLooks {
             let ranges: Vec<(u64, u64)> = look.ranges().collect();
             for run in look.page_runs().unwrap_or_default() {
                 if let (Some((start, _)), PageState::Anonymous) = (ranges.get(run.mapping), run.state) {
-                    *truth.entry(*start).or_default() += run.len / self.page_bytes;
+                    *truth.entry(*start).or_default() += run.len / probe::page_of(self.page_bytes);
                 }
             }
         }

@@ -21,10 +21,10 @@ mod regions;
 mod shape;
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ops::Range;
-use std::sync::OnceLock;
 
 pub use dynamic_symbols::{DynamicSymbols, LoadedSymbol};
 use elf::Image;
@@ -48,9 +48,33 @@ static READY: AtomicBool = AtomicBool::new(false);
 static UPDATER: AtomicU64 = AtomicU64::new(0);
 /// Held for the few stores that move the epoch.
 static ANNOUNCING: AtomicBool = AtomicBool::new(false);
-static MODULES: OnceLock<LoadedModules> = OnceLock::new();
+static MODULES: ModulesPlace = ModulesPlace(UnsafeCell::new(None), AtomicBool::new(false));
 static GENERATIONS: Generations = Generations::new();
 static CHANGES: Changes = Changes([const { ChangedRange::nothing() }; KEPT_CHANGES]);
+
+/// The loaded objects, set once. The standard library's own place for such a value calls `syscall` to wait, which is a hook
+/// of ours.
+struct ModulesPlace(UnsafeCell<Option<LoadedModules>>, AtomicBool);
+
+// SAFETY: the value is written once, before the flag is set, and only read behind it.
+unsafe impl Sync for ModulesPlace {}
+
+impl ModulesPlace {
+    fn get(&self) -> Option<&LoadedModules> {
+        if !self.1.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the flag is set behind the only write.
+        unsafe { (*self.0.get()).as_ref() }
+    }
+
+    /// For the one caller that [`init`] lets pass.
+    fn set(&self, modules: LoadedModules) {
+        // SAFETY: nobody reads before the flag is set, and there is no other writer.
+        unsafe { *self.0.get() = Some(modules) };
+        self.1.store(true, Ordering::Release);
+    }
+}
 
 /// Changes that are kept for threads that have not heard of them.
 const KEPT_CHANGES: usize = 1024;
@@ -85,9 +109,8 @@ pub fn init(tick: u64) {
         LOADER_END.store(image.end(), Ordering::Relaxed);
         LOADER_START.store(loader, Ordering::Release);
     }
-    if let Some(modules) = LoadedModules::create()
-        && MODULES.set(modules).is_ok()
-    {
+    if let Some(modules) = LoadedModules::create() {
+        MODULES.set(modules);
         changed(tick, &mut |_| {});
     }
 }

@@ -64,8 +64,8 @@ fn dump_prints_the_documented_shapes() {
     let alloc = of_kind("alloc");
     assert_eq!((&alloc["t_ns"], &alloc["thread"], &alloc["function"]), (&json!(1000), &json!(1), &json!("malloc")));
     assert_eq!((&alloc["address"], &alloc["size"]), (&json!("0x100000"), &json!(64)));
-    let frame =
-        json!({"function": null, "file": null, "line": null, "module": "app", "inlined": false, "address": "0x402000"});
+    let frame = json!({"function": null, "file": null, "line": null, "module": "app", "inlined": false, "address": "0x402000",
+               "language": null});
     assert_eq!(alloc["stack"][0], frame);
     assert_eq!(alloc["stack"].as_array().unwrap().len(), 2);
     let realloc = of_kind("realloc");

@@ -35,7 +35,15 @@ impl RecordingSymbols for Names {
 
     fn function(&self, id: FunctionId) -> FunctionFacts {
         let (name, fallback) = (Some(format!("function_{id}").into()), "".into());
-        FunctionFacts { name, fallback, module: Some(0), file: None, line: None, kind: CodeKind::Program, language: None }
+        FunctionFacts {
+            name,
+            fallback,
+            module: Some(0),
+            file: None,
+            line: None,
+            kind: CodeKind::Program,
+            language: None,
+        }
     }
 
     fn file(&self, _: FileId) -> Arc<str> {

@@ -1,5 +1,6 @@
 //! One pass over all mappings, from the text of `/proc/self/maps` to records.
 
+use core::num::NonZero;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -52,7 +53,7 @@ impl<'a> LookPass<'a> {
             let is_private = line.permissions.get(3) == Some(&b'p');
             let has_access = !line.permissions.starts_with(b"---");
             split(line.range.clone(), ours, |piece, is_ours| {
-                let mut mapping = pass.mapping(&line, &piece, is_ours, probe.page_bytes as usize);
+                let mut mapping = pass.mapping(&line, &piece, is_ours, probe.page());
                 let can_have_thread = guard == piece.start || line.path == b"[stack]";
                 mapping.thread = if can_have_thread && !is_ours { thread_on(&piece, threads) } else { 0 };
                 if mapping.thread != 0 && mapping.class == MappingClass::Anonymous {
@@ -81,7 +82,13 @@ impl<'a> LookPass<'a> {
         pass
     }
 
-    fn mapping(&mut self, line: &MapsLine<'a>, piece: &Range<usize>, is_ours: bool, page: usize) -> LookMapping {
+    fn mapping(
+        &mut self,
+        line: &MapsLine<'a>,
+        piece: &Range<usize>,
+        is_ours: bool,
+        page: NonZero<usize>,
+    ) -> LookMapping {
         let bit = |at: usize, letter: u8, value: u8| if line.permissions.get(at) == Some(&letter) { value } else { 0 };
         let gap = piece.start.saturating_sub(self.end) / page;
         self.end = piece.end;

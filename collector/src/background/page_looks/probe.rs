@@ -1,5 +1,6 @@
 //! The kernel's ways to tell which pages are in memory.
 
+use core::num::NonZero;
 use std::ops::Range;
 
 use tracehound_format::look::{KernelCounters, PageState, RunWriter};
@@ -31,6 +32,11 @@ impl PageProbe {
         Self { pagemap: -1, page_bytes, is_filtered: false, has_scan: true, bytes: Vec::new(), ranges: Vec::new() }
     }
 
+    /// Bytes of a page.
+    pub fn page(&self) -> NonZero<usize> {
+        NonZero::new(self.page_bytes as usize).unwrap_or(NonZero::<usize>::MIN)
+    }
+
     /// Whether empty address space costs next to nothing.
     pub fn can_scan(&self) -> bool {
         self.pagemap != -1 && self.has_scan && !self.is_filtered
@@ -44,7 +50,7 @@ impl PageProbe {
     /// The pages of private memory without a file, by mincore. Pages of zeros are taken for others, swapped ones for absent
     /// ones. Gives the resident ones.
     pub fn quickly(&mut self, range: &Range<usize>, runs: &mut RunWriter) -> u64 {
-        let page = self.page_bytes as usize;
+        let page = self.page();
         let mut resident = 0;
         let mut at = range.start;
         while at < range.end {
@@ -55,13 +61,15 @@ impl PageProbe {
             if sys::resident_pages(at as u64, &mut self.bytes, self.page_bytes).is_err() {
                 self.bytes.fill(0);
             }
-            for group in self.bytes.chunk_by(|a, b| a & 1 == b & 1) {
-                let is_resident = group.first().is_some_and(|byte| byte & 1 != 0);
-                let pages = group.len() as u64;
-                resident += if is_resident { pages } else { 0 };
-                runs.add(pages, if is_resident { PageState::Anonymous } else { PageState::Absent });
+            let mut from = 0;
+            while let Some(first) = self.bytes.get(from) {
+                let same = self.bytes.iter().skip(from).take_while(|byte| *byte & 1 == first & 1).count();
+                let is_resident = first & 1 != 0;
+                resident += if is_resident { same as u64 } else { 0 };
+                runs.add(same as u64, if is_resident { PageState::Anonymous } else { PageState::Absent });
+                from += same;
             }
-            at += count.max(1) * page;
+            at += count.max(1) * page.get();
         }
         resident
     }
@@ -83,7 +91,7 @@ impl PageProbe {
     }
 
     fn scan(&mut self, range: &Range<usize>, is_private: bool, runs: &mut RunWriter) -> sys::Result<u64> {
-        let (page, end) = (self.page_bytes, range.end as u64);
+        let (page, end) = (page_of(self.page_bytes), range.end as u64);
         let (mut at, mut written, mut resident) = (range.start as u64, range.start as u64, 0);
         self.ranges.resize(512, ScannedRange::default());
         while at < end {
@@ -124,7 +132,7 @@ impl PageProbe {
     /// Eight bytes a page: bit 63 present, 62 swapped, 61 of a file.
     fn read(&mut self, range: &Range<usize>, is_private: bool, runs: &mut RunWriter) -> Option<u64> {
         const ENTRY: usize = 8;
-        let page = self.page_bytes as usize;
+        let page = self.page();
         let mut resident = 0;
         let mut at = range.start;
         while at < range.end {
@@ -147,10 +155,15 @@ impl PageProbe {
                 resident += u64::from(state == PageState::Anonymous);
                 runs.add(1, state);
             }
-            at += len / ENTRY * page;
+            at += len / ENTRY * page.get();
         }
         Some(resident)
     }
+}
+
+/// Bytes of a page, as what may be divided by.
+pub fn page_of(bytes: u64) -> NonZero<u64> {
+    NonZero::new(bytes).unwrap_or(NonZero::<u64>::MIN)
 }
 
 fn state_of(categories: u64, is_private: bool) -> PageState {

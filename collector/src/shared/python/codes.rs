@@ -277,7 +277,7 @@ impl ObjectText {
     }
 
     fn characters(&self) -> impl Iterator<Item = char> {
-        self.bytes.chunks_exact(self.width).map(|bytes| {
+        self.bytes.chunks_exact(self.width.max(1)).map(|bytes| {
             let value = bytes.iter().rev().fold(0, |value: u32, &byte| value << 8 | u32::from(byte));
             char::from_u32(value).unwrap_or(char::REPLACEMENT_CHARACTER)
         })
@@ -292,8 +292,21 @@ impl ObjectText {
         if self.is_ascii {
             out.put(self.bytes);
         } else {
-            self.characters().for_each(|character| out.put(character.encode_utf8(&mut [0; 4]).as_bytes()));
+            self.characters().for_each(|character| put_character(character, out));
         }
+    }
+}
+
+/// Appends a character in UTF-8, without the standard library's check of the room for it, which is a panic.
+fn put_character(character: char, out: &mut CodeEntry) {
+    let code = u32::from(character);
+    let lead = |mark: u8, shift: u32| mark | (code >> shift) as u8;
+    let tail = |shift: u32| 0x80 | (code >> shift & 0x3f) as u8;
+    match code {
+        0..0x80 => out.put(&[code as u8]),
+        0x80..0x800 => out.put(&[lead(0xc0, 6), tail(0)]),
+        0x800..0x1_0000 => out.put(&[lead(0xe0, 12), tail(6), tail(0)]),
+        _ => out.put(&[lead(0xf0, 18), tail(12), tail(6), tail(0)]),
     }
 }
 
