@@ -1,12 +1,12 @@
-//! What `heaptrace attach` and the library share inside a process that runs already: a block of the library's memory,
-//! read and written from outside while the process runs, and the request that a borrowed thread hands over.
+//! Memory that `heaptrace attach` and the library share in a process that runs already: a block of the library's
+//! memory, read and written from outside while the process runs, and the request that a borrowed thread hands over.
 //!
 //! ```text
 //! DORMANT ── prepare ──▶ PREPARED ── START ──▶ RECORDING ── STOP ──▶ ENDED ── RELEASE ──▶ DORMANT
 //! ```
 //! The borrowed thread alone makes the first step; the recorder's own thread makes the others, when it finds a command.
 //! The words of the functions' first bytes are changed from outside, between `PREPARED` and `START`, and back again
-//! between `ENDED` and `RELEASE`.
+//! between `ENDED` and `RELEASE`. A recorder that came with the program and sleeps has its hooks already: nothing is changed.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -17,10 +17,13 @@ pub const LOOK: &str = "tracehound_attach_look";
 /// Name of the function that carries out a request.
 pub const PREPARE: &str = "tracehound_attach_prepare";
 
+/// Name of the function that wakes a recorder that sleeps.
+pub const WAKE: &str = "tracehound_attach_wake";
+
 /// First word of the block.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"thattach");
 /// Layout of the block and of the request.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 3;
 
 /// Nothing is recorded, nothing is held.
 pub const DORMANT: u32 = 0;
@@ -93,8 +96,8 @@ pub struct AttachBlock {
     pub hook_count: AtomicU32,
     /// 1: the library came into the process when that was running already.
     pub late: AtomicU32,
-    /// Unused.
-    pub reserved: u32,
+    /// 1: it came with the program, and sleeps until it is told to begin.
+    pub dormant: AtomicU32,
     /// From a thread's pointer to its slot.
     pub slot_offset: AtomicU64,
     /// In the slot: a word that is 0 when the thread is in no section of the recorder's own.
@@ -109,6 +112,8 @@ pub struct AttachBlock {
     pub prepare_ns: AtomicU64,
     /// Code made for this process: first address and bytes.
     pub code: [AtomicU64; 2],
+    /// The function that serves the program's calls of malloc.
+    pub malloc: AtomicU64,
     /// How many of [`patches`](Self::patches) there are; they are in place from [`PREPARED`] on.
     pub patch_count: AtomicU64,
     /// Why the last request failed: a text that ends with a zero.
@@ -125,7 +130,7 @@ pub const TEXT_BYTES: usize = 4096;
 /// What a borrowed thread is to set up.
 #[repr(C)]
 pub struct AttachRequest {
-    /// Descriptors: the recording, the side file, the folder of both.
+    /// Descriptors: the recording, the side file, the folder of both, the [list of blocks](BLOCK_LIST_MAGIC); -1: none.
     pub descriptors: [i32; 4],
     /// For each hook, how the program's function is called from now on; 0: it is not hooked.
     pub functions: [u64; HOOKS],
@@ -134,3 +139,14 @@ pub struct AttachRequest {
     /// Options, `NAME=value`, each ended by a zero; two zeros end them.
     pub options: [u8; TEXT_BYTES],
 }
+
+/// First word of the list of blocks that the program's heap held when recording began. It is filled in while all threads
+/// stand still, before [`command::START`]:
+///
+/// ```text
+/// magic, bytes of the text, text with zeros up to 8 bytes, then address and size of each block
+/// ```
+/// All are 64-bit words. The text is a sentence about the list, for the recording.
+pub const BLOCK_LIST_MAGIC: u64 = u64::from_le_bytes(*b"thblocks");
+/// Longest text of a list of blocks.
+pub const BLOCK_LIST_TEXT: u64 = 2048;

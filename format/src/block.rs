@@ -231,6 +231,47 @@ impl BlockHeader {
     }
 }
 
+/// What a block's header says, but for what follows from its payload and its place in the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockLabel {
+    /// What is in it.
+    pub kind: BlockKind,
+    /// Whose events; 0 for other kinds.
+    pub thread: u32,
+    /// Number of the first record of the thread, or id of the first node.
+    pub first_record: u64,
+    /// First and last tick of what is in it; `u64::MAX` first where nothing has one.
+    pub ticks: (u64, u64),
+    /// Records.
+    pub count: u32,
+}
+
+impl BlockLabel {
+    /// Of a kind; everything else 0.
+    #[must_use]
+    pub const fn of(kind: BlockKind) -> Self {
+        Self { kind, thread: 0, first_record: 0, ticks: (0, 0), count: 0 }
+    }
+
+    /// The header of the block with this number, whose payload of `raw_len` bytes is stored as `stored`.
+    #[must_use]
+    pub fn header(self, block_number: u32, codec: Codec, raw_len: usize, stored: &[u8]) -> BlockHeader {
+        BlockHeader {
+            kind: self.kind,
+            codec,
+            thread: self.thread,
+            block_number,
+            first_record: self.first_record,
+            first_tick: if self.ticks.0 == u64::MAX { 0 } else { self.ticks.0 },
+            last_tick: self.ticks.1,
+            count: self.count,
+            raw_len: raw_len as u32,
+            stored_len: stored.len() as u32,
+            payload_crc: crc32fast::hash(stored),
+        }
+    }
+}
+
 /// Compresses `raw` into `out` (cleared first) with LZ4, or stores it as it is when that does not pay.
 pub fn compress_lz4(raw: &[u8], out: &mut Vec<u8>) -> Codec {
     out.clear();

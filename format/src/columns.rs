@@ -174,44 +174,51 @@ struct NodeMemory {
 }
 
 /// An allocation of this block.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct AllocEntry {
     address: u64,
-    /// 1 + ordinal of the next older free block of the same class; 0 = none.
+    /// Number of the next older free block of the same class; 0 = none.
     older: u32,
-    class: u8,
+    class: u16,
 }
 
-/// The predictions, kept in step by encoder and decoder.
+/// Class of allocation number 0, which stands for none.
+const NO_CLASS: u16 = CLASSES as u16;
+const CLASS_MASK: usize = 2 * CLASSES - 1;
+
+/// The predictions, kept in step by encoder and decoder. The allocations of a block have the numbers 1, 2, 3 …
 #[derive(Debug)]
 struct Predictions {
     next_node: FixedTable<u32, CONTEXTS>,
     memories: FixedTable<NodeMemory, NODES>,
+    /// By number; the first stands for none.
     allocs: Vec<AllocEntry>,
-    /// Per class: 1 + ordinal of the allocation whose block was freed last; 0 = none.
-    free: FixedTable<u32, CLASSES>,
-    previous: u32,
+    /// Per class: number of the allocation whose block was freed last; 0 = none. What is freed of no allocation goes to
+    /// the entry behind the last class.
+    free: FixedTable<u32, { CLASS_MASK + 1 }>,
+    last: LastRecord,
+}
+
+/// What the records before have left.
+#[derive(Debug, Clone, Copy)]
+struct LastRecord {
+    /// Node of the last record, and of the one before.
+    node: u32,
     before: u32,
-    last_dead: u32,
+    /// Number of the allocation whose block was freed last.
+    freed: u32,
     alloc_address: u64,
     free_address: u64,
     other_address: u64,
 }
 
+impl LastRecord {
+    const NOTHING: Self = Self { node: 0, before: 0, freed: 1, alloc_address: 0, free_address: 0, other_address: 0 };
+}
+
 impl Default for Predictions {
     fn default() -> Self {
-        Self {
-            next_node: table(),
-            memories: table(),
-            allocs: Vec::new(),
-            free: table(),
-            previous: 0,
-            before: 0,
-            last_dead: 0,
-            alloc_address: 0,
-            free_address: 0,
-            other_address: 0,
-        }
+        Self { next_node: table(), memories: table(), allocs: Vec::new(), free: table(), last: LastRecord::NOTHING }
     }
 }
 
@@ -229,35 +236,8 @@ impl Predictions {
         self.memories.fill(NodeMemory::default());
         self.free.fill(0);
         self.allocs.clear();
-        (self.previous, self.before, self.last_dead) = (0, 0, 0);
-        (self.alloc_address, self.free_address, self.other_address) = (0, 0, 0);
-    }
-
-    /// The allocation whose block an allocation of this class is expected to get.
-    #[inline(always)]
-    fn reused(&self, class: u8) -> Option<&AllocEntry> {
-        self.allocs.get((self.free[class as usize] as usize).wrapping_sub(1))
-    }
-
-    /// A block is allocated, in the place of one that `reused` gave if `older` is what that one points to.
-    #[inline(always)]
-    fn allocated(&mut self, address: u64, class: u8, older: Option<u32>) {
-        if let Some(older) = older {
-            self.free[class as usize] = older;
-        }
-        self.allocs.push(AllocEntry { address, older: 0, class });
-        self.alloc_address = address;
-    }
-
-    /// The block of allocation `ordinal` was freed.
-    #[inline(always)]
-    fn freed(&mut self, ordinal: u32) {
-        if let Some(alloc) = self.allocs.get_mut(ordinal as usize) {
-            let head = &mut self.free[alloc.class as usize];
-            alloc.older = *head;
-            *head = ordinal + 1;
-        }
-        self.last_dead = ordinal;
+        self.allocs.push(AllocEntry { class: NO_CLASS, ..AllocEntry::default() });
+        self.last = LastRecord::NOTHING;
     }
 }
 

@@ -1,4 +1,4 @@
-//! What `heaptrace ctl` and a running recorder say to each other: one request and one reply, each a message of its own
+//! Protocol of `heaptrace ctl` and a running recorder: one request and one reply, each a message of its own
 //! on a sequenced-packet Unix socket that is its owner's alone, in a folder that is its owner's alone.
 //!
 //! ```text

@@ -1,5 +1,5 @@
-//! What crosses a process boundary: the recording (`memory-*.dat`), its side file (`.live`) and the launch options;
-//! and what both sides must know alike: the allocators that can be inside a program.
+//! Formats that cross a process boundary: the recording (`memory-*.dat`), its side file (`.live`) and the launch
+//! options; and what both sides must know alike: the allocators that can be inside a program.
 //!
 //! This crate does no I/O and has no unsafe code.
 //! docs/FORMAT.md is the specification; every example in it is decoded by a test here.
@@ -14,6 +14,7 @@
 pub mod allocators;
 pub mod attach;
 pub mod block;
+pub mod block_sequence;
 pub mod columns;
 pub mod control;
 pub mod header;

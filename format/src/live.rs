@@ -21,6 +21,8 @@ pub const MAGIC: [u8; 8] = *b"\x89THLIVE\n";
 pub const VERSION: u32 = 2;
 /// The smallest chunk; larger ones are a power of two times as large.
 pub const CHUNK_STEP_BYTES: usize = 4096;
+/// The largest slot that readers take, in bytes; recorders make smaller ones.
+pub const MAX_SLOT_BYTES: usize = 64 << 20;
 /// Bytes of the header page.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a chunk's own header.
@@ -211,7 +213,8 @@ impl LiveHeader {
             .checked_mul(NODE_SLOT_BYTES as u64)
             .and_then(|bytes| bytes.checked_add(header.nodes_offset));
         let fits = |end: Option<u64>| end.is_some_and(|end| end <= file_len);
-        if (header.chunk_bytes as usize) < CHUNK_HEADER_BYTES || !fits(chunks_end) || !fits(nodes_end) {
+        let is_slot = (CHUNK_HEADER_BYTES..=MAX_SLOT_BYTES).contains(&(header.chunk_bytes as usize));
+        if !is_slot || !fits(chunks_end) || !fits(nodes_end) {
             return Err(FormatError::malformed(WHAT, "its parts do not fit into the file"));
         }
         Ok(header)
@@ -282,6 +285,21 @@ mod tests {
         assert_eq!(bytes(1, 4096), 65536, "the field is of version 2");
         page[offset::VERSION] = 3;
         assert!(LiveHeader::decode(&page, 1 << 20).is_err());
+    }
+
+    #[test]
+    fn a_slot_larger_than_any_is_refused_even_where_there_is_none() {
+        let mut page = vec![0; HEADER_BYTES];
+        page[..8].copy_from_slice(&MAGIC);
+        page[offset::VERSION] = 2;
+        let mut decode = |bytes: usize| {
+            page[offset::CHUNK_BYTES..][..4].copy_from_slice(&(bytes as u32).to_le_bytes());
+            LiveHeader::decode(&page, 1 << 40)
+        };
+        assert!(decode(MAX_SLOT_BYTES).is_ok());
+        assert!(decode(MAX_SLOT_BYTES + 1).is_err());
+        assert!(decode(u32::MAX as usize).is_err());
+        assert!(decode(CHUNK_HEADER_BYTES - 1).is_err());
     }
 
     #[test]

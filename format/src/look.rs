@@ -1,4 +1,4 @@
-//! What a look at the page tables found: every mapping of the process, and which of its pages are in memory.
+//! A look at the page tables: every mapping of the process, and which of its pages are in memory.
 //!
 //! The pages of all mappings that were looked into follow each other in [`PageLook::runs`], by address: varints of
 //! `pages << 3 | state`. A look that is too long for one record is several, with the same tick and rising parts.

@@ -271,6 +271,8 @@ wire_enum! {
         DiskFull = 3,
         /// `heaptrace attach` has ended, and left the process as it was.
         Detached = 4,
+        /// The process was killed; `heaptrace collect` put what its side file had behind the rest.
+        Killed = 5,
     }
 }
 

@@ -5,6 +5,17 @@ use std::fmt;
 
 use crate::block::Codec;
 
+/// What the recorder does at the start of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartMode {
+    /// It records.
+    On,
+    /// It has its files and its thread, and records nothing until told.
+    Paused,
+    /// It has neither, and does nothing until told.
+    Off,
+}
+
 /// What a recorder does when all chunks are full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFull {
@@ -66,7 +77,7 @@ pub struct LaunchOptions {
     /// `TRACEHOUND_OUTPUT`: path template, see [`expand_output`].
     pub output: Vec<u8>,
     /// `TRACEHOUND_START`: record from the start.
-    pub start: bool,
+    pub start: StartMode,
     /// `TRACEHOUND_CHILDREN`: follow fork and exec.
     pub children: bool,
     /// `TRACEHOUND_FREE_STACKS`: backtraces on frees.
@@ -93,13 +104,19 @@ pub struct LaunchOptions {
     pub log: LogLevel,
     /// `TRACEHOUND_INTERPRETER`: backtraces have the frames of an interpreted language.
     pub interpreter: bool,
+    /// `TRACEHOUND_LABELS`: what the process is called by, `service=api,version=1.2`; kept for who collects.
+    pub labels: Vec<u8>,
+    /// `TRACEHOUND_COLLECTOR`: who collects the recording; nothing in the traced process uses a network.
+    pub collector: Vec<u8>,
+    /// `TRACEHOUND_PYTHON_OBJECTS`: each object of Python's own allocator is an allocation.
+    pub python_objects: bool,
 }
 
 impl Default for LaunchOptions {
     fn default() -> Self {
         Self {
             output: b"memory-%e-%p.dat".to_vec(),
-            start: true,
+            start: StartMode::On,
             children: false,
             free_stacks: true,
             mappings: true,
@@ -113,6 +130,9 @@ impl Default for LaunchOptions {
             toggle_signal: None,
             log: LogLevel::Warn,
             interpreter: true,
+            labels: Vec::new(),
+            collector: Vec::new(),
+            python_objects: false,
         }
     }
 }
@@ -137,7 +157,7 @@ impl fmt::Display for BadOption {
 impl std::error::Error for BadOption {}
 
 /// Names of all variables, for `heaptrace run` and the child's environment.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 18] = [
     "TRACEHOUND_OUTPUT",
     "TRACEHOUND_START",
     "TRACEHOUND_CHILDREN",
@@ -153,6 +173,9 @@ pub const NAMES: [&str; 15] = [
     "TRACEHOUND_TOGGLE_SIGNAL",
     "TRACEHOUND_LOG",
     "TRACEHOUND_INTERPRETER",
+    "TRACEHOUND_LABELS",
+    "TRACEHOUND_COLLECTOR",
+    "TRACEHOUND_PYTHON_OBJECTS",
 ];
 
 /// Smallest chunk memory that works: a chunk for the program and a few on their way to the file.
@@ -179,6 +202,13 @@ impl LaunchOptions {
         Ok(options)
     }
 
+    /// Whether nothing is set up until somebody asks for it. A signal's handler can switch what is there, and make nothing:
+    /// with `TRACEHOUND_TOGGLE_SIGNAL` the recorder is only paused.
+    #[must_use]
+    pub fn is_dormant(&self) -> bool {
+        self.start == StartMode::Off && self.toggle_signal.is_none()
+    }
+
     fn set(&mut self, name: &str, value: &[u8]) -> Result<(), &'static str> {
         let text = std::str::from_utf8(value).unwrap_or("");
         match name {
@@ -188,7 +218,14 @@ impl LaunchOptions {
                 }
                 self.output = value.to_vec();
             }
-            "TRACEHOUND_START" => self.start = switch(text)?,
+            "TRACEHOUND_START" => {
+                self.start = match (text, switch(text)) {
+                    ("paused", _) => StartMode::Paused,
+                    (_, Ok(true)) => StartMode::On,
+                    (_, Ok(false)) => StartMode::Off,
+                    (_, Err(_)) => return Err("1 or on, 0 or off, paused"),
+                }
+            }
             "TRACEHOUND_CHILDREN" => self.children = switch(text)?,
             "TRACEHOUND_FREE_STACKS" => self.free_stacks = switch(text)?,
             "TRACEHOUND_MAPPINGS" => self.mappings = switch(text)?,
@@ -254,6 +291,14 @@ impl LaunchOptions {
                     _ => return Err("auto, off"),
                 }
             }
+            "TRACEHOUND_LABELS" => {
+                if !text.split(',').all(|label| label.split_once('=').is_some_and(|(name, _)| !name.is_empty())) {
+                    return Err("labels such as service=api,version=1.2");
+                }
+                self.labels = value.to_vec();
+            }
+            "TRACEHOUND_COLLECTOR" => self.collector = value.to_vec(),
+            "TRACEHOUND_PYTHON_OBJECTS" => self.python_objects = switch(text)?,
             "TRACEHOUND_LOG" => {
                 self.log = match text {
                     "off" => LogLevel::Off,
@@ -383,7 +428,9 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(options.buffer_bytes, 64 << 20);
-        assert!(!options.start);
+        assert_eq!(options.start, StartMode::Off);
+        assert!(!options.is_dormant(), "a signal switches what is there");
+        assert!(parse(&[("TRACEHOUND_START", "0")]).unwrap().is_dormant());
         assert_eq!(options.pages, LookSchedule::Every(250));
         assert_eq!(options.toggle_signal, Some(10));
         assert_eq!(options.unwinder, UnwinderChoice::FramePointer);

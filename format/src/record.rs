@@ -89,6 +89,9 @@ pub enum Kind {
     Brk = 36,
     /// Memory that was already mapped when recording began; of no thread, and without what is the recorder's.
     MapExisting = 37,
+    /// A block that the allocator had handed out before recording began, found in its heap; of no thread. The size is
+    /// what it holds, which is what was asked for or a little more.
+    ExistingBlock = 38,
 
     /// `tracehound_mark`: address word = ordinal of the label in the metadata.
     Mark = 40,
@@ -142,6 +145,7 @@ const KINDS: [Option<Kind>; 64] = {
         MremapTo,
         Brk,
         MapExisting,
+        ExistingBlock,
         Mark,
         Fork,
         Lost,
@@ -229,7 +233,7 @@ impl Kind {
             Self::Munmap => "munmap",
             Self::MremapFrom | Self::MremapTo => "mremap",
             Self::Brk => "brk",
-            Self::MapExisting => "existing",
+            Self::MapExisting | Self::ExistingBlock => "existing",
             Self::Mark => "tracehound_mark",
             Self::Fork => "fork",
             Self::Lost => "lost",
@@ -301,7 +305,7 @@ mod tests {
                 known += 1;
             }
         }
-        assert_eq!(known, 37);
+        assert_eq!(known, 38);
     }
 
     #[test]

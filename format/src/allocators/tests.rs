@@ -1,4 +1,4 @@
-//! Whether families are told from their names, and proved.
+//! Families of allocators: found by their names, and proved.
 
 use super::names::*;
 use super::*;

@@ -1,6 +1,6 @@
 //! From the payload of an events block back to its records.
 
-use super::{ColumnRole, LAYOUT, Predictions, RecordColumns, class, context, node_slot, role};
+use super::{AllocEntry, CLASS_MASK, ColumnRole, LAYOUT, Predictions, RecordColumns, class, context, node_slot, role};
 use crate::record::Record;
 use crate::varint::{Reader, unzigzag};
 use crate::{FormatError, Result};
@@ -92,21 +92,21 @@ impl Decoder {
     #[inline]
     fn node_and_kind(&mut self, nodes: &mut Reader<'_>, kinds: &mut Reader<'_>) -> Result<(u32, u8)> {
         let predictions = &mut self.predictions;
-        let prediction = &mut predictions.next_node[context(predictions.previous, predictions.before)];
+        let last = &mut predictions.last;
+        let prediction = &mut predictions.next_node[context(last.node, last.before)];
         let coded = nodes.next_u64().ok_or_else(short)?;
         let mut other = false;
         if coded != 0 {
             let step = unzigzag((coded - 1) >> 1);
             other = (coded - 1) & 1 != 0;
-            *prediction = u32::try_from(i64::from(predictions.previous).wrapping_add(step)).map_err(|_| too_large())?;
+            *prediction = u32::try_from(i64::from(last.node).wrapping_add(step)).map_err(|_| too_large())?;
         }
         let node = *prediction;
         let kind = &mut predictions.memories[node_slot(node)].kind;
         if other {
             *kind = kinds.next_u8().ok_or_else(short)?;
         }
-        predictions.before = predictions.previous;
-        predictions.previous = node;
+        (last.before, last.node) = (last.node, node);
         Ok((node, *kind))
     }
 
@@ -122,43 +122,46 @@ impl Decoder {
 
     #[inline]
     fn address(&mut self, role: ColumnRole, size: u32, shift: u32, addresses: &mut Reader<'_>) -> Result<u64> {
-        let predictions = &mut self.predictions;
+        let Predictions { allocs, free, last, .. } = &mut self.predictions;
         let coded = addresses.next_u64().ok_or_else(short)?;
         let after = |from: u64, step: u64| from.wrapping_add((unzigzag(step) as u64) << shift);
         Ok(match role {
             ColumnRole::Alloc => {
                 let class = class(size);
-                let mut older = None;
                 let address = match coded {
                     0 => {
-                        let alloc = predictions.reused(class).ok_or_else(|| {
+                        let head = &mut free[usize::from(class)];
+                        let reused = allocs.get(*head as usize).filter(|_| *head != 0).ok_or_else(|| {
                             FormatError::malformed(WHAT, "an allocation reuses a block that is not there")
                         })?;
-                        older = Some(alloc.older);
-                        alloc.address
+                        *head = reused.older;
+                        reused.address
                     }
-                    1 => after(predictions.alloc_address, addresses.next_u64().ok_or_else(short)?),
-                    _ => after(predictions.alloc_address, coded - 2),
+                    1 => after(last.alloc_address, addresses.next_u64().ok_or_else(short)?),
+                    _ => after(last.alloc_address, coded - 2),
                 };
-                predictions.allocated(address, class, older);
+                allocs.push(AllocEntry { address, older: 0, class: u16::from(class) });
+                last.alloc_address = address;
                 address
             }
             ColumnRole::Free if coded != 0 => {
-                let ordinal = i64::from(predictions.last_dead).wrapping_add(unzigzag(coded - 1));
-                let ordinal = u32::try_from(ordinal).map_err(|_| too_large())?;
-                let alloc = predictions.allocs.get(ordinal as usize);
-                let address =
-                    alloc.ok_or_else(|| FormatError::malformed(WHAT, "a free without its allocation"))?.address;
-                predictions.freed(ordinal);
-                address
+                let number = i64::from(last.freed).wrapping_add(unzigzag(coded - 1));
+                let number = u32::try_from(number).map_err(|_| too_large())?;
+                let alloc = allocs.get_mut(number as usize).filter(|_| number != 0);
+                let alloc = alloc.ok_or_else(|| FormatError::malformed(WHAT, "a free without its allocation"))?;
+                let head = &mut free[usize::from(alloc.class) & CLASS_MASK];
+                alloc.older = *head;
+                *head = number;
+                last.freed = number;
+                alloc.address
             }
             ColumnRole::Free => {
-                predictions.free_address = after(predictions.free_address, addresses.next_u64().ok_or_else(short)?);
-                predictions.free_address
+                last.free_address = after(last.free_address, addresses.next_u64().ok_or_else(short)?);
+                last.free_address
             }
             ColumnRole::Other => {
-                predictions.other_address = after(predictions.other_address, coded);
-                predictions.other_address
+                last.other_address = after(last.other_address, coded);
+                last.other_address
             }
         })
     }
