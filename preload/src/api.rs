@@ -3,12 +3,14 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 
-use tracehound_collector::hot::unwind::Caller;
-use tracehound_collector::hot::{record, request_context, room};
-use tracehound_collector::lifecycle;
-use tracehound_collector::shared::gate::{self, Internal};
-use tracehound_collector::shared::{session, sys};
 use tracehound_format::record::Kind;
+use tracehound_record::record;
+use tracehound_record::request_context;
+use tracehound_shared::gate::{self, Internal};
+use tracehound_shared::session;
+use tracehound_shared::sys;
+use tracehound_unwind::Caller;
+use tracehound_unwind::room;
 
 use crate::entry::{caller, hook};
 use crate::next;
@@ -23,14 +25,15 @@ hook!(tracehound_pool_free, 1, pool_free_body);
 
 unsafe extern "C-unwind" fn start_body(stack: u64, frame: u64) {
     start::ensure();
+    start::wake();
     // SAFETY: called by the hook alone, with the caller's state; so for all of these.
-    unsafe { lifecycle::resume_recording(caller(stack, frame)) }
+    unsafe { tracehound_lifecycle::resume_recording(caller(stack, frame)) }
 }
 
 unsafe extern "C-unwind" fn stop_body(stack: u64, frame: u64) {
     start::ensure();
     // SAFETY: see above.
-    unsafe { lifecycle::stop(caller(stack, frame)) }
+    unsafe { tracehound_lifecycle::stop(caller(stack, frame)) }
 }
 
 unsafe extern "C-unwind" fn mark_body(label: *const c_char, stack: u64, frame: u64) {
@@ -38,7 +41,7 @@ unsafe extern "C-unwind" fn mark_body(label: *const c_char, stack: u64, frame: u
     // SAFETY: the label is a terminated string or null; see above for the caller.
     unsafe {
         let label = if label.is_null() { &[][..] } else { CStr::from_ptr(label).to_bytes() };
-        lifecycle::mark(caller(stack, frame), label);
+        tracehound_lifecycle::mark(caller(stack, frame), label);
     }
 }
 
@@ -68,7 +71,7 @@ pub unsafe extern "C" fn tracehound_look(label: *const c_char) {
     start::ensure();
     // SAFETY: as the caller promises.
     let label = if label.is_null() { &[][..] } else { unsafe { CStr::from_ptr(label) }.to_bytes() };
-    lifecycle::look(label);
+    tracehound_lifecycle::look(label);
     start::set_errno(errno);
 }
 
@@ -76,7 +79,7 @@ pub unsafe extern "C" fn tracehound_look(label: *const c_char) {
 #[unsafe(no_mangle)]
 pub extern "C" fn tracehound_flush() {
     let errno = start::errno();
-    lifecycle::flush();
+    tracehound_lifecycle::flush();
     start::set_errno(errno);
 }
 
@@ -125,7 +128,7 @@ unsafe extern "C-unwind" fn toggle_body(_: c_int, stack: u64, frame: u64) {
     // SAFETY: the kernel calls the handler like a function; its return address leads to the signal frame.
     unsafe {
         let caller: Caller = caller(stack, frame);
-        lifecycle::toggle(caller);
+        tracehound_lifecycle::toggle(caller);
     }
     start::set_errno(errno);
 }
@@ -277,7 +280,7 @@ fn remark(topic: &'static str, text: impl FnOnce(&str) -> String, path: &CStr) {
         let errno = start::errno();
         let _internal = Internal::enter();
         let text = text(&path.to_string_lossy());
-        session.remark(tracehound_collector::hot::clock::now_after_alloc(), topic, text);
+        session.remark(tracehound_shared::clock::now_after_alloc(), topic, text);
         start::set_errno(errno);
     }
 }

@@ -3,18 +3,19 @@
 //! Nothing is hooked by name then. heaptrace leads the functions themselves to the hooks, with jumps at their beginnings,
 //! and tells by which way they can still be called. Here the functions are looked up, the recording is set up in files
 //! that heaptrace has opened, and its thread is started; see [`tracehound_format::attach`] for what follows.
+//!
+//! A recorder that came with the program and sleeps is used as it is: its hooks are there.
 
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::ffi::CString;
 
-use tracehound_collector::background::output::{self, Output};
-use tracehound_collector::lifecycle;
-use tracehound_collector::shared::gate::{self, Internal, ThreadGate};
-use tracehound_collector::shared::sys;
-use tracehound_collector::shared::thread::{MODE, ThreadContext};
+use tracehound_background::output::{self, Output};
 use tracehound_format::attach::{self, AttachBlock, AttachHook, AttachPatch, AttachRequest, HOOKS, PATCHES};
 use tracehound_format::options::{Allocator, LaunchOptions};
+use tracehound_shared::gate::{self, Internal, ThreadGate};
+use tracehound_shared::sys;
+use tracehound_shared::thread::{MODE, ThreadContext};
 
 use crate::{hooks, maps, next, process, start};
 
@@ -30,7 +31,7 @@ pub static tracehound_attach: AttachBlock = AttachBlock {
     writer: AtomicU32::new(0),
     hook_count: AtomicU32::new(0),
     late: AtomicU32::new(0),
-    reserved: 0,
+    dormant: AtomicU32::new(0),
     slot_offset: AtomicU64::new(0),
     slot_internal: core::mem::offset_of!(ThreadGate, internal) as u32,
     slot_stack: core::mem::offset_of!(ThreadGate, stack_of_ours) as u32,
@@ -38,6 +39,7 @@ pub static tracehound_attach: AttachBlock = AttachBlock {
     mode_mask: MODE as u32,
     prepare_ns: AtomicU64::new(0),
     code: [AtomicU64::new(0), AtomicU64::new(0)],
+    malloc: AtomicU64::new(0),
     patch_count: AtomicU64::new(0),
     failure: [const { AtomicU64::new(0) }; 32],
     hooks: [const {
@@ -99,6 +101,10 @@ pub extern "C" fn tracehound_attach_look() {
         place.spares_own_calls.store(u64::from(*name != EXIT), Ordering::Relaxed);
         place.hook.store(hook, Ordering::Relaxed);
         place.target.store(target, Ordering::Relaxed);
+        if *name == c"malloc" {
+            let next = || next::malloc().map_or(0, |malloc| malloc as *const () as u64);
+            block.malloc.store(if target == 0 { next() } else { target }, Ordering::Relaxed);
+        }
     }
     let thread_pointer = thread_pointer();
     block.slot_offset.store((core::ptr::from_ref(gate::slot()) as u64).wrapping_sub(thread_pointer), Ordering::Relaxed);
@@ -127,6 +133,12 @@ pub unsafe extern "C" fn tracehound_attach_prepare(request: *const AttachRequest
     }
 }
 
+/// Wakes a recorder that sleeps.
+#[unsafe(no_mangle)]
+pub extern "C" fn tracehound_attach_wake() {
+    start::wake();
+}
+
 /// Puts a text into words, ended by a zero; what has no room is cut off.
 fn put_text(places: &[AtomicU64], text: &[u8]) {
     let cut = text.get(..text.len().min(places.len() * 8 - 1)).unwrap_or_default();
@@ -142,9 +154,9 @@ fn put_text(places: &[AtomicU64], text: &[u8]) {
 fn set_up(request: &AttachRequest, is_first: bool) -> Result<(), String> {
     let _internal = Internal::enter();
     let get = |name: &str| option(&request.options, name);
-    let output = opened(request)?;
+    let (output, block_list) = opened(request)?;
     let closed = |why: String| {
-        [output.file, output.side_file, output.directory].into_iter().for_each(sys::close);
+        [output.file, output.side_file, output.directory, block_list].into_iter().for_each(sys::close);
         why
     };
     let options = LaunchOptions::parse(get).map_err(|bad| closed(bad.to_string()))?;
@@ -164,17 +176,17 @@ fn set_up(request: &AttachRequest, is_first: bool) -> Result<(), String> {
         process::register_fork_handlers();
         start::watch_thread_ends();
     }
-    lifecycle::start_attached(&tracehound_attach, options, given, output)
+    tracehound_lifecycle::start_attached(&tracehound_attach, options, given, output, block_list)
 }
 
-/// The files of the request.
-fn opened(request: &AttachRequest) -> Result<Output, String> {
+/// The files of the request, and the list of blocks.
+fn opened(request: &AttachRequest) -> Result<(Output, i32), String> {
     let bad = || "the recording's path cannot be used".to_owned();
     let path = CStr::from_bytes_until_nul(&request.path).map_err(|_| bad())?;
     let name = path.to_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     let text = |parts: [&[u8]; 2]| CString::new(parts.concat()).map_err(|_| bad());
-    let [file, side_file, directory, _] = request.descriptors.map(sys::move_high);
-    Ok(Output {
+    let [file, side_file, directory, block_list] = request.descriptors.map(sys::move_high);
+    let output = Output {
         path: path.to_owned(),
         side_path: text([path.to_bytes(), b".live"])?,
         name: text([name, b""])?,
@@ -183,7 +195,8 @@ fn opened(request: &AttachRequest) -> Result<Output, String> {
         side_file,
         directory,
         locked: output::lock(file),
-    })
+    };
+    Ok((output, block_list))
 }
 
 /// The value of `NAME=value` among texts that end with zeros.

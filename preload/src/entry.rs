@@ -1,6 +1,6 @@
-//! How a hook begins: a naked function that passes the caller's `rsp` and `rbp` behind the C arguments.
+//! Entry of a hook: a naked function that passes the caller's `rsp` and `rbp` behind the C arguments.
 
-use tracehound_collector::hot::unwind::Caller;
+use tracehound_unwind::Caller;
 
 /// The caller's state at the entry of a hook: stack pointer and frame pointer registers.
 ///
@@ -14,15 +14,29 @@ pub unsafe fn caller(stack: u64, frame: u64) -> Caller {
 }
 
 /// Defines an exported hook `$name` that jumps to `$body` with the caller's state in the two argument registers that
-/// follow `$count` C arguments.
+/// follow `$count` C arguments. A `gated` one jumps to `$off` when the gate is anything but open.
 #[cfg(target_arch = "x86_64")]
 macro_rules! hook {
     (private $name:ident, 1, $body:path) => { hook!(@ [] $name, "mov rsi, rsp", "mov rdx, rbp", $body); };
+    (private $name:ident, 2, $body:path) => { hook!(@ [] $name, "mov rdx, rsp", "mov rcx, rbp", $body); };
+    (private $name:ident, 3, $body:path) => { hook!(@ [] $name, "mov rcx, rsp", "mov r8, rbp", $body); };
     ($name:ident, 0, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov rdi, rsp", "mov rsi, rbp", $body); };
     ($name:ident, 1, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov rsi, rsp", "mov rdx, rbp", $body); };
     ($name:ident, 2, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov rdx, rsp", "mov rcx, rbp", $body); };
     ($name:ident, 3, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov rcx, rsp", "mov r8, rbp", $body); };
     ($name:ident, 4, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov r8, rsp", "mov r9, rbp", $body); };
+    (gated $name:ident, 1, $body:path, $off:path) => { hook!(@gated $name, "mov rsi, rsp", "mov rdx, rbp", $body, $off); };
+    (gated $name:ident, 2, $body:path, $off:path) => { hook!(@gated $name, "mov rdx, rsp", "mov rcx, rbp", $body, $off); };
+    (@gated $name:ident, $stack:literal, $frame:literal, $body:path, $off:path) => {
+        #[doc = concat!("The hook of `", stringify!($name), "`.")]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(".cfi_startproc",
+                "endbr64", $stack, $frame, "cmp dword ptr [rip + tracehound_gate], {open}", "jne {off}", "jmp {body}",
+                ".cfi_endproc", open = const tracehound_shared::gate::RECORDING, off = sym $off, body = sym $body)
+        }
+    };
     (@ [$(#[$export:meta])?] $name:ident, $stack:literal, $frame:literal, $body:path) => {
         #[doc = concat!("The hook of `", stringify!($name), "`.")]
         $(#[$export])?
@@ -46,10 +60,14 @@ pub unsafe fn caller(stack: u64, frame: u64) -> Caller {
 }
 
 /// Defines an exported hook `$name` that calls `$body` with the caller's state in the two argument registers that
-/// follow `$count` C arguments. The return address lies in a register here, so the hook has a frame of its own.
+/// follow `$count` C arguments. The return address lies in a register here, so the hook has a frame of its own. The body of
+/// a `gated` one looks at the gate itself.
 #[cfg(target_arch = "aarch64")]
 macro_rules! hook {
+    (gated $name:ident, $count:tt, $body:path, $off:path) => { hook!($name, $count, $body); };
     (private $name:ident, 1, $body:path) => { hook!(@ [] $name, "mov x1, sp", "mov x2, x29", $body); };
+    (private $name:ident, 2, $body:path) => { hook!(@ [] $name, "mov x2, sp", "mov x3, x29", $body); };
+    (private $name:ident, 3, $body:path) => { hook!(@ [] $name, "mov x3, sp", "mov x4, x29", $body); };
     ($name:ident, 0, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov x0, sp", "mov x1, x29", $body); };
     ($name:ident, 1, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov x1, sp", "mov x2, x29", $body); };
     ($name:ident, 2, $body:path) => { hook!(@ [#[unsafe(no_mangle)]] $name, "mov x2, sp", "mov x3, x29", $body); };

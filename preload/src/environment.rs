@@ -4,9 +4,9 @@ use core::ffi::{CStr, c_char, c_void};
 use std::ffi::CString;
 use std::sync::OnceLock;
 
-use tracehound_collector::shared::lock::Lock;
-use tracehound_collector::shared::sys;
 use tracehound_format::options::NAMES;
+use tracehound_shared::lock::Lock;
+use tracehound_shared::sys;
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;

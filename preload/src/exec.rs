@@ -2,9 +2,9 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use tracehound_collector::lifecycle::{self, Finish};
-use tracehound_collector::shared::gate::Internal;
-use tracehound_collector::shared::sys;
+use tracehound_lifecycle::Finish;
+use tracehound_shared::gate::Internal;
+use tracehound_shared::sys;
 
 use crate::environment;
 use crate::next;
@@ -27,7 +27,7 @@ unsafe fn around(may_succeed: impl FnOnce() -> bool, environment: List, exec: im
     if is_recorded && !may_succeed() {
         return exec(environment);
     }
-    let finished = is_recorded && lifecycle::finish(Finish::Exec);
+    let finished = is_recorded && tracehound_lifecycle::finish(Finish::Exec);
     let own = {
         let _internal = Internal::enter();
         // SAFETY: the program's list.
@@ -46,7 +46,7 @@ unsafe fn around(may_succeed: impl FnOnce() -> bool, environment: List, exec: im
     };
     if finished {
         let errno = start::errno();
-        lifecycle::resume();
+        tracehound_lifecycle::resume();
         start::set_errno(errno);
     }
     result
@@ -54,7 +54,7 @@ unsafe fn around(may_succeed: impl FnOnce() -> bool, environment: List, exec: im
 
 /// Whether exec of `file` could find something; where that cannot be told, it could.
 unsafe fn reachable(file: Text, search: bool) -> bool {
-    if file.is_null() || lifecycle::is_confined() {
+    if file.is_null() || tracehound_lifecycle::is_confined() {
         return true;
     }
     // SAFETY: the program passes a terminated string.

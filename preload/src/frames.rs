@@ -5,7 +5,7 @@
 
 use core::ffi::c_void;
 
-use tracehound_collector::hot::unwind::{self, Registration};
+use tracehound_unwind::{self, Registration};
 
 use crate::next;
 use crate::start;
@@ -20,7 +20,9 @@ unsafe fn registered(begin: Ptr, is_table: bool, text_base: Ptr, data_base: Ptr)
     let errno = start::errno();
     let (text_base, data_base) = (text_base as u64, data_base as u64);
     // SAFETY: passed on.
-    unsafe { unwind::frames_registered(Registration { begin: begin.cast(), is_table, text_base, data_base }) };
+    unsafe {
+        tracehound_unwind::frames_registered(Registration { begin: begin.cast(), is_table, text_base, data_base })
+    };
     start::set_errno(errno);
 }
 
@@ -80,7 +82,7 @@ registers!(__register_frame_info_table_bases, register_frame_info_table_bases, t
 fn deregistered(begin: Ptr) {
     start::ensure();
     let errno = start::errno();
-    unwind::frames_deregistered(begin.cast());
+    tracehound_unwind::frames_deregistered(begin.cast());
     start::set_errno(errno);
 }
 

@@ -2,11 +2,12 @@
 
 use core::ffi::{c_int, c_void};
 
-use tracehound_collector::hot::nested;
-use tracehound_collector::hot::record::{self, REALLOC, REALLOCARRAY, ReallocKinds};
-use tracehound_collector::hot::unwind::Caller;
-use tracehound_collector::shared::gate;
 use tracehound_format::record::Kind;
+use tracehound_record::nested;
+use tracehound_record::record::{self, REALLOC, REALLOCARRAY, ReallocKinds};
+use tracehound_shared::gate;
+use tracehound_shared::thread::ThreadContext;
+use tracehound_unwind::Caller;
 
 use crate::arena;
 use crate::entry::{caller, hook};
@@ -15,11 +16,11 @@ use crate::start;
 
 type Ptr = *mut c_void;
 
-hook!(malloc, 1, malloc_body);
-hook!(calloc, 2, calloc_body);
-hook!(realloc, 2, realloc_body);
+hook!(gated malloc, 1, malloc_body, malloc_off);
+hook!(gated calloc, 2, calloc_body, calloc_off);
+hook!(gated realloc, 2, realloc_body, realloc_off);
 hook!(reallocarray, 3, reallocarray_body);
-hook!(free, 1, free_body);
+hook!(gated free, 1, free_body, free_off);
 hook!(cfree, 1, cfree_body);
 hook!(free_sized, 2, free_sized_body);
 hook!(free_aligned_sized, 3, free_aligned_sized_body);
@@ -29,26 +30,74 @@ hook!(memalign, 2, memalign_body);
 hook!(valloc, 1, valloc_body);
 hook!(pvalloc, 1, pvalloc_body);
 
+// The four that are called all the time have a body each for when nothing is recorded. It jumps on, so that a call which
+// passes through saves no register and takes no stack.
+
 unsafe extern "C-unwind" fn malloc_body(size: usize, stack: u64, frame: u64) -> Ptr {
     // SAFETY: called by the hook alone, with the caller's state; the real function gets the program's arguments.
     unsafe {
+        #[cfg(not(target_arch = "x86_64"))]
+        if record::is_off() {
+            return malloc_off(size, stack, frame);
+        }
         let caller = caller(stack, frame);
-        if let Some(context) = record::ready() {
+        if let Some(context) = record::ready_behind_gate() {
             return record::alloc(context, caller, Kind::Malloc, size, || real_malloc(size));
         }
         slow_alloc(caller, Kind::Malloc, size, 16, || real_malloc(size))
     }
 }
 
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn malloc_off(size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe { if record::passes() { real_malloc(size) } else { malloc_slowly(size, stack, frame) } }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn malloc_slowly(size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe { slow_alloc(caller(stack, frame), Kind::Malloc, size, 16, || real_malloc(size)) }
+}
+
 unsafe extern "C-unwind" fn calloc_body(count: usize, size: usize, stack: u64, frame: u64) -> Ptr {
     // SAFETY: as for malloc. Should the product overflow, the real function fails and nothing is recorded.
     unsafe {
-        let caller = caller(stack, frame);
-        let bytes = count.wrapping_mul(size);
-        let real = || next::calloc().map_or(core::ptr::null_mut(), |calloc| calloc(count, size));
-        if let Some(context) = record::ready() {
-            return record::alloc(context, caller, Kind::Calloc, bytes, real);
+        #[cfg(not(target_arch = "x86_64"))]
+        if record::is_off() {
+            return calloc_off(count, size, stack, frame);
         }
+        let caller = caller(stack, frame);
+        let real = || real_calloc(count, size);
+        if let Some(context) = record::ready_behind_gate() {
+            return record::alloc(context, caller, Kind::Calloc, count.wrapping_mul(size), real);
+        }
+        slow_calloc(caller, count, size)
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn calloc_off(count: usize, size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe { if record::passes() { real_calloc(count, size) } else { calloc_slowly(count, size, stack, frame) } }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn calloc_slowly(count: usize, size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe { slow_calloc(caller(stack, frame), count, size) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn slow_calloc(caller: Caller, count: usize, size: usize) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe {
+        let (bytes, real) = (count.wrapping_mul(size), || real_calloc(count, size));
         let arena_bytes = count.saturating_mul(size);
         if arena_bytes == usize::MAX {
             slow_alloc(caller, Kind::Calloc, arena_bytes, 16, real)
@@ -140,10 +189,29 @@ unsafe extern "C-unwind" fn posix_memalign_body(
 unsafe extern "C-unwind" fn realloc_body(old: Ptr, size: usize, stack: u64, frame: u64) -> Ptr {
     // SAFETY: as for malloc.
     unsafe {
-        let caller = caller(stack, frame);
-        let real = || next::realloc().map_or(core::ptr::null_mut(), |function| function(old, size));
-        resize(caller, REALLOC, old, size, real)
+        #[cfg(not(target_arch = "x86_64"))]
+        if record::is_off() {
+            return realloc_off(old, size, stack, frame);
+        }
+        resize(|| record::ready_behind_gate(), caller(stack, frame), REALLOC, old, size, || real_realloc(old, size))
     }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn realloc_off(old: Ptr, size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe {
+        let passes = record::passes() && !arena::holds(old);
+        if passes { real_realloc(old, size) } else { realloc_slowly(old, size, stack, frame) }
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn realloc_slowly(old: Ptr, size: usize, stack: u64, frame: u64) -> Ptr {
+    // SAFETY: as for malloc.
+    unsafe { resize(|| None, caller(stack, frame), REALLOC, old, size, || real_realloc(old, size)) }
 }
 
 unsafe extern "C-unwind" fn reallocarray_body(old: Ptr, count: usize, size: usize, stack: u64, frame: u64) -> Ptr {
@@ -159,15 +227,22 @@ unsafe extern "C-unwind" fn reallocarray_body(old: Ptr, count: usize, size: usiz
             (None, Some(function)) => function(old, bytes),
             (None, None) => core::ptr::null_mut(),
         };
-        resize(caller, REALLOCARRAY, old, bytes, real)
+        resize(record::ready, caller, REALLOCARRAY, old, bytes, real)
     }
 }
 
 #[inline(always)]
-unsafe fn resize(caller: Caller, kinds: ReallocKinds, old: Ptr, size: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
+unsafe fn resize(
+    ready: impl FnOnce() -> Option<&'static ThreadContext>,
+    caller: Caller,
+    kinds: ReallocKinds,
+    old: Ptr,
+    size: usize,
+    mut real: impl FnMut() -> Ptr,
+) -> Ptr {
     // SAFETY: passed on.
     unsafe {
-        if let Some(context) = record::ready().filter(|_| !arena::holds(old)) {
+        if let Some(context) = ready().filter(|_| !arena::holds(old)) {
             if old.is_null() {
                 return record::alloc(context, caller, kinds.new, size, real);
             }
@@ -182,32 +257,61 @@ unsafe fn resize(caller: Caller, kinds: ReallocKinds, old: Ptr, size: usize, mut
 
 unsafe extern "C-unwind" fn free_body(block: Ptr, stack: u64, frame: u64) {
     // SAFETY: as for malloc.
-    unsafe { release(caller(stack, frame), Kind::Free, block, || real_free(block)) }
+    unsafe {
+        #[cfg(not(target_arch = "x86_64"))]
+        if record::is_off() {
+            return free_off(block, stack, frame);
+        }
+        release(|| record::ready_behind_gate(), caller(stack, frame), Kind::Free, block, || real_free(block))
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn free_off(block: Ptr, stack: u64, frame: u64) {
+    // SAFETY: as for malloc.
+    unsafe {
+        let passes = record::passes() && !arena::holds(block);
+        if passes { real_free(block) } else { free_slowly(block, stack, frame) }
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C-unwind" fn free_slowly(block: Ptr, stack: u64, frame: u64) {
+    // SAFETY: as for malloc.
+    unsafe { release(|| None, caller(stack, frame), Kind::Free, block, || real_free(block)) }
 }
 
 unsafe extern "C-unwind" fn cfree_body(block: Ptr, stack: u64, frame: u64) {
     // SAFETY: as for malloc. libc's own `cfree` was `free`, and is gone.
-    unsafe { release(caller(stack, frame), Kind::Cfree, block, || real_free(block)) }
+    unsafe { release(record::ready, caller(stack, frame), Kind::Cfree, block, || real_free(block)) }
 }
 
 unsafe extern "C-unwind" fn free_sized_body(block: Ptr, _: usize, stack: u64, frame: u64) {
     // SAFETY: as for malloc. C23: equivalent to `free(block)`.
-    unsafe { release(caller(stack, frame), Kind::FreeSized, block, || real_free(block)) }
+    unsafe { release(record::ready, caller(stack, frame), Kind::FreeSized, block, || real_free(block)) }
 }
 
 unsafe extern "C-unwind" fn free_aligned_sized_body(block: Ptr, _: usize, _: usize, stack: u64, frame: u64) {
     // SAFETY: as above.
-    unsafe { release(caller(stack, frame), Kind::FreeAlignedSized, block, || real_free(block)) }
+    unsafe { release(record::ready, caller(stack, frame), Kind::FreeAlignedSized, block, || real_free(block)) }
 }
 
 #[inline(always)]
-unsafe fn release(caller: Caller, kind: Kind, block: Ptr, mut real: impl FnMut()) {
+unsafe fn release(
+    ready: impl FnOnce() -> Option<&'static ThreadContext>,
+    caller: Caller,
+    kind: Kind,
+    block: Ptr,
+    mut real: impl FnMut(),
+) {
     if block.is_null() {
         return;
     }
     // SAFETY: passed on.
     unsafe {
-        if let Some(context) = record::ready().filter(|_| !arena::holds(block)) {
+        if let Some(context) = ready().filter(|_| !arena::holds(block)) {
             return record::free(context, caller, kind, block, real);
         }
         slow_release(caller, kind, block, &mut real);
@@ -235,6 +339,18 @@ unsafe fn real_malloc(size: usize) -> Ptr {
 }
 
 #[inline(always)]
+unsafe fn real_calloc(count: usize, size: usize) -> Ptr {
+    // SAFETY: the program's arguments.
+    unsafe { next::calloc().map_or(core::ptr::null_mut(), |function| function(count, size)) }
+}
+
+#[inline(always)]
+unsafe fn real_realloc(old: Ptr, size: usize) -> Ptr {
+    // SAFETY: the program's arguments.
+    unsafe { next::realloc().map_or(core::ptr::null_mut(), |function| function(old, size)) }
+}
+
+#[inline(always)]
 unsafe fn real_free(block: Ptr) {
     if let Some(function) = next::free() {
         // SAFETY: the program's argument.
@@ -246,6 +362,9 @@ unsafe fn real_free(block: Ptr) {
 #[cold]
 #[inline(never)]
 unsafe fn slow_alloc(caller: Caller, kind: Kind, size: usize, align: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
+    if record::passes() {
+        return real();
+    }
     if !start::is_loaded() {
         return arena::take(size, align, arena::PROGRAM);
     }
@@ -273,6 +392,9 @@ unsafe fn slow_resize(
     size: usize,
     real: &mut dyn FnMut() -> Ptr,
 ) -> Ptr {
+    if record::passes() && !arena::holds(old) {
+        return real();
+    }
     if arena::holds(old) {
         // SAFETY: a block of the arena.
         let (old_size, owner) = unsafe { arena::describe(old) };
@@ -313,6 +435,9 @@ unsafe fn slow_resize(
 #[inline(never)]
 unsafe fn slow_release(caller: Caller, kind: Kind, block: Ptr, real: &mut dyn FnMut()) {
     let in_arena = arena::holds(block);
+    if record::passes() && !in_arena {
+        return real();
+    }
     if !start::is_loaded() || gate::is_internal() || !start::ensure() {
         if !in_arena {
             real();

@@ -15,12 +15,13 @@ mod hooks;
 mod maps;
 mod next;
 mod process;
+mod pymem;
 mod seccomp;
 mod start;
 #[cfg(target_arch = "x86_64")]
 mod statics;
 
-use tracehound_collector::shared::heap::OwnHeap;
+use tracehound_shared::heap::OwnHeap;
 
 #[global_allocator]
 static HEAP: OwnHeap = OwnHeap;

@@ -3,10 +3,13 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use tracehound_collector::hot::record::{self, MappingChange};
-use tracehound_collector::hot::unwind::Caller;
-use tracehound_collector::shared::gate;
-use tracehound_collector::shared::{code, own, session, sys};
+use tracehound_record::record::{self, MappingChange};
+use tracehound_shared::code;
+use tracehound_shared::gate;
+use tracehound_shared::own;
+use tracehound_shared::session;
+use tracehound_shared::sys;
+use tracehound_unwind::Caller;
 
 use crate::entry::{caller, hook};
 use crate::next;

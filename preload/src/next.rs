@@ -118,7 +118,7 @@ pub fn dlopen_address() -> usize {
 
 /// Serves the program from the bundled jemalloc from now on: a what-if switch.
 pub fn use_bundled_allocator() {
-    use tracehound_collector::shared::heap::program as bundled;
+    use tracehound_shared::heap::program as bundled;
     for (slot, address) in [
         (&TABLE.malloc, bundled::malloc as *const () as usize),
         (&TABLE.calloc, bundled::calloc as *const () as usize),

@@ -2,11 +2,10 @@
 
 use core::ffi::{c_int, c_void};
 
-use tracehound_collector::hot::record;
-use tracehound_collector::lifecycle;
-use tracehound_collector::shared::gate::{self, Internal};
-use tracehound_collector::shared::sys;
 use tracehound_format::record::Kind;
+use tracehound_record::record;
+use tracehound_shared::gate::{self, Internal};
+use tracehound_shared::sys;
 
 use crate::entry::{caller, hook};
 use crate::next;
@@ -62,33 +61,33 @@ unsafe extern "C" fn at_exit(_: *mut c_void) {
 
 unsafe extern "C" fn before_fork() {
     let errno = start::errno();
-    lifecycle::before_fork();
+    tracehound_lifecycle::before_fork();
     if start::follows_children() {
-        lifecycle::before_followed_fork();
+        tracehound_lifecycle::before_followed_fork();
     }
     start::set_errno(errno);
 }
 
 unsafe extern "C" fn in_parent() {
-    lifecycle::after_followed_fork();
+    tracehound_lifecycle::after_followed_fork();
 }
 
 unsafe extern "C" fn in_child() {
     let errno = start::errno();
     // A signal handler is to find the child recorded.
     let _signals = sys::SignalsBlocked::new();
-    let inherited = lifecycle::forget_in_child();
+    let inherited = tracehound_lifecycle::forget_in_child();
     gate::slot().internal.set(0);
     if let Some(inherited) = inherited.filter(|_| start::follows_children()) {
         {
             let _internal = Internal::enter();
             start::begin(Some(&inherited));
-            lifecycle::start_writer();
+            tracehound_lifecycle::start_writer();
         }
         gate::slot().armed.set(0);
         start::arm();
     }
-    lifecycle::child_is_ready();
+    tracehound_lifecycle::child_is_ready();
     start::set_errno(errno);
 }
 
@@ -129,7 +128,7 @@ unsafe extern "C-unwind" fn fork_body(stack: u64, frame: u64) -> c_int {
     let child = unsafe { next::fork().map_or(-1, |function| function()) };
     if child > 0 {
         let errno = start::errno();
-        lifecycle::forked(child as u32);
+        tracehound_lifecycle::forked(child as u32);
         // SAFETY: called by the hook alone, with the caller's state.
         unsafe { record::single(caller(stack, frame), Kind::Fork, 0, child as usize) };
         start::set_errno(errno);
@@ -141,13 +140,13 @@ unsafe extern "C-unwind" fn fork_body(stack: u64, frame: u64) -> c_int {
 /// goes on should the call fail.
 unsafe extern "C-unwind" fn daemon_body(keep_directory: c_int, keep_streams: c_int, _: u64, _: u64) -> c_int {
     start::ensure();
-    lifecycle::end_at_fork();
+    tracehound_lifecycle::end_at_fork();
     // SAFETY: plain forwarding.
     let result = unsafe { next::daemon().map_or(-1, |function| function(keep_directory, keep_streams)) };
     // Not in the child, which has a recording of its own or none.
-    if lifecycle::ended_at_fork() {
+    if tracehound_lifecycle::ended_at_fork() {
         let errno = start::errno();
-        lifecycle::resume();
+        tracehound_lifecycle::resume();
         start::set_errno(errno);
     }
     result
@@ -160,7 +159,7 @@ pub unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
     start::ensure();
     // SAFETY: the program's argument.
     let call = || unsafe { next::unshare().map_or(-1, |function| function(flags)) };
-    if flags & ALONE != 0 { lifecycle::without_writer(call) } else { call() }
+    if flags & ALONE != 0 { tracehound_lifecycle::without_writer(call) } else { call() }
 }
 
 /// `setns(2)`.
@@ -168,5 +167,5 @@ pub unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
 pub unsafe extern "C-unwind" fn setns(fd: c_int, kind: c_int) -> c_int {
     start::ensure();
     // SAFETY: the program's arguments.
-    lifecycle::without_writer(|| unsafe { next::setns().map_or(-1, |function| function(fd, kind)) })
+    tracehound_lifecycle::without_writer(|| unsafe { next::setns().map_or(-1, |function| function(fd, kind)) })
 }

@@ -5,8 +5,7 @@
 
 use core::ffi::{c_int, c_long};
 
-use tracehound_collector::lifecycle;
-use tracehound_collector::shared::sys::calls::{CallingThreads, calls_by};
+use tracehound_shared::sys::calls::{CallingThreads, calls_by};
 
 use crate::bpf::{Instruction, JudgedCall, is_survived};
 use crate::next;
@@ -22,8 +21,8 @@ struct SeccompFilter {
 /// The calling thread is about to enter strict mode, where all but four system calls kill it.
 pub fn before_strict_mode() {
     if start::ensure() {
-        lifecycle::leave_libunwind();
-        lifecycle::end_early("the program enters seccomp's strict mode");
+        tracehound_lifecycle::leave_libunwind();
+        tracehound_lifecycle::end_early("the program enters seccomp's strict mode");
     }
 }
 
@@ -44,16 +43,16 @@ pub unsafe fn before_filter(filter: usize, all: bool) {
         }
         core::slice::from_raw_parts(filter.code, usize::from(filter.len))
     };
-    lifecycle::leave_libunwind();
+    tracehound_lifecycle::leave_libunwind();
     let kills = |by| calls_by(by).any(|call| !is_survived(code, JudgedCall(call.number, call.arguments)));
-    if kills(CallingThreads::Program) || (all || !lifecycle::has_writer()) && kills(CallingThreads::Writer) {
-        return lifecycle::end_early(WHY);
+    if kills(CallingThreads::Program) || (all || !tracehound_lifecycle::has_writer()) && kills(CallingThreads::Writer) {
+        return tracehound_lifecycle::end_early(WHY);
     }
     if kills(CallingThreads::Writer) || kills(CallingThreads::Start) {
-        lifecycle::confine();
+        tracehound_lifecycle::confine();
     }
     if all {
-        lifecycle::close_control();
+        tracehound_lifecycle::close_control();
     }
 }
 

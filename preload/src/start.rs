@@ -1,4 +1,4 @@
-//! When the library comes to life: at the first hooked call after it is relocated, or in its constructor.
+//! Start of the library: at the first hooked call after it is relocated, or in its constructor.
 //!
 //! ```text
 //! COLD ── first hooked call ──▶ files, memory, gate open ── constructor ──▶ writer's thread, exit handlers
@@ -10,17 +10,20 @@
 //! that early), a hook can do nothing but serve from the arena.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use tracehound_collector::lifecycle::{self, Finish, InheritedState};
-use tracehound_collector::shared::gate::{self, Internal};
-use tracehound_collector::shared::{log, session, sys};
+use tracehound_format::attach::DORMANT;
 use tracehound_format::options::{self, LaunchOptions};
 use tracehound_format::record::Kind;
+use tracehound_lifecycle::{Finish, InheritedState};
+use tracehound_shared::gate::{self, Internal};
+use tracehound_shared::log;
+use tracehound_shared::session;
+use tracehound_shared::sys;
 
 #[cfg(target_arch = "x86_64")]
 use crate::statics;
-use crate::{api, arena, attach, environment, next, process};
+use crate::{api, arena, attach, environment, next, process, pymem};
 
 static ANCHOR: u8 = 0;
 /// A pointer that the loader must relocate.
@@ -42,6 +45,10 @@ static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 /// 1: the library was loaded late.
 static BY_ATTACH: AtomicU32 = AtomicU32::new(0);
 static CHILDREN: AtomicU32 = AtomicU32::new(0);
+/// Options of a recorder that sleeps until it is told to begin (`TRACEHOUND_START=off`), as they were given.
+static ASLEEP: AtomicPtr<(LaunchOptions, Vec<String>)> = AtomicPtr::new(core::ptr::null_mut());
+static WAKING: AtomicU32 = AtomicU32::new(0);
+static PYTHON_OBJECTS: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the loader has relocated this library and prepared the thread's storage. It writes the first values of the
 /// first thread only when all objects are relocated: before, thread-local variables read zero and what is stored there
@@ -122,14 +129,26 @@ fn was_loaded_late() -> bool {
     late
 }
 
-/// On a borrowed thread, in a library that was loaded late: `set_up` makes the recording.
+/// On a borrowed thread, in a library that was loaded late or sleeps: `set_up` makes the recording.
 pub fn attach(set_up: impl FnOnce(bool) -> Result<(), String>) -> Result<(), String> {
+    let is_asleep = !ASLEEP.load(Ordering::Acquire).is_null();
     let is_first = match STAGE.load(Ordering::Acquire) {
         LATE => true,
-        DONE if is_late() => false,
+        DONE if is_late() || is_asleep => false,
         _ => return Err("the process was started with the recorder: `heaptrace ctl` starts and stops it".into()),
     };
-    set_up(is_first)?;
+    if WAKING.swap(1, Ordering::AcqRel) != 0 {
+        return Err("the process is about to record by itself".into());
+    }
+    let outcome = set_up(is_first);
+    WAKING.store(0, Ordering::Release);
+    outcome?;
+    #[cfg(target_arch = "x86_64")]
+    if is_asleep {
+        // Says in the recording which allocators of the program's are hooked.
+        let _internal = Internal::enter();
+        statics::install();
+    }
     STAGE.store(DONE, Ordering::Release);
     Ok(())
 }
@@ -151,9 +170,13 @@ pub fn begin(inherited: Option<&InheritedState>) {
             if options.allocator == options::Allocator::Jemalloc {
                 next::use_bundled_allocator();
             }
+            PYTHON_OBJECTS.store(u32::from(options.python_objects), Ordering::Relaxed);
             let signal = options.toggle_signal;
             let given = given();
-            lifecycle::start(options, given, inherited);
+            if inherited.is_none() && options.is_dormant() {
+                return sleep(options, given);
+            }
+            tracehound_lifecycle::start(options, given, inherited);
             #[cfg(target_arch = "x86_64")]
             statics::install();
             if let Some(signal) = signal {
@@ -166,6 +189,43 @@ pub fn begin(inherited: Option<&InheritedState>) {
             gate::set(gate::PASS);
         }
     }
+}
+
+/// Has everything pass until somebody asks for a recording: no file, no memory for events, no thread.
+fn sleep(options: LaunchOptions, given: Vec<String>) {
+    log::init(options.log);
+    ASLEEP.store(Box::into_raw(Box::new((options, given))), Ordering::Release);
+    attach::tracehound_attach.dormant.store(1, Ordering::Release);
+    gate::set(gate::PASS);
+    #[cfg(target_arch = "x86_64")]
+    statics::install();
+}
+
+/// Sets up the recording of a recorder that sleeps, switched off. On a thread that may call anything: one of the program's
+/// that asks for it, or a borrowed one.
+pub fn wake() {
+    // SAFETY: null, or options that are never given back.
+    let Some((options, given)) = (unsafe { ASLEEP.load(Ordering::Acquire).as_ref() }) else { return };
+    if session::current().is_some() || WAKING.swap(1, Ordering::AcqRel) != 0 {
+        return;
+    }
+    // A recording by `heaptrace attach` that has ended and has not been given back yet is still in the way.
+    if attach::tracehound_attach.state.load(Ordering::Acquire) != DORMANT || session::current().is_some() {
+        WAKING.store(0, Ordering::Release);
+        return;
+    }
+    let errno = errno();
+    {
+        let _internal = Internal::enter();
+        tracehound_lifecycle::start(options.clone(), given.clone(), None);
+        #[cfg(target_arch = "x86_64")]
+        statics::install();
+        tracehound_lifecycle::prepare_unwinder();
+        tracehound_lifecycle::start_writer();
+    }
+    set_errno(errno);
+    attach::tracehound_attach.dormant.store(0, Ordering::Release);
+    ASLEEP.store(core::ptr::null_mut(), Ordering::Release);
 }
 
 /// The variables that differ from their defaults, as they were given.
@@ -197,13 +257,14 @@ extern "C" fn construct() {
         watch_thread_ends();
         process::register();
         api::look_at_first_malloc();
+        pymem::begin(PYTHON_OBJECTS.load(Ordering::Relaxed) != 0);
         if follows_children() {
             environment::remember();
         } else {
             environment::leave_preload();
         }
-        lifecycle::prepare_unwinder();
-        lifecycle::start_writer();
+        tracehound_lifecycle::prepare_unwinder();
+        tracehound_lifecycle::start_writer();
     }
     set_errno(errno);
     arm();
@@ -239,7 +300,7 @@ unsafe extern "C" fn thread_destructor(_: *mut c_void) {
         unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed), core::ptr::without_provenance(1)) };
         return;
     }
-    lifecycle::thread_ends();
+    tracehound_lifecycle::thread_ends();
 }
 
 /// Records blocks that the program took before it could be recorded.
@@ -247,7 +308,7 @@ pub fn record_early_blocks() {
     static DONE_ONCE: AtomicU32 = AtomicU32::new(0);
     if DONE_ONCE.swap(1, Ordering::AcqRel) == 0 {
         arena::program_blocks(|block, size| {
-            tracehound_collector::hot::record::without_stack(Kind::Malloc, block as u64, size);
+            tracehound_record::record::without_stack(Kind::Malloc, block as u64, size);
         });
     }
 }
@@ -255,7 +316,8 @@ pub fn record_early_blocks() {
 /// Ends the recording because the process does.
 pub fn finish() {
     let errno = errno();
-    lifecycle::finish(Finish::Exit);
+    pymem::tell();
+    tracehound_lifecycle::finish(Finish::Exit);
     set_errno(errno);
 }
 

@@ -1,22 +1,22 @@
-//! What happens when a function of an allocator inside the program is called: the real function runs and the event is
+//! Bodies of the hooks of an allocator inside the program: the real function runs and the event is
 //! recorded around it, as for the hooks of the C library's functions.
 //!
 //! Allocators call themselves: `mi_realloc` calls `mi_malloc`, a thread's end calls `mi_free` for the allocator's own
 //! books. A call that comes from the allocator's own code goes straight on. One that it makes by way of others, inside
-//! a call that is being recorded, is told by the thread's state (see `collector::hot::nested`).
+//! a call that is being recorded, is told by the thread's state (see `collector/record/src/nested.rs`).
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use tracehound_collector::hot::nested;
-use tracehound_collector::hot::other_calls::{self, Way};
-use tracehound_collector::hot::record::{self, REALLOC, REALLOCARRAY, ReallocKinds};
-use tracehound_collector::hot::unwind::Caller;
-use tracehound_collector::shared::gate;
-use tracehound_collector::shared::thread::IDLE;
 use tracehound_format::allocators::{AllocatorFunction, CallShape};
 use tracehound_format::record::Kind;
+use tracehound_record::nested;
+use tracehound_record::other_calls::{self, Way};
+use tracehound_record::record::{self, REALLOC, REALLOCARRAY, ReallocKinds};
+use tracehound_shared::gate;
+use tracehound_shared::thread::IDLE;
+use tracehound_unwind::Caller;
 
 use super::entry::{EntryTarget, NARROW_ARGUMENTS};
 use crate::entry::caller;

@@ -1,4 +1,4 @@
-//! Where the functions of an allocator inside the program are led to: one small entry for each slot.
+//! Entries to which an allocator inside the program is redirected: one small entry for each slot.
 //!
 //! An entry hands its slot and the caller's state to the slot's body, in the registers that functions with up to three
 //! arguments do not use. Functions with more find them on the stack.

@@ -16,12 +16,14 @@ use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
 use detour::{RawDetour, Threads, Transaction};
-use tracehound_collector::hot::clock;
-use tracehound_collector::shared::code::{self, LoadedModule};
-use tracehound_collector::shared::elf_file::ElfFile;
-use tracehound_collector::shared::symbols::{self, SymbolTableKind};
-use tracehound_collector::shared::{log, session, sys};
 use tracehound_format::allocators::{self, Allocators, CallShape, Family, Finder, FoundFunction};
+use tracehound_shared::clock;
+use tracehound_shared::code::{self, LoadedModule};
+use tracehound_shared::elf_file::ElfFile;
+use tracehound_shared::log;
+use tracehound_shared::session;
+use tracehound_shared::symbols::{self, SymbolTableKind};
+use tracehound_shared::sys;
 
 use entry::FreeSlots;
 
@@ -33,7 +35,6 @@ static SAID: OnceLock<Option<String>> = OnceLock::new();
 
 /// Looks for allocators in the program and hooks what there is, the first time; says in the recording what came of it.
 pub fn install() {
-    let Some(session) = session::current() else { return };
     let said = SAID.get_or_init(|| {
         // Neither the detour nor the disassembler is ours: should one of them panic, the program goes on.
         let outcome = catch_unwind(|| {
@@ -51,7 +52,7 @@ pub fn install() {
             Err(_) => Some(Outcome::Not("the program's own allocator is not recorded: its code is odd".into()).log()),
         }
     });
-    if let Some(text) = said {
+    if let (Some(text), Some(session)) = (said, session::current()) {
         session.remark(clock::now_after_alloc(), TOPIC, text.clone());
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the beginning of a function may be replaced by a jump.
+//! Check that the beginning of a function can be replaced by a jump.
 //!
 //! The detour moves the first instructions elsewhere. That is right unless something comes back to them: a branch of the
 //! function itself into their middle, or the return from a call among them. Both can be seen in the code.

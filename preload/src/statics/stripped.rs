@@ -1,8 +1,8 @@
 //! Allocators in a program that was stripped: their functions cannot be found, but their messages are still there.
 
 use memchr::memmem;
-use tracehound_collector::shared::elf_file::{ElfFile, ElfSection};
 use tracehound_format::allocators::Family;
+use tracehound_shared::elf_file::{ElfFile, ElfSection};
 
 const PIECE: usize = 256 << 10;
 /// Constants of a program that are searched; what lies behind is not worth the time at the start.

@@ -1,4 +1,4 @@
-//! What lies on the disk: names, modes, compression, bad options.
+//! Files on the disk: names, modes, compression, bad options.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -151,8 +151,13 @@ fn what_is_allocated_before_us_and_after_us_is_recorded() {
 fn a_program_is_recorded_from_its_start_only_when_told() {
     let program = compile("five");
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let status = traced(&program, folder.path()).env("TRACEHOUND_START", "off").status().expect("it runs");
-    assert_eq!(status.code(), Some(7));
+    let run = |start: &str| {
+        let status = traced(&program, folder.path()).env("TRACEHOUND_START", start).status().expect("it runs");
+        assert_eq!(status.code(), Some(7));
+    };
+    run("off");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0, "asleep, it makes no file");
+    run("paused");
     let path = std::fs::read_dir(folder.path()).expect("readable").next().expect("a recording").expect("an entry");
     assert_eq!(Recording::read(&path.path()).events.len(), 0);
 }

@@ -1,0 +1,73 @@
+//! The text of `/proc/self/maps`.
+
+use core::ops::Range;
+
+/// A line of `/proc/self/maps`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapsLine<'a> {
+    /// Addresses.
+    pub range: Range<usize>,
+    /// Like `rw-p`.
+    pub permissions: &'a [u8],
+    /// There is a file behind it.
+    pub has_file: bool,
+    /// Path or name; may be empty.
+    pub path: &'a [u8],
+}
+
+/// All lines that can be understood.
+pub fn lines(text: &[u8]) -> impl Iterator<Item = MapsLine<'_>> {
+    text.split(|&byte| byte == b'\n').filter_map(parse)
+}
+
+/// `start-end perms offset device inode   path`
+fn parse(line: &[u8]) -> Option<MapsLine<'_>> {
+    let mut rest = line;
+    let mut word = || {
+        let start = rest.iter().position(|&byte| byte != b' ')?;
+        let text = rest.get(start..)?;
+        let len = text.iter().position(|&byte| byte == b' ').unwrap_or(text.len());
+        rest = text.get(len..)?;
+        text.get(..len)
+    };
+    let mut ends = word()?
+        .split(|&byte| byte == b'-')
+        .map(|hex| std::str::from_utf8(hex).ok().and_then(|hex| usize::from_str_radix(hex, 16).ok()));
+    let (start, end) = (ends.next()??, ends.next()??);
+    let permissions = word()?;
+    let inode = word().and_then(|_| word()).and_then(|_| word()).unwrap_or_default();
+    let path = rest.iter().position(|&byte| byte != b' ').and_then(|at| rest.get(at..)).unwrap_or_default();
+    (start < end).then_some(MapsLine { range: start..end, permissions, has_file: !matches!(inode, b"" | b"0"), path })
+}
+
+/// The mappings of the object that `inside` lies in, the memory behind its file included.
+pub fn library(text: &[u8], inside: usize) -> Vec<Range<usize>> {
+    let Some(path) = lines(text).find(|line| line.range.contains(&inside)).map(|line| line.path) else {
+        return Vec::new();
+    };
+    let mut ranges: Vec<Range<usize>> =
+        lines(text).filter(|line| !path.is_empty() && line.path == path).map(|line| line.range).collect();
+    if let (Some(first), Some(last)) = (ranges.first().map(|r| r.start), ranges.last_mut())
+        // SAFETY: the first page of our own object is mapped for ever.
+        && let Some(end) = unsafe { tracehound_shared::code::image_end(first as u64) }
+    {
+        last.end = last.end.max(end as usize);
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_understood() {
+        let line = parse(b"7f0000001000-7f0000003000 r-xp 00001000 08:01 1234       /lib/a b.so").expect("a line");
+        assert_eq!((line.range, line.path), (0x7f00_0000_1000..0x7f00_0000_3000, &b"/lib/a b.so"[..]));
+        assert!(line.has_file && line.permissions == b"r-xp");
+        let line = parse(b"7ffd000-7fff000 rw-p 00000000 00:00 0 ").expect("a line");
+        assert!(line.path.is_empty() && !line.has_file);
+        assert_eq!(parse(b"7ffd000-7fff000 rw-p 00000000 00:00 0   [heap]").expect("a line").path, b"[heap]");
+        assert!(parse(b"").is_none() && parse(b"x-y").is_none() && parse(b"20-10 r").is_none());
+    }
+}

@@ -1,0 +1,255 @@
+//! Looks at the page tables: which pages of which mapping are in memory.
+//!
+//! ```text
+//! private, no file   mincore, 16 MiB at a time (about 1 ms a GiB; other threads' mmap waits for one such slice at most)
+//! files, shared      pagemap, since mincore tells of the page cache
+//! what mincore took for more or less than the kernel counts: pages of zeros, swap   pagemap, there and from then on
+//! ```
+//! pagemap is asked by `PAGEMAP_SCAN` where the kernel has it, else read. Behind a filter of system calls it is read alone.
+//! The time that looks take is bounded: one part in [`SHARE`] of the recording's, somewhat more for marks.
+
+mod pass;
+mod probe;
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use tracehound_format::look::{KernelCounters, LookReason, PageLook, PageState};
+
+use super::maps_text::library;
+use pass::LookPass;
+use probe::PageProbe;
+use tracehound_shared::own;
+use tracehound_shared::sys;
+
+/// One part of the time, in so many, is for looks.
+const SHARE: u64 = 200;
+/// Time that may be saved up.
+const MOST_CREDIT_NS: i64 = 50_000_000;
+/// Time that marks may borrow.
+const MOST_DEBT_NS: i64 = 100_000_000;
+/// Two looks that nobody asked for are at least so far apart.
+const LEAST_PERIOD_NS: u64 = 20_000_000;
+/// As the recording grows longer, they are at least this part of its length apart, but for a new highest resident set.
+const THINNING: u64 = 500;
+/// The resident set has changed when it differs by so many bytes, and by a fiftieth.
+const LEAST_CHANGE: u64 = 1 << 20;
+/// Mappings that are known to need pagemap.
+const MOST_EXACT: usize = 4096;
+
+/// What a look is for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LookRequest {
+    /// Why.
+    pub reason: LookReason,
+    /// Label of the request.
+    pub label: Vec<u8>,
+}
+
+/// See the module's description.
+pub struct PageLooks {
+    probe: PageProbe,
+    maps: i32,
+    status: i32,
+    page_bytes: u64,
+    text: Vec<u8>,
+    /// Starts of mappings that mincore does not tell the truth about.
+    exact: Vec<u64>,
+    /// How far the kernel's counters are off its page tables.
+    slack: u64,
+    /// Resident set at the last look, and the highest.
+    last_rss: u64,
+    highest_rss: u64,
+    /// When it was first asked whether a look is due.
+    began: u64,
+    /// End of the last look.
+    last: u64,
+    cost: u64,
+    credit: i64,
+    /// Credit is counted up to here.
+    earned_at: u64,
+    next_cgroup: u64,
+}
+
+impl PageLooks {
+    /// Opens what looks read.
+    pub fn new() -> Self {
+        // SAFETY: getauxval reads the process's own auxiliary vector.
+        let page_bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) }.max(1);
+        let mut looks = Self {
+            probe: PageProbe::new(page_bytes),
+            maps: -1,
+            status: -1,
+            page_bytes,
+            text: Vec::new(),
+            exact: Vec::new(),
+            slack: 0,
+            last_rss: 0,
+            highest_rss: 0,
+            began: 0,
+            last: 0,
+            cost: 0,
+            credit: 0,
+            earned_at: 0,
+            next_cgroup: 0,
+        };
+        looks.reopen();
+        looks
+    }
+
+    /// Opens everything anew, in another table of descriptors.
+    pub fn reopen(&mut self) {
+        let open = |path| sys::open_at(libc::AT_FDCWD, path, libc::O_RDONLY, 0).map_or(-1, sys::move_high);
+        self.maps = open(c"/proc/thread-self/maps");
+        self.status = open(c"/proc/thread-self/status");
+        self.probe.pagemap = open(c"/proc/self/pagemap");
+    }
+
+    /// The descriptors have ended with their table.
+    pub fn forget_descriptors(&mut self) {
+        (self.maps, self.status, self.probe.pagemap) = (-1, -1, -1);
+    }
+
+    /// The descriptors in use; -1: none.
+    pub fn descriptors(&self) -> [i32; 3] {
+        [self.maps, self.status, self.probe.pagemap]
+    }
+
+    /// Whether a look is due that nobody has asked for: the resident set is `rss` now, or `period` is over (0: there is
+    /// none).
+    pub fn is_due(&mut self, now: u64, rss: u64, period: u64) -> bool {
+        self.earn(now);
+        let since = now.saturating_sub(self.last);
+        if period > 0 && since >= period.max(2 * self.cost) {
+            return true;
+        }
+        let changed = rss.abs_diff(self.last_rss);
+        if changed < LEAST_CHANGE || changed < self.last_rss / 50 || self.credit < self.cost.cast_signed() {
+            return false;
+        }
+        let is_highest = rss > self.highest_rss.saturating_add(self.highest_rss / 50);
+        let thinned = now.saturating_sub(self.began) / THINNING;
+        since >= if is_highest { LEAST_PERIOD_NS } else { LEAST_PERIOD_NS.max(thinned) }
+    }
+
+    /// Whether there is time for a look at a mark.
+    pub fn has_time(&mut self, now: u64) -> bool {
+        self.earn(now);
+        self.credit > -MOST_DEBT_NS
+    }
+
+    /// Whether a look takes so long that an exit should not wait for one.
+    pub fn is_slow(&self) -> bool {
+        self.cost > 300_000_000
+    }
+
+    fn earn(&mut self, now: u64) {
+        if self.began == 0 {
+            (self.began, self.earned_at) = (now, now);
+            self.credit = MOST_CREDIT_NS / 10;
+        }
+        let earned = now.saturating_sub(self.earned_at) / SHARE;
+        self.earned_at = now.max(self.earned_at);
+        self.credit = self.credit.saturating_add_unsigned(earned).min(MOST_CREDIT_NS);
+    }
+
+    /// Looks. `threads` are addresses on the stacks of threads, each with the thread's id, by address. Empty where the
+    /// kernel does not tell.
+    pub fn look(
+        &mut self,
+        request: LookRequest,
+        ticks: fn() -> u64,
+        threads: &[(usize, u32)],
+        filtered: bool,
+    ) -> Vec<PageLook> {
+        let started = sys::clock(libc::CLOCK_MONOTONIC);
+        let tick = ticks();
+        let mut text = core::mem::take(&mut self.text);
+        text.clear();
+        let Some((before, has_filter)) = self.counters() else { return Vec::new() };
+        if sys::read_on(self.maps, &mut text).is_err() {
+            return Vec::new();
+        }
+        self.probe.is_filtered = filtered || has_filter;
+        let mut ours = own::list();
+        ours.extend(library(&text, PageLook::fields as *const () as usize));
+        ours.sort_unstable_by_key(|range| range.start);
+        let quick = before.swap == 0 && !self.probe.is_filtered;
+        let mut found = LookPass::run(&mut self.probe, &text, &ours, threads, quick.then_some(&self.exact));
+        let mut after = self.counters().map_or(before, |(after, _)| after);
+        let tolerance = (32 * self.page_bytes).max(before.anonymous / 1024).max(2 * self.slack);
+        if !found.quick.is_empty() && self.probe.pagemap != -1 && off(found.anonymous, &before, &after) > tolerance {
+            let quickly = core::mem::take(&mut found.quick);
+            found = LookPass::run(&mut self.probe, &text, &ours, threads, None);
+            after = self.counters().map_or(after, |(after, _)| after);
+            self.slack = off(found.anonymous, &before, &after);
+            self.learn(&found, &quickly);
+        }
+        let mut looks = found.records();
+        self.text = if text.capacity() > 1 << 20 { Vec::new() } else { text };
+        let until = ticks();
+        let ended = sys::clock(libc::CLOCK_MONOTONIC);
+        for (part, look) in (0..).zip(&mut looks) {
+            (look.tick, look.until, look.reason, look.part) = (tick, until, request.reason, part);
+            (look.before, look.after) = (before, after);
+        }
+        if let Some(last) = looks.last_mut() {
+            last.last = true;
+        }
+        if let Some(first) = looks.first_mut() {
+            first.label = request.label;
+            if ended >= self.next_cgroup {
+                self.next_cgroup = ended + 1_000_000_000;
+                first.cgroup = probe::control_group();
+            }
+        }
+        self.cost = ended.saturating_sub(started);
+        self.credit = self.credit.saturating_sub_unsigned(self.cost);
+        self.last = ended;
+        self.last_rss = after.rss();
+        self.highest_rss = self.highest_rss.max(self.last_rss);
+        looks
+    }
+
+    /// Remembers the mappings in which mincore and the page tables differ.
+    fn learn(&mut self, found: &LookPass<'_>, quickly: &[(u64, u64)]) {
+        let mut truth: BTreeMap<u64, u64> = BTreeMap::new();
+        for look in &found.looks {
+            let ranges: Vec<(u64, u64)> = look.ranges().collect();
+            for run in look.page_runs().unwrap_or_default() {
+                if let (Some((start, _)), PageState::Anonymous) = (ranges.get(run.mapping), run.state) {
+                    *truth.entry(*start).or_default() += run.len / probe::page_of(self.page_bytes);
+                }
+            }
+        }
+        for &(start, pages) in quickly {
+            if truth.get(&start).copied().unwrap_or(0) != pages && self.exact.len() < MOST_EXACT {
+                self.exact.push(start);
+            }
+        }
+        self.exact.sort_unstable();
+        self.exact.dedup();
+    }
+
+    /// The kernel's counters, and whether the calling thread has a filter of system calls.
+    fn counters(&self) -> Option<(KernelCounters, bool)> {
+        let mut text = [0_u8; 4096];
+        let len = sys::read_at(self.status, &mut text, 0).ok()?;
+        probe::parse_status(text.get(..len)?)
+    }
+}
+
+impl Default for PageLooks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How far what was found is from what the kernel counted before and after.
+fn off(found: u64, before: &KernelCounters, after: &KernelCounters) -> u64 {
+    let counted: RangeInclusive<u64> = before.anonymous.min(after.anonymous)..=before.anonymous.max(after.anonymous);
+    counted.start().saturating_sub(found).max(found.saturating_sub(*counted.end()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Looks at this very process.
+
+use tracehound_format::look::{LookReason, MappingClass, PageLook, PageState};
+
+use super::{LookRequest, PageLooks};
+use tracehound_shared::sys;
+
+const MIB: usize = 1 << 20;
+
+fn mapped(bytes: usize, protection: i32) -> *mut u8 {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping where the kernel likes.
+    let at = unsafe { libc::mmap(core::ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    assert_ne!(at, libc::MAP_FAILED);
+    at.cast()
+}
+
+/// Pages of each state in a range.
+fn states(looks: &[PageLook], start: *mut u8, bytes: usize) -> [u64; 5] {
+    let (from, to) = (start as u64, (start as usize + bytes) as u64);
+    let mut found = [0; 5];
+    for look in looks {
+        for run in look.page_runs().expect("the recorder's own runs") {
+            let (a, b) = (run.start.max(from), (run.start + run.len).min(to));
+            if a < b {
+                found[run.state as usize] += (b - a) / 4096;
+            }
+        }
+    }
+    found
+}
+
+fn anonymous(looks: &[PageLook]) -> u64 {
+    let runs = looks.iter().flat_map(|look| look.page_runs().expect("the recorder's own runs"));
+    runs.filter(|run| run.state == PageState::Anonymous).map(|run| run.len).sum()
+}
+
+#[test]
+fn pages_are_seen_as_they_are() {
+    let written = mapped(20 * MIB, libc::PROT_READ | libc::PROT_WRITE);
+    let only_read = mapped(8 * MIB, libc::PROT_READ | libc::PROT_WRITE);
+    let vast = mapped(1 << 40, libc::PROT_NONE);
+    let sparse = mapped(1 << 38, libc::PROT_READ | libc::PROT_WRITE);
+    for page in 0..20 * MIB / 4096 {
+        if page % 3 == 0 {
+            // SAFETY: inside the mapping.
+            unsafe { written.add(page * 4096).write_volatile(1) };
+        }
+    }
+    for page in 0..8 * MIB / 4096 {
+        // SAFETY: inside the mapping.
+        assert_eq!(unsafe { only_read.add(page * 4096).read_volatile() }, 0);
+    }
+    for gib in 0..256_usize {
+        // SAFETY: inside the mapping.
+        unsafe { sparse.add(gib << 30).write_volatile(1) };
+    }
+    let mut looks = PageLooks::new();
+    for filtered in [false, true] {
+        let request = LookRequest { reason: LookReason::Asked, label: b"x".to_vec() };
+        if filtered {
+            // A thousand GiB are not read page by page here.
+            // SAFETY: nobody uses the range any more.
+            unsafe { libc::munmap(sparse.cast(), 1 << 38) };
+        }
+        let found = looks.look(request, || 7, &[], filtered);
+        let pages = (20 * MIB / 4096).div_ceil(3) as u64;
+        assert_eq!(states(&found, written, 20 * MIB), [5120 - pages, pages, 0, 0, 0], "filtered: {filtered}");
+        let zeros = states(&found, only_read, 8 * MIB);
+        if !filtered {
+            assert_eq!(zeros, [0, 0, 0, 0, 2048], "pages of zeros");
+            assert_eq!(states(&found, sparse, 1 << 38)[1], 256);
+        }
+        assert_eq!(states(&found, vast, 1 << 40)[1], 0);
+        assert!(found.iter().all(|look| look.tick == 7 && look.page_bytes == 4096));
+        assert!(found.last().is_some_and(|look| look.last) && found[0].label == b"x");
+        let (counted, sum) = (found[0].after.anonymous, anonymous(&found));
+        // Other tests run at the same time.
+        assert!(filtered || counted.abs_diff(sum) < 4 << 20, "{counted} {sum}");
+    }
+    for (at, bytes) in [(written, 20 * MIB), (only_read, 8 * MIB), (vast, 1 << 40)] {
+        // SAFETY: nobody uses the ranges any more.
+        unsafe { libc::munmap(at.cast(), bytes) };
+    }
+}
+
+#[test]
+fn tens_of_thousands_of_mappings_make_several_records() {
+    let range = mapped(160_000 * 4096, libc::PROT_READ);
+    for page in (0..40_000).step_by(2) {
+        // SAFETY: inside the mapping.
+        unsafe { libc::mprotect(range.add(page * 4 * 4096).cast(), 4096, libc::PROT_READ | libc::PROT_WRITE) };
+        // SAFETY: inside the mapping.
+        unsafe { range.add(page * 4 * 4096).write_volatile(1) };
+    }
+    let mut looks = PageLooks::new();
+    let found = looks.look(LookRequest::default(), || 1, &[], false);
+    assert_eq!(states(&found, range, 160_000 * 4096)[1], 20_000);
+    assert!(found.iter().map(|look| look.mappings.len()).sum::<usize>() > 40_000);
+    // SAFETY: nobody uses the range any more.
+    unsafe { libc::munmap(range.cast(), 160_000 * 4096) };
+}
+
+#[test]
+fn our_own_memory_is_told_apart_and_the_main_stack_found() {
+    let ours = sys::map_memory(3 * MIB).expect("there is memory");
+    for page in 0..3 * MIB / 4096 {
+        // SAFETY: inside the mapping.
+        unsafe { ours.add(page * 4096).write_volatile(1) };
+    }
+    let local = 0_u8;
+    let threads = [(&raw const local as usize, 5)];
+    let found = PageLooks::new().look(LookRequest::default(), || 1, &threads, false);
+    let class_at = |address: usize| {
+        found.iter().find_map(|look| {
+            let ranges = look.ranges().zip(&look.mappings);
+            let mut around = ranges.filter(|((start, len), _)| (address as u64).wrapping_sub(*start) < *len);
+            around.next().map(|(_, mapping)| (mapping.class, mapping.thread))
+        })
+    };
+    assert_eq!(class_at(ours as usize), Some((MappingClass::Recorder, 0)));
+    // A test runs on a thread of its own: a stack above a guard.
+    assert_eq!(class_at(&raw const local as usize), Some((MappingClass::Stack, 5)));
+    assert_eq!(class_at(PageLooks::new as *const () as usize).map(|class| class.0), Some(MappingClass::Recorder));
+    // SAFETY: nobody uses the range any more.
+    unsafe { sys::unmap(ours, 3 * MIB) };
+}
+
+#[test]
+fn looks_come_with_changes_and_stay_within_their_time() {
+    let mut looks = PageLooks::new();
+    let now = sys::clock(libc::CLOCK_MONOTONIC);
+    assert!(looks.is_due(now, 10 << 20, 0), "the first resident set is a change");
+    looks.look(LookRequest::default(), || 1, &[], false);
+    looks.last_rss = 100 << 20;
+    looks.highest_rss = 100 << 20;
+    let later = looks.last + 30_000_000;
+    (looks.began, looks.earned_at, looks.credit) = (looks.last, later, 10_000_000);
+    assert!(!looks.is_due(later, 101 << 20, 0), "one in a hundred");
+    assert!(looks.is_due(later, 103 << 20, 0) && looks.is_due(later, 97 << 20, 0));
+    assert!(!looks.is_due(looks.last + 10_000_000, 103 << 20, 0), "too soon");
+    looks.credit = 0;
+    looks.cost = 40_000_000;
+    assert!(!looks.is_due(later, 103 << 20, 0), "too dear");
+    assert!(looks.is_due(later + 100_000_000, 100 << 20, 50_000_000), "a period was asked for");
+    assert!(looks.has_time(later));
+}

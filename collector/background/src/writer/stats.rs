@@ -1,0 +1,260 @@
+//! Records beside the events: clock, memory, statistics, marks and remarks.
+
+use std::sync::atomic::Ordering;
+
+use tracehound_format::meta::{
+    Clock, ContextName, GaveUp, Mark, MemoryPart, Meta, RecorderMemory, Remark, StackCounts, Statistics,
+};
+
+use super::chunks::BLOCK_RECORDS;
+use super::{LATENCY_NS, OUTSIDE, RecordingWriter, SECOND_NS};
+use crate::blocks::BlockWriter;
+use crate::initial_mappings;
+use tracehound_shared::call_tree::CallTree;
+use tracehound_shared::chunk::MOST_RECORDS;
+use tracehound_shared::heap;
+use tracehound_shared::own;
+use tracehound_shared::session::{GivenUp, Notes};
+use tracehound_shared::stack_counters::StackCounters;
+use tracehound_shared::sys;
+
+/// What is left of our heap when the writer's buffers are taken away: tables of modules and names, and what the
+/// allocator keeps for itself.
+const OTHER_LIMIT: u64 = 16 << 20;
+
+impl RecordingWriter {
+    pub(super) fn first_clock(&mut self) {
+        let first = (self.facts.clock)();
+        sys::sleep(200_000);
+        let second = (self.facts.clock)();
+        let ticks = u128::from(second.tick.saturating_sub(first.tick));
+        let nanos = u128::from(second.monotonic_ns.saturating_sub(first.monotonic_ns)).max(1);
+        let millihertz = u64::try_from(ticks * 1_000_000_000_000 / nanos).unwrap_or(0);
+        let clock = Clock {
+            source: self.facts.source,
+            shift: self.facts.shift,
+            millihertz,
+            note: self.facts.clock_note.clone(),
+        };
+        self.blocks.meta(first.tick, &Meta::Clock(clock));
+        self.blocks.meta(first.tick, &Meta::ClockSample(first));
+        self.blocks.meta(second.tick, &Meta::ClockSample(second));
+    }
+
+    /// Often at first, for a good rate early, then every ten seconds.
+    pub(super) fn clock_samples(&mut self, now: u64) {
+        if now < self.times.next_clock {
+            return;
+        }
+        if self.times.next_clock != 0 {
+            let sample = (self.facts.clock)();
+            self.blocks.meta(sample.tick, &Meta::ClockSample(sample));
+            self.times.clock_step = (self.times.clock_step * 2).min(10 * SECOND_NS);
+        }
+        self.times.next_clock = now + self.times.clock_step;
+    }
+
+    /// Marks and remarks that threads have left, and what was asked for from outside.
+    pub(super) fn notes(&mut self) -> sys::Result<()> {
+        if let Some(text) = tracehound_shared::python::remark() {
+            self.session.remark((self.facts.now)(), "interpreter", text);
+        }
+        let Notes { marks, remarks, outside, forks, context_names, given_up } =
+            self.session.with_notes(core::mem::take);
+        self.put_block_list()?;
+        // They stand before everything that is not in the file yet.
+        let wanted = self.session.existing_wanted.swap(0, Ordering::AcqRel);
+        let existing = if wanted == 0 { Vec::new() } else { initial_mappings::records(wanted.max(self.watermark + 1)) };
+        let outside = [existing, outside].concat();
+        if !outside.is_empty() {
+            self.batch.clear();
+            self.batch.add_loose(outside);
+            let mut first = self.outside;
+            self.put_events(OUTSIDE, &mut first)?;
+            self.outside = first;
+        }
+        for (ordinal, thread, tick, label) in marks {
+            self.blocks.meta(tick, &Meta::Mark(Mark { ordinal, thread, tick, label }));
+        }
+        for (tick, topic, text) in remarks {
+            self.blocks.meta(tick, &Meta::Remark(Remark { tick, topic: topic.into(), text }));
+        }
+        for fork in forks {
+            self.blocks.meta(fork.tick, &Meta::Forked(fork));
+        }
+        for (id, tick, name) in context_names {
+            self.blocks.meta(tick, &Meta::ContextName(ContextName { id, tick, name }));
+        }
+        let untold = self.session.switches.untold.swap(0, Ordering::Relaxed);
+        let untold = (untold > 0).then_some(GivenUp { what: "notes", waited_ns: 0, threads: untold, uncertain: true });
+        for wait in given_up.iter().chain(&untold) {
+            let (what, tick) = (wait.what.to_owned(), (self.facts.now)());
+            let (waited_ns, threads, uncertain) = (wait.waited_ns, wait.threads, wait.uncertain);
+            self.blocks.meta(tick, &Meta::GaveUp(GaveUp { tick, what, waited_ns, threads, missing: 0, uncertain }));
+        }
+        self.put_metas();
+        Ok(())
+    }
+
+    pub(super) fn put_metas(&mut self) {
+        for meta in self.metas.drain(..) {
+            let tick = match &meta {
+                Meta::ModuleLoad(load) => load.tick,
+                Meta::ModuleUnload(unload) => unload.tick,
+                _ => self.session.started_tick,
+            };
+            self.blocks.meta(tick, &meta);
+        }
+    }
+
+    pub(super) fn sample_memory(&mut self, now: u64) {
+        let period = u64::from(self.session.options.sample_memory_ms) * 1_000_000;
+        if period == 0 || now.saturating_sub(self.times.sample) < period {
+            return;
+        }
+        self.times.sample = now;
+        if self.recorder_bytes == 0 || now.saturating_sub(self.times.flush) >= LATENCY_NS {
+            self.recorder_bytes = self.own_bytes();
+            self.peak_bytes = self.peak_bytes.max(self.recorder_bytes);
+        }
+        let tick = (self.facts.now)();
+        if let Some(sample) = self.memory.sample(tick, self.recorder_bytes) {
+            self.rss = sample.rss;
+            self.blocks.meta(tick, &Meta::MemorySample(sample));
+        }
+    }
+
+    /// Memory by its kinds. The kernel holds its lock on the address space for all of it, and every thread that maps memory
+    /// waits: at most a thousandth of the time, and the seldomer the longer the process has been running. Looks at the
+    /// page tables tell more and stop nobody.
+    pub(super) fn memory_detail(&mut self, now: u64, last: bool) {
+        const FIRST_PERIOD_NS: u64 = SECOND_NS;
+        if self.session.options.sample_memory_ms == 0 || (now < self.times.next_detail && !last) {
+            return;
+        }
+        if self.times.first_detail == 0 {
+            self.times.first_detail = now;
+        }
+        let tick = (self.facts.now)();
+        if let Some(detail) = self.memory.detail(tick) {
+            self.blocks.meta(tick, &Meta::MemoryDetail(detail));
+        }
+        let end = sys::clock(libc::CLOCK_MONOTONIC);
+        let age = now.saturating_sub(self.times.first_detail);
+        self.times.next_detail = end + (end.saturating_sub(now) * 1000).max(age / 200).max(FIRST_PERIOD_NS);
+    }
+
+    /// The parts of our memory, where they have changed.
+    pub(super) fn put_parts(&mut self) {
+        if own::unlisted_bytes() > 0 {
+            let text = "no memory to list all mappings of the recorder: some count as the program's".into();
+            self.session.remark((self.facts.now)(), "unlisted-memory", text);
+        }
+        let parts = self.parts();
+        if parts != self.last_parts {
+            let tick = (self.facts.now)();
+            self.blocks.meta(tick, &Meta::RecorderMemory(RecorderMemory { tick, parts: parts.clone() }));
+            self.last_parts = parts;
+        }
+    }
+
+    /// Our memory by its parts, estimates from above, and what bounds each of them.
+    fn parts(&self) -> Vec<MemoryPart> {
+        let session = self.session;
+        let threads = u64::from(session.threads.count());
+        let nodes = u64::from(session.tree.len());
+        let (writer, directory) = self.blocks.memory();
+        let (writer_limit, directory_limit) = BlockWriter::memory_limit(BLOCK_RECORDS as u64 + u64::from(MOST_RECORDS));
+        let heap = heap::estimated_bytes();
+        let contexts = session.threads.bytes();
+        // Nodes lie in the tree and in the side file.
+        let node = CallTree::NODE_BYTES as u64 * 3 / 2;
+        let parts = [
+            ("events", session.pool.bytes(), session.pool.most_bytes()),
+            ("call_tree", nodes * node, u64::from(session.tree.capacity()) * node),
+            ("stacks", own::stack_bytes(), (session.unwinder_limit)(threads, nodes)),
+            ("threads", contexts, contexts),
+            ("writer", writer, writer_limit),
+            ("directory", directory, directory_limit),
+            ("other", heap.saturating_sub(writer + directory), OTHER_LIMIT + threads * 1024),
+        ];
+        let part = |(name, bytes, limit): (&str, u64, u64)| MemoryPart { name: name.into(), bytes, limit };
+        parts.into_iter().map(part).collect()
+    }
+
+    /// Memory of ours, an estimate from above.
+    fn own_bytes(&self) -> u64 {
+        self.parts().iter().map(|part| part.bytes).sum()
+    }
+
+    pub(super) fn put_statistics(&mut self) {
+        let tick = (self.facts.now)();
+        let statistics = self.statistics(tick);
+        let unchanged = Statistics { tick: 0, background_cpu_ns: 0, ..statistics.clone() }
+            == Statistics { tick: 0, background_cpu_ns: 0, ..self.last_statistics.clone() };
+        if !unchanged {
+            self.blocks.meta(tick, &Meta::Statistics(statistics.clone()));
+            self.last_statistics = statistics;
+        }
+    }
+
+    /// How backtraces were found, if that has changed.
+    pub(super) fn put_stack_counts(&mut self) {
+        let counts = self.stack_counts((self.facts.now)());
+        if (StackCounts { tick: 0, ..counts }) != (StackCounts { tick: 0, ..self.last_stack_counts }) {
+            self.blocks.meta(counts.tick, &Meta::StackCounts(counts));
+            self.last_stack_counts = counts;
+        }
+    }
+
+    fn stack_counts(&self, tick: u64) -> StackCounts {
+        let total = StackCounters::default();
+        total.add(&self.session.retired.stacks, 0);
+        for context in self.session.threads.iter().filter(|c| c.is_in_use()) {
+            total.add(&context.stacks, context.events());
+        }
+        total.counts(tick)
+    }
+
+    /// Bytes of the file so far.
+    pub fn file_bytes(&self) -> u64 {
+        self.blocks.position()
+    }
+
+    /// A round that writes everything recorded so far.
+    pub fn flush_now(&mut self) {
+        self.times.flush = 0;
+        self.round();
+    }
+
+    /// Figures up to now.
+    pub fn statistics(&mut self, tick: u64) -> Statistics {
+        let session = self.session;
+        let stacks = self.stack_counts(tick);
+        let retired = &session.retired;
+        let mut lost =
+            retired.lost.load(Ordering::Relaxed) + session.threads.contexts_unavailable.load(Ordering::Relaxed);
+        let (mut waits, mut wait_ns) = (retired.waits.load(Ordering::Relaxed), retired.wait_ns.load(Ordering::Relaxed));
+        for context in session.threads.iter().filter(|c| c.is_in_use()) {
+            lost += context.lost.load(Ordering::Relaxed);
+            waits += context.waits.load(Ordering::Relaxed);
+            wait_ns += context.wait_ns.load(Ordering::Relaxed);
+        }
+        self.recorder_bytes = self.own_bytes();
+        self.peak_bytes = self.peak_bytes.max(self.recorder_bytes);
+        Statistics {
+            tick,
+            records: self.records,
+            lost,
+            wait_ns,
+            waits,
+            chunk_bytes: session.pool.bytes(),
+            nodes: u64::from(session.tree.len().saturating_sub(1)),
+            truncated_stacks: stacks.truncated,
+            guessed_stacks: stacks.heuristic,
+            slow_stacks: stacks.general,
+            background_cpu_ns: sys::clock(libc::CLOCK_THREAD_CPUTIME_ID),
+            memory_bytes: self.peak_bytes,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A recording of a process that was running already: begun and ended from outside, by the words of an [`AttachBlock`].
+//!
+//! Our thread looks at the block's command in every round. Once the file has its end, the session is nobody's: it is
+//! taken out of the way, and our thread waits for somebody outside to have seen that no thread of the program is in the
+//! middle of it, and to have taken it out of the threads' slots. Then everything is given back, and our thread ends.
+
+use tracehound_shared::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use tracehound_format::attach::{AttachBlock, DORMANT, ENDED, PREPARED, RECORDING, command};
+use tracehound_format::meta::EndReason;
+use tracehound_format::options::{LaunchOptions, StartMode};
+
+use super::{Beginning, capture_control, driver, prepare};
+use tracehound_background::output::Output;
+use tracehound_background::writer::RecordingWriter;
+use tracehound_shared::gate::{self, Internal};
+use tracehound_shared::heap;
+use tracehound_shared::log;
+use tracehound_shared::session::{self, Session};
+use tracehound_shared::sys;
+use tracehound_shared::thread::{self, ThreadContext};
+use tracehound_unwind::Unwinder;
+use tracehound_unwind::room;
+
+/// Longest wait for threads that have taken a time stamp before the stop and not published it.
+const SETTLE_NS: u64 = 1_000_000_000;
+/// Longest wait of our thread for the release: after that the memory stays until the next attach.
+const PATIENCE_NS: u64 = 30_000_000_000;
+
+/// The block, while it is about this process.
+static BLOCK: AtomicPtr<AttachBlock> = AtomicPtr::new(core::ptr::null_mut());
+/// A session that has ended and was not released.
+static LEFT: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The list of blocks that the heap held when recording began; [`NO_LIST`]: none.
+static BLOCK_LIST: AtomicU32 = AtomicU32::new(NO_LIST);
+const NO_LIST: u32 = u32::MAX;
+
+/// The descriptor of that list, with what it stands for.
+pub(super) fn list_descriptor() -> Option<(i32, sys::FileIdentity)> {
+    let fd = BLOCK_LIST.load(Ordering::Acquire).cast_signed();
+    Some((fd, sys::identity(fd).ok()?))
+}
+
+fn block() -> Option<&'static AttachBlock> {
+    // SAFETY: null, or a static of the library's.
+    unsafe { BLOCK.load(Ordering::Acquire).as_ref() }
+}
+
+/// Sets up a recording in `output`, switched off, and starts our thread. Called on a borrowed thread of the program, at
+/// a point where it may call anything.
+///
+/// # Errors
+/// With a sentence, when there is no memory, or recording goes on already.
+pub fn start_attached(
+    block: &'static AttachBlock,
+    options: LaunchOptions,
+    given: Vec<String>,
+    output: Output,
+    block_list: i32,
+) -> Result<(), String> {
+    if session::current().is_some() {
+        [output.file, output.side_file, output.directory, block_list].into_iter().for_each(sys::close);
+        return Err("the process is being recorded already".into());
+    }
+    let _internal = Internal::enter();
+    log::init(options.log);
+    gate::set(gate::PASS);
+    release_left();
+    let options = LaunchOptions { start: StartMode::Paused, children: false, ..options };
+    sys::close(BLOCK_LIST.swap(block_list.cast_unsigned(), Ordering::AcqRel).cast_signed());
+    prepare(options, given, Beginning::Attached(output))?;
+    block.pid.store(sys::process_id(), Ordering::Relaxed);
+    block.command.store(command::NONE, Ordering::Relaxed);
+    block.writer.store(0, Ordering::Relaxed);
+    BLOCK.store(core::ptr::from_ref(block).cast_mut(), Ordering::Release);
+    super::prepare_unwinder();
+    driver::start_writer();
+    let Some(session) = session::current().filter(|session| session.writer_alive.load(Ordering::Acquire)) else {
+        return Err("the recorder's thread could not be made".into());
+    };
+    block.writer.store(session.writer_thread.load(Ordering::Acquire), Ordering::Relaxed);
+    block.state.store(PREPARED, Ordering::Release);
+    Ok(())
+}
+
+/// In a forked child: what is done from outside is done to the parent.
+pub fn forget_in_child() {
+    if let Some(block) = block() {
+        block.state.store(DORMANT, Ordering::Relaxed);
+        block.command.store(command::NONE, Ordering::Relaxed);
+        BLOCK.store(core::ptr::null_mut(), Ordering::Release);
+    }
+    LEFT.store(core::ptr::null_mut(), Ordering::Relaxed);
+    sys::close(BLOCK_LIST.swap(NO_LIST, Ordering::Relaxed).cast_signed());
+}
+
+/// The recording has ended while the process goes on, by the process's doing: what it had stays mapped.
+pub(super) fn ended_early() {
+    if let Some(block) = block() {
+        BLOCK.store(core::ptr::null_mut(), Ordering::Release);
+        block.state.store(DORMANT, Ordering::Release);
+    }
+}
+
+/// Whether our thread is to look for commands often.
+pub(super) fn is_waited_for() -> bool {
+    block().is_some_and(|block| block.state.load(Ordering::Relaxed) == PREPARED)
+}
+
+/// Does what is wanted, on our thread, between two rounds.
+pub(super) fn serve(writer: &mut RecordingWriter, session: &'static Session) {
+    let Some(block) = block() else { return };
+    match block.command.load(Ordering::Acquire) {
+        command::START if capture_control::from_outside(session, true).is_some() => {
+            let list = BLOCK_LIST.swap(NO_LIST, Ordering::AcqRel);
+            if list != NO_LIST {
+                writer.list_blocks(list.cast_signed());
+            }
+            block.command.store(command::NONE, Ordering::Relaxed);
+            block.state.store(RECORDING, Ordering::Release);
+        }
+        command::STOP => {
+            if capture_control::from_outside(session, false).is_none() {
+                return;
+            }
+            settle(session);
+            writer.finish(EndReason::Detached);
+            block.command.store(command::NONE, Ordering::Relaxed);
+        }
+        _ => {}
+    }
+}
+
+/// Waits for events that were stamped before the stop: they belong to the recording.
+fn settle(session: &Session) {
+    let started = sys::clock(libc::CLOCK_MONOTONIC);
+    let is_late = |context: &ThreadContext| matches!(context.mode_seen(), thread::RECORDING | thread::STAMPED);
+    loop {
+        let late = session.threads.iter().filter(|context| is_late(context)).count();
+        let waited = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started);
+        if late == 0 {
+            return;
+        }
+        if waited > SETTLE_NS {
+            return session.give_up("detach-threads", waited, late as u32, false);
+        }
+        sys::sleep(200_000);
+    }
+}
+
+/// What our thread does when it has ended the recording, before it ends itself.
+pub(super) fn after_end(session: &'static Session) {
+    let Some(block) = block() else { return };
+    // From here on nobody finds the session who has not got it.
+    session::forget();
+    LEFT.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
+    block.state.store(ENDED, Ordering::Release);
+    let started = sys::clock(libc::CLOCK_MONOTONIC);
+    while block.command.load(Ordering::Acquire) != command::RELEASE {
+        let waited = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started);
+        if waited > PATIENCE_NS || driver::is_last(session) {
+            return;
+        }
+        sys::sleep(1_000_000);
+    }
+    release_left();
+    block.command.store(command::NONE, Ordering::Relaxed);
+    BLOCK.store(core::ptr::null_mut(), Ordering::Release);
+    block.state.store(DORMANT, Ordering::Release);
+}
+
+/// Gives back what a recording has left that has ended. Somebody outside has seen to it that no thread uses it: their
+/// slots name no context.
+fn release_left() {
+    let left = LEFT.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if left.is_null() {
+        return;
+    }
+    driver::drop_writer();
+    // SAFETY: the session was made by `Box::leak`; it is not the current one, and, as described, nobody has it.
+    unsafe {
+        let session = Box::from_raw(left);
+        for context in session.threads.all() {
+            for unwinder in [&context.alloc_unwinder, &context.kept_unwinder] {
+                Unwinder::destroy(unwinder.swap(core::ptr::null_mut(), Ordering::Relaxed).cast());
+            }
+            room::give_back(context);
+        }
+        session.threads.unmap();
+        session.side.unmap();
+        drop(Box::from_raw(core::ptr::from_ref(session.tree).cast_mut()));
+    }
+    heap::give_back();
+}

@@ -1,0 +1,419 @@
+//! The writer's thread: how it is made, what it is told to do, and who does its work when it does not exist.
+
+use core::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tracehound_shared::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+use tracehound_format::meta::EndReason;
+
+use super::{attached, capture_control, control, frame_loader};
+use tracehound_background::file::RecordingFile;
+use tracehound_background::output::Output;
+use tracehound_background::writer::{ProcessFacts, RecordingWriter};
+use tracehound_shared::clock;
+use tracehound_shared::gate::{self, Internal};
+use tracehound_shared::lock::Lock;
+use tracehound_shared::log;
+use tracehound_shared::session::{self, Session};
+use tracehound_shared::sys::{self, Errno};
+
+enum WriterState {
+    None,
+    /// The files are there; the first round starts the recording in them.
+    Pending(Option<Box<(Output, ProcessFacts)>>),
+    Running(Box<RecordingWriter>),
+}
+
+static WRITER: Lock<WriterState> = Lock::new(WriterState::None);
+/// 1 when the control socket was closed for an exec: should that fail, it opens again.
+static SOCKET_WANTED: AtomicU32 = AtomicU32::new(0);
+/// What the writer shall do next, besides writing.
+static COMMAND: AtomicU32 = AtomicU32::new(NO_COMMAND);
+/// Counts the commands that the writer has carried out.
+static CARRIED_OUT: AtomicU32 = AtomicU32::new(0);
+
+const NO_COMMAND: u32 = 0;
+pub(super) const FINISH_EXIT: u32 = 1;
+pub(super) const FINISH_EXEC: u32 = 2;
+const SUSPEND: u32 = 4;
+/// Longest wait for a writer that is to end for a while.
+const SUSPEND_NS: u64 = 3_000_000_000;
+pub(super) const FINISH_STOPPED: u32 = 5;
+/// 1 once the writer's thread has left the program's descriptor table, or cannot.
+static WRITER_APART: AtomicU32 = AtomicU32::new(0);
+
+/// The files of a recording are there: the writer's first round starts it in them.
+pub(super) fn set_pending(output: Output, facts: ProcessFacts) {
+    let bytes = output.path.to_bytes();
+    if let Ok(mut path) = PATH.try_lock().ok_or(()) {
+        let len = bytes.len().min(MAX_PATH);
+        if let (Some(to), Some(from)) = (path.bytes.get_mut(..len), bytes.get(..len)) {
+            to.copy_from_slice(from);
+            path.len = len;
+        }
+    }
+    *WRITER.lock() = WriterState::Pending(Some(Box::new((output, facts))));
+}
+
+/// The recording's path, for messages while the writer is stuck.
+#[derive(Clone, Copy)]
+pub(super) struct RecordingPath {
+    bytes: [u8; MAX_PATH],
+    len: usize,
+}
+
+impl RecordingPath {
+    /// The path; empty if it is not known.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+const MAX_PATH: usize = 400;
+static PATH: Lock<RecordingPath> = Lock::new(RecordingPath { bytes: [0; MAX_PATH], len: 0 });
+
+/// The recording's path. Takes no memory and waits for nobody.
+pub(super) fn path() -> RecordingPath {
+    PATH.try_lock().map_or(RecordingPath { bytes: [0; MAX_PATH], len: 0 }, |path| *path)
+}
+
+/// In a forked child: forgets the parent's writer, wherever it was. What it was about to change is its own or the
+/// session's, which the child makes anew; the heap is whole, by its own fork handlers.
+///
+/// # Safety
+/// The calling thread must be the child's only one.
+pub(super) unsafe fn forget_writer() {
+    // SAFETY: as the caller promises.
+    unsafe {
+        WRITER.abandon(WriterState::None);
+        PATH.abandon(RecordingPath { bytes: [0; MAX_PATH], len: 0 });
+    }
+    COMMAND.store(NO_COMMAND, Ordering::SeqCst);
+    control::forget();
+    capture_control::forget();
+}
+
+/// Loads the unwind information that the program is known to need from files, before its own code begins.
+pub(super) fn load_first_frames() {
+    let _writer = WRITER.lock();
+    frame_loader::begin();
+}
+
+/// The stack of the writer's thread; 0 before the first one.
+static WRITER_STACK: AtomicUsize = AtomicUsize::new(0);
+const STACK_BYTES: usize = 1 << 20;
+/// Longest wait for the writer's first block, and for its leaving of the program's descriptor table.
+const BEGIN_NS: u64 = 500_000_000;
+
+/// Starts the writer's thread. libc must be ready for threads, and no earlier writer's thread may be left.
+pub fn start_writer() {
+    let Some(session) = session::current() else { return };
+    if session.writer_alive.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let _internal = Internal::enter();
+    if WRITER_STACK.load(Ordering::Relaxed) == 0 {
+        let stack = sys::map_memory(STACK_BYTES).map_or(0, |stack| stack as usize);
+        WRITER_STACK.store(stack, Ordering::Relaxed);
+    }
+    let stack = WRITER_STACK.load(Ordering::Relaxed);
+    WRITER_APART.store(0, Ordering::Release);
+    if stack == 0 || !create_thread(session, stack) {
+        // The threads of the program will write when they run out of chunks, and at the end.
+        session.writer_alive.store(false, Ordering::Release);
+        let text = "no thread for the writer: the program's own threads write";
+        session.remark(clock::now_after_alloc(), "no-writer-thread", text.into());
+        return;
+    }
+    // When the program's code begins, the first block is in the file, so that a program that is killed at once has names,
+    // and its descriptor table is its own again: nothing it puts in the place of our descriptors can be written to. The
+    // wait is short and bounded: should the thread not get to run, checks of what our descriptors stand for must do.
+    let started = sys::clock(libc::CLOCK_MONOTONIC);
+    while WRITER_APART.load(Ordering::Acquire) == 0 {
+        let waited = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started);
+        if waited > BEGIN_NS {
+            session.give_up("start-writer", waited, 0, false);
+            break;
+        }
+        sys::futex_wait(&WRITER_APART, 0, 10_000_000);
+    }
+    session.close_leftovers();
+}
+
+fn create_thread(session: &'static Session, stack: usize) -> bool {
+    // SAFETY: plain calls with valid arguments. The lowest page becomes a guard. pthread_sigmask, unlike the system
+    // call, leaves the two signals alone that libc needs for setuid and cancellation.
+    unsafe {
+        sys::protect(stack as *mut u8, 4096, false);
+        let mut attributes = core::mem::zeroed::<libc::pthread_attr_t>();
+        let (mut all, mut before) = (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        let mut thread = core::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setstack(&raw mut attributes, stack as *mut c_void, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let argument = core::ptr::from_ref(session).cast_mut().cast();
+        let result = libc::pthread_create(&raw mut thread, &raw const attributes, writer_main, argument);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        libc::pthread_attr_destroy(&raw mut attributes);
+        result == 0
+    }
+}
+
+/// Makes a call that the kernel refuses a process with several threads, or whose working directory another thread
+/// shares, such as entering another user namespace: the writer's thread ends before and begins anew after it.
+pub fn without_writer<T>(call: impl FnOnce() -> T) -> T {
+    let session = session::current().filter(|session| session.pid == sys::process_id());
+    let Some(session) = session.filter(|session| session.writer_alive.load(Ordering::Acquire)) else { return call() };
+    if !super::fork_exec_exit::is_free(session, "the recording ends before the program enters other namespaces") {
+        super::end_early("the program enters other namespaces behind a seccomp filter");
+        return call();
+    }
+    {
+        let _internal = Internal::enter();
+        let started = sys::clock(libc::CLOCK_MONOTONIC);
+        let waited = || sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started);
+        if command_until(session, SUSPEND, || waited() > SUSPEND_NS) {
+            wait_for_end(session);
+        } else {
+            session.give_up("suspend-writer", waited(), 0, false);
+        }
+    }
+    let result = call();
+    if !sys::thread_exists(session.pid, session.writer_thread.load(Ordering::Acquire)) {
+        // SAFETY: libc's own place for the calling thread.
+        let errno = unsafe { *libc::__errno_location() };
+        start_writer();
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+    }
+    result
+}
+
+/// Whether the writer has a thread of its own.
+pub fn has_writer() -> bool {
+    session::current().is_some_and(|session| session.writer_alive.load(Ordering::Acquire))
+}
+
+/// Waits for the end of the writer's thread, at most a second.
+pub(super) fn wait_for_end(session: &Session) {
+    let writer = session.writer_thread.load(Ordering::Acquire);
+    for _ in 0..2000 {
+        if !sys::thread_exists(session.pid, writer) {
+            break;
+        }
+        sys::sleep(500_000);
+    }
+}
+
+extern "C" fn writer_main(argument: *mut c_void) -> *mut c_void {
+    gate::slot().internal.set(1);
+    sys::set_thread_name(c"tracehound-wr");
+    // SAFETY: `start_writer` passes a session, which is never freed.
+    let session = unsafe { &*argument.cast::<Session>() };
+    session.writer_thread.store(sys::thread_id(), Ordering::Release);
+    guarded(session, || leave_descriptor_table(session));
+    WRITER_APART.store(1, Ordering::Release);
+    sys::futex_wake(&WRITER_APART, 1);
+    loop {
+        let mut rest = 100_000_000;
+        let ended = guarded(session, || {
+            let mut state = WRITER.lock();
+            let Some(writer) = running(&mut state, session) else { return true };
+            serve(writer);
+            frame_loader::serve();
+            control::attend(writer, session);
+            attached::serve(writer, session);
+            rest = match () {
+                () if control::has_clients() || attached::is_waited_for() => 1_000_000,
+                () => writer.rest_ns(),
+            };
+            writer.has_ended_for_good() || writer.is_suspended()
+        });
+        if ended || is_last(session) {
+            break;
+        }
+        session.pool.sleep(if session.main_gone.load(Ordering::Relaxed) { 2_000_000 } else { rest });
+    }
+    control::close();
+    // The recording's lock ends with this thread's descriptors, the process does not.
+    session.side.set_locked(false);
+    session.writer_alive.store(false, Ordering::Release);
+    if session::is_current(session) && has_ended_for_good() {
+        attached::after_end(session);
+    }
+    core::ptr::null_mut()
+}
+
+fn has_ended_for_good() -> bool {
+    matches!(&*WRITER.lock(), WriterState::Running(writer) if writer.has_ended_for_good())
+}
+
+/// The writer of a recording that has ended, and that nobody needs any more.
+pub(super) fn drop_writer() {
+    *WRITER.lock() = WriterState::None;
+}
+
+/// Runs a piece of the writer; should it panic, recording stops and the program goes on.
+fn guarded<T: Default + From<bool>>(session: &'static Session, work: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        session.end_recording();
+        // Here the file is still open: its end says what happened. Should that fail too, the side file stays beside it.
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            if let WriterState::Running(writer) = &mut *WRITER.lock() {
+                writer.failed();
+            }
+        }));
+        if told.is_err() {
+            log::error("the writer failed; recording stops here, the program goes on");
+        }
+        session.writer_alive.store(false, Ordering::Release);
+        CARRIED_OUT.fetch_add(1, Ordering::SeqCst);
+        T::from(true)
+    })
+}
+
+/// The writer, started if it was pending.
+fn running<'a>(state: &'a mut WriterState, session: &'static Session) -> Option<&'a mut RecordingWriter> {
+    if let WriterState::Pending(files) = state {
+        let (output, facts) = *files.take()?;
+        let path = output.path.clone();
+        let writer = RecordingFile::new(output).and_then(|file| RecordingWriter::new(session, facts, file));
+        match writer {
+            Ok(writer) => *state = WriterState::Running(Box::new(writer)),
+            Err(error) => {
+                *state = WriterState::None;
+                failed(session, &path, error);
+            }
+        }
+    }
+    match state {
+        WriterState::Running(writer) => Some(writer),
+        _ => None,
+    }
+}
+
+#[cold]
+fn failed(session: &Session, path: &std::ffi::CStr, error: Errno) {
+    session.end_recording();
+    log::error(&format!("{}: {error}; the program runs unrecorded", path.to_string_lossy()));
+}
+
+/// What is wanted of the writer: a command, or a round.
+fn serve(writer: &mut RecordingWriter) {
+    match COMMAND.swap(NO_COMMAND, Ordering::AcqRel) {
+        NO_COMMAND => {
+            writer.round();
+            if SOCKET_WANTED.load(Ordering::Relaxed) != 0 && !writer.has_ended() {
+                SOCKET_WANTED.store(0, Ordering::Relaxed);
+                control::open(writer.session());
+            }
+            return;
+        }
+        FINISH_EXIT => {
+            control::close();
+            writer.finish(EndReason::Exit);
+        }
+        FINISH_EXEC => {
+            let had_socket = control::close();
+            SOCKET_WANTED.store(u32::from(had_socket), Ordering::Relaxed);
+            writer.finish(EndReason::Exec);
+        }
+        FINISH_STOPPED => {
+            control::close();
+            writer.finish(EndReason::Stopped);
+        }
+        SUSPEND => {
+            control::close();
+            writer.suspend();
+        }
+        _ => {}
+    }
+    CARRIED_OUT.fetch_add(1, Ordering::SeqCst);
+    sys::futex_wake(&CARRIED_OUT, i32::MAX);
+}
+
+/// Has the writer carry out a command, and waits for it until `is_over`; then takes the command back, if the writer has
+/// not begun with it. True when it was carried out.
+pub(super) fn command_until(session: &'static Session, command: u32, mut is_over: impl FnMut() -> bool) -> bool {
+    let before = CARRIED_OUT.load(Ordering::SeqCst);
+    COMMAND.store(command, Ordering::SeqCst);
+    loop {
+        if !session.writer_alive.load(Ordering::Acquire) {
+            drive(session);
+            // Without a writer there is nothing to finish: recording never began, or it failed.
+            COMMAND.store(NO_COMMAND, Ordering::SeqCst);
+            return true;
+        }
+        session.pool.ring();
+        sys::futex_wait(&CARRIED_OUT, before, 20_000_000);
+        if CARRIED_OUT.load(Ordering::SeqCst) != before {
+            return true;
+        }
+        if is_over() {
+            let _ = COMMAND.compare_exchange(command, NO_COMMAND, Ordering::SeqCst, Ordering::SeqCst);
+            return false;
+        }
+        check_writer(session);
+    }
+}
+
+/// Notices when the writer's thread is gone.
+pub(super) fn check_writer(session: &Session) {
+    let writer = session.writer_thread.load(Ordering::Relaxed);
+    if writer != 0 && !sys::thread_exists(session.pid, writer) {
+        session.writer_alive.store(false, Ordering::Release);
+    }
+}
+
+/// Gives the writer's thread a descriptor table of its own: the program cannot close ours, nor are its descriptors kept
+/// open by us. What remains in the program's table is closed by its threads, later.
+fn leave_descriptor_table(session: &'static Session) -> bool {
+    let mut state = WRITER.lock();
+    let Some(writer) = running(&mut state, session) else { return true };
+    writer.go_on();
+    sys::own_directory();
+    let mut descriptors = writer.descriptors();
+    descriptors.extend(attached::list_descriptor());
+    let mut numbers: Vec<i32> = descriptors.iter().map(|(fd, _)| *fd).collect();
+    // Messages still need stderr.
+    numbers.push(2);
+    if sys::own_descriptor_table(&mut numbers) {
+        let locked = writer.file().table_is_private();
+        session.side.set_locked(locked);
+        control::open(session);
+        *session.leftovers.lock() = descriptors;
+        session.has_leftovers.store(true, Ordering::Release);
+    }
+    true
+}
+
+/// Whether the program has left this thread alone in the process, which is to end.
+pub(super) fn is_last(session: &Session) -> bool {
+    session.main_gone.load(Ordering::Acquire) && alone()
+}
+
+/// Whether no other thread of the process lives: the main thread has gone by pthread_exit and waits for the rest.
+fn alone() -> bool {
+    let Ok(status) = sys::read_file(libc::AT_FDCWD, c"/proc/self/stat") else { return false };
+    let Some(at) = status.iter().rposition(|&byte| byte == b')') else { return false };
+    let fields = status.get(at + 2..).unwrap_or_default().split(|&byte| byte == b' ');
+    // Field 20: threads, the gone main thread included.
+    let threads = fields.clone().nth(17).and_then(|text| std::str::from_utf8(text).ok()?.parse::<u32>().ok());
+    threads.is_some_and(|threads| threads <= 2)
+}
+
+/// A round of the writer on the calling thread, if nobody else has it.
+pub(super) fn drive(session: &'static Session) {
+    if session.confined.load(Ordering::SeqCst) {
+        return;
+    }
+    if let Some(mut state) = WRITER.try_lock()
+        && let Some(writer) = running(&mut state, session)
+    {
+        writer.adopt();
+        serve(writer);
+        frame_loader::serve();
+    }
+}

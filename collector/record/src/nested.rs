@@ -1,0 +1,380 @@
+//! Events that are not on the fast path: a thread's first, those of signal handlers that interrupt another event, and
+//! calls that allocators make to themselves.
+
+use core::ffi::c_void;
+use core::ops::Range;
+use tracehound_shared::sync::atomic::{AtomicU64, Ordering};
+
+use tracehound_format::record::{Kind, Record};
+
+use crate::attach;
+use crate::publish::{self, after, enter, settle};
+use crate::record::{ReallocKinds, publish_realloc, without_unwinder};
+use tracehound_shared::clock;
+use tracehound_shared::code;
+use tracehound_shared::gate;
+use tracehound_shared::session;
+use tracehound_shared::stack_counters::count;
+use tracehound_shared::thread::{IDLE, IN_REAL, MODE, RECORDING, STAMPED, ThreadContext};
+use tracehound_unwind::room::with_room;
+use tracehound_unwind::{Caller, Unwinder, capture_nested, count_nested, first_answer};
+
+/// An event that has been entered on the slow path.
+pub struct SlowEntry {
+    /// The thread's context.
+    pub context: &'static ThreadContext,
+    /// The event interrupts another one.
+    pub nested: bool,
+    /// It interrupts a call of the real function: it may be that function's own.
+    inside_real: bool,
+    /// The thread's state before the event.
+    state: u64,
+    /// [`ThreadContext::inner`] before the event.
+    inner: u64,
+}
+
+/// Enters an event in `mode`; `None` when the call is to pass through.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+#[cold]
+pub unsafe fn enter_event(caller: Caller, mode: u64) -> Option<SlowEntry> {
+    let slot = gate::slot();
+    // Until the session knows the thread, it is to be waited for here.
+    let mut company = None;
+    loop {
+        match gate::state() {
+            gate::RECORDING if slot.context.get().is_null() && company.is_none() => {
+                company = Some(gate::Company::join());
+            }
+            gate::RECORDING => break,
+            held if gate::is_held(held) && slot.exempt.get() == 0 && slot.internal.get() == 0 => {
+                company = None;
+                gate::wait_while_held();
+            }
+            _ => return None,
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { enter_at_any_gate(caller, mode) }
+}
+
+/// [`enter_event`] wherever the gate stands: for records of its moving.
+///
+/// # Safety
+/// As for [`enter_event`].
+#[cold]
+pub unsafe fn enter_at_any_gate(caller: Caller, mode: u64) -> Option<SlowEntry> {
+    let slot = gate::slot();
+    if slot.internal.get() != 0 {
+        return None;
+    }
+    // SAFETY: contexts stay mapped.
+    let context = match unsafe { slot.context.get().as_ref() } {
+        Some(context) => context,
+        // SAFETY: passed on.
+        None => with_room(|| unsafe { attach::attach(caller) })?,
+    };
+    if context.id.load(Ordering::Relaxed) == 0 {
+        // A child that is not ready yet, or was cloned behind fork's back and is not recorded: its context is zeroed.
+        gate::set(gate::PASS);
+        if slot.fork_tick.get() != 0 {
+            slot.fork_missed.set(slot.fork_missed.get() + 1);
+        }
+        return None;
+    }
+    let mut state = context.state.load(Ordering::Relaxed);
+    // SAFETY: passed on.
+    if state & MODE != IDLE && unsafe { is_stale(context, caller) } {
+        state = after(state);
+        // SAFETY: the event that had entered the unwinder is gone for good.
+        if let Some(unwinder) = unsafe { context.alloc_unwinder.load(Ordering::Relaxed).cast::<Unwinder>().as_mut() } {
+            unwinder.reset();
+        }
+        context.parked.store(0, Ordering::Relaxed);
+        context.inner.store(IDLE, Ordering::Relaxed);
+        context.state.store(state, Ordering::Relaxed);
+    }
+    let nested = state & MODE != IDLE;
+    if !nested {
+        context.entry_sp.store(caller.sp, Ordering::Relaxed);
+    }
+    let inner = context.inner.load(Ordering::Relaxed);
+    let interrupted = if inner == IDLE { state & MODE } else { inner };
+    let entry =
+        SlowEntry { context, nested, inside_real: interrupted == IN_REAL || interrupted == STAMPED, state, inner };
+    entry.enter(mode);
+    Some(entry)
+}
+
+impl SlowEntry {
+    /// Enters `mode`. The thread's state stays at what the interrupted events need: see [`ThreadContext::inner`].
+    fn enter(&self, mode: u64) {
+        if self.nested {
+            self.context.inner.store(mode, Ordering::Relaxed);
+        }
+        let outer = self.state & MODE;
+        let held = |held: u64| mode == held || outer == held;
+        let state = [RECORDING, STAMPED, IN_REAL].into_iter().find(|&state| held(state)).unwrap_or(IDLE);
+        enter(self.context, self.state, state);
+    }
+
+    /// The real call has returned: from here on records are written.
+    pub fn record(&self) {
+        self.enter(RECORDING);
+    }
+
+    /// The real call is next: what was to be recorded before it has been.
+    pub fn in_real(&self) {
+        self.enter(IN_REAL);
+    }
+
+    /// Node of the caller; `None` when the event is the allocator's own and is not to be recorded.
+    ///
+    /// # Safety
+    /// `caller` must be the state of the hooked function's caller.
+    pub unsafe fn node(&self, caller: Caller) -> Option<u32> {
+        // SAFETY: passed on.
+        with_room(|| unsafe { self.node_here(caller) })
+    }
+
+    unsafe fn node_here(&self, caller: Caller) -> Option<u32> {
+        if !self.nested {
+            let unwinder = self.context.alloc_unwinder.load(Ordering::Relaxed);
+            // SAFETY: the thread's own unwinder, in no capture.
+            return Some(unsafe {
+                match unwinder.cast::<Unwinder>().as_mut() {
+                    Some(unwinder) => unwinder.capture(caller).node.0,
+                    None => without_unwinder(self.context),
+                }
+            });
+        }
+        let session = session::current()?;
+        // SAFETY: passed on.
+        if self.inside_real && !unsafe { comes_from_signal_handler(caller) } {
+            return None;
+        }
+        // SAFETY: passed on.
+        let captured = unsafe { capture_nested(session.tree, caller) };
+        count_nested(&self.context.stacks, captured);
+        Some(captured.node.0)
+    }
+
+    /// Says that no stack is taken for the event.
+    pub fn without_stack(&self) {
+        if !self.nested {
+            count(&self.context.stacks.unwanted);
+        }
+    }
+
+    /// Ends the event.
+    pub fn leave(self, recorded: bool) {
+        if self.nested {
+            self.context.inner.store(self.inner, Ordering::Relaxed);
+        }
+        let state = if recorded && !self.nested { after(self.state) } else { self.state };
+        settle(self.context, state);
+    }
+}
+
+/// Whether the event that the context is in was left by a jump (`siglongjmp` out of a handler): the stack has been
+/// unwound past it, and none of our functions is on it. Only told where both lie close together; else the event counts
+/// as interrupted, which is always correct and only slower.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+#[cold]
+unsafe fn is_stale(context: &ThreadContext, caller: Caller) -> bool {
+    const NEAR: u64 = 1 << 20;
+    let entry = context.entry_sp.load(Ordering::Relaxed);
+    if caller.sp <= entry || caller.sp - entry >= NEAR {
+        return false;
+    }
+    // A handler's event may have been between the storing of `entry_sp` and the event's beginning, and have left its
+    // own.
+    let own = own_code();
+    // SAFETY: passed on.
+    with_room(|| unsafe { first_answer(caller, |pc| own.contains(&pc).then_some(())) }).is_none()
+}
+
+/// Whether a signal frame lies between `caller` and our own code: then a handler makes the call, not the allocator that
+/// it interrupted.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+unsafe fn comes_from_signal_handler(caller: Caller) -> bool {
+    let own = own_code();
+    let judge = |pc| if own.contains(&pc) { Some(false) } else { is_signal_return(pc).then_some(true) };
+    // SAFETY: passed on.
+    unsafe { first_answer(caller, judge) }.unwrap_or(false)
+}
+
+/// Where this library lies.
+fn own_code() -> Range<u64> {
+    static OWN: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+    if OWN[1].load(Ordering::Acquire) == 0
+        && let Some(object) = code::object_at(own_code as *const () as u64)
+    {
+        OWN[0].store(object.start, Ordering::Relaxed);
+        OWN[1].store(object.end, Ordering::Release);
+    }
+    OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed)
+}
+
+/// Whether the code at `pc` is what the kernel makes signal handlers return to.
+#[cfg(target_arch = "x86_64")]
+fn is_signal_return(pc: u64) -> bool {
+    // mov $15, %rax; syscall
+    const RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+    let Some((start, end)) = code::object_at(pc).and_then(|object| object.segment(pc)) else { return false };
+    if pc < start || pc + RETURN.len() as u64 > end {
+        return false;
+    }
+    // SAFETY: inside a loaded, readable segment of the object around a return address.
+    let bytes = unsafe { core::slice::from_raw_parts(pc as *const u8, RETURN.len()) };
+    bytes == RETURN
+}
+
+/// Whether the code at `pc` is what the kernel makes signal handlers return to.
+#[cfg(target_arch = "aarch64")]
+fn is_signal_return(pc: u64) -> bool {
+    // mov x8, #139; svc #0
+    const RETURN: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
+    let Some((start, end)) = code::object_at(pc).and_then(|object| object.segment(pc)) else { return false };
+    if pc < start || pc + RETURN.len() as u64 > end {
+        return false;
+    }
+    // SAFETY: inside a loaded, readable segment of the object around a return address.
+    let bytes = unsafe { core::slice::from_raw_parts(pc as *const u8, RETURN.len()) };
+    bytes == RETURN
+}
+
+/// [`crate::record::alloc`] for a thread that is not ready.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+#[cold]
+#[inline(never)]
+pub unsafe fn alloc(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMut() -> *mut c_void) -> *mut c_void {
+    // SAFETY: passed on.
+    let Some(entry) = (unsafe { enter_event(caller, IN_REAL) }) else { return real() };
+    let block = real();
+    if block.is_null() {
+        entry.leave(false);
+        return block;
+    }
+    entry.record();
+    let tick = clock::now_after_alloc();
+    // SAFETY: passed on.
+    unsafe { allocated(entry, caller, kind, size, [tick, block as u64]) };
+    block
+}
+
+/// What [`alloc`] does after the real call: apart, for what is on the stack during that call is not there for others.
+///
+/// # Safety
+/// As for [`alloc`].
+#[inline(never)]
+unsafe fn allocated(entry: SlowEntry, caller: Caller, kind: Kind, size: usize, [tick, block]: [u64; 2]) {
+    // SAFETY: passed on.
+    if let Some(node) = unsafe { entry.node(caller) } {
+        let record = Record::new(kind, tick, block, node, size as u32);
+        if size >> 32 == 0 {
+            publish::several(entry.context, &[record], entry.nested);
+        } else {
+            let high = Record::new(Kind::SizeHigh, tick, size as u64 >> 32, 0, 0);
+            publish::several(entry.context, &[high, record], entry.nested);
+        }
+    }
+    entry.leave(true);
+}
+
+/// [`crate::record::free`] for a thread that is not ready.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+#[cold]
+#[inline(never)]
+pub unsafe fn free(caller: Caller, kind: Kind, block: *mut c_void, real: &mut dyn FnMut()) {
+    // SAFETY: passed on.
+    let Some(entry) = (unsafe { enter_event(caller, RECORDING) }) else { return real() };
+    // SAFETY: passed on.
+    unsafe { freeing(&entry, caller, kind, block) };
+    entry.in_real();
+    real();
+    entry.leave(true);
+}
+
+/// What [`free`] does before the real call: see [`allocated`].
+///
+/// # Safety
+/// As for [`free`].
+#[inline(never)]
+unsafe fn freeing(entry: &SlowEntry, caller: Caller, kind: Kind, block: *mut c_void) {
+    entry.record();
+    let tick = clock::now_before_free();
+    let wanted = !entry.context.free_unwinder.load(Ordering::Relaxed).is_null();
+    let node = if wanted || entry.nested {
+        // SAFETY: passed on.
+        unsafe { entry.node(caller) }
+    } else {
+        Some(without_unwinder(entry.context))
+    };
+    if let Some(node) = node {
+        let record = Record::new(kind, tick, block as u64, if wanted { node } else { 0 }, 0);
+        publish::several(entry.context, &[record], entry.nested);
+    }
+}
+
+/// [`crate::record::realloc`] for a thread that is not ready.
+///
+/// # Safety
+/// `caller` must be the state of the hooked function's caller.
+#[cold]
+#[inline(never)]
+pub unsafe fn realloc(
+    caller: Caller,
+    kinds: ReallocKinds,
+    old: *mut c_void,
+    size: usize,
+    real: &mut dyn FnMut() -> *mut c_void,
+) -> *mut c_void {
+    // SAFETY: passed on.
+    let Some(entry) = (unsafe { enter_event(caller, STAMPED) }) else { return real() };
+    let before = clock::now_before_free();
+    let block = real();
+    if block.is_null() && size != 0 {
+        entry.leave(false);
+        return block;
+    }
+    entry.record();
+    let ticks = [before, clock::now_after_alloc()];
+    // SAFETY: passed on.
+    unsafe { reallocated(entry, caller, kinds, ticks, [old, block], size) };
+    block
+}
+
+/// What [`realloc`] does after the real call: see [`allocated`].
+///
+/// # Safety
+/// As for [`realloc`].
+#[inline(never)]
+unsafe fn reallocated(
+    entry: SlowEntry,
+    caller: Caller,
+    kinds: ReallocKinds,
+    ticks: [u64; 2],
+    blocks: [*mut c_void; 2],
+    size: usize,
+) {
+    // SAFETY: passed on.
+    if let Some(node) = unsafe { entry.node(caller) } {
+        if blocks[1].is_null() {
+            let record = Record::new(Kind::ReallocFree, ticks[0], blocks[0] as u64, node, 0);
+            publish::several(entry.context, &[record], entry.nested);
+        } else {
+            publish_realloc(entry.context, kinds, ticks, blocks, node, size, entry.nested);
+        }
+    }
+    entry.leave(true);
+}

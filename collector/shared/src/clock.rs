@@ -1,0 +1,189 @@
+//! Event time: raw ticks whose order at equal addresses is the true order across threads.
+//!
+//! An allocation is stamped *after* the allocator returned, and a free *before* it is called. Each stamp has two sides:
+//!
+//! ```text
+//! loads before it ──▶ stamp ──▶ stores after it become visible
+//! ```
+//!
+//! The left side: the load that brought the block (out of the allocator, or out of another thread's mailbox) is done
+//! before the counter is read, so a stamp is not older than the hand-over that led to it. The right side: the store that
+//! hands the block on cannot be seen before the counter was read. Free → alloc needs the left side of the alloc and the
+//! right side of the free; alloc → free needs the left side of the free and the right side of the alloc. So every stamp
+//! has both. On x86-64 the left side takes `rdtscp`: plain `rdtsc` runs ahead of a load that waits for another CPU's
+//! line. The right side is free there: a store leaves the CPU only after all instructions before it have retired.
+//!
+//! Stamps are equal where a hand-over takes less than a tick; the reader orders these by what they do to the block.
+
+use core::sync::atomic::{AtomicU8, Ordering};
+
+#[cfg(target_arch = "x86_64")]
+use crate::sys;
+
+/// Ticks are shifted right by this many bits: the counters of today's CPUs step by 16 and more.
+#[cfg(target_arch = "x86_64")]
+pub const SHIFT: u32 = 4;
+/// Ticks are as they are read.
+#[cfg(not(target_arch = "x86_64"))]
+pub const SHIFT: u32 = 0;
+
+/// Where ticks come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum TickSource {
+    /// The CPU's counter: invariant, and synchronised between CPUs as the kernel has found out.
+    Counter = 0,
+    /// `clock_gettime(CLOCK_MONOTONIC)`, in nanoseconds.
+    Monotonic = 1,
+}
+
+static SOURCE: AtomicU8 = AtomicU8::new(TickSource::Monotonic as u8);
+
+/// Chooses the source. Call it once, before the first stamp.
+pub fn init() -> TickSource {
+    let source = if has_reliable_counter() { TickSource::Counter } else { TickSource::Monotonic };
+    SOURCE.store(source as u8, Ordering::Release);
+    source
+}
+
+/// The source in use.
+pub fn source() -> TickSource {
+    if SOURCE.load(Ordering::Relaxed) == TickSource::Counter as u8 {
+        TickSource::Counter
+    } else {
+        TickSource::Monotonic
+    }
+}
+
+/// The time of an allocation: call it directly after the allocator returned.
+#[inline(always)]
+pub fn now_after_alloc() -> u64 {
+    now()
+}
+
+/// The time of a free: call it directly before the allocator.
+#[inline(always)]
+pub fn now_before_free() -> u64 {
+    now()
+}
+
+/// The time of the model.
+#[cfg(loom)]
+fn now() -> u64 {
+    crate::sync::system::tick()
+}
+
+/// The time: not before the loads before it are done, and not after a store behind it can be seen.
+#[cfg(not(loom))]
+#[inline(always)]
+fn now() -> u64 {
+    if SOURCE.load(Ordering::Relaxed) == TickSource::Counter as u8 {
+        counter::ordered() >> SHIFT
+    } else {
+        monotonic_ticks()
+    }
+}
+
+/// One instant, read from all clocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClockReading {
+    /// In the unit of the stamps.
+    pub ticks: u64,
+    /// CLOCK_MONOTONIC.
+    pub monotonic_ns: u64,
+    /// CLOCK_REALTIME.
+    pub realtime_ns: u64,
+}
+
+/// Reads all clocks as close together as can be had in a few tries.
+pub fn sample() -> ClockReading {
+    let mut best = None::<(u64, ClockReading)>;
+    for _ in 0..8 {
+        let before = now_after_alloc();
+        let monotonic_ns = clock_ns(libc::CLOCK_MONOTONIC);
+        let realtime_ns = clock_ns(libc::CLOCK_REALTIME);
+        let after = now_after_alloc();
+        let width = after.wrapping_sub(before);
+        if best.is_none_or(|(narrowest, _)| width < narrowest) {
+            best = Some((width, ClockReading { ticks: before.wrapping_add(width / 2), monotonic_ns, realtime_ns }));
+        }
+    }
+    best.map_or(ClockReading { ticks: 0, monotonic_ns: 0, realtime_ns: 0 }, |(_, sample)| sample)
+}
+
+/// The kernel reads the counter behind a fence of its own, in the vdso as in the system call, so both sides hold.
+#[cold]
+#[inline(never)]
+fn monotonic_ticks() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC) >> SHIFT
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writes; the vdso's function neither allocates nor locks. Both clocks exist on
+    // every Linux.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+#[cfg(target_arch = "x86_64")]
+mod counter {
+    /// Read after all loads before it, and before a store behind it can be seen.
+    #[inline(always)]
+    pub fn ordered() -> u64 {
+        let mut cpu = 0;
+        // SAFETY: `init` has seen that the CPU has rdtscp.
+        unsafe { core::arch::x86_64::__rdtscp(&raw mut cpu) }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod counter {
+    /// Read after all loads before it, and before a store behind it can be seen.
+    #[inline(always)]
+    pub fn ordered() -> u64 {
+        let ticks;
+        // An isb alone does not wait for loads, and stores may pass the read of the counter: hence a barrier for the
+        // loads before it and one more isb behind it.
+        // SAFETY: reads the virtual counter, which Linux opens to user space; the barriers have no operands.
+        unsafe {
+            core::arch::asm!("dsb ishld", "isb", "mrs {}, cntvct_el0", "isb", out(reg) ticks, options(nostack));
+        }
+        ticks
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_reliable_counter() -> bool {
+    use core::arch::x86_64::__cpuid;
+    if !sys::counter_is_allowed() {
+        return false;
+    }
+    let extended = __cpuid(0x8000_0000).eax;
+    if extended < 0x8000_0007 {
+        return false;
+    }
+    let rdtscp = __cpuid(0x8000_0001).edx & 1 << 27 != 0;
+    let invariant = __cpuid(0x8000_0007).edx & 1 << 8 != 0;
+    rdtscp && invariant && kernel_trusts_counter()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_reliable_counter() -> bool {
+    // The generic timer is one system-wide counter by architecture.
+    true
+}
+
+/// Whether the kernel itself keeps time by the TSC: it has then checked that all CPUs agree. Under a hypervisor's
+/// paravirtual clock, which is computed from the TSC, it says so by calling the clock stable; there the TSC is used
+/// as well if the CPU promises an invariant one.
+#[cfg(target_arch = "x86_64")]
+fn kernel_trusts_counter() -> bool {
+    let mut name = [0u8; 32];
+    let path = c"/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let Some(length) = sys::read_start(path, &mut name) else {
+        // No sysfs, as in many containers: the CPU's promise must do.
+        return true;
+    };
+    matches!(name.get(..length), Some(b"tsc\n" | b"kvm-clock\n" | b"hyperv_clocksource_tsc_page\n"))
+}

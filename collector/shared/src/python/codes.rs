@@ -1,0 +1,518 @@
+//! Code objects that backtraces go through, and the addresses that stand for their instructions.
+//!
+//! A code object is known by its content, not by where it lies: name, file, first line, line table. Each distinct one gets
+//! a range of addresses that no process has, so that the call tree and everything behind it need not know of Python:
+//!
+//! ```text
+//! CODE_ADDRESSES | base + 0        before the first instruction
+//! CODE_ADDRESSES | base + 1 + n    instruction n
+//! ```
+//! Where an object lies is remembered until it dies. What it is called goes into a list that is only ever added to: the
+//! writer puts it into the recording before the first node that names it, and a forked child once more into its own.
+
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use super::layout::{BYTES_DATA, OBJECT_SIZE, OBJECT_TYPE, PythonLayout, TEXT_STATE, UNIT};
+use super::memory::ObjectMemory;
+use super::{PythonInterpreter, move_epoch};
+use crate::gate;
+use crate::lock::{Lock, LockGuard};
+use crate::sys;
+
+/// Addresses from here on are code objects'. Not in the half that a process can have, on any processor.
+pub const CODE_ADDRESSES: u64 = 1 << 60;
+
+/// Code objects whose places are known at a time, and distinct ones in all.
+const MOST_CODES: usize = 1 << 18;
+const FULL: usize = MOST_CODES / 4 * 3;
+/// Longest text and line table that are kept; longer ones are cut.
+const MOST_TEXT: usize = 16 << 10;
+const MOST_LINES: usize = 1 << 20;
+const SEGMENT_BYTES: usize = 256 << 10;
+
+/// Place of a code object that was freed.
+const DEAD: u64 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct PlaceSlot {
+    /// Address of the object; 0: none, [`DEAD`]: there was one.
+    code: u64,
+    base: u64,
+    units: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ContentSlot {
+    /// Both halves zero: none.
+    hash: [u64; 2],
+    base: u64,
+}
+
+struct Codes {
+    places: *mut PlaceSlot,
+    contents: *mut ContentSlot,
+    used_places: usize,
+    used_contents: usize,
+}
+
+// SAFETY: the mappings are reached through the lock alone.
+unsafe impl Send for Codes {}
+
+static CODES: Lock<Codes> = Lock::new(Codes::EMPTY);
+/// Who holds the lock, by its context's address or another word of its own; 0: nobody.
+static HOLDER: AtomicU64 = AtomicU64::new(0);
+/// A code object was freed and could not be taken out.
+static MISSED: AtomicBool = AtomicBool::new(false);
+static NEXT_BASE: AtomicU64 = AtomicU64::new(0);
+
+impl Codes {
+    const EMPTY: Codes =
+        Codes { places: core::ptr::null_mut(), contents: core::ptr::null_mut(), used_places: 0, used_contents: 0 };
+
+    fn prepare(&mut self) -> Option<()> {
+        if self.places.is_null() {
+            let places = sys::map_memory(MOST_CODES * size_of::<PlaceSlot>()).ok()?;
+            let contents = sys::map_memory(MOST_CODES * size_of::<ContentSlot>()).ok()?;
+            (self.places, self.contents) = (places.cast(), contents.cast());
+        }
+        Some(())
+    }
+
+    /// The slot of the object at `code`, or the free one where it belongs.
+    fn place(&self, code: u64) -> *mut PlaceSlot {
+        let mut index = (code.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize;
+        loop {
+            let slot = self.places.wrapping_add(index % MOST_CODES);
+            // SAFETY: in bounds, and the lock is held.
+            let found = unsafe { (*slot).code };
+            if found == code || found == 0 {
+                return slot;
+            }
+            index += 1;
+        }
+    }
+
+    /// The slot of a content, or the free one where it belongs.
+    fn content(&self, hash: [u64; 2]) -> *mut ContentSlot {
+        let [mut index, _] = hash.map(|half| half as usize);
+        loop {
+            let slot = self.contents.wrapping_add(index % MOST_CODES);
+            // SAFETY: in bounds, and the lock is held.
+            let found = unsafe { (*slot).hash };
+            if found == hash || found == [0; 2] {
+                return slot;
+            }
+            index = index.wrapping_add(1);
+        }
+    }
+
+    fn forget_places(&mut self) {
+        // SAFETY: the whole mapping, with the lock held.
+        unsafe { core::ptr::write_bytes(self.places, 0, MOST_CODES) };
+        self.used_places = 0;
+        move_epoch();
+    }
+
+    /// Base and number of instructions of the object at `code`, which is made known if it is new.
+    fn known(&mut self, interpreter: &PythonInterpreter, memory: &mut ObjectMemory, code: u64) -> Option<(u64, u64)> {
+        self.prepare()?;
+        if self.used_places >= FULL || MISSED.swap(false, Ordering::SeqCst) {
+            self.forget_places();
+        }
+        // SAFETY: a slot of the table, whose lock is held.
+        let slot = unsafe { *self.place(code) };
+        if slot.code == code {
+            return Some((slot.base, slot.units));
+        }
+        if memory.word(code + OBJECT_TYPE)? != interpreter.code_type {
+            return None;
+        }
+        let text = CodeObject::read(interpreter.layout, memory, code)?;
+        let hash = text.hash();
+        let content = self.content(hash);
+        // SAFETY: a slot of the table, whose lock is held.
+        let known = unsafe { *content };
+        let base = if known.hash == hash {
+            known.base
+        } else {
+            if self.used_contents >= FULL {
+                return None;
+            }
+            let base = NEXT_BASE.load(Ordering::Relaxed);
+            text.append(base)?;
+            NEXT_BASE.store(base + text.units + 1, Ordering::Relaxed);
+            // SAFETY: as above.
+            unsafe { content.write(ContentSlot { hash, base }) };
+            self.used_contents += 1;
+            base
+        };
+        // SAFETY: as above.
+        unsafe { self.place(code).write(PlaceSlot { code, base, units: text.units }) };
+        self.used_places += 1;
+        Some((base, text.units))
+    }
+}
+
+/// The lock; `None` when the calling thread seems to hold it already: a signal handler has interrupted it.
+fn codes() -> Option<LockGuard<'static, Codes>> {
+    const SPINS: u32 = 100;
+    const SLEEPS: u32 = 2000;
+    let own = core::ptr::from_ref(gate::slot()) as u64;
+    for attempt in 0..SPINS + SLEEPS {
+        if let Some(guard) = CODES.try_lock() {
+            HOLDER.store(own, Ordering::Relaxed);
+            return Some(guard);
+        }
+        if HOLDER.load(Ordering::Relaxed) == own {
+            return None;
+        }
+        if attempt < SPINS { crate::sync::pause() } else { sys::sleep(50_000) }
+    }
+    None
+}
+
+fn give_back(guard: LockGuard<'static, Codes>) {
+    HOLDER.store(0, Ordering::Relaxed);
+    drop(guard);
+}
+
+/// The address that stands for an instruction of the code object at `code`: for the call tree, so one more, as of a call.
+/// `instruction` is what the frame has. `None` if this is no code object, or the instruction none of its own.
+///
+/// # Safety
+/// The calling thread must be inside a frame of it.
+pub unsafe fn address_of(
+    interpreter: &PythonInterpreter,
+    memory: &mut ObjectMemory,
+    code: u64,
+    instruction: u64,
+) -> Option<u64> {
+    let mut codes = codes()?;
+    let known = codes.known(interpreter, memory, code);
+    give_back(codes);
+    let (base, units) = known?;
+    let layout = interpreter.layout;
+    let number = if layout.has_inline_code() {
+        let first = code + u64::from(layout.code_instructions);
+        // One before the first: the frame has not begun.
+        let at = instruction.wrapping_sub(first.wrapping_sub(UNIT));
+        if !at.is_multiple_of(UNIT) {
+            return None;
+        }
+        at / UNIT
+    } else {
+        let number = i64::from(instruction as u32 as i32);
+        (number / i64::from(layout.instruction_step) + i64::from(number >= 0)).max(0) as u64
+    };
+    (number <= units).then_some(CODE_ADDRESSES + base + number + 1)
+}
+
+/// The code object at `code` dies.
+pub(super) fn forget(code: u64) {
+    let Some(mut codes) = codes() else {
+        // Whoever has the lock looks at this before it trusts any place.
+        MISSED.store(true, Ordering::SeqCst);
+        move_epoch();
+        return;
+    };
+    if !codes.places.is_null() {
+        let slot = codes.place(code);
+        // SAFETY: a slot of the table, whose lock is held.
+        unsafe {
+            if (*slot).code == code {
+                (*slot).code = DEAD;
+                move_epoch();
+            }
+        }
+    }
+    // Places of the dead are taken again after the table has been emptied.
+    if codes.used_places >= FULL {
+        codes.forget_places();
+    }
+    give_back(codes);
+}
+
+/// In a forked child: whoever was in the middle of a change is gone.
+pub(super) fn after_fork_in_child() {
+    if HOLDER.swap(0, Ordering::Relaxed) != 0 {
+        // SAFETY: the child has one thread. The old tables are left where they are.
+        unsafe { CODES.abandon(Codes::EMPTY) };
+        move_epoch();
+    }
+}
+
+/// What a code object says of itself, where it lies.
+struct CodeObject {
+    minor: u8,
+    units: u64,
+    first_line: u32,
+    name: ObjectText,
+    file: ObjectText,
+    lines: &'static [u8],
+}
+
+/// A text object: its bytes, and how many of them make a character.
+struct ObjectText {
+    bytes: &'static [u8],
+    width: usize,
+    is_ascii: bool,
+}
+
+impl ObjectText {
+    fn read(layout: &PythonLayout, memory: &mut ObjectMemory, at: u64) -> Option<ObjectText> {
+        const COMPACT: u32 = 1 << 5;
+        const ASCII: u32 = 1 << 6;
+        let len = usize::try_from(memory.word(at + OBJECT_SIZE)?).ok()?;
+        let state = memory.half_word(at + TEXT_STATE)?;
+        let (width, is_ascii) = ((state >> 2 & 7) as usize, state & ASCII != 0);
+        if state & COMPACT == 0 || !matches!(width, 1 | 2 | 4) {
+            return None;
+        }
+        let [ascii, other] = layout.text_headers;
+        let data = at + u64::from(if is_ascii { ascii } else { other });
+        let bytes = memory.bytes(data, len.min(MOST_TEXT).checked_mul(width)?)?;
+        Some(ObjectText { bytes, width, is_ascii })
+    }
+
+    fn characters(&self) -> impl Iterator<Item = char> {
+        self.bytes.chunks_exact(self.width.max(1)).map(|bytes| {
+            let value = bytes.iter().rev().fold(0, |value: u32, &byte| value << 8 | u32::from(byte));
+            char::from_u32(value).unwrap_or(char::REPLACEMENT_CHARACTER)
+        })
+    }
+
+    /// Bytes as UTF-8.
+    fn len(&self) -> usize {
+        if self.is_ascii { self.bytes.len() } else { self.characters().map(char::len_utf8).sum() }
+    }
+
+    fn put(&self, out: &mut CodeEntry) {
+        if self.is_ascii {
+            out.put(self.bytes);
+        } else {
+            self.characters().for_each(|character| put_character(character, out));
+        }
+    }
+}
+
+/// Appends a character in UTF-8, without the standard library's check of the room for it, which is a panic.
+fn put_character(character: char, out: &mut CodeEntry) {
+    let code = u32::from(character);
+    let lead = |mark: u8, shift: u32| mark | (code >> shift) as u8;
+    let tail = |shift: u32| 0x80 | (code >> shift & 0x3f) as u8;
+    match code {
+        0..0x80 => out.put(&[code as u8]),
+        0x80..0x800 => out.put(&[lead(0xc0, 6), tail(0)]),
+        0x800..0x1_0000 => out.put(&[lead(0xe0, 12), tail(6), tail(0)]),
+        _ => out.put(&[lead(0xf0, 18), tail(12), tail(6), tail(0)]),
+    }
+}
+
+impl CodeObject {
+    fn read(layout: &PythonLayout, memory: &mut ObjectMemory, code: u64) -> Option<CodeObject> {
+        let units = if layout.has_inline_code() {
+            memory.word(code + OBJECT_SIZE)?
+        } else {
+            let instructions = memory.word(code + u64::from(layout.code_instructions))?;
+            memory.word(instructions + OBJECT_SIZE)? / UNIT
+        };
+        let lines = memory.word(code + u64::from(layout.code_lines))?;
+        let lines_len = usize::try_from(memory.word(lines + OBJECT_SIZE)?).ok()?;
+        let [name, file] = [layout.code_name, layout.code_file].map(|offset| memory.word(code + u64::from(offset)));
+        Some(CodeObject {
+            minor: layout.minor,
+            units: Some(units).filter(|&units| units < 1 << 32)?,
+            first_line: memory.half_word(code + u64::from(layout.code_first_line))?,
+            name: ObjectText::read(layout, memory, name?)?,
+            file: ObjectText::read(layout, memory, file?)?,
+            lines: memory.bytes(lines + BYTES_DATA, lines_len.min(MOST_LINES))?,
+        })
+    }
+
+    /// 128 bits over all of it; never both zero.
+    fn hash(&self) -> [u64; 2] {
+        let mut state = [0x243F_6A88_85A3_08D3_u64, 0x1319_8A2E_0370_7344];
+        let mut mix = |word: u64| {
+            let [a, b] = &mut state;
+            *a = (*a ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+            *b = (*b ^ word).wrapping_mul(0xC2B2_AE3D_27D4_EB4F).rotate_left(31) ^ *a >> 32;
+        };
+        mix(self.units | u64::from(self.first_line) << 32);
+        for bytes in [self.name.bytes, self.file.bytes, self.lines] {
+            mix(bytes.len() as u64);
+            let words = bytes.chunks(8);
+            words.for_each(|part| mix(part.iter().fold(0, |word, &byte| word << 8 | u64::from(byte))));
+        }
+        mix(self.name.width as u64 | (self.file.width as u64) << 8);
+        let [a, b] = state;
+        [a | 1, b]
+    }
+
+    /// Adds it to the list; `None` without memory.
+    fn append(&self, base: u64) -> Option<()> {
+        let lens = [self.name.len(), self.file.len(), self.lines.len()];
+        let bytes = (HEADER_BYTES + lens.iter().sum::<usize>()).next_multiple_of(8);
+        let mut out = CodeEntry::of(bytes)?;
+        out.put(&base.to_le_bytes());
+        for number in [bytes as u32, self.units as u32, self.first_line, u32::from(self.minor)] {
+            out.put(&number.to_le_bytes());
+        }
+        lens.iter().for_each(|&len| out.put(&(len as u32).to_le_bytes()));
+        out.put(&[0; 4]);
+        self.name.put(&mut out);
+        self.file.put(&mut out);
+        out.put(self.lines);
+        out.publish();
+        Some(())
+    }
+}
+
+const HEADER_BYTES: usize = 8 + 4 * 8;
+
+/// Part of the list: entries follow it in its mapping.
+#[repr(C)]
+struct ListSegment {
+    next: AtomicPtr<ListSegment>,
+    /// Bytes of published entries.
+    len: AtomicU32,
+    room: u32,
+}
+
+static FIRST: AtomicPtr<ListSegment> = AtomicPtr::new(core::ptr::null_mut());
+/// The segment that is being filled; the lock's holder alone looks here.
+static LAST: AtomicPtr<ListSegment> = AtomicPtr::new(core::ptr::null_mut());
+
+/// An entry that is being written.
+struct CodeEntry {
+    segment: &'static ListSegment,
+    at: *mut u8,
+    left: usize,
+    bytes: usize,
+}
+
+impl CodeEntry {
+    /// Room for an entry.
+    fn of(bytes: usize) -> Option<CodeEntry> {
+        // SAFETY: segments are never unmapped.
+        let last = unsafe { LAST.load(Ordering::Relaxed).as_ref() };
+        let fits =
+            |segment: &&ListSegment| segment.len.load(Ordering::Relaxed) as usize + bytes <= segment.room as usize;
+        let segment = match last.filter(fits) {
+            Some(segment) => segment,
+            None => Self::new_segment(last, bytes)?,
+        };
+        let start = core::ptr::from_ref(segment).cast::<u8>().cast_mut();
+        let offset = size_of::<ListSegment>() + segment.len.load(Ordering::Relaxed) as usize;
+        Some(CodeEntry { segment, at: start.wrapping_add(offset), left: bytes, bytes })
+    }
+
+    fn new_segment(last: Option<&'static ListSegment>, bytes: usize) -> Option<&'static ListSegment> {
+        let room = (SEGMENT_BYTES - size_of::<ListSegment>()).max(bytes);
+        let memory = sys::map_memory(size_of::<ListSegment>() + room).ok()?.cast::<ListSegment>();
+        // SAFETY: a fresh mapping of this size, for ever.
+        let segment = unsafe {
+            memory.write(ListSegment {
+                next: AtomicPtr::new(core::ptr::null_mut()),
+                len: AtomicU32::new(0),
+                room: room as u32,
+            });
+            &*memory
+        };
+        LAST.store(memory, Ordering::Relaxed);
+        last.map_or(&FIRST, |last| &last.next).store(memory, Ordering::Release);
+        Some(segment)
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(self.left);
+        // SAFETY: inside the room of this entry.
+        unsafe { self.at.copy_from_nonoverlapping(bytes.as_ptr(), len) };
+        self.at = self.at.wrapping_add(len);
+        self.left -= len;
+    }
+
+    fn publish(self) {
+        let len = self.segment.len.load(Ordering::Relaxed);
+        self.segment.len.store(len + self.bytes as u32, Ordering::Release);
+    }
+}
+
+/// A code object as the list has it.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeText {
+    /// First address behind [`CODE_ADDRESSES`].
+    pub base: u64,
+    /// Instructions.
+    pub units: u32,
+    /// Line of its definition.
+    pub first_line: u32,
+    /// Minor version of the interpreter, whose line tables these are.
+    pub minor: u32,
+    /// Qualified name, UTF-8.
+    pub name: &'static [u8],
+    /// Source file, UTF-8.
+    pub file: &'static [u8],
+    /// Line table, as the version has it.
+    pub lines: &'static [u8],
+}
+
+/// How far a reader of the list has come.
+#[derive(Clone, Copy, Debug)]
+pub struct ListPosition {
+    segment: *const ListSegment,
+    at: u32,
+}
+
+// SAFETY: segments are shared, never change once published, and are never unmapped.
+unsafe impl Send for ListPosition {}
+
+impl Default for ListPosition {
+    fn default() -> Self {
+        Self { segment: core::ptr::null(), at: 0 }
+    }
+}
+
+/// Hands all code objects behind `position` to `each`.
+pub fn code_texts(position: &mut ListPosition, mut each: impl FnMut(CodeText)) {
+    loop {
+        if position.segment.is_null() {
+            position.segment = FIRST.load(Ordering::Acquire);
+        }
+        // SAFETY: null, or a segment, which stays.
+        let Some(segment) = (unsafe { position.segment.as_ref() }) else { return };
+        // Its successor first: behind that, nothing is added to it any more.
+        let next = segment.next.load(Ordering::Acquire);
+        let len = segment.len.load(Ordering::Acquire);
+        let start = position.segment.cast::<u8>().wrapping_add(size_of::<ListSegment>());
+        // SAFETY: so many bytes are published.
+        let bytes = unsafe { core::slice::from_raw_parts(start, len as usize) };
+        while let Some((text, used)) = bytes.get(position.at as usize..).and_then(entry) {
+            each(text);
+            position.at += used;
+        }
+        if next.is_null() {
+            return;
+        }
+        *position = ListPosition { segment: next, at: 0 };
+    }
+}
+
+fn entry(bytes: &'static [u8]) -> Option<(CodeText, u32)> {
+    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let base = u64::from(word(0)?) | u64::from(word(4)?) << 32;
+    let [used, units, first_line, minor] = [word(8)?, word(12)?, word(16)?, word(20)?];
+    let [name, file, lines] = [word(24)?, word(28)?, word(32)?].map(|len| len as usize);
+    let rest = bytes.get(HEADER_BYTES..)?;
+    let text = CodeText {
+        base,
+        units,
+        first_line,
+        minor,
+        name: rest.get(..name)?,
+        file: rest.get(name..name + file)?,
+        lines: rest.get(name + file..name + file + lines)?,
+    };
+    Some((text, used))
+}

@@ -1,0 +1,83 @@
+//! Reads CPython's objects, and asks the kernel first as long as it is not proved that they are where they should be.
+
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sys;
+
+/// So many backtraces are read page by page after asking whether the page is there.
+const CAREFUL: u32 = 64;
+
+static PROVED: AtomicU32 = AtomicU32::new(0);
+static FAILED: AtomicU32 = AtomicU32::new(0);
+
+/// See the module's text.
+pub struct ObjectMemory {
+    careful: bool,
+    page: u64,
+}
+
+impl ObjectMemory {
+    /// For one backtrace.
+    pub fn for_backtrace() -> ObjectMemory {
+        ObjectMemory { careful: PROVED.load(Ordering::Relaxed) < CAREFUL, page: 0 }
+    }
+
+    /// Everything was as it must be.
+    pub fn proved(&self) {
+        if self.careful {
+            PROVED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Something was not as it must be. Whether that is so from the start: then this is no interpreter as its version says.
+    pub fn failed() -> bool {
+        PROVED.load(Ordering::Relaxed) == 0 && FAILED.fetch_add(1, Ordering::Relaxed) >= CAREFUL
+    }
+
+    /// The word at `address`; `None` where there can be none.
+    #[inline]
+    pub fn word(&mut self, address: u64) -> Option<u64> {
+        if address < 4096 || !address.is_multiple_of(8) || !self.is_there(address) {
+            return None;
+        }
+        // SAFETY: asked for, or a field of an object of CPython's whose layout is proved, on a thread that keeps it.
+        Some(unsafe { (address as *const u64).read_volatile() })
+    }
+
+    /// The four bytes at `address`.
+    #[inline]
+    pub fn half_word(&mut self, address: u64) -> Option<u32> {
+        let word = self.word(address & !7)?;
+        Some((word >> ((address & 4) * 8)) as u32)
+    }
+
+    /// The byte at `address`.
+    #[inline]
+    pub fn byte(&mut self, address: u64) -> Option<u8> {
+        let word = self.word(address & !7)?;
+        Some((word >> ((address & 7) * 8)) as u8)
+    }
+
+    /// `len` bytes at `address`, an object's own.
+    pub fn bytes(&mut self, address: u64, len: usize) -> Option<&'static [u8]> {
+        let end = address.checked_add(len as u64)?;
+        let mut pages = (address & !4095..end).step_by(4096);
+        if address < 4096 || !pages.all(|page| self.is_there(page.max(address & !7))) {
+            return None;
+        }
+        // SAFETY: as in `word`. The slice is used while the object is kept.
+        Some(unsafe { core::slice::from_raw_parts(address as *const u8, len) })
+    }
+
+    #[inline]
+    fn is_there(&mut self, address: u64) -> bool {
+        if !self.careful || address >> 12 == self.page {
+            return true;
+        }
+        let there = sys::is_readable(address);
+        if there {
+            self.page = address >> 12;
+        }
+        there
+    }
+}

@@ -1,0 +1,63 @@
+//! Memory budget of all unwinders of the process.
+//!
+//! The verified-chain table and the paths of every thread may have [`FREE`] bytes each without asking. What goes beyond
+//! is taken from one account: [`SHARED`] bytes plus [`PER_NODE`] bytes for each node of the call tree. Who gets nothing
+//! forgets what it has and begins again; stacks stay exact. Paths answer events and verified chains only help to learn
+//! them, so that verified chains may not use the account up.
+
+use tracehound_shared::sync::atomic::{AtomicUsize, Ordering};
+
+use tracehound_shared::call_tree::CallTree;
+
+const FREE: usize = 384 << 10;
+const SHARED: usize = 12 << 20;
+const PER_NODE: usize = 24;
+
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// The most that the unwinders of so many threads, with so many nodes in the tree, keep at a time, buffers for walks of
+/// a few thousand frames included.
+pub fn limit(threads: u64, nodes: u64) -> u64 {
+    const WALK: u64 = 512 << 10;
+    threads * (2 * FREE as u64 + WALK) + SHARED as u64 + PER_NODE as u64 * nodes
+}
+
+/// What one verified-chain table, or the paths of one thread, have taken from the account.
+pub struct Account {
+    held: usize,
+}
+
+impl Account {
+    /// Which part of the account verified chains may fill, in percent.
+    pub const CHAINS: usize = 60;
+    /// Which part paths may fill.
+    pub const PATHS: usize = 100;
+
+    /// Nothing taken.
+    pub const fn new() -> Account {
+        Account { held: 0 }
+    }
+
+    /// Asks for as much as it takes to occupy `bytes`, while the account is less than `percent` used; `None` if that is
+    /// not to be had.
+    pub fn resize(&mut self, bytes: usize, percent: usize, tree: &CallTree) -> Option<()> {
+        let more = bytes.saturating_sub(FREE).saturating_sub(self.held);
+        let limit = (SHARED + PER_NODE * tree.len() as usize) / 100 * percent;
+        let enough = |taken: usize| taken.checked_add(more).filter(|taken| more == 0 || *taken <= limit);
+        TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).ok()?;
+        self.held += more;
+        Some(())
+    }
+
+    /// Gives back what is not needed to occupy `bytes`.
+    pub fn settle(&mut self, bytes: usize) {
+        let spare = self.held.saturating_sub(bytes.saturating_sub(FREE));
+        TAKEN.fetch_sub(spare, Ordering::Relaxed);
+        self.held -= spare;
+    }
+
+    /// Gives everything back.
+    pub fn close(&mut self) {
+        self.settle(0);
+    }
+}

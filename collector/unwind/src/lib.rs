@@ -1,0 +1,467 @@
+//! Backtraces: from a caller's registers to a node of the call tree, exact and for a few nanoseconds a frame.
+//!
+//! ```text
+//! capture ─▶ paths: seen before and still standing?  ─▶ node             (every event)
+//!               │ no
+//!               ▼
+//!            walk: rule by rule, join the verified-chain table, plant the rest there   (new stacks)
+//!               │ rule not in the cache           │ rule too complicated
+//!               ▼                                 ▼
+//!            cfi: parse, compile                general unwinder         (new code; odd code)
+//! ```
+//!
+//! One [`Unwinder`] belongs to one thread. Rules are shared by all of them and die with the code epoch.
+
+#![cfg_attr(
+    loom,
+    allow(dead_code, unused_imports, reason = "a model has stand-ins for what asks the kernel or the processor")
+)]
+
+mod budget;
+pub mod cfi;
+mod epilogue;
+pub mod file_sections;
+mod general;
+mod libunwind;
+mod lookup;
+mod memory;
+mod nested;
+mod python;
+mod registered;
+pub mod room;
+pub mod rule;
+mod rule_cache;
+mod stack;
+mod stack_cache;
+mod stack_trie;
+mod step;
+mod verified_chains;
+mod walk;
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use tracehound_shared::sync::atomic::{AtomicU64, Ordering};
+
+use crate::python::PythonStacks;
+use crate::room::with_room;
+pub(crate) use memory::Array;
+use memory::{MemoryBlock, bytes_in_block};
+use stack::OwnStack;
+use stack_cache::StackCache;
+use stack_trie::StackTrie;
+use step::FrameState;
+use tracehound_shared::call_tree::{CallTree, NodeId};
+use tracehound_shared::clock;
+use tracehound_shared::code;
+use tracehound_shared::gate::Internal;
+use tracehound_shared::stack_counters::{StackCounters, count};
+use tracehound_shared::threads::UNWINDER_BYTES;
+use verified_chains::WalkedFrame;
+use walk::{Means, Rules};
+
+pub use budget::limit as memory_limit;
+pub use registered::Registration;
+#[cfg(loom)]
+pub use rule_cache::rule_of;
+pub use stack::top_of_own_stack;
+
+/// The backtrace ends before the outermost frame.
+pub const TRUNCATED: u8 = 1;
+/// Some frame was found by heuristics: its code, part of an object, has no unwind information.
+pub const HEURISTIC: u8 = 2;
+/// Taken by the general unwinder.
+pub const SLOW: u8 = 4;
+/// Some frame was found by its frame pointer, which its code keeps by convention: code of no object, as JIT compilers
+/// make it, or any with [`UnwindEngine::FramePointer`].
+pub const FRAME_POINTERS: u8 = 8;
+/// Some frame was found by unwind information that the program registered.
+pub const REGISTERED: u8 = 16;
+
+/// Some frame is a call of Python's evaluation loop.
+pub const INTERPRETED: u8 = 32;
+
+/// State of the caller of the hooked function, at the entry of the hook: `([rsp], rsp + 8, rbp)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// Return address of the hooked function.
+    pub pc: u64,
+    /// Stack pointer after the hooked function will have returned.
+    pub sp: u64,
+    /// Frame pointer register.
+    pub fp: u64,
+}
+
+/// A captured backtrace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Captured {
+    /// Innermost node of the backtrace.
+    pub node: NodeId,
+    /// [`TRUNCATED`], [`HEURISTIC`], [`SLOW`], [`FRAME_POINTERS`], [`REGISTERED`] and [`INTERPRETED`].
+    pub flags: u8,
+}
+
+impl Captured {
+    const NOTHING: Captured = Captured { node: NodeId::ROOT, flags: 0 };
+    const FAILED: Captured = Captured { node: NodeId::ROOT, flags: TRUNCATED };
+}
+
+/// How backtraces are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnwindEngine {
+    /// Verified chains over cached rules; frame pointers where there is no unwind information.
+    Cached,
+    /// `libunwind.so.8`, found at run time; [`Cached`](Engine::Cached) where there is none.
+    LibUnwind,
+    /// Frame pointers alone.
+    FramePointer,
+}
+
+/// Counters of one unwinder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnwindStats {
+    /// Captures that took the long way, because their stack was new or had changed.
+    pub learned: u64,
+    /// Captures that were [`TRUNCATED`].
+    pub truncated: u64,
+    /// Captures that were [`HEURISTIC`].
+    pub heuristic: u64,
+    /// Captures that were [`SLOW`].
+    pub slow: u64,
+    /// Times that all records were dropped because memory for them ran out.
+    pub forgotten: u64,
+    /// Records in use.
+    pub records: u64,
+    /// Bytes of memory held.
+    pub bytes: u64,
+}
+
+/// The unwinder of one thread.
+pub struct Unwinder {
+    known: StackCache,
+    own_stack: OwnStack,
+    scratch: Array<WalkedFrame>,
+    /// What libunwind fills; made when it is used first.
+    addresses: Option<Array<*mut c_void>>,
+    tree: &'static CallTree,
+    engine: UnwindEngine,
+    counters: &'static StackCounters,
+    learned: u64,
+    python: PythonStacks,
+    /// The block that this begins is a mapping of its own.
+    own_block: bool,
+}
+
+const _: () = assert!(
+    bytes_in_block::<Unwinder>(1) + bytes_in_block::<WalkedFrame>(FIRST_FRAMES) + StackCache::FIRST_BYTES
+        <= UNWINDER_BYTES
+);
+
+const FIRST_FRAMES: usize = 64;
+/// What a thread's first event touches of its block for sure, mostly by looking for what is not there yet.
+const TOUCHED_AT_FIRST: usize =
+    bytes_in_block::<Unwinder>(1) + bytes_in_block::<WalkedFrame>(FIRST_FRAMES) + StackTrie::TABLE_BYTES;
+const FIRST_ADDRESSES: usize = 256;
+
+impl Unwinder {
+    /// An unwinder for the calling thread, in memory of its own, that counts in the thread's `counters`. Null when
+    /// there is no memory.
+    ///
+    /// # Safety
+    /// `caller` must be the state of a caller on the calling thread's stack.
+    pub unsafe fn create(
+        engine: UnwindEngine,
+        tree: &'static CallTree,
+        counters: &'static StackCounters,
+        caller: Caller,
+    ) -> *mut Unwinder {
+        let Some(mut block) = Array::<u8>::new(UNWINDER_BYTES) else { return core::ptr::null_mut() };
+        // SAFETY: a fresh mapping, which the unwinder owns; the rest is the caller's promise.
+        unsafe {
+            let this = Self::create_in(block.as_ptr(), engine, tree, counters, caller);
+            match this.as_mut() {
+                Some(this) => this.own_block = true,
+                None => block.release(),
+            }
+            this
+        }
+    }
+
+    /// The same in `block`, which has [`UNWINDER_BYTES`] bytes and outlives the unwinder.
+    ///
+    /// # Safety
+    /// As for [`create`](Self::create); the block must be aligned to a cache line, zeroed and nobody else's.
+    pub unsafe fn create_in(
+        block: *mut u8,
+        engine: UnwindEngine,
+        tree: &'static CallTree,
+        counters: &'static StackCounters,
+        caller: Caller,
+    ) -> *mut Unwinder {
+        init();
+        // SAFETY: as the caller promises.
+        let mut block = unsafe {
+            // A write makes a page once; one that is read first is made twice. The block is zeroed, so nothing changes.
+            for page in (0..TOUCHED_AT_FIRST).step_by(4096) {
+                block.add(page).write_volatile(0);
+            }
+            MemoryBlock::new(block, UNWINDER_BYTES)
+        };
+        let mut parts = || {
+            let place = Array::<Unwinder>::first(&mut block, 1)?;
+            // What is used by every walk first: these share pages.
+            let scratch = Array::first(&mut block, FIRST_FRAMES)?;
+            Some((place, scratch, StackCache::new(counters, &mut block)?))
+        };
+        let Some((place, scratch, known)) = parts() else { return core::ptr::null_mut() };
+        let own_stack = OwnStack::of_this_thread(caller.sp);
+        let unwinder = Unwinder {
+            known,
+            own_stack,
+            scratch,
+            addresses: None,
+            tree,
+            engine,
+            counters,
+            learned: 0,
+            python: PythonStacks::new(),
+            own_block: false,
+        };
+        let this = place.as_ptr();
+        // SAFETY: the array has room for one unwinder.
+        unsafe { this.write(unwinder) };
+        this
+    }
+
+    /// Hands the unwinder of a thread that has ended to the calling thread, which counts in the same place. It keeps
+    /// its memory and forgets the rest.
+    ///
+    /// # Safety
+    /// As for [`create`](Self::create); the thread that it was made for must not use it any more.
+    pub unsafe fn adopt(&mut self, caller: Caller) {
+        self.known.forget();
+        self.own_stack = OwnStack::of_this_thread(caller.sp);
+        self.learned = 0;
+        self.python.forget();
+    }
+
+    /// Frees an unwinder and all it remembers.
+    ///
+    /// # Safety
+    /// `this` must come from [`create`](Self::create) and must not be used afterwards.
+    pub unsafe fn destroy(this: *mut Unwinder) {
+        let Some(place) = NonNull::new(this) else { return };
+        // SAFETY: by the contract above; the arrays are released once, then the place they are named in.
+        unsafe {
+            (*this).known.release();
+            (*this).python.release();
+            (*this).scratch.release();
+            if let Some(addresses) = &mut (*this).addresses {
+                addresses.release();
+            }
+            if (*this).own_block {
+                Array::<u8>::from_raw(place.cast(), UNWINDER_BYTES).release();
+            }
+        }
+    }
+
+    /// The backtrace of `caller`.
+    ///
+    /// # Safety
+    /// `caller` must be the state of a function that has not returned, on the thread this unwinder belongs
+    /// to. Must not be re-entered, see [`reset`](Self::reset) and [`capture_nested`].
+    #[inline(always)]
+    pub unsafe fn capture(&mut self, caller: Caller) -> Captured {
+        // SAFETY: as the caller promises.
+        let captured = unsafe {
+            match self.known.recall(FrameState::from(caller)) {
+                Some(captured) => captured,
+                None => self.learn(caller),
+            }
+        };
+        if captured.flags != 0 {
+            // SAFETY: passed on.
+            return unsafe { self.flagged(captured) };
+        }
+        captured
+    }
+
+    /// What is to be done about a backtrace that is not only machine code with unwind information: counted, and, below
+    /// Python's evaluation loop, completed by Python's frames.
+    #[cold]
+    #[inline(never)]
+    unsafe fn flagged(&mut self, captured: Captured) -> Captured {
+        let mut captured = captured;
+        if captured.flags & INTERPRETED != 0 {
+            // SAFETY: as the caller of `capture` promises.
+            captured = unsafe { self.python.complete(captured, self.tree) };
+        }
+        count_flags(self.counters, captured.flags);
+        captured
+    }
+
+    /// Fetches what [`capture`](Self::capture) will look at first.
+    #[inline(always)]
+    pub fn prefetch_stack(&self, caller: Caller) {
+        self.known.paths.prefetch_stack(caller.pc, caller.sp);
+    }
+
+    #[cold]
+    #[inline(never)]
+    unsafe fn learn(&mut self, caller: Caller) -> Captured {
+        // SAFETY: passed on.
+        with_room(|| unsafe { self.learn_here(caller) })
+    }
+
+    unsafe fn learn_here(&mut self, caller: Caller) -> Captured {
+        self.learned += 1;
+        // SAFETY: as the caller of `capture` promises.
+        unsafe {
+            match self.engine {
+                UnwindEngine::Cached => self.walk(caller, Rules::UnwindInformation),
+                UnwindEngine::FramePointer => self.walk(caller, Rules::FramePointers),
+                UnwindEngine::LibUnwind => match self.ask_libunwind(caller) {
+                    Some(captured) => {
+                        count(&self.counters.libunwind);
+                        captured
+                    }
+                    None => self.walk(caller, Rules::UnwindInformation),
+                },
+            }
+        }
+    }
+
+    unsafe fn walk(&mut self, caller: Caller, rules: Rules) -> Captured {
+        let Unwinder { known, own_stack, scratch, tree, counters, .. } = self;
+        // SAFETY: as the caller of `capture` promises.
+        let (captured, means) = unsafe { walk::learn(known, own_stack, scratch, tree, caller, rules) };
+        count(match means {
+            Means::Chain => &counters.chains,
+            Means::Rules => &counters.cfi,
+            Means::FramePointers => &counters.frame_chain,
+            Means::General => &counters.general,
+        });
+        captured
+    }
+
+    unsafe fn ask_libunwind(&mut self, caller: Caller) -> Option<Captured> {
+        let _visit = libunwind::Visit::begin()?;
+        // What it allocates is not the program's.
+        let _internal = Internal::enter();
+        if self.addresses.is_none() {
+            self.addresses = Array::new(FIRST_ADDRESSES);
+        }
+        // SAFETY: as the caller of `capture` promises.
+        unsafe { libunwind::capture(self.addresses.as_mut()?, self.tree, caller) }
+    }
+
+    /// After a capture that was left by a jump out of a signal handler: makes the unwinder whole again.
+    pub fn reset(&mut self) {
+        self.known.forget();
+        self.python.forget();
+    }
+
+    /// What has been counted so far. For the thread that it belongs to.
+    pub fn stats(&self) -> UnwindStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        UnwindStats {
+            learned: self.learned,
+            truncated: get(&self.counters.truncated),
+            heuristic: get(&self.counters.heuristic),
+            slow: get(&self.counters.general),
+            forgotten: self.known.chains.forgotten + self.known.paths.forgotten,
+            records: self.known.chains.records() as u64,
+            bytes: (self.known.bytes() + self.scratch.bytes() + self.python.bytes()) as u64,
+        }
+    }
+}
+
+#[cold]
+fn count_flags(counters: &StackCounters, flags: u8) {
+    for (flag, counter) in [
+        (TRUNCATED, &counters.truncated),
+        (HEURISTIC, &counters.heuristic),
+        (FRAME_POINTERS, &counters.frame_pointers),
+        (REGISTERED, &counters.registered),
+    ] {
+        if flags & flag != 0 {
+            count(counter);
+        }
+    }
+}
+
+/// Finds out once what the unwinder must know of the process. Call it when the library starts, after
+/// [`clock::init`]; [`Unwinder::create`] does so if it has not happened.
+pub fn init() {
+    code::init(clock::now_before_free());
+}
+
+/// Tells that code may have come or gone: call it after dlopen and dlclose. Cheap when nothing changed. What glibc
+/// loads and unloads on its own is noticed without it, by the loader's own calls of malloc and free.
+pub fn code_changed() {
+    code::changed(clock::now_before_free(), &mut rule_cache::forget);
+}
+
+/// Opens libunwind, for [`UnwindEngine::LibUnwind`]. Answers whether it is there.
+/// It allocates and takes the loader's locks: call it when the library starts or from a thread of ours, never from
+/// a hook.
+pub fn prepare_libunwind() -> bool {
+    libunwind::prepare()
+}
+
+/// Has libunwind not asked any more. Answers whether it has been until now.
+pub fn leave_libunwind() -> bool {
+    libunwind::leave()
+}
+
+/// Whether a thread is in libunwind.
+pub fn is_in_libunwind() -> bool {
+    libunwind::is_in_use()
+}
+
+/// The program has registered unwind information: call it after the real function.
+///
+/// # Safety
+/// It must be what the program gave.
+pub unsafe fn frames_registered(registration: Registration) {
+    // SAFETY: as the caller promises.
+    unsafe { registered::register(registration) };
+}
+
+/// The program deregisters what it has registered as `begin`: call it before the real function.
+pub fn frames_deregistered(begin: *const u8) {
+    registered::deregister(begin);
+}
+
+/// In a forked child, before anything else here: opens what other threads of the parent may have held.
+pub fn after_fork_in_child() {
+    code::after_fork_in_child();
+    tracehound_shared::python::after_fork_in_child();
+    registered::after_fork_in_child();
+    file_sections::after_fork_in_child();
+    libunwind::after_fork_in_child();
+}
+
+/// A backtrace without an unwinder, for a signal handler that allocates in the middle of a capture on the same
+/// thread. Slower, and keeps nothing.
+///
+/// # Safety
+/// `caller` must be the state of a function that has not returned, on the calling thread.
+pub unsafe fn capture_nested(tree: &CallTree, caller: Caller) -> Captured {
+    // SAFETY: as the caller promises.
+    unsafe { nested::capture(tree, caller) }
+}
+
+/// What `judge` says of the first frame, from `caller` outwards, of which it says anything. Keeps nothing.
+///
+/// # Safety
+/// As for [`capture_nested`].
+pub unsafe fn first_answer<T>(caller: Caller, judge: impl FnMut(u64) -> Option<T>) -> Option<T> {
+    // SAFETY: as the caller promises.
+    unsafe { nested::first_answer(caller, judge) }
+}
+
+/// Counts a backtrace of [`capture_nested`] that is used.
+pub fn count_nested(counters: &StackCounters, captured: Captured) {
+    count(&counters.nested);
+    count_flags(counters, captured.flags);
+}

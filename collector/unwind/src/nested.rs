@@ -1,0 +1,145 @@
+//! A backtrace without any state: for a signal handler that allocates in the middle of a capture.
+
+use super::general;
+use super::lookup::is_registered;
+use super::rule::RuleKind;
+use super::rule_cache::rule_of;
+use super::stack::{OwnStack, Readable};
+use super::step::{FrameState, StepResult, heuristic, heuristic_rule, kind_of_heuristic, step};
+use super::{Caller, Captured, REGISTERED, SLOW, TRUNCATED};
+use tracehound_shared::call_tree::{CallTree, NodeId};
+use tracehound_shared::code;
+
+/// Frames taken in at a time.
+const WINDOW: usize = 64;
+/// Walks over one stack at most: deeper ones lose their outer frames, and say so.
+const MAX_PASSES: usize = 256;
+
+/// Frames are needed outermost first and found innermost first: each pass takes in the [`WINDOW`] outermost
+/// frames that are not in yet.
+///
+/// # Safety
+/// As for [`super::capture_nested`].
+pub unsafe fn capture(tree: &CallTree, caller: Caller) -> Captured {
+    let mut window = [0u64; WINDOW];
+    let mut how = How::ByRules;
+    // SAFETY: as the caller promises, here and below.
+    let mut found = unsafe { take(how, caller, usize::MAX, &mut window) };
+    if found.is_none() {
+        how = How::Generally;
+        // SAFETY: as above.
+        found = unsafe { take(how, caller, usize::MAX, &mut window) };
+    }
+    let Some((depth, mut flags)) = found else { return Captured::FAILED };
+    let mut left = depth;
+    if left > WINDOW * MAX_PASSES {
+        flags |= TRUNCATED;
+        left = WINDOW * MAX_PASSES;
+    }
+    let mut node = NodeId::ROOT;
+    while left > 0 {
+        if depth > WINDOW {
+            // SAFETY: as the caller promises.
+            unsafe { take(how, caller, left, &mut window) };
+        }
+        let first = left.saturating_sub(WINDOW);
+        for index in (first..left).rev() {
+            let pc = window.get(index % WINDOW).copied().unwrap_or(0);
+            node = tree.intern(node, pc, code::generation_of(pc));
+        }
+        left = first;
+    }
+    Captured { node, flags }
+}
+
+#[derive(Clone, Copy)]
+enum How {
+    ByRules,
+    Generally,
+}
+
+/// See [`super::first_answer`].
+///
+/// # Safety
+/// As for [`super::capture_nested`].
+pub unsafe fn first_answer<T>(caller: Caller, mut judge: impl FnMut(u64) -> Option<T>) -> Option<T> {
+    let mut answer = None;
+    let mut each = |pc| {
+        answer = judge(pc);
+        answer.is_none()
+    };
+    // SAFETY: as the caller promises.
+    unsafe {
+        if pass(How::ByRules, caller, &mut each).is_none() {
+            pass(How::Generally, caller, &mut each);
+        }
+    }
+    answer
+}
+
+/// Walks up to `limit` frames and leaves the PC of frame `i` in `window[i % WINDOW]`. Answers how many frames
+/// there are, and their flags; `None` if this way does not work.
+///
+/// # Safety
+/// As for [`super::capture_nested`].
+unsafe fn take(how: How, caller: Caller, limit: usize, window: &mut [u64; WINDOW]) -> Option<(usize, u8)> {
+    let mut depth = 0;
+    let mut each = |pc: u64| {
+        if let Some(slot) = window.get_mut(depth % WINDOW) {
+            *slot = pc;
+        }
+        depth += 1;
+        depth < limit
+    };
+    // SAFETY: as the caller promises.
+    let flags = unsafe { pass(how, caller, &mut each) }?;
+    Some((depth, flags))
+}
+
+/// Hands the PCs of the frames to `take`, innermost first, until it answers false. Answers their flags; `None` if this
+/// way does not work.
+///
+/// # Safety
+/// As for [`super::capture_nested`].
+unsafe fn pass(how: How, caller: Caller, take: &mut dyn FnMut(u64) -> bool) -> Option<u8> {
+    let mut flags = 0;
+    if let How::Generally = how {
+        let each = |frame: general::GeneralFrame| {
+            flags |= frame.flags;
+            take(frame.pc)
+        };
+        // SAFETY: as the caller promises.
+        let end = unsafe { general::unwind(caller, each) }?;
+        return Some(flags | end);
+    }
+    let mut own = OwnStack::of_this_thread(caller.sp);
+    let mut state = FrameState::from(caller);
+    let mut readable = Readable::from(&mut own, state.sp);
+    while state.pc != 0 && take(state.pc) {
+        let rule = rule_of(state.pc);
+        // SAFETY: `readable` begins at or below the state's sp.
+        let next = unsafe {
+            if rule.kind() == RuleKind::Unknown {
+                let chosen = heuristic_rule(state, &mut readable, &mut own);
+                let next = heuristic(chosen.rule, state, &mut readable, &mut own);
+                flags |= kind_of_heuristic(chosen.rule, state.pc, &next);
+                next
+            } else {
+                if is_registered(state.pc.wrapping_sub(1)) {
+                    flags |= REGISTERED;
+                }
+                step(rule, state, &mut readable, &mut own)
+            }
+        };
+        match next {
+            StepResult::Out(outer) => state = outer,
+            StepResult::End => break,
+            StepResult::General => return None,
+            StepResult::Cut { .. } => {
+                flags |= TRUNCATED;
+                break;
+            }
+        }
+    }
+    Some(flags & !SLOW)
+}

@@ -1,0 +1,134 @@
+//! One frame of Python's, as words that tell it from every other.
+
+use tracehound_shared::python::{EntryMark, ObjectMemory, PythonInterpreter, PythonLayout};
+
+/// Frames of a chain that are followed.
+pub const MOST_FRAMES: usize = 100_000;
+
+/// What a frame's words must be: where it lies, its code object, its instruction, and the byte that says whether it is the
+/// outermost of a call of the evaluation loop.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameWord {
+    /// Address (48 bits), and the byte in the upper eight.
+    frame_mark: u64,
+    /// Address of the code object, as the frame has it.
+    pub code: u64,
+    /// Address or number of the instruction, as the frame has it.
+    pub instruction: u64,
+}
+
+const ADDRESS: u64 = (1 << 48) - 1;
+
+/// What a frame is to the call of the evaluation loop that runs it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameRole {
+    /// One of its frames, run by the same call as the next one outwards.
+    Inner,
+    /// Its outermost frame.
+    Outermost,
+    /// None of the program's: it stands for the call.
+    Call,
+}
+
+#[inline(always)]
+unsafe fn load(address: u64) -> u64 {
+    // SAFETY: by the caller. Volatile: Python writes here between two events.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
+#[inline(always)]
+unsafe fn load_instruction(layout: &PythonLayout, frame: u64) -> u64 {
+    let at = frame + u64::from(layout.frame_instruction);
+    // SAFETY: by the caller.
+    unsafe { if layout.has_inline_code() { load(at) } else { u64::from((at as *const u32).read_volatile()) } }
+}
+
+/// Offset of the byte that marks a frame, if one does.
+#[inline(always)]
+fn mark_offset(layout: &PythonLayout) -> Option<u64> {
+    match layout.entry {
+        EntryMark::Every => None,
+        EntryMark::Flag(offset) | EntryMark::Shim(offset) => Some(u64::from(offset)),
+    }
+}
+
+impl FrameWord {
+    /// The frame's address.
+    #[inline(always)]
+    pub fn frame(self) -> u64 {
+        self.frame_mark & ADDRESS
+    }
+
+    /// What the frame at `frame` is now, and the next one outwards. `None` where no frame can be.
+    pub fn read(layout: &PythonLayout, memory: &mut ObjectMemory, frame: u64) -> Option<(FrameWord, u64)> {
+        if frame & !ADDRESS != 0 {
+            return None;
+        }
+        let code = memory.word(frame + u64::from(layout.frame_code))?;
+        let at = frame + u64::from(layout.frame_instruction);
+        let instruction = if layout.has_inline_code() { memory.word(at)? } else { u64::from(memory.half_word(at)?) };
+        let mark = match mark_offset(layout) {
+            Some(offset) => memory.byte(frame + offset)?,
+            None => 0,
+        };
+        let previous = memory.word(frame + u64::from(layout.frame_previous))?;
+        Some((FrameWord { frame_mark: frame | u64::from(mark) << 48, code, instruction }, previous))
+    }
+
+    /// Whether the frame is as it was. Gives the next one outwards.
+    ///
+    /// # Safety
+    /// A frame of the calling thread must be at this address.
+    #[inline(always)]
+    pub unsafe fn stands(self, layout: &PythonLayout) -> Option<u64> {
+        let frame = self.frame();
+        // SAFETY: passed on.
+        unsafe {
+            let mark = match mark_offset(layout) {
+                Some(offset) => u64::from(((frame + offset) as *const u8).read_volatile()),
+                None => 0,
+            };
+            (load(frame + u64::from(layout.frame_code)) == self.code
+                && load_instruction(layout, frame) == self.instruction
+                && mark == self.frame_mark >> 48)
+                .then(|| load(frame + u64::from(layout.frame_previous)))
+        }
+    }
+
+    /// See [`FrameRole`].
+    pub fn role(self, layout: &PythonLayout) -> FrameRole {
+        let mark = self.frame_mark >> 48;
+        match layout.entry {
+            EntryMark::Every => FrameRole::Outermost,
+            EntryMark::Flag(_) if mark != 0 => FrameRole::Outermost,
+            EntryMark::Shim(_) if mark == 3 => FrameRole::Call,
+            EntryMark::Flag(_) | EntryMark::Shim(_) => FrameRole::Inner,
+        }
+    }
+
+    /// The address that stands for its instruction in the call tree.
+    ///
+    /// # Safety
+    /// The frame must stand.
+    pub unsafe fn address(self, interpreter: &PythonInterpreter, memory: &mut ObjectMemory) -> Option<u64> {
+        // SAFETY: passed on.
+        unsafe { tracehound_shared::python::address_of(interpreter, memory, self.code, self.instruction) }
+    }
+}
+
+/// What the innermost frames say of a stack, to look it up by: that frame, its instruction, and the next one's.
+///
+/// # Safety
+/// A frame of the calling thread must be at `frame`.
+#[inline(always)]
+pub unsafe fn key_of(layout: &PythonLayout, frame: u64) -> u64 {
+    // SAFETY: passed on; the next frame stands as the first does.
+    unsafe {
+        let instruction = load_instruction(layout, frame);
+        let next = load(frame + u64::from(layout.frame_previous));
+        let outer = if next == 0 { 0 } else { load_instruction(layout, next) ^ next.rotate_left(17) };
+        let mixed = (frame ^ instruction.rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed ^ outer.rotate_left(40) ^ mixed >> 29).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+    }
+}

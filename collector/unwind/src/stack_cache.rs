@@ -1,0 +1,98 @@
+//! Per-thread stack cache: a trie of seen stacks (fast path), and the verified-chain table that new stacks
+//! join. Both hold for the code epoch that they were made in.
+
+use super::Captured;
+use super::memory::MemoryBlock;
+use super::stack_trie::{Answer, StackTrie};
+use super::step::FrameState;
+use super::verified_chains::{ChainRecord, Room, VerifiedChains};
+use tracehound_shared::call_tree::CallTree;
+use tracehound_shared::code;
+use tracehound_shared::stack_counters::StackCounters;
+
+/// See the module's description.
+pub struct StackCache {
+    /// Zero: nothing is known.
+    epoch: u32,
+    pub paths: StackTrie,
+    pub chains: VerifiedChains,
+}
+
+impl StackCache {
+    /// Nothing; `None` when the kernel has no memory.
+    pub fn new(counters: &'static StackCounters, block: &mut MemoryBlock) -> Option<StackCache> {
+        Some(StackCache { epoch: 0, paths: StackTrie::new(counters, block)?, chains: VerifiedChains::new(block)? })
+    }
+
+    /// Bytes of a block that this takes.
+    pub const FIRST_BYTES: usize = StackTrie::FIRST_BYTES + VerifiedChains::FIRST_BYTES;
+
+    /// The backtrace of a caller, if its stack has been seen in this state before.
+    ///
+    /// # Safety
+    /// The state must be that of the running thread, in a function that has not returned.
+    #[inline(always)]
+    pub unsafe fn recall(&mut self, state: FrameState) -> Option<Captured> {
+        if self.epoch != code::epoch() {
+            return None;
+        }
+        let StackCache { paths, chains, .. } = self;
+        // SAFETY: as the caller promises.
+        let further = || unsafe { paths.recall_any(state.pc, state.sp, state.rbp, chains) };
+        // SAFETY: as above.
+        let Answer { captured, record } = unsafe { paths.recall(state, further) }?;
+        chains.set_previous(record);
+        Some(captured)
+    }
+
+    /// Makes `record` the answer for `state`, and the place where the next walk joins.
+    pub fn keep(&mut self, record: *mut ChainRecord, state: FrameState, tree: &CallTree) {
+        self.paths.insert(&self.chains, record, state, tree);
+        self.chains.set_previous(self.chains.index(record));
+    }
+
+    /// Makes sure that `frames` more frames can be planted. True: records may have moved or may be gone.
+    #[cold]
+    pub fn make_room(&mut self, frames: usize, tree: &CallTree) -> bool {
+        let room = self.chains.make_room(frames, tree);
+        if room != Room::Made {
+            self.paths.forget_records();
+        }
+        room != Room::None
+    }
+
+    /// Drops everything if code changed that some of it is about.
+    #[cold]
+    pub fn catch_up(&mut self) {
+        if self.epoch == code::epoch() {
+            return;
+        }
+        let mut stale = self.epoch == 0;
+        let heard = code::changes_after(self.epoch, |range| stale |= self.chains.knows(&range));
+        if stale || heard.is_none() {
+            self.forget();
+        }
+        self.epoch = heard.unwrap_or_else(code::epoch);
+    }
+
+    /// Drops everything.
+    pub fn forget(&mut self) {
+        self.paths.forget();
+        self.chains.forget();
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.paths.bytes() + self.chains.bytes()
+    }
+
+    /// # Safety
+    /// It must not be used afterwards.
+    pub unsafe fn release(&mut self) {
+        // SAFETY: by the contract above.
+        unsafe {
+            self.paths.release();
+            self.chains.release();
+        }
+    }
+}

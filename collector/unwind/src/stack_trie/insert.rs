@@ -1,0 +1,400 @@
+//! Laying paths: a stack that the verified-chain table knows by a record becomes one that its caller's state leads to.
+
+use super::{OFFSET_BITS, PathEnd, PathKey, PathSlot, RBP, STEP, StackPath, StackTrie, VALUE_BITS};
+use crate::budget::Account;
+use crate::memory::{Array, bytes_of};
+use crate::rule::RuleKind;
+use crate::step::FrameState;
+use crate::verified_chains::{ChainRecord, StackCheck, VerifiedChains};
+use tracehound_shared::call_tree::CallTree;
+use tracehound_shared::sys;
+
+/// One read of unwinding: a slot, or the caller's rbp, and what it gave.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Read {
+    value: u64,
+    /// `(slot - sp) / 8`, or [`RBP`].
+    offset: u32,
+}
+
+/// What is in use of the arrays.
+pub struct Used {
+    places: usize,
+    forks: u32,
+    words: usize,
+}
+
+impl Used {
+    /// Word 0 begins no run.
+    pub const NOTHING: Used = Used { places: 0, forks: 0, words: STEP };
+}
+
+pub const FIRST_READS: usize = 64;
+/// Runs that are found again.
+pub const SHELF: usize = 1024;
+/// A path's number of words has 16 bits.
+const MAX_READS: usize = 1 << 15;
+const MAX_WORDS: usize = 1 << 19;
+const MAX_PLACES: usize = 1 << 19;
+/// Places that one stack may need: its state's, or both ways behind a fork; and one behind rbp.
+const NEW_PLACES: usize = 3;
+/// Places of the table that follows the first one, at least.
+const SECOND_PLACES: usize = 1024;
+
+/// There is no memory for more, or no more may be used.
+struct Full;
+
+impl StackTrie {
+    /// Makes the stack of `record` the answer for `state`, where it begins.
+    pub fn insert(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState, tree: &CallTree) {
+        let count = self.list_reads(chains, record, state);
+        for _ in 0..2 {
+            let end = self.end_of(chains, record, count.is_some());
+            match self.lay_reads(state, count.unwrap_or(0), end, tree) {
+                Ok(()) => return,
+                Err(Full) => {
+                    self.forgotten += 1;
+                    self.forget();
+                }
+            }
+        }
+    }
+
+    /// The path without words to what `record` stands for.
+    fn end_of(&self, chains: &VerifiedChains, record: *mut ChainRecord, listed: bool) -> StackPath {
+        let captured = chains.captured(record);
+        let index = chains.index(record);
+        if listed {
+            let (what, flags) = (captured.node.0, captured.flags);
+            StackPath { run: 0, len: 0, end: PathEnd::Answer, flags, what, next: index }
+        } else {
+            StackPath { run: 0, len: 0, end: PathEnd::Chain, flags: 0, what: index, next: 0 }
+        }
+    }
+
+    /// Lists what unwinding from `state` along the chain of `record` reads, in order. A value of rbp is read only when
+    /// a frame outside computes its CFA from it: else stacks would differ by a word that means nothing to them.
+    /// `None`: too many reads, or too far away, or with values of more than 48 bits.
+    fn list_reads(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState) -> Option<usize> {
+        let mut count = 0;
+        let mut saved_rbp = Some(Read { value: state.rbp, offset: RBP });
+        let mut at = record;
+        while at != chains.root() {
+            let origin = *chains.origin(at);
+            let kind = origin.rule.kind();
+            if chains.needs_rbp(at)
+                && kind != RuleKind::Sp
+                && let Some(read) = saved_rbp.take()
+            {
+                self.push(&mut count, read)?;
+            }
+            let inner = at;
+            let mut parts = 0;
+            let outer = chains.outer_frame(at, |_| parts += 1);
+            if outer == chains.root() {
+                break;
+            }
+            let saves_rbp = match kind {
+                RuleKind::Drap | RuleKind::Signal => true,
+                _ => origin.rule.m() != 0,
+            };
+            at = inner;
+            for part in 0..parts {
+                let read = read_of(chains.check(at), state.sp)?;
+                // The last of several, where rbp matters outside, is the slot it was saved in.
+                if part + 1 == parts && saves_rbp && chains.needs_rbp(outer) {
+                    saved_rbp = Some(read);
+                } else {
+                    self.push(&mut count, read)?;
+                }
+                at = chains.outer(at);
+            }
+        }
+        Some(count)
+    }
+
+    fn push(&mut self, count: &mut usize, read: Read) -> Option<()> {
+        if *count == MAX_READS {
+            return None;
+        }
+        if *count == self.reads.len() {
+            let _undisturbed = sys::SignalsBlocked::new();
+            // SAFETY: no pointer into the array is held across a push.
+            unsafe { self.reads.grow(self.reads.len() * 2)? };
+        }
+        // SAFETY: the index is below the length.
+        unsafe { self.reads.as_ptr().add(*count).write(read) };
+        *count += 1;
+        Some(())
+    }
+
+    fn read(&self, index: usize) -> Read {
+        // SAFETY: only indices below the number of reads listed are asked for.
+        unsafe { *self.reads.as_ptr().add(index) }
+    }
+
+    /// Lays the first `count` reads, then `end`.
+    fn lay_reads(&mut self, state: FrameState, count: usize, end: StackPath, tree: &CallTree) -> Result<(), Full> {
+        self.make_room(count, tree)?;
+        let top = PathKey::of(state.pc, state.sp);
+        if end.end == PathEnd::Chain {
+            self.put(top, end);
+        } else if !self.graft(top, count, end) {
+            // Stacks that begin alike go on with the same word, by all rules. Should one not, it is the only one.
+            let fresh = self.path_from(0, count, end);
+            self.put(top, fresh);
+        }
+        Ok(())
+    }
+
+    /// Follows the reads from `key` on to where they part from what is known, and adds the rest. False, and nothing is
+    /// changed, if they part where no two stacks can.
+    fn graft(&mut self, mut key: PathKey, count: usize, end: StackPath) -> bool {
+        let mut next = 0;
+        loop {
+            let known = self.get(key).filter(|path| !matches!(path.end, PathEnd::Lost | PathEnd::Chain));
+            let Some(path) = known else {
+                let fresh = self.path_from(next, count, end);
+                self.put(key, fresh);
+                return true;
+            };
+            for index in 0..usize::from(path.len) {
+                let word = self.word(path.run as usize + index);
+                if next == count {
+                    return false;
+                }
+                let read = self.read(next);
+                if read.offset != u32::from(word as u16) {
+                    return false;
+                }
+                next += 1;
+                if read.value != word >> OFFSET_BITS {
+                    let fork = self.split(key, path, index, word);
+                    let fresh = self.path_from(next, count, end);
+                    self.put(PathKey::behind(fork, read.value), fresh);
+                    return true;
+                }
+            }
+            if path.end == PathEnd::Answer {
+                if next == count {
+                    // Known already, but perhaps without a record.
+                    self.put(key, StackPath { run: path.run, len: path.len, ..end });
+                }
+                return next == count;
+            }
+            if next == count || self.read(next).offset != path.next {
+                return false;
+            }
+            key = PathKey::behind(path.what, self.read(next).value);
+            next += 1;
+        }
+    }
+
+    /// Makes a fork of the word with this index in the path of `key`, and gives its number.
+    fn split(&mut self, key: PathKey, path: StackPath, index: usize, word: u64) -> u32 {
+        let run = path.run as usize;
+        let inner = self.run_of_words(run, index);
+        let outer = self.run_of_words(run + index + 1, usize::from(path.len) - index - 1);
+        let rest = StackPath { run: outer, len: path.len - index as u16 - 1, ..path };
+        let fork = self.new_fork(inner, index, u32::from(word as u16));
+        self.put(PathKey::behind(fork.what, word >> OFFSET_BITS), rest);
+        self.put(key, fork);
+        fork.what
+    }
+
+    fn new_fork(&mut self, run: u32, len: usize, slot: u32) -> StackPath {
+        self.used.forks += 1;
+        StackPath { run, len: len as u16, end: PathEnd::Fork, flags: 0, what: self.used.forks, next: slot }
+    }
+
+    /// The path of the reads `from..to`, and of what follows a read of rbp among them.
+    fn path_from(&mut self, from: usize, to: usize, end: StackPath) -> StackPath {
+        let rbp = (from..to).find(|&index| self.read(index).offset == RBP);
+        let rest = rbp.map_or(from, |rbp| rbp + 1);
+        let path = StackPath { run: self.run_of_reads(rest, to), len: (to - rest) as u16, ..end };
+        let Some(rbp) = rbp else { return path };
+        let run = self.run_of_reads(from, rbp);
+        let fork = self.new_fork(run, rbp - from, RBP);
+        self.put(PathKey::behind(fork.what, self.read(rbp).value), path);
+        fork
+    }
+
+    fn get(&self, key: PathKey) -> Option<StackPath> {
+        // SAFETY: `find` gives a place of the table.
+        let place = unsafe { *self.find(key) };
+        (!place.is_empty()).then_some(place.path)
+    }
+
+    fn put(&mut self, key: PathKey, path: StackPath) {
+        // SAFETY: `find` gives a place of the table.
+        let place = unsafe { &mut *self.find(key) };
+        self.used.places += usize::from(place.is_empty());
+        *place = PathSlot { key, path };
+    }
+
+    fn word(&self, index: usize) -> u64 {
+        // SAFETY: only words of runs are asked for.
+        unsafe { *self.words.as_ptr().add(index) }
+    }
+
+    /// The run of the reads `from..to`, none of which is rbp.
+    fn run_of_reads(&mut self, from: usize, to: usize) -> u32 {
+        for index in from..to {
+            let read = self.read(index);
+            // SAFETY: room for the run was made.
+            unsafe {
+                let word = self.words.as_ptr().add(self.used.words + index - from);
+                *word = read.value << OFFSET_BITS | u64::from(read.offset);
+            }
+        }
+        self.keep_run(to - from)
+    }
+
+    /// The run of `len` words that there are, from `from` on.
+    fn run_of_words(&mut self, from: usize, len: usize) -> u32 {
+        // SAFETY: room for the run was made, behind all that is used.
+        unsafe {
+            let words = self.words.as_ptr();
+            words.add(self.used.words).copy_from_nonoverlapping(words.add(from), len);
+        }
+        self.keep_run(len)
+    }
+
+    /// Pads the run that was written behind all others, and keeps it unless it is there already.
+    fn keep_run(&mut self, len: usize) -> u32 {
+        if len == 0 {
+            return 0;
+        }
+        let padded = len.next_multiple_of(STEP);
+        // SAFETY: room for the run was made. What the shelf names may be forgotten: it is right only if it
+        // lies below the words in use, and says the same.
+        unsafe {
+            let words = self.words.as_ptr();
+            let new = words.add(self.used.words);
+            let mut hash = padded as u64;
+            for index in 0..padded {
+                if index >= len {
+                    *new.add(index) = *new.add(len - 1);
+                }
+                hash = (hash.rotate_left(23) ^ *new.add(index)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            }
+            let shelf = self.shelf.as_ptr().add((hash >> 32) as usize % SHELF);
+            let old = *shelf as usize;
+            if old != 0 && old + padded <= self.used.words {
+                let same = (0..padded).all(|index| *words.add(old + index) == *new.add(index));
+                if same {
+                    return old as u32;
+                }
+            }
+            *shelf = self.used.words as u32;
+        }
+        let run = self.used.words as u32;
+        self.used.words += padded;
+        run
+    }
+
+    /// Makes room for one more stack of `reads`.
+    fn make_room(&mut self, reads: usize, tree: &CallTree) -> Result<(), Full> {
+        // At most one run is split, and one or two are new.
+        self.longest = self.longest.max(reads);
+        let words = doubled_until(self.words.len(), self.used.words + self.longest + reads + 4 * STEP);
+        let places = self.places_for(self.used.places + NEW_PLACES);
+        if words == self.words.len() && places == self.table.len() {
+            return Ok(());
+        }
+        if words > MAX_WORDS || places > MAX_PLACES {
+            return Err(Full);
+        }
+        let _undisturbed = sys::SignalsBlocked::new();
+        let grown = self.grow(words, places, tree);
+        self.account.settle(self.bytes());
+        grown.ok_or(Full)
+    }
+
+    /// Places of a table for so many paths. The first one is small for the sake of threads that do little, and is left
+    /// while it is mostly empty: a state that is not in its first place costs an event some thirty instructions more.
+    fn places_for(&self, paths: usize) -> usize {
+        let len = self.table.len();
+        if len < SECOND_PLACES && paths * 4 <= len {
+            return len;
+        }
+        doubled_until(len, (paths * 8 / 5).max(SECOND_PLACES))
+    }
+
+    /// The words stay larger than they need be when the kernel has no memory for the table.
+    fn grow(&mut self, words: usize, places: usize, tree: &CallTree) -> Option<()> {
+        let bytes = bytes_of::<u64>(words)? + bytes_of::<PathSlot>(places)? + self.shelf.bytes() + self.reads.bytes();
+        self.account.resize(bytes, Account::PATHS, tree)?;
+        if words > self.words.len() {
+            // SAFETY: paths name words by their index.
+            unsafe { self.words.grow(words)? };
+        }
+        if places > self.table.len() {
+            let mut old = core::mem::replace(&mut self.table, Array::new(places)?);
+            self.mask = (places - 1) * size_of::<PathSlot>();
+            for index in 0..old.len() {
+                // SAFETY: `index` is below the length; the new table has room for all of them.
+                unsafe {
+                    let place = *old.as_ptr().add(index);
+                    if !place.is_empty() {
+                        *self.find(place.key) = place;
+                    }
+                }
+            }
+            // SAFETY: replaced above.
+            unsafe { old.release() };
+        }
+        Some(())
+    }
+}
+
+fn doubled_until(len: usize, wanted: usize) -> usize {
+    let mut len = len;
+    while len < wanted {
+        len *= 2;
+    }
+    len
+}
+
+/// The read of one check of a chain that begins at `sp`; `None` if it cannot be written as a word.
+fn read_of(check: StackCheck, sp: u64) -> Option<Read> {
+    let offset = check.slot.wrapping_sub(sp);
+    let fits = offset & 7 == 0 && offset >> (3 + OFFSET_BITS) == 0 && check.value >> VALUE_BITS == 0;
+    fits.then_some(Read { value: check.value, offset: (offset >> 3) as u32 })
+}
+
+const _: () = assert!(MAX_READS <= u16::MAX as usize && RBP > u16::MAX as u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryBlock;
+
+    const PC: u64 = 0x5555_0000_1000;
+    const SP: u64 = 0x7fff_0000_1000;
+
+    /// Paths in which the caller at `PC`, `SP` has this path, which has no words.
+    fn with(end: PathEnd, next: u32) -> (StackTrie, VerifiedChains) {
+        let mut paths = StackTrie::new(Box::leak(Box::default()), &mut MemoryBlock::none()).unwrap();
+        paths.put(PathKey::of(PC, SP), StackPath { run: 0, len: 0, end, flags: 0, what: 0, next });
+        (paths, VerifiedChains::new(&mut MemoryBlock::none()).unwrap())
+    }
+
+    fn record_of_answer(paths: &StackTrie, chains: &VerifiedChains) -> Option<u32> {
+        // SAFETY: the path has no words, and the chain of the root has no checks: nothing is read from the stack.
+        unsafe { paths.recall_any(PC, SP, 0, chains) }.map(|answer| answer.record)
+    }
+
+    #[test]
+    fn paths_do_not_lead_to_records_that_are_gone() {
+        let (mut paths, chains) = with(PathEnd::Chain, 0);
+        assert_eq!(record_of_answer(&paths, &chains), Some(0));
+        paths.forget_records();
+        assert_eq!(record_of_answer(&paths, &chains), None);
+        let (mut paths, chains) = with(PathEnd::Answer, 7);
+        assert_eq!(record_of_answer(&paths, &chains), Some(7));
+        paths.forget_records();
+        assert_eq!(record_of_answer(&paths, &chains), Some(0), "the answer stays");
+    }
+}

@@ -1,0 +1,249 @@
+//! One step outwards: from the state of a frame and its rule to the state of its caller.
+
+use super::epilogue;
+use super::lookup::{begins_frames, follows_call};
+use super::rule::{Rule, RuleKind};
+use super::stack::{OwnStack, Readable};
+use super::verified_chains::ucontext;
+use super::{Caller, FRAME_POINTERS, HEURISTIC};
+use tracehound_shared::code;
+use tracehound_shared::sys::is_readable;
+
+/// A frame's state: all that the fast rules depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameState {
+    pub pc: u64,
+    pub sp: u64,
+    pub rbp: u64,
+}
+
+impl From<Caller> for FrameState {
+    fn from(caller: Caller) -> FrameState {
+        FrameState { pc: caller.pc, sp: caller.sp, rbp: caller.fp }
+    }
+}
+
+/// Where one step leads.
+pub enum StepResult {
+    Out(FrameState),
+    /// The frame was the outermost one.
+    End,
+    /// The rule needs the general unwinder.
+    General,
+    /// What the rule leads to cannot be a frame. `lasting`: it may be taken for granted from now on, because words
+    /// of the stack had no part in it.
+    Cut {
+        lasting: bool,
+    },
+}
+
+/// # Safety
+/// The word must be readable.
+pub unsafe fn load(address: u64) -> u64 {
+    // SAFETY: by the caller.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
+/// One step outwards from `state` by `rule`. Changes `readable` when the step leads to another stack.
+///
+/// # Safety
+/// `readable` must hold what may be read from the frame on, and the frame must be one of the running thread.
+#[inline(always)]
+pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> StepResult {
+    let FrameState { sp, rbp, .. } = state;
+    let base = match rule.kind() {
+        RuleKind::Sp => sp,
+        RuleKind::Frame => rbp,
+        // SAFETY: as the caller promises.
+        _ => return unsafe { step_special(rule, state, readable, own) },
+    };
+    let cfa = base.wrapping_add(rule.n());
+    if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) {
+        return StepResult::Cut { lasting: true };
+    }
+    if !readable.reads(cfa - 8) {
+        return StepResult::Cut { lasting: false };
+    }
+    let saved = rule.m();
+    if (saved > cfa - sp || !readable.reads(cfa - saved)) && !is_in_red_zone(cfa - saved, sp) {
+        return StepResult::Cut { lasting: true };
+    }
+    // SAFETY: `sp..cfa` is readable where `reads` says so; both words lie in it or, for rbp, in the red zone.
+    unsafe {
+        let rbp = if saved != 0 { load(cfa - saved) } else { rbp };
+        StepResult::Out(FrameState { pc: load(cfa - 8), sp: cfa, rbp })
+    }
+}
+
+/// Whether `slot` is one that an interrupted function has popped already: an epilogue's unwind information still names
+/// it, and the red zone keeps its value.
+#[cold]
+fn is_in_red_zone(slot: u64, sp: u64) -> bool {
+    const RED_ZONE: u64 = 128;
+    slot < sp && sp - slot <= RED_ZONE && is_readable(slot & !4095)
+}
+
+/// Realigned and signal frames, and the ends.
+///
+/// # Safety
+/// As for [`step`].
+#[cold]
+unsafe fn step_special(rule: Rule, state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> StepResult {
+    let FrameState { sp, rbp, .. } = state;
+    match rule.kind() {
+        RuleKind::Drap => {
+            let slot = rbp.wrapping_sub(rule.n());
+            if rbp & 7 != 0
+                || slot < sp
+                || slot > rbp
+                || !readable.holds(sp, rbp.wrapping_add(8))
+                || !readable.reads(slot)
+            {
+                return StepResult::Cut { lasting: false };
+            }
+            // SAFETY: `sp..rbp + 8` is readable and holds both words.
+            let (cfa, outer_rbp) = unsafe { (load(slot), load(rbp)) };
+            if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) || !readable.reads(cfa - 8) {
+                return StepResult::Cut { lasting: false };
+            }
+            // SAFETY: `sp..cfa` is readable.
+            StepResult::Out(FrameState { pc: unsafe { load(cfa - 8) }, sp: cfa, rbp: outer_rbp })
+        }
+        RuleKind::Signal => {
+            if sp & 7 != 0 || !readable.holds(sp, sp.wrapping_add(ucontext::BYTES)) || !readable.reads(sp) {
+                return StepResult::Cut { lasting: false };
+            }
+            // SAFETY: the ucontext is readable.
+            let (pc, outer_sp, rbp) =
+                unsafe { (load(sp + ucontext::RIP), load(sp + ucontext::RSP), load(sp + ucontext::RBP)) };
+            let Some(there) = Readable::at(own, outer_sp, readable.budget()) else {
+                return StepResult::Cut { lasting: false };
+            };
+            *readable = there;
+            // Plus one, so that a look-up at pc - 1 finds the interrupted instruction.
+            StepResult::Out(FrameState { pc: pc.wrapping_add(1), sp: outer_sp, rbp })
+        }
+        RuleKind::End => StepResult::End,
+        RuleKind::General => StepResult::General,
+        _ => StepResult::Cut { lasting: false },
+    }
+}
+
+/// What is believed of code without unwind information.
+pub struct HeuristicRule {
+    /// What its code says, or else that it keeps frame pointers.
+    pub rule: Rule,
+    /// Whether no word of the stack had a part in this but those that the rule leads to.
+    pub pure: bool,
+}
+
+/// The rule to believe in where there is no unwind information.
+///
+/// # Safety
+/// As for [`step`].
+#[cold]
+pub unsafe fn heuristic_rule(state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> HeuristicRule {
+    let Some(rule) = epilogue::rule_at(state.pc) else {
+        return HeuristicRule { rule: Rule::FRAME_POINTER, pure: true };
+    };
+    // SAFETY: as the caller promises.
+    match unsafe { step(rule, state, readable, own) } {
+        StepResult::Out(outer) if follows_call(outer.pc) => HeuristicRule { rule, pure: true },
+        _ => HeuristicRule { rule: Rule::FRAME_POINTER, pure: false },
+    }
+}
+
+/// The flag of a step that was taken from `pc` without unwind information, and led to `next`.
+#[cold]
+pub fn kind_of_heuristic(rule: Rule, pc: u64, next: &StepResult) -> u8 {
+    let outer = match next {
+        StepResult::Out(outer) => Some(outer.pc),
+        StepResult::End => None,
+        StepResult::General | StepResult::Cut { .. } => return HEURISTIC,
+    };
+    if rule == Rule::FRAME_POINTER && keeps_frame_pointers(pc, outer) { FRAME_POINTERS } else { HEURISTIC }
+}
+
+/// Whether the code at `pc`, which has no unwind information, keeps frame pointers by convention, if its own has led to
+/// `outer`, or to the end of the stack. Code of no object is a JIT compiler's, and those do; such compilers put code
+/// into objects, too, where it shows how its functions begin. What it is called from is other such code, or stands
+/// behind a call.
+#[cold]
+pub fn keeps_frame_pointers(pc: u64, outer: Option<u64>) -> bool {
+    let is_outside = |pc: u64| !code::has_object(pc.wrapping_sub(1));
+    outer.is_none_or(|outer| follows_call(outer) || is_outside(outer)) && (is_outside(pc) || begins_frames(pc))
+}
+
+/// One step by what is [believed](believe).
+///
+/// # Safety
+/// As for [`step`].
+pub unsafe fn heuristic(rule: Rule, state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> StepResult {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if rule == Rule::FRAME_POINTER { heuristic_by_rbp(state, readable) } else { step(rule, state, readable, own) }
+    }
+}
+
+/// The step of code without unwind information, as if it kept frame pointers.
+///
+/// # Safety
+/// As for [`step`].
+unsafe fn heuristic_by_rbp(state: FrameState, readable: &mut Readable) -> StepResult {
+    let FrameState { sp, rbp, .. } = state;
+    if rbp == 0 {
+        return StepResult::End;
+    }
+    if rbp & 7 != 0 || rbp < sp || !readable.holds(sp, rbp.wrapping_add(16)) || !readable.reads(rbp) {
+        return StepResult::Cut { lasting: true };
+    }
+    // SAFETY: `sp..rbp + 16` is readable.
+    let (pc, outer_rbp) = unsafe { (load(rbp + 8), load(rbp)) };
+    if !(4096..1 << 47).contains(&pc) {
+        return StepResult::Cut { lasting: false };
+    }
+    StepResult::Out(FrameState { pc, sp: rbp + 16, rbp: outer_rbp })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+
+    /// A page that cannot be read below one that can: what a stack that has overflowed looks like.
+    fn overflowed() -> u64 {
+        // SAFETY: a fresh mapping, whose first page nobody uses.
+        unsafe {
+            let pages =
+                mmap_anonymous(core::ptr::null_mut(), 8192, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+                    .unwrap();
+            mprotect(pages, 4096, MprotectFlags::empty()).unwrap();
+            pages as u64 + 4096
+        }
+    }
+
+    fn is_cut(rule: Rule, sp: u64) -> bool {
+        let mut own = OwnStack::none();
+        let mut readable = Readable::at(&mut own, sp, 16).unwrap();
+        // SAFETY: `readable` knows what may be read; no frame of a function is needed for that.
+        let result = unsafe { step(rule, FrameState { pc: 0x1000, sp, rbp: 0 }, &mut readable, &mut own) };
+        matches!(result, StepResult::Cut { .. })
+    }
+
+    #[test]
+    fn a_step_reads_nothing_below_a_stack_that_has_overflowed() {
+        let stack = overflowed();
+        assert!(is_cut(Rule::pack(RuleKind::Sp, 32, 0), stack - 64), "the return address lies below");
+        assert!(is_cut(Rule::pack(RuleKind::Sp, 32, 0), stack - 32), "it alone lies below");
+        assert!(is_cut(Rule::pack(RuleKind::Sp, 64, 56), stack - 32), "the saved rbp does");
+        assert!(!is_cut(Rule::pack(RuleKind::Sp, 64, 16), stack - 32), "both lie within the stack");
+    }
+
+    #[test]
+    fn a_step_never_leads_inwards() {
+        let stack = overflowed() + 1024;
+        assert!(is_cut(Rule::pack(RuleKind::Sp, 0, 0), stack));
+        assert!(!is_cut(Rule::pack(RuleKind::Sp, 8, 0), stack));
+        assert!(is_cut(Rule::pack(RuleKind::Sp, 16, 160), stack), "rbp is saved further in than the frame");
+    }
+}

@@ -1,0 +1,322 @@
+//! A verified-chain table of verified chains: the frames that one thread has seen, and who called whom.
+//!
+//! ```text
+//! record      check, check, check, ──▶ record     this frame's read and those of the two frames outside
+//!             node, flags, number of checks       the answer, if all checks up to the root hold
+//! origin      pc, sp, rbp, rule, ──▶ outer record the state the record stands for (cold)
+//! children    (outer record, pc, sp) ──▶ record   finds the record of a frame again (cold)
+//! ```
+//!
+//! A backtrace is a function of the state at its top and of the words that unwinding reads from the stack. A
+//! record's chain lists those words, address and value, in the order of reading. If the top state is the same
+//! and each word still has its value, the backtrace is the same: nothing is unwound, the node is the answer.
+//! Each word is loaded only after all before it were right, so its frame is proved to stand and the load cannot
+//! fault. Records never change once made; stacks that come and go need no bookkeeping at all.
+//!
+//! Frames that need more than one word (a saved rbp that matters, a realigned frame, a signal frame) have one
+//! record for each, the outer ones marked as *parts* of the frame.
+//!
+//! The verified-chain table is where walks join what is known; common events are answered by [`super::paths`].
+
+mod chain_record;
+mod insert;
+
+use core::ops::Range;
+
+use super::Captured;
+use super::budget::Account;
+use super::memory::{Array, MemoryBlock, bytes_in_block, bytes_of};
+use super::rule::Rule;
+pub use chain_record::{ChainRecord, StackCheck, first_failing, verify_chain};
+use chain_record::{Marks, RecordOrigin, RecordSummary, ZERO};
+use insert::{Child, INDEX_BITS, MAX_PARTS};
+pub use insert::{WalkedFrame, is_insertable};
+use tracehound_shared::call_tree::{CallTree, NodeId};
+use tracehound_shared::code::Regions;
+use tracehound_shared::sys;
+
+const MAX_RECORDS: usize = 1 << INDEX_BITS;
+const FIRST_RECORDS: usize = 128;
+const FIRST_CHILDREN: usize = 2 * FIRST_RECORDS;
+/// Offsets in the ucontext that a signal frame's sp points to (`<sys/ucontext.h>`).
+pub mod ucontext {
+    pub const REGISTERS: u64 = 40;
+    pub const RBP: u64 = REGISTERS + 10 * 8;
+    pub const RSP: u64 = REGISTERS + 15 * 8;
+    pub const RIP: u64 = REGISTERS + 16 * 8;
+    pub const BYTES: u64 = REGISTERS + 23 * 8;
+}
+
+/// What became of the wish for room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// There is room; records may have moved.
+    Made,
+    /// There is room, because all records are gone.
+    Cleared,
+    /// There is none, and all records are gone.
+    None,
+}
+
+/// The records of one thread.
+pub struct VerifiedChains {
+    records: Array<ChainRecord>,
+    /// The record of the last event, where the next one most likely joins.
+    previous: u32,
+    origins: Array<RecordOrigin>,
+    count: usize,
+    children: Array<Child>,
+    child_mask: usize,
+    /// Where the code lies that records have been about since all was forgotten.
+    regions: Regions,
+    /// Some of those records are gone.
+    incomplete: bool,
+    account: Account,
+    /// Times the verified-chain table was full and forgotten.
+    pub forgotten: u64,
+}
+
+impl VerifiedChains {
+    /// Bytes of a block that a verified-chain table begins with.
+    pub const FIRST_BYTES: usize = bytes_in_block::<ChainRecord>(FIRST_RECORDS)
+        + bytes_in_block::<RecordOrigin>(FIRST_RECORDS)
+        + bytes_in_block::<Child>(FIRST_CHILDREN);
+
+    pub fn new(block: &mut MemoryBlock) -> Option<VerifiedChains> {
+        let mut chains = VerifiedChains {
+            records: Array::first(block, FIRST_RECORDS)?,
+            previous: 0,
+            origins: Array::first(block, FIRST_RECORDS)?,
+            count: 0,
+            children: Array::first(block, FIRST_CHILDREN)?,
+            child_mask: FIRST_CHILDREN - 1,
+            regions: Regions::new(),
+            incomplete: false,
+            account: Account::new(),
+            forgotten: 0,
+        };
+        chains.insert_root();
+        Some(chains)
+    }
+
+    /// Record 0 is the place outside of the outermost frame. Its checks always hold.
+    fn insert_root(&mut self) {
+        let root = self.records.as_ptr();
+        let check = StackCheck { slot: &raw const ZERO as u64, value: 0 };
+        // SAFETY: both arrays have room for a first element.
+        unsafe {
+            root.write(ChainRecord {
+                checks: [check; 3],
+                outer3: root,
+                summary: RecordSummary::new(NodeId::ROOT, 0, 0),
+            });
+            let origin = RecordOrigin { pc: 0, sp: u64::MAX, rbp: 0, link: 0, rule: Rule::END };
+            self.origins.as_ptr().write(origin);
+        }
+        self.count = 1;
+        self.previous = 0;
+    }
+
+    /// Whether some record is or was about code in `range`, since everything was forgotten last.
+    pub fn knows(&self, range: &Range<u64>) -> bool {
+        self.regions.may_hold(range)
+            && (self.incomplete
+                // SAFETY: origins below `count` are initialised.
+                || (1..self.count).any(|index| unsafe {
+                    range.contains(&(*self.origins.as_ptr().add(index)).pc.wrapping_sub(1))
+                }))
+    }
+
+    /// Drops all records, and what code they were about. Node ids stay what they are: they live in the call tree.
+    pub fn forget(&mut self) {
+        self.forget_records();
+        self.regions.clear();
+        self.incomplete = false;
+    }
+
+    /// Drops all records, to have room for others.
+    fn forget_records(&mut self) {
+        // SAFETY: the table is zeroed over its whole length; zero is an empty entry.
+        unsafe { self.children.as_ptr().write_bytes(0, self.children.len()) };
+        self.incomplete = true;
+        self.insert_root();
+    }
+
+    #[inline(always)]
+    pub fn root(&self) -> *mut ChainRecord {
+        self.records.as_ptr()
+    }
+
+    /// Where walks try to join first.
+    #[inline(always)]
+    pub fn previous(&self) -> *mut ChainRecord {
+        self.record(self.previous)
+    }
+
+    /// Makes `record` the place where walks try to join first.
+    #[inline(always)]
+    pub fn set_previous(&mut self, record: u32) {
+        self.previous = record;
+    }
+
+    /// The record with an index that [`index`](Self::index) gave since the records were forgotten last.
+    #[inline(always)]
+    pub fn record(&self, index: u32) -> *mut ChainRecord {
+        // SAFETY: indices are those of records that exist.
+        unsafe { self.records.as_ptr().add(index as usize) }
+    }
+
+    /// The number of a record.
+    #[inline(always)]
+    pub fn index(&self, record: *mut ChainRecord) -> u32 {
+        // SAFETY: `record` points into the array, as all record pointers do.
+        unsafe { record.offset_from(self.records.as_ptr()) as u32 }
+    }
+
+    #[inline(always)]
+    pub fn origin(&self, record: *mut ChainRecord) -> &RecordOrigin {
+        // SAFETY: origins run in step with records.
+        unsafe { &*self.origins.as_ptr().add(self.index(record) as usize) }
+    }
+
+    #[inline(always)]
+    pub fn outer(&self, record: *mut ChainRecord) -> *mut ChainRecord {
+        // SAFETY: links name records that exist.
+        unsafe { self.records.as_ptr().add(self.origin(record).outer()) }
+    }
+
+    #[inline(always)]
+    pub fn needs_rbp(&self, record: *mut ChainRecord) -> bool {
+        self.origin(record).has(Marks::NEEDS_RBP)
+    }
+
+    #[inline(always)]
+    pub fn is_part(&self, record: *mut ChainRecord) -> bool {
+        self.origin(record).has(Marks::PART)
+    }
+
+    /// The first record of the frame outside of `record`'s frame; the records from `record` up to it are
+    /// handed to `each`.
+    pub fn outer_frame(&self, record: *mut ChainRecord, mut each: impl FnMut(*mut ChainRecord)) -> *mut ChainRecord {
+        let mut at = record;
+        loop {
+            each(at);
+            at = self.outer(at);
+            if !self.is_part(at) {
+                return at;
+            }
+        }
+    }
+
+    /// A record's own check.
+    pub fn check(&self, record: *mut ChainRecord) -> StackCheck {
+        // SAFETY: as for `captured`.
+        unsafe { (*record).checks[0] }
+    }
+
+    pub fn captured(&self, record: *mut ChainRecord) -> Captured {
+        // SAFETY: record pointers are valid while the verified-chain table lives and is not forgotten.
+        unsafe { (*record).summary.captured() }
+    }
+
+    /// Makes sure that the next `frames` frames can be planted without moving anything.
+    #[cold]
+    pub fn make_room(&mut self, frames: usize, tree: &CallTree) -> Room {
+        if self.has_room_for(frames, tree) {
+            return Room::Made;
+        }
+        self.forgotten += 1;
+        self.forget_records();
+        if self.has_room_for(frames, tree) { Room::Cleared } else { Room::None }
+    }
+
+    fn has_room_for(&mut self, frames: usize, tree: &CallTree) -> bool {
+        let wanted = frames.saturating_mul(MAX_PARTS).saturating_add(self.count);
+        wanted <= self.records.len()
+            || wanted.checked_next_power_of_two().is_some_and(|size| self.enlarge(size, tree).is_some())
+    }
+
+    /// Frames that can be planted for certain.
+    pub fn room(&self) -> usize {
+        (self.records.len() - self.count) / MAX_PARTS
+    }
+
+    /// Makes room for `records` records in all; `None` where that much may not or cannot be had, and then nothing has
+    /// changed.
+    fn enlarge(&mut self, records: usize, tree: &CallTree) -> Option<()> {
+        let _undisturbed = sys::SignalsBlocked::new();
+        if records > MAX_RECORDS {
+            return None;
+        }
+        let bytes =
+            bytes_of::<ChainRecord>(records)? + bytes_of::<RecordOrigin>(records)? + bytes_of::<Child>(records * 2)?;
+        self.account.resize(bytes, Account::CHAINS, tree)?;
+        let grown = self.grow(records);
+        self.account.settle(self.bytes());
+        grown
+    }
+
+    /// What has grown when the kernel has no memory for the rest stays larger than it need be; room is what the
+    /// records, which grow last, have.
+    fn grow(&mut self, records: usize) -> Option<()> {
+        // SAFETY: nothing points into the origins.
+        unsafe { self.origins.grow(records)? };
+        let mut other_children = Array::<Child>::new(records * 2)?;
+        let before = self.records.as_ptr();
+        // SAFETY: the pointers into the records are rebased below; nobody has seen the new children yet.
+        unsafe {
+            if self.records.grow(records).is_none() {
+                other_children.release();
+                return None;
+            }
+        }
+        self.rebase(before);
+        core::mem::swap(&mut self.children, &mut other_children);
+        self.child_mask = records * 2 - 1;
+        for index in 0..other_children.len() {
+            // SAFETY: `index` is below the length.
+            let child = unsafe { *other_children.as_ptr().add(index) };
+            if child.record() != 0 {
+                let place = self.free_place(child);
+                // SAFETY: `free_place` answers with an index in the table.
+                unsafe { *self.children.as_ptr().add(place) = child };
+            }
+        }
+        // SAFETY: these are the old ones, of which nobody knows any more.
+        unsafe { other_children.release() };
+        Some(())
+    }
+
+    /// After the records moved from `before`: makes their pointers point to the new place.
+    fn rebase(&mut self, before: *mut ChainRecord) {
+        let after = self.records.as_ptr();
+        if before == after {
+            return;
+        }
+        for index in 0..self.count {
+            // SAFETY: records below `count` are initialised.
+            let record = unsafe { &mut *after.add(index) };
+            record.outer3 = after.wrapping_byte_add((record.outer3 as usize).wrapping_sub(before as usize));
+        }
+    }
+
+    pub fn records(&self) -> usize {
+        self.count
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.records.bytes() + self.origins.bytes() + self.children.bytes()
+    }
+
+    /// # Safety
+    /// The verified-chain table must not be used afterwards.
+    pub unsafe fn release(&mut self) {
+        self.account.close();
+        // SAFETY: by the contract above.
+        unsafe {
+            self.records.release();
+            self.origins.release();
+            self.children.release();
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The records of a verified-chain table: what one frame's unwinding reads, and what state it stands for.
+
+use super::VerifiedChains;
+use crate::Captured;
+use crate::rule::Rule;
+use tracehound_shared::call_tree::NodeId;
+
+/// One word of the stack and what it must be.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct StackCheck {
+    pub slot: u64,
+    pub value: u64,
+}
+
+/// One cache line: three steps of a chain.
+#[repr(C, align(64))]
+pub struct ChainRecord {
+    pub(super) checks: [StackCheck; 3],
+    /// The record three links out.
+    pub(super) outer3: *mut ChainRecord,
+    pub(super) summary: RecordSummary,
+}
+
+const _: () = assert!(size_of::<ChainRecord>() == 64);
+const _: () = assert!(size_of::<RecordOrigin>() == 32);
+
+/// `node: 32 | flags: 8 | checks up to the root: 24`
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct RecordSummary(pub u64);
+
+impl RecordSummary {
+    pub(super) fn new(node: NodeId, flags: u8, checks: usize) -> RecordSummary {
+        RecordSummary(u64::from(node.0) | u64::from(flags) << 32 | (checks as u64) << 40)
+    }
+
+    /// Checks up to the root.
+    #[inline(always)]
+    pub fn checks(self) -> i32 {
+        (self.0 >> 40) as i32
+    }
+
+    #[inline(always)]
+    pub(super) fn captured(self) -> Captured {
+        Captured { node: NodeId(self.0 as u32), flags: (self.0 >> 32) as u8 }
+    }
+}
+
+/// The state a record stands for.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct RecordOrigin {
+    pub pc: u64,
+    pub sp: u64,
+    pub rbp: u64,
+    /// Index of the outer record, and [`Marks`] in the upper eight bits.
+    pub(super) link: u32,
+    pub rule: Rule,
+}
+
+/// What a record's origin says beside its state.
+pub struct Marks;
+
+impl Marks {
+    /// Some frame outside computes its CFA from this frame's rbp.
+    pub const NEEDS_RBP: u8 = 1;
+    /// Not the first record of its frame.
+    pub const PART: u8 = 2;
+}
+
+impl RecordOrigin {
+    #[inline(always)]
+    pub(super) fn outer(&self) -> usize {
+        (self.link & 0x00ff_ffff) as usize
+    }
+
+    #[inline(always)]
+    pub(super) fn has(&self, mark: u8) -> bool {
+        (self.link >> 24) as u8 & mark != 0
+    }
+}
+
+/// What the dummies of the root check.
+pub(super) static ZERO: u64 = 0;
+
+#[inline(always)]
+unsafe fn load(address: u64) -> u64 {
+    // SAFETY: by the caller. Volatile: the program's other frames may write here at any time between two
+    // events, and the order of loads and comparisons must stay as written.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
+/// Compares the chain of `record`, inside out.
+///
+/// # Safety
+/// The running thread must be in the state that the chain begins with: then the first word is part of a live
+/// frame, and each following one is too, because the comparisons before it held.
+#[inline(always)]
+pub unsafe fn verify_chain(record: *mut ChainRecord) -> bool {
+    // SAFETY: links lead to records; slots are readable by the induction described above. Past the root the
+    // checks are dummies that always hold.
+    unsafe {
+        let mut left = (*record).summary.checks();
+        let mut at = record;
+        while left > 0 {
+            let checks = &(*at).checks;
+            if load(checks[0].slot) != checks[0].value {
+                return false;
+            }
+            if load(checks[1].slot) != checks[1].value {
+                return false;
+            }
+            if load(checks[2].slot) != checks[2].value {
+                return false;
+            }
+            at = (*at).outer3;
+            left -= 3;
+        }
+        true
+    }
+}
+
+/// The first record of a chain whose own check fails, or the last one.
+///
+/// # Safety
+/// As for [`verify_chain`].
+pub unsafe fn first_failing(chains: &VerifiedChains, record: *mut ChainRecord) -> *mut ChainRecord {
+    let mut at = record;
+    // SAFETY: as for `verify_chain`: each slot is loaded after the ones before it were right.
+    unsafe {
+        while (*at).summary.checks() > 0 && load((*at).checks[0].slot) == (*at).checks[0].value {
+            at = chains.outer(at);
+        }
+    }
+    at
+}

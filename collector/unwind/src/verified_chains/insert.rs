@@ -1,0 +1,197 @@
+//! Planting: a frame that a walk has found becomes the records of its reads, called from those of its caller.
+
+use super::chain_record::{ChainRecord, Marks, RecordOrigin, RecordSummary, StackCheck, ZERO};
+use super::{VerifiedChains, ucontext};
+use crate::rule::{Rule, RuleKind};
+use tracehound_shared::call_tree::CallTree;
+use tracehound_shared::code;
+
+/// `key` is exact: pc in 47 bits, sp / 8 in 44, the outer record in 18; the record fills the other 18.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Child {
+    low: u64,
+    high: u64,
+}
+
+impl Child {
+    /// Index of the record, 0 for an empty place.
+    pub(super) fn record(self) -> usize {
+        (self.high & INDEX_MASK) as usize
+    }
+}
+
+/// A frame on its way into the verified-chain table.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WalkedFrame {
+    pub pc: u64,
+    pub sp: u64,
+    pub rbp: u64,
+    pub rule: Rule,
+    /// Flags of [`Captured`] that this frame brings.
+    pub flags: u8,
+}
+
+pub(super) const INDEX_BITS: u32 = 18;
+const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
+/// Records one frame may need.
+pub(super) const MAX_PARTS: usize = 3;
+
+const _: () = assert!(size_of::<Child>() == 16);
+
+impl VerifiedChains {
+    /// The record of frame `frame` called from the frame of record `outer`; made if it is new. There must be
+    /// room for it.
+    ///
+    /// # Safety
+    /// `outer` must be a record of this verified-chain table, first of its frame, and `frame` a frame that its state
+    /// calls.
+    pub unsafe fn insert(&mut self, outer: *mut ChainRecord, frame: &WalkedFrame, tree: &CallTree) -> *mut ChainRecord {
+        let outer_index = self.index(outer) as usize;
+        let key = key(frame.pc, frame.sp, outer_index);
+        // Where rbp is not given by (outer, pc, sp) it must be compared as well.
+        let picky = outer_index == 0 || frame.rule.kind() == RuleKind::Drap;
+        let mut place = child_hash(key) & self.child_mask;
+        loop {
+            // SAFETY: the mask keeps `place` inside the table.
+            let child = unsafe { *self.children.as_ptr().add(place) };
+            let index = child.record();
+            if index == 0 {
+                break;
+            }
+            if child.low == key.low && child.high & !INDEX_MASK == key.high {
+                // SAFETY: children name records that exist.
+                let record = unsafe { self.records.as_ptr().add(index) };
+                let origin = self.origin(record);
+                if !picky || !origin.has(Marks::NEEDS_RBP) || origin.rbp == frame.rbp {
+                    return record;
+                }
+            }
+            place = (place + 1) & self.child_mask;
+        }
+        // SAFETY: as the caller promises.
+        unsafe { self.create(outer, frame, key, place, tree) }
+    }
+
+    #[cold]
+    unsafe fn create(
+        &mut self,
+        outer: *mut ChainRecord,
+        frame: &WalkedFrame,
+        key: Child,
+        place: usize,
+        tree: &CallTree,
+    ) -> *mut ChainRecord {
+        self.regions.add(frame.pc.wrapping_sub(1));
+        let outer_origin = *self.origin(outer);
+        let terminal = outer == self.root();
+        let outer_captured = self.captured(outer);
+        let node = tree.intern(outer_captured.node, frame.pc, code::generation_of(frame.pc));
+        let flags = outer_captured.flags | frame.flags;
+        let kind = frame.rule.kind();
+        let outer_needs = outer_origin.has(Marks::NEEDS_RBP);
+        let mut needs = match kind {
+            RuleKind::Frame | RuleKind::Drap => true,
+            RuleKind::Signal => false,
+            _ => frame.rule.m() == 0 && outer_needs,
+        };
+        let mut checks = [StackCheck { slot: &raw const ZERO as u64, value: 0 }; MAX_PARTS];
+        let mut count = 0;
+        let mut check = |slot: u64, value: u64| {
+            if let Some(check) = checks.get_mut(count) {
+                *check = StackCheck { slot, value };
+                count += 1;
+            }
+        };
+        if terminal {
+            // A chain ends here for the PC's sake, or because rbp led nowhere.
+            needs = kind != RuleKind::End && kind != RuleKind::Sp;
+            check(&raw const ZERO as u64, 0);
+        } else {
+            match kind {
+                RuleKind::Drap => {
+                    check(frame.rbp.wrapping_sub(frame.rule.n()), outer_origin.sp);
+                    check(outer_origin.sp - 8, outer_origin.pc);
+                    if outer_needs {
+                        check(frame.rbp, outer_origin.rbp);
+                    }
+                }
+                RuleKind::Signal => {
+                    check(frame.sp + ucontext::RSP, outer_origin.sp);
+                    check(frame.sp + ucontext::RIP, outer_origin.pc.wrapping_sub(1));
+                    if outer_needs {
+                        check(frame.sp + ucontext::RBP, outer_origin.rbp);
+                    }
+                }
+                _ => {
+                    check(outer_origin.sp - 8, outer_origin.pc);
+                    if outer_needs && frame.rule.m() != 0 {
+                        check(outer_origin.sp - frame.rule.m(), outer_origin.rbp);
+                    }
+                }
+            }
+        }
+        let mut inner = outer;
+        for (part, check) in checks.iter().enumerate().take(count).rev() {
+            let (one, two) = (inner, self.outer(inner));
+            let outer3 = self.outer(two);
+            let index = self.count;
+            self.count += 1;
+            let mut marks = if needs { Marks::NEEDS_RBP } else { 0 };
+            if part > 0 {
+                marks |= Marks::PART;
+            }
+            // SAFETY: the caller made room for MAX_PARTS records and origins, and `one`, `two` are records.
+            unsafe {
+                let steps = if terminal { 0 } else { (*one).summary.checks() as usize + 1 };
+                let record = self.records.as_ptr().add(index);
+                record.write(ChainRecord {
+                    checks: [*check, (*one).checks[0], (*two).checks[0]],
+                    outer3,
+                    summary: RecordSummary::new(node, flags, steps),
+                });
+                self.origins.as_ptr().add(index).write(RecordOrigin {
+                    pc: frame.pc,
+                    sp: frame.sp,
+                    rbp: frame.rbp,
+                    link: self.index(one) | u32::from(marks) << 24,
+                    rule: frame.rule,
+                });
+                inner = record;
+            }
+        }
+        let child = Child { low: key.low, high: key.high | u64::from(self.index(inner)) };
+        // SAFETY: `place` is a free place of the table.
+        unsafe { *self.children.as_ptr().add(place) = child };
+        inner
+    }
+
+    /// The empty place of the table where `child` belongs.
+    pub(super) fn free_place(&self, child: Child) -> usize {
+        let mut place = child_hash(Child { low: child.low, high: child.high & !INDEX_MASK }) & self.child_mask;
+        loop {
+            // SAFETY: the mask keeps `place` inside the table, which is never more than half full.
+            if unsafe { *self.children.as_ptr().add(place) }.record() == 0 {
+                return place;
+            }
+            place = (place + 1) & self.child_mask;
+        }
+    }
+}
+
+/// Whether a state can be a key: its numbers fit, and its sp is aligned.
+pub fn is_insertable(pc: u64, sp: u64) -> bool {
+    pc < 1 << 47 && sp < 1 << 47 && sp & 7 == 0
+}
+
+fn key(pc: u64, sp: u64, outer: usize) -> Child {
+    let words = sp >> 3;
+    Child { low: pc | words << 47, high: (words >> 17) << (2 * INDEX_BITS) | (outer as u64) << INDEX_BITS }
+}
+
+#[inline(always)]
+fn child_hash(key: Child) -> usize {
+    let outer = key.high >> INDEX_BITS;
+    ((key.low.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize).wrapping_add((outer as usize).wrapping_mul(5))
+}

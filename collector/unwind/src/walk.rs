@@ -1,0 +1,344 @@
+//! Unwinding frame by frame, where no verified chain has the answer; what is found becomes a chain.
+
+use super::general::{self, GeneralFrame};
+use super::lookup::is_registered;
+use super::memory::Array;
+use super::rule::{Rule, RuleKind};
+use super::rule_cache::rule_of;
+use super::stack::{OwnStack, Readable};
+use super::stack_cache::StackCache;
+use super::step::{FrameState, StepResult, heuristic, heuristic_rule, kind_of_heuristic, load, step};
+use super::verified_chains::{self, ChainRecord, VerifiedChains, WalkedFrame, ucontext};
+use super::{Caller, Captured, FRAME_POINTERS, INTERPRETED, REGISTERED, SLOW, TRUNCATED};
+use tracehound_shared::call_tree::CallTree;
+use tracehound_shared::code;
+use tracehound_shared::python;
+use tracehound_shared::sys;
+
+/// Which rules a walk goes by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rules {
+    /// Unwind information, and frame pointers where there is none.
+    UnwindInformation,
+    /// Frame pointers alone.
+    FramePointers,
+}
+
+/// By what means a backtrace was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Means {
+    /// It joined a verified chain.
+    Chain,
+    /// Rules, to its end.
+    Rules,
+    /// Frame pointers alone, to its end.
+    FramePointers,
+    /// The general unwinder.
+    General,
+}
+
+/// Why a rule is believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RuleSource {
+    Information,
+    /// The convention of frame pointers, which the program was said to keep.
+    Convention,
+    /// What the code itself seems to do, or the same convention for want of anything better.
+    Heuristic,
+}
+
+impl Rules {
+    #[inline(always)]
+    fn of(self, pc: u64) -> (Rule, RuleSource) {
+        if pc == 0 {
+            return (Rule::END, RuleSource::Information);
+        }
+        if self == Rules::FramePointers {
+            return (Rule::FRAME_POINTER, RuleSource::Convention);
+        }
+        let rule = rule_of(pc);
+        match rule.kind() {
+            RuleKind::Unknown => (Rule::FRAME_POINTER, RuleSource::Heuristic),
+            _ => (rule, RuleSource::Information),
+        }
+    }
+}
+
+/// What a walk found; its frames are in the scratch array.
+struct WalkResult {
+    frames: usize,
+    end: WalkEnd,
+    /// Whether the frames depend on nothing but the top state and the words that their checks name.
+    pure: bool,
+}
+
+enum WalkEnd {
+    /// Called from the frame of this record, whose chain holds.
+    Joined(*mut ChainRecord),
+    /// At the end of the stack, or where it was cut.
+    Outermost,
+    /// In a frame that needs the general unwinder.
+    General,
+}
+
+/// The long way: unwinds, joins what is known, remembers the rest.
+///
+/// # Safety
+/// As for [`Unwinder::capture`](super::Unwinder::capture).
+pub unsafe fn learn(
+    known: &mut StackCache,
+    own: &mut OwnStack,
+    scratch: &mut Array<WalkedFrame>,
+    tree: &CallTree,
+    caller: Caller,
+    rules: Rules,
+) -> (Captured, Means) {
+    let loader = code::in_loader(caller.pc);
+    if loader {
+        super::code_changed();
+    }
+    known.catch_up();
+    // SAFETY: as the caller promises.
+    let mut found = unsafe { walk(&known.chains, own, scratch, caller, rules) };
+    if found.pure && found.frames > known.chains.room() && known.make_room(found.frames, tree) {
+        // Records have moved or are gone: what was joined is stale.
+        // SAFETY: as the caller promises.
+        found = unsafe { walk(&known.chains, own, scratch, caller, rules) };
+    }
+    let chains = &mut known.chains;
+    let (outer, means) = match found.end {
+        WalkEnd::Joined(record) => (record, Means::Chain),
+        WalkEnd::Outermost if rules == Rules::FramePointers => (chains.root(), Means::FramePointers),
+        WalkEnd::Outermost => (chains.root(), Means::Rules),
+        // SAFETY: as the caller promises.
+        WalkEnd::General => return (unsafe { generally(scratch, found.frames, tree, caller) }, Means::General),
+    };
+    if !found.pure || found.frames > chains.room() {
+        return (intern(chains.captured(outer), tree, scratch, found.frames), means);
+    }
+    let mut at = outer;
+    for index in (0..found.frames).rev() {
+        // SAFETY: the walk filled this many frames; each was called from the one of `at`.
+        unsafe { at = chains.insert(at, &*scratch.as_ptr().add(index), tree) };
+    }
+    let captured = chains.captured(at);
+    // The loader's calls must come here each time, to see whether it loaded something.
+    if !loader {
+        known.keep(at, FrameState::from(caller), tree);
+    }
+    (captured, means)
+}
+
+/// The backtrace by the general unwinder; its first `frames` frames, which the rules found, stand in if it fails.
+///
+/// # Safety
+/// As for [`learn`].
+#[cold]
+unsafe fn generally(scratch: &mut Array<WalkedFrame>, frames: usize, tree: &CallTree, caller: Caller) -> Captured {
+    let mut list = WalkedFrames { scratch, count: 0 };
+    let push = |frame: GeneralFrame| {
+        list.push(WalkedFrame { pc: frame.pc, sp: 0, rbp: 0, rule: Rule::GENERAL, flags: frame.flags })
+    };
+    // SAFETY: as the caller promises.
+    let (count, flags) = match unsafe { general::unwind(caller, push) } {
+        Some(flags) => (list.count, flags),
+        None => (frames, SLOW | TRUNCATED),
+    };
+    let captured = intern(Captured::NOTHING, tree, scratch, count);
+    Captured { node: captured.node, flags: captured.flags | flags }
+}
+
+/// The node of frames called from `outer`'s, found without the verified-chain table.
+fn intern(outer: Captured, tree: &CallTree, scratch: &Array<WalkedFrame>, frames: usize) -> Captured {
+    let mut captured = outer;
+    for index in (0..frames).rev() {
+        // SAFETY: the walk filled this many frames.
+        let frame = unsafe { &*scratch.as_ptr().add(index) };
+        captured.node = tree.intern(captured.node, frame.pc, code::generation_of(frame.pc));
+        captured.flags |= frame.flags;
+    }
+    captured
+}
+
+struct WalkedFrames<'a> {
+    scratch: &'a mut Array<WalkedFrame>,
+    count: usize,
+}
+
+impl WalkedFrames<'_> {
+    /// False when there is no memory for more frames.
+    #[inline(always)]
+    fn push(&mut self, mut frame: WalkedFrame) -> bool {
+        if python::is_evaluation(frame.pc) {
+            frame.flags |= INTERPRETED;
+        }
+        if self.count == self.scratch.len() && !self.grow() {
+            return false;
+        }
+        // SAFETY: `count` is below the length.
+        unsafe { self.scratch.as_ptr().add(self.count).write(frame) };
+        self.count += 1;
+        true
+    }
+
+    #[cold]
+    fn grow(&mut self) -> bool {
+        let _undisturbed = sys::SignalsBlocked::new();
+        // SAFETY: no pointer into the array is held across a push.
+        unsafe { self.scratch.grow(self.scratch.len() * 2) }.is_some()
+    }
+
+    /// Adds flags to the frame pushed last.
+    fn mark(&mut self, flags: u8) {
+        if let Some(last) = self.count.checked_sub(1) {
+            // SAFETY: `last` was written by `push`.
+            unsafe { (*self.scratch.as_ptr().add(last)).flags |= flags };
+        }
+    }
+}
+
+/// # Safety
+/// As for [`learn`].
+unsafe fn walk(
+    chains: &VerifiedChains,
+    own: &mut OwnStack,
+    scratch: &mut Array<WalkedFrame>,
+    caller: Caller,
+    rules: Rules,
+) -> WalkResult {
+    let mut frames = WalkedFrames { scratch, count: 0 };
+    let mut state = FrameState::from(caller);
+    let mut readable = Readable::from(own, state.sp);
+    let mut pure = true;
+    let mut candidate = chains.previous();
+    let end = loop {
+        // Frames further in than this state cannot be it. On another stack this may skip too much: then
+        // nothing joins, and the walk goes on to the end.
+        while chains.origin(candidate).sp < state.sp {
+            candidate = chains.outer(candidate);
+        }
+        if is_at(chains, candidate, state) {
+            // SAFETY: the walk has reached the state that the candidate's chain begins with.
+            unsafe {
+                if verified_chains::verify_chain(candidate) {
+                    break WalkEnd::Joined(candidate);
+                }
+                (candidate, state) = follow(chains, candidate, state, &mut frames);
+            }
+            if !readable.range().contains(&state.sp) {
+                match Readable::at(own, state.sp, readable.budget()) {
+                    Some(there) => readable = there,
+                    None => {
+                        frames.push(WalkedFrame {
+                            pc: state.pc,
+                            sp: state.sp,
+                            rbp: state.rbp,
+                            rule: Rule::UNKNOWN,
+                            flags: TRUNCATED,
+                        });
+                        pure = false;
+                        break WalkEnd::Outermost;
+                    }
+                }
+            }
+        }
+        pure &= verified_chains::is_insertable(state.pc, state.sp);
+        let (mut rule, ground) = rules.of(state.pc);
+        if ground == RuleSource::Heuristic {
+            // SAFETY: `readable` begins at or below the state's sp.
+            let chosen = unsafe { heuristic_rule(state, &mut readable, own) };
+            rule = chosen.rule;
+            pure &= chosen.pure;
+        }
+        let flags = match ground {
+            RuleSource::Convention => FRAME_POINTERS,
+            RuleSource::Information if is_registered(state.pc.wrapping_sub(1)) => REGISTERED,
+            RuleSource::Information | RuleSource::Heuristic => 0,
+        };
+        let frame = WalkedFrame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule, flags };
+        if !frames.push(frame) {
+            frames.mark(TRUNCATED);
+            pure = false;
+            break WalkEnd::Outermost;
+        }
+        // SAFETY: `readable` begins at or below the state's sp.
+        let next = unsafe {
+            if ground == RuleSource::Information {
+                step(rule, state, &mut readable, own)
+            } else {
+                heuristic(rule, state, &mut readable, own)
+            }
+        };
+        if ground == RuleSource::Heuristic {
+            frames.mark(kind_of_heuristic(rule, state.pc, &next));
+        }
+        match next {
+            StepResult::Out(outer) => {
+                // A convention may only be relied on again where its words are sure to be readable then: on the own
+                // stack, or in the page of a frame that is known to stand.
+                pure &= ground == RuleSource::Information || readable.is_own() || same_page(state.sp - 1, outer.sp - 1);
+                state = outer;
+            }
+            StepResult::End => break WalkEnd::Outermost,
+            StepResult::General => break WalkEnd::General,
+            StepResult::Cut { lasting } => {
+                frames.mark(TRUNCATED);
+                pure &= lasting;
+                break WalkEnd::Outermost;
+            }
+        }
+    };
+    WalkResult { frames: frames.count, end, pure }
+}
+
+fn same_page(a: u64, b: u64) -> bool {
+    a >> 12 == b >> 12
+}
+
+/// Whether `state` is the state that `record` stands for. It is never a later part of a frame, whose chain would be
+/// shorter: candidates are the first records of their frames, and of one sp the first comes first.
+#[inline(always)]
+fn is_at(chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState) -> bool {
+    let origin = chains.origin(record);
+    origin.sp == state.sp && origin.pc == state.pc && (!chains.needs_rbp(record) || origin.rbp == state.rbp)
+}
+
+/// The chain of `record` begins at `state` but does not hold to its end: takes over the frames that do hold,
+/// up to the one whose caller changed. Answers the record outside of that one, and its state.
+///
+/// # Safety
+/// The running thread must be in a state reached from `state`.
+unsafe fn follow(
+    chains: &VerifiedChains,
+    record: *mut ChainRecord,
+    state: FrameState,
+    frames: &mut WalkedFrames,
+) -> (*mut ChainRecord, FrameState) {
+    // SAFETY: as the caller promises.
+    let failing = unsafe { verified_chains::first_failing(chains, record) };
+    let mut at = record;
+    let mut rbp = state.rbp;
+    loop {
+        let origin = *chains.origin(at);
+        let mut own_fails = false;
+        let outer = chains.outer_frame(at, |part| own_fails |= part == failing);
+        let state = FrameState { pc: origin.pc, sp: origin.sp, rbp };
+        let inherited = chains.captured(at).flags & !chains.captured(outer).flags;
+        let frame = WalkedFrame { pc: state.pc, sp: state.sp, rbp, rule: origin.rule, flags: inherited };
+        if own_fails || outer == chains.root() || !frames.push(frame) {
+            return (outer, state);
+        }
+        // The recorded rbp is the real one only where it matters to the old chain; it may matter to the new.
+        let slot = match origin.rule.kind() {
+            RuleKind::Sp | RuleKind::Frame if origin.rule.m() != 0 => chains.origin(outer).sp - origin.rule.m(),
+            RuleKind::Drap => rbp,
+            RuleKind::Signal => origin.sp + ucontext::RBP,
+            _ => 0,
+        };
+        if slot != 0 {
+            // SAFETY: the slot lies in a frame that the checks before have shown to stand.
+            rbp = unsafe { load(slot) };
+        }
+        at = outer;
+    }
+}
