@@ -13,8 +13,9 @@ use crate::block::LoadedLibrary;
 use crate::borrow::{BorrowedThread, DATA_BYTES};
 use crate::detach;
 use crate::detours::{self, Detours, Hooked, Patch};
+use crate::existing;
 use crate::files::AttachFiles;
-use crate::memory::ProcessMemory;
+use crate::memory::{ProcessMemory, living_thread};
 use crate::objects::{ProcessObject, mappings, objects, symbol_around};
 use crate::refusal::{During, Refusal, Result, refuse};
 use crate::safe_point::{StackJudge, id_inside, no_thread};
@@ -40,6 +41,8 @@ pub struct AttachOptions {
     pub variables: Vec<(String, Vec<u8>)>,
     /// In spite of a seccomp filter that cannot be read.
     pub force: bool,
+    /// List the blocks that the heap holds at the start.
+    pub existing: bool,
 }
 
 /// How it went, for those who want to know the price.
@@ -55,6 +58,8 @@ pub struct Figures {
     pub borrowed: Duration,
     /// Functions that lead to the recorder.
     pub functions: usize,
+    /// Blocks that were there at the start, and their bytes; `None` if they are not listed.
+    pub existing: Option<(u64, u64)>,
 }
 
 /// A process that records, by our doing.
@@ -78,6 +83,10 @@ pub fn plan(pid: u32, options: &AttachOptions) -> Result<Vec<String>> {
     let mut lines = vec![format!("process {pid}: {name}, {threads} threads, {}", target.libc.path)];
     match &target.library {
         None => lines.push(format!("{} would be loaded by one of its threads", options.library.display())),
+        Some(library) if library.is_dormant(&target.memory) => {
+            lines.push("the recorder is in it from its start, asleep, and would begin: no function is changed".into());
+            return Ok(lines);
+        }
         Some(_) => lines.push("the recorder is in it from an earlier attach and would be used again".into()),
     }
     let places = allocator_functions(&target)?;
@@ -107,23 +116,31 @@ pub fn attach(pid: u32, options: &AttachOptions, announce: impl FnOnce(&Path)) -
         None => Some(image_of(library)?),
     };
     let mut files = AttachFiles::create(&options.output, pid, &target.executable)?;
+    let list = if options.existing { Some(memory_file()?) } else { None };
     let mut figures = Figures::default();
     let (library, patches, moved) = {
         let thread = choose(&target, &mut figures)?;
         let started = Instant::now();
-        let prepared = prepare(&target, thread, image.as_ref(), &files, options)?;
+        let handed = HandedOver { files: &files, list: list.as_ref(), image: image.as_ref() };
+        let prepared = prepare(&target, thread, handed, options)?;
         figures.borrowed = started.elapsed();
         prepared
     };
     target.library = Some(library.clone());
     figures.functions = moved.len();
-    if let Err(refusal) = change(&target, &library, &patches, &moved, true, &mut figures) {
+    let changed = match &list {
+        Some(list) => existing::begin(&target, &library, &patches, &moved, list, &mut figures),
+        None => change(&target, &library, &patches, &moved, true, &mut figures),
+    };
+    if let Err(refusal) = changed {
         let _ = detach::finish(&target, &library);
         return Err(refusal);
     }
     files.keep();
     announce(&files.path);
-    library.command(&target.memory, command::START)?;
+    if library.state(&target.memory) != Some(RECORDING) {
+        library.command(&target.memory, command::START)?;
+    }
     if !library.wait_for(&target.memory, pid, RECORDING, START) {
         let _ = detach::finish(&target, &library);
         return refuse(format!("the recorder in process {pid} does not begin"));
@@ -167,19 +184,24 @@ fn tidy(target: &TargetProcess, library: &LoadedLibrary) -> Result<()> {
 /// The library in memory that has no name, to be handed to the process.
 fn image_of(path: &Path) -> Result<File> {
     let bytes = std::fs::read(path).during(&path.display().to_string())?;
-    // SAFETY: a terminated name; the descriptor is ours.
-    let fd = unsafe { libc::memfd_create(c"tracehound".as_ptr(), libc::MFD_CLOEXEC) };
-    if fd == -1 {
-        return Err(std::io::Error::last_os_error()).during("memory for the library");
-    }
-    // SAFETY: a new descriptor that nobody else has.
-    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let mut file = memory_file()?;
     file.write_all(&bytes).during("memory for the library")?;
     Ok(file)
 }
 
+/// A file in memory that has no name, to be handed to the process.
+fn memory_file() -> Result<File> {
+    // SAFETY: a terminated name; the descriptor is ours.
+    let fd = unsafe { libc::memfd_create(c"tracehound".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd == -1 {
+        return Err(std::io::Error::last_os_error()).during("a file in memory");
+    }
+    // SAFETY: a new descriptor that nobody else has.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
 /// Stops all threads until one may be borrowed, and lets the others go on.
-fn choose(target: &TargetProcess, figures: &mut Figures) -> Result<StoppedThread> {
+pub(crate) fn choose(target: &TargetProcess, figures: &mut Figures) -> Result<StoppedThread> {
     let mut forbidden: Vec<_> = target.loader().map(|loader| loader.range.clone()).into_iter().collect();
     // Another library that defines malloc, and the program itself if it does.
     for object in target.objects.iter().filter(|object| object.range != target.libc.range) {
@@ -211,34 +233,46 @@ fn choose(target: &TargetProcess, figures: &mut Figures) -> Result<StoppedThread
 
 type Prepared = (LoadedLibrary, Vec<Patch>, Vec<std::ops::Range<u64>>);
 
+/// What the process gets as open descriptors.
+#[derive(Clone, Copy)]
+struct HandedOver<'a> {
+    files: &'a AttachFiles,
+    /// To be filled in with the blocks that the heap holds.
+    list: Option<&'a File>,
+    /// The library, unless it is there.
+    image: Option<&'a File>,
+}
+
+/// The same as numbers of the process's.
+#[derive(Debug, Clone, Copy)]
+struct Received {
+    recording: [i32; 3],
+    list: Option<i32>,
+    image: Option<i32>,
+}
+
 /// What the borrowed thread does: takes the descriptors, loads the library, has it set up the recording.
 fn prepare(
     target: &TargetProcess,
     thread: StoppedThread,
-    image: Option<&File>,
-    files: &AttachFiles,
+    handed: HandedOver<'_>,
     options: &AttachOptions,
 ) -> Result<Prepared> {
-    let gadget = target.bytes_in_libc(&[0x0f, 0x05, 0xc3])?;
-    // mov $15, %rax; syscall
-    let sigreturn = target.bytes_in_libc(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05])?;
-    let now = mappings(target.pid)?;
-    let is_stack = |from: u64, to: u64| {
-        now.iter().any(|mapping| mapping.writable && mapping.range.start <= from && to <= mapping.range.end)
-    };
     let memory = &target.memory;
-    let mut thread = BorrowedThread::new(thread, memory, gadget, sigreturn, is_stack)?;
-    let given: Vec<i32> = [Some(&files.file), Some(&files.side_file), Some(&files.directory), image]
-        .into_iter()
-        .flatten()
-        .map(AsRawFd::as_raw_fd)
-        .collect();
+    let mut thread = borrow(target, thread)?;
+    let HandedOver { files, list, image } = handed;
+    let recording = [&files.file, &files.side_file, &files.directory];
+    let given: Vec<i32> = recording.into_iter().chain(list).chain(image).map(AsRawFd::as_raw_fd).collect();
     let descriptors = hand_over(target.pid, memory, &mut thread, &given)?;
+    let mut rest = descriptors.iter().copied();
+    let mut next = || rest.next().unwrap_or(-1);
+    let received =
+        Received { recording: [next(), next(), next()], list: list.map(|_| next()), image: image.map(|_| next()) };
     let mut are_taken = false;
-    let outcome = prepare_with(target, &mut thread, &descriptors, files, options, &mut are_taken);
+    let outcome = prepare_with(target, &mut thread, received, files, options, &mut are_taken);
     // Those of the recording are the recorder's then, under other numbers.
-    let unused = if are_taken { descriptors.get(3..) } else { descriptors.get(..) };
-    for &fd in unused.unwrap_or_default() {
+    let unused = if are_taken { received.image.into_iter().collect() } else { descriptors };
+    for fd in unused {
         let _ = thread.system_call(libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0]);
     }
     thread.give_back();
@@ -248,26 +282,29 @@ fn prepare(
 fn prepare_with(
     target: &TargetProcess,
     thread: &mut BorrowedThread<'_>,
-    descriptors: &[i32],
+    received: Received,
     files: &AttachFiles,
     options: &AttachOptions,
     are_taken: &mut bool,
 ) -> Result<Prepared> {
     let memory = &target.memory;
-    let library = match (&target.library, descriptors.get(3)) {
+    let library = match (&target.library, received.image) {
         (Some(library), _) => library.clone(),
-        (None, Some(&fd)) => load(target, thread, fd)?,
+        (None, Some(fd)) => load(target, thread, fd)?,
         (None, None) => return refuse("the process did not get the library"),
     };
     thread.call(library.look, [0; 3])?;
     let objects = objects(memory, &mappings(target.pid)?);
-    let known = known_detours(memory, &library);
-    let (functions, patches, moved) = match known {
-        Some((patches, moved)) => (Vec::new(), patches, moved),
-        None => make_detours(target, &library, &objects, thread)?,
+    let (functions, patches, moved) = if library.is_dormant(memory) {
+        // The program's calls come to it by their names.
+        Made::default()
+    } else if let Some((patches, moved)) = known_detours(memory, &library) {
+        (Vec::new(), patches, moved)
+    } else {
+        make_detours(target, &library, &objects, thread)?
     };
     library.set_patches(memory, &patches)?;
-    let request = request(descriptors, &functions, files, options)?;
+    let request = request(received, &functions, files, options)?;
     if request.len() as u64 > DATA_BYTES {
         return refuse("the request is too long");
     }
@@ -313,7 +350,10 @@ fn hand_over(pid: u32, memory: &ProcessMemory, thread: &mut BorrowedThread<'_>, 
 fn send(pid: u32, end: u32, given: &[i32]) -> Result<()> {
     // SAFETY: plain system calls with numbers.
     let own = unsafe {
-        let process = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        // Where the first thread has ended, another one's table is meant: Linux 6.9 knows how.
+        const ONE_THREAD: libc::c_int = libc::O_EXCL;
+        let thread = living_thread(pid);
+        let process = libc::syscall(libc::SYS_pidfd_open, thread, if thread == pid { 0 } else { ONE_THREAD });
         let own = libc::syscall(libc::SYS_pidfd_getfd, process, end, 0);
         let error = std::io::Error::last_os_error();
         libc::close(process as i32);
@@ -358,7 +398,9 @@ fn load(target: &TargetProcess, thread: &mut BorrowedThread<'_>, fd: i32) -> Res
         },
     };
     let data = thread.data();
-    memory.write(data, format!("/proc/self/fd/{fd}\0").as_bytes())?;
+    // `self` is the first thread, which may have ended.
+    let folder = if living_thread(target.pid) == target.pid { "self" } else { "thread-self" };
+    memory.write(data, format!("/proc/{folder}/fd/{fd}\0").as_bytes())?;
     if thread.call(open, [data, mode, 0])? == 0 {
         let why = target.function("libdl", &["dlerror"]).and_then(|error| thread.call(error, [0; 3]).ok());
         let text = why.map(|at| memory.read_up_to(at, 300)).unwrap_or_default();
@@ -444,14 +486,14 @@ fn make_detours(
 
 /// The bytes of an [`AttachRequest`].
 fn request(
-    descriptors: &[i32],
+    received: Received,
     functions: &[(usize, u64)],
     files: &AttachFiles,
     options: &AttachOptions,
 ) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(size_of::<AttachRequest>());
-    for place in 0..4 {
-        bytes.extend(descriptors.get(place).filter(|_| place < 3).copied().unwrap_or(-1).to_le_bytes());
+    for fd in received.recording.into_iter().chain([received.list.unwrap_or(-1)]) {
+        bytes.extend(fd.to_le_bytes());
     }
     let mut table = [0_u64; HOOKS];
     for &(index, function) in functions {
@@ -487,6 +529,9 @@ pub(crate) fn change(
     forwards: bool,
     figures: &mut Figures,
 ) -> Result<()> {
+    if patches.is_empty() {
+        return Ok(());
+    }
     for _ in 0..TRIES {
         let started = Instant::now();
         let threads = all_threads(target.pid)?;
@@ -508,7 +553,7 @@ pub(crate) fn change(
 }
 
 /// Whether the thread, or a signal handler's caller below it, is behind the first byte of a range.
-fn is_inside(thread: &StoppedThread, memory: &ProcessMemory, moved: &[std::ops::Range<u64>]) -> bool {
+pub(crate) fn is_inside(thread: &StoppedThread, memory: &ProcessMemory, moved: &[std::ops::Range<u64>]) -> bool {
     const LOOKED_THROUGH: usize = 256 << 10;
     let Some(registers) = thread.registers() else { return false };
     let hits = |address: u64| moved.iter().any(|range| range.start < address && address < range.end);
@@ -520,4 +565,16 @@ fn is_inside(thread: &StoppedThread, memory: &ProcessMemory, moved: &[std::ops::
     let stack = memory.read_up_to(registers.rsp & !7, LOOKED_THROUGH);
     let words = stack.chunks_exact(8).filter_map(|word| word.try_into().ok()).map(u64::from_le_bytes);
     words.filter(|word| (low..high).contains(word)).any(hits)
+}
+
+/// Takes a thread, to make calls.
+pub(crate) fn borrow(target: &TargetProcess, thread: StoppedThread) -> Result<BorrowedThread<'_>> {
+    let gadget = target.bytes_in_libc(&[0x0f, 0x05, 0xc3])?;
+    // mov $15, %rax; syscall
+    let sigreturn = target.bytes_in_libc(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05])?;
+    let now = mappings(target.pid)?;
+    let is_stack = |from: u64, to: u64| {
+        now.iter().any(|mapping| mapping.writable && mapping.range.start <= from && to <= mapping.range.end)
+    };
+    BorrowedThread::new(thread, &target.memory, gadget, sigreturn, is_stack)
 }

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
 use tracehound_format::attach::{
-    self, AttachBlock, AttachHook, AttachPatch, BLOCK, LOOK, MAGIC, PATCHES, PREPARE, VERSION,
+    self, AttachBlock, AttachHook, AttachPatch, BLOCK, LOOK, MAGIC, PATCHES, PREPARE, VERSION, WAKE,
 };
 
 use crate::detours::Patch;
@@ -24,6 +24,8 @@ pub struct LoadedLibrary {
     pub look: u64,
     /// See [`PREPARE`].
     pub prepare: u64,
+    /// See [`WAKE`].
+    pub wake: u64,
 }
 
 /// One hook of the block.
@@ -83,7 +85,8 @@ impl LoadedLibrary {
         if memory.word(block) != Some(MAGIC) || version != Some(VERSION) {
             return refuse("the process has a recorder of another version in it");
         }
-        Ok(Some(Self { object: object.clone(), block, look, prepare }))
+        let wake = address(WAKE).unwrap_or(0);
+        Ok(Some(Self { object: object.clone(), block, look, prepare, wake }))
     }
 
     fn half(&self, memory: &ProcessMemory, offset: usize) -> u32 {
@@ -99,9 +102,19 @@ impl LoadedLibrary {
         memory.half(self.block + offset_of!(AttachBlock, state) as u64)
     }
 
+    /// Whether it came with the program, and sleeps until it is told to begin.
+    pub fn is_dormant(&self, memory: &ProcessMemory) -> bool {
+        self.half(memory, offset_of!(AttachBlock, dormant)) != 0
+    }
+
     /// Whether it came into the process late.
     pub fn is_late(&self, memory: &ProcessMemory) -> bool {
         self.half(memory, offset_of!(AttachBlock, late)) != 0
+    }
+
+    /// The function that serves the program's calls of malloc; 0: not known.
+    pub fn malloc(&self, memory: &ProcessMemory) -> u64 {
+        self.word(memory, offset_of!(AttachBlock, malloc))
     }
 
     /// The recorder's thread; 0: none.

@@ -9,8 +9,9 @@ use tracehound_format::attach::{DORMANT, ENDED, PREPARED, RECORDING, command};
 use crate::attach::{Figures, change};
 use crate::block::{LoadedLibrary, SlotLayout};
 use crate::memory::ProcessMemory;
+use crate::objects::{mappings, objects};
 use crate::refusal::{Result, refuse};
-use crate::safe_point::id_outside;
+use crate::safe_point::{StackJudge, id_outside};
 use crate::stop::{StoppedThread, all_threads};
 use crate::target::{TargetProcess, examine};
 
@@ -96,12 +97,19 @@ pub(crate) fn finish(target: &TargetProcess, library: &LoadedLibrary) -> Result<
 /// Takes the recording out of all threads' slots, when none is in the middle of an event; false when that does not come.
 fn forget(target: &TargetProcess, library: &LoadedLibrary, writer: u32) -> Result<bool> {
     let slots = library.slots(&target.memory);
+    // Where the recorder came with the program, more of libc's functions lead to it, and some of them wait.
+    let objects = objects(&target.memory, &mappings(target.pid)?);
+    let recorder = vec![library.object.range.clone()];
+    let is_late = library.is_late(&target.memory);
+    let mut judge =
+        (!is_late).then(|| StackJudge::new(&target.memory, &objects, &target.libc, &target.libc_symbols, recorder));
     let started = Instant::now();
     while started.elapsed() < QUIET {
         let threads = all_threads(target.pid)?;
         let own = id_outside(target.pid, writer);
         let others = || threads.iter().filter(|thread| Some(thread.tid) != own);
-        if others().all(|thread| is_quiet(thread, &target.memory, library, slots)) {
+        let is_out = |thread: &StoppedThread| judge.as_mut().is_none_or(|judge| !judge.is_in_forbidden(thread));
+        if others().all(|thread| is_quiet(thread, &target.memory, library, slots)) && others().all(is_out) {
             let pointers: HashSet<u64> =
                 others().filter_map(|thread| Some(thread.registers()?.fs_base)).filter(|&at| at != 0).collect();
             for pointer in pointers {

@@ -5,11 +5,15 @@
 //! stop        all threads stand still, without a signal       safe_point  which of them may be borrowed
 //! borrow      a thread makes calls for us and goes on         detours   jumps at functions, and code to call them by
 //! block       the library's side of it, read from outside     files     the recording's files
+//! at_rest     nobody is in the allocator                 heap      the blocks that glibc's heap holds
+//! existing    the instant in which both meet              dormant   a recorder that came with the process
 //! attach, detach   the two ways, from beginning to end        seccomp   may the recorder's system calls be made?
 //! ```
 //! The rule of all of it: whenever this program is killed, the process lives, and a later attach or detach finds out how
 //! far it came.
 
+#[cfg(target_arch = "x86_64")]
+mod at_rest;
 #[cfg(target_arch = "x86_64")]
 mod attach;
 #[cfg(target_arch = "x86_64")]
@@ -21,7 +25,13 @@ mod detach;
 #[cfg(target_arch = "x86_64")]
 mod detours;
 #[cfg(target_arch = "x86_64")]
+mod dormant;
+#[cfg(target_arch = "x86_64")]
+mod existing;
+#[cfg(target_arch = "x86_64")]
 mod files;
+#[cfg(target_arch = "x86_64")]
+mod heap;
 #[cfg(target_arch = "x86_64")]
 mod memory;
 #[cfg(target_arch = "x86_64")]
@@ -40,4 +50,6 @@ mod target;
 pub use attach::{AttachOptions, Attachment, Figures, attach, plan};
 #[cfg(target_arch = "x86_64")]
 pub use detach::{Detached, detach};
+#[cfg(target_arch = "x86_64")]
+pub use dormant::{is_dormant, wake};
 pub use refusal::{Refusal, Result};

@@ -12,10 +12,27 @@ pub struct ProcessMemory {
     file: File,
 }
 
+/// A thread by whose folder in `/proc` the process can be looked at: the first one, or another when that has ended before
+/// the process, as `pthread_exit` does.
+#[must_use]
+pub fn living_thread(pid: u32) -> u32 {
+    let is_alive = |id: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+        state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    };
+    if is_alive(pid) {
+        return pid;
+    }
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let ids = tasks.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.into_iter().find(|&id| is_alive(id)).unwrap_or(pid)
+}
+
 impl ProcessMemory {
     /// Opens it for reading and writing, which the kernel allows to those who may trace the process.
     pub fn open(pid: u32) -> Result<Self> {
-        match File::options().read(true).write(true).open(format!("/proc/{pid}/mem")) {
+        match File::options().read(true).write(true).open(format!("/proc/{}/mem", living_thread(pid))) {
             Ok(file) => Ok(Self { file }),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => Err(not_permitted(pid)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Refusal(format!("there is no process {pid}"))),

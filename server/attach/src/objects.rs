@@ -1,9 +1,9 @@
-//! What is mapped in a process: its list of mappings, and the ELF objects among them, read from its memory. The files may
-//! be gone, replaced, or in another mount namespace; what runs is what is in memory.
+//! Mapped objects of a process: its list of mappings, and the ELF objects among them, read from its memory. The files
+//! may be gone, replaced, or in another mount namespace; what runs is what is in memory.
 
 use std::ops::Range;
 
-use crate::memory::ProcessMemory;
+use crate::memory::{ProcessMemory, living_thread};
 use crate::refusal::{During, Refusal, Result, not_permitted};
 
 /// A line of `/proc/PID/maps`.
@@ -25,7 +25,7 @@ pub struct ProcessMapping {
 
 /// The process's mappings.
 pub fn mappings(pid: u32) -> Result<Vec<ProcessMapping>> {
-    let text = match std::fs::read(format!("/proc/{pid}/maps")) {
+    let text = match std::fs::read(format!("/proc/{}/maps", living_thread(pid))) {
         Ok(text) => text,
         Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
             return Err(not_permitted(pid));

@@ -134,6 +134,55 @@ pub struct StackJudge<'a> {
     cache: CacheX86_64,
     /// Where libc keeps a thread's id, from its thread pointer.
     thread_id_at: Option<u64>,
+    /// libc's allocator.
+    allocator: Range<u64>,
+}
+
+/// Functions of libc's allocator: their names begin so.
+const ALLOCATOR: &[&str] = &[
+    "malloc",
+    "calloc",
+    "realloc",
+    "free",
+    "cfree",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "mallopt",
+    "mallinfo",
+    "__libc_malloc",
+    "__libc_calloc",
+    "__libc_realloc",
+    "__libc_free",
+    "__libc_memalign",
+    "__libc_valloc",
+    "__libc_pvalloc",
+    "__libc_mallopt",
+    "__libc_mallinfo",
+    "__default_morecore",
+    "__malloc_",
+    "__posix_memalign",
+];
+
+/// Functions that hold the locks of all arenas.
+const FORKS: &[&str] = &["fork", "__fork", "_Fork", "__libc_fork"];
+
+/// The addresses of libc's allocator: functions with names, and those without around them.
+fn allocator(symbols: &[DynamicSymbol], code: &[Range<u64>]) -> Range<u64> {
+    const NAMELESS: u64 = 32 << 10;
+    let is_one = |symbol: &&DynamicSymbol| ALLOCATOR.iter().any(|name| symbol.name.starts_with(name));
+    let Some(malloc) = symbol_named(symbols, "malloc") else { return 0..0 };
+    let in_code = |symbol: &&DynamicSymbol| code.iter().any(|range| range.contains(&symbol.start));
+    let near = |symbol: &&DynamicSymbol| in_code(symbol) && symbol.start.abs_diff(malloc.start) < NAMELESS;
+    let family = || symbols.iter().filter(near).filter(is_one);
+    let others = || symbols.iter().filter(near).filter(|symbol| !is_one(symbol));
+    let first = family().map(|symbol| symbol.start).min().unwrap_or(malloc.start);
+    let last = family().map(|symbol| symbol.start + symbol.len).max().unwrap_or(malloc.start);
+    let before = others().map(|symbol| symbol.start + symbol.len).filter(|&end| end <= first).max();
+    let behind = others().map(|symbol| symbol.start).filter(|&start| start >= last).min();
+    before.unwrap_or(first.saturating_sub(NAMELESS))..behind.unwrap_or(last)
 }
 
 impl<'a> StackJudge<'a> {
@@ -155,7 +204,30 @@ impl<'a> StackJudge<'a> {
         let thread_id_at = symbol_named(libc_symbols, "_thread_db_pthread_tid")
             .and_then(|symbol| memory.half(symbol.start + 8))
             .map(u64::from);
-        Self { memory, objects, libc, libc_symbols, forbidden, unwinder, cache: CacheX86_64::new(), thread_id_at }
+        let allocator = allocator(libc_symbols, &libc.code);
+        let cache = CacheX86_64::new();
+        Self { memory, objects, libc, libc_symbols, forbidden, unwinder, cache, thread_id_at, allocator }
+    }
+
+    /// Whether the thread is in libc's allocator, in an object where no frame may lie, or in a fork, which holds the
+    /// allocator's locks: as far as its stack can be unwound.
+    pub fn is_in_allocator(&mut self, thread: &StoppedThread) -> bool {
+        let Some(registers) = thread.registers() else { return false };
+        let (frames, _) = self.known_frames(&registers);
+        frames.iter().any(|frame| {
+            let symbol = || symbol_around(self.libc_symbols, *frame).filter(|_| self.libc.has_code_at(*frame));
+            let forbidden = self.forbidden.iter().any(|range| range.contains(frame));
+            forbidden
+                || self.allocator.contains(frame)
+                || symbol().is_some_and(|symbol| FORKS.contains(&symbol.name.as_str()))
+        })
+    }
+
+    /// Whether the thread is in an object where no frame may lie, as far as its stack can be unwound.
+    pub fn is_in_forbidden(&mut self, thread: &StoppedThread) -> bool {
+        let Some(registers) = thread.registers() else { return false };
+        let (frames, _) = self.known_frames(&registers);
+        frames.iter().any(|frame| self.forbidden.iter().any(|range| range.contains(frame)))
     }
 
     /// The first thread that may be borrowed, with its place among `threads`.
@@ -210,23 +282,33 @@ impl<'a> StackJudge<'a> {
 
     /// Addresses of all frames, innermost first; `None` when the outermost is not reached.
     fn frames(&mut self, registers: &libc::user_regs_struct) -> Option<Vec<u64>> {
+        let (frames, is_whole) = self.known_frames(registers);
+        is_whole.then_some(frames)
+    }
+
+    /// Addresses of the frames that can be found, innermost first, and whether the outermost is among them.
+    fn known_frames(&mut self, registers: &libc::user_regs_struct) -> (Vec<u64>, bool) {
         let memory = self.memory;
         let mut read = |address: u64| memory.word(address).ok_or(());
         let state = UnwindRegsX86_64::new(registers.rip, registers.rsp, registers.rbp);
         let mut found = Vec::new();
         let mut frames = self.unwinder.iter_frames(registers.rip, state, &mut self.cache, &mut read);
-        while let Some(frame) = frames.next().ok()? {
+        loop {
+            let frame = match frames.next() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return (found, true),
+                Err(_) => return (found, false),
+            };
             let address = match frame {
                 FrameAddress::InstructionPointer(address) => address,
                 FrameAddress::ReturnAddress(address) => address.get() - 1,
             };
             // Code of no object has no information that could be trusted.
             if found.len() == DEEPEST || !self.objects.iter().any(|object| object.has_code_at(address)) {
-                return None;
+                return (found, false);
             }
             found.push(address);
         }
-        Some(found)
     }
 
     /// Whether the thread is one of libc's: a bare clone may share its storage with another.

@@ -1,4 +1,4 @@
-//! Whether a process with filters of system calls lets the recorder live.
+//! Check that the seccomp filters of a process allow the recorder's system calls.
 //!
 //! The filters are read by ptrace and run here, on the calls that an attach and the recorder's thread make. One that
 //! would refuse or kill for any of them keeps the process untouched; so does one that cannot be read.

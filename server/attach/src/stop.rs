@@ -8,6 +8,8 @@ use crate::refusal::{Refusal, Result, not_permitted, refuse};
 
 /// Longest wait for a thread that does not come to a stop, while others stand still.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// The same for one that only waits for a processor.
+const STARVED: Duration = Duration::from_secs(5);
 /// How often that is tried.
 const TRIES: u32 = 20;
 
@@ -91,7 +93,8 @@ impl StoppedThread {
                     let _ = ptrace(libc::PTRACE_CONT, tid, 0, 0);
                 }
             }
-            if started.elapsed() > PATIENCE {
+            let waited = started.elapsed();
+            if waited > PATIENCE && (waited > STARVED || round % 64 == 0 && state(tid) != Some('R')) {
                 break;
             }
         }
@@ -104,6 +107,13 @@ impl StoppedThread {
         ptrace(libc::PTRACE_GETREGS, self.tid, 0, registers.as_mut_ptr() as u64).ok()?;
         // SAFETY: the kernel has filled it.
         Some(unsafe { registers.assume_init() })
+    }
+}
+
+impl StoppedThread {
+    /// Lets the thread go on for a moment; [`Self::interrupt`] stops it again.
+    pub(crate) fn go_on(&self) {
+        let _ = ptrace(libc::PTRACE_CONT, self.tid, 0, 0);
     }
 }
 
@@ -131,6 +141,12 @@ pub fn all_threads(pid: u32) -> Result<Vec<StoppedThread>> {
 
 fn stop_all(pid: u32) -> Result<Vec<StoppedThread>> {
     let mut stopped: Vec<StoppedThread> = Vec::new();
+    stop_others(pid, &mut stopped)?;
+    Ok(stopped)
+}
+
+/// Stops those threads of `pid` that are not among the stopped ones.
+pub(crate) fn stop_others(pid: u32, stopped: &mut Vec<StoppedThread>) -> Result<()> {
     let mut gone = Vec::new();
     loop {
         let mut found = false;
@@ -167,12 +183,17 @@ fn stop_all(pid: u32) -> Result<Vec<StoppedThread>> {
             break;
         }
     }
-    if stopped.is_empty() { refuse(format!("process {pid} has ended")) } else { Ok(stopped) }
+    if stopped.is_empty() { refuse(format!("process {pid} has ended")) } else { Ok(()) }
 }
 
 /// Whether the thread is there and no zombie, which nobody may trace.
 fn is_alive(pid: u32, tid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().unwrap_or_default().trim_start().chars().next();
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    std::path::Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
+        && state(tid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// What the kernel says a thread does: `R` has or wants a processor.
+fn state(tid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    stat.rsplit(')').next()?.trim_start().chars().next()
 }

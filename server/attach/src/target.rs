@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use crate::block::LoadedLibrary;
-use crate::memory::ProcessMemory;
+use crate::memory::{ProcessMemory, living_thread};
 use crate::objects::{DynamicSymbol, ProcessObject, mappings, objects, symbol_named};
 use crate::refusal::{Refusal, Result, not_permitted, refuse};
 
@@ -35,10 +35,22 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 
 /// Looks at a process without touching it. `force`: attach in spite of a seccomp filter that cannot be read.
 pub fn examine(pid: u32, force: bool) -> Result<TargetProcess> {
+    let target = look_at(pid, force)?;
+    let has_begun = |library: &LoadedLibrary| !library.is_late(&target.memory) && !library.is_dormant(&target.memory);
+    if target.library.as_ref().is_some_and(has_begun) {
+        return refuse(format!(
+            "process {pid} was started with the recorder: `heaptrace ctl {pid} start` and `stop` switch it"
+        ));
+    }
+    Ok(target)
+}
+
+/// The same of a process that may have been started with the recorder.
+pub fn look_at(pid: u32, force: bool) -> Result<TargetProcess> {
     if pid == std::process::id() {
         return refuse("this is heaptrace's own process");
     }
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", living_thread(pid))) else {
         return refuse(format!("there is no process {pid}"));
     };
     if let Some(group) = field(&status, "Tgid").filter(|group| *group != pid.to_string()) {
@@ -61,24 +73,19 @@ pub fn examine(pid: u32, force: bool) -> Result<TargetProcess> {
     let objects = objects(&memory, &mappings);
     check_sanitizer(pid, &memory, &objects)?;
     let library = LoadedLibrary::find(&memory, &objects)?;
-    if library.as_ref().is_some_and(|library| !library.is_late(&memory)) {
-        return refuse(format!(
-            "process {pid} was started with the recorder: `heaptrace ctl {pid} start` and `stop` switch it"
-        ));
-    }
     let libc = libc(pid, &objects)?;
     let libc_symbols = libc.symbols(&memory)?;
     if field(&status, "Seccomp") == Some("2") && !force {
         crate::seccomp::check(pid)?;
     }
-    let executable = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let executable = std::fs::read_link(format!("/proc/{}/exe", living_thread(pid))).unwrap_or_default();
     let executable = executable.into_os_string().into_encoded_bytes();
     Ok(TargetProcess { pid, executable, memory, objects, libc, libc_symbols, library })
 }
 
 fn check_machine(pid: u32) -> Result<()> {
     const X86_64: [u8; 2] = [62, 0];
-    let file = File::open(format!("/proc/{pid}/exe")).map_err(|_| not_permitted(pid))?;
+    let file = File::open(format!("/proc/{}/exe", living_thread(pid))).map_err(|_| not_permitted(pid))?;
     let mut header = [0; 20];
     if file.read_exact_at(&mut header, 0).is_err() || header[..4] != *b"\x7fELF" {
         return refuse(format!("the executable of process {pid} cannot be read"));

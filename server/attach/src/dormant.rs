@@ -1,0 +1,35 @@
+//! A recorder that came with the process and sleeps (`TRACEHOUND_START=off`): whether there is one, and how it wakes.
+
+use tracehound_format::attach::DORMANT;
+
+use crate::attach::{Figures, borrow, choose};
+use crate::block::LoadedLibrary;
+use crate::memory::ProcessMemory;
+use crate::objects::{mappings, objects};
+use crate::refusal::{Result, refuse};
+use crate::target::look_at;
+
+/// Whether the recorder came with the process, and sleeps until it is told to begin.
+#[must_use]
+pub fn is_dormant(pid: u32) -> bool {
+    let Ok(memory) = ProcessMemory::open(pid) else { return false };
+    let Ok(mappings) = mappings(pid) else { return false };
+    let found = LoadedLibrary::find(&memory, &objects(&memory, &mappings));
+    // One that is attached to has a recording.
+    let sleeps = |library: &LoadedLibrary| library.is_dormant(&memory) && library.state(&memory) == Some(DORMANT);
+    found.is_ok_and(|library| library.as_ref().is_some_and(sleeps))
+}
+
+/// Has one of the process's threads wake a recorder that sleeps: the recording is there then, switched off.
+pub fn wake(pid: u32) -> Result<()> {
+    let target = look_at(pid, false)?;
+    let wake = target.library.as_ref().map_or(0, |library| library.wake);
+    if wake == 0 {
+        return refuse(format!("process {pid} has no recorder that sleeps"));
+    }
+    let thread = choose(&target, &mut Figures::default())?;
+    let mut thread = borrow(&target, thread)?;
+    let outcome = thread.call(wake, [0; 3]);
+    thread.give_back();
+    outcome.map(|_| ())
+}
