@@ -1,0 +1,129 @@
+//! `heaptrace fleet leaks`: the stacks that grow, by service and version.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use arrow_array::Array;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+use serde::Serialize;
+
+use super::{Where, bytes};
+use crate::tables::read::{Name, RecordingRow, StackText, recording_at};
+
+/// Options of `fleet leaks`.
+#[derive(Debug, clap::Args)]
+pub struct FleetLeaksArgs {
+    #[command(flatten)]
+    place: Where,
+    /// Only recordings of this version
+    #[arg(long, value_name = "VERSION")]
+    version: Option<String>,
+    /// Show so many rows
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    rows: usize,
+}
+
+/// `heaptrace.fleet-leaks/1`.
+#[derive(Debug, Serialize)]
+struct FleetLeaks {
+    schema: &'static str,
+    recordings: usize,
+    rows: Vec<FleetLeakRow>,
+    hidden: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct FleetLeakRow {
+    service: String,
+    version: String,
+    /// Recordings in which it grows, of so many of this version.
+    growing: usize,
+    recordings: usize,
+    bytes: i64,
+    /// Mean over the recordings in which it grows.
+    bytes_per_second: f64,
+    freed_at_exit: bool,
+    #[serde(flatten)]
+    stack: StackText,
+}
+
+#[derive(Default)]
+struct FleetLeakSum {
+    recordings: BTreeSet<String>,
+    bytes: i64,
+    rate: f64,
+    late: bool,
+}
+
+/// Answers.
+pub async fn run(args: FleetLeaksArgs) -> Result<()> {
+    let store = args.place.store()?;
+    let set = args.place.open(&store, args.version.as_deref()).await?;
+    let known: BTreeMap<&str, &RecordingRow> = set.recordings.iter().map(|row| (row.id.as_str(), row)).collect();
+    let mut all: BTreeMap<(Name, &str, &str), FleetLeakSum> = BTreeMap::new();
+    for (path, batches) in set.read("verdicts").await? {
+        for batch in &batches {
+            let column = |name: &str| batch.column_by_name(name).with_context(|| format!("{path}: no column {name}"));
+            let kinds = column("kind")?.as_string_opt::<i32>().context("kind")?;
+            let stacks = column("stack")?.as_fixed_size_binary_opt().context("stack")?;
+            let sizes = column("bytes")?.as_primitive_opt::<Int64Type>().context("bytes")?;
+            let rates = column("bytes_per_second")?.as_primitive_opt::<Float64Type>().context("bytes_per_second")?;
+            let late = column("freed_at_exit")?.as_boolean_opt().context("freed_at_exit")?;
+            for row in (0..batch.num_rows()).filter(|&row| kinds.is_valid(row) && kinds.value(row) == "growing") {
+                let recording = recording_at(&path, batch, row)?;
+                let Some(about) = known.get(recording.as_str()) else { continue };
+                let stack: Name = stacks.value(row).try_into().context("stack")?;
+                let sum = all.entry((stack, &about.service, &about.version)).or_default();
+                sum.recordings.insert(recording);
+                sum.bytes += sizes.value(row);
+                sum.rate += rates.value(row);
+                sum.late |= late.value(row);
+            }
+        }
+    }
+    let names = set.names(Some(&all.keys().map(|key| key.0).collect())).await?;
+    let of_version = |service: &str, version: &str| {
+        set.recordings.iter().filter(|row| row.service == service && row.version == version).count()
+    };
+    let mut rows: Vec<FleetLeakRow> = all
+        .into_iter()
+        .map(|((stack, service, version), sum)| FleetLeakRow {
+            service: service.to_owned(),
+            version: version.to_owned(),
+            growing: sum.recordings.len(),
+            recordings: of_version(service, version),
+            bytes: sum.bytes,
+            bytes_per_second: sum.rate / sum.recordings.len() as f64,
+            freed_at_exit: sum.late,
+            stack: names.get(&stack),
+        })
+        .collect();
+    rows.sort_by_key(|row| std::cmp::Reverse((row.growing, row.bytes)));
+    let hidden = rows.len().saturating_sub(args.rows);
+    rows.truncate(args.rows);
+    let answer = FleetLeaks { schema: "heaptrace.fleet-leaks/1", recordings: set.recordings.len(), rows, hidden };
+    args.place.print(&answer, |leaks| {
+        let mut out = format!("{} recordings\n", leaks.recordings);
+        if leaks.rows.is_empty() {
+            out.push_str("nothing grows\n");
+        }
+        for row in &leaks.rows {
+            let late = if row.freed_at_exit { ", freed at exit" } else { "" };
+            out.push_str(&format!(
+                "{} {}: grows in {} of {} recordings, {}/s each, {} in all{late}\n    {}\n",
+                crate::clean(&row.service),
+                crate::clean(&row.version),
+                row.growing,
+                row.recordings,
+                bytes(row.bytes_per_second),
+                bytes(row.bytes as f64),
+                row.stack.line()
+            ));
+        }
+        if leaks.hidden > 0 {
+            out.push_str(&format!("… and {} more (-n shows more)\n", leaks.hidden));
+        }
+        out
+    })
+}

@@ -1,0 +1,243 @@
+//! HTTP: what other collectors send, and what this one does.
+//!
+//! ```text
+//! GET  /v1/recordings/ID                          how much of it is here: {"bytes": …, "sealed": …, "finished": …}
+//! PUT  /v1/recordings/ID?at=OFFSET&crc32=C&end=E  bytes behind those that are here; 409 and the length otherwise
+//! POST /v1/recordings/ID/finish                   nothing more will come; what is known of it (heaptrace.collected/1)
+//! GET  /v1/status   GET /metrics   GET /
+//! ```
+//! Bytes are acknowledged when the store has them. What they are is not looked at: readers of recordings take none of
+//! them for granted.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use serde::Deserialize;
+use tokio::sync::{Mutex, Semaphore};
+
+use super::status::{CollectorStatus, RecordingState};
+use crate::clean;
+use crate::labels::Collected;
+use crate::sink::ShippingTarget;
+use crate::store::{Shipped, is_id};
+use crate::tables::pack::Packer;
+
+/// Longest body: the largest block there is, a piece before it, and the header.
+const LONGEST_BODY: usize = (64 << 20) + (5 << 20);
+/// Bodies that are in memory at once.
+const BODIES: usize = 4;
+/// Recordings that are taken in at once.
+const MOST_OPEN: usize = 100_000;
+
+struct Listener {
+    sink: ShippingTarget,
+    token: Option<String>,
+    status: Arc<CollectorStatus>,
+    packer: Packer,
+    bodies: Semaphore,
+    /// One at a time writes a recording; how much of it is known to be there.
+    open: std::sync::Mutex<HashMap<String, Arc<Mutex<Option<Shipped>>>>>,
+}
+
+/// Listens from now on.
+pub async fn start(
+    address: SocketAddr,
+    sink: ShippingTarget,
+    token: Option<String>,
+    status: Arc<CollectorStatus>,
+    packer: Packer,
+) -> Result<()> {
+    if !address.ip().is_loopback() && token.is_none() {
+        bail!(
+            "everybody who reaches {address} could write into the store: --listen there needs --token (or HEAPTRACE_TOKEN)"
+        );
+    }
+    let socket = tokio::net::TcpListener::bind(address).await;
+    let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
+    let address = socket.local_addr()?;
+    let bodies = Semaphore::new(BODIES);
+    let state = Arc::new(Listener { sink, token, status, packer, bodies, open: std::sync::Mutex::default() });
+    let router = Router::new()
+        .route("/v1/recordings/{id}", get(shipped))
+        .route("/v1/recordings/{id}", put(append).layer(DefaultBodyLimit::max(LONGEST_BODY)))
+        .route("/v1/recordings/{id}/finish", post(finish).layer(DefaultBodyLimit::max(1 << 16)))
+        .route("/v1/status", get(status_json))
+        .route("/metrics", get(metrics))
+        .route("/", get(page))
+        .layer(middleware::from_fn_with_state(Arc::clone(&state), guard))
+        .with_state(state);
+    eprintln!("heaptrace: collecting at http://{address}");
+    tokio::spawn(async move { axum::serve(socket, router).await });
+    Ok(())
+}
+
+/// Who may ask: whoever has the token; and no page of another site.
+async fn guard(State(listener): State<Arc<Listener>>, request: Request, next: Next) -> Response {
+    if request.headers().contains_key(header::ORIGIN) {
+        return (StatusCode::FORBIDDEN, "pages cannot ask a collector\n").into_response();
+    }
+    if let Some(token) = &listener.token {
+        let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let given = given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+        if !is_same(given.as_bytes(), token.as_bytes()) {
+            return (StatusCode::UNAUTHORIZED, "the token is missing or wrong\n").into_response();
+        }
+    }
+    next.run(request).await
+}
+
+/// In a time that does not say where they differ.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
+
+enum RefusedRequest {
+    NoId,
+    TooMany,
+    Elsewhere(Shipped),
+    Damaged,
+    Busy(String),
+    Wrong(String),
+}
+
+impl IntoResponse for RefusedRequest {
+    fn into_response(self) -> Response {
+        match self {
+            Self::NoId => (StatusCode::NOT_FOUND, "an id has 32 hexadecimal digits\n").into_response(),
+            Self::TooMany => (StatusCode::SERVICE_UNAVAILABLE, "too many recordings at once\n").into_response(),
+            Self::Elsewhere(shipped) => (StatusCode::CONFLICT, Json(shipped)).into_response(),
+            Self::Damaged => (StatusCode::BAD_REQUEST, "the bytes are not those that were sent\n").into_response(),
+            Self::Busy(why) => (StatusCode::SERVICE_UNAVAILABLE, clean(&why)).into_response(),
+            Self::Wrong(why) => (StatusCode::BAD_REQUEST, clean(&why)).into_response(),
+        }
+    }
+}
+
+impl Listener {
+    fn recording(&self, id: &str) -> Result<Arc<Mutex<Option<Shipped>>>, RefusedRequest> {
+        if !is_id(id) {
+            return Err(RefusedRequest::NoId);
+        }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.len() >= MOST_OPEN && !open.contains_key(id) {
+            // Those that nobody writes are asked of the store again.
+            open.retain(|_, known| Arc::strong_count(known) > 1);
+            if open.len() >= MOST_OPEN {
+                return Err(RefusedRequest::TooMany);
+            }
+        }
+        Ok(Arc::clone(open.entry(id.to_owned()).or_default()))
+    }
+
+    async fn known(&self, id: &str, known: &mut Option<Shipped>) -> Result<Shipped, RefusedRequest> {
+        if let Some(shipped) = known {
+            return Ok(shipped.clone());
+        }
+        let shipped = self.sink.shipped(id).await.map_err(|error| self.failed(&error))?;
+        *known = Some(shipped.clone());
+        Ok(shipped)
+    }
+
+    fn failed(&self, error: &anyhow::Error) -> RefusedRequest {
+        self.status.error(&format!("{error:#}"));
+        RefusedRequest::Busy("the store does not answer; try again\n".into())
+    }
+}
+
+async fn shipped(
+    State(listener): State<Arc<Listener>>,
+    Path(id): Path<String>,
+) -> Result<Json<Shipped>, RefusedRequest> {
+    let recording = listener.recording(&id)?;
+    let mut known = recording.lock().await;
+    Ok(Json(listener.known(&id, &mut known).await?))
+}
+
+#[derive(Deserialize)]
+struct Append {
+    at: u64,
+    crc32: u32,
+    #[serde(default)]
+    end: bool,
+}
+
+async fn append(
+    State(listener): State<Arc<Listener>>,
+    Path(id): Path<String>,
+    Query(asked): Query<Append>,
+    request: Request,
+) -> Result<Json<Shipped>, RefusedRequest> {
+    let recording = listener.recording(&id)?;
+    let _turn = listener.bodies.acquire().await.map_err(|_| RefusedRequest::TooMany)?;
+    let body = axum::body::to_bytes(request.into_body(), LONGEST_BODY).await;
+    let body: Bytes = body.map_err(|error| RefusedRequest::Wrong(format!("{error}\n")))?;
+    if crc32fast::hash(&body) != asked.crc32 || body.is_empty() {
+        return Err(RefusedRequest::Damaged);
+    }
+    let mut known = recording.lock().await;
+    let before = listener.known(&id, &mut known).await?;
+    if before.finished || before.sealed || before.bytes != asked.at {
+        return Err(RefusedRequest::Elsewhere(before));
+    }
+    let bytes = body.len() as u64;
+    if let Err(error) = listener.sink.append(&id, asked.at, body, asked.end).await {
+        // It may have been taken all the same.
+        *known = None;
+        return Err(listener.failed(&error));
+    }
+    listener.status.taken_in(bytes);
+    let now = Shipped { bytes: asked.at + bytes, sealed: asked.end, finished: false };
+    let about = Collected { recording: id.clone(), ..Collected::default() };
+    listener.status.recording(&about, now.bytes, RecordingState::Following);
+    *known = Some(now.clone());
+    Ok(Json(now))
+}
+
+async fn finish(
+    State(listener): State<Arc<Listener>>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Result<Json<Shipped>, RefusedRequest> {
+    let about: Collected =
+        serde_json::from_slice(&body).map_err(|error| RefusedRequest::Wrong(format!("{error}\n")))?;
+    if about.recording != id {
+        return Err(RefusedRequest::Wrong("the description is of another recording\n".into()));
+    }
+    let recording = listener.recording(&id)?;
+    let mut known = recording.lock().await;
+    let before = listener.known(&id, &mut known).await?;
+    if before.bytes == 0 {
+        return Err(RefusedRequest::Wrong("there is nothing of this recording\n".into()));
+    }
+    listener.sink.finish(&about).await.map_err(|error| listener.failed(&error))?;
+    let now = Shipped { bytes: before.bytes, sealed: true, finished: true };
+    *known = Some(now.clone());
+    listener.status.recording(&about, now.bytes, RecordingState::Stored);
+    if !before.finished {
+        listener.packer.pack(about);
+    }
+    Ok(Json(now))
+}
+
+async fn status_json(State(listener): State<Arc<Listener>>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], listener.status.json()).into_response()
+}
+
+async fn metrics(State(listener): State<Arc<Listener>>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], listener.status.metrics()).into_response()
+}
+
+async fn page(State(listener): State<Arc<Listener>>) -> Response {
+    let headers =
+        [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, "default-src 'none'")];
+    (headers, listener.status.page()).into_response()
+}

@@ -1,0 +1,287 @@
+//! `heaptrace collect`: follows the recordings of spool folders, ships them to a store or another collector, and takes in
+//! what other collectors ship.
+//!
+//! ```text
+//! mod      the loop over spool folders: follow, ship, finish, give back to the disk
+//! listen   HTTP: other collectors' recordings, status, metrics, a page
+//! status   what a collector does, for people, programs and Prometheus
+//! send     one recording to a collector: what `heaptrace run` does with TRACEHOUND_COLLECTOR
+//! ```
+
+mod listen;
+pub mod send;
+pub mod status;
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::task::JoinSet;
+use tracehound_format::options::parse_size;
+
+use crate::clean;
+use crate::sink::ShippingTarget;
+use crate::source::{LocalRecording, Step};
+use crate::tables::pack;
+use status::{CollectorStatus, RecordingState};
+
+/// Collect the recordings of many processes in a store, and take in those that other collectors send.
+///
+/// It watches spool folders, ships whole checked blocks as recordings grow, completes those of killed processes from
+/// their side files, and deletes a recording here when the store has all of it, never before.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:
+  heaptrace collect --spool /var/spool/heap --store file:///srv/heap
+  heaptrace collect --spool /var/spool/heap --store s3://bucket/heap --quota 2G
+  heaptrace collect --listen 0.0.0.0:9900 --token SECRET --store s3://bucket/heap
+  heaptrace collect --spool /var/spool/heap --store http://collector:9900
+  heaptrace collect status 127.0.0.1:9900"
+)]
+pub struct CollectArgs {
+    #[command(subcommand)]
+    command: Option<CollectCommand>,
+    /// A folder that recordings (*.dat) are written into; may be repeated
+    #[arg(long, value_name = "FOLDER")]
+    spool: Vec<PathBuf>,
+    /// Where they go: file:///FOLDER, s3://BUCKET/PREFIX, or http://HOST:PORT, another collector
+    #[arg(long, value_name = "URL", required = true)]
+    store: Option<String>,
+    /// Take in what other collectors and `heaptrace run` send, and show status, metrics and a page, at this address
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// A secret of 16 characters or more that others must give, and that is given to another collector
+    #[arg(long, env = "HEAPTRACE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    token: Option<String>,
+    /// Most bytes of a spool folder's recordings on the disk: what the store has is given back, oldest first
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    quota: Option<u64>,
+    /// Leave recordings in the spool when the store has them
+    #[arg(long)]
+    keep: bool,
+    /// Ship what is there, wait for the processes to end, and exit
+    #[arg(long)]
+    once: bool,
+    /// Do not write tables into the store when a recording is complete
+    #[arg(long)]
+    no_tables: bool,
+    /// Write the table of all allocations, too: six bytes a block
+    #[arg(long)]
+    allocations: bool,
+    /// Milliseconds between two looks at the spool
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    interval: u64,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum CollectCommand {
+    /// Show what a collector does
+    Status(status::StatusArgs),
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).ok_or_else(|| "a size such as 2G".to_owned())
+}
+
+/// Most recordings that are shipped at once: each has one piece in memory.
+const AT_ONCE: usize = 8;
+
+/// Collects until it is told to stop.
+pub async fn run(args: CollectArgs) -> Result<ExitCode> {
+    if let Some(CollectCommand::Status(args)) = args.command {
+        return status::run(args).await;
+    }
+    let store = args.store.clone().unwrap_or_default();
+    if args.spool.is_empty() && args.listen.is_none() {
+        bail!("there is nothing to collect: --spool FOLDER, or --listen ADDRESS, or both");
+    }
+    for folder in &args.spool {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make the spool {}", folder.display()))?;
+    }
+    if let Some(token) = &args.token
+        && token.len() < 16
+    {
+        bail!("--token is too short: 16 characters or more");
+    }
+    let sink = ShippingTarget::open(&store, args.token.clone())?;
+    let status = Arc::new(CollectorStatus::new(store.clone()));
+    let packing = pack::Options { tables: !args.no_tables, allocations: args.allocations };
+    let packer = pack::Packer::start(&sink, packing, Arc::clone(&status));
+    if let Some(address) = args.listen {
+        listen::start(address, sink.clone(), args.token.clone(), Arc::clone(&status), packer.clone()).await?;
+    }
+    let mut stop = std::pin::pin!(stopped());
+    let mut spool = Spool { sources: HashMap::new(), done: HashSet::new(), sink, status, packer, store, args };
+    loop {
+        let busy = tokio::select! {
+            busy = spool.look() => busy,
+            () = &mut stop => break,
+        };
+        if spool.args.once && spool.is_over() {
+            break;
+        }
+        // While there is more, there is no rest.
+        let pause = if busy { Duration::from_millis(10) } else { Duration::from_millis(spool.args.interval) };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = &mut stop => break,
+        }
+    }
+    spool.packer.finish().await;
+    Ok(if spool.args.once && spool.status.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+struct Spool {
+    sources: HashMap<PathBuf, LocalRecording>,
+    /// Files that stay (`--keep`), by device, inode and length.
+    done: HashSet<(u64, u64)>,
+    sink: ShippingTarget,
+    status: Arc<CollectorStatus>,
+    packer: pack::Packer,
+    store: String,
+    args: CollectArgs,
+}
+
+impl Spool {
+    /// One look: new recordings are found, all of them make a step. Whether one of them may have more at once.
+    async fn look(&mut self) -> bool {
+        self.find();
+        let mut waiting: Vec<PathBuf> = self.sources.keys().cloned().collect();
+        waiting.sort();
+        let (mut steps, mut busy) = (JoinSet::new(), false);
+        loop {
+            while steps.len() < AT_ONCE
+                && let Some(path) = waiting.pop()
+            {
+                let Some(mut source) = self.sources.remove(&path) else { continue };
+                let sink = self.sink.clone();
+                steps.spawn(async move {
+                    let step = source.step(&sink).await;
+                    (source, step)
+                });
+            }
+            match steps.join_next().await {
+                None => break,
+                // A task that was lost is found again in the folder.
+                Some(Err(_)) => self.status.error("a step panicked"),
+                Some(Ok((source, step))) => busy |= self.take(source, step),
+            }
+        }
+        self.keep_quota();
+        busy
+    }
+
+    fn find(&mut self) {
+        for folder in &self.args.spool {
+            let entries = match std::fs::read_dir(folder) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.status.error(&format!("cannot read the spool {}: {error}", folder.display()));
+                    continue;
+                }
+            };
+            for entry in entries.flatten() {
+                let path = entry.path();
+                if path.extension().is_none_or(|end| end != "dat") || self.sources.contains_key(&path) {
+                    continue;
+                }
+                if identity(&path).is_none_or(|identity| self.done.contains(&identity)) {
+                    continue;
+                }
+                match LocalRecording::open(&path) {
+                    Ok(Some(source)) => drop(self.sources.insert(path, source)),
+                    Ok(None) => {}
+                    Err(error) => self.status.error(&format!("{error:#}")),
+                }
+            }
+        }
+    }
+
+    /// What a step came to.
+    fn take(&mut self, source: LocalRecording, step: Result<Step>) -> bool {
+        let (id, path) = (source.about.recording.clone(), source.path.clone());
+        match step {
+            Ok(Step::Finished) => {
+                self.status.recording(&source.about, source.shipped, RecordingState::Stored);
+                self.packer.pack(source.about.clone());
+                if !self.args.keep
+                    && let Err(error) = source.remove()
+                {
+                    self.status.error(&format!("{error:#}"));
+                }
+                if let Some(identity) = identity(&path) {
+                    self.done.insert(identity);
+                }
+                return false;
+            }
+            Ok(Step::Shipped(bytes)) => {
+                self.status.shipped(bytes);
+                self.status.recording(&source.about, source.shipped, RecordingState::Following);
+                self.sources.insert(path, source);
+                return true;
+            }
+            Ok(Step::Waiting) => self.status.recording(&source.about, source.shipped, RecordingState::Following),
+            Err(error) => {
+                self.status.recording(&source.about, source.shipped, RecordingState::Waiting);
+                self.status.error(&format!("{}: {error:#}", clean(&id)));
+            }
+        }
+        // A file that somebody took away is none of ours any more.
+        if path.exists() {
+            self.sources.insert(path, source);
+        }
+        false
+    }
+
+    /// Gives back what the store has, of the largest recordings first, until the quota is kept.
+    fn keep_quota(&mut self) {
+        let mut sizes: Vec<(u64, PathBuf)> =
+            self.sources.iter().map(|(path, source)| (source.allocated(), path.clone())).collect();
+        let mut all: u64 = sizes.iter().map(|(bytes, _)| bytes).sum();
+        self.status.spool(all);
+        let Some(quota) = self.args.quota else { return };
+        sizes.sort();
+        while all > quota
+            && let Some((_, path)) = sizes.pop()
+        {
+            let Some(source) = self.sources.get_mut(&path) else { continue };
+            match source.punch(&self.store) {
+                Ok(bytes) => {
+                    all = all.saturating_sub(bytes);
+                    self.status.given_back(bytes);
+                }
+                Err(error) => self.status.error(&format!("{}: {error:#}", path.display())),
+            }
+        }
+        self.status.spool(all);
+        if all > quota {
+            // Nothing is deleted that was not shipped.
+            self.status.over_quota();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.sources.is_empty()
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let meta = path.symlink_metadata().ok()?;
+    meta.is_file().then(|| (meta.dev(), meta.ino()))
+}

@@ -1,0 +1,55 @@
+//! Recordings of this host to a collector elsewhere, until it has them: what `heaptrace run` does with
+//! `TRACEHOUND_COLLECTOR`. The files stay.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::sink::ShippingTarget;
+use crate::source::{LocalRecording, Step};
+
+/// Options of `send`.
+#[derive(Debug, clap::Args)]
+pub struct SendArgs {
+    /// The collector: HOST:PORT, or a URL
+    #[arg(long, value_name = "ADDRESS")]
+    to: String,
+    /// Its secret
+    #[arg(long, env = "HEAPTRACE_TOKEN", hide_env_values = true, value_name = "SECRET")]
+    token: Option<String>,
+    /// Give up when nothing was sent for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    patience: u64,
+    /// The recordings
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// `HOST:PORT` as a URL.
+pub fn url_of(address: &str) -> String {
+    if address.contains("://") { address.to_owned() } else { format!("http://{address}") }
+}
+
+/// Sends them.
+pub async fn run(args: SendArgs) -> Result<ExitCode> {
+    let sink = ShippingTarget::open(&url_of(&args.to), args.token)?;
+    for path in &args.files {
+        let Some(mut source) = LocalRecording::open(path)? else { bail!("{} is no recording", path.display()) };
+        let mut since = Instant::now();
+        loop {
+            match source.step(&sink).await {
+                Ok(Step::Finished) => break,
+                Ok(Step::Shipped(_)) => since = Instant::now(),
+                Ok(Step::Waiting) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(error) if since.elapsed().as_secs() >= args.patience => {
+                    return Err(error)
+                        .with_context(|| format!("{} was not sent, and stays where it is", path.display()));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(500)).await,
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,81 @@
+//! `heaptrace-fleet`: the part of `heaptrace` that works on many recordings; `heaptrace collect`, `heaptrace fleet` and
+//! `heaptrace server s3://…` start it. A program of its own, so that clients of object stores and of HTTP are neither
+//! compiled nor linked into what records and shows.
+//!
+//! ```text
+//! blocks     whole, checked blocks of a recording that grows
+//! ending     the end of a recording whose process was killed, made from its side file
+//! source     one local recording: what was shipped of it, what may be given back to the disk
+//! collect/   the loop over spool folders, and the collector that listens for others
+//! sink       where recordings go: a store, or another collector
+//! store      folders and buckets
+//! tables/    the data set: tables of a recording into the store, and sums over all of them
+//! ask/       questions over a store: top, regress, leaks, outliers, budget
+//! ```
+
+mod ask;
+mod blocks;
+mod collect;
+mod ending;
+mod fetch;
+mod labels;
+mod sink;
+mod source;
+mod store;
+mod tables;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Collects the recordings of many processes in a store, and asks all of them.
+#[derive(Debug, Parser)]
+#[command(name = "heaptrace", bin_name = "heaptrace", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Collect(collect::CollectArgs),
+    Fleet(ask::QuestionArgs),
+    #[command(hide = true)]
+    Fetch(fetch::FetchArgs),
+    #[command(hide = true)]
+    Send(collect::send::SendArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error.into()),
+    };
+    // An error means that one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let done = runtime.block_on(async {
+        match cli.command {
+            Command::Collect(args) => collect::run(args).await,
+            Command::Fleet(args) => ask::run(args).await,
+            Command::Fetch(args) => fetch::run(args).await,
+            Command::Send(args) => collect::send::run(args).await,
+        }
+    });
+    // Blocking work that was given up does not hold the exit.
+    runtime.shutdown_background();
+    match done {
+        Ok(code) => code,
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("heaptrace: {}", clean(&format!("{error:#}")));
+    ExitCode::FAILURE
+}
+
+/// Text without control characters: names come from recordings.
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

@@ -1,0 +1,123 @@
+//! Destination of recordings: a store, or another collector over HTTP.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+
+use crate::labels::Collected;
+use crate::store::{Shipped, Store};
+
+/// Where recordings go.
+#[derive(Debug, Clone)]
+pub enum ShippingTarget {
+    /// A store.
+    Store(Store),
+    /// Another collector.
+    Remote(Remote),
+}
+
+/// Another collector.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    client: reqwest::Client,
+    url: String,
+    token: Option<String>,
+}
+
+impl ShippingTarget {
+    /// `http://HOST:PORT` is another collector, everything else a store.
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn open(url: &str, token: Option<String>) -> Result<Self> {
+        if url.starts_with("http://") || url.starts_with("https://") {
+            return Ok(Self::Remote(Remote::new(url, token)?));
+        }
+        Ok(Self::Store(Store::open(url)?))
+    }
+
+    /// How much of a recording is there.
+    ///
+    /// # Errors
+    /// When nobody answers.
+    pub async fn shipped(&self, id: &str) -> Result<Shipped> {
+        match self {
+            Self::Store(store) => store.shipped(id).await,
+            Self::Remote(remote) => remote.shipped(id).await,
+        }
+    }
+
+    /// Puts bytes behind those that are there; `is_end`: they are the recording's end. They are durable when this returns.
+    ///
+    /// # Errors
+    /// When they are not taken.
+    pub async fn append(&self, id: &str, at: u64, bytes: Bytes, is_end: bool) -> Result<()> {
+        match self {
+            Self::Store(store) => store.append(id, at, bytes, is_end).await,
+            Self::Remote(remote) => remote.append(id, at, bytes, is_end).await,
+        }
+    }
+
+    /// Nothing more will come.
+    ///
+    /// # Errors
+    /// When that is not taken.
+    pub async fn finish(&self, about: &Collected) -> Result<()> {
+        match self {
+            Self::Store(store) => store.finish(about).await,
+            Self::Remote(remote) => remote.finish(about).await,
+        }
+    }
+}
+
+impl Remote {
+    /// A collector at `url`.
+    ///
+    /// # Errors
+    /// When no client can be made.
+    pub fn new(url: &str, token: Option<String>) -> Result<Self> {
+        let client = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(5))
+            .timeout(Duration::from_secs(120))
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .context("cannot make an HTTP client")?;
+        Ok(Self { client, url: url.trim_end_matches('/').to_owned(), token })
+    }
+
+    /// Asks; the body of an answer that says yes.
+    ///
+    /// # Errors
+    /// When nobody answers, or the answer is no.
+    pub async fn ask(&self, method: reqwest::Method, path: &str, body: Bytes) -> Result<Bytes> {
+        let mut request = self.client.request(method, format!("{}{path}", self.url)).body(body);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        let answer = request.send().await.with_context(|| format!("no answer from the collector at {}", self.url))?;
+        let status = answer.status();
+        let bytes = answer.bytes().await.with_context(|| format!("no answer from the collector at {}", self.url))?;
+        if !status.is_success() {
+            let why = String::from_utf8_lossy(bytes.get(..bytes.len().min(300)).unwrap_or_default()).into_owned();
+            bail!("the collector at {} says {status}: {}", self.url, why.trim());
+        }
+        Ok(bytes)
+    }
+
+    async fn shipped(&self, id: &str) -> Result<Shipped> {
+        let answer = self.ask(reqwest::Method::GET, &format!("/v1/recordings/{id}"), Bytes::new()).await?;
+        serde_json::from_slice(&answer).context("what the collector says cannot be understood")
+    }
+
+    async fn append(&self, id: &str, at: u64, bytes: Bytes, is_end: bool) -> Result<()> {
+        let crc = crc32fast::hash(&bytes);
+        let path = format!("/v1/recordings/{id}?at={at}&crc32={crc}&end={is_end}");
+        self.ask(reqwest::Method::PUT, &path, bytes).await.map(drop)
+    }
+
+    async fn finish(&self, about: &Collected) -> Result<()> {
+        let path = format!("/v1/recordings/{}/finish", about.recording);
+        self.ask(reqwest::Method::POST, &path, serde_json::to_vec(about)?.into()).await.map(drop)
+    }
+}

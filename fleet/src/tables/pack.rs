@@ -1,0 +1,134 @@
+//! Tables of a recording into the store, when all of it is there.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, Result};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tracehound_exports::{ExportInput, ExportScope, parquet};
+use tracehound_index::Cancel;
+use tracehound_ingest::{IndexPlace, OpenOptions, Recording};
+use tracehound_query::leaks;
+
+use super::{RECORDINGS, ROOT, partition, write};
+use crate::collect::status::{CollectorStatus, RecordingState};
+use crate::labels::Collected;
+use crate::sink::ShippingTarget;
+use crate::store::Store;
+
+/// What is packed.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Anything at all.
+    pub tables: bool,
+    /// The table of all blocks, too.
+    pub allocations: bool,
+}
+
+/// Packs recordings one after the other, beside the shipping.
+#[derive(Debug, Clone)]
+pub struct Packer {
+    /// What is to be packed; `None`: nothing more will come.
+    queue: Option<mpsc::UnboundedSender<Option<Collected>>>,
+    worker: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl Packer {
+    /// A packer for a store; another collector packs what is sent to it.
+    pub fn start(sink: &ShippingTarget, options: Options, status: Arc<CollectorStatus>) -> Self {
+        let ShippingTarget::Store(store) = sink.clone() else { return Self { queue: None, worker: Arc::default() } };
+        if !options.tables {
+            return Self { queue: None, worker: Arc::default() };
+        }
+        let (queue, mut jobs) = mpsc::unbounded_channel::<Option<Collected>>();
+        let worker = tokio::spawn(async move {
+            while let Some(Some(about)) = jobs.recv().await {
+                match pack(&store, &about, options).await {
+                    Ok(()) => status.recording(&about, about.bytes, RecordingState::Packed),
+                    Err(error) => status.error(&format!(
+                        "no tables of {}: {error:#}; `heaptrace fleet pack` tries again",
+                        about.recording
+                    )),
+                }
+            }
+        });
+        Self { queue: Some(queue), worker: Arc::new(Mutex::new(Some(worker))) }
+    }
+
+    /// Packs a recording in its turn.
+    pub fn pack(&self, about: Collected) {
+        if let Some(queue) = &self.queue {
+            let _ = queue.send(Some(about));
+        }
+    }
+
+    /// Waits until all that came so far are packed, a minute at most: `fleet pack` does what is left.
+    pub async fn finish(self) {
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(queue), Some(worker)) = (self.queue, worker) {
+            let _ = queue.send(None);
+            let _ = tokio::time::timeout(std::time::Duration::from_secs(60), worker).await;
+        }
+    }
+}
+
+/// Writes the tables of a recording into the store. May be stopped anywhere and done again: a recording counts when its
+/// row in `recordings` is there, which is written last.
+///
+/// # Errors
+/// When the recording cannot be read, or the store does not take the tables.
+pub async fn pack(store: &Store, about: &Collected, options: Options) -> Result<()> {
+    let work = tempfile::tempdir().context("cannot make a folder to work in")?;
+    let raw = format!("raw/{}.dat", about.recording);
+    let path = match &store.folder {
+        Some(folder) => folder.join(&raw),
+        None => {
+            let path = work.path().join("recording.dat");
+            let mut file = std::fs::File::create(&path).context("cannot write a copy of the recording")?;
+            store.fetch(&raw, &mut file).await?;
+            path
+        }
+    };
+    let (folder, about) = (work.path().join("tables"), about.clone());
+    let done = {
+        let folder = folder.clone();
+        tokio::task::spawn_blocking(move || make(&path, &folder, &about, options))
+    };
+    let prefix = done.await.context("the tables could not be made")??;
+    let mut names: Vec<String> = std::fs::read_dir(&folder)?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".parquet").map(str::to_owned))
+        .collect();
+    names.sort_by_key(|name| name == RECORDINGS);
+    for name in names {
+        let bytes = std::fs::read(folder.join(format!("{name}.parquet")))?;
+        store.put(&format!("{ROOT}/{name}/{prefix}/{name}.parquet"), bytes.into()).await?;
+    }
+    Ok(())
+}
+
+/// Makes the tables in a folder; the partition that they belong to.
+fn make(path: &Path, folder: &Path, about: &Collected, options: Options) -> Result<String> {
+    let cancel = Cancel::new();
+    let index = IndexPlace::In(folder.with_file_name("index"));
+    let recording = Recording::open(path, OpenOptions { index, ..OpenOptions::default() })?;
+    let trace = recording.trace();
+    let symbols = tracehound_symbols::for_recording(&trace);
+    let source = ExportInput { trace: &trace, symbols: &symbols, cancel: &cancel };
+    let tables = if options.allocations { parquet::Tables::All } else { parquet::Tables::Sums };
+    parquet::write_tables(source, &ExportScope::default(), tables, folder)?;
+    let leaks = leaks::run(&trace, &symbols, &leaks::LeaksParams::default(), &cancel)?;
+    let names = parquet::StackNames::new(source)?;
+    let stack = |id: &str| names.of_site(&trace, id.strip_prefix('s')?.parse().ok()?);
+    std::fs::write(folder.join("verdicts.parquet"), write::verdicts(&leaks, &stack)?)?;
+    let info = tracehound_audit::info(&trace);
+    std::fs::write(folder.join("recordings.parquet"), write::recordings(about, &info)?)?;
+    let day = info.process.started_at.get(..10).unwrap_or("1970-01-01");
+    Ok(format!(
+        "{}/{}/{}/{}",
+        partition("service", &about.service),
+        partition("version", &about.version),
+        partition("day", day),
+        partition("recording", &about.recording)
+    ))
+}
