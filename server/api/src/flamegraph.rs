@@ -29,6 +29,10 @@ pub struct Flamegraph {
     pub peak_of: Option<PeakOf>,
     /// Leaf functions at the root (callers below), or the program's entry.
     pub inverted: bool,
+    /// By the backtraces that freed the blocks, instead of those that allocated them.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub freeing: bool,
     /// Sum over the whole recording, window and filter, before zooming and folding. `grown` may be negative.
     pub total: i64,
     /// From the tree's root down to the parent of row 0; empty when row 0 is the tree's root.
@@ -86,4 +90,7 @@ pub struct FlameFrame {
     #[serde(default)]
     #[schema(required = true)]
     pub library: bool,
+    /// Language: `c`, `c++`, `rust`, `python`, `javascript`, `java`, `go`; absent if nothing tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
 }

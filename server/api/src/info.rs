@@ -32,6 +32,9 @@ pub struct Info {
     pub mapped: Mapped,
     /// Live at the end.
     pub leaked: Amount,
+    /// Blocks that were in the heap when recording began (`heaptrace attach --existing`); no other figure counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub existing: Option<Existing>,
     /// Short-lived blocks.
     pub temporary: Temporary,
     /// Threads that made an event.
@@ -123,12 +126,24 @@ pub struct Peak {
     pub at_ns: u64,
 }
 
-/// The largest sampled resident set.
+/// Blocks that were in the heap when recording began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Existing {
+    /// How many.
+    pub count: u64,
+    /// What they hold, which is what was asked for or a little more.
+    pub bytes: u64,
+    /// Those that were freed since.
+    pub freed: Amount,
+}
+
+/// The largest resident set, by samples and by looks at the page tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PeakRss {
     /// Resident bytes, the recorder's own included.
     pub bytes: u64,
-    /// Of it the recorder's own, an estimate from above.
+    /// Of it the recorder's own: of the look nearest to that moment, as in the ledger there; without looks the recorder's
+    /// estimate from above.
     pub recorder_bytes: u64,
     /// When.
     pub at_ns: u64,

@@ -24,6 +24,13 @@ pub struct Leaks {
     pub total_sites: u64,
     /// Largest first.
     pub sites: Vec<LeakSite>,
+    /// The same by function, largest first, if they were asked for: one row for all sites that a function of the program
+    /// allocated at.
+    #[serde(default)]
+    pub functions: Vec<LeakFunction>,
+    /// Functions that exist, of which `functions` is a part; 0 if they were not asked for.
+    #[serde(default)]
+    pub total_functions: u64,
     /// Sites that kept growing, but whose blocks were freed when the program ended: not leaked, and not in the sums.
     /// Bytes and blocks are those before the end.
     #[serde(default)]
@@ -81,6 +88,37 @@ pub struct LeakSite {
     pub stack: Vec<Frame>,
 }
 
+/// What one function leaks, at all of its sites.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LeakFunction {
+    /// The innermost function of the program on the backtraces, or an address.
+    pub function: String,
+    /// Its module.
+    pub module: Option<String>,
+    /// Source file, where there is one.
+    pub file: Option<String>,
+    /// Line of its largest site.
+    pub line: Option<u32>,
+    /// No function of the program is on the backtraces: this one is a library's.
+    pub library: bool,
+    /// Leaked bytes.
+    pub bytes: u64,
+    /// Leaked blocks.
+    pub count: u64,
+    /// Allocation of the first leaked block.
+    pub first_ns: u64,
+    /// Allocation of the last leaked block.
+    pub last_ns: u64,
+    /// Its sites, suppressed ones not included.
+    pub total_sites: u64,
+    /// Handles of the largest of them, largest first.
+    pub sites: Vec<String>,
+    /// Live bytes of these sites at equal steps of the recording, the last at its end.
+    pub curve: Vec<i64>,
+    /// What the history of all sites together says.
+    pub verdict: Verdict,
+}
+
 /// A judgement on a site, with its reason.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Verdict {
@@ -103,6 +141,9 @@ pub struct Verdict {
     /// Most of it was freed when the program ended, and not before; the judgement is on the time until then.
     #[serde(default)]
     pub freed_at_exit: bool,
+    /// Growth has stopped, but of many blocks that came over a long time none was ever freed: a cache frees.
+    #[serde(default)]
+    pub never_freed: bool,
     /// 0 to 1.
     pub confidence: f64,
     /// The reason in words, with its numbers.

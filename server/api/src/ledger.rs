@@ -64,3 +64,31 @@ pub struct BesideRow {
     /// Bytes.
     pub bytes: u64,
 }
+
+/// `GET recordings/{id}/memory_history`: the ledger at several looks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryHistory {
+    /// `heaptrace.memory_history/1`.
+    pub schema: String,
+    /// Looks in the window, of which `t_ns` is a part.
+    pub total_looks: u64,
+    /// When the looks were, in order.
+    pub t_ns: Vec<u64>,
+    /// Resident memory at each look: the sum of the rows.
+    pub rss_bytes: Vec<u64>,
+    /// The rows of the ledger that are not empty at every look, in its order.
+    pub rows: Vec<HistoryRow>,
+    /// How far the figures can be trusted.
+    pub exactness: super::Exactness,
+}
+
+/// A row of the ledger over time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HistoryRow {
+    /// As in the ledger.
+    pub key: String,
+    /// How it was found; `modelled` if it was at one look.
+    pub basis: Basis,
+    /// Bytes at each look.
+    pub bytes: Vec<u64>,
+}

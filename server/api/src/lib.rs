@@ -4,11 +4,14 @@
 //! sizes are bytes; a missing symbol is `null`, never an empty string; big lists are columns (one array per field).
 
 pub mod allocations;
+pub mod breakdown;
+pub mod churn;
 pub mod contexts;
 pub mod diff;
 pub mod diff_flamegraph;
 pub mod flamegraph;
 pub mod functions;
+pub mod heap_map;
 pub mod histograms;
 pub mod info;
 pub mod leaks;

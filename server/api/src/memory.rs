@@ -19,8 +19,6 @@ pub struct Memory {
     pub ledger: Option<MemoryLedger>,
     /// The last memory sample up to then.
     pub sample: Option<Sample>,
-    /// What the resident set of the sample was made of; none without a sample.
-    pub resident: Option<Resident>,
     /// The last look at the kernel's kinds of memory up to then, where there is one.
     pub kernel: Option<KernelKinds>,
     /// Live blocks: what the program had asked for.
@@ -31,8 +29,6 @@ pub struct Memory {
     pub mapped_bytes: u64,
     /// Largest mapped address space up to then.
     pub mapped_peak_bytes: u64,
-    /// What it was mapped for, most bytes first.
-    pub kinds: Vec<MappedKind>,
     /// Who mapped it, most bytes first.
     pub mappers: Vec<Mapper>,
     /// How far the figures can be trusted.
@@ -48,58 +44,8 @@ pub struct Sample {
     pub rss_bytes: u64,
     /// Of it anonymous: heap and stacks.
     pub rss_anonymous_bytes: u64,
-    /// Of the resident set the recorder's own, an estimate from above.
-    pub recorder_bytes: u64,
     /// Address space.
     pub virtual_bytes: u64,
-}
-
-/// Where the resident set went. Live blocks are exact, the sample may be a little older:
-/// `live + page_rest − untouched + other_anonymous + files + recorder` is the resident set of the sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Resident {
-    /// Bytes of live blocks.
-    pub live_bytes: u64,
-    /// The rest of the pages that hold them: fragmentation.
-    pub page_rest_bytes: u64,
-    /// Of these pages about so much is not resident: blocks that the program has not touched.
-    pub untouched_bytes: u64,
-    /// Other memory without a file: what the allocator keeps for later, stacks, data of modules, what the program mapped
-    /// by itself.
-    pub other_anonymous_bytes: u64,
-    /// Code, files and shared memory.
-    pub files_bytes: u64,
-    /// The recorder's own, an estimate from above.
-    pub recorder_bytes: u64,
-}
-
-/// What address space is mapped for, as far as the call that mapped it tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum MappingKind {
-    /// The program break.
-    Break,
-    /// Memory without a file.
-    Anonymous,
-    /// Stacks of threads: `MAP_STACK` was given.
-    Stack,
-    /// Files and devices.
-    File,
-    /// What was there when recording began.
-    Existing,
-}
-
-/// Address space of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct MappedKind {
-    /// Which.
-    pub kind: MappingKind,
-    /// Its bytes.
-    pub mapped_bytes: u64,
-    /// In so many pieces.
-    pub mappings: u64,
-    /// Bytes of live blocks in there.
-    pub used_bytes: u64,
 }
 
 /// Resident memory by the kernel's kinds (`smaps_rollup`), the recorder's own included. They are looked at more seldom than
@@ -152,10 +98,6 @@ pub struct Mapper {
     pub mapped_bytes: u64,
     /// In so many pieces.
     pub mappings: u64,
-    /// Bytes of live blocks in there.
-    pub used_bytes: u64,
-    /// Bytes of pages with live blocks in there.
-    pub page_bytes: u64,
     /// The backtrace, leaf first; empty for what was there before recording began, and where none was recorded.
     pub stack: Vec<Frame>,
 }

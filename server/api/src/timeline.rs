@@ -60,8 +60,13 @@ pub enum SeriesName {
     FreeRate,
     /// Allocated bytes a second.
     AllocBytesRate,
+    /// Bytes of the pages, of 4,096 bytes, that hold a live block: between live bytes and resident memory. Of the whole
+    /// heap, whatever the filter; at the borders of columns exact to 64 events.
+    OccupiedBytes,
     /// Resident set, sampled.
     Rss,
+    /// The same without the recorder's own part, by the recorder's estimate from above at each sample.
+    RssProgram,
     /// Resident anonymous memory, sampled.
     RssAnonymous,
     /// Address space, sampled.

@@ -1,5 +1,5 @@
-//! What a recording could not see, told by the files of its modules: allocators whose functions bypass the recorder, and
-//! heaps that managed languages lay out in memory of their own.
+//! Remarks on what a recording could not see, from the files of its modules: allocators whose functions bypass the
+//! recorder, and heaps that managed languages lay out in memory of their own.
 //!
 //! Looks only at files that are still the recorded ones; how many are not is a remark, too.
 
@@ -35,8 +35,8 @@ const RUNTIMES: [(&str, &str); 5] = [
     ("JNI_CreateJavaVM", "the Java heap is mapped as a whole: its objects are in no recording, native memory is"),
     (
         "PyObject_Malloc",
-        "Python lays small objects out in arenas of its own, which are recorded as mappings; with PYTHONMALLOC=malloc in \
-         the environment every object is an allocation",
+        "Python lays small objects out in arenas of its own, which are recorded as mappings; with `heaptrace run \
+         --python-objects` (TRACEHOUND_PYTHON_OBJECTS=1) every object is an allocation",
     ),
     ("_ZN2v87Isolate3NewERKNS0_12CreateParamsE", "V8 maps its JavaScript heap itself: objects in it are not recorded"),
     ("runtime.mallocgc", "Go's heap is mapped by its runtime: only what C code allocates is recorded"),
@@ -48,9 +48,19 @@ pub fn info(trace: &Trace) -> Info {
     let mut info = info::run(trace);
     let t_ns = info.process.duration_ns;
     let said = info.remarks.iter().any(|remark| remark.topic == SAID);
-    let found = remarks(&trace.facts().modules, said);
+    let mut found = remarks(&trace.facts().modules, said);
+    if has_python_objects(&info) {
+        found.retain(|(topic, text)| *topic != OWN_HEAP || !text.contains("--python-objects"));
+    }
     info.remarks.extend(found.into_iter().map(|(topic, text)| Remark { t_ns, topic: topic.into(), text }));
     info
+}
+
+/// Whether each object of Python's is an allocation: the recorder hooks its allocator, or Python uses malloc.
+fn has_python_objects(info: &Info) -> bool {
+    let said = |topic: &str| info.remarks.iter().any(|remark| remark.topic == topic);
+    let wanted = info.recorder.options.iter().any(|option| option.starts_with("TRACEHOUND_PYTHON_OBJECTS="));
+    said("python-malloc") || wanted && !said("python-objects")
 }
 
 /// One file.

@@ -83,11 +83,12 @@ fn what(event: &TraceEvent, trace: &tracehound_index::Trace, line: &mut Vec<u8>)
         What::Alloc { function, address, size, .. } => {
             write!(line, r#","kind":"alloc","function":"{function}","address":"{address:#x}","size":{size}"#)
         }
-        What::Free { function, address, row } => {
+        What::Free { function, address, row, existing } => {
             write!(line, r#","kind":"free","function":"{function}","address":"{address:#x}""#)?;
-            match row {
-                Some(row) => write!(line, r#","size":{}"#, trace.size_of(*row)),
-                None => line.write_all(br#","unmatched":true"#),
+            match (row, existing) {
+                (Some(row), _) => write!(line, r#","size":{}"#, trace.size_of(*row)),
+                (None, Some(size)) => write!(line, r#","size":{size},"existing":true"#),
+                (None, None) => line.write_all(br#","unmatched":true"#),
             }
         }
         What::Realloc { function, old_address, address, size, old_row, .. } => {
@@ -108,6 +109,9 @@ fn what(event: &TraceEvent, trace: &tracehound_index::Trace, line: &mut Vec<u8>)
         }
         What::Existing { address, len } => {
             write!(line, r#","kind":"existing","address":"{address:#x}","size":{len}"#)
+        }
+        What::ExistingBlock { address, size } => {
+            write!(line, r#","kind":"existing","address":"{address:#x}","size":{size}"#)
         }
         What::Unmap { address, len } => {
             write!(line, r#","kind":"unmap","function":"munmap","address":"{address:#x}","size":{len}"#)

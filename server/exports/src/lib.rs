@@ -12,8 +12,10 @@ pub mod heaptrack;
 pub mod json;
 pub mod markup;
 pub mod massif;
+pub mod otlp;
 pub mod parquet;
 pub mod pprof;
+mod protobuf;
 pub mod report;
 pub mod samples;
 pub mod speedscope;
@@ -76,6 +78,8 @@ pub enum Format {
     Speedscope,
     /// pprof's profile.proto, compressed
     Pprof,
+    /// OpenTelemetry profiles, v1development: what an OTLP collector takes
+    Otlp,
     /// heaptrack's text format: for heaptrack_print and the heaptrack GUI
     Heaptrack,
     /// DHAT's JSON: for valgrind's dh_view.html
@@ -89,19 +93,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Json,
-        Self::Folded,
-        Self::Speedscope,
-        Self::Pprof,
-        Self::Heaptrack,
-        Self::Dhat,
-        Self::Massif,
-        Self::Firefox,
-        Self::Parquet,
-    ];
-
     /// Its name, as in `--format`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -109,6 +100,7 @@ impl Format {
             Self::Folded => "folded",
             Self::Speedscope => "speedscope",
             Self::Pprof => "pprof",
+            Self::Otlp => "otlp",
             Self::Heaptrack => "heaptrack",
             Self::Dhat => "dhat",
             Self::Massif => "massif",
@@ -124,6 +116,7 @@ impl Format {
             Self::Folded => "folded.txt",
             Self::Speedscope => "speedscope.json",
             Self::Pprof => "pb.gz",
+            Self::Otlp => "otlp-v1development.pb",
             Self::Heaptrack => "heaptrack",
             Self::Dhat => "dhat.json",
             Self::Massif => "massif.out",
@@ -138,6 +131,7 @@ impl Format {
             Self::Json | Self::Speedscope | Self::Dhat | Self::Firefox => "application/json",
             Self::Folded | Self::Heaptrack | Self::Massif => "text/plain; charset=utf-8",
             Self::Pprof => "application/octet-stream",
+            Self::Otlp => "application/x-protobuf",
             Self::Parquet => "application/vnd.apache.parquet",
         }
     }
@@ -164,7 +158,8 @@ pub fn write(
         Format::Json => json::write(source, scope, out),
         Format::Folded => folded::write(source, scope, of, out),
         Format::Speedscope => speedscope::write(source, scope, out),
-        Format::Pprof => pprof::write(source, scope, out),
+        Format::Pprof => pprof::write(source, scope, of.metric, out),
+        Format::Otlp => otlp::write(source, scope, of.metric, out),
         Format::Heaptrack => heaptrack::write(source, scope, out),
         Format::Dhat => dhat::write(source, scope, out),
         Format::Massif => massif::write(source, scope, out),

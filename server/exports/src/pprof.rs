@@ -3,23 +3,25 @@
 //! <https://github.com/google/pprof/blob/main/proto/profile.proto>
 //!
 //! Protocol buffers allow the fields of a message in any order, so samples are written as they come and tables behind
-//! them; the bytes are made here, by the four rules of the encoding that are needed.
+//! them. Ids of mappings, functions and locations are numbered in the order in which they are written, from 1, and there
+//! is a period: Parca refuses a profile whose ids have holes, and answers no more after one without a period type.
 
 use std::collections::HashMap;
 use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use tracehound_format::varint::put;
+use tracehound_api::Metric;
 use tracehound_index::facts::{ModuleFacts, ThreadFacts};
 use tracehound_index::symbols::{FileId, FunctionId, LocationId, SymbolFrame};
 use tracehound_query::classes::{self, Class};
 
+use super::protobuf::Message;
 use super::samples::resolve_all;
 use super::{ExportInput, ExportScope, Result};
 
 /// Names and units of a sample's values, in the order of [`values`].
-const VALUES: [(&str, &str); 8] = [
+pub(super) const VALUES: [(&str, &str); 8] = [
     ("alloc_objects", "count"),
     ("alloc_space", "bytes"),
     ("inuse_objects", "count"),
@@ -29,7 +31,16 @@ const VALUES: [(&str, &str); 8] = [
     ("temporary_objects", "count"),
     ("temporary_space", "bytes"),
 ];
-const DEFAULT: &str = "inuse_space";
+
+/// What is shown first.
+pub(super) const fn default_type(metric: Metric) -> &'static str {
+    match metric {
+        Metric::Allocated | Metric::Freed => "alloc_space",
+        Metric::Peak => "peak_space",
+        Metric::Temporary => "temporary_objects",
+        Metric::Live | Metric::Leaked | Metric::Grown => "inuse_space",
+    }
+}
 
 /// Field numbers of `Profile`.
 mod profile {
@@ -41,39 +52,10 @@ mod profile {
     pub const STRING_TABLE: u64 = 6;
     pub const TIME_NANOS: u64 = 9;
     pub const DURATION_NANOS: u64 = 10;
+    pub const PERIOD_TYPE: u64 = 11;
+    pub const PERIOD: u64 = 12;
     pub const COMMENT: u64 = 13;
     pub const DEFAULT_SAMPLE_TYPE: u64 = 14;
-}
-
-/// A message being made.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn number(&mut self, field: u64, value: u64) {
-        if value != 0 {
-            put(&mut self.0, field << 3);
-            put(&mut self.0, value);
-        }
-    }
-
-    fn bytes(&mut self, field: u64, bytes: &[u8]) {
-        put(&mut self.0, field << 3 | 2);
-        put(&mut self.0, bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn packed(&mut self, field: u64, values: impl Iterator<Item = u64>) {
-        let mut bytes = Vec::new();
-        values.for_each(|value| put(&mut bytes, value));
-        self.bytes(field, &bytes);
-    }
-
-    fn message(&mut self, field: u64, build: impl FnOnce(&mut Self)) {
-        let mut inner = Self::default();
-        build(&mut inner);
-        self.bytes(field, &inner.0);
-    }
 }
 
 /// Equal strings are one entry of the table; entry 0 is the empty one.
@@ -95,11 +77,11 @@ impl StringTable {
     }
 }
 
-/// Writes the profile.
+/// Writes the profile; `metric` chooses what pprof shows first.
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
-pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) -> Result<()> {
+pub fn write(source: ExportInput<'_>, scope: &ExportScope, metric: Metric, out: &mut dyn Write) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
     let mut out = GzEncoder::new(out, Compression::fast());
@@ -114,7 +96,14 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) 
             value_type.number(2, unit);
         });
     }
-    head.number(profile::DEFAULT_SAMPLE_TYPE, strings.id(DEFAULT));
+    // Every byte counts, as with `runtime.MemProfileRate` = 1 of Go.
+    let (space, bytes) = (strings.id("space"), strings.id("bytes"));
+    head.message(profile::PERIOD_TYPE, |value_type| {
+        value_type.number(1, space);
+        value_type.number(2, bytes);
+    });
+    head.number(profile::PERIOD, 1);
+    head.number(profile::DEFAULT_SAMPLE_TYPE, strings.id(default_type(metric)));
     let exactness = trace.exactness();
     let comment = format!(
         "heaptrace {}: every allocation, {} events, {} lost",
@@ -134,7 +123,9 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) 
     let (thread_key, thread_id_key) = (strings.id("thread"), strings.id("thread_id"));
     let (bytes_key, bytes_unit) = (strings.id("bytes"), strings.id("bytes"));
     let classes = classes::run(trace, source.symbols, &scope.window, &scope.filter, source.cancel)?;
-    let mut known: Vec<bool> = vec![false; trace.location_count() as usize];
+    // Numbers of the locations that were written; 0 is none yet.
+    let mut numbers: Vec<u64> = vec![0; trace.location_count() as usize];
+    let mut written = 0;
     let mut functions: HashMap<FunctionIn, u64> = HashMap::new();
     for class in classes {
         let class = class?;
@@ -142,8 +133,17 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) 
         let mut message = Message::default();
         let locations: Vec<LocationId> =
             trace.shown_stack(source.symbols, class.node).filter_map(|node| trace.node_location(node)).collect();
+        for &id in &locations {
+            if let Some(number) = numbers.get_mut(id as usize)
+                && *number == 0
+            {
+                written += 1;
+                *number = written;
+                location(source, (id, written), &mut functions, &mut strings, &mut message);
+            }
+        }
         message.message(profile::SAMPLE, |out| {
-            out.packed(1, locations.iter().map(|&location| u64::from(location) + 1));
+            out.packed(1, locations.iter().map(|&id| numbers.get(id as usize).copied().unwrap_or(0)));
             out.packed(2, values(&class).into_iter());
             let name = thread_names.get(class.thread as usize).map_or("", String::as_str);
             let name = strings.id(name);
@@ -162,13 +162,6 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) 
                 label.number(4, bytes_unit);
             });
         });
-        for id in locations {
-            if let Some(known) = known.get_mut(id as usize)
-                && !std::mem::replace(known, true)
-            {
-                location(source, id, &mut functions, &mut strings, &mut message);
-            }
-        }
         out.write_all(&message.0)?;
         out.write_all(&std::mem::take(&mut strings.new.0))?;
     }
@@ -177,13 +170,13 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) 
     Ok(())
 }
 
-fn values(class: &Class) -> [u64; 8] {
+pub(super) fn values(class: &Class) -> [u64; 8] {
     let Class { allocated, live, peak, temporary, .. } = class;
     [allocated.count, allocated.bytes, live.count, live.bytes, peak.count, peak.bytes, temporary.count, temporary.bytes]
 }
 
 /// A thread's name; without one its id.
-fn thread_name(thread: &ThreadFacts) -> String {
+pub(super) fn thread_name(thread: &ThreadFacts) -> String {
     if thread.name.is_empty() { format!("thread {}", thread.id) } else { thread.name.clone() }
 }
 
@@ -209,10 +202,10 @@ fn mapping(position: usize, module: &ModuleFacts, strings: &mut StringTable, out
 /// A function, and the file of its calls: a line counts in the file of its function.
 type FunctionIn = (FunctionId, Option<FileId>);
 
-/// A location, and the functions in it that were not written before.
+/// A location under its number, and the functions in it that were not written before.
 fn location(
     source: ExportInput<'_>,
-    id: LocationId,
+    (id, number): (LocationId, u64),
     functions: &mut HashMap<FunctionIn, u64>,
     strings: &mut StringTable,
     out: &mut Message,
@@ -222,15 +215,15 @@ fn location(
     source.symbols.frames(source.trace, id, &mut levels);
     for level in &levels {
         let next = functions.len() as u64 + 1;
-        let number = *functions.entry((level.function, level.file)).or_insert(next);
-        if number == next {
+        let known = *functions.entry((level.function, level.file)).or_insert(next);
+        if known == next {
             let function = source.symbols.function(level.function);
             let declared = level.file.is_none() || level.file == function.file;
             let start = if declared { function.line.map_or(0, u64::from) } else { 0 };
             let file = level.file.or(function.file).map_or(0, |file| strings.id(&source.symbols.file(file)));
             let name = strings.id(function.display());
             out.message(profile::FUNCTION, |message| {
-                message.number(1, number);
+                message.number(1, known);
                 message.number(2, name);
                 message.number(3, name);
                 message.number(4, file);
@@ -239,7 +232,7 @@ fn location(
         }
     }
     out.message(profile::LOCATION, |message| {
-        message.number(1, u64::from(id) + 1);
+        message.number(1, number);
         message.number(2, place.module.map_or(0, |module| u64::from(module) + 1));
         // The call itself, not the instruction behind it.
         message.number(3, place.pc.wrapping_sub(1));
@@ -250,26 +243,4 @@ fn location(
             });
         }
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_are_encoded_as_the_specification_says() {
-        // Examples of https://protobuf.dev/programming-guides/encoding/
-        let mut message = Message::default();
-        message.number(1, 150);
-        message.bytes(2, b"testing");
-        message.message(3, |inner| inner.number(1, 150));
-        message.packed(6, [3, 270, 86942].into_iter());
-        let expected = [
-            &[0x08, 0x96, 0x01][..],
-            b"\x12\x07testing",
-            &[0x1a, 0x03, 0x08, 0x96, 0x01],
-            &[0x32, 0x06, 0x03, 0x8e, 0x02, 0x9e, 0xa7, 0x05],
-        ];
-        assert_eq!(message.0, expected.concat());
-    }
 }

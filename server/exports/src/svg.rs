@@ -223,6 +223,7 @@ mod tests {
             line: Some(3),
             inlined: false,
             library: false,
+            language: None,
         };
         Flamegraph {
             schema: "heaptrace.flamegraph/1".into(),
@@ -233,6 +234,7 @@ mod tests {
             at_ns: None,
             peak_of: None,
             inverted: false,
+            freeing: false,
             total: 100,
             ancestors: Vec::new(),
             rows: Rows {

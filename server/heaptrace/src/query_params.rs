@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use tracehound_query::{ContextFilter, Filter, QueryError, Result, Window, parse_duration, parse_size};
+use tracehound_query::{ContextFilter, Filter, QueryError, Result, Window, parse_duration, parse_size, transform};
 
 /// A window, or a moment.
 ///
@@ -39,6 +39,9 @@ pub fn filter<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<Filter> {
         hide: regex("hide")?,
         show: regex("show")?,
         show_from: regex("show_from")?,
+        transforms: get("transform")
+            .map_or_else(|| Ok(Vec::new()), transform::read_all)
+            .map_err(|why| QueryError::bad("transform", why))?,
         module: regex("module")?,
         thread: get("thread").map(|text| match text.parse() {
             Ok(thread) => thread,
@@ -50,7 +53,26 @@ pub fn filter<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<Filter> {
         min_lifetime: with("min_lifetime", parse_duration)?,
         max_lifetime: with("max_lifetime", parse_duration)?,
         lifetime: get("lifetime").map(|text| parse("lifetime", text)).transpose()?,
+        address: get("address").map(|text| parse("address", text)).transpose()?,
     })
+}
+
+/// Several texts in one, a line each: what the command line repeats, and URLs hold together.
+pub trait JoinedLines {
+    /// The lines; `None` where there are none.
+    fn lines(&self) -> Option<String>;
+}
+
+impl JoinedLines for Option<String> {
+    fn lines(&self) -> Option<String> {
+        self.clone()
+    }
+}
+
+impl JoinedLines for Vec<String> {
+    fn lines(&self) -> Option<String> {
+        (!self.is_empty()).then(|| self.join("\n"))
+    }
 }
 
 /// Declares how a struct of optional texts, named as in URLs, becomes a filter.
@@ -59,7 +81,11 @@ macro_rules! filter_texts {
         impl $type {
             /// The filter that the texts stand for.
             pub fn filter(&self) -> tracehound_query::Result<tracehound_query::Filter> {
+                let transform = $crate::query_params::JoinedLines::lines(&self.transform);
                 $crate::query_params::filter(|name| {
+                    if name == "transform" {
+                        return transform.as_deref();
+                    }
                     match name {
                         "focus" => &self.focus,
                         "ignore" => &self.ignore,
@@ -74,6 +100,7 @@ macro_rules! filter_texts {
                         "min_lifetime" => &self.min_lifetime,
                         "max_lifetime" => &self.max_lifetime,
                         "lifetime" => &self.lifetime,
+                        "address" => &self.address,
                         _ => &None,
                     }
                     .as_deref()
@@ -88,6 +115,7 @@ macro_rules! filter_texts {
                     ("hide", &self.hide),
                     ("show", &self.show),
                     ("show_from", &self.show_from),
+                    ("transform", &$crate::query_params::JoinedLines::lines(&self.transform)),
                     ("module", &self.module),
                     ("thread", &self.thread),
                     ("context", &self.context),
@@ -96,6 +124,7 @@ macro_rules! filter_texts {
                     ("min_lifetime", &self.min_lifetime),
                     ("max_lifetime", &self.max_lifetime),
                     ("lifetime", &self.lifetime),
+                    ("address", &self.address),
                 ];
                 all.into_iter().filter_map(|(name, text)| Some((name, text.clone()?))).collect()
             }
@@ -110,7 +139,13 @@ mod tests {
 
     #[test]
     fn a_bad_part_is_named() {
-        for (name, text) in [("focus", "("), ("min_size", "big"), ("max_lifetime", "soon"), ("lifetime", "eternal")] {
+        for (name, text) in [
+            ("focus", "("),
+            ("min_size", "big"),
+            ("max_lifetime", "soon"),
+            ("lifetime", "eternal"),
+            ("address", "7f.."),
+        ] {
             let error = filter(|asked| (asked == name).then_some(text)).unwrap_err();
             assert!(matches!(&error, QueryError::BadParameter { parameter, .. } if parameter == name), "{error}");
         }

@@ -6,7 +6,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use support::{folder_with_sample, heaptrace};
+use support::{Maker, folder_with_sample, heaptrace};
+use tracehound_format::block::{BlockHeader, BlockKind};
+use tracehound_format::header::FileHeader;
+use tracehound_format::record::Kind;
 
 fn json_of(folder: &Path, arguments: &[&str]) -> Value {
     let output = heaptrace(folder, arguments);
@@ -79,6 +82,52 @@ fn dump_prints_the_documented_shapes() {
     assert_eq!(plain.len(), events.len());
     let alloc = plain.iter().find(|event| event["kind"] == "alloc").unwrap();
     assert_eq!(alloc["stack"], json!(["0x402000", "0x401000"]));
+}
+
+/// The events of a signal handler that interrupted a realloc, and got the old address, are in blocks of the file before
+/// the realloc's own. Each block that is damaged is one, whatever was read together with it.
+#[test]
+fn a_realloc_that_was_interrupted_is_put_in_order_across_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.dat");
+    let mut maker = Maker::new();
+    maker.event(Kind::Malloc, 10, 0x100, 0, 1000);
+    maker.event(Kind::Malloc, 30, 0x100, 0, 70);
+    maker.end_block();
+    maker.event(Kind::Free, 40, 0x100, 0, 0);
+    maker.end_block();
+    maker.event(Kind::Malloc, 50, 0x100, 0, 60);
+    maker.end_block();
+    maker.event(Kind::ReallocFrom, 20, 0x100, 0, 0);
+    maker.event(Kind::ReallocTo, 60, 0x200, 0, 2000);
+    maker.event(Kind::Free, 70, 0x200, 0, 0);
+    maker.write(&path, 100);
+    let seen = |event: &Value| (event["t_ns"].as_u64().unwrap(), event["kind"].as_str().unwrap().to_owned());
+    let events: Vec<_> = dump(folder.path(), &["app.dat"]).iter().skip(1).map(seen).collect();
+    let ordered =
+        [(10, "alloc"), (20, "free"), (30, "alloc"), (40, "free"), (50, "alloc"), (60, "alloc"), (70, "free")];
+    assert_eq!(events, ordered.map(|(at, kind)| (at, kind.to_owned())));
+    let info = json_of(folder.path(), &["info", "--json", "app.dat"]);
+    assert_eq!((&info["complete"], &info["leaked"]["bytes"]), (&json!(true), &json!(60)), "{info:#}");
+
+    // A byte of the third block's payload.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let mut at = FileHeader::LEN;
+    let mut blocks = Vec::new();
+    while at < bytes.len() {
+        let header = BlockHeader::decode(&bytes[at..]).unwrap();
+        at += BlockHeader::LEN;
+        if header.kind == BlockKind::Events {
+            blocks.push(at);
+        }
+        at += header.stored_len as usize;
+    }
+    bytes[blocks[2]] ^= 0x55;
+    std::fs::write(&path, &bytes).unwrap();
+    let info = json_of(folder.path(), &["info", "--json", "app.dat"]);
+    assert_eq!((&info["complete"], &info["events"]["lost"]), (&json!(false), &json!(1)), "{info:#}");
+    assert_eq!(info["exactness"]["damaged_blocks"], 1, "{info:#}");
+    assert_eq!(info["allocations"]["count"], 3, "{info:#}");
 }
 
 #[test]
@@ -381,4 +430,54 @@ fn what_changed_is_shown_between_instants_and_between_recordings() {
     for arguments in [&["diff", "--from", "1us", "app.dat", "b.dat"][..], &["diff", "--metric", "peak", "app.dat"]] {
         assert_eq!(heaptrace(folder.path(), arguments).status.code(), Some(2), "{arguments:?}");
     }
+}
+
+#[test]
+fn churn_counts_what_dump_shows() {
+    let folder = folder_with_sample();
+    let (mut allocations, mut bytes, mut reallocs, mut moved) = (0, 0, 0, 0);
+    for event in dump(folder.path(), &["app.dat"]) {
+        let kind = event["kind"].as_str().unwrap();
+        if matches!(kind, "alloc" | "realloc") {
+            (allocations, bytes) = (allocations + 1, bytes + event["size"].as_u64().unwrap());
+        }
+        if kind == "realloc" {
+            (reallocs, moved) = (reallocs + 1, moved + u64::from(event["old_address"] != event["address"]));
+        }
+    }
+    let churn = json_of(folder.path(), &["churn", "--json", "app.dat"]);
+    assert_eq!(churn["schema"], "heaptrace.churn/1");
+    let total = &churn["total"];
+    assert_eq!(total["allocations"], json!({"bytes": bytes, "count": allocations}));
+    assert_eq!((&total["reallocs"], &total["moved"]), (&json!(reallocs), &json!(moved)));
+    let rows = churn["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["reallocs"].as_u64().unwrap()).sum::<u64>(), reallocs);
+    let printed = heaptrace(folder.path(), &["churn", "--sort", "moved", "app.dat"]);
+    assert!(String::from_utf8(printed.stdout).unwrap().contains("1 time, "));
+}
+
+#[test]
+fn transforms_and_freeing_stacks_on_the_command_line() {
+    let folder = folder_with_sample();
+    let flame = |more: &[&str]| {
+        let arguments = ["flamegraph", "--json", "--metric", "allocated", "app.dat", "-o", "-"];
+        json_of(folder.path(), &[&arguments, more].concat())
+    };
+    let whole = flame(&[]);
+    let name = whole["frames"][0]["name"].as_str().unwrap().to_owned();
+    let has = |graph: &Value| graph["frames"].as_array().unwrap().iter().any(|frame| frame["name"] == *name);
+    let merged = flame(&["--transform", &format!("merge-function:{name}")]);
+    assert_eq!(merged["total"], whole["total"]);
+    assert!(has(&whole) && !has(&merged));
+    let part = |kind: &str| flame(&["--transform", &format!("{kind}:{name}")])["total"].as_u64().unwrap();
+    assert_eq!(part("drop-function") + part("focus-function"), whole["total"].as_u64().unwrap());
+    let refused = heaptrace(folder.path(), &["top", "--transform", "merge:x", "app.dat"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("`merge` is none of merge-function"));
+
+    let freed = ["flamegraph", "--json", "--metric", "freed", "app.dat", "-o", "-"];
+    let (by, of) = (json_of(folder.path(), &[&freed[..], &["--freeing"]].concat()), json_of(folder.path(), &freed));
+    assert_eq!((&by["freeing"], &by["total"]), (&json!(true), &of["total"]));
+    let refused = heaptrace(folder.path(), &["flamegraph", "--freeing", "app.dat", "-o", "-"]);
+    assert_eq!(refused.status.code(), Some(2));
 }

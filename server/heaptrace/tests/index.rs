@@ -1,4 +1,4 @@
-//! Where an index lies, when it is taken as it is, and what happens when there is no room for it.
+//! Location of an index, when it is used again, and what happens when there is no room for it.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! What a forked process has inherited, by made-up families: against brute force, and with parents that are damaged,
-//! lie or are no files at all.
+//! Blocks that a forked process has inherited, in made-up families: against brute force, and with parents that are
+//! damaged, lie or are no files at all.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -2,13 +2,11 @@
 
 use std::io::{self, Write};
 
-use tracehound_format::block::{BlockHeader, BlockKind, compress_lz4};
-use tracehound_format::columns::{Encoder, RecordColumns};
-use tracehound_format::header::FileHeader;
-use tracehound_format::meta::{
-    self, Clock, ClockSource, Directory, End, EndReason, Meta, Process, Statistics, ThreadStart,
-};
-use tracehound_format::nodes::{self, Node};
+use tracehound_format::FormatError;
+use tracehound_format::block_sequence::BlockSequence;
+use tracehound_format::columns::RecordColumns;
+use tracehound_format::meta::{Clock, ClockSource, EndReason, Meta, Process, Statistics, ThreadStart};
+use tracehound_format::nodes::Node;
 use tracehound_format::record::{Kind, Record};
 
 /// The first tick; ticks are nanoseconds.
@@ -21,36 +19,31 @@ const CHUNK: usize = 4096;
 /// A recording being written.
 pub struct ImportWriter<W: Write> {
     out: W,
-    at: u64,
-    offsets: Vec<u64>,
+    blocks: BlockSequence,
     metas: Vec<Meta>,
     nodes: Vec<Node>,
-    next_node: u32,
     events: RecordColumns,
     records: u64,
     last_tick: u64,
-    encoder: Encoder,
-    raw: Vec<u8>,
-    stored: Vec<u8>,
+}
+
+fn malformed(error: FormatError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 impl<W: Write> ImportWriter<W> {
     /// Starts a recording.
     pub fn new(mut out: W, recording_id: [u8; 16]) -> io::Result<Self> {
-        out.write_all(&FileHeader::new(recording_id).encode())?;
+        let blocks = BlockSequence::new(recording_id);
+        out.write_all(blocks.bytes())?;
         Ok(Self {
             out,
-            at: FileHeader::LEN as u64,
-            offsets: Vec::new(),
+            blocks,
             metas: Vec::new(),
             nodes: Vec::new(),
-            next_node: 1,
             events: RecordColumns::default(),
             records: 0,
             last_tick: START,
-            encoder: Encoder::new(),
-            raw: Vec::new(),
-            stored: Vec::new(),
         })
     }
 
@@ -91,7 +84,7 @@ impl<W: Write> ImportWriter<W> {
     /// A call-tree node; returns its id.
     pub fn node(&mut self, parent: u32, pc: u64) -> u32 {
         self.nodes.push(Node { parent, pc, generation: 0 });
-        self.next_node + self.nodes.len() as u32 - 1
+        self.blocks.next_node() + self.nodes.len() as u32 - 1
     }
 
     /// An allocation or a free. Ticks go up by one for each, so that their order is kept.
@@ -109,77 +102,34 @@ impl<W: Write> ImportWriter<W> {
     pub fn finish(mut self, t_ns: u64) -> io::Result<u64> {
         self.flush()?;
         let tick = self.tick(t_ns) + 1;
-        let nodes = u64::from(self.next_node) - 1;
+        let nodes = u64::from(self.blocks.next_node()) - 1;
         let statistics = Statistics { tick, records: self.records, nodes, ..Statistics::default() };
-        let end = End { reason: EndReason::Exit, tick, statistics, error: None };
-        let mut offsets = self.offsets.clone();
-        offsets.push(self.at);
-        let mut last = 0;
-        let offsets = offsets.iter().map(|&offset| offset - std::mem::replace(&mut last, offset)).collect();
-        let metas = [Meta::End(end), Meta::Directory(Directory { offsets })];
-        self.encode(&metas)?;
-        self.block(BlockKind::End, 0, 0, (tick, tick), 2)?;
+        self.blocks.end(EndReason::Exit, statistics).map_err(malformed)?;
+        self.write()?;
         self.out.flush()?;
-        Ok(self.at)
-    }
-
-    fn encode(&mut self, metas: &[Meta]) -> io::Result<()> {
-        self.raw.clear();
-        for meta in metas {
-            meta::encode(meta, &mut self.raw).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        }
-        Ok(())
+        Ok(self.blocks.length())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let metas = std::mem::take(&mut self.metas);
         for part in metas.chunks(256) {
-            self.encode(part)?;
-            self.block(BlockKind::Meta, 0, 0, (0, 0), part.len() as u32)?;
+            self.blocks.meta(part).map_err(malformed)?;
+            self.write()?;
         }
         let list = std::mem::take(&mut self.nodes);
         for part in list.chunks(4096) {
-            self.raw.clear();
-            nodes::encode(self.next_node, part, &mut self.raw);
-            let first = self.next_node;
-            self.next_node += part.len() as u32;
-            self.block(BlockKind::Nodes, 0, u64::from(first), (0, 0), part.len() as u32)?;
+            self.blocks.nodes(part);
+            self.write()?;
         }
         let events = std::mem::take(&mut self.events);
-        let (Some(&first), Some(&last)) = (events.ticks.first(), events.ticks.last()) else { return Ok(()) };
-        self.raw.clear();
-        self.encoder.encode(&events, first, &mut self.raw);
-        let first_record = self.records;
-        self.records += events.kinds.len() as u64;
-        self.block(BlockKind::Events, THREAD, first_record, (first, last), events.kinds.len() as u32)
+        if self.blocks.events(THREAD, self.records, &events) {
+            self.records += events.len() as u64;
+            self.write()?;
+        }
+        Ok(())
     }
 
-    fn block(
-        &mut self,
-        kind: BlockKind,
-        thread: u32,
-        first_record: u64,
-        ticks: (u64, u64),
-        count: u32,
-    ) -> io::Result<()> {
-        let codec = compress_lz4(&self.raw, &mut self.stored);
-        let header = BlockHeader {
-            kind,
-            codec,
-            thread,
-            block_number: self.offsets.len() as u32,
-            first_record,
-            first_tick: ticks.0,
-            last_tick: ticks.1,
-            count,
-            raw_len: self.raw.len() as u32,
-            stored_len: self.stored.len() as u32,
-            payload_crc: crc32fast::hash(&self.stored),
-        };
-        self.offsets.push(self.at);
-        self.out.write_all(&header.encode())?;
-        self.out.write_all(&self.stored)?;
-        self.at += (BlockHeader::LEN + self.stored.len()) as u64;
-        Ok(())
+    fn write(&mut self) -> io::Result<()> {
+        self.out.write_all(self.blocks.bytes())
     }
 }

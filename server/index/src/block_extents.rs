@@ -1,4 +1,4 @@
-//! How much room blocks take in their allocator's memory, by its rules.
+//! Room that blocks take in their allocator's memory, by its rules.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Buckets of events: where they begin, which of them lie in a span, and their sums.
 
-use super::layout::FATE_TEMPORARY;
+use super::layout::TEMPORARY_BIT;
 use super::sums::{BlockAmount, SumDirectory, walk};
 use super::{Position, Span, Trace};
 
@@ -9,7 +9,7 @@ impl Trace {
     #[inline]
     #[must_use]
     pub fn is_temporary(&self, row: u64) -> bool {
-        self.ledgers().lifetime_class.get(row as usize) & FATE_TEMPORARY != 0 && self.free_of(row).is_some()
+        self.ledgers().lifetime_class.get(row as usize) & TEMPORARY_BIT != 0 && self.free_of(row).is_some()
     }
 
     /// Closed buckets that lie wholly in a span: the first, and the one behind the last.

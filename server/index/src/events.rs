@@ -23,12 +23,13 @@ pub struct TraceEvent {
 
 /// What an event is. `function` is the name of the function that was called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // The fields say what they are; units are bytes and addresses throughout.
+#[allow(missing_docs, reason = "the fields say what they are; units are bytes and addresses throughout")]
 pub enum What {
     /// A block was allocated.
     Alloc { function: &'static str, address: u64, size: u64, row: u64 },
-    /// A block was freed; `row` is `None` when its allocation was not seen.
-    Free { function: &'static str, address: u64, row: Option<u64> },
+    /// A block was freed; `row` is `None` when its allocation was not seen, `existing` the bytes of one that was there
+    /// before recording began.
+    Free { function: &'static str, address: u64, row: Option<u64>, existing: Option<u64> },
     /// A block became another one; `old_address` is `None` when its record is lost.
     Realloc {
         function: &'static str,
@@ -42,6 +43,8 @@ pub enum What {
     Map { address: u64, len: u64, protection: u32, flags: u32, fd: Option<u32> },
     /// Address space that had been mapped before recording began.
     Existing { address: u64, len: u64 },
+    /// A block that was in the heap before recording began.
+    ExistingBlock { address: u64, size: u64 },
     /// Address space was given back.
     Unmap { address: u64, len: u64 },
     /// A mapping was moved or resized.
@@ -165,6 +168,7 @@ impl Trace {
                 fd: u32::try_from(d).ok().filter(|&fd| fd != u32::MAX),
             },
             Kind::MapExisting => What::Existing { address: a, len: b },
+            Kind::ExistingBlock => What::ExistingBlock { address: a, size: b },
             Kind::Munmap => What::Unmap { address: a, len: b },
             Kind::MremapTo => What::Remap { old_address: extra, old_len: d, address: a, len: b },
             Kind::Brk => What::Brk { address: a, delta: b as i64 },
@@ -176,7 +180,9 @@ impl Trace {
             Kind::Lost => What::Lost { count: a },
             Kind::CaptureStart => What::CaptureStart,
             Kind::CaptureStop => What::CaptureStop,
-            kind if kind.is_free() => What::Free { function: function(number), address: a, row: None },
+            kind if kind.is_free() => {
+                What::Free { function: function(number), address: a, row: None, existing: (b != 0).then_some(b) }
+            }
             _ => return None,
         };
         let context = self.context_id(context);
@@ -217,7 +223,7 @@ impl TraceEvents<'_> {
             let what = if origin.kind == Kind::Lost as u8 {
                 What::Overwritten { address, row }
             } else {
-                What::Free { function: function(origin.kind), address, row: Some(row) }
+                What::Free { function: function(origin.kind), address, row: Some(row), existing: None }
             };
             let context = trace.context_id(trace.context_of_free(ordinal));
             return Some(TraceEvent { t_ns, thread, node: origin.node, context, what });

@@ -1,4 +1,4 @@
-//! What the index says in words and small numbers: process, modules, threads, marks, totals, and where things lie.
+//! Facts beside the columns: process, modules, threads, marks, totals, and where things lie.
 //! Kept as JSON in the index folder, in the types of the answers where an answer says the same; everything that grows with the number of events is in columns.
 
 use serde::{Deserialize, Serialize};
@@ -154,6 +154,22 @@ pub struct EventCounts {
     pub unknown: u64,
     /// All events that were taken in.
     pub total: u64,
+    /// Blocks from before the recording.
+    #[serde(default)]
+    pub existing: ExistingCounts,
+}
+
+/// Blocks that were listed as existing when recording began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ExistingCounts {
+    /// How many.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many of them were freed since.
+    pub freed_count: u64,
+    /// Bytes of these.
+    pub freed_bytes: u64,
 }
 
 /// Position and height of the peak of live bytes.

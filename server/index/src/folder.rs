@@ -1,4 +1,4 @@
-//! Where an index lies: beside its recording, else in the user's cache; locked by the one process that builds it.
+//! Folder of an index: beside its recording, else in the user's cache; locked by the one process that builds it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;

@@ -4,8 +4,9 @@
 //! Ids are given out in the order of node ids, parents first, so that the same recording with the same symbols always
 //! has the same ids, and a grown recording keeps those that it had.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
+
+use rustc_hash::FxHashMap;
 
 use super::cancel::{Cancel, Cancelled};
 use super::symbols::{FunctionId, RecordingSymbols, SymbolFrame};
@@ -127,7 +128,7 @@ impl FrameTree {
         shape.push(TreeRow { parent: 0, frame: nobody, recursive: false });
         let mut of_node = vec![FrameId::MAX; trace.node_count().max(1) as usize];
         of_node[0] = 0;
-        let mut children: HashMap<(FrameId, FunctionId), FrameId> = HashMap::new();
+        let mut growing = GrowingTree { shape, children: FxHashMap::default(), above: vec![0] };
         let folded = symbols.folds_interpreters().then(|| trace.interpreter());
         let mut path = Vec::new();
         for node in 1..trace.node_count() {
@@ -145,13 +146,13 @@ impl FrameTree {
                 if let Some(location) = trace.node_location(node).filter(|_| is_shown) {
                     let at = location as usize;
                     for frame in frames[starts[at]..starts[at + 1]].iter().rev() {
-                        row = child(&mut shape, &mut children, row, *frame);
+                        row = growing.child(row, *frame);
                     }
                 }
                 of_node[node as usize] = row;
             }
         }
-        Ok(Self { shape: Arc::new(shape), of_node })
+        Ok(Self { shape: Arc::new(growing.shape), of_node })
     }
 
     /// The rows, as columns.
@@ -177,17 +178,28 @@ impl FrameTree {
     }
 }
 
-fn child(
-    shape: &mut TreeShape,
-    children: &mut HashMap<(FrameId, FunctionId), FrameId>,
-    parent: FrameId,
-    frame: SymbolFrame,
-) -> FrameId {
-    let next = shape.len() as FrameId;
-    let id = *children.entry((parent, frame.function)).or_insert(next);
-    if id == next {
-        let recursive = shape.path(parent).any(|above| shape.frame[above as usize].function == frame.function);
-        shape.push(TreeRow { parent, frame, recursive });
+/// A tree in the making.
+struct GrowingTree {
+    shape: TreeShape,
+    children: FxHashMap<(FrameId, FunctionId), FrameId>,
+    /// By row: a bit for each function on its path. A function whose bit is not there is not on the path, which spares
+    /// most rows the way up.
+    above: Vec<u64>,
+}
+
+impl GrowingTree {
+    /// The row below `parent` for a function.
+    fn child(&mut self, parent: FrameId, frame: SymbolFrame) -> FrameId {
+        let next = self.shape.len() as FrameId;
+        let id = *self.children.entry((parent, frame.function)).or_insert(next);
+        if id == next {
+            let bit = 1 << (frame.function.wrapping_mul(0x9e37_79b9) >> 26);
+            let above = self.above[parent as usize];
+            let is_same = |row: FrameId| self.shape.frame[row as usize].function == frame.function;
+            let recursive = above & bit != 0 && self.shape.path(parent).any(is_same);
+            self.shape.push(TreeRow { parent, frame, recursive });
+            self.above.push(above | bit);
+        }
+        id
     }
-    id
 }

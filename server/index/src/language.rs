@@ -61,6 +61,8 @@ impl SourceLanguage {
             Some(Self::JavaScript)
         } else if name.starts_with("py::") && name.contains(".py") {
             Some(Self::Python)
+        } else if is_java(name) {
+            Some(Self::Java)
         } else if is_cpp(name) {
             Some(Self::Cpp)
         } else if name.contains("::") {
@@ -89,6 +91,17 @@ fn has_ending(file: &str) -> bool {
     file.rsplit('/').next().is_some_and(|name| name.contains('.'))
 }
 
+/// HotSpot writes methods as `byte[] D.deflate(byte[])`: a type, and behind it the class, a dot and the method.
+fn is_java(name: &str) -> bool {
+    let Some((head, _)) = name.strip_suffix(')').and_then(|name| name.split_once('(')) else { return false };
+    let Some((result, method)) = head.rsplit_once(' ') else { return false };
+    let is_name = |text: &str| {
+        let letter = |c: char| c.is_alphanumeric() || "_$.<>/[]".contains(c);
+        !text.is_empty() && text.chars().all(letter)
+    };
+    is_name(result) && is_name(method) && method.contains('.') && !method.starts_with('.') && !method.contains(">.")
+}
+
 /// Demangled names of C++ have their parameters, or an operator's name; Rust's have neither.
 fn is_cpp(name: &str) -> bool {
     name.contains('(') && !name.contains("{closure") && !name.starts_with('<')
@@ -114,6 +127,10 @@ mod tests {
             ("alloc::raw_vec::finish_grow", None, Some(Rust)),
             ("<T as core::fmt::Debug>::fmt", None, Some(Rust)),
             ("JS:^handler z.js:4:17", None, Some(JavaScript)),
+            ("byte[] D.deflate(byte[])", None, Some(SourceLanguage::Java)),
+            ("void java.util.zip.Inflater.<init>(boolean)", None, Some(SourceLanguage::Java)),
+            ("int f(int) [clone .cold]", None, Some(Cpp)),
+            ("void std::sort<int*>(int*, int*)", None, Some(Cpp)),
             ("malloc", None, None),
             ("", None, None),
         ] {

@@ -43,10 +43,10 @@ pub const LARGE_SIZE: u16 = u16::MAX;
 /// Upper 16 bits of an address whose full value stands in a column of its own.
 pub const ODD_ADDRESS: u16 = u16::MAX;
 
-/// The low seven bits of a fate: 0 = live, else 1 + class of the lifetime.
-pub const FATE_CLASS: u8 = 0x7f;
+/// The low seven bits of a lifetime class: 0 = live, else 1 + class of the lifetime.
+pub const CLASS_BITS: u8 = 0x7f;
 /// The block was temporary.
-pub const FATE_TEMPORARY: u8 = 0x80;
+pub const TEMPORARY_BIT: u8 = 0x80;
 
 /// Class of a lifetime: two for every power of two of nanoseconds, 0 to 126.
 #[inline]

@@ -17,11 +17,13 @@ pub mod cancel;
 pub mod column;
 mod contexts;
 pub mod events;
+mod existing;
 pub mod facts;
 pub mod files;
 pub mod folder;
 pub mod frame_tree;
 pub mod interpreted;
+pub mod kept;
 pub mod language;
 pub mod layout;
 pub mod leaked;
@@ -51,6 +53,7 @@ pub use events::{TraceEvent, TraceEvents, What};
 pub use places::{Position, Span};
 pub use rows::{AllocRow, Free};
 pub use scan::{BlockEvent, BlockRow};
+use tracehound_format::meta::EndReason;
 use tracehound_format::nodes::Node;
 pub use walk::{HeapState, PeakPlace};
 
@@ -70,6 +73,8 @@ pub struct Tail {
     pub page: Option<EventPage>,
     /// The word of order bits that is being filled.
     pub order_word: u64,
+    /// Pages with live blocks among the events of that word: the fewest, the most, behind the last.
+    pub occupied: [u32; 3],
 }
 
 /// An immutable snapshot of a recording's index.
@@ -86,6 +91,7 @@ pub struct Trace {
     revision: u64,
     pub(crate) leaked: OnceLock<leaked::LeakIndex>,
     page_finder: OnceLock<page_finder::PageFinder>,
+    answers: kept::KeptAnswers,
     mapped: OnceLock<Vec<(u64, u64)>>,
     frame_trees: Mutex<Vec<(u64, Arc<FrameTree>)>>,
     interpreted: OnceLock<InterpretedCodes>,
@@ -183,6 +189,7 @@ impl Trace {
             revision: parts.revision,
             leaked: OnceLock::new(),
             page_finder: OnceLock::new(),
+            answers: kept::KeptAnswers::default(),
             mapped: OnceLock::new(),
             frame_trees: Mutex::new(Vec::new()),
             interpreted: OnceLock::new(),
@@ -257,8 +264,8 @@ impl Trace {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let f = &self.facts;
-        // After a full disk events are missing for certain; how many is not known.
-        f.end.is_some_and(|end| end != tracehound_format::meta::EndReason::DiskFull)
+        // After a full disk events are missing for certain; how many is not known. A kill is no orderly end.
+        f.end.is_some_and(|end| !matches!(end, EndReason::DiskFull | EndReason::Killed))
             && f.lost == 0
             && f.damaged_blocks == 0
             && f.uncertain == 0
@@ -270,13 +277,13 @@ impl Trace {
     #[must_use]
     pub fn end(&self) -> tracehound_api::info::End {
         use tracehound_api::info::End;
-        use tracehound_format::meta::EndReason;
         match self.facts.end {
             Some(EndReason::Exit) => End::Exit,
             Some(EndReason::Exec) => End::Exec,
             Some(EndReason::Stopped) => End::Stopped,
             Some(EndReason::Detached) => End::Detached,
             Some(EndReason::DiskFull) => End::DiskFull,
+            Some(EndReason::Killed) => End::Killed,
             None if self.facts.running => End::Running,
             None if self.facts.killed => End::Killed,
             None => End::Unknown,

@@ -29,6 +29,9 @@ pub struct Span {
     pub to: Position,
 }
 
+/// Bytes of a page that [`Trace::occupied_run`] counts.
+pub const OCCUPANCY_PAGE: u64 = 4096;
+
 impl Trace {
     /// The whole recording.
     #[must_use]
@@ -128,6 +131,15 @@ impl Trace {
             allocs: within(&c.alloc_time, from.allocs, to.allocs),
             frees: within(&c.free_time, from.frees, to.frees),
         }
+    }
+
+    /// Pages of [`OCCUPANCY_PAGE`] bytes with a live block, of the 64 events with this number: the fewest and the most
+    /// after one of them, and behind the last.
+    #[must_use]
+    pub fn occupied_run(&self, index: usize) -> Option<[u32; 3]> {
+        let c = self.columns();
+        let stored = || Some([*c.occupied_min.get(index)?, *c.occupied_max.get(index)?, *c.occupied_last.get(index)?]);
+        stored().or_else(|| Some(self.tail().occupied).filter(|_| index == c.occupied_last.len()))
     }
 
     /// One word of the order of events.

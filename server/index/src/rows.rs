@@ -3,7 +3,7 @@
 use tracehound_format::record::Kind;
 
 use super::Trace;
-use super::layout::{FATE_TEMPORARY, LARGE_SIZE, ODD_ADDRESS, TABLE_SIZE};
+use super::layout::{LARGE_SIZE, ODD_ADDRESS, TABLE_SIZE, TEMPORARY_BIT};
 use super::links::NOTHING;
 
 /// One block.
@@ -193,7 +193,7 @@ impl Trace {
             thread: origin.thread,
             kind: origin.kind,
             site: origin.site,
-            is_temporary: free.is_some() && lifetime_class & FATE_TEMPORARY != 0,
+            is_temporary: free.is_some() && lifetime_class & TEMPORARY_BIT != 0,
             free,
             previous: self.previous(row, origin.kind),
             next,

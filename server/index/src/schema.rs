@@ -301,6 +301,12 @@ schema! {
         order {
             /// One bit an event: 0 allocation, 1 free.
             order: u64,
+            /// Pages of 4,096 bytes with a live block: the fewest among the 64 events.
+            occupied_min: u32,
+            /// The most.
+            occupied_max: u32,
+            /// Behind the last of the events.
+            occupied_last: u32,
         }
         /// Sites.
         sites {

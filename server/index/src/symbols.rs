@@ -1,4 +1,5 @@
-//! What the queries ask of symbolisation. They see functions as dense ids; texts are fetched only for what is shown.
+//! Interface of the queries to symbolisation. They see functions as dense ids; texts are fetched only for what is
+//! shown.
 
 use std::sync::Arc;
 
@@ -81,6 +82,11 @@ pub trait RecordingSymbols: Send + Sync {
     /// The function behind an id that [`Self::frames`] gave out.
     fn function(&self, id: FunctionId) -> FunctionFacts;
 
+    /// The kind of that function alone, which is asked of all functions of a recording.
+    fn kind(&self, id: FunctionId) -> CodeKind {
+        self.function(id).kind
+    }
+
     /// The path behind an id that [`Self::frames`] or [`Self::function`] gave out.
     fn file(&self, id: FileId) -> Arc<str>;
 
@@ -109,6 +115,10 @@ impl RecordingSymbols for AllFrames<'_> {
 
     fn function(&self, id: FunctionId) -> FunctionFacts {
         self.0.function(id)
+    }
+
+    fn kind(&self, id: FunctionId) -> CodeKind {
+        self.0.kind(id)
     }
 
     fn file(&self, id: FileId) -> Arc<str> {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::column::Column;
-use super::layout::{FATE_CLASS, FATE_TEMPORARY};
+use super::layout::{CLASS_BITS, TEMPORARY_BIT};
 use super::ledger::Ledger;
 
 /// What occurs in a run of allocations, or in a run of frees.
@@ -75,11 +75,11 @@ impl Zone {
     /// allocation of a free.
     #[inline]
     pub fn freed(&mut self, other: u64, lifetime_class: u8) {
-        self.classes |= 1 << ((lifetime_class & FATE_CLASS).max(1) - 1);
+        self.classes |= 1 << ((lifetime_class & CLASS_BITS).max(1) - 1);
         self.first = self.first.min(other);
         self.end = self.end.max(other + 1);
         self.freed += 1;
-        self.temporary += u32::from(lifetime_class & FATE_TEMPORARY != 0);
+        self.temporary += u32::from(lifetime_class & TEMPORARY_BIT != 0);
     }
 
     /// Takes in all that another zone of the same run has.
@@ -184,7 +184,7 @@ impl ZoneWriter {
     pub fn count(&mut self, row: u64, lifetime_class: u8) {
         let mut zone = self.get(row / self.rows);
         zone.freed += 1;
-        zone.temporary += u32::from(lifetime_class & FATE_TEMPORARY != 0);
+        zone.temporary += u32::from(lifetime_class & TEMPORARY_BIT != 0);
         self.put(row / self.rows, &zone);
     }
 
@@ -221,7 +221,7 @@ impl ZoneWriter {
         self.put(row / self.rows, &zone);
     }
 
-    /// Takes in frees, in their order from `first` on, each with the row of its allocation, its fate, and the site,
+    /// Takes in frees, in their order from `first` on, each with the row of its allocation, its outcome, and the site,
     /// thread and size of the block.
     ///
     /// # Errors
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!((empty.min_size, empty.max_size, empty.first, empty.end), (u64::MAX, 0, u64::MAX, 0));
         let mut zone = empty;
         zone.allocated(7, 65, 40);
-        zone.freed(3, FATE_TEMPORARY | 127);
+        zone.freed(3, TEMPORARY_BIT | 127);
         assert_eq!(Zone::from_words(&zone.words()), zone);
         assert_eq!((zone.threads, zone.classes, zone.first, zone.end), (2, 1 << 126, 3, 4));
         assert_eq!((zone.freed, zone.temporary), (1, 1));

@@ -1,4 +1,4 @@
-//! How good the recording's clock was, told by its calibration samples alone: the same instants on the clock of the
+//! Quality of the recording's clock, from its calibration samples alone: the same instants on the clock of the
 //! events, on CLOCK_MONOTONIC and on CLOCK_REALTIME.
 
 use tracehound_format::meta::{Clock, ClockSample, ClockSource};

@@ -1,4 +1,4 @@
-//! What lets a later run go on where this one stood, whether it was stopped, cancelled or killed.
+//! Checkpoint of indexing: a later run goes on from it, whether this one was stopped, cancelled or killed.
 //!
 //! The pairing puts a [`Checkpoint`] behind the events that it stands for; the sealer, which gets it when these events
 //! are stored and knows how long the columns are then, leaves it in the folder of the index through a [`Keeper`].

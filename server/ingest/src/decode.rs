@@ -136,11 +136,22 @@ fn split_interrupted(run: &mut Run, numbering: &mut Numbering) {
 }
 
 impl BlockDecoder {
-    /// Reads a block of `file` into `run` (cleared first).
+    /// Reads blocks of `file`, which are one thread's in turn, into `run` (cleared first).
     ///
     /// # Errors
-    /// When the block is cut off or damaged.
-    pub fn decode(&mut self, file: &File, block: &BlockRef, run: &mut Run) -> Result<(), FormatError> {
+    /// When a block is cut off or damaged.
+    pub fn decode(&mut self, file: &File, blocks: &[BlockRef], run: &mut Run) -> Result<(), FormatError> {
+        self.numbering.start(run);
+        for block in blocks {
+            self.read(file, block, run)?;
+        }
+        if self.numbering.goes_back {
+            split_interrupted(run, &mut self.numbering);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, file: &File, block: &BlockRef, run: &mut Run) -> Result<(), FormatError> {
         let header = &block.header;
         self.stored.resize(header.stored_len as usize, 0);
         file.read_exact_at(&mut self.stored, block.payload_at).map_err(|_| FormatError::Truncated {
@@ -150,13 +161,8 @@ impl BlockDecoder {
         })?;
         header.open_payload(&self.stored, &mut self.raw, unzstd)?;
         let Self { raw, decoder, numbering, .. } = self;
-        numbering.start(run);
         run.items.reserve((header.count as usize).min(raw.len()));
-        decoder.decode_each(raw, header.count, header.first_tick, |record| numbering.take(record, run))?;
-        if numbering.goes_back {
-            split_interrupted(run, numbering);
-        }
-        Ok(())
+        decoder.decode_each(raw, header.count, header.first_tick, |record| numbering.take(record, run))
     }
 
     /// Numbers records that are columns already.

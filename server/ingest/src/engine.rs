@@ -9,7 +9,9 @@
 //! freed at that instant, and the realloc counts as a free and an allocation.
 
 mod contexts;
+mod existing;
 mod kinds;
+mod occupancy;
 mod order;
 mod origins;
 mod pages;
@@ -20,8 +22,12 @@ use std::collections::HashMap;
 use std::io;
 
 pub use contexts::ContextNumbers;
+use existing::ExistingBlocks;
 use kinds::KindClass;
+use kinds::is_in_pool;
 pub use kinds::key_of;
+pub use occupancy::OccupiedRun;
+use occupancy::PageOccupancy;
 pub use order::WINDOW_NS;
 use order::{MOST_TRIES, Recent};
 pub use origins::Origins;
@@ -33,7 +39,7 @@ use super::clock::ClockMap;
 use super::event_batch::EventBatch;
 use super::live_map::{LiveBlock, LiveMap};
 use tracehound_index::facts::{PeakPosition, TEMPORARY_WITHIN};
-use tracehound_index::layout::{FATE_TEMPORARY, Granularity, ODD_ADDRESS, lifetime_class};
+use tracehound_index::layout::{Granularity, ODD_ADDRESS, TEMPORARY_BIT, lifetime_class};
 use tracehound_index::schema::{LateTemporary, OddAddress, OrphanRealloc};
 
 /// An event on its way from the merge, in true order.
@@ -53,6 +59,13 @@ pub struct MergedEvent {
     pub kind: u8,
 }
 
+impl MergedEvent {
+    /// The same as an event of another kind.
+    const fn of(self, kind: Kind) -> Self {
+        Self { kind: kind as u8, ..self }
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub struct PairingEngine {
@@ -66,6 +79,7 @@ pub struct PairingEngine {
     /// Totals.
     pub totals: Totals,
     live: LiveMap,
+    occupancy: PageOccupancy,
     chunk: EventBatch,
     fine: Granularity,
     /// Threads that are between the two records of a realloc.
@@ -78,6 +92,8 @@ pub struct PairingEngine {
     recent: Recent,
     /// Request contexts.
     pub contexts: ContextNumbers,
+    /// Blocks from before the recording.
+    pub existing: ExistingBlocks,
 }
 
 /// Events between the fetch of a slot of the live map and its use.
@@ -94,6 +110,7 @@ impl PairingEngine {
             origins: Origins::default(),
             totals: Totals::default(),
             live,
+            occupancy: PageOccupancy::default(),
             chunk: EventBatch::default(),
             fine,
             halves: 0,
@@ -101,6 +118,7 @@ impl PairingEngine {
             moved_until: 0,
             recent: Recent::default(),
             contexts: ContextNumbers::default(),
+            existing: ExistingBlocks::default(),
         }
     }
 
@@ -116,6 +134,7 @@ impl PairingEngine {
     ) -> io::Result<()> {
         for (key, block) in live {
             self.live.insert(key, block)?;
+            self.occupy(key, block.size);
         }
         self.totals = totals;
         self.thread_index = threads.iter().enumerate().map(|(i, t)| (t.id, i as u32)).collect();
@@ -218,9 +237,14 @@ impl PairingEngine {
                     Some(live) => {
                         self.totals.counts.free += 1;
                         let ns = self.clock.convert(event.tick);
-                        self.free(ns, live, event.origin, true);
+                        self.free(ns, key_of(event.address, event.kind), live, event.origin, true);
                         self.recent.note(&event, self.totals.frees - 1);
                         true
+                    }
+                    None if self.existing.holds(key_of(event.address, event.kind)) => {
+                        self.totals.counts.free += 1;
+                        let ns = self.clock.convert(event.tick);
+                        self.end_existing(ns, &event)
                     }
                     None if may_wait && self.put_off_free(events, at) => false,
                     None => {
@@ -231,7 +255,7 @@ impl PairingEngine {
                     }
                 },
                 KindClass::ReallocFrom => match self.live.remove(event.address) {
-                    None if may_wait && self.put_off_free(events, at) => false,
+                    None if may_wait && !self.existing.holds(event.address) && self.put_off_free(events, at) => false,
                     live => {
                         self.realloc_from(&event, live);
                         true
@@ -292,7 +316,10 @@ impl PairingEngine {
                 self.give_back_size(event.thread, size);
                 return Ok(false);
             }
-            self.overwrite(ns, old, event.thread);
+            self.overwrite(ns, key, old, event.thread);
+        }
+        if self.existing.holds(key) {
+            self.replace_existing(ns, event);
         }
         let since = self.page_time(ns, with_previous);
         let chunk = &mut self.chunk;
@@ -321,6 +348,8 @@ impl PairingEngine {
         t.allocs += 1;
         t.allocated += size;
         t.live += size;
+        self.occupy(key, size);
+        let t = &mut self.totals;
         if t.live > t.peak.bytes {
             let (count, events) = (t.allocs - t.frees, t.allocs + t.frees);
             t.peak = PeakPosition { bytes: t.live, count, at_ns: ns, events };
@@ -331,14 +360,14 @@ impl PairingEngine {
     }
 
     #[inline]
-    fn free(&mut self, ns: u64, live: LiveBlock, origin: u32, settled: bool) {
+    fn free(&mut self, ns: u64, key: u64, live: LiveBlock, origin: u32, settled: bool) {
         let since = self.page_time(ns, false);
         let bearer = self.origins.thread(live.origin);
         let is_temporary = self.threads.get(bearer as usize).is_some_and(|t| t.last_allocs.contains(&live.row));
         let mut lifetime_class = 1 + lifetime_class(ns.saturating_sub(live.born_ns));
         let chunk = &mut self.chunk;
         if is_temporary {
-            lifetime_class |= FATE_TEMPORARY;
+            lifetime_class |= TEMPORARY_BIT;
             self.totals.temporary.0 += 1;
             self.totals.temporary.1 += live.size;
             if live.row >= self.totals.bucket_start.0 {
@@ -352,20 +381,35 @@ impl PairingEngine {
         chunk.free_origin.push(origin);
         chunk.free_alloc_origin.push(live.origin);
         chunk.free_size.push(live.size);
-        chunk.free_fate.push(lifetime_class);
+        chunk.free_class.push(lifetime_class);
         if self.contexts.are_used() {
             let context = self.context_of(self.origins.thread(origin));
             self.chunk.free_context.push(context);
         }
         self.totals.frees += 1;
         self.totals.live -= live.size;
+        if !is_in_pool(key) {
+            self.occupancy.remove(key, live.size);
+        }
         self.note(true, settled);
+    }
+
+    /// A block is in its pages. Those of a pool lie in a block of the allocator.
+    #[inline]
+    fn occupy(&mut self, key: u64, size: u64) {
+        if !is_in_pool(key) {
+            self.occupancy.add(key, size);
+        }
     }
 
     #[inline]
     fn realloc_from(&mut self, event: &MergedEvent, live: Option<LiveBlock>) {
-        let half =
-            HalfRealloc { address: event.address, origin: event.origin, row: live.map(|l| l.row), live, split: false };
+        let existing = live.is_none() && self.existing.holds(event.address) && {
+            let ns = self.clock.convert(event.tick);
+            self.end_existing(ns, event)
+        };
+        let (address, origin, row) = (event.address, event.origin, live.map(|l| l.row));
+        let half = HalfRealloc { address, origin, row, live, split: false, existing };
         if let Some(thread) = self.threads.get_mut(event.thread as usize) {
             thread.half_realloc = Some(half);
             self.halves += 1;
@@ -388,17 +432,17 @@ impl PairingEngine {
                 self.live.insert(event.address, occupant)?;
                 return Ok(false);
             }
-            self.overwrite(ns, occupant, event.thread);
+            self.overwrite(ns, event.address, occupant, event.thread);
         }
         let half = self.threads.get_mut(event.thread as usize).and_then(|t| t.half_realloc.take());
         self.halves -= u32::from(half.is_some());
         match half {
-            Some(HalfRealloc { live: Some(old), origin, .. }) => {
+            Some(HalfRealloc { live: Some(old), origin, address, .. }) => {
                 self.totals.counts.realloc += 1;
                 if self.halves > 0 {
                     self.split_half(ns, event.address);
                 }
-                self.free(ns, old, origin, false);
+                self.free(ns, address, old, origin, false);
                 self.alloc(ns, event, event.origin, true, events, at, false)
             }
             Some(HalfRealloc { split: true, .. }) => {
@@ -413,7 +457,7 @@ impl PairingEngine {
             other => {
                 // The old block was not seen, or its record is lost.
                 self.totals.counts.realloc += 1;
-                self.totals.counts.unmatched += u64::from(other.is_some());
+                self.totals.counts.unmatched += u64::from(other.is_some_and(|half| !half.existing));
                 let old_address = other.map_or(u64::MAX, |half| half.address);
                 self.chunk.orphans.push(OrphanRealloc { row: self.totals.allocs, old_address });
                 self.alloc(ns, event, event.origin, false, events, at, false)

@@ -1,6 +1,7 @@
-//! What the pairing hands to the sealer: a range of consecutive events as columns.
+//! Batch that the pairing hands to the sealer: a range of consecutive events as columns.
 
 use super::checkpoint::Checkpoint;
+use super::engine::OccupiedRun;
 use tracehound_index::schema::{EventOrigin, EventPage, LateTemporary, OddAddress, OrphanRealloc, OtherEvent};
 
 /// A range of consecutive events.
@@ -31,7 +32,7 @@ pub struct EventBatch {
     /// Frees: size of the block.
     pub free_size: Vec<u64>,
     /// Frees: class of the lifetime and whether the block was temporary, for the ledger of allocations.
-    pub free_fate: Vec<u8>,
+    pub free_class: Vec<u8>,
     /// Allocations: request contexts, see `engine::contexts`; empty as long as there is none.
     pub alloc_context: Vec<u32>,
     /// Frees: request contexts.
@@ -40,6 +41,8 @@ pub struct EventBatch {
     pub contexts: Vec<u64>,
     /// Full words of one bit an event, 1 = free.
     pub order: Vec<u64>,
+    /// Pages with live blocks, for each full word.
+    pub occupied: Vec<OccupiedRun>,
     /// Index of the first word.
     pub order_first: u64,
     /// Pages closed in this chunk.
@@ -88,11 +91,12 @@ impl EventBatch {
             free_origin,
             free_alloc_origin,
             free_size,
-            free_fate,
+            free_class,
             alloc_context,
             free_context,
             contexts,
             order,
+            occupied,
             order_first: _,
             pages,
             origins,
@@ -116,8 +120,9 @@ impl EventBatch {
         free_alloc_origin.clear();
         alloc_address_high.clear();
         free_size.clear();
-        free_fate.clear();
+        free_class.clear();
         order.clear();
+        occupied.clear();
         pages.clear();
         origins.clear();
         sites.clear();

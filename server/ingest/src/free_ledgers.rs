@@ -1,4 +1,4 @@
-//! What becomes of allocations, filled in when they are freed, which may be long after they were stored; and the zones
+//! Frees of allocations, filled in when they happen, which may be long after they were stored; and the zones
 //! of runs.
 
 use std::io;
@@ -135,7 +135,7 @@ impl FreeLedgers {
             (site, thread, size)
         });
         self.alloc_zones.allocs(chunk.first_alloc, allocated)?;
-        let frees = chunk.free_row.iter().zip(&chunk.free_fate).zip(&chunk.free_alloc_origin).zip(&chunk.free_size);
+        let frees = chunk.free_row.iter().zip(&chunk.free_class).zip(&chunk.free_alloc_origin).zip(&chunk.free_size);
         let freed = frees.map(|(((&row, &lifetime_class), &origin), &size)| {
             let (site, thread) = of(origin);
             (row, lifetime_class, site, thread, size)
@@ -173,7 +173,7 @@ impl FreeLedgers {
         self.lifetime_class.reserve(allocs)?;
         let rows = &chunk.free_row;
         for (at, ((&row, &lifetime_class), ordinal)) in
-            rows.iter().zip(&chunk.free_fate).zip(chunk.first_free..).enumerate()
+            rows.iter().zip(&chunk.free_class).zip(chunk.first_free..).enumerate()
         {
             if let Some(&next) = rows.get(at + AHEAD) {
                 self.free.prefetch(next);

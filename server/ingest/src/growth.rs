@@ -20,7 +20,7 @@ use super::merge::{Merger, Pending, RunSource};
 use super::recording::{OpenError, OpenOptions, modified_ns};
 use super::resume::{self, Resume};
 use super::scan::Scan;
-use super::seal::Sealer;
+use super::seal::{Sealer, write_occupied};
 use super::side_file::SideFile;
 use super::sizes::SizeCodes;
 use super::snapshot::{IndexEnding, NodeStore, facts, store_samples};
@@ -203,9 +203,15 @@ impl Growth {
         for pending in self.intake.blocks.drain(..) {
             let thread = engine.thread(pending.thread);
             let done = engine.threads.get(thread as usize).map_or(0, |t| t.next_record);
-            let end = pending.first_record.saturating_add(u64::from(pending.count));
+            let end = pending.first_record.saturating_add(pending.count);
+            if matches!(&pending.source, RunSource::Blocks(blocks) if blocks.is_empty()) {
+                // It is a part of one before.
+                continue;
+            }
             if end > done || pending.count == 0 {
-                self.merger.add(pending);
+                // What an earlier run had of it was no part of a longer one.
+                let parts = if pending.first_record < done { pending.split() } else { vec![pending] };
+                parts.into_iter().for_each(|part| self.merger.add(part));
             } else {
                 self.control.advance(pending.bytes, engine.totals.counts.total);
             }
@@ -254,11 +260,14 @@ impl Growth {
         for rest in side.rest()? {
             let first_tick = rest.columns.ticks.iter().copied().min().unwrap_or(0);
             intake.last_tick = intake.last_tick.max(rest.columns.ticks.iter().copied().max().unwrap_or(0));
-            let (count, mut run) = (rest.columns.len() as u32, decode::Run::default());
+            let (count, mut run) = (rest.columns.len() as u64, decode::Run::default());
             decoder.from_columns(&rest.columns, &mut run);
             let source = RunSource::Ready(run);
             let first_record = rest.first_record;
-            intake.pend(first_tick, Pending { key: 0, thread: rest.thread, first_record, count, bytes: 0, source });
+            intake.pend(
+                first_tick,
+                Pending { key: 0, thread: rest.thread, first_record, count, bytes: 0, newest: 0, source },
+            );
         }
         Ok(())
     }
@@ -297,7 +306,7 @@ impl Growth {
             facts: self.facts(engine, sealer, ending),
             columns: sealer.writers.view()?,
             ledgers: sealer.ledgers.view(allocs, frees)?,
-            tail: Tail { page: totals.page, order_word: totals.order_word },
+            tail: Tail { page: totals.page, order_word: totals.order_word, occupied: totals.occupied.parts() },
             revision: self.revision,
             keep: Some(Arc::clone(&self.folder) as _),
         }))
@@ -315,6 +324,7 @@ impl Growth {
         }
         if !events.is_multiple_of(64) {
             sealer.writers.order.write_at(events / 64, &[totals.order_word])?;
+            write_occupied(&mut sealer.writers, events / 64, &[totals.occupied])?;
         }
         sealer.append_new_pairs()?;
         let facts = self.facts(&engine, &sealer, ending);

@@ -1,6 +1,6 @@
-//! What the pass over the blocks brings in besides events: process, clock, modules, threads, nodes, samples.
+//! Everything that the pass over the blocks reads besides events: process, clock, modules, threads, nodes, samples.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use tracehound_format::live::Ending;
 use tracehound_format::look::{KernelCounters, LookReason};
@@ -31,6 +31,10 @@ pub struct ThreadMeta {
 
 /// Nodes that damage may leave unknown before a known one; more than any lost block can hold.
 const MAX_HOLE: usize = 16 << 20;
+/// Records in blocks that are read as one run, at most, and such runs that a block may be added to: a hostile file may
+/// say of all blocks that they overlap.
+const MAX_JOINED_RECORDS: u64 = 1 << 18;
+const MAX_JOINED_RUNS: usize = 8;
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -83,6 +87,8 @@ pub struct Intake {
     /// Events that were found and not passed on.
     pub blocks: Vec<Pending>,
     last_keys: HashMap<u32, u64>,
+    /// Where in `blocks` a thread's last ones are, unless they have been passed on since.
+    recent_blocks: HashMap<u32, VecDeque<usize>>,
     /// Smallest tick of any block, for recordings that lost their process record.
     pub first_tick: Option<u64>,
     /// Largest tick of any block or record.
@@ -109,8 +115,56 @@ impl Intake {
         let last = self.last_keys.entry(pending.thread).or_insert(0);
         pending.key = first_tick.max(*last);
         *last = pending.key;
+        let recent = self.recent_blocks.entry(pending.thread).or_default();
+        if recent.len() >= MAX_JOINED_RUNS {
+            recent.pop_front();
+        }
+        recent.push_back(self.blocks.len());
         self.first_tick = Some(self.first_tick.map_or(first_tick, |t| t.min(first_tick)));
         self.blocks.push(pending);
+    }
+
+    /// Adds a block to those before of its thread that have events newer than its first: a realloc that a signal handler
+    /// interrupted stands behind the handler's events, and is only put right within a run (see [`super::decode`]).
+    fn join(&mut self, block: BlockRef, bytes: u64) -> bool {
+        let header = &block.header;
+        let Some(recent) = self.recent_blocks.get(&header.thread) else { return false };
+        let (mut first_record, mut records, mut chain) = (header.first_record, u64::from(header.count), Vec::new());
+        for &at in recent.iter().rev() {
+            // What has been passed on is not there any more: another's block, or one that does not lead to this.
+            let Some(before) = self.blocks.get(at).filter(|before| before.thread == header.thread) else { break };
+            let leads_here = before.first_record.checked_add(before.count) == Some(first_record);
+            records = records.saturating_add(before.count);
+            if before.newest <= header.first_tick || !leads_here || records > MAX_JOINED_RECORDS {
+                break;
+            }
+            first_record = before.first_record;
+            chain.push(at);
+        }
+        let Some(first) = chain.pop() else { return false };
+        let (mut rest, mut newest) = (Vec::new(), header.last_tick);
+        let mut more = (u64::from(header.count), bytes);
+        for &at in chain.iter().rev() {
+            if let Some(before) = self.blocks.get_mut(at)
+                && let RunSource::Blocks(blocks) = &mut before.source
+            {
+                rest.append(blocks);
+                newest = newest.max(before.newest);
+                more = (more.0 + std::mem::take(&mut before.count), more.1 + std::mem::take(&mut before.bytes));
+            }
+        }
+        rest.push(block);
+        if let Some(first) = self.blocks.get_mut(first)
+            && let RunSource::Blocks(blocks) = &mut first.source
+        {
+            blocks.append(&mut rest);
+            (first.count, first.bytes) = (first.count + more.0, first.bytes + more.1);
+            first.newest = newest.max(first.newest);
+        }
+        if let Some(recent) = self.recent_blocks.get_mut(&header.thread) {
+            recent.retain(|at| !chain.contains(at));
+        }
+        true
     }
 
     /// A wait that the recorder gave up, as a remark.
@@ -142,6 +196,7 @@ impl Intake {
             }
             "filter-libunwind" => "A filter of system calls did not wait longer for threads in libunwind",
             "notes" => "Waits that were given up could not be noted",
+            "start-writer" => "At the program's start the writer did not answer",
             "resume-writer" => "After a failed exec the writer did not answer",
             "suspend-writer" => "Before a call that wants a single thread the writer did not answer",
             "look-writer" => "A look at pages was not waited for any longer",
@@ -357,15 +412,19 @@ impl ScanSink for Intake {
         let header = block.header;
         self.last_tick = self.last_tick.max(header.last_tick);
         let bytes = u64::from(header.stored_len) + tracehound_format::block::BlockHeader::LEN as u64;
+        if self.join(block, bytes) {
+            return;
+        }
         self.pend(
             header.first_tick,
             Pending {
                 key: 0,
                 thread: header.thread,
                 first_record: header.first_record,
-                count: header.count,
+                count: u64::from(header.count),
                 bytes,
-                source: RunSource::Block(block),
+                newest: header.last_tick,
+                source: RunSource::Blocks(vec![block]),
             },
         );
     }

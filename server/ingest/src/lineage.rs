@@ -1,4 +1,4 @@
-//! What a forked process has inherited: the blocks that were alive in its parent at the fork, found in the parent's
+//! Inherited blocks of a forked process: those that were live in its parent at the fork, found in the parent's
 //! recording.
 //!
 //! The recorder writes where the parent's recording is, its id, and the tick of the fork; parent and child read the

@@ -1,4 +1,4 @@
-//! Whether the process that writes a recording lives: asked of the recording's lock first, then of the process id.
+//! Check that the process that writes a recording still runs: by the recording's lock first, then by the process id.
 //!
 //! A process id means something only in its own pid namespace, and in a container it is the same at every start. The
 //! recorder holds an exclusive `flock` on the recording while it writes; the kernel takes that back with the process,

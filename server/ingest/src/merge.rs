@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, unbounded};
+use tracehound_format::block::BlockHeader;
 use tracehound_format::record::Kind;
 
 use super::Control;
@@ -27,8 +28,9 @@ use super::seal::Sealer;
 /// Where a run comes from.
 #[derive(Debug)]
 pub enum RunSource {
-    /// A block of the recording.
-    Block(BlockRef),
+    /// A block of the recording; several in turn where a realloc may stand behind events of a signal handler that came
+    /// after it, and that the block before ends with.
+    Blocks(Vec<BlockRef>),
     /// Records of the side file.
     Ready(Run),
 }
@@ -43,11 +45,44 @@ pub struct Pending {
     /// Number of the first record among its thread's.
     pub first_record: u64,
     /// Records.
-    pub count: u32,
+    pub count: u64,
     /// Bytes that it takes in the file.
     pub bytes: u64,
+    /// The largest time of its records; 0 where it does not matter.
+    pub newest: u64,
     /// Where they are.
     pub source: RunSource,
+}
+
+/// What was decoded of a [`Pending`]; several where blocks that belong together are not all readable.
+#[derive(Debug)]
+struct DecodedPart {
+    /// As in [`Pending`].
+    first_record: u64,
+    /// As in [`Pending`].
+    count: u64,
+    /// The records; where the payload of the damaged block is, if there are none.
+    run: Result<Run, u64>,
+}
+
+impl Pending {
+    /// Each block for itself.
+    pub fn split(self) -> Vec<Self> {
+        let RunSource::Blocks(blocks) = self.source else { return vec![self] };
+        let (key, thread) = (self.key, self.thread);
+        let each = blocks.into_iter().map(|block| {
+            let header = &block.header;
+            let bytes = u64::from(header.stored_len) + BlockHeader::LEN as u64;
+            let (first_record, count) = (header.first_record, u64::from(header.count));
+            let source = RunSource::Blocks(vec![block]);
+            Self { key, thread, first_record, count, bytes, newest: header.last_tick, source }
+        });
+        each.collect()
+    }
+
+    fn is_joined(&self) -> bool {
+        matches!(&self.source, RunSource::Blocks(blocks) if blocks.len() > 1)
+    }
 }
 
 /// A run that is being merged.
@@ -86,6 +121,9 @@ pub struct Merger {
     /// Payload offsets of blocks of events that turned out to be damaged.
     pub damaged: BTreeSet<u64>,
     spare: Vec<Run>,
+    /// Times of runs of several blocks go up to here. Where their records are not in the file's order, counts of records
+    /// mean nothing to a later run.
+    joined_until: u64,
 }
 
 /// Runs that are decoded ahead of the merge.
@@ -104,8 +142,11 @@ impl Merger {
     /// Whether a later run could go on behind what `engine` has taken; `rest` has left the runs and was not taken yet.
     /// Not where events stand elsewhere than in the file, or one of them is none of the file's: a gap is told by an
     /// event that is no record.
-    fn can_stop_before(engine: &PairingEngine, rest: &[MergedEvent]) -> bool {
-        engine.can_stop_before(rest) && rest.iter().all(|event| event.kind != Kind::Lost as u8)
+    fn can_stop_before(&self, engine: &PairingEngine, rest: &[MergedEvent]) -> bool {
+        let left = rest.first().map(|event| event.tick).into_iter().chain(self.cursors.iter().filter_map(Cursor::head));
+        engine.can_stop_before(rest)
+            && rest.iter().all(|event| event.kind != Kind::Lost as u8)
+            && left.min().is_none_or(|tick| tick > self.joined_until)
     }
 
     /// The state behind what `engine` has taken.
@@ -129,7 +170,7 @@ impl Merger {
     /// The state between two runs; `None` where a later run could not go on.
     #[must_use]
     pub fn resting_checkpoint(&self, engine: &PairingEngine) -> Option<Checkpoint> {
-        Self::can_stop_before(engine, &self.ahead).then(|| self.checkpoint(engine, &self.ahead))
+        self.can_stop_before(engine, &self.ahead).then(|| self.checkpoint(engine, &self.ahead))
     }
 
     /// Merges everything before `limit` (`None`: everything) into `engine`, whose chunks go to `sealer`. With a limit,
@@ -164,11 +205,14 @@ impl Merger {
                     while let Ok(mut run) = permits.recv() {
                         let index = next.fetch_add(1, Ordering::Relaxed);
                         let Some(pending) = blocks.get(index) else { break };
-                        let result = match &pending.source {
-                            RunSource::Block(block) => decoder.decode(file, block, &mut run).map(|()| run),
-                            RunSource::Ready(ready) => Ok(ready.clone()),
+                        let parts = match &pending.source {
+                            RunSource::Blocks(blocks) => decode_blocks(&mut decoder, file, pending, blocks, run),
+                            RunSource::Ready(ready) => {
+                                run.clone_from(ready);
+                                vec![whole(pending, run)]
+                            }
                         };
-                        if decoded.send((index, result.ok())).is_err() {
+                        if decoded.send((index, parts)).is_err() {
                             break;
                         }
                     }
@@ -190,14 +234,14 @@ impl Merger {
             }
             let mut waiting = HashMap::new();
             let mut fetch = |index: usize| loop {
-                if let Some(run) = waiting.remove(&index) {
-                    return run;
+                if let Some(parts) = waiting.remove(&index) {
+                    return parts;
                 }
                 match runs.recv() {
-                    Ok((i, run)) => {
-                        waiting.insert(i, run);
+                    Ok((i, parts)) => {
+                        waiting.insert(i, parts);
                     }
-                    Err(_) => return None::<Run>,
+                    Err(_) => return Vec::new(),
                 }
             };
             let mut hand_over = |chunk: EventBatch| {
@@ -226,7 +270,7 @@ impl Merger {
         &mut self,
         limit: u64,
         blocks: &[Pending],
-        fetch: &mut dyn FnMut(usize) -> Option<Run>,
+        fetch: &mut dyn FnMut(usize) -> Vec<DecodedPart>,
         permit: &crossbeam_channel::Sender<Run>,
         engine: &mut PairingEngine,
         hand_over: &mut impl FnMut(EventBatch) -> io::Result<EventBatch>,
@@ -253,9 +297,11 @@ impl Merger {
                     is_cancelled = true;
                     break;
                 }
-                let run = fetch(next);
+                let parts = fetch(next);
                 let _ = permit.try_send(self.spare.pop().unwrap_or_default());
-                self.activate(&blocks[next], run, engine, &mut batch, &mut heap);
+                for part in parts {
+                    self.activate(&blocks[next], part, engine, &mut batch, &mut heap);
+                }
                 control.advance(blocks[next].bytes, engine.totals.counts.total);
                 next += 1;
                 continue;
@@ -276,7 +322,7 @@ impl Merger {
                 let has_some = batch.first().is_some_and(|event| event.tick < until);
                 if has_some || batch.len() > MAX_BATCH {
                     take(engine, &mut batch, has_some.then_some(until), hand_over)?;
-                    if saved.elapsed() >= save_every && Self::can_stop_before(engine, &batch) {
+                    if saved.elapsed() >= save_every && self.can_stop_before(engine, &batch) {
                         engine.flush_with(|engine| self.checkpoint(engine, &batch), hand_over)?;
                         saved = Instant::now();
                     }
@@ -302,33 +348,38 @@ impl Merger {
     fn activate(
         &mut self,
         pending: &Pending,
-        run: Option<Run>,
+        part: DecodedPart,
         engine: &mut PairingEngine,
         batch: &mut Vec<MergedEvent>,
         heap: &mut BinaryHeap<Reverse<(u64, u32, usize)>>,
     ) {
         let thread = engine.thread(pending.thread);
-        let end = pending.first_record.saturating_add(u64::from(pending.count));
+        let DecodedPart { first_record, count, run } = part;
         let Some(state) = engine.threads.get_mut(thread as usize) else { return };
-        state.known_records = state.known_records.max(end);
-        let Some(run) = run else {
-            if let RunSource::Block(block) = &pending.source {
-                self.damaged.insert(block.payload_at);
+        state.known_records = state.known_records.max(first_record.saturating_add(count));
+        let run = match run {
+            Ok(run) => run,
+            Err(payload_at) => {
+                self.damaged.insert(payload_at);
+                return;
             }
-            return;
         };
+        if pending.is_joined() {
+            let newest = run.items.iter().map(|item| item.tick).max().unwrap_or(0);
+            self.joined_until = self.joined_until.max(newest);
+        }
         let expected = state.next_record;
-        let skip = usize::try_from(expected.saturating_sub(pending.first_record)).unwrap_or(usize::MAX);
+        let skip = usize::try_from(expected.saturating_sub(first_record)).unwrap_or(usize::MAX);
         if skip >= run.items.len() {
             self.spare.push(run);
             return;
         }
-        state.next_record = pending.first_record.saturating_add(run.items.len() as u64);
+        state.next_record = first_record.saturating_add(run.items.len() as u64);
         state.known_records = state.known_records.max(state.next_record);
         // Thread 0 is nobody's: marks, starts and stops from outside.
         state.active |= pending.thread != 0;
         let floor = state.last_tick.max(pending.key).max(self.merged_until);
-        let gap = pending.first_record.saturating_sub(expected);
+        let gap = first_record.saturating_sub(expected);
         if gap > 0 {
             let kind = Kind::Lost as u8;
             let origin = engine.origin(0, thread, kind);
@@ -357,6 +408,34 @@ impl Merger {
             state.last_tick = state.last_tick.max(cursor.floor);
         }
     }
+}
+
+fn whole(pending: &Pending, run: Run) -> DecodedPart {
+    DecodedPart { first_record: pending.first_record, count: pending.count, run: Ok(run) }
+}
+
+/// Decodes blocks that belong together as one run; where one of them is damaged, each as a run of its own.
+fn decode_blocks(
+    decoder: &mut BlockDecoder,
+    file: &File,
+    pending: &Pending,
+    blocks: &[BlockRef],
+    mut run: Run,
+) -> Vec<DecodedPart> {
+    if decoder.decode(file, blocks, &mut run).is_ok() {
+        return vec![whole(pending, run)];
+    }
+    let each = blocks.iter().map(|block| {
+        let mut run = Run::default();
+        let decoded = decoder.decode(file, std::slice::from_ref(block), &mut run);
+        let header = &block.header;
+        DecodedPart {
+            first_record: header.first_record,
+            count: u64::from(header.count),
+            run: decoded.map(|()| run).map_err(|_| block.payload_at),
+        }
+    });
+    each.collect()
 }
 
 /// Has the events of a batch before a tick taken.

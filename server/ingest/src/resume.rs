@@ -19,7 +19,7 @@ use tracehound_api::info::PeakRss;
 use tracehound_index::facts::RecordingFacts;
 use tracehound_index::files::{Ledgers, Manifest, read_manifest};
 use tracehound_index::folder::RESUME;
-use tracehound_index::layout::{FATE_TEMPORARY, Granularity, NO_SITE};
+use tracehound_index::layout::{Granularity, NO_SITE, TEMPORARY_BIT};
 use tracehound_index::schema::{Columns, EventOrigin, Writers};
 use tracehound_index::{Tail, Trace};
 
@@ -74,7 +74,11 @@ pub fn take_up(
         facts: facts.clone(),
         columns: Columns::open(folder, lengths)?,
         ledgers: Ledgers::open(folder, facts)?,
-        tail: Tail { page: resume.totals.page, order_word: resume.totals.order_word },
+        tail: Tail {
+            page: resume.totals.page,
+            order_word: resume.totals.order_word,
+            occupied: resume.totals.occupied.parts(),
+        },
         revision: 0,
         keep: None,
     });
@@ -94,6 +98,7 @@ pub fn take_up(
         (key, LiveBlock { born_ns: trace.born_ns(row), size: trace.size_of(row), row, origin })
     });
     engine.contexts.restore(&trace.columns().context_id);
+    engine.existing.restore(trace.columns());
     engine.restore(resume.totals.clone(), resume.threads.clone(), blocks)?;
 
     let columns = trace.columns();
@@ -115,7 +120,7 @@ pub fn take_up(
         let origin = columns.alloc_origin[row as usize];
         let size = trace.size_of(row);
         sealer.add_alloc(origin, size);
-        if trace.free_of(row).is_some() && trace.ledgers().lifetime_class.get(row as usize) & FATE_TEMPORARY != 0 {
+        if trace.free_of(row).is_some() && trace.ledgers().lifetime_class.get(row as usize) & TEMPORARY_BIT != 0 {
             sealer.add_temporary(origin, size);
         }
     }

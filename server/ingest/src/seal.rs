@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
+use super::engine::OccupiedRun;
 use super::event_batch::EventBatch;
 use super::free_ledgers::FreeLedgers;
 use super::sizes::SizeCodes;
@@ -176,6 +177,7 @@ impl Sealer {
         w.free_origin.append(&chunk.free_origin)?;
         append_contexts(w, chunk)?;
         w.order.write_at(chunk.order_first, &chunk.order)?;
+        write_occupied(w, chunk.order_first, &chunk.occupied)?;
         EventPage::append(&chunk.pages, w)?;
         OddAddress::append(&chunk.odd, w)?;
         OrphanRealloc::append(&chunk.orphans, w)?;
@@ -244,6 +246,17 @@ pub fn list_of<const N: usize>(dense: &mut Dense<N>) -> Vec<u8> {
     let (mut list, mut last) = (Vec::new(), 0);
     dense.drain_sorted(|key, row| put_row(&mut list, &mut last, key, row));
     list
+}
+
+/// Pages with live blocks, from the run of 64 events with the number `first` on.
+///
+/// # Errors
+/// When the disk refuses.
+pub fn write_occupied(w: &mut Writers, first: u64, runs: &[OccupiedRun]) -> io::Result<()> {
+    let column = |pick: fn(&OccupiedRun) -> u32| runs.iter().map(pick).collect::<Vec<u32>>();
+    w.occupied_min.write_at(first, &column(|run| run.min))?;
+    w.occupied_max.write_at(first, &column(|run| run.max))?;
+    w.occupied_last.write_at(first, &column(|run| run.last))
 }
 
 /// Columns that begin where the first context does: what comes before has none.

@@ -211,10 +211,8 @@ fn context_names(intake: &Intake) -> Vec<(u64, String)> {
 
 fn captures(intake: &Intake, engine: &PairingEngine, duration_ns: u64) -> Vec<Capture> {
     let switches = &engine.totals.switches;
-    let starts_off = intake
-        .process
-        .as_ref()
-        .is_some_and(|p| p.options.iter().any(|o| o == "TRACEHOUND_START=off" || o == "TRACEHOUND_START=0"));
+    let starts_off =
+        intake.process.as_ref().is_some_and(|p| p.options.iter().any(|option| option.starts_with("TRACEHOUND_START=")));
     let on_first = switches.first().map_or(!starts_off, |&(_, on)| !on);
     let mut captures = Vec::new();
     let mut since = on_first.then_some(0);

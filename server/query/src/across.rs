@@ -1,4 +1,4 @@
-//! What functions are called across recordings. Addresses and lines differ from one build to the next, so names and
+//! Names of functions across recordings. Addresses and lines differ from one build to the next, so names and
 //! modules tell functions apart; where several functions of a recording share both, their files do, and their order.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,11 +1,13 @@
 //! Single blocks, in pages. A page costs one parallel scan of the window however deep it lies.
 
 use rayon::prelude::*;
+use serde::Deserialize;
 use tracehound_format::record::Kind;
 
 use super::amounts::ranges;
 use super::filter::Filter;
 use super::scan::{Also, BLOCK, Picker, RowTest};
+use super::sorting::{MAX_SORT_KEYS, SortKeys};
 use super::window::Window;
 use super::{QueryError, Result, site_handle, stacks};
 use tracehound_api::allocations::{Allocation, Allocations};
@@ -22,8 +24,8 @@ pub struct AllocationsParams {
     /// Of this site only.
     pub site: Option<u32>,
     /// Order; ties go by allocation.
-    pub sort: AllocationSort,
-    /// Largest or latest first.
+    pub sort: SortKeys<AllocationSort>,
+    /// All of the order turned round: largest or latest first.
     pub descending: bool,
     /// Where the last page ended.
     pub cursor: Option<String>,
@@ -31,13 +33,16 @@ pub struct AllocationsParams {
     pub limit: usize,
 }
 
-/// Order of the blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// A column of the blocks; the smallest and earliest come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AllocationSort {
     /// By allocation.
     #[default]
+    #[serde(rename = "born")]
     Allocated,
     /// By free; what lives comes last.
+    #[serde(rename = "died")]
     Freed,
     /// By size.
     Size,
@@ -75,21 +80,20 @@ pub fn run(
     let page = AllocationPage {
         trace,
         test,
-        sort: params.sort,
-        descending: params.descending,
+        keys: params.sort.keys().map(|(column, reversed)| (column, reversed != params.descending)).collect(),
         alive_at,
         after,
         limit: params.limit,
     };
     let everything = selection.is_everything() && alive_at.is_none();
-    let (total, mut rows) = if everything && params.sort == AllocationSort::Allocated {
+    let (total, mut rows) = if everything && params.sort.is_first(AllocationSort::Allocated) {
         page.by_alloc(from, to)
     } else {
         page.scan(from, to, cancel)?
     };
     let more = rows.len() > params.limit;
     rows.truncate(params.limit);
-    let next_cursor = rows.last().filter(|_| more).map(|&(key, row)| format!("{key}-{row}"));
+    let next_cursor = rows.last().filter(|_| more).map(cursor);
     let allocations = rows.iter().map(|&(_, row)| allocation(trace, symbols, &trace.alloc(row))).collect();
     Ok(Allocations {
         schema: "heaptrace.allocations/1".into(),
@@ -102,9 +106,20 @@ pub fn run(
     })
 }
 
-fn parse_cursor(text: &str) -> Result<(u64, u64)> {
-    let parts = text.split_once('-').and_then(|(key, row)| Some((key.parse().ok()?, row.parse().ok()?)));
-    parts.ok_or_else(|| QueryError::bad("cursor", "this is not a cursor of an earlier page"))
+/// A block's place in the order: its columns, turned round where they are asked for so, then its row.
+type SortPlace = ([u64; MAX_SORT_KEYS], u64);
+
+fn cursor((keys, row): &SortPlace) -> String {
+    keys.iter().chain([row]).map(u64::to_string).collect::<Vec<_>>().join("-")
+}
+
+fn parse_cursor(text: &str) -> Result<SortPlace> {
+    let parts: Option<Vec<u64>> = text.split('-').map(|part| part.parse().ok()).collect();
+    let place = parts.and_then(|parts| {
+        let (&row, keys) = parts.split_last()?;
+        Some((keys.try_into().ok()?, row))
+    });
+    place.ok_or_else(|| QueryError::bad("cursor", "this is not a cursor of an earlier page"))
 }
 
 fn allocation(trace: &Trace, symbols: &dyn RecordingSymbols, alloc: &AllocRow) -> Allocation {
@@ -129,18 +144,27 @@ fn allocation(trace: &Trace, symbols: &dyn RecordingSymbols, alloc: &AllocRow) -
 struct AllocationPage<'a> {
     trace: &'a Trace,
     test: RowTest<'a>,
-    sort: AllocationSort,
-    descending: bool,
+    /// Columns, and whether their largest comes first.
+    keys: Vec<(AllocationSort, bool)>,
     /// Only what is live when this many frees have happened.
     alive_at: Option<u64>,
-    after: Option<(u64, u64)>,
+    after: Option<SortPlace>,
     limit: usize,
 }
 
 impl AllocationPage<'_> {
-    fn key(&self, row: u64) -> u64 {
+    fn place(&self, row: u64) -> SortPlace {
+        let mut place = [0; MAX_SORT_KEYS];
+        for (part, &(column, descending)) in place.iter_mut().zip(&self.keys) {
+            let key = self.key(column, row);
+            *part = if descending { u64::MAX - key } else { key };
+        }
+        (place, row)
+    }
+
+    fn key(&self, column: AllocationSort, row: u64) -> u64 {
         let trace = self.trace;
-        match self.sort {
+        match column {
             AllocationSort::Allocated => row,
             AllocationSort::Freed => trace.free_of(row).unwrap_or(u64::MAX),
             AllocationSort::Size => trace.size_of(row),
@@ -151,37 +175,29 @@ impl AllocationPage<'_> {
         }
     }
 
-    /// Whether `a` comes before `b`: by key in the order that was asked for, then by allocation.
-    fn precedes(&self, a: (u64, u64), b: (u64, u64)) -> bool {
-        if self.descending { (b.0, a.1) < (a.0, b.1) } else { a < b }
-    }
-
-    fn by_alloc(&self, from: u64, to: u64) -> (u64, Vec<(u64, u64)>) {
-        let rows: Vec<(u64, u64)> = if self.descending {
+    fn by_alloc(&self, from: u64, to: u64) -> (u64, Vec<SortPlace>) {
+        let rows: Vec<SortPlace> = if self.keys.first().is_some_and(|&(_, descending)| descending) {
             let end = self.after.map_or(to, |(_, row)| row.min(to));
-            (from..end).rev().take(self.limit + 1).map(|row| (row, row)).collect()
+            (from..end).rev().take(self.limit + 1).map(|row| self.place(row)).collect()
         } else {
             let start = self.after.map_or(from, |(_, row)| (row.saturating_add(1)).max(from));
-            (start..to).take(self.limit + 1).map(|row| (row, row)).collect()
+            (start..to).take(self.limit + 1).map(|row| self.place(row)).collect()
         };
         (to.saturating_sub(from), rows)
     }
 
     /// Counts what passes, and keeps the first blocks behind the cursor.
-    fn scan(&self, from: u64, to: u64, cancel: &Cancel) -> Result<(u64, Vec<(u64, u64)>)> {
+    fn scan(&self, from: u64, to: u64, cancel: &Cancel) -> Result<(u64, Vec<SortPlace>)> {
         let keep = self.limit + 1;
-        let order = |a: &(u64, u64), b: &(u64, u64)| {
-            if self.precedes(*a, *b) { std::cmp::Ordering::Less } else { std::cmp::Ordering::Greater }
-        };
-        let cut = |rows: &mut Vec<(u64, u64)>| {
-            rows.sort_unstable_by(|a, b| if a == b { std::cmp::Ordering::Equal } else { order(a, b) });
+        let cut = |rows: &mut Vec<SortPlace>| {
+            rows.sort_unstable();
             rows.truncate(keep);
         };
-        let parts: Vec<(u64, Vec<(u64, u64)>)> = ranges(from, to)
+        let parts: Vec<(u64, Vec<SortPlace>)> = ranges(from, to)
             .into_par_iter()
             .map(|range| {
                 let (mut count, mut rows) = (0, Vec::new());
-                let mut worst: Option<(u64, u64)> = None;
+                let mut worst: Option<SortPlace> = None;
                 let also = self.alive_at.map_or(Also::Nothing, Also::LiveAt);
                 let mut picker = Picker::new(&self.test, also);
                 for start in range.clone().step_by(BLOCK) {
@@ -189,10 +205,8 @@ impl AllocationPage<'_> {
                     for &offset in picker.pick(start, (start + BLOCK as u64).min(range.end)) {
                         let row = start + u64::from(offset);
                         count += 1;
-                        let entry = (self.key(row), row);
-                        if self.after.is_some_and(|after| !self.precedes(after, entry))
-                            || worst.is_some_and(|worst| !self.precedes(entry, worst))
-                        {
+                        let entry = self.place(row);
+                        if self.after.is_some_and(|after| entry <= after) || worst.is_some_and(|worst| entry >= worst) {
                             continue;
                         }
                         rows.push(entry);
@@ -206,7 +220,7 @@ impl AllocationPage<'_> {
             })
             .collect::<Result<_>>()?;
         let total = parts.iter().map(|p| p.0).sum();
-        let mut rows: Vec<(u64, u64)> = parts.into_iter().flat_map(|p| p.1).collect();
+        let mut rows: Vec<SortPlace> = parts.into_iter().flat_map(|p| p.1).collect();
         cut(&mut rows);
         Ok((total, rows))
     }

@@ -178,6 +178,59 @@ impl SumQuery<'_> {
             }
     }
 
+    /// Whether [`Self::each_change`] answers for the selection.
+    pub(super) fn has_changes(&self) -> bool {
+        self.key == SumKey::Site && self.selection.is_about_origins() && self.selection.threads.is_none()
+    }
+
+    /// What sites gained and lost in a span, piece by piece: a site comes as often as lists and rows have it. No sums of
+    /// all sites are made, so that many short spans cost what is in them; see [`Self::has_changes`].
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub(super) fn each_change(&self, span: Span, mut each: impl FnMut(u32, Signed)) -> Result<()> {
+        self.cancel.check()?;
+        let trace = self.trace;
+        let passing = self.selection.sites.as_ref();
+        let mut change = |site: u32, amount: BlockAmount, sign| {
+            if passing.is_none_or(|sites| sites.get(site as usize) == Some(&true)) {
+                let mut signed = Signed::default();
+                signed.add(amount, sign);
+                each(site, signed);
+            }
+        };
+        let mut rows = |span: Span| -> Result<()> {
+            for (from, to) in pieces(span.from.allocs, span.to.allocs) {
+                self.cancel.check()?;
+                for row in from..to {
+                    let (site, amount) = trace.site_amount(row);
+                    change(site, amount, 1);
+                }
+            }
+            for (from, to) in pieces(span.from.frees, span.to.frees) {
+                self.cancel.check()?;
+                for ordinal in from..to {
+                    let site = trace.site_amount(trace.row_of_free(ordinal)).0;
+                    change(site, BlockAmount { count: 1, bytes: trace.size_of_free(ordinal) }, -1);
+                }
+            }
+            Ok(())
+        };
+        let (first, last) = trace.whole_buckets(span);
+        if first == last {
+            return rows(span);
+        }
+        let (inner_from, inner_to) = (trace.bucket_start(first), trace.bucket_start(last));
+        rows(Span { from: span.from, to: inner_from })?;
+        rows(Span { from: inner_to, to: span.to })?;
+        trace.walk_lists::<3>(&trace.facts().site_sums, first, last, |site, f, amount| match f {
+            field::ALLOCATED => change(site, amount, 1),
+            field::FREED => change(site, amount, -1),
+            _ => {}
+        });
+        Ok(())
+    }
+
     fn len(&self) -> usize {
         match self.key {
             SumKey::Site => self.trace.site_count() as usize,
@@ -399,6 +452,12 @@ impl SumQuery<'_> {
 
 /// Blocks between two looks at the cancel flag.
 const CHECK: usize = 256;
+
+/// Cuts a range of rows into pieces, between which the cancel flag is looked at.
+fn pieces(from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> {
+    const PIECE: u64 = 1 << 16;
+    (from..to).step_by(PIECE as usize).map(move |start| (start, (start + PIECE).min(to)))
+}
 
 /// Cuts a range of rows into ranges for the threads of the pool; short ones stay whole.
 #[must_use]

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::across::Across;
 use super::diff::{DiffParams, Side, site_sums};
+use super::statistics::{Moments, discoveries, welch};
 use super::{QueryError, Result, stacks};
 use tracehound_api::{Exactness, Frame, Unit};
 use tracehound_index::Cancel;
@@ -114,21 +115,17 @@ pub fn run(before: &[Side<'_>], after: &[Side<'_>], params: &DiffParams, cancel:
         AmountChange {
             before: a.to_vec(),
             after: b.to_vec(),
-            before_mean: mean(a),
-            after_mean: mean(b),
-            p: welch(a, b),
+            before_mean: moments(a).mean(),
+            after_mean: moments(b).mean(),
+            p: welch(&moments(a), &moments(b)),
         }
     };
     let totals: Vec<i64> = (0..all.len()).map(|at| values.iter().map(|row| row[at]).sum()).collect();
     let mut rows: Vec<CompareRow> =
         values.iter().zip(stacks_of).map(|(values, stack)| CompareRow { change: change(values), stack }).collect();
-    // Benjamini and Hochberg, 1995: the largest rank whose p-value is below its part of the rate.
     rows.sort_by(|a, b| a.change.p.total_cmp(&b.change.p));
-    let count = rows.len() as f64;
-    let below = |(rank, row): (usize, &CompareRow)| row.change.p <= RATE * (rank + 1) as f64 / count;
-    let significant =
-        rows.iter().enumerate().filter(|&entry| below(entry)).map(|(rank, _)| rank + 1).max().unwrap_or(0);
-    let folded = rows.split_off(significant);
+    let p_values: Vec<f64> = rows.iter().map(|row| row.change.p).collect();
+    let folded = rows.split_off(discoveries(&p_values, RATE));
     let noise = Noise {
         rows: folded.len() as u64,
         before_mean: folded.iter().map(|row| row.change.before_mean).sum(),
@@ -151,91 +148,6 @@ pub fn run(before: &[Side<'_>], after: &[Side<'_>], params: &DiffParams, cancel:
     })
 }
 
-fn mean(values: &[i64]) -> f64 {
-    values.iter().map(|&value| value as f64).sum::<f64>() / values.len().max(1) as f64
-}
-
-/// Two-sided p-value of the difference of two means, whose variances may differ (Welch 1947). Numbers that are the same
-/// in every run of a side have no variance: then any difference is one.
-fn welch(a: &[i64], b: &[i64]) -> f64 {
-    let spread = |values: &[i64]| {
-        let mean = mean(values);
-        let squares: f64 = values.iter().map(|&value| (value as f64 - mean).powi(2)).sum();
-        squares / (values.len() as f64 - 1.0) / values.len() as f64
-    };
-    let (difference, va, vb) = (mean(b) - mean(a), spread(a), spread(b));
-    let variance = va + vb;
-    if variance <= 0.0 {
-        return if difference == 0.0 { 1.0 } else { 0.0 };
-    }
-    let t = difference / variance.sqrt();
-    let freedom = variance.powi(2) / (va.powi(2) / (a.len() as f64 - 1.0) + vb.powi(2) / (b.len() as f64 - 1.0));
-    incomplete_beta(freedom / (freedom + t * t), freedom / 2.0, 0.5)
-}
-
-/// The regularised incomplete beta function, by its continued fraction (Abramowitz and Stegun 26.5.8).
-fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
-    if x <= 0.0 || x >= 1.0 {
-        return x.clamp(0.0, 1.0);
-    }
-    // The fraction converges fast on one side of the mean.
-    if x > (a + 1.0) / (a + b + 2.0) {
-        return 1.0 - incomplete_beta(1.0 - x, b, a);
-    }
-    let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (1.0 - x).ln()).exp() / a;
-    let tiny = 1e-300;
-    let (mut c, mut d) = (1.0, 1.0 - (a + b) * x / (a + 1.0));
-    d = 1.0 / if d.abs() < tiny { tiny } else { d };
-    let mut fraction = d;
-    for i in 1..300 {
-        let m = f64::from(i);
-        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
-        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
-        let mut step = 1.0;
-        for term in [even, odd] {
-            d = 1.0 + term * d;
-            d = 1.0 / if d.abs() < tiny { tiny } else { d };
-            c = 1.0 + term / c;
-            c = if c.abs() < tiny { tiny } else { c };
-            step = c * d;
-            fraction *= step;
-        }
-        if (step - 1.0).abs() < 1e-12 {
-            break;
-        }
-    }
-    (front * fraction).clamp(0.0, 1.0)
-}
-
-/// Logarithm of the gamma function for positive numbers (Lanczos 1964).
-fn ln_gamma(x: f64) -> f64 {
-    const G: [f64; 6] = [
-        76.180_091_729_471_46,
-        -86.505_320_329_416_77,
-        24.014_098_240_830_91,
-        -1.231_739_572_450_155,
-        0.120_865_097_386_617_9e-2,
-        -0.539_523_938_495_3e-5,
-    ];
-    let base = x + 5.5;
-    let series = G.iter().zip(1..).fold(1.000_000_000_190_015, |sum, (g, i)| sum + g / (x + f64::from(i)));
-    (x + 0.5) * base.ln() - base + (2.506_628_274_631_000_5 * series / x).ln()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn p_values_are_those_of_the_tables() {
-        // t = 2.776 with 4 degrees of freedom, t = 2.228 with 10: five percent.
-        for (t, freedom) in [(2.776_445_f64, 4.0), (2.228_139, 10.0), (12.706_205, 1.0)] {
-            let p = incomplete_beta(freedom / (freedom + t * t), freedom / 2.0, 0.5);
-            assert!((p - 0.05).abs() < 1e-6, "{t} {freedom}: {p}");
-        }
-        assert_eq!(welch(&[5, 5, 5], &[5, 5, 5]), 1.0);
-        assert_eq!(welch(&[5, 5, 5], &[6, 6, 6]), 0.0);
-        assert!(welch(&[100, 110, 90, 105, 95], &[102, 108, 93, 104, 96]) > 0.5);
-        assert!(welch(&[100, 110, 90, 105, 95], &[200, 210, 190, 205, 195]) < 0.001);
-    }
+fn moments(values: &[i64]) -> Moments {
+    Moments::of(values.iter().map(|&value| value as f64))
 }

@@ -1,4 +1,4 @@
-//! What each request context allocated, what lives on, and who frees it.
+//! Sums by request context: what it allocated, what is still live, and who frees it.
 
 use super::Result;
 use tracehound_api::contexts::{Contexts, RequestContext};

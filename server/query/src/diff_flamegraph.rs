@@ -117,7 +117,8 @@ impl Overlay {
             let (file, line) = function.place(frame);
             let file = file.map(|f| side.symbols.file(f).as_ref().to_owned());
             let library = function.kind.is_library();
-            functions.push(FlameFrame { name, module, file, line, inlined: frame.inlined, library });
+            let language = function.language.map(|language| language.name().to_owned());
+            functions.push(FlameFrame { name, module, file, line, inlined: frame.inlined, library, language });
             names.push(called);
             functions.len() as u32 - 1
         })

@@ -5,8 +5,10 @@
 //! module           keep backtraces in which some frame lies in a matching module
 //! show_from        keep backtraces with a match and cut off what is above the first one
 //! hide, show       take matching (all other) functions out of the backtraces; nothing is dropped
+//! transforms       see `transform.rs`; behind those above, one after the other
 //! thread           blocks that this thread bore
 //! context          blocks that were allocated in these request contexts
+//! address          blocks that reach into a range of addresses
 //! sizes, lifetimes inclusive bounds; a block that still lives has lived until the end of the recording
 //! ```
 //! A pattern with an `@` is tried on `name@file:line@module` as well, so that it can mean one of two functions of a
@@ -18,6 +20,8 @@ use std::sync::Arc;
 use regex::Regex;
 
 use super::sparse_selection::SparseSelection;
+use super::stack_view::StackView;
+use super::transform::{Transform, TransformKind, TransformTarget};
 use super::{QueryError, Result};
 use tracehound_index::facts::ModuleFacts;
 use tracehound_index::frame_tree::{FrameTree, NO_FUNCTION};
@@ -37,6 +41,8 @@ pub struct Filter {
     pub show: Option<Regex>,
     /// Cut off what is above the first match; drop backtraces without one.
     pub show_from: Option<Regex>,
+    /// What else is done to the backtraces, in this order.
+    pub transforms: Vec<Transform>,
     /// Keep backtraces with a frame in a matching module.
     pub module: Option<Regex>,
     /// Blocks of these threads.
@@ -53,6 +59,44 @@ pub struct Filter {
     pub max_lifetime: Option<u64>,
     /// How the block ended.
     pub lifetime: Option<LifetimeKind>,
+    /// Blocks that reach into these addresses.
+    pub address: Option<AddressRange>,
+}
+
+/// A range of addresses that is not empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressRange {
+    /// The first.
+    pub start: u64,
+    /// The one behind the last.
+    pub end: u64,
+}
+
+impl AddressRange {
+    /// All addresses.
+    pub const ALL: Self = Self { start: 0, end: u64::MAX };
+
+    /// Whether a block reaches into the range; one of no bytes takes a place, too.
+    #[inline]
+    #[must_use]
+    pub const fn meets(self, address: u64, size: u64) -> bool {
+        let bytes = if size == 0 { 1 } else { size };
+        address < self.end && address.saturating_add(bytes) > self.start
+    }
+}
+
+impl FromStr for AddressRange {
+    type Err = String;
+
+    /// Reads `0x7f0012340000..0x7f0012350000`, hexadecimal with or without `0x`, the end not included.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let read = |part: &str| u64::from_str_radix(part.trim().trim_start_matches("0x"), 16).ok();
+        let parts = text.split_once("..").and_then(|(start, end)| Some((read(start)?, read(end)?)));
+        match parts {
+            Some((start, end)) if start < end => Ok(Self { start, end }),
+            _ => Err(format!("`{text}` is no range of addresses such as `0x7f0012340000..0x7f0012350000`")),
+        }
+    }
 }
 
 /// Threads by id or by name.
@@ -152,7 +196,7 @@ impl Filter {
     /// Whether nothing is left out and nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.selects_everything() && self.hide.is_none() && self.show.is_none() && self.show_from.is_none()
+        self.selects_everything() && self.hide.is_none() && self.show.is_none() && self.transforms.is_empty()
     }
 
     fn selects_everything(&self) -> bool {
@@ -161,8 +205,10 @@ impl Filter {
         self.thread.is_none()
             && self.context.is_none()
             && self.lifetime.is_none()
+            && self.address.is_none()
             && rows.iter().all(Option::is_none)
             && stacks.iter().all(|r| r.is_none())
+            && !self.transforms.iter().any(|transform| transform.kind.drops())
     }
 
     /// What the filter selects in a recording.
@@ -176,6 +222,7 @@ impl Filter {
             min_lifetime: self.min_lifetime.unwrap_or(0),
             max_lifetime: self.max_lifetime.unwrap_or(u64::MAX),
             lifetime: self.lifetime,
+            address: self.address,
             ..Selection::default()
         };
         if let Some(thread) = &self.thread {
@@ -197,6 +244,13 @@ impl Filter {
             };
             selection.keep_sites(trace, passes);
         }
+        if self.transforms.iter().any(|transform| transform.kind.drops()) {
+            let tree = trace.frame_tree(symbols, cancel)?;
+            if let Some(view) = self.view(trace, &tree, symbols) {
+                let row = |site: u32| tree.of_node(trace.site_node(site).unwrap_or(0)) as usize;
+                selection.keep_sites(trace, |site| view.ends_as.get(row(site)).is_some_and(Option::is_some));
+            }
+        }
         if let Some(module) = &self.module {
             let matching: Vec<bool> =
                 trace.modules().iter().map(|m| module.is_match(&String::from_utf8_lossy(&m.path))).collect();
@@ -214,20 +268,33 @@ impl Filter {
 
     /// How the filter changes backtraces; `None` when it does not.
     #[must_use]
-    pub fn view(&self, trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Option<ViewRules> {
-        if self.hide.is_none() && self.show.is_none() && self.show_from.is_none() {
+    pub fn view(&self, trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Option<StackView> {
+        let changes_frames = self.hide.is_some() || self.show.is_some() || self.show_from.is_some();
+        if !changes_frames && self.transforms.is_empty() {
             return None;
         }
         let functions = FilterFunctions::new(trace, tree, symbols);
-        let of = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.matching(tree, re));
-        let (hide, show, from) = (of(&self.hide), of(&self.show), of(&self.show_from));
-        let rows = 0..tree.rows().len();
-        Some(ViewRules {
-            taken_out: rows
-                .map(|row| hide.as_ref().is_some_and(|h| h[row]) || show.as_ref().is_some_and(|s| !s[row]))
-                .collect(),
-            starts: from,
-        })
+        let view = if changes_frames {
+            let of = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.matching(tree, re));
+            let (hide, show, starts) = (of(&self.hide), of(&self.show), of(&self.show_from));
+            let is_out = |row: usize| hide.as_ref().is_some_and(|h| h[row]) || show.as_ref().is_some_and(|s| !s[row]);
+            let taken_out = (0..tree.rows().len()).map(is_out).collect();
+            StackView::filtered(tree, &ViewRules { taken_out, starts })
+        } else {
+            StackView::plain(tree)
+        };
+        let transformed = |view: StackView, transform: &Transform| {
+            let means = |function: FunctionId| match (&transform.target, transform.kind) {
+                (TransformTarget::Named(name), TransformKind::CollapseModule) => {
+                    let module = symbols.function(function).module.and_then(|m| trace.modules().get(m as usize));
+                    module.is_some_and(|module| module.name() == *name)
+                }
+                (TransformTarget::Named(name), _) => functions.is_called(function, name),
+                (TransformTarget::Row(_) | TransformTarget::All, _) => false,
+            };
+            view.transformed(transform, &means)
+        };
+        Some(self.transforms.iter().fold(view, transformed))
     }
 }
 
@@ -282,6 +349,17 @@ pub fn identity_of(name: &str, file: Option<&str>, line: Option<u32>, module: Op
     format!("{name}@{}{line}@{}", file.unwrap_or_default(), module.unwrap_or_default())
 }
 
+/// An identity without `:line`.
+fn without_line(identity: &str) -> String {
+    let Some((front, module)) = identity.rsplit_once('@') else { return identity.into() };
+    match front.rsplit_once(':') {
+        Some((place, line)) if !line.is_empty() && line.bytes().all(|c| c.is_ascii_digit()) => {
+            format!("{place}@{module}")
+        }
+        _ => identity.into(),
+    }
+}
+
 impl FilterFunctions {
     fn new(trace: &Trace, tree: &FrameTree, symbols: &dyn RecordingSymbols) -> Self {
         let mut texts = std::collections::HashMap::new();
@@ -323,6 +401,14 @@ impl FilterFunctions {
         tree.rows().map(|row| hits.get(&row.frame.function) == Some(&true)).collect()
     }
 
+    /// Whether a function has this name or this identity, with or without the line of its declaration.
+    fn is_called(&self, function: FunctionId, wanted: &str) -> bool {
+        let Some(texts) = self.texts.get(&function) else { return false };
+        *texts.name == *wanted
+            || wanted.starts_with(&*texts.name)
+                && texts.identities.iter().any(|identity| identity == wanted || without_line(identity) == wanted)
+    }
+
     /// By row: it or a caller matches.
     fn on_path(&self, tree: &FrameTree, regex: &Regex) -> Vec<bool> {
         let mut hits = self.matching(tree, regex);
@@ -352,6 +438,8 @@ pub struct Selection {
     pub max_lifetime: u64,
     /// How the block ended.
     pub lifetime: Option<LifetimeKind>,
+    /// Where the block lies; `None`: anywhere.
+    pub address: Option<AddressRange>,
     /// The blocks that pass, where they were found ahead of time; everything above must stay as it is then.
     pub few: Option<Arc<SparseSelection>>,
 }
@@ -367,6 +455,7 @@ impl Default for Selection {
             min_lifetime: 0,
             max_lifetime: u64::MAX,
             lifetime: None,
+            address: None,
             few: None,
         }
     }
@@ -426,6 +515,7 @@ impl Selection {
     #[must_use]
     pub const fn is_about_origins(&self) -> bool {
         self.contexts.is_none()
+            && self.address.is_none()
             && self.min_size == 0
             && self.max_size == u64::MAX
             && self.min_lifetime == 0

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use super::amounts::Signed;
 use super::filter::Filter;
-use super::node_sums;
+use super::freeing;
+use super::node_sums::{self, NodeSumsParams};
 use super::pruned::{Chosen, Lazy, Limits, prune};
 use super::value_tree::{RowId, ValueTree};
 use super::window::Window;
@@ -37,6 +38,8 @@ pub struct FlamegraphParams {
     pub max_nodes: usize,
     /// Callers below callees.
     pub inverted: bool,
+    /// By the backtraces that freed the blocks; for [`Metric::Freed`] alone.
+    pub freeing: bool,
 }
 
 impl Default for FlamegraphParams {
@@ -51,6 +54,7 @@ impl Default for FlamegraphParams {
             min_px: 0.5,
             max_nodes: 2000,
             inverted: false,
+            freeing: false,
         }
     }
 }
@@ -65,12 +69,13 @@ pub fn run(
     params: &FlamegraphParams,
     cancel: &Cancel,
 ) -> Result<Flamegraph> {
-    let asked = node_sums::NodeSumsParams {
-        metric: params.metric,
-        window: params.window.clone(),
-        filter: params.filter.clone(),
+    let FlamegraphParams { metric, window, filter, .. } = params;
+    let sums = if params.freeing {
+        freeing::sums(trace, symbols, *metric, window, filter, cancel)?
+    } else {
+        let asked = NodeSumsParams { metric: *metric, window: window.clone(), filter: filter.clone() };
+        node_sums::run(trace, symbols, &asked, cancel)?
     };
-    let sums = node_sums::run(trace, symbols, &asked, cancel)?;
     let tree = trace.frame_tree(symbols, cancel)?;
     let values = ValueTree::new(trace, &tree, symbols, &params.filter, &sums);
     cancel.check()?;
@@ -90,6 +95,7 @@ pub fn run(
         at_ns: sums.moment.map(|moment| moment.ns),
         peak_of: sums.moment.and_then(|moment| moment.peak_of),
         inverted: params.inverted,
+        freeing: params.freeing,
         total,
         ancestors,
         rows,
@@ -125,6 +131,7 @@ impl FlameFrames<'_> {
                 line,
                 inlined: frame.inlined,
                 library: function.kind.is_library(),
+                language: function.language.map(|language| language.name().to_owned()),
             });
             list.len() as u32 - 1
         })

@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use serde::Deserialize;
+
 use super::amounts::{Signed, SumKey, SumQuery};
 use super::filter::{Filter, identity_of};
 use super::node_sums::{self, NodeSums};
+use super::sorting::SortKeys;
 use super::stacks;
 use super::value_tree::ValueTree;
 use super::window::Window;
@@ -13,7 +16,7 @@ use super::{Result, site_handle};
 use tracehound_api::functions::{FunctionRow, Functions, GroupBy};
 use tracehound_api::{Metric, Unit};
 use tracehound_index::frame_tree::NO_FUNCTION;
-use tracehound_index::program::{CodeKind, program_frame};
+use tracehound_index::program::CodeKind;
 use tracehound_index::symbols::{RecordingSymbols, SymbolFrame};
 use tracehound_index::{Cancel, Trace};
 
@@ -31,8 +34,8 @@ pub struct FunctionsParams {
     /// What a row is.
     pub by: GroupBy,
     /// Order.
-    pub sort: FunctionSort,
-    /// Smallest first.
+    pub sort: SortKeys<FunctionSort>,
+    /// All of the order turned round.
     pub ascending: bool,
     /// Keep rows whose name matches this regular expression.
     pub search: Option<String>,
@@ -42,8 +45,9 @@ pub struct FunctionsParams {
     pub limit: Option<usize>,
 }
 
-/// Order of the rows; ties go by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// A column of the table; sums begin with the largest, texts with A. Ties go by flat, cum and name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FunctionSort {
     /// By what the row itself allocated.
     #[default]
@@ -52,6 +56,12 @@ pub enum FunctionSort {
     Cum,
     /// By name.
     Name,
+    /// By what the row itself allocated in the other unit.
+    Other,
+    /// By module.
+    Module,
+    /// By source file and line.
+    Source,
 }
 
 /// Makes the table.
@@ -71,14 +81,17 @@ pub fn run(
     };
     let sums = node_sums::run(trace, symbols, &asked, cancel)?;
     let unit = params.unit;
-    let mut rows = match params.by {
-        GroupBy::Thread => by_thread(trace, symbols, params, cancel)?,
-        GroupBy::Site => by_site(trace, symbols, unit, &sums),
+    let (mut rows, mut total_rows) = match params.by {
+        GroupBy::Thread => all(by_thread(trace, symbols, params, cancel)?),
+        GroupBy::Site => by_site(trace, symbols, params, &sums),
         GroupBy::Function | GroupBy::Program | GroupBy::File | GroupBy::Module => {
             let tree = trace.frame_tree(symbols, cancel)?;
             let values = ValueTree::new(trace, &tree, symbols, &params.filter, &sums);
             cancel.check()?;
-            by_frame(trace, symbols, params.by, unit, &values)
+            match params.by {
+                GroupBy::File | GroupBy::Module => all(by_place(trace, symbols, params.by, unit, &values)),
+                _ => by_function(trace, symbols, params, &values),
+            }
         }
     };
     if let Some(search) = &params.search {
@@ -86,15 +99,20 @@ pub fn run(
         let is_about_identity = search.contains('@');
         let identity = |row: &FunctionRow| identity_of(&row.name, row.file.as_deref(), row.line, row.module.as_deref());
         rows.retain(|row| wanted.is_match(&row.name) || is_about_identity && wanted.is_match(&identity(row)));
+        total_rows = rows.len() as u64;
     }
-    let total_rows = rows.len() as u64;
     rows.sort_by(|a, b| {
-        let by_value = match params.sort {
-            FunctionSort::Flat => (b.flat, b.cum).cmp(&(a.flat, a.cum)),
-            FunctionSort::Cum => (b.cum, b.flat).cmp(&(a.cum, a.flat)),
-            FunctionSort::Name => std::cmp::Ordering::Equal,
-        };
-        let order = by_value.then_with(|| a.name.cmp(&b.name)).then_with(|| a.id.cmp(&b.id));
+        let by_keys = params.sort.compare(|column| match column {
+            FunctionSort::Flat => b.flat.cmp(&a.flat),
+            FunctionSort::Cum => b.cum.cmp(&a.cum),
+            FunctionSort::Name => a.name.cmp(&b.name),
+            FunctionSort::Other => b.flat_other.cmp(&a.flat_other),
+            FunctionSort::Module => a.module.cmp(&b.module),
+            FunctionSort::Source => (&a.file, a.line).cmp(&(&b.file, b.line)),
+        });
+        let order = by_keys
+            .then_with(|| (b.flat, b.cum).cmp(&(a.flat, a.cum)))
+            .then_with(|| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
         if params.ascending { order.reverse() } else { order }
     });
     let limit = params.limit.unwrap_or(usize::MAX);
@@ -113,6 +131,31 @@ pub fn run(
         rows,
         exactness: trace.exactness(),
     })
+}
+
+/// Rows that are all that there are.
+fn all(rows: Vec<FunctionRow>) -> (Vec<FunctionRow>, u64) {
+    let total = rows.len() as u64;
+    (rows, total)
+}
+
+/// Leaves out what is not shown, before it gets a name: rows go by value first. What ties with the last row stays. `value`:
+/// flat and cumulative.
+fn shortlist<T>(rows: &mut Vec<T>, params: &FunctionsParams, value: impl Fn(&T) -> (i64, i64)) {
+    let shown = params.offset.saturating_add(params.limit.unwrap_or(usize::MAX));
+    let is_known = |column| matches!(column, FunctionSort::Flat | FunctionSort::Cum);
+    if shown >= rows.len() || params.search.is_some() || !params.sort.keys().all(|(column, _)| is_known(column)) {
+        return;
+    }
+    let Some(last) = shown.checked_sub(1) else { return rows.clear() };
+    let order = |a: (i64, i64), b: (i64, i64)| {
+        let by_keys =
+            params.sort.compare(|column| if column == FunctionSort::Cum { b.1.cmp(&a.1) } else { b.0.cmp(&a.0) });
+        let order = by_keys.then_with(|| b.cmp(&a));
+        if params.ascending { order.reverse() } else { order }
+    };
+    let last = value(rows.select_nth_unstable_by(last, |a, b| order(value(a), value(b))).1);
+    rows.retain(|row| order(value(row), last).is_le());
 }
 
 /// Sums of a group.
@@ -148,28 +191,44 @@ fn group<K: Hash + Eq + Copy>(values: &ValueTree, key: impl Fn(usize) -> K) -> H
     groups
 }
 
-fn by_frame(
+/// Makes rows of groups.
+struct RowTexts<'a> {
+    trace: &'a Trace,
+    unit: Unit,
+}
+
+impl RowTexts<'_> {
+    fn module(&self, module: Option<u32>) -> Option<String> {
+        module.and_then(|m| self.trace.modules().get(m as usize)).map(|m| m.name())
+    }
+
+    fn row(&self, id: String, name: String, group: &Group) -> FunctionRow {
+        let unit = self.unit;
+        FunctionRow {
+            id,
+            name,
+            module: None,
+            file: None,
+            line: None,
+            library: false,
+            flat: group.flat.of(unit),
+            cum: group.cum.of(unit),
+            flat_other: group.flat.other(unit),
+            cum_other: group.cum.other(unit),
+        }
+    }
+}
+
+fn by_place(
     trace: &Trace,
     symbols: &dyn RecordingSymbols,
     by: GroupBy,
     unit: Unit,
     values: &ValueTree,
 ) -> Vec<FunctionRow> {
+    let texts = RowTexts { trace, unit };
     let module_of = |frame: &SymbolFrame| {
         if frame.function == NO_FUNCTION { None } else { symbols.function(frame.function).module }
-    };
-    let name_of = |module: Option<u32>| module.and_then(|m| trace.modules().get(m as usize)).map(|m| m.name());
-    let row = |id: String, name: String, group: &Group| FunctionRow {
-        id,
-        name,
-        module: None,
-        file: None,
-        line: None,
-        library: false,
-        flat: group.flat.of(unit),
-        cum: group.cum.of(unit),
-        flat_other: group.flat.other(unit),
-        cum_other: group.cum.other(unit),
     };
     match by {
         GroupBy::File => {
@@ -181,11 +240,11 @@ fn by_frame(
                 .into_iter()
                 .map(|(file, group)| {
                     let name = file.map_or_else(|| "(no source file)".into(), |f| symbols.file(f).as_ref().to_owned());
-                    row(name.clone(), name, &group)
+                    texts.row(name.clone(), name, &group)
                 })
                 .collect()
         }
-        GroupBy::Module => {
+        _ => {
             let modules: HashMap<u32, Option<u32>> = values
                 .shape
                 .frame
@@ -198,73 +257,118 @@ fn by_frame(
             group(values, |row| modules.get(&values.shape.frame[row].function).copied().flatten())
                 .into_iter()
                 .map(|(module, group)| {
-                    let name = name_of(module).unwrap_or_else(|| "(no module)".into());
-                    row(module.map_or_else(|| name.clone(), |m| format!("m{m}")), name, &group)
-                })
-                .collect()
-        }
-        _ => {
-            // The recursive flag of a row says at once what walking up its path would.
-            let totals = values.totals();
-            let owned = (by == GroupBy::Program).then(|| owned_by_program(symbols, values));
-            let own = owned.as_ref().unwrap_or(&values.own);
-            let mut groups: HashMap<u32, Group> = HashMap::new();
-            for (row, total) in totals.iter().enumerate().skip(1) {
-                if total.is_zero() && own[row].is_zero() {
-                    continue;
-                }
-                let entry = groups.entry(values.shape.frame[row].function);
-                let group = entry.or_insert(Group { example: row, ..Group::default() });
-                add(&mut group.flat, &own[row]);
-                if !values.shape.recursive[row] {
-                    add(&mut group.cum, total);
-                }
-            }
-            // Of the program's functions those that allocate: what only calls them says who is to blame for nothing.
-            groups.retain(|_, group| owned.is_none() || !group.flat.is_zero());
-            groups
-                .into_iter()
-                .map(|(id, group)| {
-                    let function = symbols.function(id);
-                    let frame = values.shape.frame[group.example];
-                    let (file, line) = function.place(&frame);
-                    FunctionRow {
-                        module: name_of(function.module),
-                        file: file.map(|f| symbols.file(f).as_ref().to_owned()),
-                        line,
-                        library: function.kind.is_library(),
-                        ..row(
-                            format!("f{}", values.id(group.example as u32)),
-                            function.display().as_ref().to_owned(),
-                            &group,
-                        )
-                    }
+                    let name = texts.module(module).unwrap_or_else(|| "(no module)".into());
+                    texts.row(module.map_or_else(|| name.clone(), |m| format!("m{m}")), name, &group)
                 })
                 .collect()
         }
     }
 }
 
-/// What each row allocated itself, where each allocation is that of its stack's function of the program; what has none
-/// stays where it is.
+fn by_function(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &FunctionsParams,
+    values: &ValueTree,
+) -> (Vec<FunctionRow>, u64) {
+    let unit = params.unit;
+    let totals = values.totals();
+    let owned = (params.by == GroupBy::Program).then(|| owned_by_program(symbols, values));
+    let own = owned.as_ref().unwrap_or(&values.own);
+    // Functions have dense ids, but for that of the root, which is no row.
+    let mut of_function: Vec<u32> = Vec::new();
+    let mut groups: Vec<(u32, Group)> = Vec::new();
+    for (row, total) in totals.iter().enumerate().skip(1) {
+        if total.is_zero() && own[row].is_zero() {
+            continue;
+        }
+        let function = values.shape.frame[row].function;
+        if of_function.len() <= function as usize {
+            of_function.resize((function as usize + 1).next_power_of_two(), u32::MAX);
+        }
+        let at = &mut of_function[function as usize];
+        if *at == u32::MAX {
+            *at = groups.len() as u32;
+            groups.push((function, Group { example: row, ..Group::default() }));
+        }
+        let group = &mut groups[*at as usize].1;
+        add(&mut group.flat, &own[row]);
+        // The recursive flag of a row says at once what walking up its path would.
+        if !values.shape.recursive[row] {
+            add(&mut group.cum, total);
+        }
+    }
+    // Of the program's functions those that allocate: what only calls them says who is to blame for nothing.
+    groups.retain(|(_, group)| owned.is_none() || !group.flat.is_zero());
+    let total_rows = groups.len() as u64;
+    shortlist(&mut groups, params, |(_, group)| (group.flat.of(unit), group.cum.of(unit)));
+    let texts = RowTexts { trace, unit };
+    let row = |(id, group): (u32, Group)| {
+        let function = symbols.function(id);
+        let frame = values.shape.frame[group.example];
+        let (file, line) = function.place(&frame);
+        FunctionRow {
+            module: texts.module(function.module),
+            file: file.map(|f| symbols.file(f).as_ref().to_owned()),
+            line,
+            library: function.kind.is_library(),
+            ..texts.row(format!("f{}", values.id(group.example as u32)), function.display().as_ref().to_owned(), &group)
+        }
+    };
+    (groups.into_iter().map(row).collect(), total_rows)
+}
+
+/// What each row allocated itself, where each allocation is that of its stack's function of the program (see
+/// [`tracehound_index::program::program_frame`]); what has none stays where it is.
 fn owned_by_program(symbols: &dyn RecordingSymbols, values: &ValueTree) -> Vec<Signed> {
-    let mut known: HashMap<u32, CodeKind> = HashMap::new();
-    let mut kind = |row: u32| {
-        let function = values.shape.frame[row as usize].function;
-        *known.entry(function).or_insert_with(|| symbols.function(function).kind)
+    /// The innermost row of a kind, on the way from a row to the root; 0: none.
+    #[derive(Clone, Copy, Default)]
+    struct Innermost {
+        program: u32,
+        nameless: u32,
+        wrapper: u32,
+    }
+    let mut kinds: Vec<Option<CodeKind>> = Vec::new();
+    let mut kind = |function: u32| {
+        let at = function as usize;
+        if kinds.len() <= at {
+            kinds.resize((at + 1).next_power_of_two(), None);
+        }
+        *kinds[at].get_or_insert_with(|| symbols.kind(function))
     };
     let mut owned = vec![Signed::default(); values.len()];
-    for (row, own) in (0..).zip(&values.own) {
+    // Parents stand before their children.
+    let mut innermost = vec![Innermost::default(); values.len()];
+    for (row, own) in (0_u32..).zip(&values.own) {
+        let at = row as usize;
+        let mut its = innermost[values.shape.parent[at] as usize];
+        if row > 0 {
+            match kind(values.shape.frame[at].function) {
+                CodeKind::Program => its.program = row,
+                CodeKind::Nameless => its.nameless = row,
+                CodeKind::Wrapper => its.wrapper = row,
+                CodeKind::Library => {}
+            }
+        }
+        innermost[at] = its;
         if !own.is_zero() {
-            let owner = program_frame(values.path(row).map(&mut kind)).and_then(|at| values.path(row).nth(at));
-            let owner = owner.unwrap_or(row);
+            let owner = [its.program, its.nameless, its.wrapper].into_iter().find(|&owner| owner > 0).unwrap_or(row);
             add(&mut owned[owner as usize], own);
         }
     }
     owned
 }
 
-fn by_site(trace: &Trace, symbols: &dyn RecordingSymbols, unit: Unit, sums: &NodeSums) -> Vec<FunctionRow> {
+fn by_site(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &FunctionsParams,
+    sums: &NodeSums,
+) -> (Vec<FunctionRow>, u64) {
+    let unit = params.unit;
+    let mut sites: Vec<&node_sums::NodeSum> = sums.nodes.iter().collect();
+    let total_rows = sites.len() as u64;
+    shortlist(&mut sites, params, |site| (site.sum.of(unit), site.sum.of(unit)));
     let row = |node: &node_sums::NodeSum| {
         let frame = stacks::innermost(trace, symbols, node.node);
         let name = frame
@@ -283,7 +387,7 @@ fn by_site(trace: &Trace, symbols: &dyn RecordingSymbols, unit: Unit, sums: &Nod
             cum_other: node.sum.other(unit),
         }
     };
-    sums.nodes.iter().map(row).collect()
+    (sites.into_iter().map(row).collect(), total_rows)
 }
 
 fn by_thread(

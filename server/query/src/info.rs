@@ -2,8 +2,11 @@
 
 use tracehound_format::meta::StackCounts;
 
+use super::ledger;
 use tracehound_api::Amount;
-use tracehound_api::info::{Events, Info, Mapped, Mark, MemoryPart, Peak, ProcessInfo, Recorder, Stacks, Temporary};
+use tracehound_api::info::{
+    Events, Existing, Info, Mapped, Mark, MemoryPart, Peak, PeakRss, ProcessInfo, Recorder, Stacks, Temporary,
+};
 use tracehound_index::Trace;
 use tracehound_index::facts::TEMPORARY_WITHIN;
 
@@ -51,9 +54,14 @@ pub fn run(trace: &Trace) -> Info {
         },
         allocations: Amount { bytes: f.allocated_bytes, count: trace.alloc_count() },
         peak: Peak { bytes: f.peak.bytes, count: f.peak.count, at_ns: f.peak.at_ns },
-        peak_rss: f.peak_rss,
+        peak_rss: peak_rss(trace),
         mapped: mapped(trace),
         leaked: Amount { bytes: f.live_bytes, count: trace.alloc_count() - trace.free_count() },
+        existing: (e.existing.count > 0).then_some(Existing {
+            count: e.existing.count,
+            bytes: e.existing.bytes,
+            freed: Amount { bytes: e.existing.freed_bytes, count: e.existing.freed_count },
+        }),
         temporary: Temporary { count: f.temporary.0, bytes: f.temporary.1, rule: temporary_rule() },
         threads: f.threads.iter().filter(|t| t.active).count() as u64,
         sites: u64::from(trace.site_count()),
@@ -85,6 +93,30 @@ pub fn run(trace: &Trace) -> Info {
         captures: f.captures.clone(),
         remarks: f.remarks.clone(),
         exactness: trace.exactness(),
+    }
+}
+
+/// Looks that may be the highest one: the kernel's counters behind a look are not quite those of the look.
+const HIGHEST_LOOKS: usize = 4;
+
+/// The largest resident set: that of the highest look, with the figures of its ledger; of the samples where these know of
+/// one that is more than 2 % higher, which lay between two looks, or where nobody looked.
+#[must_use]
+pub fn peak_rss(trace: &Trace) -> Option<PeakRss> {
+    let sampled = trace.facts().peak_rss;
+    let mut looks: Vec<_> = trace.looks().iter().collect();
+    looks.sort_by_key(|look| (std::cmp::Reverse(look.counters.rss()), look.t_ns));
+    let looked = looks.into_iter().take(HIGHEST_LOOKS).filter_map(|look| {
+        let (bytes, recorder_bytes) = ledger::resident_and_recorder(trace, look)?;
+        Some(PeakRss { bytes, recorder_bytes, at_ns: look.t_ns })
+    });
+    let looked = looked.max_by_key(|peak| peak.bytes);
+    match (looked, sampled) {
+        (Some(looked), Some(sampled)) if sampled.bytes > looked.bytes + looked.bytes / 50 => {
+            let near = trace.look_near(sampled.at_ns).and_then(|look| ledger::resident_and_recorder(trace, look));
+            Some(PeakRss { recorder_bytes: near.map_or(sampled.recorder_bytes, |near| near.1), ..sampled })
+        }
+        (looked, sampled) => looked.or(sampled),
     }
 }
 

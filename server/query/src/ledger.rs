@@ -1,4 +1,4 @@
-//! What resident memory was: rows that add up to it, page by page, by the recorder's look at the page tables.
+//! Ledger of resident memory: rows that add up to it, page by page, by the recorder's look at the page tables.
 //!
 //! ```text
 //! a page is …                                          decided in this order
@@ -16,14 +16,13 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use tracehound_format::look::PageState;
+use tracehound_format::look::{MappingClass, PageState};
 
 use super::Result;
 use super::live_blocks::{HeapRegions, PageWalk, PlacedBlock};
 use super::window::TimeExpr;
 use regions::{Region, RegionKind};
 use tracehound_api::ledger::{Basis, BesideRow, LedgerRow, MemoryLedger};
-use tracehound_api::memory::Resident;
 use tracehound_index::block_extents::AllocatorModel;
 use tracehound_index::facts::LookFacts;
 use tracehound_index::looks::PageMap;
@@ -58,6 +57,25 @@ pub fn look_for<'a>(trace: &'a Trace, at: Option<&TimeExpr>, at_ns: u64) -> Opti
         _ => None,
     };
     named.or_else(|| trace.look_near(at_ns))
+}
+
+/// Resident memory of a look, and the recorder's part of it: `rss_bytes` and the row `recorder` of its ledger, without the
+/// other rows. `None` where the look cannot be read.
+#[must_use]
+pub fn resident_and_recorder(trace: &Trace, look: &LookFacts) -> Option<(u64, u64)> {
+    let map = trace.page_map(look).ok()?;
+    let own = |mapping: usize| map.mappings.get(mapping).is_some_and(|m| m.class == MappingClass::Recorder);
+    let (mut found, mut recorder) = (0, 0);
+    for run in map.runs.iter().filter(|run| matches!(run.state, PageState::Anonymous | PageState::File)) {
+        found += run.len;
+        recorder += if own(run.mapping) { run.len } else { 0 };
+    }
+    Some((resident_of(&map, found), recorder))
+}
+
+/// Resident memory of a look: what the kernel counted before and after it, but no less than what was found.
+fn resident_of(map: &PageMap, found: u64) -> u64 {
+    found.max(map.before.rss().min(map.after.rss()))
 }
 
 /// Bytes of a row, by what its children are called.
@@ -232,8 +250,7 @@ pub fn from_look(
     sums.row("free_pages").is_modelled = model != AllocatorModel::Glibc;
     sums.row("allocator_metadata").is_modelled = true;
     let found = sums.total();
-    let (before, after) = (map.before.rss(), map.after.rss());
-    let rss = found.max(before.min(after));
+    let rss = resident_of(map, found);
     sums.row("unexplained").bytes = rss - found;
     let trim = (model == AllocatorModel::Glibc).then(|| forecast::trim(map, &regions, blocks));
     let mut beside = vec![
@@ -309,17 +326,35 @@ fn nearest_detail(trace: &Trace, t_ns: u64) -> Option<u64> {
     Some(nearest.kinds.lazy_free)
 }
 
+/// Bytes of a resident set that nobody looked at page by page:
+/// `live + page_rest − untouched + other_anonymous + files + recorder` is the resident set of the last sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResidentEstimate {
+    /// Live blocks.
+    pub live: u64,
+    /// The rest of the pages that hold them.
+    pub page_rest: u64,
+    /// Of these pages about so much is not resident.
+    pub untouched: u64,
+    /// Other memory without a file.
+    pub other_anonymous: u64,
+    /// Files and shared memory.
+    pub files: u64,
+    /// The recorder's own, from above.
+    pub recorder: u64,
+}
+
 /// Makes the ledger of a recording without looks, from an estimate.
 #[must_use]
-pub fn from_estimate(trace: &Trace, rss: u64, resident: &Resident) -> MemoryLedger {
+pub fn from_estimate(trace: &Trace, rss: u64, estimate: &ResidentEstimate) -> MemoryLedger {
     let mut sums = LedgerSums::default();
-    let untouched = resident.untouched_bytes;
+    let untouched = estimate.untouched;
     let rows = [
-        ("live", resident.live_bytes.saturating_sub(untouched)),
-        ("holes", resident.page_rest_bytes.saturating_sub(untouched.saturating_sub(resident.live_bytes))),
-        ("other", resident.other_anonymous_bytes),
-        ("files", resident.files_bytes),
-        ("recorder", resident.recorder_bytes),
+        ("live", estimate.live.saturating_sub(untouched)),
+        ("holes", estimate.page_rest.saturating_sub(untouched.saturating_sub(estimate.live))),
+        ("other", estimate.other_anonymous),
+        ("files", estimate.files),
+        ("recorder", estimate.recorder),
     ];
     for (key, bytes) in rows {
         let row = sums.row(key);

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use super::filter::{LifetimeKind, Selection};
 use tracehound_index::Trace;
-use tracehound_index::layout::{FATE_CLASS, FATE_TEMPORARY, class_floor};
+use tracehound_index::layout::{CLASS_BITS, TEMPORARY_BIT, class_floor};
 
 /// Lifetimes that pass.
 #[derive(Debug)]
 pub(super) struct LifetimeFilter {
-    /// By fate of a freed block: [`NO`], [`YES`] or [`ASK`].
-    by_fate: [u8; 256],
+    /// By class of a freed block: [`NO`], [`YES`] or [`ASK`].
+    by_class: [u8; 256],
     /// Rows that pass if they live.
     pub(super) live: Range<u64>,
     bounds: (u64, u64),
@@ -23,14 +23,14 @@ const ASK: u8 = 2;
 
 impl LifetimeFilter {
     pub(super) fn new(trace: &Trace, s: &Selection) -> Self {
-        let mut by_fate = [NO; 256];
-        for (lifetime_class, verdict) in (0..=u8::MAX).zip(&mut by_fate) {
+        let mut by_class = [NO; 256];
+        for (lifetime_class, verdict) in (0..=u8::MAX).zip(&mut by_class) {
             let kind_passes = match s.lifetime {
                 None | Some(LifetimeKind::Freed) => true,
-                Some(LifetimeKind::Temporary) => lifetime_class & FATE_TEMPORARY != 0,
+                Some(LifetimeKind::Temporary) => lifetime_class & TEMPORARY_BIT != 0,
                 Some(LifetimeKind::Leaked) => false,
             };
-            let class = (lifetime_class & FATE_CLASS).max(1) - 1;
+            let class = (lifetime_class & CLASS_BITS).max(1) - 1;
             let (least, most) = (class_floor(class), class_floor(class + 1) - 1);
             *verdict = if !kind_passes {
                 NO
@@ -56,7 +56,7 @@ impl LifetimeFilter {
             let from = if s.max_lifetime < end { trace.position_before(end - s.max_lifetime).allocs } else { 0 };
             from..allocated_by(s.min_lifetime)
         };
-        Self { by_fate, live, bounds: (s.min_lifetime, s.max_lifetime) }
+        Self { by_class, live, bounds: (s.min_lifetime, s.max_lifetime) }
     }
 
     #[inline]
@@ -66,7 +66,7 @@ impl LifetimeFilter {
         if ordinal >= trace.free_count() {
             return self.live.contains(&row);
         }
-        match self.by_fate[lifetime_class as usize] {
+        match self.by_class[lifetime_class as usize] {
             ASK => self.asks(trace, row, ordinal),
             verdict => verdict == YES,
         }

@@ -13,7 +13,7 @@ use super::scan::{Also, BLOCK, Picker, RowTest};
 use super::window::Window;
 use tracehound_api::histograms::{Histogram, Lifetimes};
 use tracehound_api::sites::Quantiles;
-use tracehound_index::layout::{FATE_CLASS, class_floor};
+use tracehound_index::layout::{CLASS_BITS, class_floor};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Span, Trace};
 
@@ -106,7 +106,7 @@ fn each(
             let row = start + u64::from(offset);
             let size = trace.size_of(row);
             let lives = trace.free_of(row).is_none();
-            let known = usize::from((ledgers.lifetime_class.get(row as usize) & FATE_CLASS).max(1) - 1);
+            let known = usize::from((ledgers.lifetime_class.get(row as usize) & CLASS_BITS).max(1) - 1);
             let class = if lives || !EXACT.contains(&known) { SCALE.class(lifetime(trace, row)) } else { known };
             tell(row, size, class, lives);
         }

@@ -20,10 +20,28 @@ pub struct PlacedBlock {
     pub start: u64,
     /// Requested bytes.
     pub size: u64,
-    /// Its row.
+    /// Its row; [`NO_ROW`]: it was there before recording began.
     pub row: u64,
     /// Its origin.
     pub origin: u32,
+}
+
+/// See [`PlacedBlock::row`].
+pub const NO_ROW: u64 = u64::MAX;
+
+/// All blocks that lie in memory at a place, by address: those of [`live_blocks`], and those from before the recording.
+///
+/// # Errors
+/// When cancelled.
+pub fn placed_blocks(trace: &Trace, place: Position, cancel: &Cancel) -> Result<Vec<PlacedBlock>> {
+    let mut blocks = live_blocks(trace, place, cancel)?;
+    let existing = trace.existing_blocks(place);
+    if !existing.is_empty() {
+        let placed = |(start, size)| PlacedBlock { start, size, row: NO_ROW, origin: u32::MAX };
+        blocks.extend(existing.into_iter().map(placed));
+        blocks.par_sort_unstable_by_key(|block| (block.start, block.row));
+    }
+    Ok(blocks)
 }
 
 /// All blocks that are live at a place, by address. Those of pools lie in other blocks and are left out.
@@ -99,7 +117,9 @@ impl HeapRegions {
                 Ok(steps)
             })
             .collect::<Result<_>>()?;
+        let existing = trace.existing_blocks(Position::default());
         let mut steps: Vec<u64> = parts.into_iter().flatten().collect();
+        steps.extend(existing.into_iter().map(|(start, _)| start >> STEP_BITS));
         steps.par_sort_unstable();
         steps.dedup();
         Ok(Self { steps })

@@ -1,11 +1,11 @@
-//! Where memory was at one moment: live blocks against the pages that they lie in and the mappings around them.
+//! Memory at one moment: live blocks against the pages that they lie in and the mappings around them.
 //!
 //! ```text
 //! resident memory = live blocks + the rest of their pages (fragmentation) + pages without live blocks
 //! ```
 //! The last part is what the allocator keeps for later, code, stacks and files.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -14,14 +14,17 @@ use tracehound_format::record::Kind;
 
 use super::amounts::ranges;
 use super::filter::Selection;
+use super::ledger::ResidentEstimate;
 use super::live_blocks::{self, HeapRegions};
 use super::scan::{Also, BLOCK, Picker};
 use super::window::{TimeExpr, Window};
 use super::{Result, ledger, stacks};
 use tracehound_api::Amount;
-use tracehound_api::ledger::MemoryLedger;
-use tracehound_api::memory::{self as api, KernelKinds, MappedKind, Mapper, Memory, Pages, Resident, Sample};
-use tracehound_index::mappings::MappingUse;
+use tracehound_api::ledger::{Basis, HistoryRow, MemoryHistory, MemoryLedger};
+use tracehound_api::memory::{KernelKinds, Mapper, Memory, Pages, Sample};
+use tracehound_index::facts::LookFacts;
+use tracehound_index::looks::PageMap;
+use tracehound_index::mappings::AddressSpace;
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Position, Trace};
 
@@ -47,67 +50,20 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &MemoryParams,
     let space = trace.mapped_at(at_ns);
     let mut tenths = vec![0; 10];
     let mut filled = Filled::default();
-    let mut by_node: HashMap<u32, (u64, u64, Filled)> = HashMap::new();
-    let mut by_kind: BTreeMap<MappingUse, (u64, u64, u64)> = BTreeMap::new();
-    for mapping in space.mappings() {
-        let entry = by_node.entry(mapping.node).or_default();
-        entry.0 += mapping.len;
-        entry.1 += 1;
-        let entry = by_kind.entry(mapping.kind).or_default();
-        entry.0 += mapping.len;
-        entry.1 += 1;
-    }
     for page in PagesOf::new(&blocks, page_bytes) {
         let full = (page.used * 10).div_ceil(page_bytes).clamp(1, 10);
         tenths[full as usize - 1] += page.count;
         filled.add(page, page_bytes);
-        let Some(mapping) = space.around(page.start) else { continue };
-        if let Some(entry) = by_node.get_mut(&mapping.node) {
-            entry.2.add(page, page_bytes);
-        }
-        if let Some(entry) = by_kind.get_mut(&mapping.kind) {
-            entry.2 += page.count * page.used;
-        }
     }
-    let mut kinds: Vec<MappedKind> = by_kind
-        .into_iter()
-        .map(|(kind, (mapped_bytes, mappings, used_bytes))| MappedKind {
-            kind: kind_of(kind),
-            mapped_bytes,
-            mappings,
-            used_bytes,
-        })
-        .collect();
-    kinds.sort_by_key(|kind| std::cmp::Reverse(kind.mapped_bytes));
-    let mut sorted: Vec<_> = by_node.into_iter().collect();
-    sorted.sort_by_key(|&(node, (bytes, ..))| (std::cmp::Reverse(bytes), node));
-    let rest = sorted.split_off(params.limit.unwrap_or(usize::MAX).min(sorted.len()));
-    let mapper = |(node, (mapped_bytes, mappings, filled)): (u32, (u64, u64, Filled))| Mapper {
-        mapped_bytes,
-        mappings,
-        used_bytes: filled.used,
-        page_bytes: filled.bytes,
-        stack: stacks::frames(trace, symbols, node),
-    };
-    let mut mappers: Vec<Mapper> = sorted.into_iter().map(mapper).collect();
-    if !rest.is_empty() {
-        mappers.push(rest.into_iter().map(|(_, entry)| mapper((0, entry))).fold(
-            Mapper { mapped_bytes: 0, mappings: 0, used_bytes: 0, page_bytes: 0, stack: Vec::new() },
-            |a, b| Mapper {
-                mapped_bytes: a.mapped_bytes + b.mapped_bytes,
-                mappings: a.mappings + b.mappings,
-                used_bytes: a.used_bytes + b.used_bytes,
-                page_bytes: a.page_bytes + b.page_bytes,
-                stack: a.stack,
-            },
-        ));
-    }
+    let mappers = mappers(trace, symbols, &space, params.limit);
     let curve = trace.mapped_curve();
     let sample = sample(trace, at_ns);
-    let resident = sample.as_ref().map(|sample| resident(sample, &filled, &trace.facts().recorder_parts));
     let ledger = match ledger(trace, symbols, params.at.as_ref(), at_ns, cancel)? {
         Some(ledger) => Some(ledger),
-        None => resident.as_ref().zip(sample.as_ref()).map(|(r, s)| ledger::from_estimate(trace, s.rss_bytes, r)),
+        None => sample.as_ref().map(|sample| {
+            let estimate = estimate(sample, recorder_sample(trace, at_ns), &filled, &trace.facts().recorder_parts);
+            ledger::from_estimate(trace, sample.rss_bytes, &estimate)
+        }),
     };
     let until = curve.partition_point(|&(t_ns, _)| t_ns <= at_ns);
     Ok(Memory {
@@ -115,7 +71,6 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &MemoryParams,
         at_ns,
         ledger,
         sample,
-        resident,
         kernel: kernel_kinds(trace, at_ns),
         live,
         pages: Pages {
@@ -127,10 +82,73 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &MemoryParams,
         },
         mapped_bytes: space.bytes(),
         mapped_peak_bytes: curve[..until].iter().map(|c| c.1).max().unwrap_or(0),
-        kinds,
         mappers,
         exactness: trace.exactness(),
     })
+}
+
+/// Looks of one answer.
+pub const MAX_LOOKS: usize = 200;
+
+/// Makes the ledger of several looks of a window: at most `points`, spread over the looks, the one with most resident memory
+/// among them.
+///
+/// # Errors
+/// When the window does not fit the recording, or cancelled.
+pub fn history(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    window: &Window,
+    points: usize,
+    cancel: &Cancel,
+) -> Result<MemoryHistory> {
+    let window = window.resolve(trace, &Selection::all(), cancel)?;
+    let inside: Vec<&LookFacts> =
+        trace.looks().iter().filter(|look| (window.from_ns..=window.to_ns).contains(&look.t_ns)).collect();
+    let mut chosen: Vec<usize> =
+        (0..points.min(inside.len())).map(|i| (i + 1) * inside.len() / points.min(inside.len()) - 1).collect();
+    let highest = (0..inside.len()).max_by_key(|&at| inside[at].counters.rss());
+    if let Some((at, nearest)) = highest.and_then(|at| Some((at, chosen.iter_mut().min_by_key(|c| c.abs_diff(at))?))) {
+        *nearest = at;
+    }
+    let mut history = MemoryHistory {
+        schema: "heaptrace.memory_history/1".into(),
+        total_looks: inside.len() as u64,
+        t_ns: Vec::new(),
+        rss_bytes: Vec::new(),
+        rows: Vec::new(),
+        exactness: trace.exactness(),
+    };
+    for look in chosen.into_iter().map(|at| inside[at]) {
+        let Ok(map) = trace.page_map(look) else { continue };
+        let ledger = of_look(trace, symbols, look, &map, cancel)?;
+        for (at, row) in ledger.rows.into_iter().enumerate() {
+            if history.rows.len() <= at {
+                history.rows.push(HistoryRow { key: row.key, basis: Basis::Exact, bytes: Vec::new() });
+            }
+            history.rows[at].bytes.push(row.bytes);
+            if row.basis == Basis::Modelled && row.bytes > 0 {
+                history.rows[at].basis = Basis::Modelled;
+            }
+        }
+        history.t_ns.push(look.t_ns);
+        history.rss_bytes.push(ledger.rss_bytes);
+    }
+    history.rows.retain(|row| row.bytes.iter().any(|&bytes| bytes > 0));
+    Ok(history)
+}
+
+fn of_look(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    look: &LookFacts,
+    map: &PageMap,
+    cancel: &Cancel,
+) -> Result<MemoryLedger> {
+    let place = trace.position_before(look.t_ns + 1);
+    let blocks = live_blocks::placed_blocks(trace, place, cancel)?;
+    let heap = HeapRegions::of(trace, place, cancel)?;
+    ledger::from_look(trace, symbols, map, &blocks, &heap, cancel)
 }
 
 /// The ledger of the look that answers for a moment; `None` where there is none that can be read.
@@ -143,29 +161,48 @@ fn ledger(
 ) -> Result<Option<MemoryLedger>> {
     let Some(look) = ledger::look_for(trace, at, at_ns) else { return Ok(None) };
     let Ok(map) = trace.page_map(look) else { return Ok(None) };
-    let place = trace.position_before(look.t_ns + 1);
-    let blocks = live_blocks::live_blocks(trace, place, cancel)?;
-    let heap = HeapRegions::of(trace, place, cancel)?;
-    ledger::from_look(trace, symbols, &map, &blocks, &heap, cancel).map(Some)
+    of_look(trace, symbols, look, &map, cancel).map(Some)
 }
 
-/// Splits the resident set. Of the recorder's memory what lies in its side file is no anonymous memory. The rest is an
-/// estimate from above, which gives way where it would leave less than the pages of live blocks; only where these are
-/// more than all there is have some of them certainly not been touched.
-fn resident(sample: &Sample, filled: &Filled, parts: &[MemoryPart]) -> Resident {
+/// Who has mapped address space that is still mapped, most bytes first.
+fn mappers(trace: &Trace, symbols: &dyn RecordingSymbols, space: &AddressSpace, limit: Option<usize>) -> Vec<Mapper> {
+    let mut by_node: HashMap<u32, (u64, u64)> = HashMap::new();
+    for mapping in space.mappings() {
+        let entry = by_node.entry(mapping.node).or_default();
+        *entry = (entry.0 + mapping.len, entry.1 + 1);
+    }
+    let mut sorted: Vec<(u32, (u64, u64))> = by_node.into_iter().collect();
+    sorted.sort_by_key(|&(node, (bytes, _))| (std::cmp::Reverse(bytes), node));
+    let rest = sorted.split_off(limit.unwrap_or(usize::MAX).min(sorted.len()));
+    let mapper = |mapped_bytes, mappings, stack| Mapper { mapped_bytes, mappings, stack };
+    let mut mappers: Vec<Mapper> = sorted
+        .into_iter()
+        .map(|(node, (bytes, mappings))| mapper(bytes, mappings, stacks::frames(trace, symbols, node)))
+        .collect();
+    if !rest.is_empty() {
+        let sum = |of: fn(&(u64, u64)) -> u64| rest.iter().map(|(_, entry)| of(entry)).sum();
+        mappers.push(mapper(sum(|entry| entry.0), sum(|entry| entry.1), Vec::new()));
+    }
+    mappers
+}
+
+/// Splits the resident set of a recording without looks. Of the recorder's memory what lies in its side file is no
+/// anonymous memory. The rest is an estimate from above, which gives way where it would leave less than the pages of live
+/// blocks; only where these are more than all there is have some of them certainly not been touched.
+fn estimate(sample: &Sample, recorder_bytes: u64, filled: &Filled, parts: &[MemoryPart]) -> ResidentEstimate {
     let anonymous = sample.rss_anonymous_bytes.min(sample.rss_bytes);
     let files = sample.rss_bytes - anonymous;
-    let side = in_side_file(sample.recorder_bytes, parts).min(files);
+    let side = in_side_file(recorder_bytes, parts).min(files);
     let most = anonymous.checked_sub(filled.bytes).unwrap_or(anonymous);
-    let own = sample.recorder_bytes.saturating_sub(side).min(most);
+    let own = recorder_bytes.saturating_sub(side).min(most);
     let programs = anonymous - own;
-    Resident {
-        live_bytes: filled.used,
-        page_rest_bytes: filled.bytes - filled.used,
-        untouched_bytes: filled.bytes.saturating_sub(programs),
-        other_anonymous_bytes: programs.saturating_sub(filled.bytes),
-        files_bytes: files - side,
-        recorder_bytes: side + own,
+    ResidentEstimate {
+        live: filled.used,
+        page_rest: filled.bytes - filled.used,
+        untouched: filled.bytes.saturating_sub(programs),
+        other_anonymous: programs.saturating_sub(filled.bytes),
+        files: files - side,
+        recorder: side + own,
     }
 }
 
@@ -184,16 +221,6 @@ fn in_side_file(recorder: u64, parts: &[MemoryPart]) -> u64 {
     if all == 0 { 0 } else { (u128::from(recorder) * u128::from(side) / u128::from(all)) as u64 }
 }
 
-fn kind_of(kind: MappingUse) -> api::MappingKind {
-    match kind {
-        MappingUse::Break => api::MappingKind::Break,
-        MappingUse::Anonymous => api::MappingKind::Anonymous,
-        MappingUse::Stack => api::MappingKind::Stack,
-        MappingUse::File => api::MappingKind::File,
-        MappingUse::Existing => api::MappingKind::Existing,
-    }
-}
-
 fn sample(trace: &Trace, at_ns: u64) -> Option<Sample> {
     let c = trace.columns();
     let at = c.sample_time.partition_point(|&t| t <= at_ns).checked_sub(1)?;
@@ -202,9 +229,15 @@ fn sample(trace: &Trace, at_ns: u64) -> Option<Sample> {
         t_ns: of(&c.sample_time),
         rss_bytes: of(&c.sample_rss),
         rss_anonymous_bytes: of(&c.sample_anonymous),
-        recorder_bytes: of(&c.sample_recorder),
         virtual_bytes: of(&c.sample_virtual),
     })
+}
+
+/// What the recorder said of its own memory in the last sample, an estimate from above.
+fn recorder_sample(trace: &Trace, at_ns: u64) -> u64 {
+    let c = trace.columns();
+    let at = c.sample_time.partition_point(|&t| t <= at_ns).checked_sub(1);
+    at.and_then(|at| c.sample_recorder.get(at)).copied().unwrap_or(0)
 }
 
 fn kernel_kinds(trace: &Trace, at_ns: u64) -> Option<KernelKinds> {
@@ -226,7 +259,8 @@ fn kernel_kinds(trace: &Trace, at_ns: u64) -> Option<KernelKinds> {
     })
 }
 
-/// Number and bytes of live blocks, and their address ranges in order. Blocks of pools lie in other blocks.
+/// Number and bytes of live blocks, and their address ranges in order. Blocks of pools lie in other blocks; those from
+/// before the recording are among the ranges alone.
 fn blocks(trace: &Trace, place: Position, cancel: &Cancel) -> Result<(Amount, Vec<Range<u64>>)> {
     let test = Selection::all().rows(trace);
     let is_pool: Vec<bool> =
@@ -262,6 +296,7 @@ fn blocks(trace: &Trace, place: Position, cancel: &Cancel) -> Result<(Amount, Ve
         live.count += amount.count;
         blocks.extend(part);
     }
+    blocks.extend(trace.existing_blocks(place).into_iter().map(|(start, size)| start..start.saturating_add(size)));
     cancel.check()?;
     blocks.par_sort_unstable_by_key(|b| (b.start, b.end));
     Ok((live, blocks))
@@ -380,18 +415,12 @@ mod tests {
         MemoryPart { name: name.into(), bytes: mib * MIB, limit: 0 }
     }
 
-    fn split(anonymous: u64, rss: u64, recorder: u64, filled: u64, parts: &[MemoryPart]) -> Resident {
-        let sample = Sample {
-            t_ns: 0,
-            rss_bytes: rss * MIB,
-            rss_anonymous_bytes: anonymous * MIB,
-            recorder_bytes: recorder * MIB,
-            virtual_bytes: 0,
-        };
+    fn split(anonymous: u64, rss: u64, recorder: u64, filled: u64, parts: &[MemoryPart]) -> ResidentEstimate {
+        let sample = Sample { t_ns: 0, rss_bytes: rss * MIB, rss_anonymous_bytes: anonymous * MIB, virtual_bytes: 0 };
         let filled = Filled { bytes: filled * MIB, used: filled * MIB / 2, ..Filled::default() };
-        let r = resident(&sample, &filled, parts);
-        let all = r.live_bytes + r.page_rest_bytes + r.other_anonymous_bytes + r.files_bytes + r.recorder_bytes;
-        assert_eq!(all - r.untouched_bytes, rss * MIB);
+        let r = estimate(&sample, recorder * MIB, &filled, parts);
+        let all = r.live + r.page_rest + r.other_anonymous + r.files + r.recorder;
+        assert_eq!(all - r.untouched, rss * MIB);
         r
     }
 
@@ -400,16 +429,16 @@ mod tests {
         let parts = [part("events", 16), part("call_tree", 6), part("stacks", 10)];
         // 32 MiB of recorder, 18 of them in its file: 14 of the 26 anonymous ones are its own.
         let r = split(26, 60, 32, 8, &parts);
-        assert_eq!((r.untouched_bytes, r.other_anonymous_bytes), (0, 4 * MIB));
-        assert_eq!((r.files_bytes, r.recorder_bytes), (16 * MIB, 32 * MIB));
+        assert_eq!((r.untouched, r.other_anonymous), (0, 4 * MIB));
+        assert_eq!((r.files, r.recorder), (16 * MIB, 32 * MIB));
         // Without its parts all of it is anonymous.
         let r = split(26, 60, 16, 8, &[]);
-        assert_eq!((r.untouched_bytes, r.other_anonymous_bytes, r.files_bytes), (0, 2 * MIB, 34 * MIB));
+        assert_eq!((r.untouched, r.other_anonymous, r.files), (0, 2 * MIB, 34 * MIB));
         // The estimate gives way to the pages of live blocks.
         let r = split(10, 60, 32, 8, &[]);
-        assert_eq!((r.untouched_bytes, r.files_bytes, r.recorder_bytes), (0, 50 * MIB, 2 * MIB));
+        assert_eq!((r.untouched, r.files, r.recorder), (0, 50 * MIB, 2 * MIB));
         // More pages than memory: the program has not touched them all.
         let r = split(10, 60, 4, 100, &[]);
-        assert_eq!((r.untouched_bytes, r.recorder_bytes), (94 * MIB, 4 * MIB));
+        assert_eq!((r.untouched, r.recorder), (94 * MIB, 4 * MIB));
     }
 }

@@ -1,4 +1,4 @@
-//! Whose blocks hold pages that would be given back without them.
+//! Pinned pages: whose blocks hold pages that would be given back without them.
 //!
 //! A page is given back by a group of blocks when every block in it belongs to the group. Functions are groups that overlap:
 //! a page is given back by each function that stands on the backtraces of all its blocks. So for each page the functions
@@ -26,7 +26,7 @@ use tracehound_index::{Cancel, Trace};
 
 use super::filter::Selection;
 use super::ledger::look_for;
-use super::live_blocks::{PageWalk, PlacedBlock, live_blocks};
+use super::live_blocks::{NO_ROW, PageWalk, PlacedBlock, placed_blocks};
 use super::window::{TimeExpr, Window};
 use super::{Result, site_handle, stacks};
 use page_sets::{PageSets, PinSum};
@@ -58,7 +58,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
     let map = look_for(trace, params.at.as_ref(), at_ns).and_then(|look| trace.page_map(look).ok());
     let place = map.as_ref().map_or(place, |map| trace.position_before(map.t_ns + 1));
     let moment = map.as_ref().map_or(at_ns, |map| map.t_ns);
-    let blocks = live_blocks(trace, place, cancel)?;
+    let blocks = placed_blocks(trace, place, cancel)?;
     let page_bytes = map.as_ref().map_or(4096, |map| map.page_bytes);
     let everything = Range { start: 0, end: u64::MAX - u64::MAX % page_bytes };
     let resident = map.as_ref().map_or_else(|| vec![everything], resident_heap);
@@ -133,7 +133,7 @@ fn walk(
             let Some(block) = blocks.get(found.block) else { return };
             pages.count += found.fresh;
             pages.live_bytes += found.live;
-            let born_ns = trace.born_ns(block.row);
+            let born_ns = if block.row == NO_ROW { 0 } else { trace.born_ns(block.row) };
             sets.add(groups.key_of(block.origin, born_ns), found, page_bytes, born_ns);
         });
     }
@@ -158,6 +158,8 @@ struct Groups {
     nodes: Vec<u32>,
     /// Latest allocations of blocks of each age.
     ages: Vec<(u64, String)>,
+    /// Key and group of the blocks from before the recording, which have no origin.
+    existing: Option<(u32, u32)>,
 }
 
 impl Groups {
@@ -171,6 +173,7 @@ impl Groups {
             own_group: Vec::new(),
             nodes: Vec::new(),
             ages: Vec::new(),
+            existing: None,
         };
         match by {
             PinGroup::Age => {
@@ -201,6 +204,15 @@ impl Groups {
                     groups.find_functions(trace, symbols, cancel)?;
                 }
             }
+        }
+        if by != PinGroup::Age && trace.facts().events.existing.count > 0 {
+            let key = groups.of_key.len() as u32;
+            let group = groups.of_key.iter().flatten().max().map_or(0, |last| last + 1);
+            groups.of_key.push(vec![group]);
+            if by == PinGroup::Function {
+                groups.own_group.push(Some(group));
+            }
+            groups.existing = Some((key, group));
         }
         Ok(groups)
     }
@@ -239,7 +251,10 @@ impl Groups {
     fn key_of(&self, origin: u32, born_ns: u64) -> u32 {
         match self.by {
             PinGroup::Age => self.ages.iter().position(|(latest, _)| born_ns <= *latest).unwrap_or(0) as u32,
-            _ => self.key_of_origin.get(origin as usize).copied().unwrap_or(u32::MAX),
+            _ => {
+                let existing = self.existing.map_or(u32::MAX, |(key, _)| key);
+                self.key_of_origin.get(origin as usize).copied().unwrap_or(existing)
+            }
         }
     }
 
@@ -281,6 +296,9 @@ impl Groups {
 
     fn name(&self, trace: &Trace, symbols: &dyn RecordingSymbols, group: u32) -> PinRow {
         let at = group as usize;
+        if self.existing.is_some_and(|(_, existing)| existing == group) {
+            return PinRow { function: "(blocks from before the recording)".into(), ..PinRow::default() };
+        }
         match self.by {
             PinGroup::Age => PinRow {
                 function: self.ages.get(at).map(|(_, words)| words.clone()).unwrap_or_default(),

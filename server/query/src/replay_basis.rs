@@ -1,4 +1,4 @@
-//! What a replay starts from: how much memory the recorded process had without the recorder, what of it was not the
+//! Basis of a replay: how much memory the recorded process had without the recorder, what of it was not the
 //! allocator's, and how much of their blocks the sites write to.
 
 use std::collections::HashMap;

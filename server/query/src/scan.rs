@@ -11,11 +11,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use super::filter::Selection;
+use super::filter::{AddressRange, Selection};
 use super::lifetime_filter::LifetimeFilter;
 use super::sparse_selection::SparseSelection;
 use super::zone_pruning::{ZoneMatch, ZonePruning};
-use tracehound_index::layout::{FATE_TEMPORARY, TABLE_SIZE};
+use tracehound_index::layout::{TABLE_SIZE, TEMPORARY_BIT};
 use tracehound_index::ledger::LedgerCell;
 use tracehound_index::{Trace, links};
 
@@ -45,6 +45,7 @@ pub struct RowTest<'a> {
     life: Option<LifetimeFilter>,
     /// By number of the request context: passes.
     contexts: Option<Arc<[bool]>>,
+    address: Option<AddressRange>,
     /// What zones can tell.
     skip: ZonePruning,
     /// The rows that pass are known.
@@ -107,6 +108,7 @@ impl Selection {
             skip: ZonePruning::new(self, life.as_ref().map(|life| life.live.clone())),
             life,
             contexts: self.contexts.clone(),
+            address: self.address,
             few: self.few.clone(),
         }
     }
@@ -116,13 +118,13 @@ impl RowTest<'_> {
     /// Whether every allocation passes.
     #[must_use]
     pub const fn passes_all(&self) -> bool {
-        self.origins.is_none() && self.sizes.is_none() && self.life.is_none() && self.contexts.is_none()
+        self.origins.is_none() && self.sizes.is_none() && self.life.is_none() && !self.is_beside_zones()
     }
 
     /// Whether a free can be tested only by looking its allocation up.
     #[must_use]
     pub const fn looks_allocs_up(&self) -> bool {
-        self.few.is_none() && (self.origins.is_some() || self.life.is_some() || self.contexts.is_some())
+        self.few.is_none() && (self.origins.is_some() || self.life.is_some() || self.is_beside_zones())
     }
 
     /// Whether allocation `row` passes.
@@ -145,7 +147,7 @@ impl RowTest<'_> {
         {
             return false;
         }
-        if !self.has_context_of(row) {
+        if !self.has_context_of(row) || !self.has_address_of(row) {
             return false;
         }
         let ledgers = self.trace.ledgers();
@@ -161,21 +163,38 @@ impl RowTest<'_> {
         self.contexts.as_ref().is_none_or(|contexts| contexts.get(number()) == Some(&true))
     }
 
+    /// Whether an allocation reaches into the addresses that pass.
+    #[inline]
+    fn has_address_of(&self, row: u64) -> bool {
+        self.address.is_none_or(|range| range.meets(self.trace.address_of(row), self.trace.size_of(row)))
+    }
+
+    /// Whether there is a condition that zones know nothing of: request contexts, addresses.
+    const fn is_beside_zones(&self) -> bool {
+        self.contexts.is_some() || self.address.is_some()
+    }
+
+    /// Takes out of `keep` what such a condition leaves out of `rows`.
+    fn test_beside_zones(&self, rows: impl Iterator<Item = u64>, keep: &mut [u8]) {
+        for (keep, row) in keep.iter_mut().zip(rows) {
+            *keep &= u8::from(*keep != 0 && self.has_context_of(row) && self.has_address_of(row));
+        }
+    }
+
     /// What the zones of allocations `from..to` say.
     #[must_use]
     pub fn verdict(&self, from: u64, to: u64) -> ZoneMatch {
-        if self.passes_all() { ZoneMatch::All } else { self.unless_contexts(self.skip.allocs(self.trace, from, to)) }
+        if self.passes_all() { ZoneMatch::All } else { self.but_asked(self.skip.allocs(self.trace, from, to)) }
     }
 
-    /// Zones know nothing of contexts.
-    fn unless_contexts(&self, verdict: ZoneMatch) -> ZoneMatch {
-        if verdict == ZoneMatch::All && self.contexts.is_some() { ZoneMatch::Ask } else { verdict }
+    fn but_asked(&self, verdict: ZoneMatch) -> ZoneMatch {
+        if verdict == ZoneMatch::All && self.is_beside_zones() { ZoneMatch::Ask } else { verdict }
     }
 
     /// What the zones of frees `from..to` say of their allocations.
     #[must_use]
     pub fn free_verdict(&self, from: u64, to: u64) -> ZoneMatch {
-        if self.passes_all() { ZoneMatch::All } else { self.unless_contexts(self.skip.frees(self.trace, from, to)) }
+        if self.passes_all() { ZoneMatch::All } else { self.but_asked(self.skip.frees(self.trace, from, to)) }
     }
 
     /// Takes out of `keep`, which is about allocations from row `from` on, those that do not pass.
@@ -203,10 +222,8 @@ impl RowTest<'_> {
                 *keep &= table.get(origin as usize).copied().unwrap_or(0);
             }
         }
-        if self.contexts.is_some() {
-            for (keep, row) in keep.iter_mut().zip(from..) {
-                *keep &= u8::from(self.has_context_of(row));
-            }
+        if self.is_beside_zones() {
+            self.test_beside_zones(from.., keep);
         }
         if let Some(life) = &self.life {
             let ledgers = self.trace.ledgers();
@@ -247,10 +264,8 @@ impl RowTest<'_> {
                 *keep &= table.get(origin as usize).copied().unwrap_or(0);
             }
         }
-        if self.contexts.is_some() {
-            for (keep, row) in keep.iter_mut().zip(links.iter().zip(from..).map(row_of)) {
-                *keep &= u8::from(self.has_context_of(row));
-            }
+        if self.is_beside_zones() {
+            self.test_beside_zones(links.iter().zip(from..).map(row_of), keep);
         }
         if let Some(life) = &self.life {
             let ledgers = self.trace.ledgers();
@@ -281,7 +296,7 @@ impl Also {
                 let lifetime_classes = trace.ledgers().lifetime_class.cells().get(rows).unwrap_or_default();
                 by_free(trace, from, cells, keep, |free| free < seen);
                 for (keep, lifetime_class) in keep.iter_mut().zip(lifetime_classes) {
-                    *keep &= u8::from(u8::load(lifetime_class) & FATE_TEMPORARY != 0);
+                    *keep &= u8::from(u8::load(lifetime_class) & TEMPORARY_BIT != 0);
                 }
             }
             Self::Freed(ordinals) => {

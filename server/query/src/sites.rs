@@ -1,13 +1,15 @@
 //! Allocating backtraces in a window, as a table and one by one.
 
-use rayon::prelude::*;
+use std::collections::HashMap;
 
-use super::amounts::{SumKey, SumQuery, Sums, ranges};
+use serde::Deserialize;
+
+use super::amounts::{SumKey, SumQuery, Sums};
 use super::filter::{Filter, Selection};
-use super::scan::{Also, BLOCK, Picker};
+use super::sorting::SortKeys;
 use super::timeline::peak;
 use super::window::{Resolved, Window};
-use super::{QueryError, Result, leaks, lifetimes, site_handle, sizes, stacks, timeline, trend};
+use super::{QueryError, Result, freeing, leaks, lifetimes, site_handle, sizes, stacks, timeline, trend};
 use tracehound_api::sites::{FreeSite, Quantiles, Site, SiteRow, Sites};
 use tracehound_api::timeline::SeriesName;
 use tracehound_api::{Amount, Metric};
@@ -22,8 +24,8 @@ pub struct SitesParams {
     /// Of what.
     pub filter: Filter,
     /// Order.
-    pub sort: SiteSort,
-    /// Smallest first.
+    pub sort: SortKeys<SiteSort>,
+    /// All of the order turned round.
     pub ascending: bool,
     /// Keep sites whose innermost frame has a function, file or module that matches this regular expression.
     pub search: Option<String>,
@@ -33,8 +35,10 @@ pub struct SitesParams {
     pub limit: Option<usize>,
 }
 
-/// Order of the sites, by bytes; ties go by site.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// A column of the table: bytes, where nothing else is said; sums begin with the largest, names with A.
+/// Ties go by site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SiteSort {
     /// Allocated in the window.
     #[default]
@@ -51,6 +55,10 @@ pub enum SiteSort {
     Temporary,
     /// By number of allocations.
     Count,
+    /// By mean size of the blocks allocated in the window.
+    Mean,
+    /// By the allocating function.
+    Name,
 }
 
 /// Moments of a trend.
@@ -85,16 +93,23 @@ impl SiteColumns {
         all.iter().any(|sums| sums.get(site).is_some_and(|s| s.count != 0))
     }
 
-    fn key(&self, sort: SiteSort, site: usize) -> i64 {
+    /// What sorting by a sum sees; 0 for [`SiteSort::Name`].
+    fn key(&self, sort: SiteSort, site: usize) -> f64 {
         let sums = match sort {
-            SiteSort::Allocated | SiteSort::Count => &self.allocated,
+            SiteSort::Name => return 0.0,
+            SiteSort::Allocated | SiteSort::Count | SiteSort::Mean => &self.allocated,
             SiteSort::Freed => &self.freed,
             SiteSort::Live => &self.live,
             SiteSort::Leaked => &self.leaked,
             SiteSort::AtPeak => &self.at_peak,
             SiteSort::Temporary => &self.temporary,
         };
-        sums.get(site).map_or(0, |s| if sort == SiteSort::Count { s.count } else { s.bytes })
+        // Sums below 2^53 are exact as floating-point numbers.
+        sums.get(site).map_or(0.0, |s| match sort {
+            SiteSort::Count => s.count as f64,
+            SiteSort::Mean => s.bytes as f64 / (s.count.max(1) as f64),
+            _ => s.bytes as f64,
+        })
     }
 
     fn row(
@@ -139,6 +154,12 @@ fn trends(
     Ok(curves.into_iter().map(|curve| curve.into_iter().map(|live| live.bytes.max(0) as u64).collect()).collect())
 }
 
+/// What a site's row is called: the function that allocates, else its place in the module's file.
+fn name_of(trace: &Trace, symbols: &dyn RecordingSymbols, site: u32) -> String {
+    let (frame, _) = stacks::allocator_and_caller(trace, symbols, trace.site_node(site).unwrap_or(0));
+    frame.and_then(|frame| frame.function.or(frame.offset)).unwrap_or_else(|| site_handle(site))
+}
+
 /// Lists sites with an event in the window, or something live at its end.
 ///
 /// # Errors
@@ -159,9 +180,18 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &SitesParams, 
         });
     }
     let total_sites = sites.len() as u64;
-    sites.sort_by_key(|&site| {
-        let key = columns.key(params.sort, site as usize);
-        (if params.ascending { key } else { -key }, site)
+    // Names are looked up only for an order that sees them.
+    let names: HashMap<u32, String> = if params.sort.keys().any(|(column, _)| column == SiteSort::Name) {
+        sites.iter().map(|&site| (site, name_of(trace, symbols, site))).collect()
+    } else {
+        HashMap::new()
+    };
+    sites.sort_by(|&a, &b| {
+        let order = params.sort.compare(|column| match column {
+            SiteSort::Name => names.get(&a).cmp(&names.get(&b)),
+            _ => columns.key(column, b as usize).total_cmp(&columns.key(column, a as usize)),
+        });
+        (if params.ascending { order.reverse() } else { order }).then(a.cmp(&b))
     });
     let sites: Vec<u32> = sites.into_iter().skip(params.offset).take(params.limit.unwrap_or(usize::MAX)).collect();
     let trends = trends(trace, &selection, &window, &sites, cancel)?;
@@ -214,7 +244,7 @@ pub fn one(trace: &Trace, symbols: &dyn RecordingSymbols, params: &OneParams, ca
     let points = params.points.clamp(1, timeline::MAX_POINTS);
     let drawn = timeline::draw(trace, &selection, &window, &series, points, cancel)?;
     let (lifetimes, lifetime_quantiles) = lifetimes::summary(trace, &selection, window.span, cancel)?;
-    let left = leaks::left_of(trace, &selection, site);
+    let left = leaks::left_of(trace, &selection, &[site], trace.everything());
     let verdict = leaks::verdicts(trace, &selection, &[site], &left, cancel)?.pop();
     Ok(Site {
         schema: "heaptrace.site/1".into(),
@@ -238,64 +268,24 @@ fn freed_by(
     window: &Resolved,
     cancel: &Cancel,
 ) -> Result<Vec<FreeSite>> {
-    type Freed = std::collections::HashMap<u32, (Amount, Amount)>;
-    let test = selection.rows(trace);
-    let c = trace.columns();
-    let add = |to: &mut Amount, more: Amount| {
-        to.bytes += more.bytes;
-        to.count += more.count;
-    };
-    let by_node: Freed = ranges(window.span.from.frees, window.span.to.frees)
-        .into_par_iter()
-        .map(|range| {
-            let mut freed = Freed::new();
-            let mut picker = Picker::new(&test, Also::Nothing);
-            for (at, start) in range.clone().step_by(BLOCK).enumerate() {
-                if at.is_multiple_of(256) {
-                    cancel.check()?;
-                }
-                for &offset in picker.pick_frees(start, (start + BLOCK as u64).min(range.end)) {
-                    let ordinal = start + u64::from(offset);
-                    let row = trace.row_of_free(ordinal);
-                    let origin =
-                        |origins: &[u32], at: u64| trace.origin(origins.get(at as usize).copied().unwrap_or(u32::MAX));
-                    let (alloc, free) = (origin(&c.alloc_origin, row), origin(&c.free_origin, ordinal));
-                    let amount = Amount { count: 1, bytes: trace.size_of_free(ordinal) };
-                    let entry = freed.entry(free.node).or_default();
-                    add(&mut entry.0, amount);
-                    if alloc.thread == free.thread {
-                        add(&mut entry.1, amount);
-                    }
-                }
-            }
-            Ok(freed)
-        })
-        .try_reduce(Freed::new, |mut a, b| {
-            for (node, (amount, same)) in b {
-                let entry = a.entry(node).or_default();
-                add(&mut entry.0, amount);
-                add(&mut entry.1, same);
-            }
-            Ok::<_, QueryError>(a)
-        })?;
+    let by_node = freeing::by_node(trace, selection, window, cancel)?;
     let mut sorted: Vec<_> = by_node.into_iter().collect();
-    sorted.sort_by_key(|&(node, (amount, _))| (std::cmp::Reverse((amount.bytes, amount.count)), node));
+    sorted.sort_by_key(|&(node, freed)| (std::cmp::Reverse((freed.amount.bytes, freed.amount.count)), node));
     let rest = sorted.split_off(sorted.len().min(FREED_BY));
-    let mut freed: Vec<FreeSite> = sorted
+    let mut sites: Vec<FreeSite> = sorted
         .into_iter()
-        .map(|(node, (amount, same_thread))| FreeSite {
-            amount,
-            same_thread,
+        .map(|(node, freed)| FreeSite {
+            amount: freed.amount,
+            same_thread: freed.same_thread,
             stack: stacks::frames(trace, symbols, node),
         })
         .collect();
     if !rest.is_empty() {
-        let mut others = FreeSite { amount: Amount::default(), same_thread: Amount::default(), stack: Vec::new() };
-        for (_, (amount, same)) in rest {
-            add(&mut others.amount, amount);
-            add(&mut others.same_thread, same);
+        let mut others = freeing::FreedSum::default();
+        for (_, freed) in rest {
+            others.add(freed);
         }
-        freed.push(others);
+        sites.push(FreeSite { amount: others.amount, same_thread: others.same_thread, stack: Vec::new() });
     }
-    Ok(freed)
+    Ok(sites)
 }

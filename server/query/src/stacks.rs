@@ -72,7 +72,49 @@ pub fn innermost(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Op
 /// for node 0 and unknown nodes.
 #[must_use]
 pub fn allocated_by(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Option<Frame> {
-    allocator_and_caller(trace, symbols, node).0
+    own_frame(trace, symbols, node).map(|own| own.texts(trace, symbols))
+}
+
+/// The frame of a backtrace that is the program's function, before it has texts.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnFrame {
+    /// Function, file and line.
+    pub level: SymbolFrame,
+    pc: u64,
+    /// It is the innermost frame, for want of a function of the program.
+    is_stand_in: bool,
+}
+
+impl OwnFrame {
+    /// What documents show.
+    #[must_use]
+    pub fn texts(&self, trace: &Trace, symbols: &dyn RecordingSymbols) -> Frame {
+        let shown = frame(trace, symbols, &self.level, self.pc);
+        Frame { library: shown.library && self.is_stand_in, ..shown }
+    }
+}
+
+/// As [`allocated_by`], for very many backtraces.
+#[must_use]
+pub fn own_frame(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Option<OwnFrame> {
+    let (mut first, mut nameless, mut wrapper) = (None, None, None);
+    let mut some = Vec::new();
+    for location in trace.shown_stack(symbols, node).filter_map(|node| trace.node_location(node)) {
+        some.clear();
+        symbols.frames(trace, location, &mut some);
+        let pc = trace.location(location).pc;
+        for &level in &some {
+            let own = OwnFrame { level, pc, is_stand_in: false };
+            first = first.or(Some(OwnFrame { is_stand_in: true, ..own }));
+            match symbols.kind(level.function) {
+                CodeKind::Program => return Some(own),
+                CodeKind::Nameless => nameless = nameless.or(Some(own)),
+                CodeKind::Wrapper => wrapper = wrapper.or(Some(own)),
+                CodeKind::Library => {}
+            }
+        }
+    }
+    nameless.or(wrapper).or(first)
 }
 
 /// What [`allocated_by`] gives, and the frame that called it.

@@ -5,8 +5,11 @@
 //! leak:PATTERN      function, source file or module of a frame; * is anything, ^ and $ are the ends, else a substring
 //! ```
 
+mod stacks;
+
 use regex::Regex;
 
+pub use stacks::SuppressedStacks;
 use tracehound_api::Frame;
 
 /// Where a suppression comes from.
@@ -39,20 +42,59 @@ pub struct Suppression {
     pub pattern: String,
     /// Where it comes from.
     pub origin: SuppressionOrigin,
-    regex: Regex,
+    rule: SuppressionRule,
+}
+
+/// What a suppression is about.
+#[derive(Debug, Clone)]
+enum SuppressionRule {
+    /// A frame that matches.
+    Frame(Regex),
+    /// What libstdc++ allocates while the loader initialises it, with no code of the program on the stack: its reserve for
+    /// exceptions when memory is out. Stripped libraries have no name that a pattern could be about.
+    LibraryStart,
+}
+
+/// What is shown for [`SuppressionRule::LibraryStart`].
+const LIBRARY_START: &str = "libstdc++ while it is loaded";
+
+fn begins(module: Option<&str>, names: &[&str]) -> bool {
+    module.is_some_and(|module| names.iter().any(|name| module.starts_with(name)))
+}
+
+fn is_stdcxx(module: Option<&str>) -> bool {
+    begins(module, &["libstdc++.so"])
+}
+
+fn is_loader(module: Option<&str>) -> bool {
+    begins(module, &["ld-linux", "ld.so", "ld-musl"])
+}
+
+/// Whether a module is there before the program's own code runs.
+fn is_start(module: Option<&str>) -> bool {
+    is_stdcxx(module) || is_loader(module) || begins(module, &["libc.so"])
+}
+
+/// Whether a stack is that of libstdc++'s own initialisation.
+fn is_library_start(stack: &[Frame]) -> bool {
+    let module = |frame: &Frame, is: fn(Option<&str>) -> bool| is(frame.module.as_deref());
+    stack.first().is_some_and(|frame| module(frame, is_stdcxx))
+        && stack.last().is_some_and(|frame| module(frame, is_loader))
+        && stack.iter().all(|frame| module(frame, is_start))
 }
 
 impl Suppression {
     /// A suppression by a regular expression.
     #[must_use]
     pub fn new(regex: Regex, origin: SuppressionOrigin) -> Self {
-        Self { pattern: regex.as_str().to_owned(), origin, regex }
+        Self { pattern: regex.as_str().to_owned(), origin, rule: SuppressionRule::Frame(regex) }
     }
 
     /// Whether it is about a leak with these frames.
     #[must_use]
     pub fn matches(&self, stack: &[Frame]) -> bool {
-        let hit = |text: &Option<String>| text.as_ref().is_some_and(|text| self.regex.is_match(text));
+        let SuppressionRule::Frame(regex) = &self.rule else { return is_library_start(stack) };
+        let hit = |text: &Option<String>| text.as_ref().is_some_and(|text| regex.is_match(text));
         stack.iter().any(|frame| hit(&frame.function) || hit(&frame.file) || hit(&frame.module))
     }
 }
@@ -76,7 +118,11 @@ pub fn parse(text: &str, origin: &SuppressionOrigin) -> Result<Vec<Suppression>,
         let middle: Vec<_> = rest.split('*').map(regex::escape).collect();
         let regex = Regex::new(&format!("{start}{}{end}", middle.join(".*")));
         let regex = regex.map_err(|error| format!("line {number}: {error}"))?;
-        suppressions.push(Suppression { pattern: pattern.to_owned(), origin: origin.clone(), regex });
+        suppressions.push(Suppression {
+            pattern: pattern.to_owned(),
+            origin: origin.clone(),
+            rule: SuppressionRule::Frame(regex),
+        });
     }
     Ok(suppressions)
 }
@@ -118,12 +164,19 @@ leak:^nss_action_parse$
 leak:^__res_vinit$
 leak:^_dlerror_run$
 leak:^__libc_alloc_buffer_allocate$
+leak:*anonymous namespace)::pool::pool*
 ";
 
 /// The list that comes with heaptrace.
 #[must_use]
 pub fn built_in() -> Vec<Suppression> {
-    parse(BUILT_IN, &SuppressionOrigin::BuiltIn).unwrap_or_default()
+    let mut list = parse(BUILT_IN, &SuppressionOrigin::BuiltIn).unwrap_or_default();
+    list.push(Suppression {
+        pattern: LIBRARY_START.to_owned(),
+        origin: SuppressionOrigin::BuiltIn,
+        rule: SuppressionRule::LibraryStart,
+    });
+    list
 }
 
 #[cfg(test)]
@@ -166,6 +219,12 @@ mod tests {
         assert!(built_in().len() > 20);
         let thread = [frame("calloc", None, "ld.so"), frame("allocate_dtv", None, "ld.so"), frame("main", None, "app")];
         assert!(built_in().iter().any(|known| known.matches(&thread)));
+        let start = |caller: Frame| {
+            [frame("0xa57ba", None, "libstdc++.so.6"), frame("call_init", None, "ld-linux-x86-64.so.2"), caller]
+        };
+        let hits = |stack: &[Frame]| built_in().iter().any(|known| known.matches(stack));
+        assert!(hits(&start(frame("_dl_start_user", None, "ld-linux-x86-64.so.2"))));
+        assert!(!hits(&start(frame("main", None, "app"))));
         let program = [frame("work", None, "app"), frame("__libc_start_main_impl", None, "libc.so.6")];
         assert!(!built_in().iter().any(|known| known.matches(&program)));
     }

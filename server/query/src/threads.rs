@@ -1,4 +1,4 @@
-//! Who allocates, who frees whose, in a window.
+//! Threads in a window: who allocates, and who frees whose blocks.
 
 use std::collections::BTreeMap;
 

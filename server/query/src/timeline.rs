@@ -16,6 +16,7 @@ use super::window::{Resolved, Window, peak_of};
 use super::{QueryError, Result};
 use tracehound_api::info::{Mark, Peak};
 use tracehound_api::timeline::{Series, SeriesName, Timeline};
+use tracehound_index::places::OCCUPANCY_PAGE;
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
 
@@ -79,7 +80,14 @@ pub fn draw(
 ) -> Result<Timeline> {
     let grid = Grid::new(trace, window, points);
     let needs_columns = series.iter().any(|s| {
-        let others = [SeriesName::Rss, SeriesName::RssAnonymous, SeriesName::VirtualSize, SeriesName::MappedBytes];
+        let others = [
+            SeriesName::OccupiedBytes,
+            SeriesName::Rss,
+            SeriesName::RssProgram,
+            SeriesName::RssAnonymous,
+            SeriesName::VirtualSize,
+            SeriesName::MappedBytes,
+        ];
         !others.contains(s)
     });
     let columns = if !needs_columns {
@@ -93,7 +101,14 @@ pub fn draw(
     for &name in series {
         match name {
             SeriesName::ThreadRate => drawn.extend(thread_rates(trace, selection, &grid, cancel)?),
+            SeriesName::OccupiedBytes => drawn.push(occupied(trace, &grid)),
             SeriesName::Rss => drawn.push(sampled(trace, name, &trace.columns().sample_rss, &grid)),
+            SeriesName::RssProgram => {
+                let c = trace.columns();
+                let own = c.sample_rss.iter().zip(c.sample_recorder.iter());
+                let own: Vec<u64> = own.map(|(rss, recorder)| rss.saturating_sub(*recorder)).collect();
+                drawn.push(sampled(trace, name, &own, &grid));
+            }
             SeriesName::RssAnonymous => drawn.push(sampled(trace, name, &trace.columns().sample_anonymous, &grid)),
             SeriesName::VirtualSize => drawn.push(sampled(trace, name, &trace.columns().sample_virtual, &grid)),
             SeriesName::MappedBytes => drawn.push(mapped(trace, &grid)),
@@ -158,6 +173,38 @@ fn sampled(trace: &Trace, name: SeriesName, values: &[u64], grid: &Grid) -> Seri
         series.min.push(number(samples.iter().min()));
         series.max.push(number(samples.iter().max()));
         series.last.push(number(samples.last()));
+    }
+    series
+}
+
+/// Pages with live blocks, from runs of 64 events.
+fn occupied(trace: &Trace, grid: &Grid) -> Series {
+    const RUN: u64 = 64;
+    let events = trace.everything().to.events();
+    let bytes = |pages: u32| u64::from(pages) * OCCUPANCY_PAGE;
+    let behind = |run: u64| trace.occupied_run(run as usize).map_or(0, |[_, _, last]| last);
+    let at = |place: u64| match place {
+        0 => 0,
+        place if place == events => behind((place - 1) / RUN),
+        place => (place / RUN).checked_sub(1).map_or(0, behind),
+    };
+    let mut series =
+        Series { name: SeriesName::OccupiedBytes, thread: None, min: Vec::new(), max: Vec::new(), last: Vec::new() };
+    for borders in grid.places.windows(2) {
+        let (from, to) = (borders[0].events(), borders[1].events());
+        let (start, last) = (at(from), at(to));
+        let (mut min, mut max) = (start.min(last), start.max(last));
+        if from < to {
+            for [fewest, most, _] in (from / RUN..=(to - 1) / RUN).filter_map(|run| trace.occupied_run(run as usize)) {
+                // Without a settled event the run has no extremes.
+                if fewest <= most {
+                    (min, max) = (min.min(fewest), max.max(most));
+                }
+            }
+        }
+        series.min.push(Some(bytes(min) as f64));
+        series.max.push(Some(bytes(max) as f64));
+        series.last.push(Some(bytes(last) as f64));
     }
     series
 }

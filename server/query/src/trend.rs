@@ -36,36 +36,37 @@ pub fn live_at(
     places: &[Position],
     cancel: &Cancel,
 ) -> Result<Vec<Vec<Signed>>> {
+    Ok(transposed(&columns_at(trace, selection, sites, places, cancel)?, sites.len()))
+}
+
+/// For each of `places`, which are in order: what of each of `sites` is live there.
+///
+/// # Errors
+/// When cancelled.
+pub fn columns_at(
+    trace: &Trace,
+    selection: &Selection,
+    sites: &[u32],
+    places: &[Position],
+    cancel: &Cancel,
+) -> Result<Vec<Vec<Signed>>> {
     let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
-    let pick = |sums: Vec<Signed>| -> Vec<Signed> {
-        sites.iter().map(|&site| sums.get(site as usize).copied().unwrap_or_default()).collect()
-    };
     if let Some(few) = &selection.few {
-        return Ok(live_of_few(trace, few, sites, places));
+        return Ok(transposed(&live_of_few(trace, few, sites, places), places.len()));
     }
-    if !selection.is_about_origins() || selection.threads.is_some() {
-        let columns: Vec<Vec<Signed>> =
-            places.iter().map(|&place| question.live_at(place).map(pick)).collect::<Result<_>>()?;
-        return Ok(transposed(&columns, sites.len()));
+    if !question.has_changes() {
+        let pick = |sums: Vec<Signed>| -> Vec<Signed> {
+            sites.iter().map(|&site| sums.get(site as usize).copied().unwrap_or_default()).collect()
+        };
+        return places.iter().map(|&place| question.live_at(place).map(pick)).collect();
     }
-    // What happens between two places is added to what was live at the first.
-    let starts = [Position::default()].into_iter().chain(places.iter().copied());
-    let spans: Vec<Span> = starts.zip(places).map(|(from, &to)| Span { from, to }).collect();
-    let mut columns: Vec<Vec<Signed>> = spans
-        .into_par_iter()
-        .map(|span| {
-            let window = Resolved { from_ns: 0, to_ns: 0, span, at: None, peak_of: None };
-            question.metric(Metric::Grown, &window).map(pick)
-        })
-        .collect::<Result<_>>()?;
-    for i in 1..columns.len() {
-        let (done, rest) = columns.split_at_mut(i);
-        for (now, before) in rest[0].iter_mut().zip(&done[i - 1]) {
-            now.count += before.count;
-            now.bytes += before.bytes;
+    let mut column_of = vec![u32::MAX; trace.site_count() as usize];
+    for (position, &site) in (0..).zip(sites) {
+        if let Some(to) = column_of.get_mut(site as usize) {
+            *to = position;
         }
     }
-    Ok(transposed(&columns, sites.len()))
+    live_by_group(&question, &column_of, sites.len(), places)
 }
 
 /// The same for blocks that were found.
@@ -95,6 +96,55 @@ fn live_of_few(trace: &Trace, few: &SparseSelection, sites: &[u32], places: &[Po
     curves
 }
 
-fn transposed(columns: &[Vec<Signed>], sites: usize) -> Vec<Vec<Signed>> {
-    (0..sites).map(|site| columns.iter().map(|column| column[site]).collect()).collect()
+/// Rows of a table by its columns, or the other way round.
+#[must_use]
+pub fn transposed(columns: &[Vec<Signed>], rows: usize) -> Vec<Vec<Signed>> {
+    (0..rows).map(|row| columns.iter().map(|column| column[row]).collect()).collect()
+}
+
+/// For each of `places`, which are in order: what of each of `groups` groups of keys is live there. Sums are folded as soon
+/// as they are found, so that memory is that of the groups and not that of all keys.
+///
+/// # Errors
+/// When cancelled.
+pub fn live_by_group(
+    question: &SumQuery<'_>,
+    group_of: &[u32],
+    groups: usize,
+    places: &[Position],
+) -> Result<Vec<Vec<Signed>>> {
+    let starts = [Position::default()].into_iter().chain(places.iter().copied());
+    let spans: Vec<Span> = starts.zip(places).map(|(from, &to)| Span { from, to }).collect();
+    let grown = |span| {
+        let mut folded = vec![Signed::default(); groups];
+        let mut add = |key: usize, change: Signed| {
+            if let Some(to) = group_of.get(key).and_then(|&group| folded.get_mut(group as usize)) {
+                to.count += change.count;
+                to.bytes += change.bytes;
+            }
+        };
+        if question.has_changes() {
+            question.each_change(span, |site, change| add(site as usize, change))?;
+        } else {
+            let window = Resolved { from_ns: 0, to_ns: 0, span, at: None, peak_of: None };
+            let sums = question.metric(Metric::Grown, &window)?;
+            sums.into_iter().enumerate().for_each(|(key, change)| add(key, change));
+        }
+        Ok(folded)
+    };
+    // What happens between two places is added to what was live at the first.
+    let mut columns: Vec<Vec<Signed>> = spans.into_par_iter().map(grown).collect::<Result<_>>()?;
+    accumulate(&mut columns);
+    Ok(columns)
+}
+
+/// Makes of what happened between two places what is live at each.
+fn accumulate(columns: &mut [Vec<Signed>]) {
+    for i in 1..columns.len() {
+        let (done, rest) = columns.split_at_mut(i);
+        for (now, before) in rest[0].iter_mut().zip(&done[i - 1]) {
+            now.count += before.count;
+            now.bytes += before.bytes;
+        }
+    }
 }

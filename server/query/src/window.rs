@@ -216,7 +216,7 @@ pub const fn peak_of(selection: &Selection) -> PeakOf {
 
 impl Window {
     /// The times as they were asked for.
-    pub fn times(&self) -> impl Iterator<Item = &TimeExpr> {
+    pub fn times(&self) -> impl Iterator<Item = &TimeExpr> + Clone {
         [&self.from, &self.to, &self.at].into_iter().flatten()
     }
 

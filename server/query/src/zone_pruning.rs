@@ -1,4 +1,4 @@
-//! What a zone tells about its whole run: nothing of it passes, everything does, or its rows must be asked one by one.
+//! Zone-map pruning: none of a zone's rows pass, all of them do, or they must be tested one by one.
 
 use std::ops::Range;
 

@@ -3,14 +3,11 @@
 //! Conditions choose a range of rows, and among these what zone maps and columns let pass: one bit a row. SQLite looks at
 //! every condition again, so a bound may be wide.
 
-use std::borrow::Cow;
-use std::ffi::{CStr, c_int};
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use rusqlite::types::Value;
-use rusqlite::vtab::{Context, Filters, IndexInfo, Module, VTab, VTabConfig, VTabConnection, VTabCursor};
+use rusqlite::vtab::Context;
 use rusqlite::{Connection, Error, Result, ffi};
 use tracehound_format::record::Kind;
 use tracehound_index::{Cancel, Free, Position, Trace};
@@ -18,8 +15,9 @@ use tracehound_query::filter::Selection;
 use tracehound_query::scan::{Also, BLOCK, Picker};
 
 use super::SqlContext;
-use super::arguments::{Arguments, Condition, SqlComparison, bound, conditions, plan};
+use super::arguments::{Arguments, Condition, SqlComparison, bound};
 use super::schema::{ALLOCATIONS, LIVE, SqlTable};
+use super::virtual_table::{self, TableReader, TableSource};
 
 /// Columns of the tables, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,54 +63,38 @@ const _: () = assert!(COLUMNS.len() == ALLOCATIONS.columns.len());
 
 /// Tells SQLite of the tables.
 pub fn register(connection: &Connection, context: &Arc<SqlContext>) -> Result<()> {
-    const MODULE: Module<BlocksTable> = Module::eponymous_only_module();
     for table in [&ALLOCATIONS, &LIVE] {
-        connection.create_module(table.name, &MODULE, Some((Arc::clone(context), table)))?;
+        virtual_table::register(connection, BlockSource { context: Arc::clone(context), table })?;
     }
     Ok(())
 }
 
-#[repr(C)]
-struct BlocksTable {
-    /// SQLite's part; it must stand first.
-    base: ffi::sqlite3_vtab,
+#[derive(Clone)]
+struct BlockSource {
     context: Arc<SqlContext>,
     table: &'static SqlTable,
 }
 
-fn can_go_down(column: usize, comparison: SqlComparison) -> bool {
-    match COLUMNS.get(column) {
-        Some(Is::Recording | Is::Thread | Is::Site) => comparison == SqlComparison::Equal,
-        Some(Is::Row | Is::AllocatedAt | Is::Size) => true,
-        _ => false,
-    }
-}
+impl TableSource for BlockSource {
+    type Rows = BlockRows;
 
-// SAFETY: the structure begins with SQLite's part, and is `repr(C)`.
-unsafe impl<'vtab> VTab<'vtab> for BlocksTable {
-    type Aux = (Arc<SqlContext>, &'static SqlTable);
-    type Cursor = BlocksCursor<'vtab>;
-
-    fn connect(
-        db: &mut VTabConnection,
-        aux: Option<&Self::Aux>,
-        _module_name: &[u8],
-        _database_name: &[u8],
-        _table_name: &[u8],
-        _args: &[&[u8]],
-    ) -> Result<(Cow<'static, CStr>, Self)> {
-        let Some((context, table)) = aux else { return Err(Error::ModuleError("no recordings".into())) };
-        db.config(VTabConfig::Innocuous)?;
-        let own = Self { base: ffi::sqlite3_vtab::default(), context: Arc::clone(context), table };
-        Ok((Cow::Owned(table.declaration()), own))
+    fn table(&self) -> &'static SqlTable {
+        self.table
     }
 
-    fn best_index(&self, info: &mut IndexInfo) -> Result<bool> {
-        let Some(conditions) = plan(info, self.table.columns.len(), can_go_down) else { return Ok(false) };
+    fn can_go_down(&self, column: usize, comparison: SqlComparison) -> bool {
+        match COLUMNS.get(column) {
+            Some(Is::Recording | Is::Thread | Is::Site) => comparison == SqlComparison::Equal,
+            Some(Is::Row | Is::AllocatedAt | Is::Size) => true,
+            _ => false,
+        }
+    }
+
+    fn estimate(&self, conditions: &[Condition]) -> (f64, f64) {
         let all: u64 = self.context.recordings.iter().map(|recording| recording.trace.alloc_count()).sum();
         let mut rows = all as f64;
         let mut effort = rows;
-        for (column, comparison) in conditions {
+        for &(column, comparison) in conditions {
             // Of a condition that picks a range the rest is not even looked at.
             let (part, is_range) = match (COLUMNS.get(column), comparison) {
                 (Some(Is::Row | Is::AllocatedAt), SqlComparison::Equal) => (1e-6, true),
@@ -126,21 +108,24 @@ unsafe impl<'vtab> VTab<'vtab> for BlocksTable {
             rows *= part;
             effort *= if is_range { part } else { 0.2 };
         }
-        info.set_estimated_rows(rows.max(1.0) as i64);
-        info.set_estimated_cost(effort.max(1.0));
-        Ok(true)
+        (rows, effort)
     }
 
-    fn open(&'vtab mut self) -> Result<BlocksCursor<'vtab>> {
-        Ok(BlocksCursor {
-            base: ffi::sqlite3_vtab_cursor::default(),
-            context: Arc::clone(&self.context),
-            table: self.table,
-            parts: Vec::new(),
-            part: 0,
-            row: 0,
-            table_lifetime: PhantomData,
-        })
+    fn look(&self, conditions: Vec<(Condition, Value)>) -> Result<BlockRows> {
+        let bounds = Bounds::new(&conditions);
+        let is_live = !self.table.parameters.is_empty();
+        let at = conditions.iter().find(|((column, _), _)| *column == COLUMNS.len()).map(|(_, value)| value.clone());
+        let at = Arguments(&[at]).time(0, "at_time").map_err(module_error)?;
+        let mut parts = Vec::new();
+        for (number, recording) in self.context.chosen(bounds.recording) {
+            let trace = &recording.trace;
+            let alive = is_live.then(|| moment(trace, at.clone(), &self.context.cancel)).transpose()?;
+            parts.push(bounds.part(trace, number, alive, &self.context.cancel)?);
+        }
+        let row = parts.first().map_or(0, |part| part.rows.start);
+        let mut rows = BlockRows { parts, part: 0, row };
+        rows.settle();
+        Ok(rows)
     }
 }
 
@@ -171,16 +156,10 @@ impl Part {
     }
 }
 
-#[repr(C)]
-struct BlocksCursor<'vtab> {
-    /// SQLite's part; it must stand first.
-    base: ffi::sqlite3_vtab_cursor,
-    context: Arc<SqlContext>,
-    table: &'static SqlTable,
+struct BlockRows {
     parts: Vec<Part>,
     part: usize,
     row: u64,
-    table_lifetime: PhantomData<&'vtab BlocksTable>,
 }
 
 /// What is asked of one recording.
@@ -290,7 +269,7 @@ pub fn interrupted() -> Error {
     Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_INTERRUPT), None)
 }
 
-impl BlocksCursor<'_> {
+impl BlockRows {
     /// Goes to the first passing row from the current one on.
     fn settle(&mut self) {
         while let Some(part) = self.parts.get(self.part) {
@@ -304,41 +283,21 @@ impl BlocksCursor<'_> {
     }
 }
 
-// SAFETY: the structure begins with SQLite's part, and is `repr(C)`.
-unsafe impl VTabCursor for BlocksCursor<'_> {
-    fn filter(&mut self, _: c_int, plan: Option<&str>, values: &Filters<'_>) -> Result<()> {
-        let values = values.iter().map(|value| Value::try_from(value).unwrap_or(Value::Null)).collect();
-        let conditions = conditions(plan, values);
-        let bounds = Bounds::new(&conditions);
-        let is_live = !self.table.parameters.is_empty();
-        let at = conditions.iter().find(|((column, _), _)| *column == COLUMNS.len()).map(|(_, value)| value.clone());
-        let at = Arguments(&[at]).time(0, "at_time").map_err(module_error)?;
-        self.parts.clear();
-        for (number, recording) in self.context.chosen(bounds.recording) {
-            let trace = &recording.trace;
-            let alive = is_live.then(|| moment(trace, at.clone(), &self.context.cancel)).transpose()?;
-            self.parts.push(bounds.part(trace, number, alive, &self.context.cancel)?);
-        }
-        self.part = 0;
-        self.row = self.parts.first().map_or(0, |part| part.rows.start);
-        self.settle();
-        Ok(())
-    }
-
-    fn next(&mut self) -> Result<()> {
+impl TableReader for BlockRows {
+    fn advance(&mut self) -> Result<()> {
         self.row += 1;
         self.settle();
         Ok(())
     }
 
-    fn eof(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.part >= self.parts.len()
     }
 
-    fn column(&self, out: &mut Context, column: c_int) -> Result<()> {
+    fn value(&self, out: &mut Context, column: usize) -> Result<()> {
         let Some(part) = self.parts.get(self.part) else { return Ok(()) };
         let (trace, row) = (&part.trace, self.row);
-        let Some(column) = usize::try_from(column).ok().and_then(|column| COLUMNS.get(column)) else { return Ok(()) };
+        let Some(column) = COLUMNS.get(column) else { return Ok(()) };
         let free = || trace.free_of(row);
         let ended = || free().map(|ordinal| trace.free(ordinal));
         match column {
@@ -365,10 +324,10 @@ unsafe impl VTabCursor for BlocksCursor<'_> {
         }
     }
 
-    fn rowid(&self) -> Result<i64> {
+    fn number(&self) -> i64 {
         /// More rows than a recording has.
         const BITS: u32 = 44;
-        Ok(self.parts.get(self.part).map_or(0, |part| part.recording << BITS | signed(self.row)))
+        self.parts.get(self.part).map_or(0, |part| part.recording << BITS | signed(self.row))
     }
 }
 

@@ -139,6 +139,7 @@ pub fn timeline(question: &Question<'_>) -> Result<SqlRows, QueryError> {
         SeriesName::AllocRate,
         SeriesName::FreeRate,
         SeriesName::Rss,
+        SeriesName::OccupiedBytes,
     ];
     let params =
         TimelineParams { series, window: question.arguments.window(1, 2)?, points, ..TimelineParams::default() };
@@ -159,6 +160,7 @@ pub fn timeline(question: &Question<'_>) -> Result<SqlRows, QueryError> {
             value(SeriesName::AllocRate, |s| &s.last, at),
             value(SeriesName::FreeRate, |s| &s.last, at),
             whole(value(SeriesName::Rss, |s| &s.last, at)),
+            whole(value(SeriesName::OccupiedBytes, |s| &s.last, at)),
         ]
     };
     list(answer.t_ns.iter().enumerate().map(row).collect())

@@ -1,4 +1,4 @@
-//! Where in the code: backtraces and the places that they consist of.
+//! Tables of code: backtraces and the places that they consist of.
 
 use std::sync::Arc;
 

@@ -17,6 +17,7 @@ mod guide;
 mod process;
 mod rows;
 pub mod schema;
+mod virtual_table;
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who and when: recordings, threads, modules, marks, samples, mappings, remarks.
+//! Tables of the process: recordings, threads, modules, marks, samples, mappings, remarks.
 
 use rusqlite::types::Value;
 use tracehound_index::events::What;

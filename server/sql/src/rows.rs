@@ -1,21 +1,19 @@
 //! Tables whose rows existing queries make. What was made once is kept for the next look, found by its key, so that a
 //! join does not ask again for each row.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
-use std::ffi::{CStr, c_int};
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::types::Value;
-use rusqlite::vtab::{Context, Filters, IndexInfo, Module, VTab, VTabConfig, VTabConnection, VTabCursor};
-use rusqlite::{Connection, Error, Result, ffi};
+use rusqlite::vtab::Context;
+use rusqlite::{Connection, Result};
 use tracehound_index::Cancel;
 use tracehound_query::QueryError;
 
 use super::allocations::module_error;
-use super::arguments::{Arguments, SqlComparison, bound, conditions, plan};
+use super::arguments::{Arguments, Condition, SqlComparison, bound};
 use super::schema::{self, SqlTable};
+use super::virtual_table::{self, TableReader, TableSource};
 use super::{SqlContext, SqlRecording, answers, code, compare, process};
 
 /// A row, without the number of the recording.
@@ -82,9 +80,9 @@ static SOURCES: &[RowSource] = &[
 
 /// Tells SQLite of the tables.
 pub fn register(connection: &Connection, context: &Arc<SqlContext>) -> Result<()> {
-    const MODULE: Module<RowsTable> = Module::eponymous_only_module();
     for source in SOURCES {
-        connection.create_module(source.table.name, &MODULE, Some((Arc::clone(context), source)))?;
+        let context = Arc::clone(context);
+        virtual_table::register(connection, AnswerSource { context, source, kept: Arc::default() })?;
     }
     Ok(())
 }
@@ -98,118 +96,106 @@ struct KeptRows {
 /// What rows are kept for: number of the recording, and the parameters as texts.
 type Kept = HashMap<(i64, String), Arc<KeptRows>>;
 
-#[repr(C)]
-struct RowsTable {
-    /// SQLite's part; it must stand first.
-    base: ffi::sqlite3_vtab,
+#[derive(Clone)]
+struct AnswerSource {
     context: Arc<SqlContext>,
     source: &'static RowSource,
     kept: Arc<Mutex<Kept>>,
 }
 
-// SAFETY: the structure begins with SQLite's part, and is `repr(C)`.
-unsafe impl<'vtab> VTab<'vtab> for RowsTable {
-    type Aux = (Arc<SqlContext>, &'static RowSource);
-    type Cursor = RowsCursor<'vtab>;
+impl TableSource for AnswerSource {
+    type Rows = AnswerRows;
 
-    fn connect(
-        db: &mut VTabConnection,
-        aux: Option<&Self::Aux>,
-        _module_name: &[u8],
-        _database_name: &[u8],
-        _table_name: &[u8],
-        _args: &[&[u8]],
-    ) -> Result<(Cow<'static, CStr>, Self)> {
-        let Some((context, source)) = aux else { return Err(Error::ModuleError("no recordings".into())) };
-        db.config(VTabConfig::Innocuous)?;
-        let base = ffi::sqlite3_vtab::default();
-        let own = Self { base, context: Arc::clone(context), source, kept: Arc::default() };
-        Ok((Cow::Owned(source.table.declaration()), own))
+    fn table(&self) -> &'static SqlTable {
+        self.source.table
     }
 
-    fn best_index(&self, info: &mut IndexInfo) -> Result<bool> {
-        const ROWS: f64 = 10_000.0;
+    fn can_go_down(&self, column: usize, comparison: SqlComparison) -> bool {
         let source = self.source;
-        let can_go_down = |column, comparison| {
-            comparison == SqlComparison::Equal && (column == 0 && !source.of_all || Some(column) == source.key)
-        };
-        let Some(conditions) = plan(info, source.table.columns.len(), can_go_down) else { return Ok(false) };
-        let mut rows = ROWS * self.context.recordings.len().max(1) as f64;
-        for (column, _) in conditions {
-            rows /= if Some(column) == source.key {
+        comparison == SqlComparison::Equal && (column == 0 && !source.of_all || Some(column) == source.key)
+    }
+
+    fn estimate(&self, conditions: &[Condition]) -> (f64, f64) {
+        const ROWS: f64 = 10_000.0;
+        let recordings = self.context.recordings.len().max(1) as f64;
+        let mut rows = ROWS * recordings;
+        for &(column, _) in conditions {
+            rows /= if Some(column) == self.source.key {
                 ROWS / 10.0
             } else if column == 0 {
-                self.context.recordings.len().max(1) as f64
+                recordings
             } else {
                 1.0
             };
         }
-        info.set_estimated_rows(rows.max(1.0) as i64);
-        info.set_estimated_cost(rows.max(1.0));
-        Ok(true)
+        (rows, rows)
     }
 
-    fn open(&'vtab mut self) -> Result<RowsCursor<'vtab>> {
-        Ok(RowsCursor {
-            base: ffi::sqlite3_vtab_cursor::default(),
-            context: Arc::clone(&self.context),
-            source: self.source,
-            kept: Arc::clone(&self.kept),
-            arguments: Vec::new(),
-            key: None,
-            waiting: VecDeque::new(),
-            number: 0,
-            rows: Box::new(std::iter::empty()),
-            row: None,
-            at: 0,
-            table: PhantomData,
-        })
+    fn look(&self, conditions: Vec<(Condition, Value)>) -> Result<AnswerRows> {
+        let columns = self.source.table.columns.len();
+        let mut arguments = vec![None; self.source.table.parameters.len()];
+        let (mut key, mut chosen) = (None, None);
+        for ((column, _), value) in conditions {
+            if let Some(parameter) = column.checked_sub(columns) {
+                if let Some(place) = arguments.get_mut(parameter) {
+                    *place = Some(value);
+                }
+            } else if Some(column) == self.source.key {
+                key = bound(&value);
+            } else {
+                chosen = bound(&value);
+            }
+        }
+        let waiting = if self.source.of_all {
+            VecDeque::from([1])
+        } else {
+            self.context.chosen(chosen).map(|(number, _)| number).collect()
+        };
+        let rows = Box::new(std::iter::empty());
+        let mut rows =
+            AnswerRows { asked: self.clone(), arguments, key, waiting, recording: 0, rows, row: None, at: 0 };
+        rows.advance()?;
+        Ok(rows)
     }
 }
 
-#[repr(C)]
-struct RowsCursor<'vtab> {
-    /// SQLite's part; it must stand first.
-    base: ffi::sqlite3_vtab_cursor,
-    context: Arc<SqlContext>,
-    source: &'static RowSource,
-    kept: Arc<Mutex<Kept>>,
+struct AnswerRows {
+    asked: AnswerSource,
     arguments: Vec<Option<Value>>,
     key: Option<i64>,
     /// Numbers of the recordings whose turn comes.
     waiting: VecDeque<i64>,
     /// Number of the recording whose rows are given.
-    number: i64,
+    recording: i64,
     rows: SqlRows,
     row: Option<SqlRow>,
     at: i64,
-    table: PhantomData<&'vtab RowsTable>,
 }
 
-impl RowsCursor<'_> {
+impl AnswerRows {
     fn make(&self, number: i64, key: Option<i64>) -> Result<SqlRows> {
         let at = usize::try_from(number - 1).unwrap_or_default();
-        let Some(recording) = self.context.recordings.get(at) else { return Ok(Box::new(std::iter::empty())) };
+        let Some(recording) = self.asked.context.recordings.get(at) else { return Ok(Box::new(std::iter::empty())) };
         let question = Question {
             recording,
-            all: &self.context.recordings,
+            all: &self.asked.context.recordings,
             arguments: Arguments(&self.arguments),
             key,
-            cancel: &self.context.cancel,
+            cancel: &self.asked.context.cancel,
         };
-        (self.source.make)(&question).map_err(module_error)
+        (self.asked.source.make)(&question).map_err(module_error)
     }
 
     /// The rows of a recording, kept for the next look.
     fn keep(&self, number: i64) -> Result<Arc<KeptRows>> {
-        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.asked.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let name = (number, format!("{:?}", self.arguments));
         if let Some(found) = lock().get(&name) {
             return Ok(Arc::clone(found));
         }
         let rows: Vec<SqlRow> = self.make(number, None)?.collect();
         let mut by_key: HashMap<i64, Vec<u32>> = HashMap::new();
-        if let Some(key) = self.source.key {
+        if let Some(key) = self.asked.source.key {
             for (at, row) in (0..).zip(&rows) {
                 if let Some(Value::Integer(value)) = row.get(key - 1) {
                     by_key.entry(*value).or_default().push(at);
@@ -222,7 +208,7 @@ impl RowsCursor<'_> {
     }
 
     fn rows_of(&self, number: i64) -> Result<SqlRows> {
-        if self.source.passing {
+        if self.asked.source.passing {
             return self.make(number, self.key);
         }
         let kept = self.keep(number)?;
@@ -235,7 +221,9 @@ impl RowsCursor<'_> {
         };
         Ok(Box::new(places.filter_map(move |at| kept.rows.get(at).cloned())))
     }
+}
 
+impl TableReader for AnswerRows {
     /// Takes the next row, of the next recording if need be.
     fn advance(&mut self) -> Result<()> {
         loop {
@@ -245,55 +233,21 @@ impl RowsCursor<'_> {
                 return Ok(());
             }
             let Some(number) = self.waiting.pop_front() else { return Ok(()) };
-            self.number = number;
+            self.recording = number;
             self.rows = self.rows_of(number)?;
         }
     }
-}
 
-// SAFETY: the structure begins with SQLite's part, and is `repr(C)`.
-unsafe impl VTabCursor for RowsCursor<'_> {
-    fn filter(&mut self, _: c_int, plan: Option<&str>, values: &Filters<'_>) -> Result<()> {
-        let columns = self.source.table.columns.len();
-        let values = values.iter().map(|value| Value::try_from(value).unwrap_or(Value::Null)).collect();
-        self.arguments = vec![None; self.source.table.parameters.len()];
-        (self.key, self.at) = (None, 0);
-        let mut chosen = None;
-        for ((column, _), value) in conditions(plan, values) {
-            if let Some(parameter) = column.checked_sub(columns) {
-                if let Some(place) = self.arguments.get_mut(parameter) {
-                    *place = Some(value);
-                }
-            } else if Some(column) == self.source.key {
-                self.key = bound(&value);
-            } else {
-                chosen = bound(&value);
-            }
-        }
-        self.waiting = if self.source.of_all {
-            VecDeque::from([1])
-        } else {
-            self.context.chosen(chosen).map(|(number, _)| number).collect()
-        };
-        self.rows = Box::new(std::iter::empty());
-        self.advance()
-    }
-
-    fn next(&mut self) -> Result<()> {
-        self.advance()
-    }
-
-    fn eof(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.row.is_none()
     }
 
-    fn column(&self, out: &mut Context, column: c_int) -> Result<()> {
-        let Ok(column) = usize::try_from(column) else { return Ok(()) };
-        let columns = self.source.table.columns.len();
+    fn value(&self, out: &mut Context, column: usize) -> Result<()> {
+        let columns = self.asked.source.table.columns.len();
         let value = match column.checked_sub(columns) {
             Some(parameter) => self.arguments.get(parameter).and_then(Option::as_ref),
-            None if self.source.of_all => self.row.as_ref().and_then(|row| row.get(column)),
-            None if column == 0 => return out.set_result(self.number),
+            None if self.asked.source.of_all => self.row.as_ref().and_then(|row| row.get(column)),
+            None if column == 0 => return out.set_result(self.recording),
             None => self.row.as_ref().and_then(|row| row.get(column - 1)),
         };
         match value {
@@ -302,9 +256,9 @@ unsafe impl VTabCursor for RowsCursor<'_> {
         }
     }
 
-    fn rowid(&self) -> Result<i64> {
+    fn number(&self) -> i64 {
         /// More rows than a table of this kind has.
         const BITS: u32 = 40;
-        Ok(self.number << BITS | self.at)
+        self.recording << BITS | self.at
     }
 }

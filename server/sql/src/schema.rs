@@ -270,6 +270,7 @@ pub const TIMELINE: SqlTable = SqlTable {
         real("alloc_rate", "allocations a second"),
         real("free_rate", "frees a second"),
         integer("rss_bytes", "resident set, as sampled"),
+        integer("occupied_bytes", "bytes of pages that hold a live block, at the end of the part"),
     ],
     parameters: &[integer("points", "how many parts (default 1000, at most 20000)"), FROM, TO],
 };

@@ -1,4 +1,4 @@
-//! What debug information says of a function wherever it is: as a whole, or inlined into another one. The name that
+//! A function's entry in debug information: as a whole, or inlined into another one. The name that
 //! linkers know it by, or a name made of the scopes that it lies in; the place where it is declared.
 
 use std::cell::RefCell;

@@ -155,10 +155,23 @@ impl Symbolizer {
     /// # Errors
     /// When cancelled.
     pub fn bundle(&self, trace: &Trace, cancel: &Cancel) -> Result<Bundle, Cancelled> {
-        self.resolve_all(trace, cancel)?;
+        self.bundle_of(trace, (0..trace.location_count()).collect(), cancel)
+    }
+
+    /// The same of code that lies in no file: what a JIT compiler made.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn bundle_of_generated_code(&self, trace: &Trace, cancel: &Cancel) -> Result<Bundle, Cancelled> {
+        let is_generated = |location: &LocationId| matches!(place(trace, *location), CallSite::Nowhere(_));
+        self.bundle_of(trace, (0..trace.location_count()).filter(is_generated).collect(), cancel)
+    }
+
+    fn bundle_of(&self, trace: &Trace, locations: Vec<LocationId>, cancel: &Cancel) -> Result<Bundle, Cancelled> {
+        self.resolve(trace, &locations, cancel)?;
         let mut bundle = Bundle::default();
         let mut levels = Vec::new();
-        for location in 0..trace.location_count() {
+        for location in locations {
             levels.clear();
             self.frames(trace, location, &mut levels);
             let named = levels.iter().map(|level| {
@@ -363,6 +376,10 @@ impl RecordingSymbols for Symbolizer {
             kind: CodeKind::Nameless,
             language: None,
         })
+    }
+
+    fn kind(&self, id: FunctionId) -> CodeKind {
+        self.read().functions.get(id as usize).map_or(CodeKind::Nameless, |function| function.kind)
     }
 
     fn file(&self, id: FileId) -> Arc<str> {

@@ -1,4 +1,4 @@
-//! Where symbols may lie besides where the program ran: what the user says on the command line, for the whole run.
+//! Search paths of symbols besides where the program ran: what the user says on the command line, for the whole run.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

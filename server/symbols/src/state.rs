@@ -1,4 +1,4 @@
-//! What is known of a recording's names: modules with their files, functions and files as dense ids, frames by
+//! Names of a recording so far: modules with their files, functions and files as dense ids, frames by
 //! location.
 
 use std::collections::HashMap;

@@ -3,13 +3,14 @@
 //! ```text
 //! allocations   one row a block, by allocation      → stack, free_stack, thread, free_thread
 //! sites         one row an allocating stack with its sums
-//! stacks        (stack, depth) → frame; depth 0 called the allocating function
+//! stacks        stack → frames, a list; the first called the allocating function
 //! frames        (frame, level) → build id, offset, function, file, line; level 0 is innermost, the others inlined it
 //! threads, modules, marks, timeline
 //! ```
 //! Stacks and frames are named by what they are, not by where this recording has them: a frame is the SHA-256 of build
 //! id and offset in the file (path and offset, without a build id), a stack that of its caller's stack and its frame,
 //! the first 16 bytes of each. So recordings of many processes and machines can be joined.
+//! All integers are signed, of 64 bits, since not every reader has unsigned ones.
 //! Every file's metadata has the recording's `info` document under `heaptrace.info`.
 
 mod blocks;
@@ -24,6 +25,7 @@ use std::path::Path;
 
 use arrow_schema::ArrowError;
 use parquet::errors::ParquetError;
+use tracehound_index::Trace;
 
 use super::samples::resolve_all;
 use super::{ExportError, ExportInput, ExportScope, Result};
@@ -41,11 +43,47 @@ impl From<ArrowError> for ExportError {
     }
 }
 
+/// Which tables are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tables {
+    /// All of them.
+    All,
+    /// All but `allocations`, which is as long as the recording.
+    Sums,
+}
+
+/// What the stacks of a recording are called in the tables.
+pub struct StackNames(FrameNames);
+
+impl StackNames {
+    /// Names all stacks.
+    ///
+    /// # Errors
+    /// When cancelled.
+    pub fn new(source: ExportInput<'_>) -> Result<Self> {
+        FrameNames::new(source).map(Self)
+    }
+
+    /// The stack of a site.
+    #[must_use]
+    pub fn of_site(&self, trace: &Trace, site: u32) -> Option<[u8; 16]> {
+        Some(self.0.stack(trace.site_node(site)?))
+    }
+}
+
 /// Writes all tables into `folder`, which is made if it is not there.
 ///
 /// # Errors
 /// When the scope does not fit the recording, the folder cannot be written, or cancelled.
 pub fn write_folder(source: ExportInput<'_>, scope: &ExportScope, folder: &Path) -> Result<()> {
+    write_tables(source, scope, Tables::All, folder)
+}
+
+/// Writes tables into `folder`, which is made if it is not there.
+///
+/// # Errors
+/// As of [`write_folder`].
+pub fn write_tables(source: ExportInput<'_>, scope: &ExportScope, tables: Tables, folder: &Path) -> Result<()> {
     let named = |what: &str, path: &Path, error: &io::Error| {
         ExportError::Output(io::Error::new(error.kind(), format!("cannot {what} {}: {error}", path.display())))
     };
@@ -68,7 +106,9 @@ pub fn write_folder(source: ExportInput<'_>, scope: &ExportScope, folder: &Path)
         }
         std::fs::rename(&part, &path).map_err(|error| named("write", &path, &error))
     };
-    table("allocations", &|out| blocks::allocations(source, scope, &names, out))?;
+    if tables == Tables::All {
+        table("allocations", &|out| blocks::allocations(source, scope, &names, out))?;
+    }
     table("sites", &|out| blocks::sites(source, scope, &names, out))?;
     table("stacks", &|out| code::stacks(source, &names, out))?;
     table("frames", &|out| code::frames(source, &names, out))?;

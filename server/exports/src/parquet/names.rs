@@ -1,4 +1,4 @@
-//! What frames and stacks are called everywhere: by hashes of what they are.
+//! Names of frames and stacks that are the same in every recording: hashes of their contents.
 
 use sha2::{Digest, Sha256};
 use tracehound_index::Trace;

@@ -1,38 +1,38 @@
-//! Who and when: threads, marks, and the time series of live bytes.
+//! Tables of the process: threads, marks, and the time series of live bytes.
 
 use std::io::Write;
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
-use arrow_array::builder::{StringBuilder, UInt32Builder, UInt64Builder};
+use arrow_array::builder::{Int64Builder, StringBuilder};
 use arrow_schema::DataType;
 use tracehound_api::timeline::SeriesName;
 use tracehound_query::timeline as curves;
 
 use super::super::{ExportInput, ExportScope, Result};
-use super::table::ParquetTable;
+use super::table::{ParquetTable, int};
 
 /// Points of the timeline.
 const POINTS: usize = 2000;
 
 pub(super) fn threads(source: ExportInput<'_>, out: &mut dyn Write) -> Result<()> {
-    use DataType::{UInt32, UInt64, Utf8};
+    use DataType::{Int64, Utf8};
     let columns = [
-        ("thread", UInt32, false),
-        ("os_thread", UInt32, false),
+        ("thread", Int64, false),
+        ("os_thread", Int64, false),
         ("name", Utf8, false),
-        ("started_ns", UInt64, false),
-        ("ended_ns", UInt64, true),
+        ("started_ns", Int64, false),
+        ("ended_ns", Int64, true),
     ];
     let mut table = ParquetTable::new(source, &columns, out)?;
-    let (mut id, mut os, mut name) = (UInt32Builder::new(), UInt32Builder::new(), StringBuilder::new());
-    let (mut started, mut ended) = (UInt64Builder::new(), UInt64Builder::new());
+    let (mut id, mut os, mut name) = (Int64Builder::new(), Int64Builder::new(), StringBuilder::new());
+    let (mut started, mut ended) = (Int64Builder::new(), Int64Builder::new());
     for thread in source.trace.threads().iter().filter(|thread| thread.active) {
-        id.append_value(thread.id);
-        os.append_value(thread.os_thread);
+        id.append_value(thread.id.into());
+        os.append_value(thread.os_thread.into());
         name.append_value(&thread.name);
-        started.append_value(thread.started_ns);
-        ended.append_option(thread.ended_ns);
+        started.append_value(int(thread.started_ns));
+        ended.append_option(thread.ended_ns.map(int));
     }
     table.batch(vec![
         Arc::new(id.finish()),
@@ -45,14 +45,14 @@ pub(super) fn threads(source: ExportInput<'_>, out: &mut dyn Write) -> Result<()
 }
 
 pub(super) fn marks(source: ExportInput<'_>, out: &mut dyn Write) -> Result<()> {
-    use DataType::{UInt32, UInt64, Utf8};
-    let columns = [("t_ns", UInt64, false), ("label", Utf8, false), ("thread", UInt32, false)];
+    use DataType::{Int64, Utf8};
+    let columns = [("t_ns", Int64, false), ("label", Utf8, false), ("thread", Int64, false)];
     let mut table = ParquetTable::new(source, &columns, out)?;
-    let (mut t_ns, mut label, mut thread) = (UInt64Builder::new(), StringBuilder::new(), UInt32Builder::new());
+    let (mut t_ns, mut label, mut thread) = (Int64Builder::new(), StringBuilder::new(), Int64Builder::new());
     for mark in source.trace.marks() {
-        t_ns.append_value(mark.t_ns);
+        t_ns.append_value(int(mark.t_ns));
         label.append_value(&mark.label);
-        thread.append_value(mark.thread);
+        thread.append_value(mark.thread.into());
     }
     table.batch(vec![Arc::new(t_ns.finish()), Arc::new(label.finish()), Arc::new(thread.finish())])?;
     table.finish()
@@ -68,16 +68,16 @@ pub(super) fn timeline(source: ExportInput<'_>, scope: &ExportScope, out: &mut d
     let curve = curves::run(source.trace, source.symbols, &params, source.cancel)?;
     let names = ["live_bytes", "live_count", "rss_bytes"];
     let titles: Vec<[String; 3]> = names.map(|n| [format!("{n}_min"), format!("{n}_max"), n.to_owned()]).to_vec();
-    let mut columns = vec![("t_ns", DataType::UInt64, false)];
-    columns.extend(titles.iter().flatten().map(|title| (title.as_str(), DataType::UInt64, true)));
+    let mut columns = vec![("t_ns", DataType::Int64, false)];
+    columns.extend(titles.iter().flatten().map(|title| (title.as_str(), DataType::Int64, true)));
     let mut table = ParquetTable::new(source, &columns, out)?;
-    let mut t_ns = UInt64Builder::new();
-    curve.t_ns.iter().for_each(|&t| t_ns.append_value(t));
+    let mut t_ns = Int64Builder::new();
+    curve.t_ns.iter().for_each(|&t| t_ns.append_value(int(t)));
     let mut batch: Vec<ArrayRef> = vec![Arc::new(t_ns.finish())];
     for series in &curve.series {
         for values in [&series.min, &series.max, &series.last] {
-            let mut builder = UInt64Builder::new();
-            values.iter().for_each(|value| builder.append_option(value.map(|value| value.max(0.0) as u64)));
+            let mut builder = Int64Builder::new();
+            values.iter().for_each(|value| builder.append_option(value.map(|value| value.max(0.0) as i64)));
             batch.push(Arc::new(builder.finish()));
         }
     }

@@ -5,11 +5,14 @@
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use tracehound_api::breakdown::BreakdownGroup;
 use tracehound_api::functions::GroupBy;
+use tracehound_api::pins::PinGroup;
 use tracehound_api::timeline::SeriesName;
 use tracehound_api::{Metric, Unit};
 use tracehound_query::{
-    TimeExpr, flamegraph, functions, info, leaks, lifetimes, memory, parse_site, sites, sizes, threads, timeline,
+    TimeExpr, breakdown, flamegraph, functions, info, leaks, lifetimes, memory, parse_site, pins, sites, sizes,
+    suppress, threads, timeline,
 };
 
 use super::{ReportError, ReportScope};
@@ -59,6 +62,10 @@ const GROUPS: [GroupBy; 6] =
 const MAPPERS: usize = 300;
 /// Columns of the timeline.
 const POINTS: usize = 1600;
+/// Looks of the history of resident memory.
+const LOOKS: usize = 40;
+/// Moments of the layers of live bytes.
+const LAYER_POINTS: usize = 300;
 /// Columns of a site's timeline.
 const SITE_POINTS: usize = 200;
 /// As wide as a large screen: narrower frames could not be seen there.
@@ -88,10 +95,28 @@ pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, Repor
     let moment = if whole { peak_rss.unwrap_or(resolved.to_ns) } else { resolved.to_ns };
     let params = memory::MemoryParams { at: Some(TimeExpr::Ns(moment)), limit: Some(MAPPERS) };
     out.put("memory", json!({}), memory::run(trace, symbols, &params, cancel)?)?;
+    out.put("memory_history", json!({}), memory::history(trace, symbols, window, LOOKS, cancel)?)?;
+    for by in [PinGroup::Function, PinGroup::Site, PinGroup::Age, PinGroup::Thread] {
+        let params = pins::PinsParams { at: Some(TimeExpr::Ns(moment)), by, limit: Some(detail.sites) };
+        out.put("pins", json!({"by": by}), pins::run(trace, symbols, &params, cancel)?)?;
+    }
+    for by in [
+        BreakdownGroup::Function,
+        BreakdownGroup::Module,
+        BreakdownGroup::Thread,
+        BreakdownGroup::Site,
+        BreakdownGroup::Language,
+    ] {
+        let (window, filter) = (window.clone(), filter.clone());
+        let params = breakdown::BreakdownParams { window, filter, by, points: LAYER_POINTS, top: 10 };
+        out.put("breakdown", json!({"by": by}), breakdown::run(trace, symbols, &params, cancel)?)?;
+    }
     let series = [
         SeriesName::LiveBytes,
         SeriesName::LiveCount,
+        SeriesName::OccupiedBytes,
         SeriesName::Rss,
+        SeriesName::RssProgram,
         SeriesName::RssAnonymous,
         SeriesName::AllocRate,
         SeriesName::FreeRate,
@@ -117,6 +142,7 @@ pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, Repor
                     min_px: 0.5,
                     max_nodes: detail.frames,
                     inverted,
+                    freeing: false,
                 };
                 let graph = flamegraph::run(trace, symbols, &params, cancel)?;
                 out.put("flamegraph", json!({"metric": metric, "unit": unit, "inverted": inverted}), graph)?;
@@ -143,9 +169,10 @@ pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, Repor
     let params = leaks::LeaksParams {
         window: window.clone(),
         filter: filter.clone(),
-        suppress: suppressions::of_program(trace).0,
+        suppress: [suppress::built_in(), suppressions::of_program(trace).0].concat(),
+        show_suppressed: true,
         limit: Some(detail.sites),
-        ..leaks::LeaksParams::default()
+        functions: detail.sites,
     };
     let leaking = leaks::run(trace, symbols, &params, cancel)?;
     let mut pages: Vec<String> = leaking.sites.iter().take(detail.site_pages / 2).map(|site| site.id.clone()).collect();
@@ -183,7 +210,7 @@ fn site_tables(
         let params = sites::SitesParams {
             window: asked.window.clone(),
             filter: asked.filter.clone(),
-            sort,
+            sort: sort.into(),
             limit: Some(detail.sites),
             ..sites::SitesParams::default()
         };

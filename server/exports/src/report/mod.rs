@@ -152,14 +152,11 @@ struct PageFiles {
 impl PageFiles {
     fn load() -> Result<Self, ReportError> {
         let of = |extension: &str| {
-            let mut names: Vec<_> = Dist::iter().filter(|name| name.ends_with(extension)).collect();
-            names.sort();
-            let texts = names.iter().filter_map(|name| Dist::get(name));
-            texts.map(|file| String::from_utf8_lossy(&file.data).into_owned()).collect::<Vec<_>>()
+            let file = Dist::get(&format!("report/page{extension}")).ok_or(ReportError::NoPage)?;
+            Ok::<_, ReportError>(String::from_utf8_lossy(&file.data).into_owned())
         };
-        // Several scripts would refer to one another by address, and there is none in a file.
-        let [script] = <[String; 1]>::try_from(of(".js")).map_err(|_| ReportError::NoPage)?;
-        Ok(Self { style: in_style(&of(".css").concat()), script: in_script(&script) })
+        // Built as one script: several would refer to one another by address, and there is none in a file.
+        Ok(Self { style: in_style(&of(".css")?), script: in_script(&of(".js")?) })
     }
 
     fn with(&self, document: &serde_json::Value) -> Result<String, ReportError> {

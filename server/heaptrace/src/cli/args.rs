@@ -23,6 +23,21 @@ pub struct Files {
     pub json: bool,
 }
 
+impl Files {
+    /// Rows to be shown of as many as `asked`, see [`row_limit`].
+    pub fn row_limit(&self, asked: Option<usize>, default: usize) -> Option<usize> {
+        row_limit(asked, self.json, default)
+    }
+}
+
+/// Rows to be shown where `asked` says how many: 0 stands for all; nothing for `default`, in a document for all.
+pub fn row_limit(asked: Option<usize>, json: bool, default: usize) -> Option<usize> {
+    match asked {
+        None => (!json).then_some(default),
+        Some(rows) => (rows > 0).then_some(rows),
+    }
+}
+
 /// A window of time.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Time (1.5s, 200ms, start, peak, end, 50%, capture:N, or a mark's label)")]
@@ -117,6 +132,11 @@ pub struct Filters {
     /// Leave out what is above the outermost match, and blocks without a match
     #[arg(long, value_name = "RE")]
     pub show_from: Option<String>,
+    /// Change the stacks, in the order given: merge-function:NAME, drop-function:NAME, collapse-function:NAME,
+    /// collapse-module:NAME, collapse-recursion[:NAME], collapse-direct-recursion[:NAME], focus-function:NAME,
+    /// focus-inverted:NAME; names are exact
+    #[arg(long, value_name = "KIND:NAME")]
+    pub transform: Vec<String>,
     /// Only blocks whose stack has a frame in a module that matches
     #[arg(long, value_name = "RE")]
     pub module: Option<String>,
@@ -138,8 +158,11 @@ pub struct Filters {
     /// Only blocks that lived at most this long
     #[arg(long, value_name = "TIME")]
     pub max_lifetime: Option<String>,
-    /// Only blocks with this fate: leaked, temporary, freed
-    #[arg(long, value_name = "FATE", value_parser = PossibleValuesParser::new(["leaked", "temporary", "freed"]), hide_possible_values = true)]
+    /// Only blocks of this class: leaked, temporary, freed
+    #[arg(long, value_name = "CLASS", value_parser = PossibleValuesParser::new(["leaked", "temporary", "freed"]), hide_possible_values = true)]
     pub lifetime: Option<String>,
+    /// Only blocks that reach into these addresses (hexadecimal, the end not included)
+    #[arg(long, value_name = "A..B")]
+    pub address: Option<String>,
 }
 filter_texts!(Filters);

@@ -11,7 +11,7 @@ use tracehound_format::options::{LaunchOptions, NAMES};
 use tracehound_query::parse_duration;
 
 use super::run::library;
-use super::{Misuse, interrupt, terminal};
+use super::{Misuse, interrupt, terminal, units};
 
 /// Time between two looks at the process.
 const LOOK: Duration = Duration::from_millis(50);
@@ -24,6 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 #[command(after_help = "Examples:
   heaptrace attach 4711
   heaptrace attach 4711 -o server.dat --for 30s
+  heaptrace attach 4711 --existing
   heaptrace attach 4711 --dry-run
 
 It prints the recording's path, then `recording` when the first event can be seen. Ctrl-C, --for, or `heaptrace detach`
@@ -38,6 +39,9 @@ pub struct AttachArgs {
     /// Detach after this time: 30s, 5m
     #[arg(long = "for", value_name = "TIME")]
     duration: Option<String>,
+    /// List the blocks that the heap holds at the start (glibc's): later frees of them are known
+    #[arg(long)]
+    existing: bool,
     /// Say what would be done, and touch nothing
     #[arg(long)]
     dry_run: bool,
@@ -75,6 +79,11 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     let flag = interrupt::flag_of_all_ends();
     let attached = tracehound_attach::attach(args.pid, &options, |path| say(&path.display().to_string()))?;
     say("recording");
+    if let Some((count, bytes)) = attached.figures.existing {
+        let stopped = units::duration(attached.figures.stopped.as_nanos() as u64);
+        let (count, bytes) = (units::count(count), units::bytes(bytes));
+        eprintln!("heaptrace: {count} blocks of {bytes} were there before; the process stood still for {stopped}");
+    }
     let started = Instant::now();
     while attached.is_recording() && !flag.is_cancelled() && duration.is_none_or(|limit| started.elapsed() < limit) {
         let left = duration.map_or(LOOK, |limit| limit.saturating_sub(started.elapsed()).min(LOOK));
@@ -131,5 +140,6 @@ fn options(args: &AttachArgs) -> Result<AttachOptions> {
         output: output.map_or_else(|| LaunchOptions::default().output, OsString::into_encoded_bytes),
         variables: variables.into_iter().map(|(name, value)| (name, value.into_encoded_bytes())).collect(),
         force: args.force,
+        existing: args.existing,
     })
 }

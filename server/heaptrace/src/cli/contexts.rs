@@ -4,13 +4,15 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use tracehound_api::contexts::Contexts;
+use tracehound_index::symbols::RecordingSymbols;
+use tracehound_index::{Cancel, Trace};
 use tracehound_query::contexts;
 
+use super::answer_each;
 use super::args::Files;
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{bytes, count};
-use super::{Shortfall, for_each, interrupt, misuse, terminal};
 
 /// Rows of the table; the JSON has all.
 const MOST_ROWS: usize = 50;
@@ -30,14 +32,8 @@ pub struct ContextsArgs {
 
 /// Prints the table.
 pub fn run(args: &ContextsArgs, color: ColorChoice) -> Result<()> {
-    let style = Style::of_stdout(color);
-    for_each(
-        &args.files,
-        Shortfall::Tell(style),
-        &mut terminal::stdout(),
-        |opened| contexts::run(&opened.trace, interrupt::flag()).map_err(misuse),
-        |contexts, _, out| print(contexts, style, out),
-    )
+    let ask = |trace: &Trace, _: &dyn RecordingSymbols, (): &(), cancel: &Cancel| contexts::run(trace, cancel);
+    answer_each(&args.files, color, &(), None, ask, print)
 }
 
 fn print(contexts: &Contexts, style: Style, out: &mut dyn Write) -> io::Result<()> {

@@ -10,7 +10,7 @@ use tracehound_query::compare::{self, Comparison};
 use tracehound_query::diff::{self, DiffParams, Side};
 use tracehound_query::{TimeExpr, Window};
 
-use super::args::{Filters, METRICS, UNITS, wire};
+use super::args::{Filters, METRICS, UNITS, row_limit, wire};
 use super::open::{self, OpenRecording};
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{self, ColorChoice, Style, TextRole};
@@ -68,11 +68,7 @@ pub struct DiffArgs {
 
 /// Prints the comparison.
 pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
-    let limit = match (args.rows, args.json) {
-        (None, false) => Some(20),
-        (None, true) | (Some(0), _) => None,
-        (Some(rows), _) => Some(rows),
-    };
+    let limit = row_limit(args.rows, args.json, 20);
     let (metric, unit) = (args.metric, args.unit);
     let params =
         DiffParams { metric, unit, filter: args.filters.filter().map_err(misuse)?, limit, ..DiffParams::default() };
@@ -174,7 +170,7 @@ fn run_many(args: &DiffArgs, params: &DiffParams, color: ColorChoice) -> Result<
 }
 
 /// Writes the significant rows, and in one line the others.
-fn print_many(answer: &Comparison, metric: Metric, style: Style, out: &mut dyn Write) -> io::Result<()> {
+pub fn print_many(answer: &Comparison, metric: Metric, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let text = |value: f64| match answer.unit {
         Unit::Bytes => signed_bytes(value.round() as i64),
         Unit::Count => signed_count(value.round() as i64),

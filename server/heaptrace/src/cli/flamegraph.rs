@@ -17,7 +17,8 @@ use tracehound_exports::svg;
 #[command(after_help = "Examples:
   heaptrace flamegraph memory-app-1.dat -o live.svg
   heaptrace flamegraph --metric peak memory-app-1.dat -o peak.svg
-  heaptrace flamegraph --metric leaked --inverted memory-app-1.dat -o leaked.svg")]
+  heaptrace flamegraph --metric leaked --inverted memory-app-1.dat -o leaked.svg
+  heaptrace flamegraph --metric freed --freeing memory-app-1.dat -o freed-by.svg")]
 pub struct FlamegraphArgs {
     /// A recording: finished, running, cut off or damaged
     #[arg(value_name = "FILE")]
@@ -28,6 +29,9 @@ pub struct FlamegraphArgs {
     /// Allocating functions at the root, their callers above them
     #[arg(long)]
     inverted: bool,
+    /// By the stacks that freed the blocks, with --metric freed
+    #[arg(long)]
+    freeing: bool,
     /// Draw so many functions at most; what is narrower is folded, and says so
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     max_nodes: u32,
@@ -52,6 +56,7 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
         min_px: 0.3,
         max_nodes: args.max_nodes as usize,
         inverted: args.inverted,
+        freeing: args.freeing,
         ..FlamegraphParams::default()
     };
     let opened = open::open_telling(&args.file)?;
@@ -80,8 +85,15 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
         Some(at) => write!(subtitle, " at {}{}", units::duration(at), top::whose(graph.peak_of)),
         None => write!(subtitle, " from {} to {}", units::duration(graph.from_ns), units::duration(graph.to_ns)),
     };
+    if graph.freeing {
+        subtitle.push_str(", by who freed it");
+    }
     if graph.inverted {
-        subtitle.push_str(", allocating functions at the root");
+        subtitle.push_str(if graph.freeing {
+            ", freeing functions at the root"
+        } else {
+            ", allocating functions at the root"
+        });
     }
     let mut picture = String::new();
     let _ = svg::write(&graph, &svg::Texts { title: &title, subtitle: &subtitle, amount }, &mut picture);

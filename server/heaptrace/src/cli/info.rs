@@ -68,6 +68,10 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
         _ => "leaked",
     };
     line(leaked, format!("{} in {}", strong(info.leaked.bytes), blocks(info.leaked.count)))?;
+    if let Some(existing) = &info.existing {
+        let freed = format!("{} of them freed since", count(existing.freed.count));
+        line("before", format!("{} in {}, {freed}", bytes(existing.bytes), blocks(existing.count)))?;
+    }
     let temporary = &info.temporary;
     line(
         "temporary",

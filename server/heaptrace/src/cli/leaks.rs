@@ -100,12 +100,9 @@ pub fn run(args: &LeaksArgs, color: ColorChoice) -> Result<()> {
     if args.builtin_suppressions {
         suppress.extend(suppress::built_in());
     }
-    let limit = match (args.sites, args.files.json) {
-        (None, false) => Some(10),
-        (None, true) | (Some(0), _) => None,
-        (Some(sites), _) => Some(sites),
-    };
-    let params = leaks::LeaksParams { window, filter, suppress, show_suppressed: args.show_suppressed, limit };
+    let limit = args.files.row_limit(args.sites, 10);
+    let params =
+        leaks::LeaksParams { window, filter, suppress, show_suppressed: args.show_suppressed, limit, functions: 0 };
     for_each(
         &args.files,
         Shortfall::Tell(style),

@@ -10,7 +10,7 @@ use super::args::{Files, Filters, WindowArgs};
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{bytes, count, duration, percent};
-use super::{Shortfall, for_each, interrupt, misuse, terminal};
+use super::{answer_each, misuse};
 
 /// Show how long blocks live, and how many of each age still do.
 #[derive(Debug, clap::Args)]
@@ -29,19 +29,9 @@ pub struct LifetimesArgs {
 
 /// Prints the histograms.
 pub fn run(args: &LifetimesArgs, color: ColorChoice) -> Result<()> {
-    let style = Style::of_stdout(color);
     let window = args.window.resolve()?;
     let params = LifetimesParams { window, filter: args.filters.filter().map_err(misuse)? };
-    for_each(
-        &args.files,
-        Shortfall::Tell(style),
-        &mut terminal::stdout(),
-        |opened| {
-            opened.tell_beyond(params.window.times());
-            lifetimes::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
-        },
-        |lifetimes, _, out| print(lifetimes, style, out),
-    )
+    answer_each(&args.files, color, &params, params.window.times(), lifetimes::run, print)
 }
 
 /// One line of the histogram: its class by decade, blocks, bytes, and blocks that live.

@@ -1,4 +1,4 @@
-//! What the program tells of itself: help, completions for shells, manual pages.
+//! The program's description of itself: help, completions for shells, manual pages.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -14,7 +14,8 @@ use clap_mangen::roff::{Roff, bold, roman};
 use super::Cli;
 
 /// Commands that look no name up: the options that say where names lie are of no use to them.
-const WITHOUT_SYMBOLS: [&str; 8] = ["run", "attach", "detach", "import", "ctl", "openapi", "completions", "man"];
+const WITHOUT_SYMBOLS: [&str; 10] =
+    ["run", "attach", "detach", "import", "ctl", "collect", "fleet", "openapi", "completions", "man"];
 
 /// Headings that say in brackets how a value is written, and that value's name.
 const HEADINGS: [(&str, &str); 2] = [("Time", "TIME"), ("Filters", "RE")];

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use tracehound_api::ledger::{Basis, LedgerRow, MemoryLedger};
-use tracehound_api::memory::{Mapper, MappingKind, Memory};
+use tracehound_api::memory::{Mapper, Memory};
 use tracehound_query::memory::{self, MemoryParams};
 
 use super::args::Files;
@@ -12,7 +12,7 @@ use super::stack::name;
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, count, duration, percent};
-use super::{Shortfall, for_each, interrupt, misuse, terminal};
+use super::{answer_each, misuse};
 use crate::query_params;
 
 /// Show what resident memory is made of: live blocks, the rest of their pages, what the allocator keeps, files, and us;
@@ -21,7 +21,7 @@ use crate::query_params;
 #[command(after_help = "Examples:
   heaptrace memory memory-app-1.dat                at the end
   heaptrace memory --at peak memory-app-1.dat
-  heaptrace memory --json memory-app-1.dat | jq .resident")]
+  heaptrace memory --json memory-app-1.dat | jq .rows")]
 pub struct MemoryArgs {
     #[command(flatten)]
     files: Files,
@@ -35,24 +35,10 @@ pub struct MemoryArgs {
 
 /// Prints the figures.
 pub fn run(args: &MemoryArgs, color: ColorChoice) -> Result<()> {
-    let style = Style::of_stdout(color);
-    let limit = match (args.rows, args.files.json) {
-        (None, false) => Some(10),
-        (None, true) | (Some(0), _) => None,
-        (Some(rows), _) => Some(rows),
-    };
+    let limit = args.files.row_limit(args.rows, 10);
     let at = query_params::window(None, None, Some(&args.at)).map_err(misuse)?.at;
     let params = MemoryParams { at, limit };
-    for_each(
-        &args.files,
-        Shortfall::Tell(style),
-        &mut terminal::stdout(),
-        |opened| {
-            opened.tell_beyond(&params.at);
-            memory::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
-        },
-        |memory, _, out| print(memory, style, out),
-    )
+    answer_each(&args.files, color, &params, &params.at, memory::run, print)
 }
 
 /// Writes what resident memory is made of, how full the pages are, and who mapped address space.
@@ -158,31 +144,15 @@ fn mapped(memory: &Memory, style: Style, out: &mut dyn Write) -> io::Result<()> 
     let head = format!("mapped {}", bytes(memory.mapped_bytes));
     let peak = bytes(memory.mapped_peak_bytes);
     writeln!(out, "\n{} of address space, {peak} at most up to then", style.paint(TextRole::Strong, head))?;
-    let columns = [("mapped", Align::Right), ("pieces", Align::Right), ("live blocks in it", Align::Right)];
-    let mut table = TextTable::new(&[&columns[..], &[("what", Align::Left)]].concat());
-    for kind in &memory.kinds {
-        let what = match kind.kind {
-            MappingKind::Break => "the program break",
-            MappingKind::Anonymous => "memory without a file",
-            MappingKind::Stack => "stacks of threads",
-            MappingKind::File => "files",
-            MappingKind::Existing => "there before recording began",
-        };
-        table.row(vec![
-            bytes(kind.mapped_bytes).into(),
-            count(kind.mappings).into(),
-            bytes(kind.used_bytes).into(),
-            what.to_owned().into(),
-        ]);
+    if memory.mappers.iter().all(|mapper| mapper.stack.is_empty()) {
+        return Ok(());
     }
-    table.print(style, out)?;
-    writeln!(out)?;
-    let mut table = TextTable::new(&[&columns[..], &[("by", Align::Left)]].concat());
+    let columns = [("mapped", Align::Right), ("pieces", Align::Right), ("by", Align::Left)];
+    let mut table = TextTable::new(&columns);
     for mapper in &memory.mappers {
         table.row(vec![
             bytes(mapper.mapped_bytes).into(),
             count(mapper.mappings).into(),
-            bytes(mapper.used_bytes).into(),
             TextCell::new(TextRole::Name, mapper_name(mapper)),
         ]);
     }

@@ -6,6 +6,7 @@ mod args;
 mod attach;
 mod bundle;
 mod check;
+mod churn;
 mod config;
 mod contexts;
 mod ctl;
@@ -13,12 +14,15 @@ mod diff;
 mod dump;
 mod export;
 mod flamegraph;
+mod fleet;
+mod heap_map;
 mod import;
 mod info;
 mod interrupt;
 mod leaks;
 mod lifetimes;
 mod manual;
+mod mcp;
 mod memory;
 mod open;
 mod output;
@@ -48,7 +52,9 @@ use clap::{FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 use serde_json::json;
 use tracehound_api::FramesShown;
-use tracehound_query::QueryError;
+use tracehound_index::symbols::RecordingSymbols;
+use tracehound_index::{Cancel, Trace};
+use tracehound_query::{QueryError, TimeExpr};
 
 use open::OpenRecording;
 use tracehound_exports::ExportError;
@@ -90,10 +96,12 @@ enum Command {
     Summary(summary::SummaryArgs),
     Sites(sites::SitesArgs),
     Threads(threads::ThreadsArgs),
+    Churn(churn::ChurnArgs),
     Contexts(contexts::ContextsArgs),
     Lifetimes(lifetimes::LifetimesArgs),
     Memory(memory::MemoryArgs),
     Pins(pins::PinsArgs),
+    Map(heap_map::MapArgs),
     Replay(replay::ReplayArgs),
     Diff(diff::DiffArgs),
     Check(check::CheckArgs),
@@ -104,6 +112,24 @@ enum Command {
     Bundle(bundle::BundleArgs),
     Dump(dump::DumpArgs),
     Sql(sql::SqlArgs),
+    Mcp(mcp::McpArgs),
+    /// Collect the recordings of many processes in a store, and take in those that other collectors send
+    #[command(after_help = "Examples:
+  heaptrace collect --spool /var/spool/heap --store file:///srv/heap
+  heaptrace collect --listen 0.0.0.0:9900 --store s3://bucket/heap
+  heaptrace collect status 127.0.0.1:9900
+  heaptrace collect --help
+
+docs/guide/fleet.md says more.")]
+    Collect(fleet::FleetArgs),
+    /// Ask all recordings of a store: who leaks, what a version changed, which hosts are unlike the others
+    #[command(after_help = "Examples:
+  heaptrace fleet leaks file:///srv/heap
+  heaptrace fleet regress s3://bucket/heap --service api --before 1.4 --after 1.5
+  heaptrace fleet --help
+
+docs/guide/fleet.md says more.")]
+    Fleet(fleet::FleetArgs),
     Attach(attach::AttachArgs),
     Detach(attach::DetachArgs),
     Ctl(ctl::CtlArgs),
@@ -186,10 +212,12 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Summary(args) => summary::run(&args, color)?,
         Command::Sites(args) => sites::run(&args, color)?,
         Command::Threads(args) => threads::run(&args, color)?,
+        Command::Churn(args) => churn::run(&args, color)?,
         Command::Contexts(args) => contexts::run(&args, color)?,
         Command::Lifetimes(args) => lifetimes::run(&args, color)?,
         Command::Memory(args) => memory::run(&args, color)?,
         Command::Pins(args) => pins::run(&args, color)?,
+        Command::Map(args) => heap_map::run(&args, color)?,
         Command::Replay(args) => replay::run(&args, color)?,
         Command::Diff(args) => diff::run(&args, color)?,
         Command::Check(args) => return check::run(&args, color),
@@ -200,6 +228,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Bundle(args) => bundle::run(&args)?,
         Command::Dump(args) => dump::run(&args)?,
         Command::Sql(args) => sql::run(&args, color)?,
+        Command::Mcp(args) => mcp::run(&args)?,
+        Command::Collect(args) => return fleet::become_fleet("collect", &args),
+        Command::Fleet(args) => return fleet::become_fleet("fleet", &args),
         Command::Attach(args) => attach::run(&args)?,
         Command::Detach(args) => attach::detach(&args)?,
         Command::Ctl(args) => ctl::run(&args, color)?,
@@ -256,6 +287,29 @@ fn for_each<T: Serialize>(
     }
     out.flush()?;
     Ok(())
+}
+
+/// Asks every recording a query, and prints the answers as [`for_each`] does. Which of the `times` that were asked for lie
+/// behind a recording's end is said on standard error.
+fn answer_each<'t, P, T: Serialize>(
+    files: &args::Files,
+    color: terminal::ColorChoice,
+    params: &P,
+    times: impl IntoIterator<Item = &'t TimeExpr> + Clone,
+    query: impl Fn(&Trace, &dyn RecordingSymbols, &P, &Cancel) -> tracehound_query::Result<T>,
+    print: impl Fn(&T, terminal::Style, &mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
+    let style = terminal::Style::of_stdout(color);
+    for_each(
+        files,
+        Shortfall::Tell(style),
+        &mut terminal::stdout(),
+        |opened| {
+            opened.tell_beyond(times.clone());
+            query(&opened.trace, &opened.symbols, params, interrupt::flag()).map_err(misuse)
+        },
+        |answer, _, out| print(answer, style, out),
+    )
 }
 
 /// A question that cannot be answered is the fault of whoever asked it.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracehound_api::info::End;
 use tracehound_format::FormatError;
@@ -15,7 +15,7 @@ use tracehound_index::facts::RecordingFacts;
 use tracehound_ingest::{IndexProgress, OnProgress, OpenError, OpenOptions, Recording};
 use tracehound_query::TimeExpr;
 
-use super::{interrupt, terminal, units};
+use super::{fleet, interrupt, terminal, units};
 use tracehound_symbols::Symbolizer;
 
 /// An open recording.
@@ -95,6 +95,27 @@ pub fn open(path: &Path) -> Result<OpenRecording> {
 
 /// Opens a recording as it is now; those that were named along with it are at hand: one of them may be its parent's.
 pub fn open_among(path: &Path, others: &[PathBuf]) -> Result<OpenRecording> {
+    if fleet::is_url(path) {
+        return match fleet::local(path)?.as_slice() {
+            [one] => open_local(one, others),
+            several => bail!(
+                "{} has {} recordings: name one as {0}/raw/ID.dat, or open all by `heaptrace server`",
+                path.display(),
+                several.len()
+            ),
+        };
+    }
+    let mut note = path.as_os_str().to_owned();
+    note.push(".shipped");
+    if let Ok(text) = std::fs::read_to_string(&note) {
+        let mut lines = text.lines().map(terminal::clean);
+        let (store, name) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+        bail!("{}: its front was collected and is not here any more; open {store}/{name}", path.display());
+    }
+    open_local(path, others)
+}
+
+fn open_local(path: &Path, others: &[PathBuf]) -> Result<OpenRecording> {
     let bar = std::io::stderr().is_terminal().then(|| Arc::new(Bar::new(path)));
     let progress =
         bar.clone().map(|bar| -> OnProgress { Arc::new(move |progress: &IndexProgress| bar.show(progress)) });

@@ -1,4 +1,4 @@
-//! Where exports go: a file that appears when it is complete, or standard output.
+//! Output of exports: a file that appears when it is complete, or standard output.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -11,7 +11,7 @@ use super::args::Files;
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, count, duration, percent};
-use super::{Shortfall, for_each, interrupt, misuse, terminal};
+use super::{answer_each, misuse};
 use crate::query_params;
 
 /// Show whose blocks hold pages in memory, and what would be given back if they lay elsewhere.
@@ -48,12 +48,7 @@ enum PinsBy {
 
 /// Prints the pins.
 pub fn run(args: &PinsArgs, color: ColorChoice) -> Result<()> {
-    let style = Style::of_stdout(color);
-    let limit = match (args.rows, args.files.json) {
-        (None, false) => Some(15),
-        (None, true) | (Some(0), _) => None,
-        (Some(rows), _) => Some(rows),
-    };
+    let limit = args.files.row_limit(args.rows, 15);
     let by = match args.by {
         PinsBy::Function => PinGroup::Function,
         PinsBy::Site => PinGroup::Site,
@@ -62,16 +57,8 @@ pub fn run(args: &PinsArgs, color: ColorChoice) -> Result<()> {
     };
     let at = query_params::window(None, None, Some(&args.at)).map_err(misuse)?.at;
     let params = PinsParams { at, by, limit: limit.filter(|_| args.files.json) };
-    for_each(
-        &args.files,
-        Shortfall::Tell(style),
-        &mut terminal::stdout(),
-        |opened| {
-            opened.tell_beyond(&params.at);
-            pins::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
-        },
-        |pins, _, out| print(pins, limit.unwrap_or(usize::MAX), style, out),
-    )
+    let print = |pins: &Pins, style, out: &mut dyn Write| print(pins, limit.unwrap_or(usize::MAX), style, out);
+    answer_each(&args.files, color, &params, &params.at, pins::run, print)
 }
 
 /// Writes the rows and the pairs.

@@ -10,6 +10,7 @@ use tracehound_format::FormatError;
 use tracehound_format::header::FileHeader;
 
 use super::Misuse;
+use super::fleet;
 use super::terminal::clean;
 use crate::http::{self, Config, Token};
 
@@ -66,8 +67,12 @@ pub fn run(args: ServerArgs) -> Result<()> {
         );
         return Err(Misuse(why).into());
     }
-    let problems: Vec<String> = args.files.iter().filter_map(|path| problem(path)).collect();
-    if problems.len() == args.files.len() {
+    let mut files = Vec::new();
+    for file in args.files {
+        if fleet::is_url(&file) { files.extend(fleet::local(&file)?) } else { files.push(file) }
+    }
+    let problems: Vec<String> = files.iter().filter_map(|path| problem(path)).collect();
+    if problems.len() == files.len() {
         anyhow::bail!("{}", problems.join("; "));
     }
     // The others are worth a look; the page says it, too.
@@ -75,7 +80,7 @@ pub fn run(args: ServerArgs) -> Result<()> {
         eprintln!("heaptrace: {}", clean(&problem));
     }
     http::serve(Config {
-        recordings: args.files,
+        recordings: files,
         bind: args.bind,
         port: args.port,
         hosts: args.allow_host,

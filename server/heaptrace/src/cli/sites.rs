@@ -10,7 +10,7 @@ use super::args::{Files, Filters, WindowArgs};
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{bytes, count, duration};
-use super::{Shortfall, for_each, interrupt, misuse, terminal};
+use super::{answer_each, misuse};
 
 /// List the allocating backtraces with what they allocated, freed, leaked, and held at the peak.
 #[derive(Debug, clap::Args)]
@@ -50,12 +50,7 @@ enum SiteGrouping {
 
 /// Prints the lists.
 pub fn run(args: &SitesArgs, color: ColorChoice) -> Result<()> {
-    let style = Style::of_stdout(color);
-    let limit = match (args.rows, args.files.json) {
-        (None, false) => Some(30),
-        (None, true) | (Some(0), _) => None,
-        (Some(rows), _) => Some(rows),
-    };
+    let limit = args.files.row_limit(args.rows, 30);
     let sort = match args.sort {
         SiteGrouping::Allocated => SiteSort::Allocated,
         SiteGrouping::Freed => SiteSort::Freed,
@@ -67,17 +62,9 @@ pub fn run(args: &SitesArgs, color: ColorChoice) -> Result<()> {
     };
     let window = args.window.resolve()?;
     let filter = args.filters.filter().map_err(misuse)?;
-    let params = SitesParams { window, filter, sort, search: args.search.clone(), limit, ..SitesParams::default() };
-    for_each(
-        &args.files,
-        Shortfall::Tell(style),
-        &mut terminal::stdout(),
-        |opened| {
-            opened.tell_beyond(params.window.times());
-            sites::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
-        },
-        |sites, _, out| print(sites, style, out),
-    )
+    let params =
+        SitesParams { window, filter, sort: sort.into(), search: args.search.clone(), limit, ..SitesParams::default() };
+    answer_each(&args.files, color, &params, params.window.times(), sites::run, print)
 }
 
 /// Writes the table.

@@ -57,7 +57,8 @@ pub fn run(args: &SqlArgs, color: ColorChoice) -> Result<()> {
     let database = Database::new(recordings, interrupt::flag())?;
     let asked = if args.json {
         let mut sink = JsonRows { out: &mut out, names: Vec::new(), any: false };
-        database.query(&statement, &mut sink).and_then(|()| Ok(sink.finish()?))
+        let asked = database.query(&statement, &mut sink);
+        sink.finish(asked.as_ref().err()).map_err(SqlError::Output).and(asked)
     } else if args.csv {
         database.query(&statement, &mut CsvRows { out: &mut out })
     } else {
@@ -83,7 +84,8 @@ fn statement_of(word: &std::path::Path) -> Result<String> {
     text.ok_or_else(|| Misuse("the statement is not UTF-8".into()).into())
 }
 
-/// `{"schema": …, "columns": […], "rows": [{…}, …]}`, written as it comes.
+/// `{"schema": …, "columns": […], "rows": [{…}, …]}`, written as it comes. After a failure between two rows, `"error"` says
+/// behind them why there are no more; after one before the first row nothing is written.
 struct JsonRows<'a> {
     out: &'a mut dyn Write,
     names: Vec<String>,
@@ -91,8 +93,18 @@ struct JsonRows<'a> {
 }
 
 impl JsonRows<'_> {
-    fn finish(&mut self) -> io::Result<()> {
-        writeln!(self.out, "{}]}}", if self.any { "\n" } else { "" })
+    fn finish(&mut self, failure: Option<&SqlError>) -> io::Result<()> {
+        if self.names.is_empty() {
+            return Ok(());
+        }
+        let end = if self.any { "\n" } else { "" };
+        match failure {
+            None => writeln!(self.out, "{end}]}}")?,
+            // Whoever reads them takes no more.
+            Some(SqlError::Output(_)) => return Ok(()),
+            Some(error) => writeln!(self.out, "{end}],\"error\":{}}}", json!(error.to_string()))?,
+        }
+        self.out.flush()
     }
 }
 
@@ -155,7 +167,7 @@ impl RowSink for CsvRows<'_> {
 
 /// Collected, since widths are known at the end.
 #[derive(Default)]
-struct TableRows {
+pub struct TableRows {
     names: Vec<String>,
     rows: Vec<Vec<Value>>,
     more: u64,
@@ -181,7 +193,8 @@ impl RowSink for TableRows {
 }
 
 impl TableRows {
-    fn print(self, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    /// Writes the table.
+    pub fn print(self, style: Style, out: &mut dyn Write) -> io::Result<()> {
         let is_figure = |at: usize| {
             let mut known = self.rows.iter().filter_map(|row| row.get(at)).filter(|value| **value != Value::Null);
             known.all(|value| matches!(value, Value::Integer(_) | Value::Real(_)))

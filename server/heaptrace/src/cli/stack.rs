@@ -129,14 +129,19 @@ pub fn one_line(stack: &[Frame], most: usize) -> String {
 pub fn name(frame: &Frame) -> String {
     match (&frame.function, &frame.module) {
         (Some(function), _) => clean(function).into_owned(),
-        (None, Some(module)) => format!("{} in {}", frame.address, clean(module)),
-        (None, None) => frame.address.clone(),
+        (None, Some(module)) => format!("{} in {}", nameless(frame), clean(module)),
+        (None, None) => nameless(frame).into(),
     }
+}
+
+/// What stands for a missing name: the same in every run, as tables and flame graphs have it.
+fn nameless(frame: &Frame) -> &str {
+    frame.offset.as_deref().unwrap_or(&frame.address)
 }
 
 /// As [`name`], for where the module stands beside it.
 fn short_name(frame: &Frame) -> String {
-    frame.function.as_deref().map_or_else(|| frame.address.clone(), |function| clean(function).into_owned())
+    frame.function.as_deref().map_or_else(|| nameless(frame).into(), |function| clean(function).into_owned())
 }
 
 /// Source file and line of a frame; the module where there is none.
@@ -161,6 +166,24 @@ fn short(file: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_without_a_name_is_called_by_its_place_in_the_file() {
+        let frame = |offset: Option<&str>, module: Option<&str>| Frame {
+            function: None,
+            file: None,
+            line: None,
+            module: module.map(Into::into),
+            inlined: false,
+            language: None,
+            address: "0x556a61c1a7a1".into(),
+            offset: offset.map(Into::into),
+            library: false,
+        };
+        let names = |frame: &Frame| (name(frame), short_name(frame));
+        assert_eq!(names(&frame(Some("0xa7a1"), Some("sqlite3"))), ("0xa7a1 in sqlite3".into(), "0xa7a1".into()));
+        assert_eq!(names(&frame(None, None)), ("0x556a61c1a7a1".into(), "0x556a61c1a7a1".into()));
+    }
 
     #[test]
     fn long_stacks_lose_their_middle() {

@@ -7,8 +7,9 @@ use serde::Serialize;
 use tracehound_api::Metric;
 use tracehound_api::functions::{Functions, GroupBy};
 use tracehound_api::info::Info;
-use tracehound_api::leaks::{Leaks, VerdictKind};
-use tracehound_query::{functions, leaks as leak_query};
+use tracehound_api::leaks::Leaks;
+use tracehound_api::replay::Replay;
+use tracehound_query::{functions, leaks as leak_query, replays};
 
 use super::args::Files;
 use super::open::OpenRecording;
@@ -39,6 +40,9 @@ pub struct Summary {
     leaks: Leaks,
     /// Of all leaking sites those that grow: how many, and their rate in bytes a second.
     growing: (u64, f64),
+    /// What `heaptrace replay` found, if it was run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay: Option<Replay>,
 }
 
 /// Rows of each part.
@@ -52,7 +56,8 @@ pub fn run(args: &SummaryArgs, color: ColorChoice) -> Result<()> {
     })
 }
 
-fn ask(opened: &OpenRecording) -> Result<Summary> {
+/// Asks.
+pub fn ask(opened: &OpenRecording) -> Result<Summary> {
     let (trace, symbols, cancel) = (&opened.trace, &opened.symbols, interrupt::flag());
     let by = |metric, unit| {
         let params = functions::FunctionsParams {
@@ -64,10 +69,9 @@ fn ask(opened: &OpenRecording) -> Result<Summary> {
         };
         functions::run(trace, symbols, &params, cancel).map_err(misuse)
     };
-    let mut all = leak_query::run(trace, symbols, &leak_query::LeaksParams::default(), cancel).map_err(misuse)?;
-    let growing = all.sites.iter().filter(|site| site.verdict.kind == VerdictKind::Growing);
-    let growing = growing.fold((0, 0.0), |(n, rate), site| (n + 1, rate + site.verdict.bytes_per_second));
-    all.sites.truncate(ROWS);
+    let params = leak_query::LeaksParams { limit: Some(ROWS), ..leak_query::LeaksParams::default() };
+    let mut all = leak_query::run(trace, symbols, &params, cancel).map_err(misuse)?;
+    let growing = leak_query::growing(trace, cancel).map_err(misuse)?;
     all.freed_at_exit.truncate(ROWS);
     Ok(Summary {
         schema: "heaptrace.summary/1",
@@ -76,10 +80,12 @@ fn ask(opened: &OpenRecording) -> Result<Summary> {
         temporary: by(Metric::Temporary, tracehound_api::Unit::Count)?,
         leaks: all,
         growing,
+        replay: replays::find(trace),
     })
 }
 
-fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io::Result<()> {
+/// Writes the screen.
+pub fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let info = &summary.info;
     writeln!(
         out,
@@ -133,7 +139,35 @@ fn print(summary: &Summary, path: &str, style: Style, out: &mut dyn Write) -> io
     let head = format!("temporary {} of {} blocks ({share})", count(temporary.count), count(info.allocations.count));
     writeln!(out, "\n{}", style.paint(TextRole::Strong, head))?;
     functions_of(&summary.temporary, temporary.count, &count, style, out)?;
-    Ok(())
+    summary.replay.as_ref().map_or(Ok(()), |replay| print_replay(replay, style, out))
+}
+
+/// One line: what another allocator or setting would hold, by `heaptrace replay`.
+fn print_replay(replay: &Replay, style: Style, out: &mut dyn Write) -> io::Result<()> {
+    let recorded = &replay.recorded;
+    let error = replay.self_check.as_ref().map_or_else(
+        || "not checked against the recording".to_owned(),
+        |check| format!("off by {:.1}% for the recording itself", check.error.abs() * 100.0),
+    );
+    let words = match replays::smaller(replay) {
+        Some(row) => {
+            let settings: Vec<String> = row.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let with = if settings.is_empty() { String::new() } else { format!(" with {}", settings.join(" ")) };
+            format!(
+                "{}{with} would hold {} at the peak instead of {} ({})",
+                clean(&row.allocator),
+                bytes(row.peak_bytes[1]),
+                bytes(recorded.peak_bytes),
+                clean(&recorded.allocator)
+            )
+        }
+        None => format!(
+            "none of {} would hold a tenth less than {} does",
+            plural(replay.rows.len() as u64, "replayed allocator"),
+            clean(&recorded.allocator)
+        ),
+    };
+    writeln!(out, "\n{}  {}", style.paint(TextRole::Strong, words), style.paint(TextRole::Faint, error))
 }
 
 fn functions_of(

@@ -1,4 +1,4 @@
-//! Where text goes: standard output with colour and width if it is a terminal, plain and unlimited if it is not.
+//! Text output: standard output with colour and width if it is a terminal, plain and unlimited if it is not.
 //!
 //! Names come from files that may be hostile: what is printed for people passes through [`clean`], so that a symbol
 //! cannot send control sequences to the terminal.

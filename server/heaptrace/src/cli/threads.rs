@@ -10,7 +10,7 @@ use super::args::{Files, Filters, WindowArgs};
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{bytes, count};
-use super::{Shortfall, for_each, interrupt, misuse, terminal};
+use super::{answer_each, misuse};
 
 /// Show what each thread allocated and freed, and which threads free the blocks of others.
 #[derive(Debug, clap::Args)]
@@ -29,19 +29,9 @@ pub struct ThreadsArgs {
 
 /// Prints the tables.
 pub fn run(args: &ThreadsArgs, color: ColorChoice) -> Result<()> {
-    let style = Style::of_stdout(color);
     let window = args.window.resolve()?;
     let params = ThreadsParams { window, filter: args.filters.filter().map_err(misuse)? };
-    for_each(
-        &args.files,
-        Shortfall::Tell(style),
-        &mut terminal::stdout(),
-        |opened| {
-            opened.tell_beyond(params.window.times());
-            threads::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
-        },
-        |threads, _, out| print(threads, style, out),
-    )
+    answer_each(&args.files, color, &params, params.window.times(), threads::run, print)
 }
 
 /// Writes the threads, and below them the pairs of different ones.

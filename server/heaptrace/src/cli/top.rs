@@ -11,7 +11,7 @@ use super::args::{Files, Filters, Measure, wire};
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{duration, percent, signed_bytes, signed_count};
-use super::{Shortfall, for_each, interrupt, misuse, terminal};
+use super::{answer_each, misuse};
 
 const GROUPS: &[&str] = &["function", "program", "file", "module", "thread", "site"];
 
@@ -45,32 +45,18 @@ pub struct TopArgs {
 
 /// Prints the tables.
 pub fn run(args: &TopArgs, color: ColorChoice) -> Result<()> {
-    let style = Style::of_stdout(color);
-    let limit = match (args.rows, args.files.json) {
-        (None, false) => Some(30),
-        (None, true) | (Some(0), _) => None,
-        (Some(rows), _) => Some(rows),
-    };
+    let limit = args.files.row_limit(args.rows, 30);
     let params = FunctionsParams {
         metric: args.measure.metric,
         unit: args.measure.unit(),
         window: args.measure.window()?,
         filter: args.filters.filter().map_err(misuse)?,
         by: args.by,
-        sort: if args.cum { FunctionSort::Cum } else { FunctionSort::Flat },
+        sort: if args.cum { FunctionSort::Cum } else { FunctionSort::Flat }.into(),
         limit,
         ..FunctionsParams::default()
     };
-    for_each(
-        &args.files,
-        Shortfall::Tell(style),
-        &mut terminal::stdout(),
-        |opened| {
-            opened.tell_beyond(params.window.times());
-            functions::run(&opened.trace, &opened.symbols, &params, interrupt::flag()).map_err(misuse)
-        },
-        |functions, _, out| print(functions, style, out),
-    )
+    answer_each(&args.files, color, &params, params.window.times(), functions::run, print)
 }
 
 /// Writes the table.

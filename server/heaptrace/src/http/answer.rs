@@ -54,8 +54,11 @@ impl FromRequestParts<Arc<App>> for RecordingRequest {
         let Path(path): Path<Vec<(String, String)>> = Path::from_request_parts(parts, app)
             .await
             .map_err(|_| HttpProblem::new(StatusCode::BAD_REQUEST, "the path is not UTF-8"))?;
-        let id = path.iter().find(|(name, _)| name == "id").map_or("", |(_, id)| id.as_str());
-        let served = app.find(id)?;
+        let served = match path.iter().find(|(name, _)| name == "id") {
+            Some((_, id)) => app.find(id)?,
+            // Where tools choose the path, a parameter does.
+            None => app.find_or_only(params::first(parts.uri.query(), "recording").as_deref())?,
+        };
         Ok(Self { app: Arc::clone(app), served, path, uri: parts.uri.clone(), headers: parts.headers.clone() })
     }
 }

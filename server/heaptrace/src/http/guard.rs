@@ -1,4 +1,4 @@
-//! Who may ask: checks on every request, before anything else looks at it.
+//! Access control: checks on every request, before anything else looks at it.
 //!
 //! A server on loopback is reachable for every web page in the user's browser. Two tricks matter: a page that sends
 //! requests across origins, and a page whose own name is made to resolve to 127.0.0.1 (DNS rebinding), which makes it

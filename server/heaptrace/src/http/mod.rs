@@ -12,6 +12,7 @@ mod headers;
 mod page;
 mod params;
 mod problem;
+mod route;
 mod routes;
 mod served;
 

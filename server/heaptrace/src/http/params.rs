@@ -1,5 +1,7 @@
 //! Query parameters: declared once, for parsing and for the OpenAPI document; whatever is not declared is refused.
 
+use tracehound_query::sorting::{MAX_SORT_KEYS, SortKeys};
+
 use super::problem::HttpProblem;
 
 /// A parameter's text turned into a value; the error says what is accepted.
@@ -30,6 +32,18 @@ impl<T: FromText> FromText for Option<T> {
     }
 }
 
+impl<T: FromText + Copy + PartialEq> FromText for SortKeys<T> {
+    fn from_text(text: &str) -> Result<Self, String> {
+        let key = |part: &str| {
+            let (column, reversed) = part.strip_prefix('-').map_or((part, false), |column| (column, true));
+            T::from_text(column).map(|column| (column, reversed))
+        };
+        let keys = text.split(',').map(key).collect::<Result<Vec<_>, _>>();
+        keys.map_err(|columns| format!("up to {MAX_SORT_KEYS} of {columns}, with commas between; - turns one round"))
+            .and_then(|keys| Self::new(keys).ok_or_else(|| format!("at most {MAX_SORT_KEYS} columns")))
+    }
+}
+
 /// A whole number with bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Within<const MIN: u64, const MAX: u64>(pub u64);
@@ -39,6 +53,12 @@ impl<const MIN: u64, const MAX: u64> FromText for Within<MIN, MAX> {
         let value = text.parse().ok().filter(|value| (MIN..=MAX).contains(value));
         value.map(Self).ok_or_else(|| format!("a whole number from {MIN} to {MAX}"))
     }
+}
+
+/// A parameter by its name, whatever else there is.
+pub fn first(query: Option<&str>, name: &str) -> Option<String> {
+    let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    pairs.find(|(known, _)| known == name).map(|(_, value)| value.into_owned())
 }
 
 /// The pairs of a query string that nobody has asked for yet.
@@ -118,10 +138,12 @@ macro_rules! tuples {
         }
     };
 }
+tuples!(A);
 tuples!(A B);
 tuples!(A B C);
 tuples!(A B C D);
 tuples!(A B C D E);
+tuples!(A B C D E F);
 
 /// Declares a struct of parameters: each field with its type and what counts when it is absent.
 macro_rules! parameters {
@@ -154,7 +176,19 @@ mod tests {
             limit: Within<1, 10> = Within(5),
             /// A text.
             search: Option<String> = None,
+            /// Some order.
+            #[param(value_type = Option<String>)]
+            sort: SortKeys<bool> = true.into(),
         }
+    }
+
+    #[test]
+    fn orders_are_columns_with_commas() {
+        let sort = |query: &str| read::<Sample>(Some(query)).unwrap().sort;
+        assert_eq!(sort(""), true.into());
+        assert_eq!(Some(sort("sort=false,-true")), SortKeys::new([(false, false), (true, true)]));
+        assert!(detail("sort=true,sideways").contains("up to 4 of true or false"));
+        assert!(detail("sort=true,").contains("up to 4 of"));
     }
 
     fn detail(query: &str) -> String {

@@ -16,6 +16,7 @@ use tracehound_api::live::Live;
 use tracehound_index::{Cancel, Trace};
 use tracehound_ingest::{OpenOptions, Recording};
 use tracehound_query::info::rfc3339;
+use tracehound_query::leaks;
 
 use super::cache::Cache;
 use super::problem::HttpProblem;
@@ -73,6 +74,18 @@ impl App {
         found.ok_or_else(|| {
             HttpProblem::not_found(format!("there is no recording {id:?}; /api/v1/recordings lists them"))
         })
+    }
+
+    /// The recording with an id; without one the only recording.
+    pub fn find_or_only(&self, id: Option<&str>) -> Result<Arc<Served>, HttpProblem> {
+        match (id, self.served.as_slice()) {
+            (Some(id), _) => self.find(id),
+            (None, [one]) => Ok(Arc::clone(one)),
+            (None, all) => Err(HttpProblem::parameter(
+                "recording",
+                format!("there are {} recordings: recording=r1 chooses one", all.len()),
+            )),
+        }
     }
 
     /// All recordings, as documents.
@@ -159,8 +172,10 @@ impl Served {
         let (this, turn, stop, all) = (Arc::clone(&served), Arc::clone(turn), stop.clone(), all.to_vec());
         let spawned = std::thread::Builder::new().name(format!("heaptrace-r{}", number + 1)).spawn(move || {
             let recording = turn.take(|| this.open(all, &stop));
-            if let Some((recording, symbols)) = recording {
-                this.follow(recording, &symbols, &stop);
+            if let Some((mut recording, symbols)) = recording {
+                this.follow(&mut recording, &symbols, &stop);
+                // Verdicts on all sites are there before somebody asks for them, and stay beside the index.
+                let _ = turn.take(|| leaks::keep(&recording.trace(), &stop));
             }
         });
         if let Err(error) = spawned {
@@ -193,14 +208,14 @@ impl Served {
         }
     }
 
-    fn follow(&self, mut recording: Recording, symbols: &Arc<Symbolizer>, stop: &Cancel) {
+    fn follow(&self, recording: &mut Recording, symbols: &Arc<Symbolizer>, stop: &Cancel) {
         while recording.is_running() && !stop.is_cancelled() {
             self.attention.wait();
             if stop.is_cancelled() {
                 return;
             }
             match recording.refresh() {
-                Ok(true) => self.publish(&recording, symbols),
+                Ok(true) => self.publish(recording, symbols),
                 Ok(false) => {
                     // Nobody is told, but questions need not wait for a fresher look.
                     self.state.send_if_modified(|snapshot| {

@@ -24,6 +24,8 @@ pub struct Maker {
     modules: Vec<ModuleLoad>,
     nodes: Vec<Node>,
     events: RecordColumns,
+    /// Blocks of events before `events`.
+    full: Vec<RecordColumns>,
     options: Vec<String>,
 }
 
@@ -39,6 +41,7 @@ impl Maker {
             modules: Vec::new(),
             nodes: Vec::new(),
             events: RecordColumns::default(),
+            full: Vec::new(),
             options: Vec::new(),
         }
     }
@@ -59,6 +62,11 @@ impl Maker {
     /// An event, `at` nanoseconds after the start.
     pub fn event(&mut self, kind: Kind, at: u64, address: u64, node: u32, size: u32) {
         self.events.push(Record::new(kind, START + at, address, node, size));
+    }
+
+    /// Ends a block of the file: what follows is in the next one.
+    pub fn end_block(&mut self) {
+        self.full.push(std::mem::take(&mut self.events));
     }
 
     fn block(
@@ -112,16 +120,21 @@ impl Maker {
         metas.iter().for_each(|meta| encode(meta, &mut payload).unwrap());
         self.block(BlockKind::Meta, 0, 0, metas.len() as u32, (START, START), &payload);
 
-        let (all_nodes, events) = (std::mem::take(&mut self.nodes), std::mem::take(&mut self.events));
+        let all_nodes = std::mem::take(&mut self.nodes);
         payload.clear();
         nodes::encode(1, &all_nodes, &mut payload);
         self.block(BlockKind::Nodes, 0, 1, all_nodes.len() as u32, (START, START), &payload);
-        let ticks = (events.ticks.first().copied().unwrap_or(START), events.ticks.last().copied().unwrap_or(START));
-        payload.clear();
-        Encoder::new().encode(&events, ticks.0, &mut payload);
-        self.block(BlockKind::Events, 1, 0, events.kinds.len() as u32, ticks, &payload);
+        self.end_block();
+        let mut records = 0;
+        for events in std::mem::take(&mut self.full) {
+            let oldest = events.ticks.iter().copied().min().unwrap_or(START);
+            let newest = events.ticks.iter().copied().max().unwrap_or(START);
+            payload.clear();
+            Encoder::new().encode(&events, oldest, &mut payload);
+            self.block(BlockKind::Events, 1, records, events.kinds.len() as u32, (oldest, newest), &payload);
+            records += events.kinds.len() as u64;
+        }
 
-        let records = events.kinds.len() as u64;
         let statistics =
             Statistics { tick: START + duration, records, nodes: all_nodes.len() as u64, ..Statistics::default() };
         let end = End { reason: EndReason::Exit, tick: START + duration, statistics, error: None };

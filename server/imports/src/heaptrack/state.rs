@@ -1,4 +1,4 @@
-//! What each kind of line adds to the recording that is being made.
+//! State of an import: what each kind of line adds to the recording that is being made.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! What the kinds of records mean to the pairing, and by which key a block is found.
+//! Kinds of records as the pairing takes them, and the key by which a block is found.
 
 use tracehound_format::record::Kind;
 
@@ -55,6 +55,12 @@ impl KindClass {
 
 /// Blocks of a pool lie inside blocks of the allocator, often at the very same address: they are told apart.
 const POOL: u64 = 1 << 63;
+
+/// Whether a key is that of a block in a pool.
+#[inline]
+pub(super) const fn is_in_pool(key: u64) -> bool {
+    key & POOL != 0
+}
 
 /// Key of a block in the live map.
 #[inline]

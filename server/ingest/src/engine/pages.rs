@@ -103,9 +103,11 @@ impl PairingEngine {
         let t = &mut self.totals;
         let bit = (t.allocs + t.frees - 1) % 64;
         t.order_word |= u64::from(is_free) << bit;
+        t.occupied.note(self.occupancy.pages(), settled);
         if bit == 63 {
             self.chunk.order.push(t.order_word);
             t.order_word = 0;
+            self.chunk.occupied.push(std::mem::take(&mut t.occupied));
         }
         t.page_events += 1;
         if let (true, Some(page)) = (settled, &mut t.page) {

@@ -1,5 +1,5 @@
-//! What pairing does rarely: addresses that are handed out while their old block is there, halves of reallocs that lost
-//! each other, and events that are neither allocations nor frees.
+//! Rare cases of the pairing: addresses that are handed out while their old block is there, halves of reallocs that
+//! lost each other, and events that are neither allocations nor frees.
 
 use tracehound_format::record::Kind;
 
@@ -10,10 +10,10 @@ use tracehound_index::schema::OtherEvent;
 impl PairingEngine {
     /// A block is allocated where one lives, whose end was not seen.
     #[cold]
-    pub(super) fn overwrite(&mut self, ns: u64, old: LiveBlock, thread: u32) {
+    pub(super) fn overwrite(&mut self, ns: u64, key: u64, old: LiveBlock, thread: u32) {
         self.totals.counts.overwritten += 1;
         let origin = self.origins.intern(0, thread, Kind::Lost as u8, &mut self.chunk);
-        self.free(ns, old, origin, true);
+        self.free(ns, key, old, origin, true);
     }
 
     /// The upper half of a size that was taken from a record that is to be taken later.
@@ -27,12 +27,12 @@ impl PairingEngine {
         }
     }
 
-    fn die_as_free(&mut self, ns: u64, live: LiveBlock, origin: u32) {
+    fn die_as_free(&mut self, ns: u64, key: u64, live: LiveBlock, origin: u32) {
         let from = self.origins.list().get(origin as usize).copied();
         let (node, thread) = from.map_or((0, 0), |o| (o.node, o.thread));
         let origin = self.origins.intern(node, thread, Kind::ReallocFree as u8, &mut self.chunk);
         self.totals.counts.free += 1;
-        self.free(ns, live, origin, true);
+        self.free(ns, key, live, origin, true);
     }
 
     /// The record behind a first half is not its second half: there is a gap, and the old block is gone.
@@ -47,11 +47,14 @@ impl PairingEngine {
         self.halves -= 1;
         let ns = self.clock.convert(event.tick);
         if let Some(live) = half.live {
-            self.die_as_free(ns, live, half.origin);
+            self.die_as_free(ns, half.address, live, half.origin);
         } else if !half.split {
             self.totals.counts.free += 1;
             let kind = Kind::ReallocFree as u8;
-            self.unmatched(ns, &MergedEvent { address: half.address, origin: half.origin, kind, ..*event });
+            let event = MergedEvent { address: half.address, origin: half.origin, kind, ..*event };
+            if !half.existing {
+                self.unmatched(ns, &event);
+            }
         }
     }
 
@@ -65,7 +68,7 @@ impl PairingEngine {
             {
                 half.split = true;
                 let origin = half.origin;
-                self.die_as_free(ns, live, origin);
+                self.die_as_free(ns, key, live, origin);
                 return;
             }
         }
@@ -78,7 +81,7 @@ impl PairingEngine {
         self.push_other(ns, event, event.address, 0, 0, 0);
     }
 
-    fn push_other(&mut self, ns: u64, event: &MergedEvent, a: u64, b: u64, c: u64, d: u64) {
+    pub(super) fn push_other(&mut self, ns: u64, event: &MergedEvent, a: u64, b: u64, c: u64, d: u64) {
         let node = self.origins.list().get(event.origin as usize).map_or(0, |o| o.node);
         self.totals.last_ns = self.totals.last_ns.max(ns);
         self.chunk.others.push(OtherEvent {
@@ -124,6 +127,7 @@ impl PairingEngine {
                 let (protection, fd) = detail.map_or((0, u64::from(u32::MAX)), |(p, fd)| (p, u64::from(fd)));
                 self.push_other(ns, event, event.address, len, protection, fd);
             }
+            Kind::ExistingBlock => self.list_existing(ns, event),
             Kind::Munmap => {
                 self.totals.counts.unmap += 1;
                 let len = self.full_size(event);

@@ -1,7 +1,8 @@
-//! What the pairing remembers between two runs: totals, and what each thread was in the middle of.
+//! State of the pairing between two runs: totals, and what each thread was in the middle of.
 
 use serde::{Deserialize, Serialize};
 
+use super::occupancy::OccupiedRun;
 use crate::live_map::LiveBlock;
 use tracehound_index::facts::{EventCounts, PeakPosition, TEMPORARY_WITHIN};
 use tracehound_index::schema::EventPage;
@@ -17,6 +18,9 @@ pub struct HalfRealloc {
     pub(super) live: Option<LiveBlock>,
     /// The old block was freed already, because its address was handed out again.
     pub(super) split: bool,
+    /// The old block was there before recording began.
+    #[serde(default)]
+    pub(super) existing: bool,
 }
 
 /// Rows of a thread's last allocations, latest first.
@@ -94,6 +98,8 @@ pub struct Totals {
     pub pages: u64,
     /// The word of order bits that is being filled.
     pub order_word: u64,
+    /// Pages with live blocks among the events of that word.
+    pub occupied: OccupiedRun,
     /// Allocations and frees when the open bucket began.
     pub bucket_start: (u64, u64),
     /// Switches of recording: time, on.

@@ -65,8 +65,11 @@ fn trace_of(folder: &Path, engine: &PairingEngine, mut sealer: Sealer) -> Trace 
     let totals = &engine.totals;
     let (scan, intake, merger) = (Scan::default(), Intake::default(), Merger::default());
     let facts = facts([0; 16], 0, &scan, &intake, engine, &merger, &sealer, None, None, IndexEnding::default());
-    let (allocs, frees, tail) =
-        (totals.allocs, totals.frees, Tail { page: totals.page, order_word: totals.order_word });
+    let (allocs, frees, tail) = (
+        totals.allocs,
+        totals.frees,
+        Tail { page: totals.page, order_word: totals.order_word, occupied: totals.occupied.parts() },
+    );
     sealer.writers.finish().unwrap();
     sealer.ledgers.finish(allocs, frees, facts.lengths.far > 0).unwrap();
     let (columns, ledgers) = (Columns::open(folder, &facts.lengths).unwrap(), Ledgers::open(folder, &facts).unwrap());
@@ -175,7 +178,7 @@ fn check(before: Before) {
     // A question as it comes from outside, of all blocks but the first.
     let params = allocations::AllocationsParams {
         window: Window { from: Some(TimeExpr::Ns(11)), ..Window::default() },
-        sort: AllocationSort::Size,
+        sort: AllocationSort::Size.into(),
         descending: true,
         limit: 3,
         ..allocations::AllocationsParams::default()
@@ -201,4 +204,45 @@ fn allocs_far_ahead_of_frees() {
 #[test]
 fn allocs_and_frees_pass_the_thirty_third_bit() {
     check(((2 << 32) - 3, (2 << 32) - 20));
+}
+
+#[test]
+fn blocks_from_before_are_counted_apart_and_their_ends_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut engine, mut sealer) = parts(folder.path(), (0, 0));
+    let (outside, thread) = (engine.thread(0), engine.thread(1));
+    let origins: HashMap<u8, u32> =
+        (0..64).map(|kind| (kind, engine.origin(1, if kind == 38 { outside } else { thread }, kind))).collect();
+    let mut events = Vec::new();
+    let mut push = |tick: u64, kind: Kind, address: u64, size: u32| {
+        let thread = if kind == Kind::ExistingBlock { outside } else { thread };
+        events.push(MergedEvent { tick, address, size, origin: origins[&(kind as u8)], thread, kind: kind as u8 });
+    };
+    for (address, size) in [(0x100, 24), (0x200, 40), (0x300, 56), (0x400, 72), (0x400, 72)] {
+        push(10, Kind::ExistingBlock, address, size);
+    }
+    push(20, Kind::Free, 0x100, 0);
+    push(30, Kind::ReallocFrom, 0x200, 0);
+    push(30, Kind::ReallocTo, 0x900, 100);
+    // Its end was not seen; and what nobody knows.
+    push(40, Kind::Malloc, 0x300, 8);
+    push(50, Kind::Free, 0x300, 0);
+    push(60, Kind::Free, 0x100, 0);
+    let mut hand_over = |chunk: EventBatch| {
+        sealer.take(&chunk).unwrap();
+        Ok(EventBatch::default())
+    };
+    engine.take(&mut events, None, &mut hand_over).unwrap();
+    engine.flush(&mut hand_over).unwrap();
+    let counts = engine.totals.counts;
+    let existing = counts.existing;
+    assert_eq!((existing.count, existing.bytes), (4, 192));
+    assert_eq!((existing.freed_count, existing.freed_bytes), (3, 120));
+    assert_eq!((counts.unmatched, counts.overwritten, counts.alloc, counts.free, counts.realloc), (1, 0, 1, 3, 1));
+    assert_eq!((engine.totals.allocs, engine.totals.live), (2, 100));
+    let trace = trace_of(folder.path(), &engine, sealer);
+    assert_eq!(trace.existing_blocks(trace.end_position()), [(0x400, 72)]);
+    let mut again = ExistingBlocks::default();
+    again.restore(trace.columns());
+    assert!(again.holds(0x400) && [0x100, 0x200, 0x300].iter().all(|&address| !again.holds(address)));
 }

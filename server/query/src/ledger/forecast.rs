@@ -1,5 +1,5 @@
-//! What `malloc_trim(0)` would give back: glibc frees every whole page inside a free chunk of every arena, and the end of the
-//! main heap.
+//! Forecast of what `malloc_trim(0)` would give back: glibc frees every whole page inside a free chunk of every arena,
+//! and the end of the main heap.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Whose address space is: the mappings of a look, cut where the program's own mappings begin and end.
+//! Owners of address space: the mappings of a look, cut where the program's own mappings begin and end.
 
 use std::collections::HashSet;
 use std::ops::Range;

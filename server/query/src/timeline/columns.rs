@@ -1,4 +1,4 @@
-//! What happened in each column of time: whole pages of the index by what they say, other events one by one.
+//! Sums by column of time: whole pages of the index by what they say, other events one by one.
 
 use rayon::prelude::*;
 

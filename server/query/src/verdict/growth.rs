@@ -1,4 +1,4 @@
-//! What grows: live bytes that rise, or blocks that are left below swings or beside a cache.
+//! Growth: live bytes that rise, or blocks that are left below swings or beside a cache.
 
 use super::outline::{STILL, SeriesOutline};
 use super::statistics::theil_sen;
@@ -11,7 +11,11 @@ pub fn growing(history: &History<'_>, o: &SeriesOutline) -> Option<Verdict> {
     let goes_on = o.rise > 0 && o.last_rise as f64 >= o.rise as f64 * STILL;
     // What began a moment ago has grown by definition.
     let long = o.to_ns - o.from_ns >= history.duration_ns / 8;
-    if o.tau < 0.5 || o.p >= 0.001 || o.slope.low <= 0.0 || !goes_on || !long {
+    if o.tau < 0.5 || o.p >= 0.001 || !goes_on || !long {
+        return None;
+    }
+    let slope = o.slope();
+    if slope.low <= 0.0 {
         return None;
     }
     // A level that creeps within a tenth of itself in the second half is a level.
@@ -33,13 +37,13 @@ pub fn growing(history: &History<'_>, o: &SeriesOutline) -> Option<Verdict> {
         seconds(o.to_ns),
         size(o.first),
         size(o.last),
-        size(o.slope.rate as i64),
-        size(o.slope.low as i64),
-        size(o.slope.high as i64),
+        size(slope.rate as i64),
+        size(slope.low as i64),
+        size(slope.high as i64),
     );
     let confidence = o.tau.clamp(0.0, 1.0) * (1.0 - o.p);
     let mut verdict = verdict(VerdictKind::Growing, Shape::Growing, confidence, why);
-    set_rate(&mut verdict, o.slope, o.last);
+    set_rate(&mut verdict, slope, o.last);
     Some(verdict)
 }
 

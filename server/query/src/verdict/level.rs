@@ -1,4 +1,4 @@
-//! What does not grow, or in steps: levels, swings, jumps; and what cannot be told.
+//! Histories that do not grow, or in steps: levels, swings, jumps; and those without a verdict.
 
 use super::History;
 use super::outline::{STILL, SeriesOutline};

@@ -1,4 +1,4 @@
-//! What the history of a site says, from its exact live bytes and from the ages of the blocks that are left, with the
+//! Verdict on a site, from its exact live bytes and from the ages of the blocks that are left, with the
 //! numbers in words.
 //!
 //! ```text
@@ -56,6 +56,8 @@ pub struct History<'a> {
 
 /// Fewest moments with something live that a judgement on growth needs.
 const FEWEST: usize = 8;
+/// Fewest blocks of which none was freed that are worth a word.
+const MANY_KEPT: u64 = 100;
 /// What is freed in this last part of the recording may be freed because the program ends.
 const EXIT: f64 = 0.03;
 
@@ -74,6 +76,16 @@ pub fn judge(history: &History<'_>) -> Verdict {
     } else {
         judge_curve(history, active)
     };
+    if never_freed(history, &verdict) {
+        verdict.never_freed = true;
+        let until = history.left_allocated_ns.map_or(0, |left| left.1);
+        verdict.why = format!(
+            "none of {} blocks was ever freed; growth stopped at {}: {}",
+            history.allocated_freed.0,
+            seconds(until),
+            verdict.why
+        );
+    }
     if freed_at_exit && history.left_count == 0 {
         verdict.freed_at_exit = true;
         verdict.why.push_str("; freed only when the program ended");
@@ -81,6 +93,18 @@ pub fn judge(history: &History<'_>) -> Verdict {
         verdict.why.push_str("; most of it was freed when the program ended");
     }
     verdict
+}
+
+/// Growth that has stopped without a free. A table that is filled once looks like this, and so does a leak whose requests
+/// have stopped; a cache does not, because it frees.
+fn never_freed(history: &History<'_>, verdict: &Verdict) -> bool {
+    let (allocated, freed) = history.allocated_freed;
+    let Some((first, last)) = history.left_allocated_ns else { return false };
+    // A few jumps are what a program sets up.
+    (verdict.kind, verdict.shape) == (VerdictKind::Bounded, Shape::Bounded)
+        && freed == 0
+        && allocated >= MANY_KEPT
+        && (last - first).saturating_mul(10) >= history.duration_ns
 }
 
 fn one_time(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict> {
@@ -126,9 +150,11 @@ fn cut_exit(duration_ns: u64, active: &mut &[(u64, i64)]) -> bool {
 }
 
 fn judge_curve(history: &History<'_>, active: &[(u64, i64)]) -> Verdict {
+    if let Some(verdict) = constant(history, active) {
+        return verdict;
+    }
     let outline = outline(active);
-    constant(history, active)
-        .or_else(|| leaking_below(history, active, &outline, true))
+    leaking_below(history, active, &outline, true)
         .or_else(|| stepwise(history, active))
         .or_else(|| growing(history, &outline))
         .or_else(|| leaking_below(history, active, &outline, false))

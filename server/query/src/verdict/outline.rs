@@ -17,7 +17,6 @@ pub struct SeriesOutline {
     pub lows: Vec<(u64, i64)>,
     pub tau: f64,
     pub p: f64,
-    pub slope: Slope,
     /// Lowest and highest value of the second half.
     pub half: (i64, i64),
     pub half_ns: u64,
@@ -49,11 +48,17 @@ pub fn outline(active: &[(u64, i64)]) -> SeriesOutline {
         last: active[active.len() - 1].1,
         tau,
         p,
-        slope: theil_sen(&lows),
         half: (low, high),
         half_ns: half[0].0,
         rise: end - values[0],
         last_rise: end - quarter,
         lows,
+    }
+}
+
+impl SeriesOutline {
+    /// Slope of the lowest values: the dear part, for which few time series qualify.
+    pub fn slope(&self) -> Slope {
+        theil_sen(&self.lows)
     }
 }

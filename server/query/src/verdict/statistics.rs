@@ -61,7 +61,7 @@ pub fn theil_sen(curve: &[(u64, i64)]) -> Slope {
             }
         }
     }
-    slopes.sort_by(f64::total_cmp);
+    slopes.sort_unstable_by(f64::total_cmp);
     let Some(last) = slopes.len().checked_sub(1) else { return Slope::default() };
     let values: Vec<i64> = curve.iter().map(|&(_, value)| value).collect();
     let reach = 1.959_964 * variance(&values).0.max(0.0).sqrt();

@@ -142,3 +142,26 @@ impl NextPowerOfTwo for i64 {
         self.cast_unsigned().next_power_of_two().cast_signed()
     }
 }
+
+#[test]
+fn growth_that_stopped_without_a_free_is_said() {
+    let stopped = |allocated_freed, left_allocated_ns| {
+        let curve: Vec<_> = (1..=N).map(|i| (i * S, i.min(100) as i64 * 2_000)).collect();
+        judge(&History {
+            duration_ns: N * S,
+            curve: &curve,
+            left_allocated_ns: Some(left_allocated_ns),
+            left_count: 2000,
+            allocated_freed,
+            ended: true,
+            ..History::default()
+        })
+    };
+    let sessions = stopped((2000, 0), (S, 100 * S));
+    assert_eq!((sessions.kind, sessions.never_freed), (VerdictKind::Bounded, true), "{sessions:?}");
+    assert!(sessions.why.starts_with("none of 2000 blocks was ever freed; growth stopped at 100.0 s"), "{sessions:?}");
+    // A cache frees, and a table that is filled at the start is quickly full.
+    assert!(!stopped((2000, 500), (S, 100 * S)).never_freed);
+    assert!(!stopped((2000, 0), (S, 20 * S)).never_freed);
+    assert!(!stopped((20, 0), (S, 100 * S)).never_freed);
+}

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use tracehound_api::Metric;
 use tracehound_index::layout::Granularity;
 use tracehound_ingest::{IndexPlace, OpenOptions};
+use tracehound_query::transform::read_all;
 use tracehound_query::{Filter, LifetimeKind, TimeExpr, Window};
 
 use crate::reference::{Keep, Reference};
@@ -41,6 +42,34 @@ pub struct Ask {
     pub points: usize,
 }
 
+/// Some steps, one after the other.
+fn transforms() -> impl Strategy<Value = Vec<(&'static str, Option<u32>)>> {
+    let function = || (0_u32..symbols::FUNCTIONS).prop_map(Some);
+    let step = prop_oneof![
+        2 => (Just("merge-function"), function()),
+        1 => (Just("drop-function"), function()),
+        2 => (Just("collapse-function"), function()),
+        2 => (Just("collapse-module"), (0_u32..2).prop_map(Some)),
+        2 => (Just("collapse-recursion"), function()),
+        1 => Just(("collapse-recursion", None)),
+        2 => (Just("collapse-direct-recursion"), function()),
+        1 => Just(("collapse-direct-recursion", None)),
+        1 => (Just("focus-function"), function()),
+        1 => (Just("focus-inverted"), function()),
+    ];
+    prop_oneof![2 => Just(Vec::new()), 3 => prop::collection::vec(step, 1..4)]
+}
+
+/// As the command line and URLs have it: a name, or what tells the function from others of its name.
+fn line(&(kind, target): &(&str, Option<u32>)) -> String {
+    match (kind, target) {
+        (_, None) => kind.into(),
+        ("collapse-module", Some(module)) => format!("{kind}:module{module}.so"),
+        (_, Some(f)) if f % 2 == 0 => format!("{kind}:{}", symbols::name(f)),
+        (_, Some(f)) => format!("{kind}:{}@{}@module{}.so", symbols::name(f), symbols::file(f), f % 2),
+    }
+}
+
 fn keep() -> impl Strategy<Value = Keep> {
     let rare = |max: u64| prop_oneof![3 => Just(None), 1 => (0..max).prop_map(Some)];
     let text = || {
@@ -52,24 +81,30 @@ fn keep() -> impl Strategy<Value = Keep> {
     };
     (
         (text(), text(), prop_oneof![5 => Just(None), 1 => Just(Some(0_u32)), 1 => Just(Some(1))]),
-        (text(), text(), text()),
+        (text(), text(), text(), transforms()),
         prop_oneof![4 => Just(None), 1 => (1_u32..5).prop_map(Some)],
         (rare(100), rare(1 << 33), rare(500), rare(2000)),
         prop_oneof![5 => Just(None), 1 => Just(Some("leaked")), 1 => Just(Some("freed")), 1 => Just(Some("temporary"))],
+        // Slots lie 32 bytes apart, so that ranges cut blocks.
+        prop_oneof![4 => Just(None), 1 => (0_u64..9000, 1_u64..3000).prop_map(|(at, len)| {
+            Some((0x5555_0000_0000 + at, 0x5555_0000_0000 + at + len))
+        })],
     )
         .prop_map(
             |(
                 (focus, ignore, module),
-                (hide, show, show_from),
+                (hide, show, show_from, transforms),
                 thread,
                 (min_size, max_size, min_lifetime, max_lifetime),
                 lifetime,
+                address,
             )| Keep {
                 focus,
                 ignore,
                 hide,
                 show,
                 show_from,
+                transforms,
                 module,
                 thread,
                 min_size: min_size.unwrap_or(0),
@@ -77,6 +112,7 @@ fn keep() -> impl Strategy<Value = Keep> {
                 min_lifetime: min_lifetime.unwrap_or(0),
                 max_lifetime,
                 lifetime,
+                address,
             },
         )
 }
@@ -108,6 +144,7 @@ fn filter(keep: &Keep, truth: &Reference) -> Option<Filter> {
         hide: regex(&keep.hide),
         show: regex(&keep.show),
         show_from: regex(&keep.show_from),
+        transforms: read_all(&keep.transforms.iter().map(line).collect::<Vec<_>>().join("\n")).unwrap(),
         module: keep.module.map(|m| Filter::regex("module", &format!("module{m}\\.so$")).unwrap()),
         thread: keep.thread.map(|t| t.to_string().parse().unwrap()),
         min_size: (keep.min_size > 0).then_some(keep.min_size),
@@ -115,6 +152,7 @@ fn filter(keep: &Keep, truth: &Reference) -> Option<Filter> {
         min_lifetime: (keep.min_lifetime > 0).then_some(keep.min_lifetime),
         max_lifetime: keep.max_lifetime,
         lifetime: keep.lifetime.map(|l| l.parse::<LifetimeKind>().unwrap()),
+        address: keep.address.map(|(start, end)| format!("{start:#x}..{end:x}").parse().unwrap()),
     })
 }
 

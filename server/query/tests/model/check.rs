@@ -22,8 +22,8 @@ use crate::reference::{Mapping, Reference, Truth};
 use crate::script;
 use crate::symbols::Names;
 use curves::{threads_agree, timeline_agrees};
-use graphs::{flamegraph_agrees, functions_agree};
-use moments::{diff_agrees, memory_agrees};
+use graphs::{churn_agrees, flamegraph_agrees, freeing_agrees, functions_agree};
+use moments::{breakdown_agrees, diff_agrees, heap_map_agrees, memory_agrees};
 use tables::{allocations_agree, histograms_agree, leaks_agree, sites_agree};
 
 const METRICS: [Metric; 7] =
@@ -112,7 +112,7 @@ pub fn events_agree(trace: &Trace, truth: &Reference) {
                 let got = (event.t_ns, event.thread, event.node, *function, *address, *size, *row);
                 assert_eq!(got, (b.born_ns, b.thread, b.node, b.kind.function(), b.address, b.size, row_of[*i]));
             }
-            (Truth::Free(i), What::Free { function, address, row }) => {
+            (Truth::Free(i), What::Free { function, address, row, .. }) => {
                 let (b, d) = (&truth.allocs[*i], truth.allocs[*i].freed.unwrap());
                 let got = (event.t_ns, event.thread, event.node, *function, *address, *row);
                 assert_eq!(got, (d.ns, d.thread, d.node, d.kind.function(), b.address, Some(row_of[*i])));
@@ -244,6 +244,8 @@ pub fn queries_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         }
         functions_agree(trace, truth, ask, metric, &expected);
     }
+    freeing_agrees(trace, truth, ask);
+    churn_agrees(trace, truth, ask);
     peak_agrees(trace, truth, ask);
     threads_agree(trace, truth, ask);
     timeline_agrees(trace, truth, ask);
@@ -252,7 +254,9 @@ pub fn queries_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     histograms_agree(trace, truth, ask);
     sites_agree(trace, truth, ask);
     diff_agrees(trace, truth, ask);
+    heap_map_agrees(trace, truth, ask);
     memory_agrees(trace, truth, ask);
+    breakdown_agrees(trace, ask);
 }
 
 /// The moment of the peak is that of what passes the filter, and the answer says so.

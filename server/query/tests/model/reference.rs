@@ -114,6 +114,8 @@ pub struct Keep {
     pub hide: Option<String>,
     pub show: Option<String>,
     pub show_from: Option<String>,
+    /// Kind and function (or module); none: every function.
+    pub transforms: Vec<(&'static str, Option<u32>)>,
     pub module: Option<u32>,
     pub thread: Option<u32>,
     pub min_size: u64,
@@ -121,10 +123,45 @@ pub struct Keep {
     pub min_lifetime: u64,
     pub max_lifetime: Option<u64>,
     pub lifetime: Option<&'static str>,
+    pub address: Option<(u64, u64)>,
 }
 
 fn matches(function: u32, text: &str) -> bool {
     symbols::name(function).contains(text) || symbols::file(function).contains(text)
+}
+
+/// One step on a backtrace that begins with its outermost function.
+fn transform(stack: Vec<u32>, kind: &str, target: Option<u32>) -> Option<Vec<u32>> {
+    let is = |f: u32| target.is_none_or(|target| f == target);
+    let first = stack.iter().position(|&f| is(f));
+    let last = stack.iter().rposition(|&f| is(f));
+    Some(match kind {
+        "merge-function" => stack.into_iter().filter(|&f| !is(f)).collect(),
+        "drop-function" => return first.is_none().then_some(stack),
+        "collapse-function" => stack[..first.map_or(stack.len(), |at| at + 1)].to_vec(),
+        "collapse-module" => {
+            let inside = |f: u32| Some(f % 2) == target;
+            let kept = |i: &usize| !(*i > 0 && inside(stack[*i]) && inside(stack[*i - 1]));
+            (0..stack.len()).filter(kept).map(|i| stack[i]).collect()
+        }
+        "collapse-direct-recursion" => {
+            let kept = |i: &usize| !(*i > 0 && is(stack[*i]) && stack[*i] == stack[*i - 1]);
+            (0..stack.len()).filter(kept).map(|i| stack[i]).collect()
+        }
+        "collapse-recursion" => {
+            let mut kept: Vec<u32> = Vec::new();
+            for f in stack {
+                match kept.iter().position(|&above| above == f).filter(|_| is(f)) {
+                    Some(at) => kept.truncate(at + 1),
+                    None => kept.push(f),
+                }
+            }
+            kept
+        }
+        "focus-function" => stack[first?..].to_vec(),
+        "focus-inverted" => stack[..=last?].to_vec(),
+        _ => unreachable!("{kind}"),
+    })
 }
 
 fn apply(mapping: &Mapping, owners: &mut [Option<u32>; 128]) {
@@ -232,8 +269,33 @@ impl Reference {
         self.path(node).iter().flat_map(|&n| symbols::levels(self.nodes[n as usize].pc)).collect()
     }
 
-    /// Functions of a backtrace as a filter shows them, leaf first.
+    /// Functions of a backtrace as a filter shows them, leaf first. A backtrace that does not count has none.
     pub fn shown(&self, node: u32, keep: &Keep) -> Vec<u32> {
+        self.counted(node, keep).unwrap_or_default()
+    }
+
+    /// The same of any backtrace; `None`: it does not count.
+    pub fn counted(&self, node: u32, keep: &Keep) -> Option<Vec<u32>> {
+        let functions = self.functions(node);
+        let starts = |text: &String| functions.iter().any(|&f| matches(f, text));
+        if keep.show_from.as_ref().is_some_and(|text| !starts(text)) {
+            return None;
+        }
+        self.transformed(node, keep)
+    }
+
+    /// The same of one that `show_from` lets through; `None`: a transform leaves the backtrace out.
+    fn transformed(&self, node: u32, keep: &Keep) -> Option<Vec<u32>> {
+        let mut stack = self.filtered(node, keep);
+        stack.reverse();
+        for &(kind, target) in &keep.transforms {
+            stack = transform(stack, kind, target)?;
+        }
+        stack.reverse();
+        Some(stack)
+    }
+
+    fn filtered(&self, node: u32, keep: &Keep) -> Vec<u32> {
         let mut functions = self.functions(node);
         if let Some(text) = &keep.show_from {
             let first = functions.iter().rposition(|&f| matches(f, text));
@@ -265,12 +327,14 @@ impl Reference {
         hit(&keep.focus, true)
             && !hit(&keep.ignore, false)
             && hit(&keep.show_from, true)
+            && self.transformed(b.node, keep).is_some()
             && in_module
             && keep.thread.is_none_or(|t| b.thread == t)
             && b.size >= keep.min_size
             && keep.max_size.is_none_or(|m| b.size <= m)
             && lifetime >= keep.min_lifetime
             && keep.max_lifetime.is_none_or(|m| lifetime <= m)
+            && keep.address.is_none_or(|(start, end)| b.address < end && b.address + b.size.max(1) > start)
             && match keep.lifetime {
                 None => true,
                 Some("leaked") => b.freed.is_none(),

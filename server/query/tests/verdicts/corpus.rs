@@ -1,4 +1,4 @@
-//! What programs do with their memory, one function each, and which verdicts are right.
+//! Corpus of histories that programs have, one function each, and the verdicts that are right.
 
 use crate::heap::{Block, Heap, TURNS};
 

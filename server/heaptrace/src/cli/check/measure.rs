@@ -1,4 +1,4 @@
-//! What the limits are about, measured, with the evidence for each figure.
+//! Figures that limits are compared with, and the evidence for each.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -208,7 +208,7 @@ impl<'a> Subject<'a> {
 
     fn rss(&self, limit: &Limit<u64>) -> LimitCheck {
         // Where it was never sampled nothing is known to be too much; the words say so.
-        let Some(peak) = self.opened.trace.facts().peak_rss else {
+        let Some(peak) = info::peak_rss(&self.opened.trace) else {
             return compare("rss", 0, LimitUnit::Bytes, limit, "resident memory was not sampled: # of @");
         };
         let words = format!("resident memory without the recorder reached # of @ at {}", duration(peak.at_ns));

@@ -68,6 +68,16 @@ pub fn run(args: &CtlArgs, color: ColorChoice) -> Result<()> {
         CtlRequest::Look { label } => Request::Look(label.clone().unwrap_or_default().into_vec()),
         CtlRequest::Flush => Request::Flush,
     };
+    if tracehound_attach::is_dormant(args.pid) {
+        match request {
+            Request::Start => tracehound_attach::wake(args.pid)?,
+            Request::Status => return asleep(args),
+            _ => bail!(
+                "process {pid}: the recorder sleeps (TRACEHOUND_START=off): `heaptrace ctl {pid} start` has it begin",
+                pid = args.pid
+            ),
+        }
+    }
     let status = match connection::ask(args.pid, &request)? {
         Reply::Done(status) => status,
         Reply::Refused(why) => bail!("process {}: {}", args.pid, clean(&why)),
@@ -78,6 +88,20 @@ pub fn run(args: &CtlArgs, color: ColorChoice) -> Result<()> {
         writeln!(out)?;
     } else {
         print(args, &status, Style::of_stdout(color), &mut out)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// The status of a recorder that sleeps.
+fn asleep(args: &CtlArgs) -> Result<()> {
+    let mut out = terminal::stdout();
+    if args.json {
+        let document = serde_json::json!({"schema": "heaptrace.ctl/1", "pid": args.pid, "state": "dormant"});
+        serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "process {pid}: dormant; `heaptrace ctl {pid} start` has it begin", pid = args.pid)?;
     }
     out.flush()?;
     Ok(())

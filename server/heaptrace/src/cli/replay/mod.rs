@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use tracehound_api::replay::{RecordedMemory, Replay, ReplayRow, SelfCheck};
 use tracehound_query::replay_basis::{self, ReplayBasis};
+use tracehound_query::replays;
 
 use super::args::Files;
 use super::open::OpenRecording;
@@ -129,7 +130,10 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
     for candidate in candidates {
         rows.push(row(opened, &player, file.path(), candidate, orders, &predicted)?);
     }
-    Ok(Replay { schema: "heaptrace.replay/1".into(), recorded: recorded(&basis, recorded_as), self_check, rows })
+    let recorded = recorded(&basis, recorded_as);
+    let replay = Replay { schema: "heaptrace.replay/1".into(), recorded, self_check, rows };
+    replays::keep(trace, &replay);
+    Ok(replay)
 }
 
 fn recorded(basis: &ReplayBasis, allocator: String) -> RecordedMemory {

@@ -4,6 +4,7 @@
 
 mod check;
 pub mod library;
+mod names;
 mod recordings;
 mod signals;
 
@@ -20,7 +21,7 @@ use anyhow::{Context, Result};
 use tracehound_format::options::{LaunchOptions, NAMES};
 
 use super::manual::Proposed;
-use super::{Misuse, terminal, units};
+use super::{Misuse, fleet, terminal, units};
 
 /// Start a program and record every allocation it makes.
 ///
@@ -43,6 +44,12 @@ pub struct RunArgs {
     /// Load the recorder, but record nothing until told to
     #[arg(long)]
     paused: bool,
+    /// Record Python's objects one by one, also small ones, which its own allocator serves
+    #[arg(long)]
+    python_objects: bool,
+    /// Have node and Java say what code they generate is called, and keep these names in the recording
+    #[arg(long)]
+    names: bool,
     /// Take no backtraces when blocks are freed
     #[arg(long)]
     no_free_stacks: bool,
@@ -87,7 +94,7 @@ impl RunArgs {
         let switch = |on: bool, value: &str| on.then(|| OsString::from(value));
         let given = [
             ("TRACEHOUND_OUTPUT", self.output.as_ref().map(|path| path.clone().into_os_string())),
-            ("TRACEHOUND_START", switch(self.paused, "off")),
+            ("TRACEHOUND_START", switch(self.paused, "paused")),
             ("TRACEHOUND_CHILDREN", switch(self.children, "1")),
             ("TRACEHOUND_FREE_STACKS", switch(self.no_free_stacks, "0")),
             ("TRACEHOUND_MAPPINGS", switch(self.no_mappings, "0")),
@@ -100,6 +107,7 @@ impl RunArgs {
             ("TRACEHOUND_PAGES", self.pages.clone()),
             ("TRACEHOUND_TOGGLE_SIGNAL", self.toggle_signal.clone()),
             ("TRACEHOUND_LOG", self.log.clone()),
+            ("TRACEHOUND_PYTHON_OBJECTS", switch(self.python_objects, "1")),
         ];
         given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
@@ -116,8 +124,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             variables.push((name, value));
         }
     }
-    let value_of = |name: &str| variables.iter().find(|(given, _)| *given == name).map(|(_, value)| value);
-    let options = LaunchOptions::parse(|name| value_of(name).map(|value| value.as_encoded_bytes()))
+    let options = LaunchOptions::parse(|name| value_of(&variables, name).map(|value| value.as_encoded_bytes()))
         .map_err(|bad| Misuse(bad.to_string()))?;
 
     let library = library::find()?;
@@ -137,10 +144,42 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         say(&terminal::clean(sentence));
     }
 
+    if args.names {
+        for (name, value) in names::switches(|name| std::env::var_os(name)) {
+            say(&format!("--names sets {name}={}", terminal::clean(&value.to_string_lossy())));
+            variables.push((name, value));
+        }
+    }
+
     let started = unix_ns();
     let (pid, status) = start_and_wait(&program.path, &args.command, &library, &variables)?;
+    if args.names {
+        for one in recordings::made(&template, started, pid) {
+            // The program's end is what counts.
+            match names::keep(&one.path) {
+                Ok(0) => {}
+                Ok(count) => {
+                    say(&format!("names of {} pieces of generated code are in the recording", units::count(count)))
+                }
+                Err(error) => say(&terminal::clean(&format!("{error:#}"))),
+            }
+        }
+    }
     report(&template, started, pid);
+    if let Some(collector) = value_of(&variables, "TRACEHOUND_COLLECTOR").filter(|address| !address.is_empty()) {
+        let files: Vec<PathBuf> = recordings::made(&template, started, pid).into_iter().map(|made| made.path).collect();
+        // The program's end is what counts.
+        let sent = if files.is_empty() { Ok(()) } else { fleet::send(collector, &files) };
+        match sent {
+            Ok(()) => say(&format!("sent to {}", terminal::clean(&collector.to_string_lossy()))),
+            Err(error) => say(&terminal::clean(&format!("{error:#}"))),
+        }
+    }
     Ok(end_like(status))
+}
+
+fn value_of<'a>(variables: &'a [(&str, OsString)], name: &str) -> Option<&'a OsString> {
+    variables.iter().find(|(given, _)| *given == name).map(|(_, value)| value)
 }
 
 /// Absolute, so that a program that changes its directory makes no difference to where the recording is.

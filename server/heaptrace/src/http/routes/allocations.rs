@@ -1,27 +1,14 @@
 //! `allocations`: every block, in pages.
 
-use axum::response::Response;
 use tracehound_api::allocations::Allocations;
 use tracehound_query::allocations::{self, AllocationSort, AllocationsParams};
 use tracehound_query::parse_site;
+use tracehound_query::sorting::SortKeys;
 
 use super::shared::{Filters, Window};
-use super::{Problems, RecordingId};
-use crate::http::answer::{RecordingRequest, Result};
-use crate::http::params::{FromText, Within, parameters};
+use crate::http::params::{Within, parameters};
+use crate::http::route::recording_route;
 use crate::query_params;
-
-impl FromText for AllocationSort {
-    fn from_text(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "born" => Ok(Self::Allocated),
-            "died" => Ok(Self::Freed),
-            "size" => Ok(Self::Size),
-            "lifetime" => Ok(Self::Lifetime),
-            _ => Err("allocated, freed, size, lifetime".into()),
-        }
-    }
-}
 
 parameters! {
     /// Which blocks, in which order.
@@ -30,10 +17,10 @@ parameters! {
         at: Option<String> = None,
         /// Only blocks of this site, `s12`.
         site: Option<String> = None,
-        /// Order: `born`, `died`, `size`, `lifetime`.
-        #[param(value_type = Option<String>, example = "size")]
-        sort: AllocationSort = AllocationSort::Allocated,
-        /// Largest or latest first.
+        /// Columns of the order, the first decides: `born`, `died`, `size`, `lifetime`, smallest and earliest first; `-` turns one round.
+        #[param(value_type = Option<String>, example = "size,-lifetime")]
+        sort: SortKeys<AllocationSort> = SortKeys::default(),
+        /// All of the order turned round: largest or latest first.
         descending: bool = false,
         /// Blocks at most.
         #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
@@ -43,27 +30,33 @@ parameters! {
     }
 }
 
-/// Blocks with their lives and both backtraces.
-#[utoipa::path(
-    get,
-    path = "/api/v1/recordings/{id}/allocations",
-    tag = "allocations",
-    params(RecordingId, Window, Filters, Rows),
-    responses((status = 200, body = Allocations), Problems)
-)]
-pub async fn allocations(asked: RecordingRequest) -> Result<Response> {
-    asked
-        .answer(|ask, (times, filters, rows): (Window, Filters, Rows)| {
-            let params = AllocationsParams {
-                window: query_params::window(times.from.as_deref(), times.to.as_deref(), rows.at.as_deref())?,
-                filter: filters.filter()?,
-                site: rows.site.map(|site| parse_site("site", &site)).transpose()?,
-                sort: rows.sort,
-                descending: rows.descending,
-                cursor: rows.cursor,
-                limit: rows.limit.0 as usize,
-            };
-            Ok(allocations::run(ask.trace, ask.symbols, &params, ask.cancel)?)
-        })
-        .await
+recording_route! {
+    /// Blocks with their lives and both backtraces.
+    allocations at "/api/v1/recordings/{id}/allocations", tag "allocations", answers Allocations:
+    |ask, times: Window, filters: Filters, rows: Rows| {
+        let params = AllocationsParams {
+            window: query_params::window(times.from.as_deref(), times.to.as_deref(), rows.at.as_deref())?,
+            filter: filters.filter()?,
+            site: rows.site.map(|site| parse_site("site", &site)).transpose()?,
+            sort: rows.sort,
+            descending: rows.descending,
+            cursor: rows.cursor,
+            limit: rows.limit.0 as usize,
+        };
+        Ok(allocations::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::AllocationSort;
+    use crate::http::params::FromText;
+
+    #[test]
+    fn orders_that_are_named_are_accepted() {
+        let error = AllocationSort::from_text("freed").unwrap_err();
+        let named: Vec<&str> = error.split('`').skip(1).step_by(2).collect();
+        assert_eq!(named, ["born", "died", "size", "lifetime"]);
+        assert!(named.iter().all(|name| AllocationSort::from_text(name).is_ok()));
+    }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use clap::ValueEnum;
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tracehound_index::Cancel;
@@ -14,6 +15,7 @@ use super::shared::{Filters, Measure, Window, window};
 use super::{Problems, RecordingId};
 use crate::http::answer::{RecordingRequest, Result};
 use crate::http::problem::HttpProblem;
+use crate::http::served::Snapshot;
 use tracehound_exports::{ExportInput, ExportScope, Format, folded};
 
 /// Which format.
@@ -21,7 +23,7 @@ use tracehound_exports::{ExportInput, ExportScope, Format, folded};
 #[into_params(parameter_in = Path)]
 #[allow(dead_code, reason = "only its derived description is used")]
 pub struct FormatName {
-    /// `json`, `folded`, `speedscope`, `pprof`, `heaptrack`, `dhat`, `massif`, `firefox`, `parquet`.
+    /// `json`, `folded`, `speedscope`, `pprof`, `otlp`, `heaptrack`, `dhat`, `massif`, `firefox`, `parquet`.
     #[param(example = "pprof")]
     format: String,
 }
@@ -36,8 +38,9 @@ pub struct FormatName {
 )]
 pub async fn export(asked: RecordingRequest) -> Result<Response> {
     let name = asked.path("format");
-    let Some(format) = Format::ALL.into_iter().find(|format| format.name() == name) else {
-        let known: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
+    let formats = Format::value_variants();
+    let Some(&format) = formats.iter().find(|format| format.name() == name) else {
+        let known: Vec<_> = formats.iter().map(|format| format.name()).collect();
         return Err(HttpProblem::not_found(format!("there is no export format {name:?}; known: {}", known.join(", "))));
     };
     let (measure, times, filters): (Measure, Window, Filters) = asked.query()?;
@@ -47,6 +50,17 @@ pub async fn export(asked: RecordingRequest) -> Result<Response> {
     // What does not fit the recording is said before the answer begins.
     scope.window.resolve(snapshot.parts()?.0, &Selection::all(), &Cancel::new())?;
 
+    Ok(stream_of(asked, snapshot, format, scope, of))
+}
+
+/// The export as it is made.
+pub fn stream_of(
+    asked: RecordingRequest,
+    snapshot: Snapshot,
+    format: Format,
+    scope: ExportScope,
+    of: folded::Of,
+) -> Response {
     let file_name = format!("{}.{}", asked.served.file_stem(), format.extension());
     let (sender, receiver) = mpsc::channel::<io::Result<Bytes>>(4);
     let mut sink = BodyWriter { sender, buffer: Vec::with_capacity(CHUNK) };
@@ -73,7 +87,7 @@ pub async fn export(asked: RecordingRequest) -> Result<Response> {
     if let Ok(disposition) = HeaderValue::from_str(&format!("attachment; filename=\"{file_name}\"")) {
         headers.insert(header::CONTENT_DISPOSITION, disposition);
     }
-    Ok(response)
+    response
 }
 
 const CHUNK: usize = 64 << 10;

@@ -1,14 +1,12 @@
 //! `flamegraph`: a pruned tree of functions; zooming asks again from a row.
 
-use axum::response::Response;
 use tracehound_api::flamegraph::Flamegraph;
 use tracehound_query::flamegraph::{self, FlamegraphParams};
 use tracehound_query::pruned::Limits;
 
 use super::shared::{Filters, Measure, Window, window};
-use super::{Problems, RecordingId};
-use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::{FromText, Within, parameters};
+use crate::http::route::recording_route;
 
 /// A width in pixels.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +28,15 @@ parameters! {
 }
 
 parameters! {
+    /// Whose stacks.
+    StackSide {
+        /// By the stacks that freed the blocks; for `metric=freed`. Patterns and bounds still choose blocks by their
+        /// allocations.
+        freeing: bool = false,
+    }
+}
+
+parameters! {
     /// Which part of the tree, how fine.
     Shape {
         /// From this row down: an `id` of an earlier answer to the same question.
@@ -42,8 +49,8 @@ parameters! {
         #[param(value_type = Option<f64>)]
         min_px: Pixels = Pixels(1.0),
         /// Rows at most.
-        #[param(value_type = Option<u32>, minimum = 10, maximum = 20000)]
-        max_nodes: Within<10, 20_000> = Within(2000),
+        #[param(value_type = Option<u32>, minimum = 10, maximum = 60000)]
+        max_nodes: Within<10, 60_000> = Within(2000),
     }
 }
 
@@ -54,31 +61,22 @@ impl Shape {
     }
 }
 
-type Question = (Measure, Window, Filters, Direction, Shape);
-
-/// A flame graph, folded to what can be seen.
-#[utoipa::path(
-    get,
-    path = "/api/v1/recordings/{id}/flamegraph",
-    tag = "functions",
-    params(RecordingId, Measure, Window, Filters, Direction, Shape),
-    responses((status = 200, body = Flamegraph), Problems)
-)]
-pub async fn flamegraph(asked: RecordingRequest) -> Result<Response> {
-    asked
-        .answer(|ask, (measure, times, filters, direction, shape): Question| {
-            let params = FlamegraphParams {
-                metric: measure.metric,
-                unit: measure.unit,
-                window: window(&times, &measure)?,
-                filter: filters.filter()?,
-                root: shape.root.map(|root| root.0),
-                width: shape.limits().width,
-                min_px: shape.limits().min_px,
-                max_nodes: shape.limits().max_nodes,
-                inverted: direction.inverted,
-            };
-            Ok(flamegraph::run(ask.trace, ask.symbols, &params, ask.cancel)?)
-        })
-        .await
+recording_route! {
+    /// A flame graph, folded to what can be seen.
+    flamegraph at "/api/v1/recordings/{id}/flamegraph", tag "functions", answers Flamegraph:
+    |ask, measure: Measure, side: StackSide, times: Window, filters: Filters, direction: Direction, shape: Shape| {
+        let params = FlamegraphParams {
+            metric: measure.metric,
+            unit: measure.unit,
+            window: window(&times, &measure)?,
+            filter: filters.filter()?,
+            root: shape.root.map(|root| root.0),
+            width: shape.limits().width,
+            min_px: shape.limits().min_px,
+            max_nodes: shape.limits().max_nodes,
+            inverted: direction.inverted,
+            freeing: side.freeing,
+        };
+        Ok(flamegraph::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+    }
 }

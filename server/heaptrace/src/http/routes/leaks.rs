@@ -1,15 +1,14 @@
 //! `leaks`: what lives at the end, with a verdict on each site.
 
-use axum::response::Response;
 use tracehound_api::leaks::Leaks;
 use tracehound_query::Filter;
 use tracehound_query::leaks::{self, LeaksParams};
 use tracehound_query::suppress::{self, Suppression, SuppressionOrigin};
 
 use super::shared::{Filters, Window};
-use super::{Problems, RecordingId};
-use crate::http::answer::{Ask, RecordingRequest, Result};
+use crate::http::answer::{Ask, Result};
 use crate::http::params::{Within, parameters};
+use crate::http::route::recording_route;
 use tracehound_audit::suppressions;
 
 parameters! {
@@ -18,6 +17,9 @@ parameters! {
         /// Sites at most, largest first.
         #[param(value_type = Option<u32>, minimum = 1, maximum = 10000)]
         limit: Within<1, 10_000> = Within(200),
+        /// Functions at most, largest first; 0: sites only.
+        #[param(value_type = Option<u32>, minimum = 0, maximum = 10000)]
+        functions: Within<0, 10_000> = Within(0),
     }
 }
 
@@ -51,25 +53,18 @@ impl Suppress {
     }
 }
 
-/// Blocks allocated in the window that live at the end, by allocating backtrace.
-#[utoipa::path(
-    get,
-    path = "/api/v1/recordings/{id}/leaks",
-    tag = "leaks",
-    params(RecordingId, Window, Filters, Limit, Suppress),
-    responses((status = 200, body = Leaks), Problems)
-)]
-pub async fn leaks(asked: RecordingRequest) -> Result<Response> {
-    asked
-        .answer(|ask, (times, filters, limit, hide): (Window, Filters, Limit, Suppress)| {
-            let params = LeaksParams {
-                window: times.window()?,
-                filter: filters.filter()?,
-                suppress: hide.list(ask)?,
-                show_suppressed: hide.show_suppressed,
-                limit: Some(limit.limit.0 as usize),
-            };
-            Ok(leaks::run(ask.trace, ask.symbols, &params, ask.cancel)?)
-        })
-        .await
+recording_route! {
+    /// Blocks allocated in the window that live at the end, by allocating backtrace.
+    leaks at "/api/v1/recordings/{id}/leaks", tag "leaks", answers Leaks:
+    |ask, times: Window, filters: Filters, limit: Limit, hide: Suppress| {
+        let params = LeaksParams {
+            window: times.window()?,
+            filter: filters.filter()?,
+            suppress: hide.list(ask)?,
+            show_suppressed: hide.show_suppressed,
+            limit: Some(limit.limit.0 as usize),
+            functions: limit.functions.0 as usize,
+        };
+        Ok(leaks::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+    }
 }

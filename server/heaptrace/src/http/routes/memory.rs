@@ -1,12 +1,12 @@
 //! `memory`: live blocks against pages and mappings.
 
-use axum::response::Response;
+use tracehound_api::ledger::MemoryHistory;
 use tracehound_api::memory::Memory;
 use tracehound_query::memory::{self, MemoryParams};
 
-use super::{Problems, RecordingId};
-use crate::http::answer::{RecordingRequest, Result};
+use super::shared::Window;
 use crate::http::params::{Within, parameters};
+use crate::http::route::recording_route;
 use crate::query_params;
 
 parameters! {
@@ -21,20 +21,30 @@ parameters! {
     }
 }
 
-/// Where memory was at one moment: live blocks, the pages that they lie in, and who mapped what.
-#[utoipa::path(
-    get,
-    path = "/api/v1/recordings/{id}/memory",
-    tag = "memory",
-    params(RecordingId, Moment),
-    responses((status = 200, body = Memory), Problems)
-)]
-pub async fn memory(asked: RecordingRequest) -> Result<Response> {
-    asked
-        .answer(|ask, asked: Moment| {
-            let at = query_params::window(None, None, asked.at.as_deref())?.at;
-            let params = MemoryParams { at, limit: Some(asked.limit.0 as usize) };
-            Ok(memory::run(ask.trace, ask.symbols, &params, ask.cancel)?)
-        })
-        .await
+recording_route! {
+    /// Where memory was at one moment: live blocks, the pages that they lie in, and who mapped what.
+    memory at "/api/v1/recordings/{id}/memory", tag "memory", answers Memory:
+    |ask, asked: Moment| {
+        let at = query_params::window(None, None, asked.at.as_deref())?.at;
+        let params = MemoryParams { at, limit: Some(asked.limit.0 as usize) };
+        Ok(memory::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+    }
+}
+
+parameters! {
+    /// How fine.
+    Looks {
+        /// Most looks.
+        #[param(value_type = Option<u32>, minimum = 1, maximum = 200)]
+        points: Within<1, { memory::MAX_LOOKS as u64 }> = Within(40),
+    }
+}
+
+recording_route! {
+    /// What resident memory was made of over time: the ledger at several of the recorder's looks at the page tables.
+    memory_history at "/api/v1/recordings/{id}/memory_history", tag "memory", answers MemoryHistory:
+    |ask, window: Window, looks: Looks| {
+        let (window, points) = (window.window()?, looks.points.0 as usize);
+        Ok(memory::history(ask.trace, ask.symbols, &window, points, ask.cancel)?)
+    }
 }

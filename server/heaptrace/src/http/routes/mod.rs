@@ -1,18 +1,22 @@
 //! The routes, one file a feature, named as in `query` and `api`.
 
 mod allocations;
+mod breakdown;
+mod churn;
 mod contexts;
 mod diff;
 mod diff_flamegraph;
 mod export;
 mod flamegraph;
 mod functions;
+mod heap_map;
 mod histograms;
 mod leaks;
 mod live;
 mod memory;
 mod modules;
 mod pins;
+mod pprof;
 mod recordings;
 mod report;
 mod shared;
@@ -93,9 +97,13 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(histograms::lifetimes))
         .routes(routes!(histograms::sizes))
         .routes(routes!(threads::threads))
+        .routes(routes!(churn::churn))
         .routes(routes!(contexts::contexts))
         .routes(routes!(memory::memory))
+        .routes(routes!(memory::memory_history))
+        .routes(routes!(breakdown::breakdown))
         .routes(routes!(pins::pins))
+        .routes(routes!(heap_map::heap_map))
         .routes(routes!(modules::modules))
         .routes(routes!(source::source))
         .routes(routes!(diff::diff))
@@ -119,5 +127,5 @@ pub fn router() -> Router<Arc<App>> {
         let description = description.clone();
         async move { ([(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-cache")], description) }
     };
-    router.route("/api/v1/openapi.json", get(answer))
+    router.route("/api/v1/openapi.json", get(answer)).route("/debug/pprof/{profile}", get(pprof::profile))
 }

@@ -1,12 +1,10 @@
 //! `pins`: whose blocks hold pages.
 
-use axum::response::Response;
 use tracehound_api::pins::{PinGroup, Pins};
 use tracehound_query::pins::{self, PinsParams};
 
-use super::{Problems, RecordingId};
-use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::{Within, parameters};
+use crate::http::route::recording_route;
 use crate::query_params;
 
 parameters! {
@@ -23,20 +21,12 @@ parameters! {
     }
 }
 
-/// Whose blocks hold pages in memory, and what would be given back if they lay elsewhere.
-#[utoipa::path(
-    get,
-    path = "/api/v1/recordings/{id}/pins",
-    tag = "memory",
-    params(RecordingId, PinsQuery),
-    responses((status = 200, body = Pins), Problems)
-)]
-pub async fn pins(asked: RecordingRequest) -> Result<Response> {
-    asked
-        .answer(|ask, asked: PinsQuery| {
-            let at = query_params::window(None, None, asked.at.as_deref())?.at;
-            let params = PinsParams { at, by: asked.by, limit: Some(asked.limit.0 as usize) };
-            Ok(pins::run(ask.trace, ask.symbols, &params, ask.cancel)?)
-        })
-        .await
+recording_route! {
+    /// Whose blocks hold pages in memory, and what would be given back if they lay elsewhere.
+    pins at "/api/v1/recordings/{id}/pins", tag "memory", answers Pins:
+    |ask, asked: PinsQuery| {
+        let at = query_params::window(None, None, asked.at.as_deref())?.at;
+        let params = PinsParams { at, by: asked.by, limit: Some(asked.limit.0 as usize) };
+        Ok(pins::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+    }
 }

@@ -3,10 +3,15 @@
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
+use tracehound_api::breakdown::BreakdownGroup;
 use tracehound_api::diff_flamegraph::DiffWidth;
 use tracehound_api::functions::GroupBy;
 use tracehound_api::pins::PinGroup;
 use tracehound_api::{FramesShown, Metric, Unit};
+use tracehound_query::allocations::AllocationSort;
+use tracehound_query::churn::ChurnSort;
+use tracehound_query::functions::FunctionSort;
+use tracehound_query::sites::SiteSort;
 
 use crate::http::params::{FromText, parameters};
 use crate::query_params::{self, filter_texts};
@@ -52,6 +57,12 @@ parameters! {
         show: Option<String> = None,
         /// What is above the outermost match (towards `main`) disappears; blocks without a match do not count.
         show_from: Option<String> = None,
+        /// Transforms of the stacks, one a line, applied in this order behind the filters above:
+        /// `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+        /// `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+        /// `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+        #[param(example = "merge-function:operator new(unsigned long)")]
+        transform: Option<String> = None,
         /// Only blocks whose stack has a frame in a module that matches.
         module: Option<String> = None,
         /// Only blocks allocated by the thread with this id or name.
@@ -72,6 +83,9 @@ parameters! {
         max_lifetime: Option<String> = None,
         /// `leaked`, `temporary` or `freed`.
         lifetime: Option<String> = None,
+        /// Only blocks that reach into these addresses, hexadecimal, the end not included.
+        #[param(example = "0x7f0012340000..0x7f0012350000")]
+        address: Option<String> = None,
         /// `user` leaves out an interpreter's own frames around the program's functions, `all` does not.
         #[param(inline, value_type = Option<FramesShown>)]
         #[allow(dead_code, reason = "it is checked here; which names a query gets is decided before it reads parameters")]
@@ -111,7 +125,8 @@ macro_rules! on_the_wire {
         }
     )+};
 }
-on_the_wire!(Metric, Unit, GroupBy, PinGroup, DiffWidth, FramesShown);
+on_the_wire!(Metric, Unit, GroupBy, PinGroup, BreakdownGroup, DiffWidth, FramesShown);
+on_the_wire!(AllocationSort, ChurnSort, FunctionSort, SiteSort);
 
 #[cfg(test)]
 mod tests {

@@ -3,35 +3,22 @@
 use axum::response::Response;
 use tracehound_api::sites::{Site, Sites};
 use tracehound_query::sites::{self, OneParams, SiteSort, SitesParams};
+use tracehound_query::sorting::SortKeys;
 use tracehound_query::{QueryError, parse_site};
 
 use super::shared::{Filters, Window};
 use super::{Problems, RecordingId};
 use crate::http::answer::{RecordingRequest, Result};
-use crate::http::params::{FromText, Within, parameters};
-
-impl FromText for SiteSort {
-    fn from_text(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "allocated" => Ok(Self::Allocated),
-            "freed" => Ok(Self::Freed),
-            "live" => Ok(Self::Live),
-            "leaked" => Ok(Self::Leaked),
-            "at_peak" => Ok(Self::AtPeak),
-            "temporary" => Ok(Self::Temporary),
-            "count" => Ok(Self::Count),
-            _ => Err("allocated, freed, live, leaked, at_peak, temporary, count".into()),
-        }
-    }
-}
+use crate::http::params::{Within, parameters};
+use crate::http::route::recording_route;
 
 parameters! {
     /// Which sites, in which order.
     Rows {
-        /// Order: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations).
-        #[param(value_type = Option<String>, example = "live")]
-        sort: SiteSort = SiteSort::Live,
-        /// Smallest first.
+        /// Columns of the order, the first decides: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations), `mean` (size), `name`; `-` turns one round.
+        #[param(value_type = Option<String>, example = "live,-name")]
+        sort: SortKeys<SiteSort> = SiteSort::Live.into(),
+        /// All of the order turned round.
         ascending: bool = false,
         /// Only sites whose innermost frame has a function, file or module that matches this regular expression.
         search: Option<String> = None,
@@ -44,29 +31,21 @@ parameters! {
     }
 }
 
-/// Allocating backtraces with what they did in the window.
-#[utoipa::path(
-    get,
-    path = "/api/v1/recordings/{id}/sites",
-    tag = "sites",
-    params(RecordingId, Window, Filters, Rows),
-    responses((status = 200, body = Sites), Problems)
-)]
-pub async fn sites(asked: RecordingRequest) -> Result<Response> {
-    asked
-        .answer(|ask, (times, filters, rows): (Window, Filters, Rows)| {
-            let params = SitesParams {
-                window: times.window()?,
-                filter: filters.filter()?,
-                sort: rows.sort,
-                ascending: rows.ascending,
-                search: rows.search,
-                offset: rows.offset.0 as usize,
-                limit: Some(rows.limit.0 as usize),
-            };
-            Ok(sites::run(ask.trace, ask.symbols, &params, ask.cancel)?)
-        })
-        .await
+recording_route! {
+    /// Allocating backtraces with what they did in the window.
+    sites at "/api/v1/recordings/{id}/sites", tag "sites", answers Sites:
+    |ask, times: Window, filters: Filters, rows: Rows| {
+        let params = SitesParams {
+            window: times.window()?,
+            filter: filters.filter()?,
+            sort: rows.sort,
+            ascending: rows.ascending,
+            search: rows.search,
+            offset: rows.offset.0 as usize,
+            limit: Some(rows.limit.0 as usize),
+        };
+        Ok(sites::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+    }
 }
 
 parameters! {

@@ -47,6 +47,8 @@ pub struct Which {
     max_lifetime: Option<String>,
     /// `leaked`, `temporary` or `freed`.
     lifetime: Option<String>,
+    /// Only blocks that reach into these addresses, hexadecimal, the end not included.
+    address: Option<String>,
 }
 
 impl Query for Which {
@@ -65,6 +67,7 @@ impl Query for Which {
             min_lifetime: optional(params, "min_lifetime")?,
             max_lifetime: optional(params, "max_lifetime")?,
             lifetime: optional(params, "lifetime")?,
+            address: optional(params, "address")?,
         })
     }
 }
@@ -80,6 +83,7 @@ impl Which {
             "min_lifetime" => &self.min_lifetime,
             "max_lifetime" => &self.max_lifetime,
             "lifetime" => &self.lifetime,
+            "address" => &self.address,
             _ => &None,
         }
         .as_deref()

@@ -1,13 +1,11 @@
 //! `timeline`: time series over a window.
 
-use axum::response::Response;
 use tracehound_api::timeline::{SeriesName, Timeline};
 use tracehound_query::timeline::{self, TimelineParams};
 
 use super::shared::{Filters, Window, wire};
-use super::{Problems, RecordingId};
-use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::{FromText, Within, parameters};
+use crate::http::route::recording_route;
 
 /// Time series, separated by commas.
 #[derive(Debug, Clone)]
@@ -31,24 +29,16 @@ parameters! {
     }
 }
 
-/// Live bytes, rates, resident memory over time; smallest, largest and last value of each column.
-#[utoipa::path(
-    get,
-    path = "/api/v1/recordings/{id}/timeline",
-    tag = "time",
-    params(RecordingId, Curves, Window, Filters),
-    responses((status = 200, body = Timeline), Problems)
-)]
-pub async fn timeline(asked: RecordingRequest) -> Result<Response> {
-    asked
-        .answer(|ask, (curves, window, filters): (Curves, Window, Filters)| {
-            let params = TimelineParams {
-                series: curves.series.0,
-                window: window.window()?,
-                filter: filters.filter()?,
-                points: curves.points.0 as usize,
-            };
-            Ok(timeline::run(ask.trace, ask.symbols, &params, ask.cancel)?)
-        })
-        .await
+recording_route! {
+    /// Live bytes, rates, resident memory over time; smallest, largest and last value of each column.
+    timeline at "/api/v1/recordings/{id}/timeline", tag "time", answers Timeline:
+    |ask, curves: Curves, window: Window, filters: Filters| {
+        let params = TimelineParams {
+            series: curves.series.0,
+            window: window.window()?,
+            filter: filters.filter()?,
+            points: curves.points.0 as usize,
+        };
+        Ok(timeline::run(ask.trace, ask.symbols, &params, ask.cancel)?)
+    }
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use tracehound_api::functions::GroupBy;
 use tracehound_api::{Metric, Unit};
 use tracehound_index::Trace;
-use tracehound_query::{flamegraph, functions};
+use tracehound_query::transform::read_all;
+use tracehound_query::{churn, flamegraph, functions};
 
 use super::no;
 use crate::ask::Ask;
-use crate::reference::Reference;
+use crate::reference::{Keep, Reference};
 use crate::symbols::{self, Names};
 
 pub fn flamegraph_agrees(
@@ -30,6 +31,7 @@ pub fn flamegraph_agrees(
         min_px: 0.0,
         max_nodes: 100_000,
         inverted,
+        freeing: false,
     };
     let whole = flamegraph::run(trace, &Names, &params, &no()).unwrap();
     let total: i64 = expected.values().map(|s| s.0).sum();
@@ -66,6 +68,39 @@ pub fn flamegraph_agrees(
             assert_eq!(pruned.rows.value[i], whole.rows.value[at]);
         }
     }
+    // Focus on a row's backtraces: what is at and below it, and nothing else.
+    if !inverted {
+        for at in (1..whole.rows.id.len()).step_by(1 + whole.rows.id.len() / 3) {
+            let mut focused = params.clone();
+            focused.filter.transforms.extend(read_all(&format!("focus-subtree:{}", whole.rows.id[at])).unwrap());
+            (focused.min_px, focused.max_nodes) = (0.0, 100_000);
+            // Of the row alone the peak may be at another instant.
+            if metric == Metric::Peak {
+                continue;
+            }
+            let below = flamegraph::run(trace, &Names, &focused, &no()).unwrap();
+            assert_eq!(below.total, whole.rows.value[at]);
+            let size = |graph: &tracehound_api::flamegraph::Flamegraph, from: usize| {
+                let mut inside = vec![false; graph.rows.id.len()];
+                for row in from..inside.len() {
+                    inside[row] = row == from || row > from && inside[graph.rows.parent[row] as usize];
+                }
+                inside.into_iter().filter(|&row| row).count()
+            };
+            assert_eq!(below.rows.id.len(), if below.rows.id.len() == 1 { 1 } else { 1 + size(&whole, at) });
+            is_a_tree(&below);
+            // Without the row alone nothing is lost: its caller holds what it held, its callees are its caller's.
+            let mut merged = params.clone();
+            merged.filter.transforms.extend(read_all(&format!("merge-node:{}", whole.rows.id[at])).unwrap());
+            let merged = flamegraph::run(trace, &Names, &merged, &no()).unwrap();
+            assert_eq!(merged.total, whole.total);
+            let caller = whole.rows.id[whole.rows.parent[at] as usize];
+            if let Some(above) = merged.rows.id.iter().position(|&id| id == caller) {
+                assert!(metric == Metric::Grown || merged.rows.own[above] >= whole.rows.own[at]);
+            }
+            is_a_tree(&merged);
+        }
+    }
     // Zoomed: from any row down the same rows.
     (params.min_px, params.max_nodes) = (0.0, 100_000);
     for at in (1..whole.rows.id.len()).step_by(1 + whole.rows.id.len() / 4) {
@@ -85,6 +120,85 @@ pub fn flamegraph_agrees(
         assert_eq!(ancestors, above);
         assert_eq!(zoomed.total, total);
     }
+}
+
+/// By freeing backtraces: what was freed in the window, on the stacks of the frees as the filter shows them.
+pub fn freeing_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
+    let params = flamegraph::FlamegraphParams {
+        metric: Metric::Freed,
+        window: ask.window(),
+        filter: ask.filter.clone(),
+        width: 1000,
+        min_px: 0.0,
+        max_nodes: 100_000,
+        freeing: true,
+        ..flamegraph::FlamegraphParams::default()
+    };
+    let got = flamegraph::run(trace, &Names, &params, &no()).unwrap();
+    // Patterns choose blocks by their allocations; what changes backtraces changes those of the frees.
+    let blocks = Keep { transforms: Vec::new(), show_from: None, ..ask.keep.clone() };
+    let mut paths: BTreeMap<Vec<String>, i64> = BTreeMap::from([(Vec::new(), 0)]);
+    for b in truth.allocs.iter().filter(|b| truth.passes(b, &blocks)) {
+        let Some(freed) = b.freed.filter(|freed| freed.ns >= ask.from && freed.ns < ask.to) else { continue };
+        let Some(stack) = truth.counted(freed.node, &ask.keep) else { continue };
+        let mut path: Vec<String> = stack.into_iter().map(symbols::name).collect();
+        path.reverse();
+        for end in 0..=path.len() {
+            *paths.entry(path[..end].to_vec()).or_default() += b.size as i64;
+        }
+    }
+    paths.retain(|path, bytes| *bytes != 0 || path.is_empty());
+    assert_eq!(rows_by_path(&got), paths);
+    assert_eq!(got.total, paths[&Vec::new()]);
+    is_a_tree(&got);
+    let other = flamegraph::FlamegraphParams { metric: Metric::Live, ..params };
+    assert!(flamegraph::run(trace, &Names, &other, &no()).is_err());
+}
+
+/// Allocations, temporary ones and reallocs, by the innermost function that is no wrapper.
+pub fn churn_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
+    let params = churn::ChurnParams { window: ask.window(), filter: ask.filter.clone(), ..Default::default() };
+    let got = churn::run(trace, &Names, &params, &no()).unwrap();
+    let wrapper = symbols::name(symbols::WRAPPER);
+    let mut expected: BTreeMap<String, [u64; 6]> = BTreeMap::new();
+    // Steps of reallocs in the order of time: chains by their newest block.
+    let mut chains: BTreeMap<usize, [u64; 2]> = BTreeMap::new();
+    let mut steps = 0;
+    for i in truth.by_row() {
+        let b = &truth.allocs[i];
+        if b.born_ns < ask.from || b.born_ns >= ask.to || !truth.passes(b, &ask.keep) {
+            continue;
+        }
+        let names: Vec<String> = truth.functions(b.node).into_iter().map(symbols::name).collect();
+        let by = names.iter().find(|name| **name != wrapper).or(names.first());
+        let sum = expected.entry(by.map_or("(no backtrace)", String::as_str).into()).or_default();
+        sum[0] += 1;
+        sum[1] += b.size;
+        if b.temporary {
+            sum[2] += 1;
+        }
+        if let Some(previous) = b.previous {
+            let before = &truth.allocs[previous];
+            let moved = if before.address == b.address { 0 } else { before.size.min(b.size) };
+            sum[3] += 1;
+            sum[4] += u64::from(before.address != b.address);
+            sum[5] += moved;
+            let chain = chains.remove(&previous).unwrap_or_default();
+            chains.insert(i, [chain[0] + 1, chain[1] + moved]);
+            steps += 1;
+        }
+    }
+    let sums = |row: &tracehound_api::churn::ChurnSum| {
+        let (all, temporary) = (row.allocations, row.temporary);
+        [all.count, all.bytes, temporary.count, row.reallocs, row.moved, row.moved_bytes]
+    };
+    let rows: BTreeMap<String, [u64; 6]> = got.rows.iter().map(|r| (r.function.clone(), sums(&r.sum))).collect();
+    assert_eq!(rows, expected);
+    assert_eq!(got.total.reallocs, steps);
+    let longest = got.rows.iter().filter_map(|row| row.longest).map(|chain| chain.moved_bytes).max();
+    assert_eq!(longest, chains.values().map(|chain| chain[1]).max());
+    let counts: Vec<u64> = got.rows.iter().map(|row| row.sum.allocations.count).collect();
+    assert!(counts.is_sorted_by(|a, b| a >= b));
 }
 
 fn rows_by_path(graph: &tracehound_api::flamegraph::Flamegraph) -> BTreeMap<Vec<String>, i64> {
@@ -169,6 +283,7 @@ pub fn functions_agree(
     assert_eq!(got(GroupBy::Module), grouped(&|f| format!("module{}.so", f % 2)));
     let by_site = table(GroupBy::Site);
     assert_eq!(by_site.rows.len(), expected.len());
+    parts_are_of_the_whole(trace, ask, metric);
     let mut threads: BTreeMap<String, i64> = BTreeMap::new();
     let at = ask.moment(truth, metric);
     for b in truth.allocs.iter().filter(|b| truth.passes(b, &ask.keep)) {
@@ -179,4 +294,40 @@ pub fn functions_agree(
     let by_thread: BTreeMap<String, i64> =
         table(GroupBy::Thread).rows.into_iter().map(|r| (r.name, r.flat)).filter(|r| r.1 != 0).collect();
     assert_eq!(by_thread, threads);
+}
+
+/// Rows that are not shown need no names: those that are shown are the same as in the whole table.
+fn parts_are_of_the_whole(trace: &Trace, ask: &Ask, metric: Metric) {
+    use functions::FunctionSort;
+    for (by, sort, ascending) in [
+        (GroupBy::Function, FunctionSort::Flat, false),
+        (GroupBy::Function, FunctionSort::Cum, false),
+        (GroupBy::Function, FunctionSort::Cum, true),
+        (GroupBy::Function, FunctionSort::Name, false),
+        (GroupBy::Program, FunctionSort::Flat, true),
+        (GroupBy::Site, FunctionSort::Flat, false),
+    ] {
+        let table = |offset, limit| {
+            let (window, filter, sort) = (ask.window(), ask.filter.clone(), sort.into());
+            let params = functions::FunctionsParams {
+                metric,
+                window,
+                filter,
+                by,
+                sort,
+                ascending,
+                offset,
+                limit,
+                ..Default::default()
+            };
+            functions::run(trace, &Names, &params, &no()).unwrap()
+        };
+        let whole = table(0, None);
+        for (offset, limit) in [(0, 1), (1, 2), (2, 0), (3, 100)] {
+            let part = table(offset, Some(limit));
+            assert_eq!(part.total_rows, whole.rows.len() as u64);
+            let shown: Vec<_> = whole.rows.iter().skip(offset).take(limit).cloned().collect();
+            assert_eq!(part.rows, shown, "{by:?} {sort:?} {ascending} {offset} {limit}");
+        }
+    }
 }

@@ -1,11 +1,13 @@
 //! Comparisons of two moments, and memory at one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tracehound_api::Amount;
+use tracehound_api::breakdown::BreakdownGroup;
+use tracehound_api::timeline::SeriesName;
 use tracehound_format::record::Kind;
 use tracehound_index::Trace;
-use tracehound_query::{TimeExpr, Window, diff, memory};
+use tracehound_query::{TimeExpr, Window, breakdown, diff, heap_map, memory, timeline};
 
 use super::no;
 use crate::ask::Ask;
@@ -27,6 +29,35 @@ pub fn diff_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     assert_eq!(got.total_after.bytes, sum(&|x| x.is_live_at_event(b)));
     let survived: u64 = got.rows.iter().map(|r| r.survived.unwrap().bytes).sum();
     assert_eq!(survived, sum(&|x| x.is_live_at_event(a) && x.is_live_at_event(b)));
+}
+
+/// At every moment the layers and the rest are what the timeline has as live bytes.
+pub fn breakdown_agrees(trace: &Trace, ask: &Ask) {
+    let params = timeline::TimelineParams {
+        series: vec![SeriesName::LiveBytes],
+        window: ask.window(),
+        filter: ask.filter.clone(),
+        points: 23,
+    };
+    let heap = timeline::run(trace, &Names, &params, &no()).unwrap();
+    for by in [
+        BreakdownGroup::Function,
+        BreakdownGroup::Module,
+        BreakdownGroup::Thread,
+        BreakdownGroup::Site,
+        BreakdownGroup::Language,
+    ] {
+        let (window, filter) = (ask.window(), ask.filter.clone());
+        let params = breakdown::BreakdownParams { window, filter, by, points: 23, top: 2 };
+        let got = breakdown::run(trace, &Names, &params, &no()).unwrap();
+        let total: Vec<Option<f64>> = got.total.iter().map(|&bytes| Some(bytes as f64)).collect();
+        assert_eq!(total, heap.series[0].last, "{by:?} {ask:?}");
+        assert!(got.rows.len() <= 2 && got.rows.iter().all(|row| row.bytes.iter().all(|&bytes| bytes >= 0)));
+        for at in 0..total.len() {
+            let sum = got.rest[at] + got.rows.iter().map(|row| row.bytes[at]).sum::<i64>();
+            assert_eq!(sum, got.total[at]);
+        }
+    }
 }
 
 pub fn memory_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
@@ -56,17 +87,11 @@ pub fn memory_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     let levels = truth.mapped_pages();
     let peak = levels.iter().filter(|l| l.0 <= at).map(|l| l.1 as u64).max().unwrap_or(0);
     assert_eq!(got.mapped_peak_bytes, peak << 12);
-    assert_eq!(got.kinds.iter().map(|k| k.mapped_bytes).sum::<u64>(), got.mapped_bytes);
-    assert_eq!(got.kinds.iter().map(|k| k.mappings).sum::<u64>(), got.mappers.iter().map(|m| m.mappings).sum::<u64>());
-    assert_eq!(
-        got.kinds.iter().map(|k| k.used_bytes).sum::<u64>(),
-        got.mappers.iter().map(|m| m.used_bytes).sum::<u64>()
-    );
-    assert_eq!(got.resident.is_some(), got.sample.is_some());
-    if let (Some(sample), Some(r)) = (got.sample, got.resident) {
-        let parts = r.live_bytes + r.page_rest_bytes + r.other_anonymous_bytes + r.files_bytes + r.recorder_bytes;
-        assert_eq!(parts - r.untouched_bytes, sample.rss_bytes);
-        assert_eq!(r.live_bytes, got.pages.used_bytes);
+    assert_eq!(got.mappers.iter().map(|m| m.mapped_bytes).sum::<u64>(), got.mapped_bytes);
+    assert_eq!(got.ledger.is_some(), got.sample.is_some());
+    if let (Some(sample), Some(ledger)) = (got.sample, &got.ledger) {
+        assert_eq!(ledger.rows.iter().map(|row| row.bytes).sum::<u64>(), ledger.rss_bytes);
+        assert!(ledger.rss_bytes >= sample.rss_bytes);
     }
     let mut by_node: BTreeMap<u32, u64> = BTreeMap::new();
     owners.iter().flatten().for_each(|&node| *by_node.entry(node).or_default() += 1 << 12);
@@ -76,4 +101,45 @@ pub fn memory_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     expected.sort_unstable();
     found.sort_unstable();
     assert_eq!(found, expected);
+}
+
+/// The heap map, byte by byte of what is live at each of its moments; rows are few, so that they cut blocks.
+pub fn heap_map_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
+    let (window, filter) = (ask.window(), ask.filter.clone());
+    let params = heap_map::HeapMapParams { window: Window { at: None, ..window }, filter, rows: 9, columns: 5 };
+    let got = heap_map::run(trace, &Names, &params, &no()).unwrap();
+    let (start, end) = ask.keep.address.unwrap_or((0, u64::MAX));
+    let shown: Vec<_> =
+        truth.allocs.iter().filter(|b| b.kind != Kind::PoolAlloc && truth.passes(b, &ask.keep)).collect();
+    let place = |b: &crate::reference::Alloc| b.address.max(start)..(b.address + b.size.max(1)).min(end);
+    let events: Vec<u64> = (0..got.t_ns.len()).map(|i| truth.events_before(got.t_ns[i])).collect();
+    let visible: Vec<_> = shown.iter().filter(|b| events.iter().any(|&at| b.is_live_at_event(at))).collect();
+    let units = |bytes: u64| -> BTreeSet<u64> {
+        visible.iter().flat_map(|b| place(b).start / bytes..=(place(b).end - 1) / bytes).collect()
+    };
+    let row_bytes = (12..64).map(|shift| 1_u64 << shift).find(|&bytes| {
+        let of = |b: &&&crate::reference::Alloc| (place(b).end - 1) / bytes - place(b).start / bytes;
+        visible.iter().all(|b| of(b) < 9) && units(bytes).len() <= 9
+    });
+    assert_eq!(Some(got.row_bytes), row_bytes);
+    assert_eq!(got.addresses, units(got.row_bytes).into_iter().map(|unit| unit * got.row_bytes).collect::<Vec<_>>());
+    for (row, &address) in got.addresses.iter().enumerate() {
+        for (column, &at) in events.iter().enumerate() {
+            let mut by_node: BTreeMap<u32, u64> = BTreeMap::new();
+            for b in shown.iter().filter(|b| b.is_live_at_event(at)) {
+                let behind = (b.address + b.size).min(end).min(address + got.row_bytes);
+                *by_node.entry(b.node).or_default() += behind.saturating_sub(b.address.max(start).max(address));
+            }
+            assert_eq!(got.occupied[row][column], by_node.values().sum::<u64>(), "{address:#x} at {column}");
+            let most = by_node.values().max().copied().unwrap_or(0);
+            match got.dominant[row][column] {
+                None => assert_eq!(most, 0),
+                Some(position) => {
+                    let site = tracehound_query::parse_site("site", &got.sites[position as usize].id).unwrap();
+                    assert_eq!(by_node[&trace.site_node(site).unwrap()], most);
+                }
+            }
+        }
+    }
+    assert!(got.resident.is_empty() && got.look_ns.is_empty(), "the recording has no looks");
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use tracehound_api::{Amount, Metric};
 use tracehound_index::Trace;
-use tracehound_query::{allocations, leaks, lifetimes, sites, sizes};
+use tracehound_query::amounts::{SumKey, SumQuery};
+use tracehound_query::sorting::SortKeys;
+use tracehound_query::suppress::{SuppressedStacks, SuppressionOrigin, built_in, parse};
+use tracehound_query::{allocations, leaks, lifetimes, sites, sizes, stacks, trend};
 
 use super::no;
 use crate::ask::Ask;
@@ -25,25 +28,27 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         .filter(|(_, b)| truth.passes(b, &ask.keep))
         .collect();
     use allocations::AllocationSort;
-    for (sort, descending) in [
-        (AllocationSort::Allocated, false),
-        (AllocationSort::Allocated, true),
-        (AllocationSort::Size, true),
-        (AllocationSort::Size, false),
-        (AllocationSort::Freed, false),
-        (AllocationSort::Lifetime, true),
+    let key = |sort, (row, b): &(u64, &crate::reference::Alloc)| match sort {
+        AllocationSort::Allocated => *row,
+        AllocationSort::Freed => b.freed_event,
+        AllocationSort::Size => b.size,
+        AllocationSort::Lifetime => b.lifetime(truth.duration),
+    };
+    for (keys, descending) in [
+        (vec![(AllocationSort::Allocated, false)], false),
+        (vec![(AllocationSort::Allocated, false)], true),
+        (vec![(AllocationSort::Size, false)], true),
+        (vec![(AllocationSort::Size, false)], false),
+        (vec![(AllocationSort::Freed, false)], false),
+        (vec![(AllocationSort::Lifetime, false)], true),
+        (vec![(AllocationSort::Size, true), (AllocationSort::Lifetime, false)], false),
+        (vec![(AllocationSort::Size, false), (AllocationSort::Allocated, true)], true),
     ] {
         let mut expected = expected.clone();
-        let key = |(row, b): &(u64, &crate::reference::Alloc)| match sort {
-            AllocationSort::Allocated => *row,
-            AllocationSort::Freed => b.freed_event,
-            AllocationSort::Size => b.size,
-            AllocationSort::Lifetime => b.lifetime(truth.duration),
-        };
-        expected.sort_by_key(|e| (if descending { u64::MAX - key(e) } else { key(e) }, e.0));
-        if sort == AllocationSort::Allocated && descending {
-            expected.sort_by_key(|e| u64::MAX - e.0);
-        }
+        expected.sort_by_key(|e| {
+            let turned = |&(sort, back)| if back != descending { u64::MAX - key(sort, e) } else { key(sort, e) };
+            (keys.iter().map(turned).collect::<Vec<u64>>(), e.0)
+        });
         let mut got = Vec::new();
         let mut cursor = None;
         loop {
@@ -51,7 +56,7 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
                 window: ask.window(),
                 filter: ask.filter.clone(),
                 site: None,
-                sort,
+                sort: SortKeys::new(keys.iter().copied()).unwrap(),
                 descending,
                 cursor,
                 limit: 7,
@@ -65,7 +70,7 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
                 break;
             }
         }
-        assert_eq!(got, expected.iter().map(|e| e.0).collect::<Vec<_>>(), "{sort:?} {descending} {ask:?}");
+        assert_eq!(got, expected.iter().map(|e| e.0).collect::<Vec<_>>(), "{keys:?} {descending} {ask:?}");
     }
 }
 
@@ -91,6 +96,44 @@ pub fn leaks_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         assert_eq!(Some(&site.last_ns), allocated.iter().max());
         assert_eq!(site.stack.len(), truth.functions(node).len());
         assert!(!site.verdict.why.is_empty());
+    }
+    columns_agree(trace, ask, &got);
+    suppressions_agree(trace);
+    let by_function =
+        leaks::run(trace, &Names, &leaks::LeaksParams { functions: usize::MAX, ..params }, &no()).unwrap();
+    let functions = &by_function.functions;
+    assert_eq!(functions.len() as u64, by_function.total_functions);
+    assert_eq!(functions.iter().map(|f| f.bytes).sum::<u64>(), got.leaked.bytes);
+    assert_eq!(functions.iter().map(|f| f.count).sum::<u64>(), got.leaked.count);
+    assert_eq!(functions.iter().map(|f| f.total_sites).sum::<u64>(), got.total_sites);
+}
+
+/// What many backtraces fall under is what each falls under by itself.
+fn suppressions_agree(trace: &Trace) {
+    let list = "leak:^fn_3$\nleak:src/1.c\nleak:nobody\nleak:module1.so\nleak:xmalloc";
+    let list = parse(list, &SuppressionOrigin::Option).unwrap();
+    for suppressions in [&list[..1], &list[..2], &list[2..3], &list[1..], &built_in()] {
+        let mut many = SuppressedStacks::new(trace, &Names, suppressions);
+        for node in (0..trace.node_count()).rev() {
+            let stack = stacks::frames(trace, &Names, node);
+            assert_eq!(many.hit(node), suppressions.iter().position(|known| known.matches(&stack)));
+        }
+    }
+}
+
+/// Live bytes of many sites in one pass are those of each moment by itself.
+fn columns_agree(trace: &Trace, ask: &Ask, leaks: &tracehound_api::leaks::Leaks) {
+    let selection = ask.filter.select(trace, &Names, &no()).unwrap();
+    let window = ask.window().resolve(trace, &selection, &no()).unwrap();
+    let places: Vec<_> = trend::moments(trace, &window, 7).iter().map(|moment| moment.1).collect();
+    let handle = |site: &tracehound_api::leaks::LeakSite| tracehound_query::parse_site("site", &site.id).unwrap();
+    let sites: Vec<u32> = leaks.sites.iter().map(handle).collect();
+    let columns = trend::columns_at(trace, &selection, &sites, &places, &no()).unwrap();
+    let question = SumQuery { trace, selection: &selection, key: SumKey::Site, cancel: &no() };
+    for (&place, column) in places.iter().zip(&columns) {
+        let live = question.live_at(place).unwrap();
+        let expected: Vec<_> = sites.iter().map(|&site| live[site as usize]).collect();
+        assert_eq!(*column, expected, "{ask:?}");
     }
 }
 

@@ -1,0 +1,68 @@
+//! `heaptrace run --names`: has runtimes write down what code they generate is called, and keeps that in the recording, so that
+//! the names outlive the runtime's own file and are there on another machine.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use tracehound_api::info::End;
+use tracehound_symbols::bundle;
+
+use crate::cli::{Interrupted, interrupt, open};
+
+/// What runtimes take from the environment. Each reads its own variable alone, also in programs that a script starts.
+const SWITCHES: [(&str, &str); 2] = [
+    // Frames of interpreted functions, and a perf map.
+    ("NODE_OPTIONS", "--interpreted-frames-native-stack --perf-basic-prof"),
+    // Frame pointers in compiled code, and a perf map at the end (from JDK 17 on; older ones pass over it).
+    (
+        "JAVA_TOOL_OPTIONS",
+        "-XX:+IgnoreUnrecognizedVMOptions -XX:+PreserveFramePointer -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit",
+    ),
+];
+
+/// The variables to be set; what the user has in them stays in front.
+pub fn switches(get: impl Fn(&str) -> Option<OsString>) -> Vec<(&'static str, OsString)> {
+    let with = |(name, switches): (&'static str, &str)| {
+        let mut value = get(name).unwrap_or_default();
+        if !value.is_empty() {
+            value.push(" ");
+        }
+        value.push(switches);
+        (name, value)
+    };
+    SWITCHES.into_iter().map(with).collect()
+}
+
+/// Appends the names of generated code to a recording that has ended; how many there were.
+pub fn keep(recording: &Path) -> Result<u64> {
+    let opened = open::open(recording)?;
+    if opened.trace.end() == End::Running {
+        return Err(anyhow!("{}: the program still runs, its names are not in the recording", recording.display()));
+    }
+    let bundle = opened.symbols.bundle_of_generated_code(&opened.trace, interrupt::flag()).map_err(|_| Interrupted)?;
+    let (named, _) = bundle.counts();
+    drop(opened);
+    if named == 0 {
+        return Ok(0);
+    }
+    let failed = || format!("cannot write names to {}", recording.display());
+    let mut file = File::options().read(true).append(true).open(recording).with_context(failed)?;
+    let len = bundle::length_without_names(&file).with_context(failed)?;
+    file.set_len(len).with_context(failed)?;
+    bundle.append(len, &mut file).with_context(failed)?;
+    Ok(named as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_user_has_set_stays() {
+        let set = switches(|name| (name == "NODE_OPTIONS").then(|| "--max-old-space-size=64".into()));
+        assert_eq!(set[0].1, "--max-old-space-size=64 --interpreted-frames-native-stack --perf-basic-prof");
+        assert!(set[1].1.to_string_lossy().starts_with("-XX:+Ignore"));
+    }
+}

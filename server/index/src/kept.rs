@@ -1,0 +1,131 @@
+//! Answers that are worth keeping: made once, then in memory with the snapshot, and in a file beside the columns.
+//!
+//! The file is a hint: one of another recording, state or version is passed over, and so is one that cannot be written.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Trace;
+use super::files::LAYOUT;
+use tracehound_api::info::End;
+
+/// The longest answer that is read, in bytes.
+const MOST: usize = 256 << 20;
+
+/// Answers in memory, by name.
+#[derive(Debug, Default)]
+pub struct KeptAnswers(Mutex<HashMap<&'static str, Arc<dyn Any + Send + Sync>>>);
+
+/// What an answer is kept for.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptKind {
+    /// Name of the file, without its ending.
+    pub name: &'static str,
+    /// Version of what makes it; another one is made again.
+    pub version: u32,
+}
+
+/// What can be kept.
+pub trait KeptAnswer: Serialize + DeserializeOwned + Send + Sync + 'static {}
+
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> KeptAnswer for T {}
+
+/// What a file must be of to be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+struct KeptKey {
+    layout: u32,
+    version: u32,
+    recording: [u8; 16],
+    allocs: u64,
+    frees: u64,
+    duration_ns: u64,
+    ended: bool,
+}
+
+impl Trace {
+    /// The answer of a kind; `make` is called if it is not there.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn kept<T: KeptAnswer, E>(&self, kind: KeptKind, make: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
+        match self.find_kept(kind) {
+            Some(known) => Ok(known),
+            None => Ok(self.keep(kind, make()?)),
+        }
+    }
+
+    /// The answer of a kind, if it is there.
+    #[must_use]
+    pub fn find_kept<T: KeptAnswer>(&self, kind: KeptKind) -> Option<Arc<T>> {
+        let known = self.answers().get(kind.name).and_then(|known| Arc::clone(known).downcast().ok());
+        known.or_else(|| {
+            let answer = Arc::new(self.read_kept::<T>(kind)?);
+            self.answers().insert(kind.name, Arc::clone(&answer) as _);
+            Some(answer)
+        })
+    }
+
+    /// Keeps an answer, in place of one that is there.
+    pub fn keep<T: KeptAnswer>(&self, kind: KeptKind, answer: T) -> Arc<T> {
+        // A running recording has another answer soon.
+        if self.end() != End::Running {
+            let _ = self.write_kept(kind, &answer);
+        }
+        let answer = Arc::new(answer);
+        self.answers().insert(kind.name, Arc::clone(&answer) as _);
+        answer
+    }
+
+    fn answers(&self) -> MutexGuard<'_, HashMap<&'static str, Arc<dyn Any + Send + Sync>>> {
+        self.answers.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept_key(&self, kind: KeptKind) -> KeptKey {
+        KeptKey {
+            layout: LAYOUT,
+            version: kind.version,
+            recording: self.recording_id(),
+            allocs: self.alloc_count(),
+            frees: self.free_count(),
+            duration_ns: self.duration_ns(),
+            ended: self.end() == End::Exit,
+        }
+    }
+
+    fn kept_path(&self, kind: KeptKind) -> std::path::PathBuf {
+        self.folder().join(format!("{}.kept", kind.name))
+    }
+
+    fn read_kept<T: KeptAnswer>(&self, kind: KeptKind) -> Option<T> {
+        let file = std::fs::File::open(self.kept_path(kind)).ok()?;
+        let mut bytes = Vec::new();
+        // The checksum at the end is read as well.
+        let read = zstd::Decoder::new(file).ok()?.take(MOST as u64 + 1).read_to_end(&mut bytes).ok()?;
+        if read > MOST {
+            return None;
+        }
+        let config = bincode::config::standard().with_limit::<MOST>();
+        let (key, len) = bincode::serde::decode_from_slice::<KeptKey, _>(&bytes, config).ok()?;
+        if key != self.kept_key(kind) {
+            return None;
+        }
+        bincode::serde::decode_from_slice(&bytes[len..], config).ok().map(|(answer, _)| answer)
+    }
+
+    fn write_kept<T: KeptAnswer>(&self, kind: KeptKind, answer: &T) -> io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(self.folder())?;
+        let mut encoder = zstd::Encoder::new(io::BufWriter::new(file.as_file_mut()), 1)?;
+        encoder.include_checksum(true)?;
+        let config = bincode::config::standard();
+        bincode::serde::encode_into_std_write(self.kept_key(kind), &mut encoder, config).map_err(io::Error::other)?;
+        bincode::serde::encode_into_std_write(answer, &mut encoder, config).map_err(io::Error::other)?;
+        encoder.finish()?.flush()?;
+        file.persist(self.kept_path(kind)).map_err(|error| error.error)?;
+        Ok(())
+    }
+}

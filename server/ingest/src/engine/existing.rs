@@ -1,0 +1,80 @@
+//! Blocks that were there before recording began. They are listed, and their frees are told; they are no allocations of
+//! the recording, so nothing that is added up counts them.
+
+use rustc_hash::FxHashMap;
+use tracehound_format::record::Kind;
+
+use super::{MergedEvent, PairingEngine};
+use tracehound_index::schema::{Columns, OtherEvent, TableRow};
+
+/// Those that are live, by address, with their bytes.
+#[derive(Debug, Default)]
+pub struct ExistingBlocks(FxHashMap<u64, u64>);
+
+impl ExistingBlocks {
+    /// What is live after the events of an index.
+    pub fn restore(&mut self, columns: &Columns) {
+        self.0.clear();
+        for (at, &kind) in columns.other_kind.iter().enumerate() {
+            let Some(event) = OtherEvent::get(columns, at) else { continue };
+            match Kind::from_u8(kind) {
+                Some(Kind::ExistingBlock) => {
+                    self.0.insert(event.a, event.b);
+                }
+                Some(kind) if kind.is_free() || kind.is_realloc_from() || kind.is_alloc() => {
+                    self.0.remove(&event.a);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends the block at `address`, if there is one: its bytes.
+    #[inline]
+    pub(super) fn end(&mut self, address: u64) -> Option<u64> {
+        if self.0.is_empty() { None } else { self.0.remove(&address) }
+    }
+
+    #[inline]
+    pub(super) fn holds(&self, address: u64) -> bool {
+        !self.0.is_empty() && self.0.contains_key(&address)
+    }
+}
+
+impl PairingEngine {
+    /// A block is listed.
+    #[cold]
+    pub(super) fn list_existing(&mut self, ns: u64, event: &MergedEvent) {
+        let size = self.full_size(event);
+        if self.existing.0.insert(event.address, size).is_none() {
+            let existing = &mut self.totals.counts.existing;
+            existing.count += 1;
+            existing.bytes += size;
+            self.push_other(ns, event, event.address, size, 0, 0);
+        }
+    }
+
+    /// Whether a free or the first half of a realloc ends a listed block; that is noted, with the block's bytes.
+    #[cold]
+    pub(super) fn end_existing(&mut self, ns: u64, event: &MergedEvent) -> bool {
+        let Some(size) = self.existing.end(event.address) else { return false };
+        let existing = &mut self.totals.counts.existing;
+        existing.freed_count += 1;
+        existing.freed_bytes += size;
+        self.push_other(ns, event, event.address, size, 0, 0);
+        true
+    }
+
+    /// An allocation stands where a listed block was, whose end was not seen: it is over. Told as a `Malloc` among the
+    /// other events, which has no other meaning there.
+    #[cold]
+    pub(super) fn replace_existing(&mut self, ns: u64, event: &MergedEvent) {
+        if let Some(size) = self.existing.end(event.address) {
+            let existing = &mut self.totals.counts.existing;
+            existing.freed_count += 1;
+            existing.freed_bytes += size;
+            let event = event.of(Kind::Malloc);
+            self.push_other(ns, &event, event.address, size, 0, 0);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Sites that grew until the program ended and were freed then: nothing of them is left, so no list of leaks has them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Left;
+use super::site_verdicts::{are_worth_keeping, verdicts};
+use crate::Result;
+use crate::amounts::{Signed, SumKey, SumQuery};
+use crate::filter::Selection;
+use tracehound_api::Amount;
+use tracehound_api::leaks::{Verdict, VerdictKind};
+use tracehound_index::kept::KeptKind;
+use tracehound_index::{Cancel, Trace};
+
+/// Most sites that are looked for.
+const MOST: usize = 50;
+/// Part of the recording that is over when the program has not begun to end.
+const BEFORE_EXIT: f64 = 0.97;
+/// Its version grows as those of verdicts do.
+const KEPT: KeptKind = KeptKind { name: "freed-late", version: 24 };
+
+/// One of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FreedLate {
+    /// Which.
+    pub site: u32,
+    /// Live bytes shortly before the end.
+    pub bytes: u64,
+    /// Blocks then.
+    pub count: u64,
+    /// Allocation of its first block.
+    pub first_ns: u64,
+    /// Allocation of its last block.
+    pub last_ns: u64,
+    /// That it grew.
+    pub verdict: Verdict,
+}
+
+/// Those of the whole recording without a filter, largest first.
+///
+/// # Errors
+/// When cancelled.
+pub fn kept(trace: &Trace, cancel: &Cancel) -> Result<Arc<Vec<FreedLate>>> {
+    let make = || find(trace, &Selection::all(), cancel);
+    if are_worth_keeping(trace) { trace.kept(KEPT, make) } else { Ok(Arc::new(make()?)) }
+}
+
+/// Looks for them, largest first.
+///
+/// # Errors
+/// When cancelled.
+pub fn find(trace: &Trace, selection: &Selection, cancel: &Cancel) -> Result<Vec<FreedLate>> {
+    // What was there shortly before the end and is not there at the end.
+    let duration = trace.duration_ns();
+    let before = trace.position_before((duration as f64 * BEFORE_EXIT) as u64);
+    let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
+    let held = question.live_at(before)?;
+    let at_end = question.live_at(trace.end_position())?;
+    // What grows has more and more on the way there; a verdict on each site would look at all events again.
+    let part = |part: f64| question.live_at(trace.position_before((duration as f64 * part) as u64));
+    let (early, middle) = (part(0.3)?, part(0.6)?);
+    let rises = |site: usize, held: &Signed| {
+        let at = |sums: &[Signed]| sums.get(site).map_or(0, |sum| sum.bytes) as f64;
+        at(&middle) > at(&early) && held.bytes as f64 > at(&middle) * 1.1
+    };
+    let mut sites: Vec<(u32, Amount)> = (0..)
+        .zip(held.iter().zip(at_end))
+        .filter(|(site, (held, end))| held.bytes > 0 && end.count == 0 && rises(*site as usize, held))
+        .map(|(site, (held, _))| (site, held.amount()))
+        .collect();
+    sites.sort_by_key(|&(site, amount)| (std::cmp::Reverse((amount.bytes, amount.count)), site));
+    sites.truncate(MOST);
+    let ids: Vec<u32> = sites.iter().map(|s| s.0).collect();
+    let verdicts = verdicts(trace, selection, &ids, &vec![Left::default(); ids.len()], cancel)?;
+    let mut rows: HashMap<u32, (u64, u64)> = HashMap::new();
+    if !ids.is_empty() {
+        let wanted: HashSet<u32> = ids.iter().copied().collect();
+        for row in 0..trace.alloc_count() {
+            if row % (1 << 16) == 0 {
+                cancel.check()?;
+            }
+            let site = trace.site_amount(row).0;
+            if wanted.contains(&site) {
+                rows.entry(site).or_insert((row, row)).1 = row;
+            }
+        }
+    }
+    let grown = sites.into_iter().zip(verdicts);
+    let grown = grown.filter(|(_, verdict)| verdict.kind == VerdictKind::Growing && verdict.freed_at_exit);
+    let times = |&(first, last): &(u64, u64)| (trace.born_ns(first), trace.born_ns(last));
+    let found = grown.map(|((site, amount), verdict)| {
+        let (first_ns, last_ns) = rows.get(&site).map_or((0, 0), times);
+        FreedLate { site, bytes: amount.bytes, count: amount.count, first_ns, last_ns, verdict }
+    });
+    Ok(found.collect())
+}

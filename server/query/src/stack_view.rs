@@ -1,0 +1,200 @@
+//! The tree of functions as a filter shows it: which row of it stands for a row of the frame tree, and which one gets
+//! what was allocated there. Made by `hide`, `show` and `show_from`, then by the transforms, each a pass over all rows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::filter::ViewRules;
+use super::transform::{Transform, TransformKind, TransformTarget};
+use tracehound_index::frame_tree::{FrameId, FrameTree, NO_FUNCTION, TreeRow, TreeShape};
+use tracehound_index::symbols::{FunctionId, SymbolFrame};
+
+/// Index of a row of a view; 0 is the root.
+pub type RowId = u32;
+
+/// See the module's text. Parents stand before their children.
+#[derive(Debug)]
+pub struct StackView {
+    /// The rows.
+    pub shape: Arc<TreeShape>,
+    /// By row: the first row of the frame tree that is shown as it.
+    pub first: Vec<FrameId>,
+    /// By row of the frame tree: the row that shows it; `None`: nothing does.
+    pub shown_as: Vec<Option<RowId>>,
+    /// By row of the frame tree: the row that has allocated what the function there has; `None`: it does not count.
+    pub ends_as: Vec<Option<RowId>>,
+}
+
+/// Which functions a transform is about.
+pub type IsMeant<'a> = dyn Fn(FunctionId) -> bool + 'a;
+
+impl StackView {
+    /// The frame tree as it is.
+    #[must_use]
+    pub fn plain(tree: &FrameTree) -> Self {
+        let rows = tree.shape().len() as RowId;
+        let all: Vec<Option<RowId>> = (0..rows).map(Some).collect();
+        Self { shape: Arc::clone(tree.shape()), first: (0..rows).collect(), shown_as: all.clone(), ends_as: all }
+    }
+
+    /// The view without what the rules take out, from where backtraces may start.
+    #[must_use]
+    pub fn filtered(tree: &FrameTree, rules: &ViewRules) -> Self {
+        Self::plain(tree).rebuilt(|made, above, row| match above {
+            None if !rules.starts.as_ref().is_none_or(|starts| starts[row] && row != 0) => None,
+            above if rules.taken_out[row] => Some(above.unwrap_or(0)),
+            above => Some(made.child(above.unwrap_or(0), row)),
+        })
+    }
+
+    /// The view after one more transform. `means` says which functions the target is.
+    #[must_use]
+    pub fn transformed(self, transform: &Transform, means: &IsMeant<'_>) -> Self {
+        let shape = Arc::clone(&self.shape);
+        let is_all = transform.target == TransformTarget::All;
+        let is_meant = |f: FunctionId| f != NO_FUNCTION && (is_all || means(f));
+        let meant: Vec<bool> = shape.frame.iter().map(|frame| is_meant(frame.function)).collect();
+        let parent = |row: usize| shape.parent[row] as usize;
+        let wanted = match transform.target {
+            TransformTarget::Row(id) => self.shown_as.get(id as usize).copied().flatten(),
+            TransformTarget::Named(_) | TransformTarget::All => None,
+        };
+        match transform.kind {
+            TransformKind::MergeFunction => {
+                self.rebuilt(|made, above, row| if meant[row] { above } else { made.child_of(above, row) })
+            }
+            TransformKind::CollapseModule => {
+                self.rebuilt(
+                    |made, above, row| {
+                        if meant[row] && meant[parent(row)] { above } else { made.child_of(above, row) }
+                    },
+                )
+            }
+            TransformKind::CollapseDirectRecursion => self.rebuilt(|made, above, row| {
+                let again = meant[row] && shape.frame[parent(row)].function == shape.frame[row].function;
+                if again { above } else { made.child_of(above, row) }
+            }),
+            TransformKind::CollapseRecursion => self.rebuilt(|made, above, row| {
+                let again = above.filter(|_| meant[row]).and_then(|above| made.caller(above, row));
+                again.or_else(|| made.child_of(above, row))
+            }),
+            TransformKind::FocusFunction => self.rebuilt(|made, above, row| match above {
+                None if !meant[row] => None,
+                above => Some(made.child(above.unwrap_or(0), row)),
+            }),
+            TransformKind::FocusSubtree => self.rebuilt(|made, above, row| match above {
+                None if wanted != Some(row as RowId) => None,
+                above => Some(made.child(above.unwrap_or(0), row)),
+            }),
+            TransformKind::MergeNode => {
+                self.rebuilt(
+                    |made, above, row| {
+                        if row != 0 && wanted == Some(row as RowId) { above } else { made.child_of(above, row) }
+                    },
+                )
+            }
+            TransformKind::DropFunction => {
+                let mut passes = vec![true; shape.len()];
+                for row in 0..shape.len() {
+                    passes[row] = passes[parent(row)] && !meant[row];
+                }
+                self.moved(Some, |row| passes[row as usize].then_some(row))
+            }
+            TransformKind::CollapseFunction => {
+                let mut outermost: Vec<RowId> = (0..shape.len() as RowId).collect();
+                for row in 1..shape.len() {
+                    let above = outermost[parent(row)];
+                    if meant[above as usize] {
+                        outermost[row] = above;
+                    }
+                }
+                let image = |row: RowId| Some(outermost[row as usize]);
+                self.moved(image, image)
+            }
+            TransformKind::FocusInverted => {
+                let mut innermost: Vec<Option<RowId>> = vec![None; shape.len()];
+                for row in 1..shape.len() {
+                    innermost[row] = if meant[row] { Some(row as RowId) } else { innermost[parent(row)] };
+                }
+                // Frames between two of them stay: they are callers of the inner one.
+                self.moved(Some, |row| innermost[row as usize])
+            }
+        }
+    }
+
+    /// The same rows, but others stand for them.
+    fn moved(mut self, shown: impl Fn(RowId) -> Option<RowId>, ends: impl Fn(RowId) -> Option<RowId>) -> Self {
+        for row in &mut self.shown_as {
+            *row = row.and_then(&shown);
+        }
+        for row in &mut self.ends_as {
+            *row = row.and_then(&ends);
+        }
+        self
+    }
+
+    /// Other rows: for each row of this view, parents first, `image` says which new one stands for it, given its
+    /// caller's. The root stands for itself unless `image` says otherwise.
+    fn rebuilt(self, mut image: impl FnMut(&mut GrowingView<'_>, Option<RowId>, usize) -> Option<RowId>) -> Self {
+        let mut made = GrowingView::new(&self.shape);
+        let mut images: Vec<Option<RowId>> = Vec::with_capacity(self.shape.len());
+        for row in 0..self.shape.len() {
+            let above = if row == 0 { None } else { images[self.shape.parent[row] as usize] };
+            let shown = image(&mut made, above, row);
+            images.push(shown);
+        }
+        let through = |row: Option<RowId>| row.and_then(|row| images[row as usize]);
+        let GrowingView { shape, first, .. } = made;
+        Self {
+            first: first.into_iter().map(|row| self.first[row as usize]).collect(),
+            shown_as: self.shown_as.into_iter().map(through).collect(),
+            ends_as: self.ends_as.into_iter().map(through).collect(),
+            shape: Arc::new(shape),
+        }
+    }
+}
+
+/// A view in the making: calls of one function from one row are one row.
+struct GrowingView<'a> {
+    from: &'a TreeShape,
+    shape: TreeShape,
+    /// The row of `from` that each row was made for.
+    first: Vec<RowId>,
+    children: HashMap<(RowId, FunctionId), RowId>,
+}
+
+impl<'a> GrowingView<'a> {
+    fn new(from: &'a TreeShape) -> Self {
+        let mut shape = TreeShape::default();
+        let nobody = SymbolFrame { function: NO_FUNCTION, file: None, line: None, inlined: false };
+        shape.push(TreeRow { parent: 0, frame: nobody, recursive: false });
+        Self { from, shape, first: vec![0], children: HashMap::new() }
+    }
+
+    /// The row below `parent` for a row's function; the root for the root.
+    fn child(&mut self, parent: RowId, row: usize) -> RowId {
+        if row == 0 {
+            return 0;
+        }
+        let frame = self.from.frame[row];
+        let next = self.shape.len() as RowId;
+        let child = *self.children.entry((parent, frame.function)).or_insert(next);
+        if child == next {
+            let recursive = self.caller(parent, row).is_some();
+            self.shape.push(TreeRow { parent, frame, recursive });
+            self.first.push(row as RowId);
+        }
+        child
+    }
+
+    /// The same, unless its caller is not shown.
+    fn child_of(&mut self, above: Option<RowId>, row: usize) -> Option<RowId> {
+        if row == 0 { Some(0) } else { above.map(|above| self.child(above, row)) }
+    }
+
+    /// `above` or the next caller of it that is a row's function.
+    fn caller(&self, above: RowId, row: usize) -> Option<RowId> {
+        let function = self.from.frame[row].function;
+        self.shape.path(above).find(|&caller| self.shape.frame[caller as usize].function == function)
+    }
+}
