@@ -132,6 +132,7 @@ export async function settled(page: Page): Promise<void> {
     () =>
       !document.querySelector("[data-stale]") &&
       !document.querySelector(".skeleton") &&
+      !document.querySelector(".flame-items[data-old]") &&
       !document.querySelector(".timeline-blank"),
   );
 }

@@ -17,46 +17,54 @@ beforeAll(async () => {
 const searchOf = (page: Page) => readSearch(new URL(page.url()).search);
 
 async function names(page: Page): Promise<string[]> {
-  return page.locator("g.frame").evaluateAll((frames) => frames.map((frame) => frame.getAttribute("name") ?? ""));
+  return page
+    .locator(".flame-chart .frame")
+    .evaluateAll((frames) => frames.map((frame) => frame.getAttribute("data-name") ?? ""));
 }
 
 test("every width is the server's, and nothing is cut silently", async () => {
   const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
   await settled(page);
   const answer = await api<Flamegraph>(
-    `recordings/${shop}/flamegraph?metric=allocated&unit=bytes&width=1300&min_px=1&max_nodes=2000`,
+    `recordings/${shop}/flamegraph?metric=allocated&unit=bytes&width=1300&min_px=0.1&max_nodes=50000`,
   );
-  const drawn = await page.locator("g.frame").evaluateAll((frames) =>
+  // The items follow a moment after the picture.
+  await expect.poll(() => page.locator(".flame-chart .frame").count()).toBeGreaterThan(3);
+  const drawn = await page.locator(".flame-chart .frame").evaluateAll((frames) =>
     frames.map((frame) => ({
-      width: Number(frame.querySelector("rect")?.getAttribute("width")),
+      row: Number(frame.id.replace("flame-", "")),
+      width: frame.getBoundingClientRect().width,
       label: frame.getAttribute("aria-label") ?? "",
     })),
   );
-  expect(drawn.length).toBe(answer.rows.id.length);
+  expect(await page.locator(".flame-chart").getAttribute("data-frames")).toBe(String(answer.rows.id.length));
+  // Of a large graph the widest frames are there for readers of screens.
+  expect(drawn.length).toBe(Math.min(300, answer.rows.id.length));
   const root = Math.max(...drawn.map((frame) => frame.width));
   expect(root).toBeGreaterThan(1000);
-  const widths = drawn.map((frame) => frame.width / root).sort((a, b) => a - b);
-  const values = answer.rows.value.map((value) => value / answer.total).sort((a, b) => a - b);
-  for (const [i, width] of widths.entries()) expect(width).toBeCloseTo(values[i] ?? 0, 3);
+  for (const { row, width } of drawn) expect(width / root).toBeCloseTo((answer.rows.value[row] ?? 0) / answer.total, 3);
 });
 
-test("a click zooms and asks the server again; back and forward, Backspace, the way up", async () => {
+test("a click zooms; back and forward, Backspace, the way up", async () => {
   const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
   await settled(page);
   const before = await names(page);
-  const target = page.locator("g.frame").nth(2);
-  const name = await target.getAttribute("name");
-  await target.click();
+  const target = page.locator(".flame-chart .frame").nth(2);
+  const name = await target.getAttribute("data-name");
+  await target.click({ force: true });
   await expect.poll(() => searchOf(page).root).toBeDefined();
   await settled(page);
-  await expect.poll(async () => (await names(page))[0]).toBe(name);
-  expect(await page.locator(".ancestors .here").textContent()).toBeTruthy();
+  const chartWidth = () => page.locator(".flame-content").evaluate((one) => one.getBoundingClientRect().width);
+  const width = () => target.evaluate((one) => one.getBoundingClientRect().width);
+  await expect.poll(width).toBeCloseTo(await chartWidth(), 0);
+  expect(await page.locator(".ancestors .here").getAttribute("title")).toBe(name);
   await page.goBack();
   await settled(page);
   await expect.poll(() => names(page)).toEqual(before);
+  await expect.poll(width).toBeLessThan((await chartWidth()) - 5);
   await page.goForward();
   await settled(page);
-  await expect.poll(async () => (await names(page))[0]).toBe(name);
+  await expect.poll(width).toBeCloseTo(await chartWidth(), 0);
   await page.locator(".flame-chart").focus();
   await page.keyboard.press("Backspace");
   await settled(page);
@@ -85,15 +93,15 @@ test("search lights matches, dims the rest, and says how much", async () => {
   await page.keyboard.press("/");
   await page.keyboard.type(wanted);
   await expect.poll(() => searchOf(page).q).toBe(wanted);
-  await expect.poll(() => page.locator("g.frame[data-match]").count()).toBeGreaterThan(0);
-  expect(await page.locator("g.frame[data-dim]").count()).toBeGreaterThan(0);
+  await expect.poll(() => page.locator(".flame-chart .frame[data-match]").count()).toBeGreaterThan(0);
+  expect(await page.locator(".flame-chart .frame[data-dim]").count()).toBeGreaterThan(0);
   const asked = await api<Flamegraph>(
     `recordings/${shop}/flamegraph?metric=allocated&unit=bytes&focus=${encodeURIComponent(wanted === wanted.toLowerCase() ? `(?i)${wanted}` : wanted)}`,
   );
   const part =
     (asked.total / (await api<Flamegraph>(`recordings/${shop}/flamegraph?metric=allocated&unit=bytes`)).total) * 100;
   await expect
-    .poll(async () => Number(/\(([\d.]+) %\)/.exec((await page.locator(".search-result").textContent()) ?? "")?.[1]))
+    .poll(async () => Number(/\(([\d.]+)%\)/.exec((await page.locator(".search-result").textContent()) ?? "")?.[1]))
     .toBeCloseTo(part, 0);
   await page.locator("input[type=search]").fill("(");
   await expect.poll(() => page.locator(".search .bad").count()).toBe(1);
@@ -111,13 +119,13 @@ test("arrows walk, the details follow, Enter zooms, Shift+F10 has the menu", asy
   const active = await chart.getAttribute("aria-activedescendant");
   const element = page.locator(`#${active}`);
   expect(await element.getAttribute("aria-level")).toBe("3");
-  const name = await element.getAttribute("name");
+  const name = await element.getAttribute("data-name");
   expect(await page.locator(".details-name").textContent()).toContain(name?.slice(0, 20));
   await page.keyboard.press("Shift+F10");
   await page.getByRole("menuitem", { name: "Copy function name" }).click();
   expect(await page.evaluate(() => navigator.clipboard.readText())).toContain(name?.slice(0, 20));
   await chart.focus();
-  await page.keyboard.press("c");
+  await page.keyboard.press("Control+c");
   await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toMatch(/^#0 /);
   await page.keyboard.press("Enter");
   await expect.poll(() => searchOf(page).root).toBeDefined();
@@ -127,8 +135,8 @@ test("the menu focuses, a chip shows it, removing it brings the rest back", asyn
   const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
   await settled(page);
   const before = await page.locator(".ancestors .strong").textContent();
-  await page.locator("g.frame[aria-level='3']").first().click({ button: "right" });
-  await page.getByRole("menuitem", { name: /^Focus/ }).click();
+  await page.locator(".flame-chart .frame[aria-level='3']").first().click({ button: "right", force: true });
+  await page.getByRole("menuitem", { name: /^Focus: only/ }).click();
   await settled(page);
   await expect.poll(() => page.locator(".chip").count()).toBe(1);
   expect(searchOf(page).filters?.focus).toBeDefined();
@@ -153,11 +161,12 @@ test("inverted, upwards and collapsed", async () => {
 test("two thousand frames of recursion: drawn, scrolled, collapsed", async () => {
   const page = await open(`/r/${deep}/flamegraph?metric=allocated&unit=count&focus=recurse`);
   await settled(page);
-  await expect.poll(() => page.locator("g.frame").count()).toBeGreaterThan(500);
-  const height = await page.locator(".flame-chart svg").getAttribute("height");
-  expect(Number(height)).toBeGreaterThan(9000);
+  await expect
+    .poll(async () => Number(await page.locator(".flame-chart").getAttribute("data-frames")))
+    .toBeGreaterThan(500);
+  expect(await page.locator(".flame-chart").evaluate((chart) => chart.scrollHeight)).toBeGreaterThan(9000);
   await page.getByRole("button", { name: "Collapse recursion" }).click();
-  await expect.poll(() => page.locator("g.frame").count()).toBeLessThan(30);
+  await expect.poll(() => page.locator(".flame-chart .frame").count()).toBeLessThan(30);
 });
 
 test.each(["flamegraph", "calltree", "functions", "sites", "leaks", "allocations"])(
@@ -189,14 +198,14 @@ test("a hostile name can be hovered, opened and filtered by", async () => {
   await expect.poll(() => page.locator(".table-body [role=row]").count()).toBeGreaterThan(0);
   await page.getByRole("link", { name: "Flame graph" }).click();
   await settled(page);
-  const frame = page.locator("g.frame[name*='<img src']").first();
+  const frame = page.locator(".flame-chart .frame[data-name*='<img src']").first();
   await frame.hover({ force: true });
   await expect.poll(() => page.locator(".frame-tip-name").textContent()).toContain("<img src=x");
   expect(await page.evaluate(() => document.querySelectorAll("img").length)).toBe(0);
 });
 
 test("a name of ten thousand characters stays in its row", async () => {
-  const page = await open(`/r/${shop}/functions?metric=allocated&q=vector%7CRb_tree`);
+  const page = await open(`/r/${shop}/functions?metric=allocated&by=function&q=vector%7CRb_tree`);
   await settled(page);
   const row = page.locator(".table-body [role=row]").first();
   await expect.poll(() => row.count()).toBe(1);

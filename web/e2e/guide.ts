@@ -19,7 +19,7 @@ interface Picture {
 }
 
 const hoverFrame = async (page: Page) => {
-  await page.locator("g.frame[aria-level='4']").first().hover();
+  await page.locator(".flame-chart .frame[aria-level='4']").first().hover({ force: true });
   await page.waitForSelector(".frame-tip");
 };
 

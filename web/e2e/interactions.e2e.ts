@@ -95,13 +95,13 @@ test("a module has one colour: in the next session, in another window, in anothe
   const fills = async (address: string) => {
     const page = await open(address);
     await settled(page);
-    await expect.poll(() => page.locator("g.frame").count()).toBeGreaterThan(3);
+    await expect.poll(() => page.locator(".flame-chart .frame").count()).toBeGreaterThan(3);
     const pairs = await page
-      .locator("g.frame")
+      .locator(".flame-chart .frame")
       .evaluateAll((frames) =>
         frames.map((frame): [string, string] => [
-          frame.getAttribute("name") ?? "",
-          frame.querySelector("rect")?.getAttribute("fill") ?? "",
+          frame.getAttribute("data-name") ?? "",
+          frame.getAttribute("data-fill") ?? "",
         ]),
       );
     return new Map(pairs.filter(([name]) => /^[a-z_]+$/.test(name)));
@@ -126,7 +126,7 @@ test.runIf(real)("matches inside of matches count once", async () => {
   // Two thousand frames of one stack match; their sum would be far more than everything.
   expect(part.total).toBeLessThan(whole.total);
   const percent = async () =>
-    Number(/\(([\d.]+) %\)/.exec((await page.locator(".search-result").textContent()) ?? "")?.[1]);
+    Number(/\(([\d.]+)%\)/.exec((await page.locator(".search-result").textContent()) ?? "")?.[1]);
   await expect.poll(percent).toBeCloseTo((100 * part.total) / whole.total, 0);
 });
 
@@ -195,7 +195,7 @@ test("a stack, a function and a link are copied", async () => {
     ["Copy stack", /^#0 .*\n#1 /],
     ["Copy link to this view", /^http.*flamegraph\?metric=allocated/],
   ] as const) {
-    await page.locator("g.frame[aria-level='4']").first().click({ button: "right" });
+    await page.locator(".flame-chart .frame[aria-level='4']").first().click({ button: "right", force: true });
     await page.getByRole("menuitem", { name: new RegExp(`^${item}`) }).click();
     await expect.poll(copied).toMatch(text);
   }
@@ -239,8 +239,10 @@ test("a function selected in one view is lit in the others", async () => {
   const { selected } = searchOf(page);
   await page.getByRole("link", { name: "Flame graph" }).click();
   await settled(page);
-  await expect.poll(() => page.locator("g.frame[data-selected]").count()).toBeGreaterThan(0);
-  expect(await page.locator("g.frame[data-selected]").first().getAttribute("name")).toBe(selected?.split("@")[0]);
+  await expect.poll(() => page.locator(".flame-chart .frame[data-selected]").count()).toBeGreaterThan(0);
+  expect(await page.locator(".flame-chart .frame[data-selected]").first().getAttribute("data-name")).toBe(
+    selected?.split("@")[0],
+  );
   for (const view of ["Call tree", "Sites", "Leaks"]) {
     await page.getByRole("link", { name: view, exact: true }).click();
     await settled(page);

@@ -63,8 +63,8 @@ test.runIf(real)("a sandwich: callers above, callees below, both the server's; i
     `recordings/${shop}/flamegraph?metric=allocated&thread=2&show_from=%5Esession%24`,
   );
   const half = (side: string) => page.locator(`.sandwich-half[data-side=${side}]`);
-  await expect.poll(() => half("callees").locator("g.frame").count()).toBeGreaterThan(3);
-  await expect.poll(() => half("callers").locator("g.frame").count()).toBeGreaterThan(1);
+  await expect.poll(() => half("callees").locator(".flame-chart .frame").count()).toBeGreaterThan(3);
+  await expect.poll(() => half("callers").locator(".flame-chart .frame").count()).toBeGreaterThan(1);
   const total = await half("callees").locator(".details [title$='bytes']").last().getAttribute("title");
   expect(Number(total?.replace(/[^\d]/g, ""))).toBe(whole.total);
   expect(await half("callers").textContent()).toContain("start_thread");
@@ -84,7 +84,7 @@ test.runIf(real)("a sandwich: callers above, callees below, both the server's; i
 });
 
 test.runIf(real)("the function under the pointer is lit wherever else it is", async () => {
-  const page = await open(`/r/${shop}/leaks`);
+  const page = await open(`/r/${shop}/leaks?persite=1`);
   await settled(page);
   const row = page.locator(".table-body [role=row]", { hasText: "cache_insert" });
   await row.hover();
@@ -92,12 +92,12 @@ test.runIf(real)("the function under the pointer is lit wherever else it is", as
   await page.locator(".stack li", { hasText: "session" }).hover();
   // The row's stack goes through it.
   await expect.poll(() => row.getAttribute("data-lit")).toBe("true");
-  await page.goto(page.url().replace("/leaks", "/flamegraph?metric=allocated"));
+  await page.goto(page.url().replace(/\/leaks.*/, "/flamegraph?metric=allocated"));
   await settled(page);
-  await page.locator("g.frame", { hasText: "start_thread" }).first().hover();
-  await expect.poll(() => page.locator("g.frame[data-lit]").count()).toBeGreaterThan(0);
+  await page.locator(".flame-chart .frame", { hasText: "start_thread" }).first().hover({ force: true });
+  await expect.poll(() => page.locator(".flame-chart .frame[data-lit]").count()).toBeGreaterThan(0);
   await page.mouse.move(5, 5);
-  await expect.poll(() => page.locator("g.frame[data-lit]").count()).toBe(0);
+  await expect.poll(() => page.locator(".flame-chart .frame[data-lit]").count()).toBe(0);
 });
 
 test.runIf(real)("a selected function has its time series in the timeline", async () => {

@@ -39,11 +39,11 @@ const VIEWS = [
   ["overview-window", "overview", "window=WINDOW&focus=."],
   ["overview-at", "overview", "at=MIDDLE"],
   ["timeline-tracks", "functions", "metric=allocated&window=WINDOW&tracks=count,threads"],
-  ["flame", "flamegraph", "metric=peak", hover("g.frame[aria-level='3']")],
+  ["flame", "flamegraph", "metric=peak", hover(".flame-chart .frame[aria-level='3']")],
   ["flame-allocated", "flamegraph", "metric=allocated&unit=count&q=e"],
   ["flame-inverted", "flamegraph", "metric=allocated&inverted=1"],
   ["flame-upwards", "flamegraph", "metric=live&upwards=1&collapse=1"],
-  ["flame-menu", "flamegraph", "metric=allocated", menuOf("g.frame[aria-level='3']")],
+  ["flame-menu", "flamegraph", "metric=allocated", menuOf(".flame-chart .frame[aria-level='3']")],
   ["sandwich", "flamegraph", "metric=allocated&sandwich=FUNCTION"],
   ["functions", "functions", "metric=allocated"],
   ["functions-module", "functions", "metric=allocated&by=module"],
@@ -63,7 +63,7 @@ const VIEWS = [
 ];
 const COMPARED = [
   ["compare-recordings", "compare", "other=OTHER"],
-  ["difference", "compare", "other=OTHER&graph=1&metric=allocated", hover("g.frame[aria-level='3']")],
+  ["difference", "compare", "other=OTHER&graph=1&metric=allocated", hover(".flame-chart .frame[aria-level='3']")],
   ["difference-inverted", "compare", "other=OTHER&graph=1&metric=allocated&inverted=1"],
   ["difference-changes", "compare", "other=OTHER&graph=1&metric=allocated&changes=1"],
 ];

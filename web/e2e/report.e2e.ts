@@ -4,7 +4,7 @@ import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import type { Page } from "playwright-core";
 import { beforeAll, expect, inject, test } from "vitest";
-import type { Flamegraph, Info, Leaks } from "../src/api/types.ts";
+import type { Flamegraph, Info, Leaks, Memory } from "../src/api/types.ts";
 import { api, open, openFile, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
@@ -57,7 +57,7 @@ test.skipIf(inject("mock"))("every view of it opens offline, and axe finds nothi
       expect((await page.locator("main.view").boundingBox())?.height, view).toBeGreaterThan(350);
       expect(await page.getByRole("alert").count(), view).toBe(0);
       await expect
-        .poll(() => page.locator("g.frame, .table-body [role=row], .fact, .heat-cell, table tr").count(), {
+        .poll(() => page.locator(".flame-chart .frame, .table-body [role=row], .fact, .heat-cell, table tr").count(), {
           message: view,
         })
         .toBeGreaterThan(1);
@@ -68,7 +68,7 @@ test.skipIf(inject("mock"))("every view of it opens offline, and axe finds nothi
 
 test.skipIf(inject("mock"))("its figures are the server's", async () => {
   const info = await api<Info>(`recordings/${shop}`);
-  const leaks = await api<Leaks>(`recordings/${shop}/leaks`);
+  const leaks = await api<Leaks>(`recordings/${shop}/leaks?builtin_suppressions=true`);
   const page = await openFile(file);
   await settled(page);
   expect(await page.locator("[data-fact=allocations] .fact-value").getAttribute("title")).toContain(
@@ -87,7 +87,7 @@ test.skipIf(inject("mock"))("zoom, back, metric, search and sorting work without
   await settled(page);
   await page.getByText("Allocated", { exact: true }).click();
   await settled(page);
-  const frames = page.locator("g.frame");
+  const frames = page.locator(".flame-chart .frame");
   const before = await frames.count();
   expect(before).toBeGreaterThan(10);
   await page.locator(".flame-chart").focus();
@@ -99,7 +99,7 @@ test.skipIf(inject("mock"))("zoom, back, metric, search and sorting work without
   await settled(page);
   await expect.poll(() => frames.count()).toBe(before);
   await page.locator("input[type=search]").fill("cache_insert");
-  await expect.poll(() => page.locator("g.frame[data-match]").count()).toBeGreaterThan(0);
+  await expect.poll(() => page.locator(".flame-chart .frame[data-match]").count()).toBeGreaterThan(0);
   await page.getByRole("link", { name: "Functions" }).click();
   await settled(page);
   await expect.poll(() => page.locator(".table-body [role=row]").count()).toBe(1);
@@ -126,16 +126,22 @@ test.skipIf(inject("mock"))("what only a server can answer is said, not shown wr
 
 test.skipIf(inject("mock"))("where resident memory was is in it, the parts make up the whole", async () => {
   const info = await api<Info>(`recordings/${shop}`);
+  const memory = await api<Memory>(`recordings/${shop}/memory?at=${info.peak_rss?.at_ns}`);
   const page = await openFile(file);
   await settled(page);
   const bytes = async (selector: string) =>
     page
       .locator(`[data-panel=memory] ${selector} td.numeric[title]`)
       .evaluateAll((cells) => cells.map((cell) => Number(cell.getAttribute("title")?.replace(/[^-\d]/g, ""))));
-  await expect.poll(() => bytes("tr[data-part=rss]")).toEqual([info.peak_rss?.bytes]);
-  const parts = await bytes(".memory-parts tr:not([data-part=rss])");
-  expect(parts.reduce((all, part) => all + part, 0)).toBe(info.peak_rss?.bytes);
-  expect(await page.locator("[data-panel=memory] canvas").count()).toBe(1);
+  await expect.poll(() => bytes("tr[data-part=rss]")).toEqual([memory.rss_bytes]);
+  const parts = await bytes(".memory-parts tr[data-part]:not([data-part=rss])");
+  expect(parts.reduce((all, part) => all + part, 0)).toBe(memory.rss_bytes);
+  // So are its history, the pins and the layers of live memory.
+  await expect.poll(() => page.locator("[data-panel=layers] tr[data-layer]").count()).toBeGreaterThan(1);
+  await goTo(page, "memory");
+  await expect.poll(() => page.locator(".memory-view .stacked canvas").count()).toBe(1);
+  await goTo(page, "pins?pins=thread");
+  await expect.poll(() => page.locator(".table-body [role=row]").count()).toBeGreaterThan(0);
 });
 
 test.skipIf(inject("mock"))("a sandwich without a server has the server's sums", async () => {
@@ -143,7 +149,7 @@ test.skipIf(inject("mock"))("a sandwich without a server has the server's sums",
   await settled(page);
   await goTo(page, "flamegraph?metric=allocated&sandwich=session");
   const half = (side: string) => page.locator(`.sandwich-half[data-side=${side}]`);
-  await expect.poll(() => half("callees").locator("g.frame").count()).toBeGreaterThan(3);
+  await expect.poll(() => half("callees").locator(".flame-chart .frame").count()).toBeGreaterThan(3);
   const asked = await api<Flamegraph>(`recordings/${shop}/flamegraph?metric=allocated&show_from=%5Esession%24`);
   for (const side of ["callers", "callees"]) {
     const total = await half(side).locator(".details [title$='bytes']").last().getAttribute("title");

@@ -2,11 +2,12 @@
 // `url`: serves recordings of the programs beside this file, made here with the built recorder (HEAPTRACE and
 // TRACEHOUND_LIBRARY name it, else target/release). `given`: any server that runs (HEAPTRACE_URL), else the same.
 // HEAPTRACE_MOCK=1: both are the mock API behind the built page, for work on the page alone.
+// HEAPTRACE_PAGE=dist: the page of web/dist before those servers, instead of the one that was built into heaptrace.
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { preview } from "vite";
+import { type ProxyOptions, preview } from "vite";
 import type { TestProject } from "vitest/node";
 
 declare module "vitest" {
@@ -30,8 +31,20 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide("folder", "");
   project.provide("heaptrace", "");
   const server = await (mock ? serveMock() : recordAndServe(project));
+  const given = process.env["HEAPTRACE_URL"]?.replace(/\/$/, "") ?? server.url;
+  if (process.env["HEAPTRACE_PAGE"] === "dist" && !mock) {
+    const fronts = await Promise.all([serveDist(server.url), serveDist(given)]);
+    project.provide("url", fronts[0].url);
+    project.provide("given", fronts[1].url);
+    project.provide("mock", mock);
+    project.provide("steady", server.steady);
+    return async () => {
+      for (const front of fronts) await front.end();
+      await server.end();
+    };
+  }
   project.provide("url", server.url);
-  project.provide("given", process.env["HEAPTRACE_URL"]?.replace(/\/$/, "") ?? server.url);
+  project.provide("given", given);
   project.provide("mock", mock);
   project.provide("steady", server.steady);
   return server.end;
@@ -43,9 +56,20 @@ interface Running {
   end: () => Promise<void>;
 }
 
-async function serveMock(): Promise<Running> {
+const serveMock = (): Promise<Running> => servePage({});
+
+/** The built page, with a server's answers. */
+const serveDist = (api: string): Promise<Running> =>
+  servePage({ "/api": { target: api, headers: { host: new URL(api).host } } });
+
+async function servePage(proxy: Record<string, ProxyOptions>): Promise<Running> {
   if (!existsSync(resolve(HERE, "../dist/index.html"))) throw new Error("build the page first: npm run build");
-  const server = await preview({ root: resolve(HERE, ".."), preview: { port: 0, strictPort: false } });
+  const plugins = Object.keys(proxy).length > 0 ? { plugins: [], configFile: false as const } : {};
+  const server = await preview({
+    ...plugins,
+    root: resolve(HERE, ".."),
+    preview: { port: 0, strictPort: false, host: "127.0.0.1", proxy },
+  });
   const address = server.resolvedUrls?.local[0];
   if (!address) throw new Error("the preview has no address");
   return { url: address.replace(/\/$/, ""), steady: 0, end: () => server.close() };

@@ -3,6 +3,12 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import "./ui/tokens.css";
 import "./ui/base.css";
+import "./ui/frame.css";
+import "./ui/controls.css";
+import "./ui/tables.css";
+import "./ui/histogram.css";
+import "./ui/states.css";
+import "./ui/small-screens.css";
 import { openReport } from "./api/report.ts";
 import { App } from "./app/app.tsx";
 

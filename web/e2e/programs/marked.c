@@ -1,4 +1,5 @@
-/* Two phases with marks, a pause between them in which nothing is recorded, and a block that grows. */
+/* Two phases with marks, a pause between them in which nothing is recorded, and a block that grows.
+   The second phase works on a request. */
 #include "tracehound.h"
 #include <stdlib.h>
 #include <time.h>
@@ -24,7 +25,10 @@ int main(void) {
   nap(200);
   TRACEHOUND(start);
   TRACEHOUND(mark, "steady state");
+  TRACEHOUND(context_name, 7, "GET /items");
+  TRACEHOUND(context_set, 7);
   phase(20, 40);
+  TRACEHOUND(context_set, 0);
   char *text = malloc(111);
   if (text) text = realloc(text, 2222);
   if (text) text = realloc(text, 33333);

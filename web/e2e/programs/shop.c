@@ -53,12 +53,26 @@ void *session(void *after) {
   return NULL;
 }
 
+/* A list that doubles twelve times, with blocks behind it that make it move. */
+void grow_list(void) {
+  char *list = touch(malloc(64), 64);
+  void *behind[12];
+  for (int i = 0; i < 12; i += 1) {
+    behind[i] = touch(malloc(64), 64);
+    list = realloc(list, (size_t)128 << i);
+  }
+  for (int i = 0; i < 12; i += 1) free(behind[i]);
+  free(list);
+}
+
 void import_batch(int count) {
   void *rows[200];
   for (int i = 0; i < count; i += 1) {
     rows[i] = touch(malloc(40000), 40000);
     nap(1);
   }
+  /* The recorder looks at the pages of the peak, on a busy machine too. */
+  nap(250);
   for (int i = 0; i < count; i += 1) free(rows[i]);
 }
 
@@ -68,6 +82,7 @@ int main(int count, char **arguments) {
   for (int i = 0; i < 2; i += 1) pthread_create(&threads[i], NULL, session, after);
   nap(300);
   if (!after) free(recurse(2000));
+  grow_list();
   void *named = long_name(9000);
   import_batch(after ? 100 : 200);
   void *coupon = after ? coupons(70000) : NULL;

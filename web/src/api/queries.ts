@@ -3,15 +3,21 @@ import { type QueryKey, queryOptions } from "@tanstack/react-query";
 import { getJson, LostServerError, type Parameters, ProblemError } from "./client.ts";
 import type {
   Allocations,
+  Breakdown,
+  Churn,
+  Contexts,
   Diff,
   DiffFlamegraph,
   Flamegraph,
   Functions,
+  HeapMap,
   Info,
   Leaks,
   Lifetimes,
   Memory,
+  MemoryHistory,
   Modules,
+  Pins,
   Recordings,
   Site,
   Sites,
@@ -37,6 +43,12 @@ interface Documents {
   leaks: Leaks;
   lifetimes: Lifetimes;
   memory: Memory;
+  memory_history: MemoryHistory;
+  pins: Pins;
+  map: HeapMap;
+  churn: Churn;
+  contexts: Contexts;
+  breakdown: Breakdown;
   sizes: Sizes;
   threads: Threads;
   modules: Modules;

@@ -2,9 +2,10 @@
 // Searching, ordering, paging and zooming, which the server does elsewhere, happen here.
 
 import { identityOf, isChosen, patternOf } from "../lib/identity.ts";
+import { readKeys, type SortableColumn, sortedRows } from "../lib/sorting.ts";
 import { answerFrom, type Parameters, ProblemError } from "./client.ts";
 import { type Cut, cutAt } from "./report-sandwich.ts";
-import type { Flamegraph, Functions, Leaks, RecordingSummary, Sites, Timeline } from "./types.ts";
+import type { Flamegraph, FunctionRow, Functions, Leaks, RecordingSummary, SiteRow, Sites, Timeline } from "./types.ts";
 
 /** What the file says about itself, and its answers. */
 export interface Report {
@@ -67,7 +68,11 @@ export function answerFromReport(path: string, parameters: Parameters): unknown 
     const cut = sandwiched(parameters);
     if (cut) return cut;
   }
-  if (["from", "to", "at", "focus", "ignore", "hide", "show_from"].some((word) => asksFor(name, word, parameters)))
+  if (
+    ["from", "to", "at", "focus", "ignore", "hide", "show_from", "transform"].some((word) =>
+      asksFor(name, word, parameters),
+    )
+  )
     throw refusal("A report contains one window and one filter only.");
   switch (name) {
     case "flamegraph": {
@@ -82,10 +87,18 @@ export function answerFromReport(path: string, parameters: Parameters): unknown 
       return site === undefined ? siteRows(find<Sites>(name, {}), parameters) : find("site", { site });
     case "leaks": {
       const leaks = find<Leaks>(name, {});
-      return { ...leaks, sites: leaks.sites.slice(0, Number(parameters["limit"] ?? leaks.sites.length)) };
+      return {
+        ...leaks,
+        sites: leaks.sites.slice(0, Number(parameters["limit"] ?? leaks.sites.length)),
+        functions: leaks.functions?.slice(0, Number(parameters["functions"] ?? 0)),
+      };
     }
     case "memory":
+    case "memory_history":
       return find(name, {});
+    case "pins":
+    case "breakdown":
+      return find(name, { by: parameters["by"] ?? "function" });
     case "timeline": {
       const timeline = find<Timeline>(name, {});
       const wanted = String(parameters["series"] ?? "").split(",");
@@ -192,31 +205,48 @@ function paged<T>(rows: T[], parameters: Parameters): T[] {
   return rows.slice(offset, offset + Number(parameters["limit"] ?? rows.length));
 }
 
+/** The order that `sort` asks for: of figures the largest first, of texts A. */
+function inOrder<Row>(rows: Row[], sort: unknown, columns: SortableColumn<Row>[]): Row[] {
+  const first = columns[0]?.id ?? "";
+  const keys = readKeys(
+    typeof sort === "string" ? sort : undefined,
+    columns.map(({ id }) => id),
+    { column: first, reversed: false },
+  );
+  return sortedRows(rows, columns, keys);
+}
+
+const FUNCTION_COLUMNS: SortableColumn<FunctionRow>[] = [
+  { id: "flat", numeric: true, value: (row) => Math.abs(row.flat) },
+  { id: "cum", numeric: true, value: (row) => Math.abs(row.cum) },
+  { id: "name", value: (row) => row.name },
+  { id: "other", numeric: true, value: (row) => Math.abs(row.flat_other) },
+  { id: "module", value: (row) => row.module ?? "" },
+  { id: "source", value: (row) => `${row.file ?? ""}:${row.line ?? ""}` },
+];
+
 function functionRows(table: Functions, parameters: Parameters): Functions {
   const test = tester(parameters["search"]);
-  const rows = table.rows.filter((row) => test(row.name));
-  const sign = parameters["ascending"] ? -1 : 1;
-  const sort = parameters["sort"] ?? "flat";
-  rows.sort((a, b) => {
-    if (sort === "name") return sign * (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
-    const value = (row: (typeof rows)[number]) => Math.abs(sort === "cum" ? row.cum : row.flat);
-    return sign * (value(b) - value(a));
-  });
-  const total_rows = parameters["search"] === undefined ? table.total_rows : rows.length;
-  return { ...table, total_rows, rows: paged(rows, parameters) };
+  const found = table.rows.filter((row) => test(row.name));
+  const total_rows = parameters["search"] === undefined ? table.total_rows : found.length;
+  return { ...table, total_rows, rows: paged(inOrder(found, parameters["sort"], FUNCTION_COLUMNS), parameters) };
 }
+
+const amount = (id: "live" | "allocated" | "freed" | "leaked" | "at_peak" | "temporary") => ({
+  id,
+  numeric: true,
+  value: (site: SiteRow) => site[id].bytes,
+});
+const SITE_COLUMNS: SortableColumn<SiteRow>[] = [
+  ...(["live", "allocated", "freed", "leaked", "at_peak", "temporary"] as const).map(amount),
+  { id: "count", numeric: true, value: (site) => site.allocated.count },
+  { id: "mean", numeric: true, value: (site) => site.allocated.bytes / Math.max(1, site.allocated.count) },
+  { id: "name", value: (site) => site.function ?? site.offset ?? site.id },
+];
 
 function siteRows(table: Sites, parameters: Parameters): Sites {
   const test = tester(parameters["search"]);
-  const sites = table.sites.filter((site) => [site.function, site.file, site.module].some(test));
-  const sort = String(parameters["sort"] ?? "live");
-  const value = (site: (typeof sites)[number]): number => {
-    if (sort === "count") return site.allocated.count;
-    const amount: unknown = site[sort as keyof typeof site];
-    return typeof amount === "object" && amount !== null && "bytes" in amount ? Number(amount.bytes) : 0;
-  };
-  const sign = parameters["ascending"] ? -1 : 1;
-  sites.sort((a, b) => sign * (value(b) - value(a)));
-  const total_sites = parameters["search"] === undefined ? table.total_sites : sites.length;
-  return { ...table, total_sites, sites: paged(sites, parameters) };
+  const found = table.sites.filter((site) => [site.function, site.file, site.module].some(test));
+  const total_sites = parameters["search"] === undefined ? table.total_sites : found.length;
+  return { ...table, total_sites, sites: paged(inOrder(found, parameters["sort"], SITE_COLUMNS), parameters) };
 }

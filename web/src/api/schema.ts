@@ -55,6 +55,43 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/recordings/{id}/breakdown": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Live bytes over time by function, module, thread, site or language: the largest layers and the rest, which add up to the
+         *     curve of the heap.
+         */
+        get: operations["breakdown"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/recordings/{id}/churn": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Allocations a second by function of the program, and chains of reallocs with what they moved. */
+        get: operations["churn"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/recordings/{id}/contexts": {
         parameters: {
             query?: never;
@@ -208,6 +245,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/recordings/{id}/map": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What of the address space was occupied when, by which site, and what of it was in memory. `address` zooms in. */
+        get: operations["heap_map"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/recordings/{id}/memory": {
         parameters: {
             query?: never;
@@ -217,6 +271,23 @@ export interface paths {
         };
         /** Where memory was at one moment: live blocks, the pages that they lie in, and who mapped what. */
         get: operations["memory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/recordings/{id}/memory_history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What resident memory was made of over time: the ledger at several of the recorder's looks at the page tables. */
+        get: operations["memory_history"];
         put?: never;
         post?: never;
         delete?: never;
@@ -507,6 +578,64 @@ export interface components {
             /** @description `swapped`, `live_untouched`, `free_not_resident`, `lazy_free`, `page_tables`, `cgroup_…`. */
             key: string;
         };
+        /**
+         * @description Live bytes at moments in time, by layer. The layers and the rest add up to the live bytes of the timeline with as many
+         *     columns.
+         */
+        Breakdown: {
+            /** @description What a layer is. */
+            by: components["schemas"]["BreakdownGroup"];
+            /** @description How far the figures can be trusted. */
+            exactness: components["schemas"]["Exactness"];
+            /**
+             * Format: int64
+             * @description Start of the window.
+             */
+            from_ns: number;
+            /** @description All other layers together, at each moment. */
+            rest: number[];
+            /**
+             * Format: int64
+             * @description How many these are.
+             */
+            rest_rows: number;
+            /** @description The layers that were largest at some moment, largest first. */
+            rows: components["schemas"]["BreakdownRow"][];
+            /** @description `heaptrace.breakdown/1`. */
+            schema: string;
+            /** @description The moments: ends of equal columns of time, the last at `to_ns`. */
+            t_ns: number[];
+            /**
+             * Format: int64
+             * @description End of the window.
+             */
+            to_ns: number;
+            /** @description Live bytes at each moment. */
+            total: number[];
+        };
+        /**
+         * @description What a layer of the breakdown is.
+         * @enum {string}
+         */
+        BreakdownGroup: "function" | "module" | "thread" | "site" | "language";
+        /** @description One layer. */
+        BreakdownRow: {
+            /** @description Live bytes at each moment. */
+            bytes: number[];
+            /** @description Its source file. */
+            file?: string | null;
+            /** @description Handle of a site, id of a thread; else the name. */
+            id: string;
+            /**
+             * Format: int32
+             * @description Its line.
+             */
+            line?: number | null;
+            /** @description Of a function or site: its module. */
+            module?: string | null;
+            /** @description Function, module, thread or language. */
+            name: string;
+        };
         /** @description A period during which events were recorded. */
         Capture: {
             /**
@@ -519,6 +648,74 @@ export interface components {
              * @description Last instant.
              */
             to_ns: number;
+        };
+        /** @description Allocations by function of the program. */
+        Churn: {
+            /** @description How far the figures can be trusted. */
+            exactness: components["schemas"]["Exactness"];
+            /**
+             * Format: int64
+             * @description Start of the window.
+             */
+            from_ns: number;
+            /** @description By the asked order, largest first. */
+            rows: components["schemas"]["ChurnRow"][];
+            /** @description `heaptrace.churn/1`. */
+            schema: string;
+            /**
+             * Format: int64
+             * @description End of the window.
+             */
+            to_ns: number;
+            /** @description Of all rows, those included that are not in the answer. */
+            total: components["schemas"]["ChurnSum"];
+            /**
+             * Format: int64
+             * @description Rows before the limit.
+             */
+            total_rows: number;
+        };
+        /** @description One function: the innermost of the program, as in the table of functions. */
+        ChurnRow: components["schemas"]["ChurnSum"] & {
+            /** @description Source file of its declaration. */
+            file?: string | null;
+            /** @description Demangled function, or `0x…` in `module` if there is no symbol. */
+            function: string;
+            /**
+             * Format: int32
+             * @description Line of `file`.
+             */
+            line?: number | null;
+            longest?: components["schemas"]["ReallocChain"] | null;
+            /** @description File name of its module. */
+            module?: string | null;
+        };
+        /** @description What happened in the window. */
+        ChurnSum: {
+            /** @description Blocks that were allocated, those that realloc made included. */
+            allocations: components["schemas"]["Amount"];
+            /**
+             * Format: double
+             * @description Allocations a second of the window.
+             */
+            allocations_per_second: number;
+            /**
+             * Format: int64
+             * @description Of these, those that gave another address.
+             */
+            moved: number;
+            /**
+             * Format: int64
+             * @description What such blocks held, the smaller of both sizes: copied, unless the kernel moved the pages.
+             */
+            moved_bytes: number;
+            /**
+             * Format: int64
+             * @description Reallocs that made one block of another.
+             */
+            reallocs: number;
+            /** @description Of the allocations, those that were temporary. */
+            temporary: components["schemas"]["Amount"];
         };
         /** @description How good the clock was: what its samples against the kernel's clocks say. */
         ClockQuality: {
@@ -805,12 +1002,29 @@ export interface components {
              */
             watermark_ns: number;
         };
+        /** @description Blocks that were in the heap when recording began. */
+        Existing: {
+            /**
+             * Format: int64
+             * @description What they hold, which is what was asked for or a little more.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description How many.
+             */
+            count: number;
+            /** @description Those that were freed since. */
+            freed: components["schemas"]["Amount"];
+        };
         /** @description A function in the flame graph. */
         FlameFrame: {
             /** @description Source file that the function is declared in; where that is not known, the file of a call in it. */
             file?: string | null;
             /** @description It was inlined into its caller. */
             inlined: boolean;
+            /** @description Language: `c`, `c++`, `rust`, `python`, `javascript`, `java`, `go`; absent if nothing tells. */
+            language?: string | null;
             /** @description Of a standard library, or a function that only hands out memory under another name. */
             library: boolean;
             /**
@@ -836,6 +1050,8 @@ export interface components {
             exactness: components["schemas"]["Exactness"];
             /** @description Frames that rows refer to. */
             frames: components["schemas"]["FlameFrame"][];
+            /** @description By the backtraces that freed the blocks, instead of those that allocated them. */
+            freeing: boolean;
             /**
              * Format: int64
              * @description Start of the window.
@@ -996,6 +1212,54 @@ export interface components {
          * @enum {string}
          */
         GroupBy: "function" | "program" | "file" | "module" | "thread" | "site";
+        /**
+         * @description What of the address space was occupied when, by which site, and what of it was in memory.
+         *
+         *     A row is an aligned range of addresses that a block reaches into at one of the moments; a column is a moment.
+         */
+        HeapMap: {
+            /** @description First address of each row, ascending; between two that are not neighbours no block is. */
+            addresses: number[];
+            /**
+             * @description The site that has most bytes, as a position in `sites`, by row and moment; none where nothing is live, or for a
+             *     site that is not listed.
+             */
+            dominant: (number | null)[][];
+            /** @description How far the figures can be trusted. */
+            exactness: components["schemas"]["Exactness"];
+            /**
+             * Format: int64
+             * @description Start of the window.
+             */
+            from_ns: number;
+            /** @description For each moment: when the recorder looked at the pages that `resident` is from. Empty where it never has. */
+            look_ns: number[];
+            /** @description Requested bytes of live blocks, by row and moment. Blocks of a pool lie in other blocks and do not count. */
+            occupied: number[][];
+            /** @description Bytes in memory, by row and moment. Empty where the recorder has not looked at the pages. */
+            resident: number[][];
+            /**
+             * Format: int64
+             * @description Bytes of addresses of a row: a power of two, the least with which the rows are as few as was asked for.
+             */
+            row_bytes: number;
+            /** @description `heaptrace.map/1`. */
+            schema: string;
+            /** @description Sites that have most bytes of a row at a moment, those of most such cells first. */
+            sites: components["schemas"]["MapSite"][];
+            /** @description The moments, equally spaced, the last at the end of the window. */
+            t_ns: number[];
+            /**
+             * Format: int64
+             * @description End of the window.
+             */
+            to_ns: number;
+            /**
+             * Format: int64
+             * @description How many such sites there are.
+             */
+            total_sites: number;
+        };
         /** @description Amounts per class of a quantity. Classes are `[lower[i], lower[i + 1])`, the last is open. */
         Histogram: {
             /** @description Their bytes. */
@@ -1006,6 +1270,15 @@ export interface components {
             live_count: number[];
             /** @description Lower bound of each class (bytes, or nanoseconds). */
             lower: number[];
+        };
+        /** @description A row of the ledger over time. */
+        HistoryRow: {
+            /** @description How it was found; `modelled` if it was at one look. */
+            basis: components["schemas"]["Basis"];
+            /** @description Bytes at each look. */
+            bytes: number[];
+            /** @description As in the ledger. */
+            key: string;
         };
         /** @description A recording in one document. */
         Info: {
@@ -1023,6 +1296,7 @@ export interface components {
             events: components["schemas"]["Events"];
             /** @description How far the figures can be trusted. */
             exactness: components["schemas"]["Exactness"];
+            existing?: components["schemas"]["Existing"] | null;
             /** @description Live at the end. */
             leaked: components["schemas"]["Amount"];
             /** @description Address space that was mapped. */
@@ -1119,6 +1393,53 @@ export interface components {
              */
             t_ns: number;
         };
+        /** @description What one function leaks, at all of its sites. */
+        LeakFunction: {
+            /**
+             * Format: int64
+             * @description Leaked bytes.
+             */
+            bytes: number;
+            /**
+             * Format: int64
+             * @description Leaked blocks.
+             */
+            count: number;
+            /** @description Live bytes of these sites at equal steps of the recording, the last at its end. */
+            curve: number[];
+            /** @description Source file, where there is one. */
+            file?: string | null;
+            /**
+             * Format: int64
+             * @description Allocation of the first leaked block.
+             */
+            first_ns: number;
+            /** @description The innermost function of the program on the backtraces, or an address. */
+            function: string;
+            /**
+             * Format: int64
+             * @description Allocation of the last leaked block.
+             */
+            last_ns: number;
+            /** @description No function of the program is on the backtraces: this one is a library's. */
+            library: boolean;
+            /**
+             * Format: int32
+             * @description Line of its largest site.
+             */
+            line?: number | null;
+            /** @description Its module. */
+            module?: string | null;
+            /** @description Handles of the largest of them, largest first. */
+            sites: string[];
+            /**
+             * Format: int64
+             * @description Its sites, suppressed ones not included.
+             */
+            total_sites: number;
+            /** @description What the history of all sites together says. */
+            verdict: components["schemas"]["Verdict"];
+        };
         /** @description One leaking backtrace. */
         LeakSite: {
             /**
@@ -1157,6 +1478,11 @@ export interface components {
              *     Bytes and blocks are those before the end.
              */
             freed_at_exit?: components["schemas"]["LeakSite"][];
+            /**
+             * @description The same by function, largest first, if they were asked for: one row for all sites that a function of the program
+             *     allocated at.
+             */
+            functions?: components["schemas"]["LeakFunction"][];
             /** @description Sum over all sites, suppressed ones not included. */
             leaked: components["schemas"]["Amount"];
             /** @description `heaptrace.leaks/1`. */
@@ -1169,6 +1495,11 @@ export interface components {
             suppressed_sites?: components["schemas"]["SuppressedSite"][];
             /** @description Suppressions that hit something, and what. */
             suppressions?: components["schemas"]["UsedSuppression"][];
+            /**
+             * Format: int64
+             * @description Functions that exist, of which `functions` is a part; 0 if they were not asked for.
+             */
+            total_functions?: number;
             /**
              * Format: int64
              * @description Sites that exist, of which `sites` is a part.
@@ -1246,6 +1577,27 @@ export interface components {
              */
             watermark_ns: number;
         };
+        /** @description A site that has most bytes somewhere. */
+        MapSite: {
+            /**
+             * Format: int64
+             * @description Rows and moments in which it has most bytes.
+             */
+            cells: number;
+            /** @description Its source file. */
+            file?: string | null;
+            /** @description The program's function that allocated. */
+            function?: string | null;
+            /** @description Handle of the site. */
+            id: string;
+            /**
+             * Format: int32
+             * @description Its line.
+             */
+            line?: number | null;
+            /** @description Its module. */
+            module?: string | null;
+        };
         /**
          * @description Address space that `mmap`, `mremap` and the program break mapped, and what was mapped before, as far as it was
          *     recorded.
@@ -1267,26 +1619,6 @@ export interface components {
              */
             peak_bytes: number;
         };
-        /** @description Address space of one kind. */
-        MappedKind: {
-            /** @description Which. */
-            kind: components["schemas"]["MappingKind"];
-            /**
-             * Format: int64
-             * @description Its bytes.
-             */
-            mapped_bytes: number;
-            /**
-             * Format: int64
-             * @description In so many pieces.
-             */
-            mappings: number;
-            /**
-             * Format: int64
-             * @description Bytes of live blocks in there.
-             */
-            used_bytes: number;
-        };
         /** @description A backtrace that mapped address space. */
         Mapper: {
             /**
@@ -1299,24 +1631,9 @@ export interface components {
              * @description In so many pieces.
              */
             mappings: number;
-            /**
-             * Format: int64
-             * @description Bytes of pages with live blocks in there.
-             */
-            page_bytes: number;
             /** @description The backtrace, leaf first; empty for what was there before recording began, and where none was recorded. */
             stack: components["schemas"]["Frame"][];
-            /**
-             * Format: int64
-             * @description Bytes of live blocks in there.
-             */
-            used_bytes: number;
         };
-        /**
-         * @description What address space is mapped for, as far as the call that mapped it tells.
-         * @enum {string}
-         */
-        MappingKind: "break" | "anonymous" | "stack" | "file" | "existing";
         /** @description A label on the timeline. */
         Mark: {
             /** @description Label. */
@@ -1345,8 +1662,6 @@ export interface components {
             /** @description How far the figures can be trusted. */
             exactness: components["schemas"]["Exactness"];
             kernel?: components["schemas"]["KernelKinds"] | null;
-            /** @description What it was mapped for, most bytes first. */
-            kinds: components["schemas"]["MappedKind"][];
             /** @description Live blocks: what the program had asked for. */
             live: components["schemas"]["Amount"];
             /**
@@ -1363,10 +1678,27 @@ export interface components {
             mappers: components["schemas"]["Mapper"][];
             /** @description Pages that hold a part of a live block. */
             pages: components["schemas"]["Pages"];
-            resident?: components["schemas"]["Resident"] | null;
             sample?: components["schemas"]["Sample"] | null;
             /** @description `heaptrace.memory/2`. */
             schema: string;
+        };
+        /** @description `GET recordings/{id}/memory_history`: the ledger at several looks. */
+        MemoryHistory: {
+            /** @description How far the figures can be trusted. */
+            exactness: components["schemas"]["Exactness"];
+            /** @description The rows of the ledger that are not empty at every look, in its order. */
+            rows: components["schemas"]["HistoryRow"][];
+            /** @description Resident memory at each look: the sum of the rows. */
+            rss_bytes: number[];
+            /** @description `heaptrace.memory_history/1`. */
+            schema: string;
+            /** @description When the looks were, in order. */
+            t_ns: number[];
+            /**
+             * Format: int64
+             * @description Looks in the window, of which `t_ns` is a part.
+             */
+            total_looks: number;
         };
         /** @description What resident memory was, in rows that add up to it. */
         MemoryLedger: {
@@ -1524,7 +1856,7 @@ export interface components {
          * @enum {string}
          */
         PeakOf: "heap" | "filter";
-        /** @description The largest sampled resident set. */
+        /** @description The largest resident set, by samples and by looks at the page tables. */
         PeakRss: {
             /**
              * Format: int64
@@ -1538,7 +1870,8 @@ export interface components {
             bytes: number;
             /**
              * Format: int64
-             * @description Of it the recorder's own, an estimate from above.
+             * @description Of it the recorder's own: of the look nearest to that moment, as in the ledger there; without looks the recorder's
+             *     estimate from above.
              */
             recorder_bytes: number;
         };
@@ -1763,6 +2096,39 @@ export interface components {
              */
             p90_ns: number;
         };
+        /** @description One block that realloc resized again and again inside the window. */
+        ReallocChain: {
+            /**
+             * Format: int64
+             * @description Size before the first.
+             */
+            first_bytes: number;
+            /**
+             * Format: int64
+             * @description Size behind the last.
+             */
+            last_bytes: number;
+            /**
+             * Format: int64
+             * @description When the last one was.
+             */
+            last_ns: number;
+            /**
+             * Format: int64
+             * @description Of these, those that gave another address.
+             */
+            moved: number;
+            /**
+             * Format: int64
+             * @description What was moved, all moves together.
+             */
+            moved_bytes: number;
+            /**
+             * Format: int64
+             * @description Reallocs.
+             */
+            reallocs: number;
+        };
         /** @description The recorder about itself. */
         Recorder: {
             /**
@@ -1894,43 +2260,6 @@ export interface components {
              */
             peak_bytes: number;
         };
-        /**
-         * @description Where the resident set went. Live blocks are exact, the sample may be a little older:
-         *     `live + page_rest − untouched + other_anonymous + files + recorder` is the resident set of the sample.
-         */
-        Resident: {
-            /**
-             * Format: int64
-             * @description Code, files and shared memory.
-             */
-            files_bytes: number;
-            /**
-             * Format: int64
-             * @description Bytes of live blocks.
-             */
-            live_bytes: number;
-            /**
-             * Format: int64
-             * @description Other memory without a file: what the allocator keeps for later, stacks, data of modules, what the program mapped
-             *     by itself.
-             */
-            other_anonymous_bytes: number;
-            /**
-             * Format: int64
-             * @description The rest of the pages that hold them: fragmentation.
-             */
-            page_rest_bytes: number;
-            /**
-             * Format: int64
-             * @description The recorder's own, an estimate from above.
-             */
-            recorder_bytes: number;
-            /**
-             * Format: int64
-             * @description Of these pages about so much is not resident: blocks that the program has not touched.
-             */
-            untouched_bytes: number;
-        };
         /** @description One array per field; index `i` is one row. */
         Rows: {
             /** @description Functions folded into this row; 0 for ordinary rows. */
@@ -1948,11 +2277,6 @@ export interface components {
         };
         /** @description Memory of the process as the kernel tells it. */
         Sample: {
-            /**
-             * Format: int64
-             * @description Of the resident set the recorder's own, an estimate from above.
-             */
-            recorder_bytes: number;
             /**
              * Format: int64
              * @description Of it anonymous: heap and stacks.
@@ -1994,7 +2318,7 @@ export interface components {
          * @description Time series that can be asked for.
          * @enum {string}
          */
-        SeriesName: "live_bytes" | "live_count" | "alloc_rate" | "free_rate" | "alloc_bytes_rate" | "rss" | "rss_anonymous" | "virtual_size" | "mapped_bytes" | "thread_rate";
+        SeriesName: "live_bytes" | "live_count" | "alloc_rate" | "free_rate" | "alloc_bytes_rate" | "occupied_bytes" | "rss" | "rss_program" | "rss_anonymous" | "virtual_size" | "mapped_bytes" | "thread_rate";
         /**
          * @description What a site's history looks like.
          * @enum {string}
@@ -2414,6 +2738,8 @@ export interface components {
             freed_at_exit?: boolean;
             /** @description The judgement. */
             kind: components["schemas"]["VerdictKind"];
+            /** @description Growth has stopped, but of many blocks that came over a long time none was ever freed: a cache frees. */
+            never_freed?: boolean;
             /** @description What the history looks like, which is more than the judgement. */
             shape?: components["schemas"]["Shape"];
             /** @description The reason in words, with its numbers. */
@@ -2611,6 +2937,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -2639,6 +2973,11 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
                 /** @description Blocks that live at this instant, in place of blocks allocated in a window. */
@@ -2646,11 +2985,11 @@ export interface operations {
                 /** @description Only blocks of this site, `s12`. */
                 site?: string;
                 /**
-                 * @description Order: `born`, `died`, `size`, `lifetime`.
-                 * @example size
+                 * @description Columns of the order, the first decides: `born`, `died`, `size`, `lifetime`, smallest and earliest first; `-` turns one round.
+                 * @example size,-lifetime
                  */
                 sort?: string;
-                /** @description Largest or latest first. */
+                /** @description All of the order turned round: largest or latest first. */
                 descending: boolean;
                 /** @description Blocks at most. */
                 limit?: number;
@@ -2675,6 +3014,308 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Allocations"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    breakdown: {
+        parameters: {
+            query?: {
+                /** @description What a layer is. */
+                by?: "function" | "module" | "thread" | "site" | "language";
+                /** @description Layers beside the rest. */
+                top?: number;
+                /** @description Moments. */
+                points?: number;
+                /**
+                 * @description Start of the window: `1.5s`, `200ms`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
+                 * @example 1.5s
+                 */
+                from?: string;
+                /**
+                 * @description End of the window.
+                 * @example end
+                 */
+                to?: string;
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
+                 */
+                focus?: string;
+                /** @description Only blocks whose stack has none that matches. */
+                ignore?: string;
+                /** @description Matching functions disappear from the stacks. */
+                hide?: string;
+                /** @description Only matching functions stay in the stacks. */
+                show?: string;
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
+                show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
+                /** @description Only blocks whose stack has a frame in a module that matches. */
+                module?: string;
+                /** @description Only blocks allocated by the thread with this id or name. */
+                thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
+                /**
+                 * @description Only blocks of at least this size.
+                 * @example 64k
+                 */
+                min_size?: string;
+                /**
+                 * @description Only blocks of at most this size.
+                 * @example 1MiB
+                 */
+                max_size?: string;
+                /**
+                 * @description Only blocks that lived at least this long.
+                 * @example 10ms
+                 */
+                min_lifetime?: string;
+                /**
+                 * @description Only blocks that lived at most this long.
+                 * @example 1s
+                 */
+                max_lifetime?: string;
+                /** @description `leaked`, `temporary` or `freed`. */
+                lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a recording in the list, `r1`.
+                 * @example r1
+                 */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Breakdown"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    churn: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Start of the window: `1.5s`, `200ms`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
+                 * @example 1.5s
+                 */
+                from?: string;
+                /**
+                 * @description End of the window.
+                 * @example end
+                 */
+                to?: string;
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
+                 */
+                focus?: string;
+                /** @description Only blocks whose stack has none that matches. */
+                ignore?: string;
+                /** @description Matching functions disappear from the stacks. */
+                hide?: string;
+                /** @description Only matching functions stay in the stacks. */
+                show?: string;
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
+                show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
+                /** @description Only blocks whose stack has a frame in a module that matches. */
+                module?: string;
+                /** @description Only blocks allocated by the thread with this id or name. */
+                thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
+                /**
+                 * @description Only blocks of at least this size.
+                 * @example 64k
+                 */
+                min_size?: string;
+                /**
+                 * @description Only blocks of at most this size.
+                 * @example 1MiB
+                 */
+                max_size?: string;
+                /**
+                 * @description Only blocks that lived at least this long.
+                 * @example 10ms
+                 */
+                min_lifetime?: string;
+                /**
+                 * @description Only blocks that lived at most this long.
+                 * @example 1s
+                 */
+                max_lifetime?: string;
+                /** @description `leaked`, `temporary` or `freed`. */
+                lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
+                /** @description Columns of the order, the first decides: `allocations`, `bytes`, `temporary`, `moved`, `name`; `-` turns one round. */
+                sort?: string;
+                /** @description Most rows. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a recording in the list, `r1`.
+                 * @example r1
+                 */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Churn"];
                 };
             };
             /** @description A parameter is unknown, repeated, or cannot be understood. */
@@ -2846,6 +3487,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -2874,6 +3523,11 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
             };
@@ -2985,6 +3639,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -3013,6 +3675,11 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
                 /** @description Allocating functions at the root, callers below them. */
@@ -3137,6 +3804,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -3165,6 +3840,11 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
             };
@@ -3176,7 +3856,7 @@ export interface operations {
                  */
                 id: string;
                 /**
-                 * @description `json`, `folded`, `speedscope`, `pprof`, `heaptrack`, `dhat`, `massif`, `firefox`, `parquet`.
+                 * @description `json`, `folded`, `speedscope`, `pprof`, `otlp`, `heaptrack`, `dhat`, `massif`, `firefox`, `parquet`.
                  * @example pprof
                  */
                 format: string;
@@ -3263,6 +3943,11 @@ export interface operations {
                  */
                 at?: string;
                 /**
+                 * @description By the stacks that freed the blocks; for `metric=freed`. Patterns and bounds still choose blocks by their
+                 *     allocations.
+                 */
+                freeing: boolean;
+                /**
                  * @description Start of the window: `1.5s`, `200ms`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
                  * @example 1.5s
                  */
@@ -3285,6 +3970,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -3313,6 +4006,11 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
                 /** @description Allocating functions at the root, callers below them. */
@@ -3437,6 +4135,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -3465,16 +4171,21 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
                 /** @description What a row adds up. */
                 by?: "function" | "program" | "file" | "module" | "thread" | "site";
                 /**
-                 * @description Order: `flat`, `cum`, `name`.
-                 * @example flat
+                 * @description Columns of the order, the first decides: `flat`, `cum`, `name`, `other` (flat in the other unit), `module`, `source`; `-` turns one round.
+                 * @example flat,name
                  */
                 sort?: string;
-                /** @description Smallest first. */
+                /** @description All of the order turned round. */
                 ascending: boolean;
                 /** @description Only rows whose name matches this regular expression. */
                 search?: string;
@@ -3585,6 +4296,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -3613,10 +4332,17 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
                 /** @description Sites at most, largest first. */
                 limit?: number;
+                /** @description Functions at most, largest first; 0: sites only. */
+                functions?: number;
                 /** @description Sites that have a function, file or module that matches this regular expression. */
                 suppress?: string;
                 /** @description Those that the program itself names (`__lsan_default_suppressions`). */
@@ -3728,6 +4454,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -3756,6 +4490,11 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
             };
@@ -3915,6 +4654,156 @@ export interface operations {
             };
         };
     };
+    heap_map: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Start of the window: `1.5s`, `200ms`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
+                 * @example 1.5s
+                 */
+                from?: string;
+                /**
+                 * @description End of the window.
+                 * @example end
+                 */
+                to?: string;
+                /**
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
+                 *     is also tried on `name@file:line@module`, here and in the others.
+                 */
+                focus?: string;
+                /** @description Only blocks whose stack has none that matches. */
+                ignore?: string;
+                /** @description Matching functions disappear from the stacks. */
+                hide?: string;
+                /** @description Only matching functions stay in the stacks. */
+                show?: string;
+                /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
+                show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
+                /** @description Only blocks whose stack has a frame in a module that matches. */
+                module?: string;
+                /** @description Only blocks allocated by the thread with this id or name. */
+                thread?: string;
+                /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
+                context?: string;
+                /**
+                 * @description Only blocks of at least this size.
+                 * @example 64k
+                 */
+                min_size?: string;
+                /**
+                 * @description Only blocks of at most this size.
+                 * @example 1MiB
+                 */
+                max_size?: string;
+                /**
+                 * @description Only blocks that lived at least this long.
+                 * @example 10ms
+                 */
+                min_lifetime?: string;
+                /**
+                 * @description Only blocks that lived at most this long.
+                 * @example 1s
+                 */
+                max_lifetime?: string;
+                /** @description `leaked`, `temporary` or `freed`. */
+                lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
+                /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
+                frames?: "user" | "all";
+                /** @description Most rows: ranges of addresses. */
+                rows?: number;
+                /** @description Moments. */
+                columns?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a recording in the list, `r1`.
+                 * @example r1
+                 */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HeapMap"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     memory: {
         parameters: {
             query?: {
@@ -3944,6 +4833,98 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Memory"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    memory_history: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Start of the window: `1.5s`, `200ms`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
+                 * @example 1.5s
+                 */
+                from?: string;
+                /**
+                 * @description End of the window.
+                 * @example end
+                 */
+                to?: string;
+                /** @description Most looks. */
+                points?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a recording in the list, `r1`.
+                 * @example r1
+                 */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryHistory"];
                 };
             };
             /** @description A parameter is unknown, repeated, or cannot be understood. */
@@ -4203,6 +5184,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -4231,6 +5220,11 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
             };
@@ -4337,6 +5331,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -4365,14 +5367,19 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
                 /**
-                 * @description Order: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations).
-                 * @example live
+                 * @description Columns of the order, the first decides: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations), `mean` (size), `name`; `-` turns one round.
+                 * @example live,-name
                  */
                 sort?: string;
-                /** @description Smallest first. */
+                /** @description All of the order turned round. */
                 ascending: boolean;
                 /** @description Only sites whose innermost frame has a function, file or module that matches this regular expression. */
                 search?: string;
@@ -4483,6 +5490,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -4511,6 +5526,11 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
                 /** @description Columns of the timeline. */
@@ -4623,6 +5643,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -4651,6 +5679,11 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
             };
@@ -4753,6 +5786,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description Only blocks that reach into these addresses, hexadecimal, the end not included. */
+                address?: string;
                 /** @description What is measured. */
                 metric?: "live" | "peak" | "leaked" | "allocated" | "freed" | "grown" | "temporary";
                 /** @description What is added up. */
@@ -4875,6 +5910,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -4903,6 +5946,11 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
             };
@@ -5015,6 +6063,14 @@ export interface operations {
                 show?: string;
                 /** @description What is above the outermost match (towards `main`) disappears; blocks without a match do not count. */
                 show_from?: string;
+                /**
+                 * @description Transforms of the stacks, one a line, applied in this order behind the filters above:
+                 *     `merge-function:NAME`, `merge-node:ROW`, `drop-function:NAME`, `collapse-function:NAME`, `collapse-module:NAME`,
+                 *     `collapse-recursion[:NAME]`, `collapse-direct-recursion[:NAME]`, `focus-function:NAME`,
+                 *     `focus-inverted:NAME`, `focus-subtree:ROW`. A name is exact: a function's, `name@file@module`, or a module's.
+                 * @example merge-function:operator new(unsigned long)
+                 */
+                transform?: string;
                 /** @description Only blocks whose stack has a frame in a module that matches. */
                 module?: string;
                 /** @description Only blocks allocated by the thread with this id or name. */
@@ -5043,6 +6099,11 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /**
+                 * @description Only blocks that reach into these addresses, hexadecimal, the end not included.
+                 * @example 0x7f0012340000..0x7f0012350000
+                 */
+                address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
             };

@@ -7,6 +7,8 @@ interface ExportFormat {
   id: string;
   label: string;
   hint: string;
+  /** Of what is chosen; else of everything. */
+  isPart: boolean;
   parameters: (request: { metric: Parameters; window: Parameters; filters: Parameters }) => Parameters;
 }
 
@@ -14,15 +16,16 @@ const chosen: ExportFormat["parameters"] = ({ metric, filters }) => ({ ...metric
 const everything: ExportFormat["parameters"] = () => ({});
 
 export const EXPORTS: readonly ExportFormat[] = [
-  { id: "folded", label: "Folded stacks", hint: ".folded", parameters: chosen },
-  { id: "speedscope", label: "speedscope", hint: ".json", parameters: chosen },
-  { id: "pprof", label: "pprof", hint: ".pb.gz", parameters: chosen },
-  { id: "heaptrack", label: "heaptrack", hint: ".heaptrack", parameters: everything },
-  { id: "dhat", label: "DHAT", hint: ".json", parameters: everything },
-  { id: "massif", label: "massif", hint: ".massif", parameters: everything },
-  { id: "firefox", label: "Firefox Profiler", hint: ".json", parameters: everything },
-  { id: "parquet", label: "Parquet, every block", hint: ".parquet", parameters: everything },
-  { id: "json", label: "JSON, every event", hint: ".json", parameters: everything },
+  { id: "folded", label: "Folded stacks", hint: ".folded", isPart: true, parameters: chosen },
+  { id: "speedscope", label: "speedscope", hint: ".json", isPart: true, parameters: chosen },
+  { id: "pprof", label: "pprof", hint: ".pb.gz", isPart: true, parameters: chosen },
+  { id: "otlp", label: "OpenTelemetry", hint: ".pb", isPart: true, parameters: chosen },
+  { id: "heaptrack", label: "heaptrack", hint: ".heaptrack", isPart: false, parameters: everything },
+  { id: "dhat", label: "DHAT", hint: ".json", isPart: false, parameters: everything },
+  { id: "massif", label: "massif", hint: ".massif", isPart: false, parameters: everything },
+  { id: "firefox", label: "Firefox Profiler", hint: ".json", isPart: false, parameters: everything },
+  { id: "parquet", label: "Parquet, every block", hint: ".parquet", isPart: false, parameters: everything },
+  { id: "json", label: "JSON, every event", hint: ".json", isPart: false, parameters: everything },
 ];
 
 /** The document that a view shows most of, for the page's state; none where a view puts several together. */
@@ -37,10 +40,20 @@ export function documentOf(
     case "calltree":
       return {
         document: "flamegraph",
-        parameters: { ...metric, ...filters, inverted: search.inverted, root: search.root, max_nodes: 10_000 },
+        parameters: {
+          ...metric,
+          ...filters,
+          inverted: search.inverted,
+          freeing: (view === "flamegraph" && search.freeing && metric["metric"] === "freed") || undefined,
+          root: search.root,
+          max_nodes: 10_000,
+        },
       };
     case "functions":
-      return { document: "functions", parameters: { ...metric, ...filters, by: search.by, search: pattern } };
+      return {
+        document: "functions",
+        parameters: { ...metric, ...filters, by: search.by ?? "program", search: pattern },
+      };
     case "sites":
       return search.site === undefined
         ? { document: "sites", parameters: { ...window, ...filters, search: pattern } }
@@ -48,8 +61,13 @@ export function documentOf(
     case "leaks":
     case "lifetimes":
     case "allocations":
+    case "churn":
+    case "map":
     case "threads":
       return { document: view, parameters: { ...window, ...filters } };
+    case "memory":
+    case "pins":
+      return { document: view, parameters: { at: search.at } };
     case "recording":
       return { document: "modules", parameters: {} };
     case "overview":

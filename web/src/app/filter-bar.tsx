@@ -1,12 +1,19 @@
 // What is measured, what is searched, and the filters as chips.
+
+import { useQuery } from "@tanstack/react-query";
 import { type FormEvent, useEffect, useRef, useState } from "react";
+import { documentQuery } from "../api/queries.ts";
+import { faultOf } from "../lib/filter-values.ts";
+import { formatBytes } from "../lib/format.ts";
 import { readPattern } from "../lib/pattern.ts";
 import { FILTERS, type FilterName, METRICS, type MetricName } from "../lib/search-params.ts";
+import { readTransforms } from "../lib/transforms.ts";
 import { Button, Segmented, Select } from "../ui/controls.tsx";
 import { below, useMenu } from "../ui/menu.tsx";
 import { useNotice } from "../ui/notice.tsx";
-import { usePage } from "../ui/page.ts";
-import { type Preset, presetName, readPresets, writePresets } from "./presets.ts";
+import { useMetric, usePage } from "../ui/page.ts";
+import { LONGEST_NAME, type Preset, presetName, readPresets, writePresets } from "./presets.ts";
+import { TransformChips } from "./transform-chips.tsx";
 import { VIEW_TEXT } from "./views.tsx";
 
 const METRIC_TEXT: Record<MetricName, { label: string; title: string }> = {
@@ -33,22 +40,26 @@ const FILTER_TEXT: Record<FilterName, { label: string; hint: string }> = {
   show_from: { label: "show from", hint: "what is above the outermost match disappears" },
   module: { label: "module", hint: "only stacks with a frame in a module that matches" },
   thread: { label: "thread", hint: "id or name of the allocating thread" },
+  context: { label: "context", hint: "only blocks of request contexts with this id, or whose name matches" },
+  frames: { label: "frames", hint: "all: the interpreter's own frames as well" },
   min_size: { label: "at least (size)", hint: "e.g. 64k" },
   max_size: { label: "at most (size)", hint: "e.g. 1MiB" },
   min_lifetime: { label: "lived at least", hint: "e.g. 200ms" },
   max_lifetime: { label: "lived at most", hint: "e.g. 1.5s" },
+  transform: { label: "transform", hint: "one a line, in the order in which they are applied" },
+  address: { label: "addresses", hint: "only blocks that reach into these, e.g. 0x7f0000..0x7f8000" },
   lifetime: { label: "lifetime_class", hint: "leaked, temporary or freed" },
 };
 
 /** What a report holds; the others need a server. */
 const IN_REPORTS: ReadonlySet<MetricName> = new Set(["live", "peak", "leaked", "allocated", "temporary"]);
 
-export function FilterBar() {
+export function FilterBar({ slot }: { slot: (element: HTMLElement | null) => void }) {
   const { view, search, go, report } = usePage();
   const text = VIEW_TEXT[view];
-  const metric = search.metric ?? "live";
+  const metric = useMetric();
   return (
-    <div className="filter-bar" role="toolbar" aria-label="Measure, search and filter">
+    <section className="filter-bar" aria-label="Measure, search and filter">
       {text.metric && (
         <>
           <Segmented
@@ -58,9 +69,7 @@ export function FilterBar() {
               value,
               ...METRIC_TEXT[value],
             }))}
-            onChange={(value) =>
-              go({ metric: value === "live" ? undefined : value, at: value === "live" ? search.at : undefined })
-            }
+            onChange={(value) => go({ metric: value, at: value === "live" ? search.at : undefined })}
           />
           <Segmented
             label="Unit"
@@ -74,10 +83,11 @@ export function FilterBar() {
         </>
       )}
       {text.search && <SearchField />}
-      <Chips />
-      {!report && <AddFilter />}
-      {!report && <Presets />}
-    </div>
+      {!text.unfiltered && <Chips />}
+      {!report && !text.unfiltered && <AddFilter />}
+      {!report && !text.unfiltered && <Presets />}
+      <div className="view-slot" ref={slot} />
+    </section>
   );
 }
 
@@ -131,7 +141,9 @@ function SearchField() {
 
 function Chips() {
   const { search, go } = usePage();
-  const active = FILTERS.filter((name) => search.filters?.[name] !== undefined);
+  const given = FILTERS.filter((name) => search.filters?.[name] !== undefined);
+  // Transforms are a list, with a chip for each.
+  const active = given.filter((name) => name !== "transform");
   const without = (name: FilterName) => {
     const rest = { ...search.filters };
     delete rest[name];
@@ -139,15 +151,25 @@ function Chips() {
   };
   return (
     <>
-      {active.map((name) => (
-        <span key={name} className="chip" title={FILTER_TEXT[name].hint}>
-          <b>{FILTER_TEXT[name].label}</b> <span className="chip-value">{search.filters?.[name]}</span>
-          <button type="button" aria-label={`Remove filter ${FILTER_TEXT[name].label}`} onClick={() => without(name)}>
-            ✕
-          </button>
-        </span>
-      ))}
-      {active.length > 1 && (
+      {active.map((name) => {
+        const fault = faultOf(name, search.filters?.[name] ?? "");
+        return (
+          <span
+            key={name}
+            className="chip"
+            title={fault ?? FILTER_TEXT[name].hint}
+            data-invalid={fault !== undefined || undefined}
+          >
+            <b>{FILTER_TEXT[name].label}</b> <span className="chip-value">{search.filters?.[name]}</span>
+            {fault && <span className="bad"> ignored: {fault}</span>}
+            <button type="button" aria-label={`Remove filter ${FILTER_TEXT[name].label}`} onClick={() => without(name)}>
+              ✕
+            </button>
+          </span>
+        );
+      })}
+      <TransformChips />
+      {(given.length > 1 || readTransforms(search.filters?.transform).length > 1) && (
         <Button quiet onClick={() => go({ filters: undefined, root: undefined })}>
           Remove all
         </Button>
@@ -161,10 +183,14 @@ function AddFilter() {
   const [open, setOpen] = useState(false);
   const [name, setName] = useState<FilterName>("focus");
   const [value, setValue] = useState("");
+  const [fault, setFault] = useState<string | undefined>();
   const submit = (event: FormEvent) => {
     event.preventDefault();
     const text = name === "lifetime" && value === "" ? "leaked" : value.trim();
     if (text === "") return;
+    const why = faultOf(name, text);
+    setFault(why);
+    if (why !== undefined) return;
     go({ filters: { ...search.filters, [name]: text }, root: undefined });
     setOpen(false);
     setValue("");
@@ -182,12 +208,15 @@ function AddFilter() {
         label="Filter"
         showLabel={false}
         value={name}
-        choices={FILTERS.map((known) => ({ value: known, label: FILTER_TEXT[known].label }))}
+        choices={FILTERS.filter((known) => known !== "transform" && known !== "frames").map((known) => ({
+          value: known,
+          label: FILTER_TEXT[known].label,
+        }))}
         onChange={setName}
       />
       {name === "lifetime" ? (
         <Select
-          label="Fate"
+          label="Class of lifetime"
           showLabel={false}
           value={value || "leaked"}
           choices={["leaked", "temporary", "freed"].map((lifetime_class) => ({
@@ -201,14 +230,25 @@ function AddFilter() {
           aria-label="Value of the filter"
           placeholder={FILTER_TEXT[name].hint}
           value={value}
+          aria-invalid={fault !== undefined}
           // biome-ignore lint/a11y/noAutofocus: the field appears because its button was pressed
           autoFocus
           spellCheck={false}
-          onChange={(event) => setValue(event.target.value)}
+          list={name === "context" ? "context-names" : undefined}
+          onChange={(event) => {
+            setValue(event.target.value);
+            setFault(undefined);
+          }}
           onKeyDown={(event) => {
             if (event.key === "Escape") setOpen(false);
           }}
         />
+      )}
+      {name === "context" && <ContextNames />}
+      {fault && (
+        <span className="bad" role="alert">
+          {name}: {fault}
+        </span>
       )}
       <Button type="submit">Add</Button>
       <Button quiet onClick={() => setOpen(false)}>
@@ -218,18 +258,66 @@ function AddFilter() {
   );
 }
 
+/** The request contexts that there are, to be chosen from. */
+function ContextNames() {
+  const { subject } = usePage();
+  const { data } = useQuery(documentQuery(subject, "contexts", {}));
+  return (
+    <datalist id="context-names">
+      {data?.contexts.slice(0, MOST_CONTEXTS).map(({ id, name, allocations }) => (
+        <option key={id} value={name ?? String(id)}>
+          {formatBytes(allocations.bytes)}
+        </option>
+      ))}
+    </datalist>
+  );
+}
+
+/** The list has the largest first; what is typed need not be in it. */
+const MOST_CONTEXTS = 200;
+
 /** Sets of filters that are kept in this browser; a link shares them with others. */
 function Presets() {
   const { search, go } = usePage();
   const openMenu = useMenu();
   const notice = useNotice();
   const [presets, setPresets] = useState<Preset[]>(readPresets);
+  const [naming, setNaming] = useState<string>();
   const keep = (next: Preset[]) => {
     setPresets(next);
     if (!writePresets(next)) notice("The browser stores nothing for this page; presets are lost when it is closed.");
   };
   const { filters } = search;
   if (!filters && presets.length === 0) return null;
+  if (filters && naming !== undefined) {
+    const save = (event: FormEvent) => {
+      event.preventDefault();
+      const name = naming.trim().slice(0, LONGEST_NAME) || presetName(filters);
+      keep([...presets.filter((one) => one.name !== name), { name, filters }]);
+      setNaming(undefined);
+    };
+    return (
+      <form className="add-filter" onSubmit={save}>
+        <input
+          aria-label="Name of the preset"
+          placeholder={presetName(filters)}
+          value={naming}
+          maxLength={LONGEST_NAME}
+          // biome-ignore lint/a11y/noAutofocus: the field appears because its menu item was chosen
+          autoFocus
+          spellCheck={false}
+          onChange={(event) => setNaming(event.target.value)}
+          onKeyDown={(event) => {
+            if (event.key === "Escape") setNaming(undefined);
+          }}
+        />
+        <Button type="submit">Save</Button>
+        <Button quiet onClick={() => setNaming(undefined)}>
+          Cancel
+        </Button>
+      </form>
+    );
+  }
   return (
     <Button
       quiet
@@ -245,12 +333,8 @@ function Presets() {
             ? [
                 "separator" as const,
                 {
-                  label: `Save “${presetName(filters)}”`,
-                  run: () =>
-                    keep([
-                      ...presets.filter((one) => one.name !== presetName(filters)),
-                      { name: presetName(filters), filters },
-                    ]),
+                  label: `Save “${presetName(filters)}” as…`,
+                  run: () => setNaming(""),
                 },
               ]
             : []),

@@ -1,5 +1,6 @@
 // Sets of filters that the browser keeps.
 import { FILTERS, type Filters } from "../lib/search-params.ts";
+import { readTransforms, transformText } from "../lib/transforms.ts";
 
 export interface Preset {
   name: string;
@@ -8,12 +9,22 @@ export interface Preset {
 
 const KEY = "heaptrace.presets";
 const MOST = 50;
+export const LONGEST_NAME = 80;
 
 /** What the filters say, in one line. */
 export function presetName(filters: Filters): string {
-  const parts = FILTERS.filter((name) => filters[name] !== undefined).map((name) => `${name} ${filters[name]}`);
+  const parts = FILTERS.filter((name) => filters[name] !== undefined).map((name) =>
+    name === "transform" ? transformsName(filters.transform) : `${name} ${filters[name]}`,
+  );
   const text = parts.join(", ");
   return text.length > 80 ? `${text.slice(0, 79)}…` : text;
+}
+
+function transformsName(text: string | undefined): string {
+  return readTransforms(text)
+    .map(transformText)
+    .map(({ what, name }) => `${what} ${name}`)
+    .join(", ");
 }
 
 /** Presets out of a text; whatever is not one is dropped. */
@@ -34,7 +45,9 @@ export function parsePresets(text: string | null): Preset[] {
       const text = (given as Record<string, unknown>)[name];
       if (typeof text === "string" && text !== "") filters[name] = text;
     }
-    return Object.keys(filters).length > 0 ? [{ name: presetName(filters), filters }] : [];
+    if (Object.keys(filters).length === 0) return [];
+    const name = "name" in item && typeof item.name === "string" ? item.name.trim().slice(0, LONGEST_NAME) : "";
+    return [{ name: name || presetName(filters), filters }];
   });
 }
 

@@ -1,7 +1,8 @@
 // The frame around the views of one recording: top bar, timeline, tabs, filters, and the view of the address.
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useRouter } from "@tanstack/react-router";
-import { useCallback, useEffect, useMemo, useState } from "react";
+import { Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { LostServerError } from "../api/client.ts";
 import { documentQuery, recordingsQuery } from "../api/queries.ts";
 import { currentReport } from "../api/report.ts";
 import type { RecordingSummary } from "../api/types.ts";
@@ -11,15 +12,17 @@ import type { PageSearch, View } from "../lib/search-params.ts";
 import { useNotice } from "../ui/notice.tsx";
 import { type GoOptions, type Page, PageContext } from "../ui/page.ts";
 import { Answer, Empty, Failure, Loading } from "../ui/states.tsx";
+import { ViewBarSlot } from "../ui/view-bar.tsx";
 import { FilterBar } from "./filter-bar.tsx";
 import { ReportBar } from "./report-bar.tsx";
 import { viewRoute } from "./router.tsx";
 import { ShortcutSheet } from "./shortcut-sheet.tsx";
+import { SkipLinks } from "./skip-links.tsx";
+import { SymbolBanner } from "./symbol-banner.tsx";
 import { TopBar } from "./top-bar.tsx";
 import { useLive } from "./use-live.ts";
 import { useShortcuts } from "./use-shortcuts.ts";
-import { ViewTabs } from "./view-tabs.tsx";
-import { NOT_IN_REPORTS, VIEW_OF } from "./views.tsx";
+import { loadOtherViews, NOT_IN_REPORTS, VIEW_OF } from "./views.tsx";
 
 export function Shell() {
   const { recording: id } = viewRoute.useParams();
@@ -57,7 +60,11 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
   const revision = frozen?.revision ?? (live ? live.revision + (over ? 0.5 : 0) : 0);
   const subject = useMemo(() => ({ recording: recording.id, revision }), [recording.id, revision]);
   const info = useQuery({ ...documentQuery(subject, ""), enabled: !indexing && recording.state !== "failed" });
-  const duration = info.data?.process.duration_ns ?? 0;
+  // A page whose server went away keeps what it had: the next revision has no answer then.
+  const known = useRef(info.data);
+  if (info.data) known.current = info.data;
+  const described = info.data ?? (info.error instanceof LostServerError ? known.current : undefined);
+  const duration = described?.process.duration_ns ?? 0;
   const endNs = frozen?.endNs ?? Math.max(duration, running ? (live?.watermark_ns ?? 0) : 0);
 
   const navigate = useNavigate();
@@ -103,7 +110,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
       view,
       search,
       subject,
-      info: info.data,
+      info: described,
       live,
       endNs,
       running,
@@ -121,7 +128,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
       view,
       search,
       subject,
-      info.data,
+      described,
       live,
       endNs,
       running,
@@ -135,29 +142,36 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
   );
 
   const [sheet, setSheet] = useState(false);
+  const [slot, setSlot] = useState<HTMLElement | null>(null);
   useShortcuts(page, () => setSheet((open) => !open));
   useEffect(() => {
     document.title = `${recording.title || recording.name} · heaptrace`;
   }, [recording.title, recording.name]);
 
+  useEffect(() => {
+    const timer = setTimeout(loadOtherViews, 1500);
+    return () => clearTimeout(timer);
+  }, []);
+
   const View = VIEW_OF[view];
   return (
     <PageContext.Provider value={page}>
       <div className="shell">
-        <TopBar openSheet={() => setSheet(true)} />
+        <SkipLinks />
+        <TopBar openSheet={() => setSheet(true)} ready={described !== undefined && !indexing} />
         {report && <ReportBar report={report} />}
         {recording.state === "failed" ? (
           <main>
             <Empty title="This recording cannot be opened">
               <p>{recording.error ?? "The server returned no reason."}</p>
               <p>
-                <code>heaptrace info {recording.name}</code> says more.
+                <code>heaptrace info {recording.name}</code> tries to read it as far as it goes.
               </p>
             </Empty>
           </main>
         ) : indexing ? (
           <Indexing progress={live?.progress ?? recording.progress} />
-        ) : info.data === undefined ? (
+        ) : described === undefined ? (
           <main>
             {info.error ? (
               <Failure error={info.error} retry={() => void info.refetch()} />
@@ -168,10 +182,14 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
         ) : (
           <>
             <Timeline />
-            <ViewTabs />
-            <FilterBar />
-            <main className="view" data-view={view} id="view">
-              <View />
+            <FilterBar slot={setSlot} />
+            <SymbolBanner />
+            <main className="view" data-view={view} id="view" tabIndex={-1}>
+              <ViewBarSlot value={slot}>
+                <Suspense fallback={<Loading what="the view" />}>
+                  <View />
+                </Suspense>
+              </ViewBarSlot>
             </main>
           </>
         )}

@@ -34,6 +34,23 @@ const SHEET: readonly { heading: string; keys: readonly (readonly [string, strin
     ],
   },
   {
+    heading: "Flame graph",
+    keys: [
+      ["w s", "zoom in, out"],
+      ["a d, Shift + arrows", "move what is seen"],
+      ["drag, Ctrl + wheel", "move, zoom"],
+      ["n N", "next match, match before (anywhere)"],
+      ["p, Shift + click", "keep the frame's numbers on the screen"],
+      ["Ctrl + c", "copy the stack"],
+      ["m M", "merge the function, this call only"],
+      ["f F", "focus on the function, on this subtree"],
+      ["I", "focus on the function, inverted"],
+      ["c C", "collapse the function, its module"],
+      ["r R", "collapse its recursion, direct recursion"],
+      ["D", "drop stacks with the function"],
+    ],
+  },
+  {
     heading: "Flame graph and call tree",
     keys: [
       ["↑ ↓", "caller, callee"],
@@ -41,7 +58,7 @@ const SHEET: readonly { heading: string; keys: readonly (readonly [string, strin
       ["Enter", "zoom in"],
       ["Backspace, Esc", "zoom out"],
       ["i", "invert: callees first"],
-      ["c", "copy the stack"],
+      ["c", "copy the stack (call tree)"],
       ["Shift + F10", "menu"],
     ],
   },
@@ -50,6 +67,7 @@ const SHEET: readonly { heading: string; keys: readonly (readonly [string, strin
     keys: [
       ["↑ ↓, Page, Home, End", "move"],
       ["Enter", "open"],
+      ["Shift + click, Shift + Enter on a header", "sort by it in addition"],
       ["Shift + F10", "menu"],
     ],
   },

@@ -1,7 +1,7 @@
 // Name and state of the recording; switches of the page.
 import { useState } from "react";
 import { apiUrl } from "../api/client.ts";
-import { formatDuration } from "../lib/format.ts";
+import { formatDuration, plural } from "../lib/format.ts";
 import { fileName } from "../lib/names.ts";
 import { recordingText } from "../lib/recording.ts";
 import { Button } from "../ui/controls.tsx";
@@ -12,8 +12,9 @@ import { toggleTheme, useTheme } from "../ui/theme.ts";
 import { endText } from "./end-text.ts";
 import { documentOf, download, EXPORTS } from "./exports.ts";
 import { ReportDialog } from "./report-dialog.tsx";
+import { ViewTabs } from "./view-tabs.tsx";
 
-export function TopBar({ openSheet }: { openSheet: () => void }) {
+export function TopBar({ openSheet, ready }: { openSheet: () => void; ready: boolean }) {
   const page = usePage();
   const theme = useTheme();
   const copy = useCopy();
@@ -24,9 +25,17 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
   const title = info ? `${fileName(info.process.executable)} ${info.process.pid}` : recording.title || recording.name;
 
   const shown = documentOf(page.view, page.search, request);
+  const exported = (format: (typeof EXPORTS)[number]): MenuItem => ({
+    label: format.label,
+    hint: format.hint,
+    run: () =>
+      download(
+        apiUrl(`recordings/${encodeURIComponent(recording.id)}/export/${format.id}`, format.parameters(request)),
+      ),
+  });
   const exportItems: MenuItem[] = [
     { label: "Report, one HTML file…", hint: ".html", run: () => setDialog(true) },
-    { heading: "This window, metric and filter" },
+    ...(shown || EXPORTS.length > 0 ? [{ heading: "This window, metric and filter" }] : []),
     ...(shown
       ? [
           {
@@ -40,16 +49,9 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
           } satisfies MenuItem,
         ]
       : []),
-    ...EXPORTS.map(
-      (format): MenuItem => ({
-        label: format.label,
-        hint: format.hint,
-        run: () =>
-          download(
-            apiUrl(`recordings/${encodeURIComponent(recording.id)}/export/${format.id}`, format.parameters(request)),
-          ),
-      }),
-    ),
+    ...EXPORTS.filter((format) => format.isPart).map(exported),
+    { heading: "The whole recording" },
+    ...EXPORTS.filter((format) => !format.isPart).map(exported),
   ];
 
   return (
@@ -63,6 +65,7 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
       )}
       {recordings.length > 1 ? (
         <label className="select">
+          <h1 className="visually-hidden">{title}</h1>
           <span className="visually-hidden">Recording</span>
           <select
             value={recording.id}
@@ -117,10 +120,10 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
       )}
       {info && info.exactness.lost_events > 0 && (
         <a className="pill" data-kind="bad" href={page.href({}, { view: "recording" })}>
-          {info.exactness.lost_events.toLocaleString("en-US")} events are missing
+          {plural(info.exactness.lost_events, "event")} missing
         </a>
       )}
-      <span className="spring" />
+      {ready ? <ViewTabs /> : <span className="spring" />}
       {!report && (
         <>
           <Button quiet onClick={(event) => openMenu(below(event.currentTarget), exportItems)} aria-haspopup="menu">
@@ -128,7 +131,14 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
           </Button>
           <Button
             quiet
-            onClick={() => copy(window.location.href, "the link to this view")}
+            onClick={() =>
+              copy(
+                window.location.href,
+                /^(localhost|127\.|\[::1\])/.test(window.location.hostname)
+                  ? "the link to this view, which works on this machine only"
+                  : "the link to this view",
+              )
+            }
             title="A link to exactly this view, for this machine"
           >
             Copy link
@@ -142,7 +152,7 @@ export function TopBar({ openSheet }: { openSheet: () => void }) {
         title="Light or dark (t)"
         aria-label={`Switch to ${theme === "light" ? "dark" : "light"} theme`}
       >
-        {theme === "light" ? "Dark" : "Light"}
+        <span aria-hidden="true">{theme === "light" ? "☾" : "☀"}</span>
       </Button>
       <Button quiet onClick={openSheet} aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)">
         ?

@@ -1,5 +1,6 @@
 // Keys that work in every view. Views handle their own first and stop them there.
 import { useEffect, useRef } from "react";
+import { effectiveMetric } from "../lib/request.ts";
 import { METRICS, VIEWS } from "../lib/search-params.ts";
 import type { Page } from "../ui/page.ts";
 import { toggleTheme } from "../ui/theme.ts";
@@ -51,14 +52,14 @@ function press(key: string, page: Page, toggleSheet: () => void): boolean {
       go({ metric: "peak", at: undefined });
       return true;
     case "e":
-      go({ metric: undefined, at: undefined });
+      go({ metric: "live", at: undefined });
       return true;
     case "b":
       go({ unit: search.unit ? undefined : "count" });
       return true;
     case "m": {
-      const next = METRICS[(METRICS.indexOf(search.metric ?? "live") + 1) % METRICS.length] ?? "live";
-      go({ metric: next === "live" ? undefined : next });
+      const now = effectiveMetric(search, page.running || page.paused);
+      go({ metric: METRICS[(METRICS.indexOf(now) + 1) % METRICS.length] ?? "live" });
       return true;
     }
     case "i":

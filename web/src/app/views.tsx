@@ -1,36 +1,58 @@
 // Which component answers which address, and what its tab says.
-import type { ComponentType } from "react";
-import { AllocationsView } from "../features/allocations/allocations-view.tsx";
-import { CallTreeView } from "../features/calltree/calltree-view.tsx";
-import { CompareView } from "../features/compare/compare-view.tsx";
-import { FlamegraphView } from "../features/flamegraph/flamegraph-view.tsx";
-import { FunctionsView } from "../features/functions/functions-view.tsx";
-import { LeaksView } from "../features/leaks/leaks-view.tsx";
-import { LifetimesView } from "../features/lifetimes/lifetimes-view.tsx";
+import { type ComponentType, lazy } from "react";
 import { OverviewView } from "../features/overview/overview-view.tsx";
-import { RecordingView } from "../features/recording/recording-view.tsx";
-import { SitesView } from "../features/sites/sites-view.tsx";
-import { SourceView } from "../features/source/source-view.tsx";
-import { ThreadsView } from "../features/threads/threads-view.tsx";
 import type { View } from "../lib/search-params.ts";
+import { Empty } from "../ui/states.tsx";
+
+type Load = () => Promise<{ default: ComponentType }>;
+
+const waiting: Load[] = [];
+
+/** A view whose code comes when it is shown, or when nothing else is to be done. */
+function later(load: Load): ComponentType {
+  const careful: Load = () => load().catch(() => ({ default: NotLoaded }));
+  waiting.push(load);
+  return lazy(careful);
+}
+
+/** Brings the code of the other views, so that a server that goes away takes none of them along. */
+export function loadOtherViews(): void {
+  for (const load of waiting.splice(0)) void load().catch(() => undefined);
+}
+
+function NotLoaded() {
+  return (
+    <Empty title="This view could not be loaded">
+      <p>The server is away, or another version of it answers. Reload the page.</p>
+    </Empty>
+  );
+}
 
 export const VIEW_OF: Record<View, ComponentType> = {
   overview: OverviewView,
-  flamegraph: FlamegraphView,
-  calltree: CallTreeView,
-  functions: FunctionsView,
-  sites: SitesView,
-  leaks: LeaksView,
-  lifetimes: LifetimesView,
-  allocations: AllocationsView,
-  threads: ThreadsView,
-  compare: CompareView,
-  recording: RecordingView,
-  source: SourceView,
+  flamegraph: later(async () => ({
+    default: (await import("../features/flamegraph/flamegraph-view.tsx")).FlamegraphView,
+  })),
+  calltree: later(async () => ({ default: (await import("../features/calltree/calltree-view.tsx")).CallTreeView })),
+  functions: later(async () => ({ default: (await import("../features/functions/functions-view.tsx")).FunctionsView })),
+  sites: later(async () => ({ default: (await import("../features/sites/sites-view.tsx")).SitesView })),
+  leaks: later(async () => ({ default: (await import("../features/leaks/leaks-view.tsx")).LeaksView })),
+  lifetimes: later(async () => ({ default: (await import("../features/lifetimes/lifetimes-view.tsx")).LifetimesView })),
+  allocations: later(async () => ({
+    default: (await import("../features/allocations/allocations-view.tsx")).AllocationsView,
+  })),
+  threads: later(async () => ({ default: (await import("../features/threads/threads-view.tsx")).ThreadsView })),
+  compare: later(async () => ({ default: (await import("../features/compare/compare-view.tsx")).CompareView })),
+  memory: later(async () => ({ default: (await import("../features/memory/memory-view.tsx")).MemoryView })),
+  pins: later(async () => ({ default: (await import("../features/pins/pins-view.tsx")).PinsView })),
+  map: later(async () => ({ default: (await import("../features/map/map-view.tsx")).MapView })),
+  churn: later(async () => ({ default: (await import("../features/churn/churn-view.tsx")).ChurnView })),
+  recording: later(async () => ({ default: (await import("../features/recording/recording-view.tsx")).RecordingView })),
+  source: later(async () => ({ default: (await import("../features/source/source-view.tsx")).SourceView })),
 };
 
 /** Views that ask about single blocks, other instants or files: only a server can answer. */
-export const NOT_IN_REPORTS: ReadonlySet<View> = new Set(["allocations", "compare", "source"]);
+export const NOT_IN_REPORTS: ReadonlySet<View> = new Set(["allocations", "churn", "compare", "map", "source"]);
 
 interface ViewText {
   label: string;
@@ -39,6 +61,8 @@ interface ViewText {
   metric?: true;
   /** Shows the search field. */
   search?: true;
+  /** Is about the whole process: filters of blocks mean nothing here. */
+  unfiltered?: true;
 }
 
 export const VIEW_TEXT: Record<View, ViewText> = {
@@ -57,6 +81,10 @@ export const VIEW_TEXT: Record<View, ViewText> = {
   allocations: { label: "Allocations", hint: "Every block, with its allocation and its free" },
   threads: { label: "Threads", hint: "Allocations by thread, and frees across threads" },
   compare: { label: "Compare", hint: "What changed between two instants or two recordings", search: true },
-  recording: { label: "Recording", hint: "Process, modules, and the recorder about itself" },
+  memory: { label: "Memory", hint: "What resident memory is made of, at an instant and over time", unfiltered: true },
+  pins: { label: "Pins", hint: "Whose blocks hold pages that could be given back", search: true, unfiltered: true },
+  map: { label: "Heap map", hint: "Addresses against time: what is occupied, by whom, and what is resident" },
+  churn: { label: "Churn", hint: "Who allocates how often, and what reallocs move", search: true },
+  recording: { label: "Recording", hint: "Process, modules, and the recorder about itself", unfiltered: true },
   source: { label: "Source", hint: "A source file with bytes or blocks for each line", metric: true },
 };

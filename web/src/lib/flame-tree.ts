@@ -1,5 +1,7 @@
 // From the columns of a flame graph document to a tree, and what can be asked of the tree. No drawing here.
+
 import type { DiffFlamegraph, FlameFrame, Flamegraph, Frame } from "../api/types.ts";
+import { plural } from "./format.ts";
 
 export interface FlameNode {
   /** Row of the document; what drawing and focus refer to. */
@@ -62,8 +64,11 @@ export function buildDiffTree({ rows, frames }: DiffFlamegraph): FlameNode | und
   return nodes[0];
 }
 
-/** The tree of a document. Rows come in pre-order, so every parent is there before its children. */
-export function buildTree(document: Flamegraph): FlameNode | undefined {
+/**
+ * The tree of a document. Rows come in pre-order, so every parent is there before its children.
+ * `depth` is the root's.
+ */
+export function buildTree(document: Flamegraph, depth = 0): FlameNode | undefined {
   const { rows, frames } = document;
   const nodes: FlameNode[] = [];
   for (let row = 0; row < rows.id.length; row += 1) {
@@ -77,7 +82,7 @@ export function buildTree(document: Flamegraph): FlameNode | undefined {
       own: rows.own[row] ?? 0,
       weight: 0,
       folded: rows.folded[row] ?? 0,
-      depth: parent ? parent.depth + 1 : 0,
+      depth: parent ? parent.depth + 1 : depth,
       parent,
       children: [],
     };
@@ -88,7 +93,92 @@ export function buildTree(document: Flamegraph): FlameNode | undefined {
     const node = nodes[row];
     if (node) finish(node);
   }
+  if (nodes[0]) inRows.set(nodes[0], nodes);
   return nodes[0];
+}
+
+/** The nodes of a tree by row, where the tree was made of a document. */
+const inRows = new WeakMap<FlameNode, readonly FlameNode[]>();
+const byId = new WeakMap<FlameNode, Map<number, FlameNode>>();
+
+/** The node of a row of a tree. */
+export function nodeAtRow(root: FlameNode, row: number): FlameNode | undefined {
+  let list = inRows.get(root);
+  if (!list) {
+    const made: FlameNode[] = [];
+    for (const node of everyNode(root)) if (node.row >= 0) made[node.row] = node;
+    list = made;
+    inRows.set(root, list);
+  }
+  if (row >= 0) return list[row];
+  // Callers above a tree that begins further down.
+  let at = list[0]?.parent;
+  while (at && at.row > row) at = at.parent;
+  return at?.row === row ? at : undefined;
+}
+
+/**
+ * The tree of a document that begins further down (made with `depth` = number of its ancestors), with its callers above
+ * it: each has one child and its width, but its own value. What else they call is not known here, so `own` is no number.
+ */
+export function withCallers(tree: FlameNode, { ancestors, frames }: Flamegraph): FlameNode {
+  let root: FlameNode | undefined;
+  let above: FlameNode | undefined;
+  for (const [depth, ancestor] of ancestors.entries()) {
+    const node: FlameNode = {
+      row: depth - ancestors.length,
+      id: ancestor.id,
+      frame: ancestor.frame == null ? undefined : frames[ancestor.frame],
+      value: ancestor.value,
+      own: Number.NaN,
+      weight: tree.weight,
+      folded: 0,
+      depth,
+      parent: above,
+      children: [],
+    };
+    above?.children.push(node);
+    root ??= node;
+    above = node;
+  }
+  if (!root || !above) return tree;
+  tree.parent = above;
+  above.children.push(tree);
+  const nodes = inRows.get(tree);
+  if (nodes) inRows.set(root, nodes);
+  return root;
+}
+
+/** The ordinary node with this id; ids are unique but for folded rests, which carry their parent's. */
+export function nodeWithId(root: FlameNode, id: number): FlameNode | undefined {
+  for (const node of everyNode(root)) if (node.id === id && node.folded === 0) return node;
+  return undefined;
+}
+
+/** The same, of a tree that is asked often: all its nodes are looked at once. */
+export function nodeById(root: FlameNode, id: number): FlameNode | undefined {
+  let nodes = byId.get(root);
+  if (!nodes) {
+    nodes = new Map();
+    for (const node of inRows.get(root) ?? everyNode(root)) if (node.folded === 0) nodes.set(node.id, node);
+    byId.set(root, nodes);
+  }
+  return nodes.get(id);
+}
+
+/** Whether something is folded below a node that would have this part of its width. */
+export function hidesMoreThan(node: FlameNode, part: number): boolean {
+  const least = node.weight * part;
+  // What is narrower holds nothing that is wide enough.
+  const open = [node];
+  for (let at = open.pop(); at; at = open.pop()) {
+    for (const below of at.children) {
+      if (below.weight < least) continue;
+      if (below.folded > 0) return true;
+      open.push(below);
+    }
+  }
+  return false;
 }
 
 /** Weight and order of a node whose children are finished. */
@@ -99,7 +189,8 @@ function finish(node: FlameNode): void {
 }
 
 function sortChildren(node: FlameNode): void {
-  node.children.sort((a, b) => Number(a.folded > 0) - Number(b.folded > 0) || b.weight - a.weight || a.row - b.row);
+  if (node.children.length > 1)
+    node.children.sort((a, b) => Number(a.folded > 0) - Number(b.folded > 0) || b.weight - a.weight || a.row - b.row);
 }
 
 /** Draws direct recursion as one frame: a child with its parent's frame is merged into it, repeatedly. */
@@ -201,9 +292,8 @@ export function* everyNode(root: FlameNode): Generator<FlameNode> {
 
 /** What a node is called where there is room for one line. */
 export function nodeName(node: FlameNode): string {
-  if (node.folded === Number.POSITIVE_INFINITY) return "calls < 1 px";
-  if (node.folded > 0)
-    return node.folded === 1 ? "1 function < 1 px" : `${node.folded.toLocaleString("en-US")} functions < 1 px`;
+  if (node.folded === Number.POSITIVE_INFINITY) return "smaller calls";
+  if (node.folded > 0) return plural(node.folded, "smaller function");
   return node.frame?.name ?? "all";
 }
 
@@ -222,12 +312,22 @@ export interface Matches {
 export function findMatches(root: FlameNode, test: (text: string) => boolean): Matches {
   const rows = new Set<number>();
   let value = 0;
+  // Many nodes, few functions: each is tried once.
+  const tried = new Map<FlameFrame, boolean>();
+  const passes = (frame: FlameFrame): boolean => {
+    let hit = tried.get(frame);
+    if (hit === undefined) {
+      // The same two texts that the server's `focus` looks at.
+      hit = test(frame.name) || test(frame.file ?? "");
+      tried.set(frame, hit);
+    }
+    return hit;
+  };
   const visit: { node: FlameNode; inside: boolean }[] = [{ node: root, inside: false }];
   for (let next = visit.pop(); next; next = visit.pop()) {
     const { node, inside } = next;
     const { frame } = node;
-    // The same two texts that the server's `focus` looks at.
-    const hit = frame !== undefined && (test(frame.name) || test(frame.file ?? ""));
+    const hit = frame !== undefined && passes(frame);
     if (hit) rows.add(node.row);
     if (hit && !inside) value += node.value;
     for (const child of node.children) visit.push({ node: child, inside: inside || hit });
@@ -268,8 +368,14 @@ function atDepth(node: FlameNode, depth: number, step: number): FlameNode | unde
 /** The stack of a node, leaf first, with the frames above the tree's asked root. */
 export function stackOf(node: FlameNode, document: Flamegraph): Frame[] {
   const frames: FlameFrame[] = [];
-  for (let at: FlameNode | undefined = node; at; at = at.parent) if (at.frame) frames.push(at.frame);
-  for (let i = document.ancestors.length - 1; i >= 0; i -= 1) {
+  let top = node;
+  for (let at: FlameNode | undefined = node; at; at = at.parent) {
+    if (at.frame) frames.push(at.frame);
+    top = at;
+  }
+  // A tree that has its callers begins at the root of all.
+  const missing = top.row < 0 ? 0 : document.ancestors.length;
+  for (let i = missing - 1; i >= 0; i -= 1) {
     const index = document.ancestors[i]?.frame;
     const frame = index === null || index === undefined ? undefined : document.frames[index];
     if (frame) frames.push(frame);

@@ -1,6 +1,7 @@
 // Numbers as people read them: bytes in binary units, times, counts. No locale surprises: always a point and commas.
+// The commands print the same: tests/unit/number-formats.json has the cases that both are held to.
 
-const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
+const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] as const;
 const grouped = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
 /** Three significant digits, but never an exponent and never more than two decimals. */
@@ -15,11 +16,17 @@ function threeDigits(value: number): string {
 export function formatBytes(bytes: number): string {
   let value = bytes;
   let unit = 0;
-  while (Math.abs(value) >= 1023.5 && unit < BYTE_UNITS.length - 1) {
+  // Below a KiB every byte; above it three digits, so that 1000 KiB are 0.98 MiB.
+  while (Math.abs(value) >= (unit === 0 ? 1023.5 : 999.5) && unit < BYTE_UNITS.length - 1) {
     value /= 1024;
     unit += 1;
   }
-  return unit === 0 ? `${grouped.format(value)} B` : `${threeDigits(value)} ${BYTE_UNITS[unit] ?? ""}`;
+  return unit === 0 ? `${Math.round(value)} B` : `${threeDigits(value)} ${BYTE_UNITS[unit] ?? ""}`;
+}
+
+/** The same of a number of bytes that is a power of two, for marks that stand close together: `64 KiB`. */
+export function formatPowerOfTwo(bytes: number): string {
+  return formatBytes(bytes).replace(/\.0+ /, " ");
 }
 
 /** `1234567` → `1,234,567`. */
@@ -54,13 +61,18 @@ export function formatSigned(value: number, unit: "bytes" | "count"): string {
   return formatValue(0, unit);
 }
 
-/** `0.1234` → `12.3 %`. */
+/** `0.1234` → `12.3%`. */
 export function formatPercent(fraction: number): string {
   if (!Number.isFinite(fraction)) return "–";
   const percent = fraction * 100;
-  if (percent === 0) return "0 %";
-  if (Math.abs(percent) < 0.01) return "< 0.01 %";
-  return `${Math.abs(percent) >= 99.95 ? percent.toFixed(0) : threeDigits(percent)} %`;
+  if (percent === 0) return "0%";
+  if (Math.abs(percent) < 0.01) return percent < 0 ? "> −0.01%" : "< 0.01%";
+  return `${Math.abs(percent) >= 99.95 ? percent.toFixed(0) : threeDigits(percent)}%`;
+}
+
+/** How many times as much: `2.00 ×`, `12.5 ×`. */
+export function formatTimes(factor: number): string {
+  return Number.isFinite(factor) ? `${threeDigits(factor)} ×` : "–";
 }
 
 /** A length of time: `1.23 ms`, `12.3 s`, `2 min 05 s`, `3 h 20 min`. */
@@ -69,10 +81,10 @@ export function formatDuration(ns: number): string {
   if (magnitude < 999.5) return `${ns.toFixed(0)} ns`;
   if (magnitude < 999_500) return `${threeDigits(ns / 1e3)} µs`;
   if (magnitude < 999_500_000) return `${threeDigits(ns / 1e6)} ms`;
-  if (magnitude < 119.95e9) return `${threeDigits(ns / 1e9)} s`;
-  const seconds = Math.round(ns / 1e9);
+  if (magnitude < 100e9) return `${threeDigits(ns / 1e9)} s`;
+  const seconds = Math.floor(ns / 1e9);
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${String(seconds % 60).padStart(2, "0")} s`;
-  const minutes = Math.round(seconds / 60);
+  const minutes = Math.floor(seconds / 60);
   return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")} min`;
 }
 

@@ -61,3 +61,58 @@ export function location(file: string | null | undefined, line: number | null | 
   if (!file) return undefined;
   return line ? `${fileName(file)}:${line}` : fileName(file);
 }
+
+/**
+ * A name for a table: without return type, argument list, ABI tags and `const` behind it, so that the distinguishing word
+ * comes first. Lists of templates are folded. The full name belongs into a tooltip.
+ */
+export function bareName(name: string, limit = 120): string {
+  const ends = topLevel(name, "(");
+  let bare = name;
+  // Of `f(int)::{lambda(int)#3}::operator()(int) const` only the last list is an argument list.
+  const last = ends.at(-1);
+  if (last !== undefined && /^\)?[^()]*$/.test(afterList(name, last)) && !isAnonymous(name, last))
+    bare = name.slice(0, last);
+  bare = withoutReturnType(bare);
+  bare = bare.replace(/\[abi:[^\]]*\]/g, "");
+  return shortName(bare === "" ? name : bare, limit);
+}
+
+/** Positions of a sign outside of all brackets. */
+function topLevel(name: string, sign: string): number[] {
+  const found: number[] = [];
+  let depth = 0;
+  for (let i = 0; i < name.length; i += 1) {
+    const c = name.charAt(i);
+    if (isOperator(name, i)) continue;
+    if (c === sign && depth === 0) found.push(i);
+    if (c === "<" || c === "(" || c === "{" || c === "[") depth += 1;
+    else if ((c === ">" || c === ")" || c === "}" || c === "]") && depth > 0) depth -= 1;
+  }
+  return found;
+}
+
+/** What comes after the list that begins at `open`. */
+function afterList(name: string, open: number): string {
+  let depth = 0;
+  for (let i = open; i < name.length; i += 1) {
+    if (name.charAt(i) === "(") depth += 1;
+    else if (name.charAt(i) === ")") {
+      depth -= 1;
+      if (depth === 0)
+        return name.slice(i + 1).replace(/^( const| volatile| &&?| noexcept| \[clone [^\]]*\]|\.\w+)*/, "");
+    }
+  }
+  return "";
+}
+
+function isAnonymous(name: string, open: number): boolean {
+  return name.startsWith("(anonymous", open);
+}
+
+/** Only C++ writes the type first, and only of templates: what stands before the last space outside of brackets. */
+function withoutReturnType(name: string): string {
+  if (name.startsWith("<") || /\b(operator|decltype)\b/.test(name) || !/[<:]/.test(name)) return name;
+  const at = topLevel(name, " ").at(-1);
+  return at === undefined ? name : name.slice(at + 1);
+}

@@ -1,7 +1,21 @@
 // From the state of the page to the parameters of a request.
 import type { Parameters } from "../api/client.ts";
-import { serverPattern } from "./pattern.ts";
-import { effectiveWindow, FILTERS, type Filters, type PageSearch } from "./search-params.ts";
+import { faultOf } from "./filter-values.ts";
+import { exactly, serverPattern } from "./pattern.ts";
+import { effectiveWindow, FILTERS, type Filters, type MetricName, type PageSearch } from "./search-params.ts";
+
+/** What is measured: as chosen; else what is live at the chosen instant or now, and of what has ended its peak. */
+export function effectiveMetric(search: PageSearch, running: boolean): MetricName {
+  return search.metric ?? (running || search.at !== undefined ? "live" : "peak");
+}
+
+/** Which sites are added up apart: those that the page was told, and what is built in. */
+export function suppressionParameters(search: PageSearch): Parameters {
+  return {
+    builtin_suppressions: search.unsuppressed ? undefined : true,
+    suppress: search.suppress?.map(exactly).join("|"),
+  };
+}
 
 /** `from` and `to`; none for the whole recording. `until` bounds a recording whose view is paused. */
 export function windowParameters(search: PageSearch, until?: number): Parameters {
@@ -15,7 +29,8 @@ export function filterParameters(filters: Filters | undefined): Parameters {
   const out: Parameters = {};
   for (const name of FILTERS) {
     const value = filters?.[name];
-    if (value === undefined) continue;
+    // The chip says what is wrong with it; a question with it would be refused as a whole.
+    if (value === undefined || faultOf(name, value) !== undefined) continue;
     out[name] = isPatternFilter(name) ? serverPattern(value) : value;
   }
   return out;
@@ -26,8 +41,8 @@ function isPatternFilter(name: string): boolean {
 }
 
 /** Metric, unit, and the window or instant that goes with them. */
-export function metricParameters(search: PageSearch, until?: number): Parameters {
-  const metric = search.metric ?? "live";
+export function metricParameters(search: PageSearch, until?: number, running = true): Parameters {
+  const metric = effectiveMetric(search, running);
   const unit = search.unit ?? "bytes";
   if (metric === "live" && search.at !== undefined) return { metric, unit, at: search.at };
   return { metric, unit, ...windowParameters(search, until) };

@@ -1,5 +1,6 @@
 // The state of the page as it stands in the URL: everything but the recording and the view, which are its path.
 // Unknown or malformed parts are dropped, so that an old or a mistyped link opens with what can be understood.
+import { SORT_TEXT } from "./sorting.ts";
 import { readTime, readWindow, type Window, writeTime, writeWindow } from "./time.ts";
 
 export const VIEWS = [
@@ -13,6 +14,10 @@ export const VIEWS = [
   "allocations",
   "threads",
   "compare",
+  "memory",
+  "pins",
+  "map",
+  "churn",
   "recording",
   "source",
 ] as const;
@@ -21,11 +26,22 @@ export type View = (typeof VIEWS)[number];
 export const METRICS = ["live", "peak", "leaked", "allocated", "freed", "grown", "temporary"] as const;
 export const GROUPS = ["function", "program", "file", "module", "thread", "site"] as const;
 export const TRACKS = ["count", "threads"] as const;
+export const FOLDS = ["bytes", "selected", "rss", "count", "rate", "threads"] as const;
+export type FoldName = (typeof FOLDS)[number];
+export const PIN_GROUPS = ["function", "site", "age", "thread"] as const;
+export const LAYERS = ["function", "module", "thread", "site", "language"] as const;
+/** What colours of the flame graph can be by. */
+export const COLOR_GROUPS = ["module", "file", "namespace", "function", "language"] as const;
 export const CHANGE_KINDS = ["grew", "shrank", "new", "gone"] as const;
+export const VERDICTS = ["growing", "never_freed", "bounded", "one_time", "unclear"] as const;
+export type VerdictName = (typeof VERDICTS)[number];
 const LIFETIME_CLASSES = ["leaked", "temporary", "freed"] as const;
 
 export type MetricName = (typeof METRICS)[number];
 export type GroupName = (typeof GROUPS)[number];
+export type PinGroupName = (typeof PIN_GROUPS)[number];
+export type LayerName = (typeof LAYERS)[number];
+export type ColorGroup = (typeof COLOR_GROUPS)[number];
 export type TrackName = (typeof TRACKS)[number];
 export type ChangeKind = (typeof CHANGE_KINDS)[number];
 
@@ -36,14 +52,20 @@ export const FILTERS = [
   "hide",
   "show",
   "show_from",
+  "transform",
   "module",
   "thread",
+  "context",
+  "frames",
   "min_size",
   "max_size",
   "min_lifetime",
   "max_lifetime",
   "lifetime",
+  "address",
 ] as const;
+/** Filters that have a few values. `frames=user` is what counts without it. */
+const CHOICES: Partial<Record<string, readonly string[]>> = { lifetime: LIFETIME_CLASSES, frames: ["all"] };
 export type FilterName = (typeof FILTERS)[number];
 export type Filters = Partial<Record<FilterName, string>>;
 
@@ -71,6 +93,12 @@ export interface PageSearch {
   upwards?: true;
   /** Direct recursion is drawn as one frame. */
   collapse?: true;
+  /** The flame graph of what was freed is by the backtraces of the frees. */
+  freeing?: true;
+  /** A table of functions stands beside the flame graph. */
+  split?: true;
+  /** What colours are by; else chosen by what the graph holds. */
+  color?: ColorGroup;
   by?: GroupName;
   sort?: string;
   /** The selected function's name, lit in every view. */
@@ -86,6 +114,20 @@ export interface PageSearch {
   /** Of a comparison: only rows of this kind. */
   kind?: ChangeKind;
   tracks?: TrackName[];
+  /** Tracks that are folded. */
+  folded?: FoldName[];
+  /** What a layer of live memory over time is. */
+  layers?: LayerName;
+  /** What a row of pins is. */
+  pins?: PinGroupName;
+  /** Functions whose leaks nobody wants to hear of. */
+  suppress?: string[];
+  /** Sites that the built-in suppressions name are listed. */
+  unsuppressed?: true;
+  /** Only leaks with this verdict. */
+  verdict?: VerdictName;
+  /** Leaks are listed by site. */
+  persite?: true;
   /** The function whose callers and callees are drawn. */
   sandwich?: string;
   /** The source file that is open. */
@@ -125,6 +167,19 @@ function readRow(text: string): number | undefined {
   return Number.isSafeInteger(row) ? row : undefined;
 }
 
+/** A list of texts; anything else is dropped. */
+function readTexts(text: string | undefined): string[] | undefined {
+  try {
+    const value: unknown = JSON.parse(text ?? "[]");
+    const texts = Array.isArray(value)
+      ? value.filter((one): one is string => typeof one === "string" && one !== "")
+      : [];
+    return texts.length > 0 ? texts.slice(0, 200) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 /** The state that a query string stands for. */
 export function readSearch(query: string): PageSearch {
   const raw: Raw = {};
@@ -133,7 +188,8 @@ export function readSearch(query: string): PageSearch {
   const filters: Filters = {};
   for (const name of FILTERS) {
     const value = raw[name];
-    if (value && (name !== "lifetime" || oneOf(LIFETIME_CLASSES, value))) filters[name] = value;
+    const known = CHOICES[name];
+    if (value && (known === undefined || known.includes(value))) filters[name] = value;
   }
   const search: PageSearch = {
     window: readWindow(raw["window"] ?? ""),
@@ -150,8 +206,11 @@ export function readSearch(query: string): PageSearch {
     inverted: raw["inverted"] === "1" || undefined,
     upwards: raw["upwards"] === "1" || undefined,
     collapse: raw["collapse"] === "1" || undefined,
+    freeing: raw["freeing"] === "1" || undefined,
+    split: raw["split"] === "1" || undefined,
+    color: oneOf(COLOR_GROUPS, raw["color"]),
     by: oneOf(GROUPS, raw["by"]),
-    sort: /^-?[a-z_]{1,20}$/.test(raw["sort"] ?? "") ? raw["sort"] : undefined,
+    sort: SORT_TEXT.test(raw["sort"] ?? "") ? raw["sort"] : undefined,
     selected: raw["selected"] || undefined,
     site: /^s\d{1,10}$/.test(raw["site"] ?? "") ? raw["site"] : undefined,
     other: /^r\d{1,6}$/.test(raw["other"] ?? "") ? raw["other"] : undefined,
@@ -159,6 +218,13 @@ export function readSearch(query: string): PageSearch {
     changes: raw["changes"] === "1" || undefined,
     kind: oneOf(CHANGE_KINDS, raw["kind"]),
     tracks: readMany(raw["tracks"], ",", (name) => oneOf(TRACKS, name)),
+    folded: readMany(raw["folded"], ",", (name) => oneOf(FOLDS, name)),
+    layers: oneOf(LAYERS, raw["layers"]),
+    pins: oneOf(PIN_GROUPS, raw["pins"]),
+    suppress: readTexts(raw["suppress"]),
+    unsuppressed: raw["unsuppressed"] === "1" || undefined,
+    verdict: oneOf(VERDICTS, raw["verdict"]),
+    persite: raw["persite"] === "1" || undefined,
     sandwich: raw["sandwich"] || undefined,
     file: raw["file"] || undefined,
     line: /^\d{1,9}$/.test(raw["line"] ?? "") ? Number(raw["line"]) : undefined,
@@ -186,6 +252,9 @@ export function writeSearch(search: PageSearch): string {
   put("inverted", search.inverted && "1");
   put("upwards", search.upwards && "1");
   put("collapse", search.collapse && "1");
+  put("freeing", search.freeing && "1");
+  put("split", search.split && "1");
+  put("color", search.color);
   put("by", search.by);
   put("sort", search.sort);
   put("selected", search.selected);
@@ -195,6 +264,13 @@ export function writeSearch(search: PageSearch): string {
   put("changes", search.changes && "1");
   put("kind", search.kind);
   put("tracks", search.tracks?.join(","));
+  put("folded", search.folded?.join(","));
+  put("layers", search.layers);
+  put("pins", search.pins);
+  put("suppress", search.suppress && JSON.stringify(search.suppress));
+  put("unsuppressed", search.unsuppressed && "1");
+  put("verdict", search.verdict);
+  put("persite", search.persite && "1");
   put("sandwich", search.sandwich);
   put("file", search.file);
   put("line", search.line?.toString());
@@ -208,23 +284,4 @@ function dropUndefined<T extends object>(value: T): T {
 /** The window that every view answers for; `undefined` = the whole recording. */
 export function effectiveWindow(search: PageSearch): Window | undefined {
   return search.window ?? search.zoom?.at(-1);
-}
-
-export interface SortChoice<T extends string> {
-  column: T;
-  reversed: boolean;
-}
-
-/** What `sort` says, if the view knows the column; `-` is the other way round. */
-export function readSort<const T extends readonly string[]>(
-  sort: string | undefined,
-  columns: T,
-  otherwise: SortChoice<T[number]>,
-): SortChoice<T[number]> {
-  const column = columns.find((known) => known === sort?.replace(/^-/, ""));
-  return column === undefined ? otherwise : { column, reversed: sort?.startsWith("-") ?? false };
-}
-
-export function writeSort({ column, reversed }: SortChoice<string>): string {
-  return reversed ? `-${column}` : column;
 }

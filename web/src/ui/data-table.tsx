@@ -3,16 +3,15 @@ import {
   type ColumnDef,
   createSortedRowModel,
   rowSortingFeature,
-  sortFn_alphanumeric,
-  sortFn_basic,
-  sortFn_text,
   tableFeatures,
   useTable,
 } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type ComponentProps, type KeyboardEvent, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { choose, compareBy, isDescending, type SortKey, writeKeys } from "../lib/sorting.ts";
 import { useLit } from "./lit.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "./menu.tsx";
+import type { Sorting } from "./sorting.ts";
 
 export interface Column<Row> {
   id: string;
@@ -24,15 +23,6 @@ export interface Column<Row> {
   /** What sorting and copying see; columns without it cannot be sorted here. */
   value?: (row: Row) => number | string;
   cell: (row: Row) => ReactNode;
-}
-
-export interface Sorting {
-  /** `server`: rows come sorted, only columns in `sortable` can be chosen. */
-  by: "here" | "server";
-  column: string;
-  reversed?: boolean;
-  sortable?: readonly string[];
-  onSort: (column: string, reversed: boolean) => void;
 }
 
 interface DataTableProps<Row> {
@@ -53,6 +43,10 @@ interface DataTableProps<Row> {
   onNearEnd?: () => void;
   /** The number of rows that exist, if more than are here. */
   total?: number;
+  /** In place of `rows`: the row at a position among `total`, or nothing while it is on its way. */
+  rowAt?: (index: number) => Row | undefined;
+  /** Called with the first and the last position in sight. */
+  onRange?: (first: number, last: number) => void;
   rowHeight?: number;
   /** As high as its rows, where there is room; else it fills what is left. */
   fit?: boolean;
@@ -61,8 +55,9 @@ interface DataTableProps<Row> {
 const features = tableFeatures({
   rowSortingFeature,
   sortedRowModel: createSortedRowModel(),
-  sortFns: { alphanumeric: sortFn_alphanumeric, text: sortFn_text, basic: sortFn_basic },
 });
+
+const NO_KEYS: readonly SortKey[] = [];
 
 export function DataTable<Row extends object>(props: DataTableProps<Row>) {
   const {
@@ -76,12 +71,14 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
     isDimmed,
     menu,
     onNearEnd,
+    onRange,
     functions,
     rowHeight = 26,
   } = props;
   const openMenu = useMenu();
   const scroller = useRef<HTMLDivElement>(null);
   const [focused, setFocused] = useState(0);
+  const chosen = useRef<string | undefined>(undefined);
 
   const definitions = useMemo(
     () =>
@@ -91,49 +88,72 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
           header: column.header,
           accessorFn: (row) => column.value?.(row),
           enableSorting: column.value !== undefined,
-          sortFn: column.numeric ? "basic" : "alphanumeric",
-          sortDescFirst: column.numeric ?? false,
+          sortFn: (a, b) => compareBy(column, a.original, b.original),
         }),
       ),
     [columns],
   );
-  const data = useMemo(() => [...rows], [rows]);
-  const sortedColumn = columns.find((column) => column.id === sorting?.column);
-  const descending = (sortedColumn?.numeric ?? false) !== (sorting?.reversed ?? false);
-  const sortingId = sorting?.by === "here" ? sortedColumn?.id : undefined;
-  const state = useMemo(
-    () => ({ sorting: sortingId === undefined ? [] : [{ id: sortingId, desc: descending }] }),
-    [sortingId, descending],
-  );
+  // The table keeps values by row and column: columns that mean something else now need new rows.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: see above
+  const data = useMemo(() => [...rows], [rows, columns]);
+  const keys = sorting?.keys ?? NO_KEYS;
+  const keysText = writeKeys(keys);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: equal texts are equal keys
+  const state = useMemo(() => {
+    const known = sorting?.by === "here" ? keys : NO_KEYS;
+    return {
+      sorting: known.flatMap((key) => {
+        const column = columns.find((one) => one.id === key.column);
+        return column?.value ? [{ id: key.column, desc: isDescending(column, key) }] : [];
+      }),
+    };
+  }, [sorting?.by, keysText, columns]);
+  // A second click may come before the first one is in the URL: it adds to what was chosen, not to what is drawn.
+  const chosenKeys = useRef(keys);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: equal texts are equal keys
+  useEffect(() => {
+    chosenKeys.current = keys;
+  }, [keysText]);
+  const onSort = (column: string, add: boolean) => {
+    const next = choose(chosenKeys.current, column, add);
+    chosenKeys.current = next;
+    sorting?.onSort(next);
+  };
   const table = useTable({ features, columns: definitions, data, state, manualSorting: sorting?.by !== "here" });
   const sortedRows = table.getRowModel().rows;
+  const count = props.rowAt ? (props.total ?? 0) : sortedRows.length;
+  const rowAt = props.rowAt ?? ((index: number) => sortedRows[index]?.original);
 
   const virtual = useVirtualizer({
-    count: sortedRows.length,
+    count,
     getScrollElement: () => scroller.current,
     estimateSize: () => rowHeight,
     overscan: 12,
   });
   const items = virtual.getVirtualItems();
   const last = items.at(-1)?.index ?? -1;
+  const firstShown = items[0]?.index ?? 0;
+  useEffect(() => {
+    if (last >= 0) onRange?.(firstShown, last);
+  }, [firstShown, last, onRange]);
   useEffect(() => {
     if (onNearEnd && last >= 0 && last >= sortedRows.length - 10) onNearEnd();
   }, [last, sortedRows.length, onNearEnd]);
 
   const template = columns.map((column) => column.width).join(" ");
-  const current = Math.min(focused, Math.max(0, sortedRows.length - 1));
+  const current = Math.min(focused, Math.max(0, count - 1));
 
   const moveTo = (index: number) => {
-    const next = Math.max(0, Math.min(sortedRows.length - 1, index));
+    const next = Math.max(0, Math.min(count - 1, index));
     setFocused(next);
     virtual.scrollToIndex(next);
-    const row = sortedRows[next]?.original;
+    const row = rowAt(next);
     if (row) onSelect?.(row);
     requestAnimationFrame(() => scroller.current?.querySelector<HTMLElement>(`[data-index="${next}"]`)?.focus());
   };
 
   const onKeyDown = (event: KeyboardEvent<HTMLDivElement>) => {
-    const row = sortedRows[current]?.original;
+    const row = rowAt(current);
     const page = Math.max(1, Math.floor((scroller.current?.clientHeight ?? 300) / rowHeight) - 2);
     if (isMenuKey(event) && row && menu) {
       openMenu(below(event.target as Element), menu(row));
@@ -144,7 +164,7 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
     else if (event.key === "PageDown") moveTo(current + page);
     else if (event.key === "PageUp") moveTo(current - page);
     else if (event.key === "Home") moveTo(0);
-    else if (event.key === "End") moveTo(sortedRows.length - 1);
+    else if (event.key === "End") moveTo(count - 1);
     else if (event.key === "Enter" && row && event.target instanceof Element && event.target.matches("[role=row]")) {
       onOpen?.(row);
     } else return;
@@ -158,23 +178,39 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
       className="table"
       role="grid"
       aria-label={props.label}
-      aria-rowcount={(props.total ?? sortedRows.length) + 1}
+      aria-rowcount={(props.total ?? count) + 1}
       aria-colcount={columns.length}
-      tabIndex={sortedRows.length === 0 ? 0 : -1}
-      style={props.fit ? { flex: "0 1 auto", height: sortedRows.length * rowHeight + 28 } : undefined}
+      tabIndex={count === 0 ? 0 : -1}
+      style={props.fit ? { flex: "0 1 auto", height: count * rowHeight + 28 } : undefined}
       onKeyDown={onKeyDown}
     >
       <div className="table-head" role="rowgroup">
         <div role="row" aria-rowindex={1} className="table-row" style={{ gridTemplateColumns: template }}>
           {columns.map((column) => (
-            <HeaderCell key={column.id} column={column} sorting={sorting} descending={descending} />
+            <HeaderCell key={column.id} column={column} sorting={sorting} onSort={onSort} />
           ))}
         </div>
       </div>
       <div role="rowgroup" className="table-body" style={{ height: virtual.getTotalSize() }}>
         {items.map((item) => {
-          const row = sortedRows[item.index]?.original;
-          if (!row) return null;
+          const row = rowAt(item.index);
+          if (!row) {
+            return (
+              <div
+                key={`row ${item.index}`}
+                role="row"
+                className="table-row"
+                data-index={item.index}
+                aria-rowindex={item.index + 2}
+                tabIndex={-1}
+                style={{ gridTemplateColumns: template, height: rowHeight, transform: `translateY(${item.start}px)` }}
+              >
+                <div role="gridcell" className="cell muted">
+                  …
+                </div>
+              </div>
+            );
+          }
           const selected = isSelected?.(row) ?? false;
           return (
             <LitRow
@@ -190,8 +226,11 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
               style={{ gridTemplateColumns: template, height: rowHeight, transform: `translateY(${item.start}px)` }}
               onFocus={() => setFocused(item.index)}
               onClick={() => {
-                if (selected || !onSelect) onOpen?.(row);
+                // What the page selected by itself has not been chosen by anybody yet.
+                const key = rowKey(row);
+                if (!onSelect || (selected && chosen.current === key)) onOpen?.(row);
                 else onSelect(row);
+                chosen.current = key;
               }}
               onDoubleClick={() => onOpen?.(row)}
               onContextMenu={(event) => {
@@ -224,31 +263,38 @@ export function LitRow({ functions, ...rest }: ComponentProps<"div"> & { functio
 interface HeaderCellProps<Row> {
   column: Column<Row>;
   sorting: Sorting | undefined;
-  descending: boolean;
+  onSort: (column: string, add: boolean) => void;
 }
 
-function HeaderCell<Row>({ column, sorting, descending }: HeaderCellProps<Row>) {
-  const active = sorting?.column === column.id;
+function HeaderCell<Row>({ column, sorting, onSort }: HeaderCellProps<Row>) {
+  const keys = sorting?.keys ?? NO_KEYS;
+  const rank = keys.findIndex((key) => key.column === column.id);
+  const key = keys[rank];
   const sortable =
     sorting !== undefined &&
     (sorting.by === "here" ? column.value !== undefined : (sorting.sortable ?? []).includes(column.id));
-  const direction = active ? (descending ? "descending" : "ascending") : undefined;
+  const direction = key && (isDescending(column, key) ? "descending" : "ascending");
   return (
     <div
       role="columnheader"
-      aria-sort={direction}
+      // Only the column that decides first: a screen reader expects one.
+      aria-sort={rank === 0 ? direction : undefined}
       className={column.numeric ? "cell numeric" : "cell"}
-      title={column.definition}
+      title={sortable ? `${column.definition}. Shift+click: sort by this in addition` : column.definition}
     >
       {sortable ? (
         <button
           type="button"
           className="sort"
-          data-active={active || undefined}
-          onClick={() => sorting.onSort(column.id, active ? !sorting.reversed : false)}
+          data-active={key !== undefined || undefined}
+          aria-description={rank > 0 ? `${direction}, decides among equals as number ${rank + 1}` : undefined}
+          onClick={(event) => onSort(column.id, event.shiftKey)}
         >
           {column.header}
-          <span aria-hidden="true">{active ? (descending ? " ▾" : " ▴") : ""}</span>
+          <span aria-hidden="true">
+            {direction === undefined ? "" : direction === "descending" ? " ▾" : " ▴"}
+            {key && keys.length > 1 && <span className="sort-rank">{rank + 1}</span>}
+          </span>
         </button>
       ) : (
         <span>{column.header}</span>
@@ -263,4 +309,26 @@ export function toTsv<Row>(columns: readonly Column<Row>[], rows: readonly Row[]
   const clean = (value: number | string) => String(value).replace(/[\t\n\r]/g, " ");
   const lines = rows.map((row) => usable.map((column) => clean(column.value?.(row) ?? "")).join("\t"));
   return [usable.map((column) => column.header).join("\t"), ...lines].join("\n");
+}
+
+/** The rows as comma-separated text (RFC 4180). */
+export function toCsv<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): string {
+  const usable = columns.filter((column) => column.value !== undefined);
+  // A cell that a spreadsheet would take for a formula is text.
+  const cell = (value: number | string) => {
+    const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  const lines = rows.map((row) => usable.map((column) => cell(column.value?.(row) ?? "")).join(","));
+  return [usable.map((column) => cell(column.header)).join(","), ...lines, ""].join("\r\n");
+}
+
+/** Lets the browser save the rows. */
+export function downloadCsv<Row>(columns: readonly Column<Row>[], rows: readonly Row[], name: string): void {
+  const address = URL.createObjectURL(new Blob([toCsv(columns, rows)], { type: "text/csv;charset=utf-8" }));
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }

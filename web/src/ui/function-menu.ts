@@ -10,7 +10,7 @@ import type { MenuItem } from "./menu.tsx";
 import { useCopy } from "./notice.tsx";
 import { usePage } from "./page.ts";
 
-interface Subject {
+interface MenuSubject {
   name: string;
   module?: string | null | undefined;
   file?: string | null | undefined;
@@ -20,13 +20,18 @@ interface Subject {
 }
 
 /** Items for a context menu on a function. */
-export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
+export function useFunctionMenu(): (subject: MenuSubject) => MenuItem[] {
   const { go, search, view, report } = usePage();
   const copy = useCopy();
   return useMemo(() => {
     const filter = (name: FilterName, value: string) => () =>
       go({ filters: { ...search.filters, [name]: value }, root: undefined });
-    return ({ name, module, file, line, stack }: Subject): MenuItem[] => {
+    // What is left out adds up: each choice takes more away.
+    const also = (name: "ignore" | "hide", value: string) => {
+      const before = search.filters?.[name];
+      return filter(name, before === undefined || before === value ? value : `${before}|${value}`);
+    };
+    return ({ name, module, file, line, stack }: MenuSubject): MenuItem[] => {
       const chosen = identityOf({ name, module, file });
       const pattern = patternOf(chosen);
       const items: MenuItem[] = [
@@ -48,7 +53,7 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
           : [
               {
                 label: "Show in functions",
-                run: () => go({ q: pattern, selected: chosen }, { view: "functions" }),
+                run: () => go({ q: pattern, by: "function", selected: chosen }, { view: "functions" }),
               } satisfies MenuItem,
             ]),
         {
@@ -69,8 +74,8 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
         items.push(
           "separator",
           { label: "Focus: only stacks with it", run: filter("focus", pattern) },
-          { label: "Ignore: only stacks without it", run: filter("ignore", pattern) },
-          { label: "Hide it in stacks", run: filter("hide", pattern) },
+          { label: "Ignore: only stacks without it", run: also("ignore", pattern) },
+          { label: "Hide it in stacks", run: also("hide", pattern) },
           { label: "Show from it on", run: filter("show_from", pattern) },
         );
       }
@@ -90,7 +95,7 @@ export function useFunctionMenu(): (subject: Subject) => MenuItem[] {
 }
 
 /** The items on whoever allocated, below what a menu has already. */
-export function allocatorMenu(stack: readonly Frame[], menu: (subject: Subject) => MenuItem[]): MenuItem[] {
+export function allocatorMenu(stack: readonly Frame[], menu: (subject: MenuSubject) => MenuItem[]): MenuItem[] {
   const { by } = allocatedBy(stack);
   return by ? ["separator", ...menu({ name: frameName(by), ...by, stack })] : [];
 }

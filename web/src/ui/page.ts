@@ -4,8 +4,14 @@ import type { Parameters } from "../api/client.ts";
 import type { Subject } from "../api/queries.ts";
 import type { Report } from "../api/report.ts";
 import type { Info, Live, RecordingSummary } from "../api/types.ts";
-import { filterParameters, metricParameters, windowParameters } from "../lib/request.ts";
-import type { PageSearch, View } from "../lib/search-params.ts";
+import {
+  effectiveMetric,
+  filterParameters,
+  metricParameters,
+  suppressionParameters,
+  windowParameters,
+} from "../lib/request.ts";
+import type { MetricName, PageSearch, View } from "../lib/search-params.ts";
 
 export interface GoOptions {
   /** No new entry in the browser's history. */
@@ -47,13 +53,25 @@ export function usePage(): Page {
   return page;
 }
 
+/** What is measured, chosen or not. */
+export function useMetric(): MetricName {
+  const { search, running, paused } = usePage();
+  return effectiveMetric(search, running || paused);
+}
+
 /** Parameters of the usual kinds of request, for the page's state. */
-export function useRequest(): { window: Parameters; metric: Parameters; filters: Parameters } {
-  const { search, paused, endNs } = usePage();
+export function useRequest(): {
+  window: Parameters;
+  metric: Parameters;
+  filters: Parameters;
+  suppressions: Parameters;
+} {
+  const { search, running, paused, endNs } = usePage();
   const until = paused ? endNs : undefined;
   return {
     window: windowParameters(search, until),
-    metric: metricParameters(search, until),
+    metric: metricParameters(search, until, running || paused),
     filters: filterParameters(search.filters),
+    suppressions: suppressionParameters(search),
   };
 }

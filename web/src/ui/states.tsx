@@ -1,5 +1,5 @@
 // Loading, empty and failed: what is the matter and what to do about it.
-import type { ReactNode } from "react";
+import { type ReactNode, useRef } from "react";
 import { LostServerError, ProblemError } from "../api/client.ts";
 import { sentence } from "../lib/format.ts";
 import { Button } from "./controls.tsx";
@@ -33,9 +33,9 @@ export function Failure({ error, retry }: { error: Error; retry?: () => void }) 
         {lost
           ? "The server does not answer"
           : parameter
-            ? "This cannot be asked for"
+            ? "The server refused a parameter"
             : error instanceof ProblemError && error.problem.status === 404
-              ? "It is not here"
+              ? "Not found"
               : error instanceof ProblemError
                 ? error.problem.title
                 : "This did not work"}
@@ -45,7 +45,14 @@ export function Failure({ error, retry }: { error: Error; retry?: () => void }) 
           ? "Start “heaptrace server” again on the same recording and port; the page goes on by itself."
           : sentence(error.message)}
       </p>
-      {parameter && <p className="muted">At fault: “{parameter}”. Change or remove it above.</p>}
+      {parameter && (
+        <p className="muted">
+          The parameter is “{parameter}”.{" "}
+          {parameter === "root"
+            ? "The frame that the link started from is not in this tree."
+            : "Change or remove it above."}
+        </p>
+      )}
       {retry && <Button onClick={retry}>Try again</Button>}
     </div>
   );
@@ -67,7 +74,11 @@ interface AnswerProps<T> {
 
 /** Draws an answer; keeps the last one, visibly older, while the next is on its way. */
 export function Answer<T>({ query, what, children }: AnswerProps<T>) {
-  const { data, error, isPlaceholderData, refetch } = query;
+  const { error, isPlaceholderData, refetch } = query;
+  // A new question that a lost server cannot answer leaves the last answer where it is.
+  const last = useRef(query.data);
+  if (query.data !== undefined) last.current = query.data;
+  const data = query.data ?? (error instanceof LostServerError ? last.current : undefined);
   const retry = () => void refetch();
   if (data === undefined) return error ? <Failure error={error} retry={retry} /> : <Loading what={what} />;
   // The banner tells of a lost server; what is on the page stays readable.

@@ -1,9 +1,15 @@
 // What the history of a site says, as a word with its colour; the reason is text beside it.
-import type { Verdict, VerdictKind } from "../api/types.ts";
+import type { Verdict } from "../api/types.ts";
 import { formatBytes, formatPercent } from "../lib/format.ts";
+import type { VerdictName } from "../lib/search-params.ts";
 import { Term } from "./term.tsx";
 
-export const VERDICT_TEXT: Record<VerdictKind, { label: string; definition: string }> = {
+/** What the page calls a verdict: `bounded` without a single free is another thing than a cache. */
+export function verdictName(verdict: Verdict): VerdictName {
+  return verdict.never_freed ? "never_freed" : verdict.kind;
+}
+
+export const VERDICT_TEXT: Record<VerdictName, { label: string; definition: string }> = {
   growing: {
     label: "growing",
     definition: "Live bytes of this site keep growing: a leak, unless the program is still filling a cache.",
@@ -11,6 +17,11 @@ export const VERDICT_TEXT: Record<VerdictKind, { label: string; definition: stri
   bounded: {
     label: "bounded",
     definition: "Live bytes grew to a level and stayed there: a cache or a pool, most likely.",
+  },
+  never_freed: {
+    label: "never freed",
+    definition:
+      "Growth has stopped, but of many blocks that came over a long time none was ever freed: a leak whose requests have stopped looks like this, and so does a table that is filled once.",
   },
   one_time: {
     label: "one time",
@@ -20,16 +31,27 @@ export const VERDICT_TEXT: Record<VerdictKind, { label: string; definition: stri
 };
 
 export function VerdictBadge({ verdict }: { verdict: Verdict }) {
-  const text = VERDICT_TEXT[verdict.kind];
+  const name = verdictName(verdict);
+  const text = VERDICT_TEXT[name];
   const rate =
     verdict.kind === "growing" && verdict.bytes_per_second > 0
       ? ` It grows by ${formatBytes(verdict.bytes_per_second)} a second.`
       : "";
   return (
     <Term definition={`${text.definition}${rate} Confidence ${formatPercent(verdict.confidence)}.`}>
-      <span className="verdict" data-kind={verdict.kind}>
+      <span className="verdict" data-kind={name}>
         {text.label}
       </span>
     </Term>
+  );
+}
+
+/** The word alone, for a cell of a table. */
+export function VerdictWord({ verdict }: { verdict: Verdict }) {
+  const name = verdictName(verdict);
+  return (
+    <span className="verdict" data-kind={name} title={verdict.why}>
+      {VERDICT_TEXT[name].label}
+    </span>
   );
 }

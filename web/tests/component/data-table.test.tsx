@@ -2,6 +2,7 @@
 import "./setup.ts";
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { expect, test } from "vitest";
+import { readKeys, writeKeys } from "../../src/lib/sorting.ts";
 import { type Column, DataTable, toTsv } from "../../src/ui/data-table.tsx";
 import { renderInPage } from "./page.tsx";
 
@@ -37,15 +38,17 @@ function names(): (string | undefined)[] {
     .map((row) => within(row).getAllByRole("gridcell")[1]?.textContent ?? undefined);
 }
 
-function table(column: string, reversed = false, more: Partial<Parameters<typeof DataTable<Row>>[0]> = {}) {
-  const sorted: [string, boolean][] = [];
+const NONE = { column: "", reversed: false };
+
+function table(column: string, more: Partial<Parameters<typeof DataTable<Row>>[0]> = {}) {
+  const sorted: string[] = [];
   const view = renderInPage(
     <DataTable
       label="Things"
       rows={ROWS}
       columns={COLUMNS}
       rowKey={(row) => row.id}
-      sorting={{ by: "here", column, reversed, onSort: (id, back) => sorted.push([id, back]) }}
+      sorting={{ by: "here", keys: readKeys(column, undefined, NONE), onSort: (keys) => sorted.push(writeKeys(keys)) }}
       {...more}
     />,
   );
@@ -63,7 +66,7 @@ test("names", () => {
 });
 
 test("reversed", () => {
-  table("size", true);
+  table("-size");
   expect(names()).toEqual(["beta", '<img src=x onerror="alert(1)">', "alpha"]);
   expect(screen.getByRole("columnheader", { name: /Size/ }).getAttribute("aria-sort")).toBe("ascending");
 });
@@ -72,10 +75,28 @@ test("a header asks for its column, once more for the other direction", () => {
   const { sorted } = table("size");
   fireEvent.click(screen.getByRole("button", { name: "Name" }));
   fireEvent.click(screen.getByRole("button", { name: /Size/ }));
-  expect(sorted).toEqual([
-    ["name", false],
-    ["size", true],
-  ]);
+  // The table is still in its first order: nobody has answered the wish for another.
+  fireEvent.click(screen.getByRole("button", { name: /Size/ }));
+  expect(sorted).toEqual(["name", "size", "-size"]);
+});
+
+test("Shift adds a column that decides among equals; the second click need not wait for the first", () => {
+  const { sorted } = table("size");
+  fireEvent.click(screen.getByRole("button", { name: "Name" }));
+  fireEvent.click(screen.getByRole("button", { name: /Size/ }), { shiftKey: true });
+  fireEvent.click(screen.getByRole("button", { name: /Size/ }), { shiftKey: true });
+  fireEvent.click(screen.getByRole("button", { name: /Size/ }), { shiftKey: true });
+  expect(sorted).toEqual(["name", "name,size", "name,-size", "name"]);
+});
+
+test("two columns decide, numbered; the first alone is announced", () => {
+  const rows = [...ROWS, { id: "d", size: 300, name: "aardvark" }];
+  table("size,name", { rows });
+  expect(names()).toEqual(["aardvark", "alpha", '<img src=x onerror="alert(1)">', "beta"]);
+  expect(screen.getAllByRole("columnheader").map((header) => header.textContent)).toEqual(["Size ▾1", "Name ▴2"]);
+  expect(screen.getByRole("columnheader", { name: /Size/ }).getAttribute("aria-sort")).toBe("descending");
+  expect(screen.getByRole("columnheader", { name: /Name/ }).getAttribute("aria-sort")).toBeNull();
+  expect(screen.getByRole("button", { name: "Name" }).getAttribute("aria-description")).toContain("number 2");
 });
 
 test("names are text", () => {
@@ -87,7 +108,7 @@ test("arrows select, Enter opens, Shift+F10 has the menu, Escape closes it", asy
   const selected: string[] = [];
   const opened: string[] = [];
   const ran: string[] = [];
-  table("size", false, {
+  table("size", {
     onSelect: (row) => selected.push(row.id),
     onOpen: (row) => opened.push(row.id),
     menu: (row) => [{ label: `About ${row.id}`, run: () => ran.push(row.id) }],

@@ -5,15 +5,15 @@ import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { buildTree, type FlameNode, nodeName } from "../../src/lib/flame-tree.ts";
 import { makeD3Renderer, ROW_HEIGHT } from "../../src/ui/flame/d3-renderer.ts";
 import type { FlameHandlers, FlameLook, FlameMarks, FlameRenderer } from "../../src/ui/flame/renderer.ts";
-import { flamegraph } from "../mock-api/documents.ts";
 import { HOSTILE_NAME, tinyRecording, typicalRecording } from "../mock-api/recording.ts";
+import { flamegraph } from "../mock-api/trees.ts";
 
 const LOOK: FlameLook = { downwards: true, color: () => "red", label: nodeName, description: nodeName };
 const NONE: FlameMarks = { matches: undefined, selectedName: undefined, activeRow: undefined };
 
 let host: HTMLDivElement;
 let renderer: FlameRenderer;
-let handlers: { [K in keyof FlameHandlers]: ReturnType<typeof vi.fn<FlameHandlers[K]>> };
+let handlers: { [K in "onZoom" | "onHover" | "onMenu"]: ReturnType<typeof vi.fn<FlameHandlers[K]>> };
 
 beforeEach(() => {
   host = document.createElement("div");
@@ -36,13 +36,17 @@ function tree(query: Record<string, string>, seconds = 2): FlameNode {
   return built;
 }
 
+function show(root: FlameNode, marks: FlameMarks = NONE): void {
+  renderer.render(root, root, LOOK, marks);
+}
+
 function labels(): Set<string> {
   return new Set([...host.querySelectorAll("g.frame")].map((g) => g.getAttribute("name") ?? ""));
 }
 
 test("names survive a second and a third tree", () => {
   for (const metric of ["live", "allocated", "peak"]) {
-    renderer.render(tree({ metric }), LOOK, NONE);
+    show(tree({ metric }));
     expect(labels().has("main")).toBe(true);
     expect(labels().has("")).toBe(false);
   }
@@ -51,7 +55,7 @@ test("names survive a second and a third tree", () => {
 test("widths and labels are there at once, without waiting for transitions", () => {
   for (const metric of ["live", "allocated"]) {
     const given = tree({ metric });
-    renderer.render(given, LOOK, NONE);
+    show(given, NONE);
     const width = (node: FlameNode | undefined) =>
       Number(
         renderer
@@ -67,22 +71,22 @@ test("widths and labels are there at once, without waiting for transitions", () 
 });
 
 test("a deeper tree makes the graph higher", () => {
-  renderer.render(tree({ show: "^main$" }), LOOK, NONE);
+  show(tree({ show: "^main$" }));
   const before = Number(host.querySelector("svg")?.getAttribute("height"));
-  renderer.render(tree({}), LOOK, NONE);
+  show(tree({}));
   expect(Number(host.querySelector("svg")?.getAttribute("height"))).toBeGreaterThan(before + 3 * ROW_HEIGHT);
 });
 
 test("the tree that was given is not changed", () => {
   const given = tree({});
   const before = JSON.stringify(given, (key, value) => (key === "parent" ? undefined : value));
-  renderer.render(given, LOOK, NONE);
+  show(given, NONE);
   (host.querySelectorAll("g.frame")[3] as SVGElement).dispatchEvent(new MouseEvent("click", { bubbles: true }));
   expect(JSON.stringify(given, (key, value) => (key === "parent" ? undefined : value))).toBe(before);
 });
 
 test("hostile names are text", () => {
-  renderer.render(tree({}), LOOK, NONE);
+  show(tree({}));
   expect(labels().has(HOSTILE_NAME)).toBe(true);
   expect(host.querySelector("img, script, b")).toBeNull();
 });
@@ -90,7 +94,7 @@ test("hostile names are text", () => {
 test("frames have roles, levels and spoken names; marks are attributes", async () => {
   const given = tree({});
   const [first] = given.children;
-  renderer.render(given, LOOK, { matches: new Set([first?.row ?? -1]), selectedName: "main", activeRow: first?.row });
+  show(given, { matches: new Set([first?.row ?? -1]), selectedName: "main", activeRow: first?.row });
   const element = renderer.element(first?.row ?? -1);
   await vi.waitFor(() => expect(element?.getAttribute("role")).toBe("treeitem"));
   expect(element?.getAttribute("aria-level")).toBe("2");
@@ -105,7 +109,7 @@ test("frames have roles, levels and spoken names; marks are attributes", async (
 test("a click, a hover and a menu name the node", () => {
   const given = tree({});
   const child = given.children[0];
-  renderer.render(given, LOOK, NONE);
+  show(given, NONE);
   const element = renderer.element(child?.row ?? -1);
   element?.dispatchEvent(new MouseEvent("contextmenu", { bubbles: true, clientX: 5, clientY: 6 }));
   expect(handlers.onMenu).toHaveBeenCalledWith(child, { x: 5, y: 6 });
@@ -127,6 +131,6 @@ test("two thousand frames of recursion are drawn", () => {
     ),
   );
   if (!built) throw new Error("no tree");
-  renderer.render(built, LOOK, NONE);
+  show(built, NONE);
   expect(host.querySelectorAll("g.frame").length).toBeGreaterThan(2000);
 });

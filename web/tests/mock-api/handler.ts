@@ -1,8 +1,13 @@
 // Answers `/api/v1/` as the server would, from synthetic recordings. Test fixture: development and page tests only.
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Live, Problem, RecordingSummary } from "../../src/api/types.ts";
-import * as documents from "./documents.ts";
+import { lifetimes, sizes } from "./classes.ts";
+import { allocations, leaks, site, sites } from "./leaks.ts";
+import { diff, info, modules, source, threads } from "./process.ts";
 import { emptyRecording, type MockRecording, tinyRecording, typicalRecording } from "./recording.ts";
+import { BadParameter, type Query, type View } from "./shared.ts";
+import { timeline } from "./timeline.ts";
+import { flamegraph, functions } from "./trees.ts";
 
 interface Served {
   id: string;
@@ -31,7 +36,7 @@ const SLOWLY = 0.2e6;
 
 const started = Date.now();
 
-function viewOf(served: Served): documents.View {
+function viewOf(served: Served): View {
   served.made ??= served.make();
   const { durationNs } = served.made;
   const watermark = served.running ? Math.min(durationNs, 2e9 + (Date.now() - started) * SLOWLY) : durationNs;
@@ -70,12 +75,12 @@ export function answer(request: IncomingMessage, response: ServerResponse, next:
   try {
     route(request, response, parts, query);
   } catch (error) {
-    if (error instanceof documents.BadParameter) problem(response, 400, error.message, error.parameter);
+    if (error instanceof BadParameter) problem(response, 400, error.message, error.parameter);
     else problem(response, 500, String(error));
   }
 }
 
-function route(request: IncomingMessage, response: ServerResponse, parts: string[], query: documents.Query): void {
+function route(request: IncomingMessage, response: ServerResponse, parts: string[], query: Query): void {
   const served = RECORDINGS.find((known) => known.id === parts[1]);
   if (parts[0] !== "recordings") {
     problem(response, 404, "There is no such document.");
@@ -94,36 +99,36 @@ function route(request: IncomingMessage, response: ServerResponse, parts: string
   }
 }
 
-function documentOf(served: Served, [name, part]: string[], query: documents.Query): unknown {
+function documentOf(served: Served, [name, part]: string[], query: Query): unknown {
   const view = viewOf(served);
   switch (name) {
     case undefined:
-      return documents.info(view);
+      return info(view);
     case "timeline":
-      return documents.timeline(view, query);
+      return timeline(view, query);
     case "flamegraph":
-      return documents.flamegraph(view, query);
+      return flamegraph(view, query);
     case "functions":
-      return documents.functions(view, query);
+      return functions(view, query);
     case "leaks":
-      return documents.leaks(view, query);
+      return leaks(view, query);
     case "sites":
-      return part === undefined ? documents.sites(view, query) : documents.site(view, Number(part.slice(1)), query);
+      return part === undefined ? sites(view, query) : site(view, Number(part.slice(1)), query);
     case "allocations":
-      return documents.allocations(view, query);
+      return allocations(view, query);
     case "sizes":
-      return documents.sizes(view, query);
+      return sizes(view, query);
     case "lifetimes":
-      return documents.lifetimes(view, query);
+      return lifetimes(view, query);
     case "threads":
-      return documents.threads(view, query);
+      return threads(view, query);
     case "modules":
-      return documents.modules(view);
+      return modules(view);
     case "source":
-      return documents.source(view, query);
+      return source(view, query);
     case "diff": {
       const other = RECORDINGS.find((known) => known.id === query.get("other"));
-      return documents.diff(view, query, other && viewOf(other));
+      return diff(view, query, other && viewOf(other));
     }
     default:
       return undefined;

@@ -12,8 +12,11 @@ import { editorLink, sourceLines } from "../../src/features/source/lines.ts";
 import { buildMatrix } from "../../src/features/threads/matrix.ts";
 import { buildTree, everyNode } from "../../src/lib/flame-tree.ts";
 import { stackText } from "../../src/lib/stack.ts";
-import { diff, flamegraph, functions, info, leaks, lifetimes, source, threads } from "../mock-api/documents.ts";
+import { lifetimes } from "../mock-api/classes.ts";
+import { leaks } from "../mock-api/leaks.ts";
+import { diff, info, source, threads } from "../mock-api/process.ts";
 import { HOSTILE_NAME, typicalRecording } from "../mock-api/recording.ts";
+import { flamegraph, functions } from "../mock-api/trees.ts";
 
 const recording = typicalRecording(10);
 const view = { recording, watermark: recording.durationNs, running: false };
@@ -186,7 +189,8 @@ test("editor links are made of templates that cannot run code", () => {
 
 test("presets survive their text, and nothing else does", () => {
   const filters = { focus: "a|b", min_size: "64k" };
-  expect(parsePresets(JSON.stringify([{ name: "x", filters }]))).toEqual([
+  expect(parsePresets(JSON.stringify([{ name: "x", filters }]))).toEqual([{ name: "x", filters }]);
+  expect(parsePresets(JSON.stringify([{ name: " ", filters }]))).toEqual([
     { name: "focus a|b, min_size 64k", filters },
   ]);
   expect(presetName({ focus: "y".repeat(200) }).length).toBe(80);

@@ -11,8 +11,8 @@ import {
   nodeName,
   stackOf,
 } from "../../src/lib/flame-tree.ts";
-import { flamegraph } from "../mock-api/documents.ts";
 import { typicalRecording } from "../mock-api/recording.ts";
+import { flamegraph } from "../mock-api/trees.ts";
 
 const FRAMES = ["main", "work", "rest", "recurse"].map((name) => ({
   name,
@@ -28,6 +28,7 @@ function document(
 ): Flamegraph {
   return {
     schema: "heaptrace.flamegraph/1",
+    freeing: false,
     metric: "live",
     unit: "bytes",
     from_ns: 0,
@@ -72,7 +73,7 @@ describe("a small tree", () => {
   const tree = treeOf(SMALL);
 
   test("widest first, the folded rest last and visible", () => {
-    expect(nodeNamed(tree, "main").children.map(nodeName)).toEqual(["work", "rest", "4 functions < 1 px"]);
+    expect(nodeNamed(tree, "main").children.map(nodeName)).toEqual(["work", "rest", "4 smaller functions"]);
     expect(nodeName(tree)).toBe("all");
   });
 
@@ -168,7 +169,7 @@ test("callers: outermost calls merged, every chain with its weight, what is not 
   expect(callers.children.map((child) => [nodeName(child), child.value])).toEqual([
     ["work", 20],
     ["main", 7],
-    ["calls < 1 px", 3],
+    ["smaller calls", 3],
   ]);
   for (const node of everyNode(callers))
     expect(node.own + node.children.reduce((sum, child) => sum + child.value, 0)).toBe(node.value);

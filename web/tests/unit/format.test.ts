@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import {
   formatBytes,
@@ -6,17 +8,51 @@ import {
   formatExact,
   formatInstant,
   formatPercent,
+  formatPowerOfTwo,
   formatRate,
   formatShortCount,
   formatSigned,
   plural,
   sentence,
 } from "../../src/lib/format.ts";
+import cases from "./number-formats.json" with { type: "json" };
+
+test("marks of powers of two are short", () => {
+  expect([1, 512, 1024, 65_536, 1 << 20].map(formatPowerOfTwo)).toEqual(["1 B", "512 B", "1 KiB", "64 KiB", "1 MiB"]);
+});
+
+// The commands are held to the same list, in server/heaptrace/src/cli/units.rs.
+test("bytes, counts and durations are written as the commands write them", () => {
+  const texts = (list: (string | number)[][], format: (value: number) => string) =>
+    list.map(([value]) => [value, format(Number(value))]);
+  expect(texts(cases.bytes, formatBytes)).toEqual(cases.bytes);
+  expect(texts(cases.counts, formatCount)).toEqual(cases.counts);
+  expect(texts(cases.durations, formatDuration)).toEqual(cases.durations);
+});
+
+test("no view writes numbers by means of its own", () => {
+  const own = sources("src").filter((file) => !/lib\/(format|time|colors|sorting)\.ts$|schema\.ts$/.test(file));
+  expect(own.length).toBeGreaterThan(100);
+  // Coordinates of drawings are no text.
+  const drawings = /sparkline|picture|minimap/;
+  const found = own.filter((file) => {
+    const text = readFileSync(file, "utf8");
+    return /toLocaleString|Intl\.|\d %[`"<]/.test(text) || (!drawings.test(file) && /\.toFixed\(/.test(text));
+  });
+  expect(found).toEqual([]);
+});
+
+/** Files below a folder. */
+function sources(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name))
+    .map((entry) => join(entry.parentPath, entry.name));
+}
 
 test.each([
   [0, "0 B"],
   [1, "1 B"],
-  [1023, "1,023 B"],
+  [1023, "1023 B"],
   [1024, "1.00 KiB"],
   [1536, "1.50 KiB"],
   [10_240, "10.0 KiB"],
@@ -55,9 +91,9 @@ test("counts, rates and parts", () => {
   expect(formatShortCount(26_712)).toBe("26.7 k");
   expect(formatShortCount(999_600)).toBe("1.00 M");
   expect(formatRate(2671.2)).toBe("2,671/s");
-  expect(formatPercent(0.1234)).toBe("12.3 %");
-  expect(formatPercent(0.00001)).toBe("< 0.01 %");
-  expect(formatPercent(1)).toBe("100 %");
+  expect(formatPercent(0.1234)).toBe("12.3%");
+  expect(formatPercent(0.00001)).toBe("< 0.01%");
+  expect(formatPercent(1)).toBe("100%");
   expect(formatPercent(Number.NaN)).toBe("–");
 });
 

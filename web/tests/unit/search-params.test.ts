@@ -1,12 +1,5 @@
 import { expect, test } from "vitest";
-import {
-  effectiveWindow,
-  type PageSearch,
-  readSearch,
-  readSort,
-  writeSearch,
-  writeSort,
-} from "../../src/lib/search-params.ts";
+import { effectiveWindow, type PageSearch, readSearch, writeSearch } from "../../src/lib/search-params.ts";
 
 const FULL: PageSearch = {
   window: { from: 1_500_000_000, to: 1_700_000_001 },
@@ -65,13 +58,9 @@ test("the brush goes before the committed window", () => {
   expect(effectiveWindow({ zoom: [{ from: 0, to: 5 }], window: { from: 1, to: 2 } })).toEqual({ from: 1, to: 2 });
 });
 
-test("orders", () => {
-  const columns = ["flat", "cum"] as const;
-  const otherwise = { column: "flat", reversed: false } as const;
-  expect(readSort(undefined, columns, otherwise)).toEqual(otherwise);
-  expect(readSort("born", columns, otherwise)).toEqual(otherwise);
-  expect(readSort("-cum", columns, otherwise)).toEqual({ column: "cum", reversed: true });
-  expect(writeSort({ column: "cum", reversed: true })).toBe("-cum");
+test("an order is a list of columns, or nothing", () => {
+  for (const sort of ["flat", "-cum", "flat,-name"]) expect(readSearch(writeSearch({ sort })).sort).toBe(sort);
+  for (const text of ["flat,", "a,b,c,d,e", "flat;name", ","]) expect(readSearch(`sort=${text}`).sort).toBeUndefined();
 });
 
 test("rows of every graph are read: ids of inverted and compared trees are long", () => {

@@ -12,8 +12,8 @@ import {
 } from "../../src/features/timeline/layout.ts";
 import { buildTracks } from "../../src/features/timeline/tracks.ts";
 import { roundSplits, tickResolution, trimZeros } from "../../src/lib/ticks.ts";
-import { timeline } from "../mock-api/documents.ts";
 import { typicalRecording } from "../mock-api/recording.ts";
+import { timeline } from "../mock-api/timeline.ts";
 
 const SCALE = { shown: { from: 1000, to: 2000 }, left: 60, width: 500 };
 
@@ -74,7 +74,7 @@ test("columns and tracks", () => {
   const document = timeline(
     view,
     new Map([
-      ["series", "live_bytes,rss,alloc_rate,free_rate,thread_rate"],
+      ["series", "live_bytes,occupied_bytes,rss,alloc_rate,free_rate,thread_rate"],
       ["points", "100"],
     ]),
   );
@@ -84,7 +84,18 @@ test("columns and tracks", () => {
   expect(document.t_ns[middle]).toBeLessThanOrEqual(1e9);
   expect(document.t_ns[middle + 1] ?? Number.POSITIVE_INFINITY).toBeGreaterThan(1e9);
   const tracks = buildTracks(document, 800);
-  expect(tracks.map((track) => track.id)).toEqual(["bytes", "rate", "thread 1", "thread 2", "thread 3", "thread 4"]);
+  expect(tracks.map((track) => track.id)).toEqual([
+    "bytes",
+    "rss",
+    "rate",
+    "thread 1",
+    "thread 2",
+    "thread 3",
+    "thread 4",
+  ]);
+  const resident = tracks.find((track) => track.id === "rss");
+  expect(resident?.legend.map((item) => item.label)).toEqual(["RSS", "pages with live blocks"]);
+  expect(resident?.curves).toHaveLength(2);
   for (const track of tracks) for (const curve of track.curves) expect(curve.values).toHaveLength(track.t.length);
 });
 

@@ -1,19 +1,24 @@
 // Every block that was allocated in the window: allocation, free, threads, both stacks.
+import "./allocations.css";
 import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { getJson } from "../../api/client.ts";
 import type { Allocation, Allocations } from "../../api/types.ts";
-import { formatBytes, formatCount, formatDuration, formatExact, formatInstant, plural } from "../../lib/format.ts";
+import { formatCount, formatDuration, formatExact, formatInstant, plural } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
-import { readSort, writeSort } from "../../lib/search-params.ts";
+import { writeKeys } from "../../lib/sorting.ts";
 import { allocatorName, allocatorPlace, frameName } from "../../lib/stack.ts";
+import { bytesColumn, countColumn } from "../../ui/columns.tsx";
 import { Button } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
-import { useFunctionMenu } from "../../ui/function-menu.ts";
+import { allocatorMenu, useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { useSorting } from "../../ui/sorting.ts";
 import { Stack } from "../../ui/stack.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
+import { ViewBar } from "../../ui/view-bar.tsx";
+import { SizeClassBars } from "./size-class-bars.tsx";
 
 const PAGE = 200;
 const SORTABLE = ["born", "size", "lifetime"] as const;
@@ -25,13 +30,12 @@ export function AllocationsView() {
   const functionMenu = useFunctionMenu();
   const [chosen, setChosen] = useState<number | undefined>();
   // Numbers begin with the largest; allocations, unless asked otherwise, with the first.
-  const { column: sort, reversed } = readSort(search.sort, SORTABLE, { column: "born", reversed: true });
+  const sorting = useSorting({ column: "born", reversed: true }, SORTABLE);
   const parameters = {
     ...request.window,
     ...request.filters,
     site: search.site,
-    sort,
-    descending: !reversed || undefined,
+    sort: writeKeys(sorting.keys.map(({ column, reversed }) => ({ column, reversed: !reversed }))),
     limit: PAGE,
   };
   const query = useInfiniteQuery({
@@ -52,7 +56,7 @@ export function AllocationsView() {
   return (
     <div className="split-view">
       <div className="table-view">
-        <div className="view-bar">
+        <ViewBar>
           {first && <span className="muted">{formatCount(first.total)} blocks were allocated in this window</span>}
           {search.site && (
             <span className="chip">
@@ -70,7 +74,8 @@ export function AllocationsView() {
           >
             Copy table
           </Button>
-        </div>
+        </ViewBar>
+        <SizeClassBars />
         <Answer query={{ ...query, data: first }} what="the allocations">
           {() =>
             rows.length === 0 ? (
@@ -84,13 +89,7 @@ export function AllocationsView() {
                 columns={COLUMNS}
                 rowKey={(row) => String(row.index)}
                 total={first?.total ?? rows.length}
-                sorting={{
-                  by: "server",
-                  column: sort,
-                  reversed,
-                  sortable: SORTABLE,
-                  onSort: (column, back) => go({ sort: writeSort({ column, reversed: back }) }, { replace: true }),
-                }}
+                sorting={sorting}
                 isSelected={(row) => row.index === selected?.index}
                 functions={(row) => row.stack.map(frameName)}
                 onSelect={(row) => setChosen(row.index)}
@@ -102,16 +101,7 @@ export function AllocationsView() {
                     run: () => go({ at: row.born_ns, metric: undefined, window: undefined }, { view: "flamegraph" }),
                   },
                   { label: "Copy address", run: () => copy(row.address, "the address") },
-                  ...(row.stack[0]
-                    ? ([
-                        "separator",
-                        ...functionMenu({
-                          name: frameName(row.stack[0]),
-                          module: row.stack[0].module,
-                          stack: row.stack,
-                        }),
-                      ] as const)
-                    : []),
+                  ...allocatorMenu(row.stack, functionMenu),
                 ]}
                 onNearEnd={() => {
                   if (query.hasNextPage && !query.isFetchingNextPage) void query.fetchNextPage();
@@ -170,15 +160,10 @@ function Details({ block }: { block: Allocation }) {
 }
 
 const COLUMNS: Column<Allocation>[] = [
-  {
-    id: "index",
-    header: "Block",
-    definition: "Position among all allocations",
-    width: "76px",
-    numeric: true,
-    value: (row) => row.index,
-    cell: (row) => formatCount(row.index),
-  },
+  countColumn(
+    { id: "index", header: "Block", definition: "Position among all allocations", width: "76px" },
+    (row) => row.index,
+  ),
   {
     id: "address",
     header: "Address",
@@ -187,15 +172,7 @@ const COLUMNS: Column<Allocation>[] = [
     value: (row) => row.address,
     cell: (row) => <span className="mono">{row.address}</span>,
   },
-  {
-    id: "size",
-    header: "Size",
-    definition: "Requested bytes",
-    width: "68px",
-    numeric: true,
-    value: (row) => row.size,
-    cell: (row) => <span title={formatExact(row.size, "bytes")}>{formatBytes(row.size)}</span>,
-  },
+  bytesColumn({ id: "size", header: "Size", definition: "Requested bytes", width: "68px" }, (row) => row.size),
   {
     id: "born",
     header: "Allocated",

@@ -4,10 +4,10 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { type KeyboardEvent, useEffect, useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Flamegraph } from "../../api/types.ts";
-import { buildTree, type FlameNode, nodeName, stackOf } from "../../lib/flame-tree.ts";
+import { buildTree, everyNode, type FlameNode, nodeName, stackOf } from "../../lib/flame-tree.ts";
 import { formatExact, formatPercent, formatValue, plural } from "../../lib/format.ts";
 import { identityOf, isChosen } from "../../lib/identity.ts";
-import { location, shortName } from "../../lib/names.ts";
+import { bareName, location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { stackText } from "../../lib/stack.ts";
 import { Button, Segmented, Share } from "../../ui/controls.tsx";
@@ -17,7 +17,8 @@ import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
 import { useCopy, useNotice } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
-import { heaviestPath, pathTo, type TreeLine, visibleLines } from "./rows.ts";
+import { ViewBar } from "../../ui/view-bar.tsx";
+import { heaviestPath, keyOf, matchesIn, pathTo, type TreeLine, visibleLines } from "./rows.ts";
 import "./calltree.css";
 
 const ROW = 24;
@@ -39,7 +40,7 @@ export function CallTreeView() {
   );
   return (
     <div className="table-view">
-      <div className="view-bar">
+      <ViewBar>
         <Segmented
           label="Direction"
           value={search.inverted ? "up" : "down"}
@@ -59,7 +60,7 @@ export function CallTreeView() {
             {query.data.metric} total <b className="strong">{formatValue(query.data.total, query.data.unit)}</b>
           </span>
         )}
-      </div>
+      </ViewBar>
       <Answer query={query} what="the call tree">
         {(document) => <Loaded key={`${document.inverted} ${search.root ?? ""}`} document={document} />}
       </Answer>
@@ -91,6 +92,14 @@ function Loaded({ document }: { document: Flamegraph }) {
 
   const lines = useMemo(() => (tree ? visibleLines(tree, open, more) : []), [tree, open, more]);
   const pattern = useMemo(() => readPattern(search.q ?? ""), [search.q]);
+  const matches = useMemo(
+    () => (tree && pattern.kind === "valid" ? matchesIn(tree, pattern.test) : undefined),
+    [tree, pattern],
+  );
+  useEffect(() => {
+    // What is searched is opened, wherever it is.
+    if (matches && matches.nodes.length > 0) setOpen((before) => new Set([...before, ...matches.open]));
+  }, [matches]);
   const virtual = useVirtualizer({
     count: lines.length,
     getScrollElement: () => scroller.current,
@@ -120,6 +129,22 @@ function Loaded({ document }: { document: Flamegraph }) {
     setFocused(next);
     virtual.scrollToIndex(next);
     requestAnimationFrame(() => scroller.current?.querySelector<HTMLElement>(`[data-index="${next}"]`)?.focus());
+  };
+  const isMatch = (line: TreeLine | undefined) =>
+    line?.node.frame != null && pattern.kind === "valid" && pattern.test(line.node.frame.name);
+  const toMatch = (step: 1 | -1) => {
+    for (let i = 1; i <= lines.length; i += 1) {
+      const at = (current + step * i + lines.length * 2) % lines.length;
+      if (isMatch(lines[at])) {
+        focus(at);
+        return;
+      }
+    }
+  };
+  const openAll = () => {
+    // As far as a screen reader and a browser are served well.
+    const all = [...everyNode(tree)].filter((node) => node.children.length > 0).slice(0, 5000);
+    setOpen(new Set(all.map(keyOf)));
   };
   const toggle = (line: TreeLine) => {
     if (line.node.folded > 0) {
@@ -186,6 +211,8 @@ function Loaded({ document }: { document: Flamegraph }) {
     else if (event.key === "ArrowLeft")
       focus(lines.findLastIndex((above, i) => i < current && above.depth < line.depth));
     else if (event.key === "Enter" && line.canOpen) toggle(line);
+    else if (event.key === "n" || event.key === "N") toMatch(event.shiftKey ? -1 : 1);
+    else if (event.key === "*") openAll();
     else if (event.key === "c") copy(stackText(stackOf(line.node, document)), "the stack");
     else return;
     event.preventDefault();
@@ -193,86 +220,111 @@ function Loaded({ document }: { document: Flamegraph }) {
   };
 
   return (
-    <div
-      ref={scroller}
-      className="table calltree"
-      role="treegrid"
-      aria-label="Call tree"
-      tabIndex={-1}
-      onKeyDown={onKeyDown}
-    >
-      <div className="table-head" role="rowgroup">
-        <div role="row" className="table-row">
-          {HEADERS.map(({ text, definition, numeric }) => (
-            <div key={text} role="columnheader" className={numeric ? "cell numeric" : "cell"} title={definition}>
-              {text}
-            </div>
-          ))}
+    <>
+      {matches && (
+        <div className="view-bar" data-testid="matches">
+          <output>
+            {matches.nodes.length === 0
+              ? "No line matches"
+              : `${plural(matches.nodes.length, "line matches", "lines match")}, ${formatValue(matches.value, document.unit)} (${formatPercent(matches.value / document.total)}) in stacks with a match`}
+            {pattern.kind === "valid" && pattern.text !== pattern.text.toLowerCase() && " · capitals matter"}
+          </output>
+          <Button
+            quiet
+            disabled={matches.nodes.length === 0}
+            title="Previous match (Shift+n)"
+            onClick={() => toMatch(-1)}
+          >
+            ↑
+          </Button>
+          <Button quiet disabled={matches.nodes.length === 0} title="Next match (n)" onClick={() => toMatch(1)}>
+            ↓
+          </Button>
+        </div>
+      )}
+      <div
+        ref={scroller}
+        className="table calltree"
+        role="treegrid"
+        aria-label="Call tree"
+        tabIndex={-1}
+        onKeyDown={onKeyDown}
+      >
+        <div className="table-head" role="rowgroup">
+          <div role="row" className="table-row">
+            {HEADERS.map(({ text, definition, numeric }) => (
+              <div key={text} role="columnheader" className={numeric ? "cell numeric" : "cell"} title={definition}>
+                {text}
+              </div>
+            ))}
+          </div>
+        </div>
+        <div role="rowgroup" className="table-body" style={{ height: virtual.getTotalSize() }}>
+          {virtual.getVirtualItems().map((item) => {
+            const line = lines[item.index];
+            if (!line) return null;
+            const { node } = line;
+            const name = node.folded > 0 ? plural(node.folded, "smaller function") : nodeName(node);
+            return (
+              <LitRow
+                key={line.key}
+                functions={functionsOf(node)}
+                role="row"
+                className="table-row"
+                aria-level={line.depth + 1}
+                aria-expanded={line.canOpen ? line.open : undefined}
+                aria-selected={isChosen(node.frame, search.selected)}
+                data-index={item.index}
+                data-match={(pattern.kind === "valid" && node.frame && pattern.test(node.frame.name)) || undefined}
+                tabIndex={item.index === current ? 0 : -1}
+                style={{ height: ROW, transform: `translateY(${item.start}px)` }}
+                onFocus={() => setFocused(item.index)}
+                onClick={() => node.frame && go({ selected: identityOf(node.frame) }, { replace: true })}
+                onDoubleClick={() => line.canOpen && toggle(line)}
+                onContextMenu={(event) => {
+                  event.preventDefault();
+                  openMenu({ x: event.clientX, y: event.clientY }, menuOf(line));
+                }}
+              >
+                <Cell numeric title={formatExact(node.value, document.unit)}>
+                  {formatValue(node.value, document.unit)}
+                </Cell>
+                <Cell numeric>
+                  <Share part={Math.abs(node.value / document.total)}>
+                    {formatPercent(node.value / document.total)}
+                  </Share>
+                </Cell>
+                <Cell numeric title={formatExact(node.own, document.unit)}>
+                  {node.own === 0 ? "" : formatValue(node.own, document.unit)}
+                </Cell>
+                <Cell>
+                  <span className="tree-name" style={{ paddingLeft: Math.min(line.depth, 60) * 12 }}>
+                    <button
+                      type="button"
+                      className="twisty"
+                      tabIndex={-1}
+                      aria-hidden="true"
+                      data-none={!line.canOpen || undefined}
+                      onClick={(event) => {
+                        event.stopPropagation();
+                        toggle(line);
+                      }}
+                    >
+                      {line.canOpen ? (line.open ? "▾" : "▸") : ""}
+                    </button>
+                    <span className={node.folded > 0 ? "muted" : "mono"} title={shortName(name, 400)}>
+                      {node.folded > 0 ? name : bareName(name, 160)}
+                    </span>
+                    {node.frame?.inlined && <span className="badge">inlined</span>}
+                    <span className="muted">{location(node.frame?.file, node.frame?.line) ?? node.frame?.module}</span>
+                  </span>
+                </Cell>
+              </LitRow>
+            );
+          })}
         </div>
       </div>
-      <div role="rowgroup" className="table-body" style={{ height: virtual.getTotalSize() }}>
-        {virtual.getVirtualItems().map((item) => {
-          const line = lines[item.index];
-          if (!line) return null;
-          const { node } = line;
-          const name = node.folded > 0 ? plural(node.folded, "smaller function") : nodeName(node);
-          return (
-            <LitRow
-              key={line.key}
-              functions={functionsOf(node)}
-              role="row"
-              className="table-row"
-              aria-level={line.depth + 1}
-              aria-expanded={line.canOpen ? line.open : undefined}
-              aria-selected={isChosen(node.frame, search.selected)}
-              data-index={item.index}
-              data-match={(pattern.kind === "valid" && node.frame && pattern.test(node.frame.name)) || undefined}
-              tabIndex={item.index === current ? 0 : -1}
-              style={{ height: ROW, transform: `translateY(${item.start}px)` }}
-              onFocus={() => setFocused(item.index)}
-              onClick={() => node.frame && go({ selected: identityOf(node.frame) }, { replace: true })}
-              onDoubleClick={() => line.canOpen && toggle(line)}
-              onContextMenu={(event) => {
-                event.preventDefault();
-                openMenu({ x: event.clientX, y: event.clientY }, menuOf(line));
-              }}
-            >
-              <Cell numeric title={formatExact(node.value, document.unit)}>
-                {formatValue(node.value, document.unit)}
-              </Cell>
-              <Cell numeric>
-                <Share part={Math.abs(node.value / document.total)}>{formatPercent(node.value / document.total)}</Share>
-              </Cell>
-              <Cell numeric title={formatExact(node.own, document.unit)}>
-                {node.own === 0 ? "" : formatValue(node.own, document.unit)}
-              </Cell>
-              <Cell>
-                <span className="tree-name" style={{ paddingLeft: Math.min(line.depth, 60) * 12 }}>
-                  <button
-                    type="button"
-                    className="twisty"
-                    tabIndex={-1}
-                    aria-hidden="true"
-                    data-none={!line.canOpen || undefined}
-                    onClick={(event) => {
-                      event.stopPropagation();
-                      toggle(line);
-                    }}
-                  >
-                    {line.canOpen ? (line.open ? "▾" : "▸") : ""}
-                  </button>
-                  <span className={node.folded > 0 ? "muted" : "mono"} title={shortName(name, 400)}>
-                    {shortName(name, 160)}
-                  </span>
-                  {node.frame?.inlined && <span className="badge">inlined</span>}
-                  <span className="muted">{location(node.frame?.file, node.frame?.line) ?? node.frame?.module}</span>
-                </span>
-              </Cell>
-            </LitRow>
-          );
-        })}
-      </div>
-    </div>
+    </>
   );
 }
 
@@ -292,7 +344,7 @@ const HEADERS = [
   { text: "Total", definition: "Of this line and everything under it", numeric: true },
   { text: "%", definition: "Total as a part of everything in this window and filter", numeric: true },
   { text: "Self", definition: "Allocated by this function itself, called this way", numeric: true },
-  { text: "Function", definition: "→ opens, ← closes", numeric: false },
+  { text: "Function", definition: "→ opens, ← closes, * opens all, n goes to the next match", numeric: false },
 ] as const;
 
 function Cell({ numeric, title, children }: { numeric?: boolean; title?: string; children: React.ReactNode }) {

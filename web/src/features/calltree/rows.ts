@@ -57,3 +57,39 @@ export function pathTo(root: FlameNode, chosen: string): Set<string> {
   for (let above = found?.parent; above; above = above.parent) open.add(keyOf(above));
   return open;
 }
+
+export interface TreeMatches {
+  /** Nodes whose function matches, in the order of the tree. */
+  nodes: FlameNode[];
+  /** What goes through a match: a match below a match counts once. */
+  value: number;
+  /** What must be open for the heaviest of them to be seen. */
+  open: Set<string>;
+}
+
+/** Ways to more matches than this are not opened: they would be the whole tree. */
+const MOST_OPENED = 300;
+
+/** Where a pattern matches in the tree, closed branches included. */
+export function matchesIn(root: FlameNode, test: (name: string) => boolean): TreeMatches {
+  const nodes: FlameNode[] = [];
+  let value = 0;
+  const stack: { node: FlameNode; below: boolean }[] = [{ node: root, below: false }];
+  for (let next = stack.pop(); next; next = stack.pop()) {
+    const { node, below } = next;
+    const hit = node.frame != null && test(node.frame.name);
+    if (hit) {
+      nodes.push(node);
+      if (!below) value += node.value;
+    }
+    for (let i = node.children.length - 1; i >= 0; i -= 1) {
+      const child = node.children[i];
+      if (child) stack.push({ node: child, below: below || hit });
+    }
+  }
+  const open = new Set<string>();
+  const heaviest = nodes.length > MOST_OPENED ? [...nodes].sort((a, b) => b.weight - a.weight) : nodes;
+  for (const node of heaviest.slice(0, MOST_OPENED))
+    for (let above = node.parent; above; above = above.parent) open.add(keyOf(above));
+  return { nodes, value, open };
+}

@@ -1,5 +1,7 @@
 // Rows and frames of a comparison with what follows from them: blocks that are new, blocks that are gone, and words.
+
 import type { Amount, Diff, DiffRow } from "../../api/types.ts";
+import { formatPercent, formatTimes } from "../../lib/format.ts";
 import type { ChangeKind } from "../../lib/search-params.ts";
 
 export interface ChangeRow extends DiffRow {
@@ -47,13 +49,13 @@ export const KIND_TEXT: Record<ChangeKind, { label: string; sign: string; title:
   gone: { label: "Gone", sign: "▼", title: "Nothing after" },
 };
 
-/** The change in words and per cent of what was there before. */
+/** The change in words, as a part of what was there before. */
 export function changeText(before: number, after: number): string {
   const kind = kindOf(before, after);
   if (kind === undefined) return "unchanged";
   if (kind === "new") return "new";
   if (kind === "gone") return "gone";
   const part = (after - before) / before;
-  const percent = Math.abs(part) >= 9.995 ? `× ${(after / before).toFixed(1)}` : `${(100 * part).toFixed(1)} %`;
-  return part > 0 && !percent.startsWith("×") ? `+${percent}` : percent.replace("-", "−");
+  const percent = Math.abs(part) >= 9.995 ? formatTimes(after / before) : formatPercent(part);
+  return part > 0 && !percent.endsWith("×") ? `+${percent}` : percent.replace("-", "−");
 }

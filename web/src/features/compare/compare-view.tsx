@@ -17,12 +17,14 @@ import { shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { recordingText } from "../../lib/recording.ts";
 import { CHANGE_KINDS, effectiveWindow } from "../../lib/search-params.ts";
+import { sortedRows } from "../../lib/sorting.ts";
 import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
 import { Button, Segmented, Select } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
 import { allocatorMenu, useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { useSorting } from "../../ui/sorting.ts";
 import { Stack } from "../../ui/stack.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
@@ -48,7 +50,8 @@ export function CompareView() {
   const request = useRequest();
   const unit = search.unit ?? "bytes";
   const window = effectiveWindow(search);
-  const a = search.a ?? window?.from ?? 0;
+  // Against nothing at all every row is new: a third of the run is past what a program sets up.
+  const a = search.a ?? window?.from ?? Math.floor(endNs / 3);
   const b = search.b ?? window?.to ?? endNs;
   const [from, to] = a <= b ? [a, b] : [b, a];
   const others = recordings.filter((known) => known.id !== recording.id && known.state !== "failed");
@@ -161,7 +164,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
   );
   const [chosen, setChosen] = useState(0);
   const selected = rows.find((row) => row.key === chosen) ?? rows[0];
-  const sort = search.sort ?? "change";
+  const sorting = useSorting("change");
   const delta = diff.total_after[unit] - diff.total_before[unit];
   if (all.length === 0) {
     return (
@@ -198,7 +201,10 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
               ]}
               onChange={(value) => go({ kind: value === "all" ? undefined : value }, { replace: true })}
             />
-            <Button quiet onClick={() => copy(toTsv(columns, rows), plural(rows.length, "row"))}>
+            <Button
+              quiet
+              onClick={() => copy(toTsv(columns, sortedRows(rows, columns, sorting.keys)), plural(rows.length, "row"))}
+            >
               Copy table
             </Button>
           </span>
@@ -209,12 +215,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
           columns={columns}
           rowKey={(row) => String(row.key)}
           total={diff.total_rows}
-          sorting={{
-            by: "here",
-            column: sort.replace(/^-/, ""),
-            reversed: sort.startsWith("-"),
-            onSort: (column, reversed) => go({ sort: `${reversed ? "-" : ""}${column}` }, { replace: true }),
-          }}
+          sorting={sorting}
           isSelected={(row) => row.key === selected?.key}
           functions={(row) => row.stack.map(frameName)}
           onSelect={(row) => setChosen(row.key)}

@@ -1,17 +1,26 @@
 // Two sides as one flame graph: red grew, blue shrank, and a sign says it without colours.
 import { type QueryKey, useQuery } from "@tanstack/react-query";
-import { type KeyboardEvent, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
+import {
+  type KeyboardEvent,
+  useDeferredValue,
+  useEffect,
+  useMemo,
+  useRef,
+  useState,
+  useSyncExternalStore,
+} from "react";
 import { type Parameters, ProblemError } from "../../api/client.ts";
 import { documentQuery } from "../../api/queries.ts";
 import type { DiffFlamegraph } from "../../api/types.ts";
 import { changeColor, restColor, type Theme } from "../../lib/colors.ts";
-import { buildDiffTree, everyNode, type FlameNode, findMatches, neighbour, nodeName } from "../../lib/flame-tree.ts";
+import { buildDiffTree, type FlameNode, findMatches, neighbour, nodeAtRow, nodeName } from "../../lib/flame-tree.ts";
 import { formatExact, formatSigned, formatValue } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
 import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
 import { FoldedNote } from "../../ui/flame/folded-note.tsx";
+import { type HoverStore, useHoverStore } from "../../ui/flame/hover-store.ts";
 import { Tip } from "../../ui/flame/tip.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
@@ -85,12 +94,11 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
   const openMenu = useMenu();
   const functionMenu = useFunctionMenu();
   const chart = useRef<ChartHandle>(null);
-  const [hover, setHover] = useState<{ node: FlameNode; x: number; y: number } | null>(null);
+  const hover = useHoverStore();
   const [activeRow, setActiveRow] = useState(0);
   const { unit } = document;
 
   const tree = useMemo(() => buildDiffTree(document), [document]);
-  const byRow = useMemo(() => new Map(tree ? [...everyNode(tree)].map((node) => [node.row, node]) : []), [tree]);
   const pattern = useDeferredValue(search.q ?? "");
   const matches = useMemo(() => {
     const read = readPattern(pattern);
@@ -98,8 +106,8 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
   }, [tree, pattern]);
   useEffect(() => {
     if (tree) setActiveRow(0);
-    setHover(null);
-  }, [tree]);
+    hover.clear();
+  }, [tree, hover]);
   const describe = useMemo(
     () => (node: FlameNode) =>
       node.sides
@@ -108,7 +116,7 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
     [unit],
   );
 
-  const active = byRow.get(activeRow) ?? tree;
+  const active = (tree && nodeAtRow(tree, activeRow)) ?? tree;
   const bar = (
     <div className="flame-bar">
       {document.ancestors.length > 0 && (
@@ -176,7 +184,7 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
     if (above) go({ root: document.ancestors.length === 1 ? undefined : above.id });
   };
   const zoomTo = (node: FlameNode) => {
-    setHover(null);
+    hover.clear();
     if (!node.parent) zoomOut();
     else if (node.folded === 0) go({ root: node.id });
     else if (node.parent.parent) go({ root: node.parent.id });
@@ -191,7 +199,7 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
     const move = (to: FlameNode | undefined) => {
       if (!to) return;
       setActiveRow(to.row);
-      chart.current?.element(to.row)?.scrollIntoView({ block: "nearest" });
+      chart.current?.reveal(to.row);
     };
     if (isMenuKey(event)) {
       const element = chart.current?.element(active.row);
@@ -225,18 +233,36 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
         activeRow={active.row}
         onKeyDown={onKeyDown}
         onZoom={zoomTo}
-        onHover={(node, at) => setHover(node ? { node, ...at } : null)}
+        onHover={hover.set}
         onMenu={(node, at) => {
-          setHover(null);
+          hover.clear();
           setActiveRow(node.row);
           openMenu(at, menuOf(node));
         }}
       />
-      <Both node={hover?.node ?? active} document={document} />
-      {hover && (
-        <Tip x={hover.x} y={hover.y}>
-          <div className="frame-tip-name mono">{nodeName(hover.node)}</div>
-          <Numbers node={hover.node} document={document} />
+      <Hovered store={hover} otherwise={active} document={document} />
+    </>
+  );
+}
+
+/** The frame under the pointer, beside it and in the bar under the graph. */
+function Hovered({
+  store,
+  otherwise,
+  document,
+}: {
+  store: HoverStore;
+  otherwise: FlameNode;
+  document: DiffFlamegraph;
+}) {
+  const node = useSyncExternalStore(store.subscribe, store.get);
+  return (
+    <>
+      <Both node={node ?? otherwise} document={document} />
+      {node && (
+        <Tip store={store}>
+          <div className="frame-tip-name mono">{nodeName(node)}</div>
+          <Numbers node={node} document={document} />
         </Tip>
       )}
     </>

@@ -1,25 +1,28 @@
-// The way down to the node that the graph starts from; each step leads back up.
+// The way down to the frame that takes the whole width; each step leads back up.
 import { useState } from "react";
 import type { Flamegraph } from "../../api/types.ts";
-import { formatValue } from "../../lib/format.ts";
+import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
+import { formatPercent, formatValue } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
 import { Button } from "../../ui/controls.tsx";
+import { boxName } from "../../ui/flame/box-text.ts";
 import { usePage } from "../../ui/page.ts";
 
 const SHOWN = 4;
 
-export function Ancestors({ document }: { document: Flamegraph }) {
+export function Ancestors({ document, zoom }: { document: Flamegraph; zoom: FlameNode }) {
   const { go } = usePage();
   const [all, setAll] = useState(false);
-  const { ancestors, frames, rows } = document;
-  const total = (
+  const { total, unit, metric } = document;
+  const whole = (
     <span className="muted">
-      {document.metric} total <b className="strong">{formatValue(document.total, document.unit)}</b>
+      {metric} total <b className="strong">{formatValue(total, unit)}</b>
     </span>
   );
-  if (ancestors.length === 0) return <div className="ancestors">{total}</div>;
-  const hidden = all ? 0 : Math.max(0, ancestors.length - SHOWN);
-  const here = rows.frame[0];
+  const above: FlameNode[] = [];
+  for (let at = zoom.parent; at; at = at.parent) above.unshift(at);
+  if (above.length === 0) return <div className="ancestors">{whole}</div>;
+  const hidden = all ? 0 : Math.max(0, above.length - SHOWN);
   return (
     <nav className="ancestors" aria-label="Path to the zoomed frame">
       <Button quiet onClick={() => go({ root: undefined })} title="The whole tree">
@@ -30,28 +33,30 @@ export function Ancestors({ document }: { document: Flamegraph }) {
           … {hidden - 1} more
         </Button>
       )}
-      {ancestors.slice(Math.max(1, hidden)).map((ancestor) => {
-        const name = ancestor.frame == null ? "all" : (frames[ancestor.frame]?.name ?? "");
-        return (
-          <span key={ancestor.id} className="crumb">
-            <span aria-hidden="true" className="muted">
-              ›
-            </span>
-            <Button
-              quiet
-              onClick={() => go({ root: ancestor.id })}
-              title={`${shortName(name, 300)}: ${formatValue(ancestor.value, document.unit)}`}
-            >
-              {shortName(name, 28)}
-            </Button>
+      {above.slice(Math.max(1, hidden)).map((node) => (
+        <span key={node.id} className="crumb">
+          <span aria-hidden="true" className="muted">
+            ›
           </span>
-        );
-      })}
+          <Button
+            quiet
+            onClick={() => go({ root: node.id })}
+            title={`${shortName(nodeName(node), 300)}: ${formatValue(node.value, unit)}`}
+          >
+            {shortName(boxName(nodeName(node)), 28)}
+          </Button>
+        </span>
+      ))}
       <span aria-hidden="true" className="muted">
         ›
       </span>
-      <b className="here">{shortName(here == null ? "all" : (frames[here]?.name ?? ""), 40)}</b>
-      {total}
+      <b className="here" title={nodeName(zoom)}>
+        {shortName(boxName(nodeName(zoom)), 40)}
+      </b>
+      <span>
+        <b>{formatValue(zoom.value, unit)}</b> <span className="muted">{formatPercent(zoom.value / total)} of</span>
+      </span>
+      {whole}
     </nav>
   );
 }

@@ -4,17 +4,18 @@ import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatExact, formatPercent, formatValue } from "../../lib/format.ts";
 import { location, shortName } from "../../lib/names.ts";
 
-interface DetailsProps {
+export interface DetailsProps {
   node: FlameNode | undefined;
   document: Flamegraph;
-  root: FlameNode;
+  /** The frame that takes the whole width. */
+  zoom: FlameNode;
   /** What the graph shows, where there are two. */
   label?: string;
   /** Whether what a frame holds itself means anything in this graph. */
   withSelf?: boolean;
 }
 
-export function Details({ node, document, root, label, withSelf = true }: DetailsProps) {
+export function Details({ node, document, zoom, label, withSelf = true }: DetailsProps) {
   if (!node) return <footer className="details" />;
   const { frame } = node;
   return (
@@ -24,7 +25,7 @@ export function Details({ node, document, root, label, withSelf = true }: Detail
       {frame?.inlined && <span className="badge">inlined</span>}
       <span className="muted">{[frame?.module, location(frame?.file, frame?.line)].filter(Boolean).join(" · ")}</span>
       <span className="spring" />
-      {withSelf && (
+      {withSelf && !Number.isNaN(node.own) && (
         <span title={formatExact(node.own, document.unit)}>
           <span className="muted">self</span> {formatValue(node.own, document.unit)}
         </span>
@@ -33,9 +34,7 @@ export function Details({ node, document, root, label, withSelf = true }: Detail
         <span className="muted">total</span> <b>{formatValue(node.value, document.unit)}</b>
       </span>
       <span title="of everything in this window and filter">{formatPercent(node.value / document.total)}</span>
-      {document.ancestors.length > 0 && (
-        <span title="of the zoomed frame">{formatPercent(node.value / root.value)} of shown</span>
-      )}
+      {zoom.parent && <span title="of the zoomed frame">{formatPercent(node.value / zoom.value)} of shown</span>}
     </footer>
   );
 }

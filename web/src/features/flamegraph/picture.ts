@@ -4,10 +4,14 @@ import type { Theme } from "../../lib/colors.ts";
 import { everyNode, type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
 import { shortName } from "../../lib/names.ts";
+import type { ColorGroup } from "../../lib/search-params.ts";
+import { boxName } from "../../ui/flame/box-text.ts";
 import { colorOf } from "../../ui/flame/coloring.ts";
 
 const ROW = 18;
 const TITLE = 26;
+/** Narrower boxes cannot be seen in a picture that does not zoom. */
+const LEAST_PX = 0.2;
 
 interface Box {
   x: number;
@@ -29,8 +33,14 @@ export interface Picture {
 }
 
 /** Lays the tree out, downwards. */
-export function pictureOf(root: FlameNode, document: Flamegraph, width: number, theme: Theme): Picture {
-  const color = colorOf(root, document, theme);
+export function pictureOf(
+  root: FlameNode,
+  document: Flamegraph,
+  width: number,
+  theme: Theme,
+  by?: ColorGroup,
+): Picture {
+  const color = colorOf(root, document, theme, by);
   const left = new Map<FlameNode, number>([[root, 0]]);
   const scale = root.weight > 0 ? width / root.weight : 0;
   const boxes: Box[] = [];
@@ -42,15 +52,17 @@ export function pictureOf(root: FlameNode, document: Flamegraph, width: number, 
       left.set(child, next);
       next += child.weight * scale;
     }
-    depth = Math.max(depth, node.depth);
+    const down = node.depth - root.depth;
+    depth = Math.max(depth, down);
     const name = nodeName(node);
     const boxWidth = node.weight * scale;
+    if (boxWidth < LEAST_PX) continue;
     boxes.push({
       x,
-      y: TITLE + node.depth * ROW,
+      y: TITLE + down * ROW,
       width: boxWidth,
       fill: color(node),
-      text: boxWidth > 30 ? shortName(name, Math.floor((boxWidth - 6) / 6.2)) : "",
+      text: boxWidth > 30 ? shortName(boxName(name), Math.floor((boxWidth - 6) / 6.2)) : "",
       title: `${name}: ${formatValue(node.value, document.unit)} (${formatPercent(node.value / document.total)})`,
     });
   }

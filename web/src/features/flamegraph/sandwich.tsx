@@ -11,15 +11,15 @@ import { shortName } from "../../lib/names.ts";
 import { Button } from "../../ui/controls.tsx";
 import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
 import { colorOf, descriptionOf } from "../../ui/flame/coloring.ts";
+import { useHoverStore } from "../../ui/flame/hover-store.ts";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { useWidth } from "../../ui/use-size.ts";
-import { Details } from "./details.tsx";
-import { FrameTip } from "./frame-tip.tsx";
+import { HoverDetails, HoverTip } from "./hover.tsx";
 
-const LIMITS = { min_px: 0.5, max_nodes: 2000 } as const;
+const LIMITS = { min_px: 0.5, max_nodes: 5000 } as const;
 
 export function Sandwich({ of: chosen }: { of: string }) {
   const { search, subject, go } = usePage();
@@ -81,7 +81,7 @@ function Half({ document, chosen, side, width }: HalfProps) {
   const functionMenu = useFunctionMenu();
   const chart = useRef<ChartHandle>(null);
   const [activeRow, setActiveRow] = useState(0);
-  const [hover, setHover] = useState<{ node: FlameNode; x: number; y: number } | null>(null);
+  const hover = useHoverStore();
   const tree = useMemo(() => {
     const whole = buildTree(document);
     if (!whole) return undefined;
@@ -137,27 +137,30 @@ function Half({ document, chosen, side, width }: HalfProps) {
             const items = menuOf(active);
             if (element && items.length > 0) openMenu(below(element), items);
           } else if (event.key === "Enter") open(active);
-          else if (to) setActiveRow(to.row);
-          else return;
+          else if (to) {
+            setActiveRow(to.row);
+            chart.current?.reveal(to.row);
+          } else return;
           event.preventDefault();
           event.stopPropagation();
         }}
         onZoom={open}
-        onHover={(node, at) => setHover(node ? { node, ...at } : null)}
+        onHover={hover.set}
         onMenu={(node, at) => {
-          setHover(null);
+          hover.clear();
           const items = menuOf(node);
           if (items.length > 0) openMenu(at, items);
         }}
       />
-      <Details
-        node={hover?.node ?? active}
+      <HoverDetails
+        store={hover}
+        node={active}
         document={document}
-        root={tree}
+        zoom={tree}
         label={`${side} · ${formatPercent(tree.value / document.total)}`}
         withSelf={side === "callees"}
       />
-      {hover && <FrameTip {...hover} document={document} root={tree} />}
+      <HoverTip store={hover} document={document} zoom={tree} />
     </section>
   );
 }

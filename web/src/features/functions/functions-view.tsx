@@ -1,23 +1,27 @@
 // Functions with flat and cumulative sums, as in pprof; also by file, module, thread or site.
-import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { getJson } from "../../api/client.ts";
 import type { FunctionRow, Functions } from "../../api/types.ts";
 import { formatExact, formatPercent, formatValue, plural } from "../../lib/format.ts";
 import { identityOf, isChosen } from "../../lib/identity.ts";
-import { location, shortName } from "../../lib/names.ts";
+import { bareName, location, shortName } from "../../lib/names.ts";
 import { exactly, moduleNamed, readPattern, serverPattern } from "../../lib/pattern.ts";
-import { GROUPS, type GroupName, readSort, writeSort } from "../../lib/search-params.ts";
-import { Button, Select, Share } from "../../ui/controls.tsx";
-import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { GROUPS, type GroupName } from "../../lib/search-params.ts";
+import { writeKeys } from "../../lib/sorting.ts";
+import { shareColumn } from "../../ui/columns.tsx";
+import { Button, Select } from "../../ui/controls.tsx";
+import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import type { MenuItem } from "../../ui/menu.tsx";
-import { useCopy } from "../../ui/notice.tsx";
+import { useCopy, useNotice } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { usePagedRows } from "../../ui/paged-rows.ts";
+import { useSorting } from "../../ui/sorting.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
+import { ViewBar } from "../../ui/view-bar.tsx";
 
 const PAGE = 400;
-const SORTABLE = ["flat", "cum", "name"] as const;
+const SORTABLE = ["flat", "cum", "name", "other", "module", "source"] as const;
 
 const GROUP_TEXT: Record<GroupName, string> = {
   function: "Function",
@@ -37,44 +41,40 @@ export function FunctionsView() {
   const { search, subject, go } = usePage();
   const request = useRequest();
   const copy = useCopy();
-  const by = search.by ?? "function";
-  const { column: sort, reversed } = readSort(search.sort, SORTABLE, { column: "flat", reversed: false });
+  const notice = useNotice();
+  // Where memory was asked for says more than who handed it out.
+  const by = search.by ?? "program";
+  const sorting = useSorting("flat", SORTABLE);
+  const sort = writeKeys(sorting.keys);
   const pattern = readPattern(search.q ?? "");
   const parameters = {
     ...request.metric,
     ...request.filters,
     by,
     sort,
-    ascending: reversed || undefined,
     search: pattern.kind === "valid" ? serverPattern(pattern.text) : undefined,
-    limit: PAGE,
   };
-  const query = useInfiniteQuery({
-    queryKey: [subject.recording, "functions pages", parameters, subject.revision],
-    queryFn: ({ pageParam, signal }) =>
+  const paged = usePagedRows<Functions, FunctionRow>({
+    key: [subject.recording, "functions pages", parameters, subject.revision],
+    pageRows: PAGE,
+    fetchPage: (offset, limit, signal) =>
       getJson<Functions>(
         `recordings/${encodeURIComponent(subject.recording)}/functions`,
-        { ...parameters, offset: pageParam },
+        { ...parameters, limit, offset },
         signal,
       ),
-    initialPageParam: 0,
-    getNextPageParam: (last, pages) => {
-      const have = pages.reduce((sum, page) => sum + page.rows.length, 0);
-      return have < last.total_rows && last.rows.length > 0 ? have : undefined;
-    },
-    placeholderData: keepPreviousData,
+    rowsOf: (document) => document.rows,
+    totalOf: (document) => document.total_rows,
   });
-
-  const first = query.data?.pages[0];
-  const ranked = useMemo(() => {
-    let sum = 0;
-    return (query.data?.pages ?? []).flatMap((page) =>
-      page.rows.map((row): RankedRow => {
-        sum += row.flat;
-        return { ...row, sum: sort === "flat" && !reversed && !search.q ? sum : undefined };
-      }),
-    );
-  }, [query.data, sort, reversed, search.q]);
+  const { first } = paged;
+  const inOrder = sort.startsWith("flat") && !search.q;
+  // Running sums are known from the top on without a gap.
+  const sums: number[] = [];
+  if (inOrder) for (const row of paged.head) sums.push((sums.at(-1) ?? 0) + row.flat);
+  const rowAt = (index: number): RankedRow | undefined => {
+    const row = paged.rowAt(index);
+    return row && { ...row, sum: sums[index] };
+  };
   const columns = useMemo(() => (first ? columnsFor(first, by) : []), [first, by]);
   const functionMenu = useFunctionMenu();
 
@@ -104,12 +104,12 @@ export function FunctionsView() {
 
   return (
     <div className="table-view">
-      <div className="view-bar">
+      <ViewBar>
         <Select
-          label="A row is a"
+          label="By"
           value={by}
           choices={GROUPS.map((value) => ({ value, label: GROUP_TEXT[value] }))}
-          onChange={(value) => go({ by: value === "function" ? undefined : value })}
+          onChange={(value) => go({ by: value === "program" ? undefined : value })}
         />
         {first && (
           <span className="muted">
@@ -119,15 +119,26 @@ export function FunctionsView() {
         <span className="spring" />
         <Button
           quiet
-          onClick={() => copy(toTsv(columns, ranked), plural(ranked.length, "row"))}
+          onClick={() =>
+            void paged
+              .all(MOST_SAVED)
+              .then((rows) => downloadCsv(columns, rows.map(unranked), `functions-by-${by}.csv`))
+              .catch((error: unknown) => notice(error instanceof Error ? error.message : String(error)))
+          }
+        >
+          CSV
+        </Button>
+        <Button
+          quiet
+          onClick={() => copy(toTsv(columns, paged.head.map(unranked)), plural(paged.head.length, "row"))}
           title="Rows that are loaded, tab separated"
         >
           Copy table
         </Button>
-      </div>
-      <Answer query={{ ...query, data: first }} what="the functions">
+      </ViewBar>
+      <Answer query={{ ...paged, data: first }} what="the functions">
         {() =>
-          ranked.length === 0 ? (
+          paged.total === 0 ? (
             <Empty title="No row">
               <p>
                 {search.q
@@ -138,25 +149,18 @@ export function FunctionsView() {
           ) : (
             <DataTable
               label={`Table by ${GROUP_TEXT[by].toLowerCase()}`}
-              rows={ranked}
+              rows={NO_ROWS}
+              rowAt={rowAt}
+              onRange={paged.onRange}
               columns={columns}
               rowKey={(row) => row.id}
-              total={first?.total_rows ?? ranked.length}
-              sorting={{
-                by: "server",
-                column: sort,
-                reversed,
-                sortable: SORTABLE,
-                onSort: (column, back) => go({ sort: writeSort({ column, reversed: back }) }, { replace: true }),
-              }}
+              total={paged.total}
+              sorting={sorting}
               isSelected={(row) => isChosen(row, search.selected)}
               onSelect={(row) => go({ selected: identityOf(row) }, { replace: true })}
               functions={nameOf}
               onOpen={open}
               menu={menu}
-              onNearEnd={() => {
-                if (query.hasNextPage && !query.isFetchingNextPage) void query.fetchNextPage();
-              }}
             />
           )
         }
@@ -165,11 +169,18 @@ export function FunctionsView() {
   );
 }
 
+/** Rows that are saved at once; the table has more only where a program has very many functions. */
+const MOST_SAVED = 100_000;
+const NO_ROWS: readonly RankedRow[] = [];
+
+function unranked(row: FunctionRow): RankedRow {
+  return { ...row, sum: undefined };
+}
+
 const nameOf = (row: RankedRow) => [row.name];
 
 function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow>[] {
   const other = unit === "bytes" ? "count" : "bytes";
-  const bar = (value: number) => <Share part={Math.abs(value) / Math.abs(total)}>{formatPercent(value / total)}</Share>;
   const what =
     by === "function"
       ? "the function itself called the allocator"
@@ -186,15 +197,10 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
       value: (row) => row.flat,
       cell: (row) => <span title={formatExact(row.flat, unit)}>{formatValue(row.flat, unit)}</span>,
     },
-    {
-      id: "flat_percent",
-      header: "Flat %",
-      definition: "Flat as a part of the total",
-      width: "84px",
-      numeric: true,
-      value: (row) => row.flat / total,
-      cell: (row) => bar(row.flat),
-    },
+    shareColumn(
+      { id: "flat_percent", header: "Flat %", definition: "Flat as a part of the total", width: "84px" },
+      (row) => row.flat / total,
+    ),
     {
       id: "sum",
       header: "Sum %",
@@ -212,17 +218,12 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
       value: (row) => row.cum,
       cell: (row) => <span title={formatExact(row.cum, unit)}>{formatValue(row.cum, unit)}</span>,
     },
+    shareColumn(
+      { id: "cum_percent", header: "Cum %", definition: "Cum as a part of the total", width: "84px" },
+      (row) => row.cum / total,
+    ),
     {
-      id: "cum_percent",
-      header: "Cum %",
-      definition: "Cum as a part of the total",
-      width: "84px",
-      numeric: true,
-      value: (row) => row.cum / total,
-      cell: (row) => bar(row.cum),
-    },
-    {
-      id: "flat_other",
+      id: "other",
       header: other === "count" ? "Blocks" : "Bytes",
       definition: `Flat in ${other === "count" ? "blocks" : "bytes"}`,
       width: "80px",
@@ -238,7 +239,7 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
       value: (row) => row.name,
       cell: (row) => (
         <span className="mono" title={shortName(row.name, 400)}>
-          {shortName(row.name, 200)}
+          {bareName(row.name, 200)}
         </span>
       ),
     },
@@ -254,7 +255,7 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
         cell: (row) => <span className="muted">{row.module}</span>,
       },
       {
-        id: "place",
+        id: "source",
         header: "Source",
         definition: "Source file and line, where debug information has them",
         width: "minmax(136px, 1fr)",

@@ -1,80 +1,115 @@
 // What was never freed, by allocating backtrace, with a verdict and its reason.
 import { useQuery } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { useMemo } from "react";
 import { documentQuery, siteQuery } from "../../api/queries.ts";
-import type { LeakSite, Leaks, Verdict, VerdictKind } from "../../api/types.ts";
+import type { LeakSite, Leaks, Verdict } from "../../api/types.ts";
 import {
   formatBytes,
   formatCount,
   formatDuration,
   formatExact,
   formatInstant,
-  formatPercent,
   plural,
   sentence,
 } from "../../lib/format.ts";
-import { isChosen } from "../../lib/identity.ts";
-import { shortName } from "../../lib/names.ts";
+import { identityOf, isChosen, patternOf } from "../../lib/identity.ts";
+import { bareName, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
+import { VERDICTS, type VerdictName } from "../../lib/search-params.ts";
+import { sortedRows } from "../../lib/sorting.ts";
 import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
-import { Button, Select, Share } from "../../ui/controls.tsx";
-import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { bytesColumn, countColumn, functionColumn, placeColumn, shareColumn } from "../../ui/columns.tsx";
+import { Button, Segmented, Select } from "../../ui/controls.tsx";
+import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { allocatorMenu, useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { useSorting } from "../../ui/sorting.ts";
 import { Sparkline } from "../../ui/sparkline.tsx";
 import { Stack } from "../../ui/stack.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
-import { VERDICT_TEXT, VerdictBadge } from "../../ui/verdict.tsx";
+import { VERDICT_TEXT, VerdictBadge, VerdictWord, verdictName } from "../../ui/verdict.tsx";
+import { ViewBar } from "../../ui/view-bar.tsx";
+import { ChosenFunction, functionColumnsFor, named } from "./leak-functions.tsx";
+import { Suppressed, useSuppress } from "./suppressed.tsx";
 
 const LIMIT = 2000;
-type Shown = VerdictKind | "all";
 
 export function LeaksView() {
-  const { subject, running } = usePage();
+  const { subject, running, search } = usePage();
   const request = useRequest();
-  const query = useQuery(documentQuery(subject, "leaks", { ...request.window, ...request.filters, limit: LIMIT }));
+  // A link to a site opens the list in which it is a row.
+  const persite = search.persite === true || search.site !== undefined;
+  const query = useQuery(
+    documentQuery(subject, "leaks", {
+      ...request.window,
+      ...request.filters,
+      ...request.suppressions,
+      limit: LIMIT,
+      functions: LIMIT,
+      show_suppressed: true,
+    }),
+  );
   return (
     <Answer query={query} what="the leaks">
       {(leaks) =>
         leaks.sites.length === 0 ? (
           <Empty title={running ? "Nothing is live in this window" : "Nothing leaked in this window"}>
             <p>Every block that was allocated in it and passes the filters has been freed.</p>
-            {leaks.suppressed.count > 0 && <p>{formatBytes(leaks.suppressed.bytes)} are suppressed.</p>}
+            {leaks.suppressed.count > 0 && (
+              <p>
+                <Suppressed leaks={leaks} />
+              </p>
+            )}
           </Empty>
         ) : (
-          <Loaded leaks={leaks} />
+          <Loaded leaks={leaks} persite={persite} />
         )
       }
     </Answer>
   );
 }
 
-function Loaded({ leaks }: { leaks: Leaks }) {
+function Loaded({ leaks, persite }: { leaks: Leaks; persite: boolean }) {
   const { search, go, running } = usePage();
   const copy = useCopy();
   const functionMenu = useFunctionMenu();
-  const [shown, setShown] = useState<Shown>("all");
+  const shown = search.verdict ?? "all";
   const pattern = useMemo(() => readPattern(search.q ?? ""), [search.q]);
   const sites = useMemo(
     () =>
       leaks.sites.filter(
         (site) =>
-          (shown === "all" || site.verdict.kind === shown) &&
+          (shown === "all" || verdictName(site.verdict) === shown) &&
           (pattern.kind !== "valid" ||
             site.stack.some((frame) => pattern.test(frameName(frame)) || pattern.test(frame.module ?? ""))),
       ),
     [leaks.sites, shown, pattern],
   );
+  const byFunction = leaks.functions ?? [];
+  const functions = useMemo(
+    () =>
+      (leaks.functions ?? []).filter(
+        (row) =>
+          (shown === "all" || verdictName(row.verdict) === shown) &&
+          (pattern.kind !== "valid" || pattern.test(row.function) || pattern.test(row.module ?? "")),
+      ),
+    [leaks.functions, shown, pattern],
+  );
+  const counted = persite ? leaks.sites : byFunction;
   const columns = useMemo(() => columnsFor(leaks), [leaks]);
+  const functionColumns = useMemo(() => functionColumnsFor(leaks), [leaks]);
   const selected = sites.find((site) => site.id === search.site) ?? sites[0];
-  const sort = search.sort ?? "bytes";
+  const sorting = useSorting("bytes");
+  const suppress = useSuppress();
   const atExit = leaks.freed_at_exit ?? [];
+  const chosen = functions.find((row) => isChosen(named(row), search.selected)) ?? functions[0];
+  const none = persite ? sites.length === 0 : functions.length === 0;
   return (
     <div className="split-view">
       <div className="table-view">
-        <div className="view-bar">
+        <ViewBar>
           <span data-testid="leaked">
             <Term
               definition={
@@ -88,27 +123,11 @@ function Loaded({ leaks }: { leaks: Leaks }) {
             <b data-exact={leaks.leaked.bytes} title={formatExact(leaks.leaked.bytes, "bytes")}>
               {formatBytes(leaks.leaked.bytes)}
             </b>{" "}
-            <span className="muted">
-              ({formatCount(leaks.leaked.bytes)} bytes) in {plural(leaks.leaked.count, "block")},{" "}
-              {plural(leaks.total_sites, "site")}
+            <span className="muted wide-only">
+              ({formatCount(leaks.leaked.bytes)} bytes) in {plural(leaks.leaked.count, "block")}
             </span>
           </span>
-          {leaks.suppressed.count > 0 && (
-            <span className="muted">
-              <Term
-                definition={`Leaks that a suppression names; they are not in the sum.${(leaks.suppressions ?? [])
-                  .slice(0, 6)
-                  .map(
-                    (one) =>
-                      `\n${one.pattern} (${one.origin}): ${formatBytes(one.bytes)}, ${plural(one.sites, "site")}`,
-                  )
-                  .join("")}`}
-              >
-                suppressed
-              </Term>{" "}
-              {formatBytes(leaks.suppressed.bytes)}
-            </span>
-          )}
+          <Suppressed leaks={leaks} />
           {atExit.length > 0 && (
             <span className="muted">
               <Term
@@ -122,46 +141,111 @@ function Loaded({ leaks }: { leaks: Leaks }) {
               {plural(atExit.length, "growing site")}
             </span>
           )}
-          {leaks.total_sites > leaks.sites.length && (
+          {persite && leaks.total_sites > leaks.sites.length && (
             <span className="warn">
               the largest {formatCount(leaks.sites.length)} sites of {formatCount(leaks.total_sites)} are listed; filter
               to see others
             </span>
           )}
+          {!persite && (leaks.total_functions ?? 0) > byFunction.length && (
+            <span className="warn">
+              the largest {formatCount(byFunction.length)} functions of {formatCount(leaks.total_functions ?? 0)} are
+              listed; filter to see others
+            </span>
+          )}
           <span className="bar-end">
+            <Segmented
+              label="A row is"
+              value={persite ? "site" : "function"}
+              choices={[
+                {
+                  value: "function",
+                  label: "Functions",
+                  title: `One row for each function of the program: ${formatCount(leaks.total_functions ?? 0)}`,
+                },
+                {
+                  value: "site",
+                  label: "Sites",
+                  title: `One row for each backtrace: ${formatCount(leaks.total_sites)}`,
+                },
+              ]}
+              onChange={(value) => go({ persite: value === "site" || undefined, site: undefined, sort: undefined })}
+            />
             <Select
               label="Verdict"
               value={shown}
               choices={[
                 { value: "all", label: "all" },
-                ...(["growing", "bounded", "one_time", "unclear"] as const).map((kind) => ({
+                ...VERDICTS.map((kind) => ({
                   value: kind,
-                  label: `${VERDICT_TEXT[kind].label} (${leaks.sites.filter((site) => site.verdict.kind === kind).length})`,
+                  label: `${VERDICT_TEXT[kind].label} (${counted.filter((row) => verdictName(row.verdict) === kind).length})`,
                 })),
               ]}
-              onChange={(kind) => setShown(kind as Shown)}
+              onChange={(kind) =>
+                go({ verdict: kind === "all" ? undefined : (kind as VerdictName) }, { replace: true })
+              }
             />
-            <Button quiet onClick={() => copy(toTsv(columns, sites), plural(sites.length, "row"))}>
+            <Button
+              quiet
+              onClick={() =>
+                persite
+                  ? copy(toTsv(columns, sortedRows(sites, columns, sorting.keys)), plural(sites.length, "row"))
+                  : copy(
+                      toTsv(functionColumns, sortedRows(functions, functionColumns, sorting.keys)),
+                      plural(functions.length, "row"),
+                    )
+              }
+            >
               Copy table
             </Button>
+            <Button
+              quiet
+              onClick={() =>
+                persite
+                  ? downloadCsv(columns, sortedRows(sites, columns, sorting.keys), "leaks-by-site.csv")
+                  : downloadCsv(functionColumns, sortedRows(functions, functionColumns, sorting.keys), "leaks.csv")
+              }
+            >
+              CSV
+            </Button>
           </span>
-        </div>
-        {sites.length === 0 ? (
+        </ViewBar>
+        {none ? (
           <Empty title="No leak matches">
             <p>Change the search or the choice of verdict.</p>
           </Empty>
+        ) : !persite ? (
+          <DataTable
+            label="Leaking functions"
+            rows={functions}
+            columns={functionColumns}
+            rowKey={(row) => `${row.function} ${row.module} ${row.file}`}
+            sorting={sorting}
+            isSelected={(row) => row === chosen}
+            functions={(row) => [row.function]}
+            onSelect={(row) => go({ selected: identityOf(named(row)) }, { replace: true })}
+            menu={(row) => [
+              {
+                label: "Its sites, one row each",
+                run: () =>
+                  go({
+                    persite: true,
+                    q: undefined,
+                    filters: { ...search.filters, focus: patternOf(identityOf(named(row))) },
+                  }),
+              },
+              suppress(row.function),
+              "separator",
+              ...functionMenu(named(row)),
+            ]}
+          />
         ) : (
           <DataTable
             label="Leaking sites"
             rows={sites}
             columns={columns}
             rowKey={(site) => site.id}
-            sorting={{
-              by: "here",
-              column: sort.replace(/^-/, ""),
-              reversed: sort.startsWith("-"),
-              onSort: (column, reversed) => go({ sort: `${reversed ? "-" : ""}${column}` }, { replace: true }),
-            }}
+            sorting={sorting}
             isSelected={(site) => site.id === selected?.id}
             functions={(site) => site.stack.map(frameName)}
             isDimmed={(site) =>
@@ -172,13 +256,15 @@ function Loaded({ leaks }: { leaks: Leaks }) {
             onOpen={(site) => go({ site: site.id }, { view: "sites" })}
             menu={(site) => [
               { label: "Open the site", hint: "Enter", run: () => go({ site: site.id }, { view: "sites" }) },
+              suppress(allocatorName(site.stack, site.id)),
               { label: "Copy stack", run: () => copy(stackText(site.stack), "the stack") },
               ...allocatorMenu(site.stack, functionMenu),
             ]}
           />
         )}
       </div>
-      {selected && (
+      {!persite && chosen && <ChosenFunction row={chosen} leaks={leaks} />}
+      {persite && selected && (
         <aside className="side" aria-label="The selected leak">
           <h2 className="mono">{shortName(allocatorName(selected.stack, selected.id), 160)}</h2>
           <p>
@@ -194,11 +280,11 @@ function Loaded({ leaks }: { leaks: Leaks }) {
               <dd>{formatCount(selected.count)}</dd>
             </div>
             <div>
-              <dt>First kept</dt>
+              <dt>First leaked</dt>
               <dd>{formatInstant(selected.first_ns)}</dd>
             </div>
             <div>
-              <dt>Last kept</dt>
+              <dt>Last leaked</dt>
               <dd>{formatInstant(selected.last_ns)}</dd>
             </div>
             {selected.verdict.bytes_per_second > 0 && (
@@ -255,72 +341,54 @@ function GrowthCurve({ site }: { site: string }) {
 function columnsFor(leaks: Leaks): Column<LeakSite>[] {
   const total = leaks.leaked.bytes;
   return [
-    {
-      id: "bytes",
-      header: "Bytes",
-      definition: "Leaked bytes of the site",
-      width: "70px",
-      numeric: true,
-      value: (site) => site.bytes,
-      cell: (site) => <span title={formatExact(site.bytes, "bytes")}>{formatBytes(site.bytes)}</span>,
-    },
-    {
-      id: "share",
-      header: "%",
-      definition: "Part of all leaked bytes",
-      width: "68px",
-      numeric: true,
-      value: (site) => site.bytes / total,
-      cell: (site) => <Share part={site.bytes / total}>{formatPercent(site.bytes / total)}</Share>,
-    },
-    {
-      id: "count",
-      header: "Blocks",
-      definition: "Leaked blocks of the site",
-      width: "52px",
-      numeric: true,
-      value: (site) => site.count,
-      cell: (site) => formatCount(site.count),
-    },
+    bytesColumn(
+      { id: "bytes", header: "Bytes", definition: "Leaked bytes of the site", width: "70px" },
+      (site) => site.bytes,
+    ),
+    shareColumn(
+      { id: "share", header: "%", definition: "Part of all leaked bytes", width: "68px" },
+      (site) => site.bytes / total,
+    ),
+    countColumn(
+      { id: "count", header: "Blocks", definition: "Leaked blocks of the site", width: "52px" },
+      (site) => site.count,
+    ),
     {
       id: "verdict",
       header: "Verdict",
       definition: "What the history of the site says; hover for the meaning",
       width: "76px",
-      value: (site) => site.verdict.kind,
-      cell: (site) => (
-        <span className="verdict" data-kind={site.verdict.kind}>
-          {VERDICT_TEXT[site.verdict.kind].label}
-        </span>
-      ),
+      value: (site) => verdictName(site.verdict),
+      cell: (site) => <VerdictWord verdict={site.verdict} />,
     },
-    {
-      id: "function",
-      header: "Allocated by",
-      definition: "Innermost function that is of no standard library",
-      width: "minmax(130px, 2fr)",
-      value: (site) => allocatorName(site.stack, site.id),
-      cell: (site) => <span className="mono">{shortName(allocatorName(site.stack, site.id), 200)}</span>,
-    },
+    functionColumn(
+      {
+        id: "function",
+        header: "Allocated by",
+        definition: "Innermost function that is of no standard library",
+        width: "minmax(130px, 2fr)",
+      },
+      (site) => allocatorName(site.stack, site.id),
+    ),
     {
       id: "caller",
       header: "Called from",
       definition: "The next function of the stack",
       width: "minmax(90px, 1.4fr)",
       value: (site) => callerName(site.stack),
-      cell: (site) => <span className="mono muted">{shortName(callerName(site.stack), 160)}</span>,
+      cell: (site) => (
+        <span className="mono muted" title={callerName(site.stack)}>
+          {bareName(callerName(site.stack))}
+        </span>
+      ),
     },
-    {
-      id: "place",
-      header: "Source",
-      definition: "Source line, else the module",
-      width: "minmax(96px, 1.1fr)",
-      value: (site) => allocatorPlace(site.stack) ?? "",
-      cell: (site) => <span className="muted">{allocatorPlace(site.stack)}</span>,
-    },
+    placeColumn(
+      { id: "place", header: "Source", definition: "Source line, else the module", width: "minmax(96px, 1.1fr)" },
+      (site) => allocatorPlace(site.stack),
+    ),
     {
       id: "last",
-      header: "Last kept",
+      header: "Last leaked",
       definition: "Allocation of the last block that leaked",
       width: "70px",
       numeric: true,

@@ -1,5 +1,6 @@
 // The heat map of lifetimes against sizes, without a browser.
 import type { Lifetimes } from "../../api/types.ts";
+import { ordered, type Patch } from "../../lib/patch.ts";
 import type { Filters } from "../../lib/search-params.ts";
 
 export interface HeatMap {
@@ -38,23 +39,6 @@ export function buildHeatMap(document: Lifetimes, unit: "bytes" | "count"): Heat
     counts: cutCounts,
     bytes: cutBytes,
     largest: max(values.map((row) => max(row))),
-  };
-}
-
-/** Cells from one corner to the other, both included. */
-export interface Patch {
-  row: number;
-  column: number;
-  rowTo: number;
-  columnTo: number;
-}
-
-export function ordered(patch: Patch): Patch {
-  return {
-    row: Math.min(patch.row, patch.rowTo),
-    rowTo: Math.max(patch.row, patch.rowTo),
-    column: Math.min(patch.column, patch.columnTo),
-    columnTo: Math.max(patch.column, patch.columnTo),
   };
 }
 

@@ -4,11 +4,13 @@ import { type KeyboardEvent, useMemo, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Lifetimes } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatValue, plural } from "../../lib/format.ts";
+import { moved, ordered, type Patch } from "../../lib/patch.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
 import { Histogram } from "../../ui/histogram.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
-import { buildHeatMap, filtersOf, type HeatMap, ordered, type Patch, sumOf } from "./heat-map.ts";
+import { ViewBar } from "../../ui/view-bar.tsx";
+import { buildHeatMap, filtersOf, type HeatMap, sumOf } from "./heat-map.ts";
 import "./lifetimes.css";
 
 export function LifetimesView() {
@@ -20,7 +22,7 @@ export function LifetimesView() {
   const sizes = useQuery(documentQuery(subject, "sizes", parameters));
   return (
     <div className="lifetimes-view">
-      <div className="view-bar">
+      <ViewBar>
         <Segmented
           label="Unit of lifetimes"
           value={unit}
@@ -33,7 +35,7 @@ export function LifetimesView() {
         <span className="muted">
           Blocks allocated in the window. Blocks never freed count as live until the end of the recording.
         </span>
-      </div>
+      </ViewBar>
       <Answer query={lifetimes} what="the lifetimes">
         {(document) =>
           document.map_count.length === 0 ? (
@@ -109,18 +111,9 @@ function HeatMapView({ document, unit }: { document: Lifetimes; unit: "bytes" | 
       go({ filters: { ...withoutSizeAndLifetime(search.filters), ...filtersOf(map, patch) }, root: undefined });
   };
   const onKeyDown = (event: KeyboardEvent) => {
-    const step: Record<string, [number, number]> = {
-      ArrowUp: [1, 0],
-      ArrowDown: [-1, 0],
-      ArrowLeft: [0, -1],
-      ArrowRight: [0, 1],
-    };
-    const move = step[event.key];
-    if (move) {
-      const rowTo = Math.min(rows - 1, Math.max(0, at.rowTo + move[0]));
-      const columnTo = Math.min(columns - 1, Math.max(0, at.columnTo + move[1]));
-      setPatch(event.shiftKey ? { ...at, rowTo, columnTo } : { row: rowTo, rowTo, column: columnTo, columnTo });
-    } else if (event.key === "Enter") apply();
+    const next = moved(at, event, { rows, columns });
+    if (next) setPatch(next);
+    else if (event.key === "Enter") apply();
     else if (event.key === "Escape" && patch) setPatch(null);
     else return;
     event.preventDefault();

@@ -51,7 +51,7 @@ export function factsOf(info: Info, leaks: Leaks | undefined, running: boolean):
       id: "rate",
       label: "Per second",
       value: seconds > 0 ? formatRate(allocations.count / seconds) : "–",
-      exact: seconds > 0 ? `${(allocations.count / seconds).toFixed(1)} allocations a second` : "no time has passed",
+      exact: seconds > 0 ? `${formatCount(allocations.count / seconds)} allocations a second` : "no time has passed",
       definition: "Allocations divided by the runtime.",
     },
     {
@@ -77,9 +77,14 @@ export function factsOf(info: Info, leaks: Leaks | undefined, running: boolean):
       label: "Peak RSS",
       value: rss ? formatBytes(rss.bytes) : "–",
       exact: rss ? `${formatCount(rss.bytes)} bytes at ${formatInstant(rss.at_ns)}` : "memory was not sampled",
-      ...(rss ? { note: `recorder ${formatBytes(rss.recorder_bytes)}` } : {}),
+      ...(rss
+        ? {
+            note: `recorder ${formatBytes(rss.recorder_bytes)}`,
+            link: { view: "memory" as const, search: { ...WHOLE, at: rss.at_ns, metric: undefined } },
+          }
+        : {}),
       definition:
-        "The largest resident set that was sampled: heap, stacks, code and mapped files in memory. It contains the recorder's own memory; the part named is an estimate from above.",
+        "The largest resident set that was seen: heap, stacks, code and mapped files in memory. It contains the recorder's own memory, which is named: the row of the ledger at that moment.",
     },
     {
       id: "leaked",
@@ -98,7 +103,8 @@ export function factsOf(info: Info, leaks: Leaks | undefined, running: boolean):
       label: "Suppressed",
       value: leaks ? formatBytes(leaks.suppressed.bytes) : "…",
       exact: leaks ? amountText(leaks.suppressed) : "",
-      definition: "Leaked bytes of sites that a suppression names. The Leaks view leaves them out of its sum.",
+      definition:
+        "Leaked bytes of sites that a suppression names: what libc and libstdc++ keep by design, what the program names itself, and what you suppressed. The Leaks view leaves them out of its sum and lists them.",
     },
     {
       id: "threads",
@@ -123,7 +129,8 @@ export function factsOf(info: Info, leaks: Leaks | undefined, running: boolean):
     facts.push({
       id: "lost",
       label: "Missing",
-      value: `${formatCount(info.events.lost)} events`,
+      value: formatShortCount(info.events.lost),
+      note: "events",
       exact: `${formatCount(info.events.lost)} events, ${formatCount(info.exactness.damaged_blocks)} damaged blocks`,
       definition: "Events known to be missing. All figures are computed from the rest.",
       tone: "bad",

@@ -1,5 +1,5 @@
 // What is worth reading first: at most five sentences, the heaviest first, each with its evidence.
-import type { FunctionRow, Functions, Info, Leaks, Threads } from "../../api/types.ts";
+import type { FunctionRow, Functions, Info, Leaks, Memory, Pins, Threads, Verdict } from "../../api/types.ts";
 import {
   formatBytes,
   formatCount,
@@ -10,14 +10,20 @@ import {
   sentence,
 } from "../../lib/format.ts";
 import { identityOf } from "../../lib/identity.ts";
-import { shortName } from "../../lib/names.ts";
+import { bareName } from "../../lib/names.ts";
 import type { PageSearch, View } from "../../lib/search-params.ts";
 import { allocatorTitle } from "../../lib/stack.ts";
 
 export interface Finding {
   id: string;
+  /** The number that it is about. */
+  figure: string;
   title: string;
   text: string;
+  /** The statistics behind it. */
+  why?: string;
+  /** Live bytes over the recording. */
+  curve?: readonly number[];
   tone: "bad" | "warn" | "plain";
   view: View;
   search: Partial<PageSearch>;
@@ -29,6 +35,10 @@ export interface Evidence {
   peak: Functions | undefined;
   temporary: Functions | undefined;
   threads: Threads | undefined;
+  /** Resident memory at the end, or now. */
+  memory?: Memory | undefined;
+  /** Whose blocks hold pages then. */
+  pins?: Pins | undefined;
 }
 
 /** A part that is not worth advice. */
@@ -45,6 +55,8 @@ export function findingsOf(evidence: Evidence, limit = 5): Finding[] {
     peak(evidence),
     temporary(evidence),
     crossing(evidence),
+    returnable(evidence),
+    pinned(evidence),
     resident(evidence),
   ];
   return found
@@ -59,6 +71,7 @@ function lost({ info }: Evidence): Weighed | undefined {
   if (missing === 0 && info.exactness.damaged_blocks === 0) return undefined;
   return {
     id: "lost",
+    figure: formatCount(missing),
     title: "Part of the recording is missing",
     text: `${plural(missing, "event")} and ${plural(info.exactness.damaged_blocks, "block")} of the file are known to be missing; sums may be too small and some frees unmatched.`,
     tone: "bad",
@@ -68,32 +81,121 @@ function lost({ info }: Evidence): Weighed | undefined {
   };
 }
 
+/** What leaks, as one row a function; a server without such rows has sites. */
+interface Leaker {
+  key: string;
+  name: string;
+  bytes: number;
+  count: number;
+  sites: number;
+  verdict: Verdict;
+  curve?: readonly number[];
+  search: Partial<PageSearch>;
+}
+
+function leakersOf(leaks: Leaks): Leaker[] {
+  if (leaks.functions && leaks.functions.length > 0) {
+    return leaks.functions.map((row) => ({
+      key: `${row.function} ${row.module} ${row.file}`,
+      name: row.function,
+      bytes: row.bytes,
+      count: row.count,
+      sites: row.total_sites,
+      verdict: row.verdict,
+      curve: row.curve,
+      search: { selected: identityOf({ name: row.function, module: row.module, file: row.file }), site: undefined },
+    }));
+  }
+  return leaks.sites.map((site) => ({
+    key: site.id,
+    name: allocatorTitle(site.stack, site.id),
+    bytes: site.bytes,
+    count: site.count,
+    sites: 1,
+    verdict: site.verdict,
+    search: { site: site.id },
+  }));
+}
+
+/** A block at each step: what a program makes once for each kind of thing grows like this, and ends. */
+const FEW_BLOCKS = 12;
+/** The part of all leaked bytes from which a site is worth a word although it does not grow. */
+const LARGE = 0.25;
+
+/** Leftovers of the C library are no finding. */
+function isMuch(bytes: number, info: Info): boolean {
+  return bytes >= 4096 && bytes >= 0.001 * info.peak.bytes;
+}
+
 function leaking({ info, leaks }: Evidence): Weighed[] {
   if (!leaks || leaks.sites.length === 0) return [];
   const out: Weighed[] = [];
-  const growing = leaks.sites.filter((site) => site.verdict.kind === "growing");
-  for (const site of growing.slice(0, 2)) {
+  const leakers = leakersOf(leaks);
+  const part = (leaker: Leaker) => leaker.bytes / Math.max(1, leaks.leaked.bytes);
+  const base = (leaker: Leaker) => ({
+    ...(leaker.curve ? { curve: leaker.curve } : {}),
+    why: sentence(leaker.verdict.why),
+    view: "leaks" as const,
+    search: leaker.search,
+  });
+  const amount = (leaker: Leaker) =>
+    `${formatBytes(leaker.bytes)} in ${plural(leaker.count, "block")}${leaker.sites > 1 ? ` at ${plural(leaker.sites, "site")}` : ""}`;
+  const isFew = (leaker: Leaker) => leaker.verdict.shape === "stepwise" && leaker.count <= FEW_BLOCKS;
+  const growing = leakers.filter((leaker) => leaker.verdict.kind === "growing");
+  for (const leaker of growing.filter((one) => !isFew(one)).slice(0, 2)) {
     out.push({
-      id: `growing ${site.id}`,
-      title: `${shortName(allocatorTitle(site.stack, site.id), 80)} keeps growing`,
-      text: `${formatBytes(site.bytes)} in ${plural(site.count, "block")} were never freed, ${formatBytes(site.verdict.bytes_per_second)} more every second. ${sentence(site.verdict.why)}`,
+      ...base(leaker),
+      id: `growing ${leaker.key}`,
+      figure: `+${formatBytes(leaker.verdict.bytes_per_second)}/s`,
+      title: `${bareName(leaker.name, 80)} keeps growing`,
+      text: `${amount(leaker)} were never freed.`,
       tone: "bad",
-      view: "leaks",
-      search: { site: site.id },
       // A leak of a tenth of the peak comes before everything but losses, one of a thousandth after the peak.
-      weight: 3 + 4 * Math.sqrt(Math.min(1, (10 * site.bytes) / Math.max(1, info.peak.bytes))),
+      weight: 3 + 4 * Math.sqrt(Math.min(1, (10 * leaker.bytes) / Math.max(1, info.peak.bytes))),
     });
   }
-  const [largest] = leaks.sites;
-  if (growing.length === 0 && largest) {
+  const [steps] = growing.filter((one) => isFew(one) && part(one) >= LARGE);
+  if (steps) {
     out.push({
-      id: "largest leak",
-      title: `Largest never-freed site: ${shortName(allocatorTitle(largest.stack, largest.id), 80)}`,
-      text: `${formatBytes(largest.bytes)} of ${formatBytes(leaks.leaked.bytes)} (${formatPercent(largest.bytes / leaks.leaked.bytes)}). ${sentence(largest.verdict.why)}`,
+      ...base(steps),
+      id: `steps ${steps.key}`,
+      figure: formatBytes(steps.bytes),
+      title: `${bareName(steps.name, 80)} rose in steps`,
+      text: `${plural(steps.count, "block")}, made one by one: for something that comes seldom, or a slow leak.`,
+      tone: "plain",
+      weight: 1.8,
+    });
+  }
+  const stopped = leakers.filter(
+    (one) => one.verdict.never_freed && (part(one) >= LARGE || one.bytes >= 0.05 * info.peak.bytes),
+  );
+  for (const leaker of stopped.slice(0, 2)) {
+    out.push({
+      ...base(leaker),
+      id: `never freed ${leaker.key}`,
+      figure: formatBytes(leaker.bytes),
+      title: `${bareName(leaker.name, 80)}: none of ${plural(leaker.count, "block")} was ever freed`,
+      text: `Growth has stopped${leaker.sites > 1 ? ` at its ${formatCount(leaker.sites)} sites` : ""}, but nothing was given back.`,
       tone: "warn",
-      view: "leaks",
-      search: { site: largest.id },
-      weight: 2 + (2 * leaks.leaked.bytes) / Math.max(1, info.peak.bytes),
+      weight: 2.6 + 2 * part(leaker),
+    });
+  }
+  const [largest] = leakers;
+  if (
+    growing.length === 0 &&
+    stopped.length === 0 &&
+    largest &&
+    part(largest) >= LARGE &&
+    isMuch(leaks.leaked.bytes, info)
+  ) {
+    out.push({
+      ...base(largest),
+      id: "largest leak",
+      figure: formatBytes(largest.bytes),
+      title: `Largest never-freed: ${bareName(largest.name, 80)}`,
+      text: `${formatPercent(part(largest))} of the ${formatBytes(leaks.leaked.bytes)} that were never freed.`,
+      tone: leaks.leaked.bytes > 0.01 * info.peak.bytes ? "warn" : "plain",
+      weight: 1.5 + (2 * leaks.leaked.bytes) / Math.max(1, info.peak.bytes),
     });
   }
   return out;
@@ -108,8 +210,9 @@ function peak({ info, peak: functions }: Evidence): Weighed | undefined {
   if (!row || !functions || functions.total <= 0) return undefined;
   return {
     id: "peak",
-    title: `The peak is ${formatBytes(info.peak.bytes)} at ${formatInstant(info.peak.at_ns)}`,
-    text: `${shortName(row.name, 80)} held ${formatBytes(row.flat)} of it (${formatPercent(row.flat / functions.total)})${row.flat < SMALL * functions.total ? ", more than any other function" : ""}.`,
+    figure: formatBytes(row.flat),
+    title: `${bareName(row.name, 80)} held ${formatPercent(row.flat / functions.total)} of the peak`,
+    text: `Of ${formatBytes(info.peak.bytes)} at ${formatInstant(info.peak.at_ns)}${row.flat < SMALL * functions.total ? ", more than any other function" : ""}.`,
     tone: "plain",
     view: "flamegraph",
     search: { metric: "peak", unit: undefined, selected: identityOf(row) },
@@ -123,8 +226,9 @@ function temporary({ info, temporary: functions }: Evidence): Weighed | undefine
   if (!row || !functions || part < 0.1) return undefined;
   return {
     id: "temporary",
-    title: `${formatPercent(part)} of all allocations are temporary`,
-    text: `${shortName(row.name, 80)} makes ${formatShortCount(row.flat)} of the ${formatShortCount(functions.total)} (${formatPercent(row.flat / functions.total)})${row.flat < SMALL * functions.total ? "; no function makes more of them" : ": a buffer that is kept would save them"}.`,
+    figure: formatPercent(part),
+    title: "of all allocations are temporary",
+    text: `${bareName(row.name, 80)} makes ${formatShortCount(row.flat)} of the ${formatShortCount(functions.total)} (${formatPercent(row.flat / functions.total)})${row.flat < SMALL * functions.total ? "; no function makes more of them" : ". A buffer that it keeps and uses again would save them"}.`,
     tone: part > 0.5 ? "warn" : "plain",
     view: "flamegraph",
     search: { metric: "temporary", unit: "count", selected: identityOf(row) },
@@ -144,8 +248,9 @@ function crossing({ threads }: Evidence): Weighed | undefined {
   if (part < 0.05) return undefined;
   return {
     id: "crossing",
-    title: `${formatPercent(part)} of frees are of another thread's blocks`,
-    text: `${formatCount(across)} blocks were freed by a thread that had not allocated them, which costs most allocators a lock.`,
+    figure: formatPercent(part),
+    title: "of frees are of another thread's blocks",
+    text: `${formatCount(across)} blocks were freed by a thread that had not allocated them. Most allocators take a slower path for these.`,
     tone: "plain",
     view: "threads",
     search: {},
@@ -153,18 +258,65 @@ function crossing({ threads }: Evidence): Weighed | undefined {
   };
 }
 
-function resident({ info }: Evidence): Weighed | undefined {
-  const rss = info.peak_rss;
-  if (!rss) return undefined;
-  const rest = rss.bytes - rss.recorder_bytes - info.peak.bytes;
-  if (rest < info.peak.bytes || rest < 8 * 1024 * 1024) return undefined;
+/** Resident memory that is worth a word. */
+const MUCH = 8 * 1024 * 1024;
+
+const sizeOf = (memory: Memory, key: string) => memory.rows?.find((row) => row.key === key)?.bytes ?? 0;
+
+function returnable({ memory }: Evidence): Weighed | undefined {
+  const trim = memory?.returnable_by_trim_bytes;
+  if (!memory || trim == null) return undefined;
+  const own = (memory.rss_bytes ?? 0) - sizeOf(memory, "recorder");
+  if (trim < MUCH || trim < 0.15 * own) return undefined;
+  return {
+    id: "trim",
+    figure: formatBytes(trim),
+    title: "would come back with malloc_trim(0)",
+    text: `${formatPercent(trim / own)} of resident memory without the recorder, at ${formatInstant(memory.look_ns ?? memory.at_ns)}.`,
+    why: memory.why ?? "",
+    tone: "warn",
+    view: "memory",
+    search: { at: memory.look_ns ?? memory.at_ns, window: undefined, metric: undefined },
+    weight: 2.4 + (2 * trim) / Math.max(1, own),
+  };
+}
+
+function pinned({ memory, pins }: Evidence): Weighed | undefined {
+  const row = pins?.rows.find((one) => !one.library);
+  if (!pins || !row) return undefined;
+  const rss = memory?.rss_bytes ?? pins.pages.bytes;
+  // What holds nearly all pages, such as main, says nothing.
+  const general = row.pages > 0.9 * pins.pages.count && pins.rows.length > 1;
+  if (general || row.given_back_bytes < 4 * 1024 * 1024 || row.given_back_bytes < 0.05 * rss) return undefined;
+  return {
+    id: "pins",
+    figure: formatBytes(row.given_back_bytes),
+    title: `pinned by ${bareName(row.function, 80)} (${formatBytes(row.own_bytes)})`,
+    text: `${plural(row.blocks, "block")} hold ${plural(row.pages, "page")} that would be given back if they lay elsewhere.`,
+    tone: "warn",
+    view: "pins",
+    search: { at: pins.look_ns ?? pins.at_ns, window: undefined, metric: undefined },
+    weight: 2.3 + (2 * row.given_back_bytes) / Math.max(1, rss),
+  };
+}
+
+function resident({ memory }: Evidence): Weighed | undefined {
+  if (!memory?.rows) return undefined;
+  const own = (memory.rss_bytes ?? 0) - sizeOf(memory, "recorder");
+  const live = sizeOf(memory, "live") + sizeOf(memory, "rounding");
+  const trim = memory.returnable_by_trim_bytes ?? 0;
+  // What trim would give back is a finding by itself.
+  const rest = own - live - trim;
+  if (rest < MUCH || rest < live) return undefined;
   return {
     id: "resident",
-    title: `The process held ${formatBytes(rest)} beyond the heap's peak`,
-    text: "Resident memory that no live block explains: code and mapped files, stacks, and pages that the allocator keeps or cannot give back. “Where resident memory is” on this page has the parts.",
+    figure: formatBytes(own - live),
+    title: "resident beyond live blocks",
+    text: `Of ${formatBytes(own)} without the recorder, at ${formatInstant(memory.look_ns ?? memory.at_ns)}.`,
+    why: memory.why ?? "",
     tone: "plain",
-    view: "overview",
-    search: { at: rss.at_ns, metric: undefined, window: undefined, zoom: undefined, shown: undefined },
+    view: "memory",
+    search: { at: memory.look_ns ?? memory.at_ns, window: undefined, metric: undefined },
     weight: 1.5,
   };
 }

@@ -1,77 +1,59 @@
-// Who holds what the metric counts: backtraces by the function that is the program's own, or functions where the
-// server has no such list.
-import { useQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
-import { documentQuery } from "../../api/queries.ts";
-import type { Functions, Metric, SiteRow } from "../../api/types.ts";
-import { formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
-import { identityOf, type Named } from "../../lib/identity.ts";
-import { location, shortName } from "../../lib/names.ts";
+// Who holds what the metric counts: the functions of the program that allocated it; their sites are a click away.
+import type { Functions, Metric } from "../../api/types.ts";
+import { formatExact, formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
+import { identityOf, patternOf } from "../../lib/identity.ts";
+import { bareName, location } from "../../lib/names.ts";
 import { Share } from "../../ui/controls.tsx";
-import { usePage, useRequest } from "../../ui/page.ts";
+import { usePage } from "../../ui/page.ts";
 import { LitLine } from "./lit-line.tsx";
 import { PageLink } from "./page-link.tsx";
 
 const TITLE: Record<Metric, string> = {
   live: "Top holders of live memory",
   peak: "Top peak holders",
-  leaked: "Top leaking sites",
+  leaked: "Top leaking functions",
   allocated: "Top allocators",
   freed: "Top allocators of freed memory",
-  grown: "Top growing sites",
+  grown: "Top growing functions",
   temporary: "Top allocators of temporary memory",
 };
 
-/** By which column sites have the metric. */
-const COLUMN = {
-  live: "live",
-  peak: "at_peak",
-  leaked: "leaked",
-  allocated: "allocated",
-  freed: "freed",
-  grown: undefined,
-  temporary: "temporary",
-} as const satisfies Record<Metric, keyof SiteRow | undefined>;
-
-export function Holders({ functions, limit }: { functions: Functions | undefined; limit: number }) {
-  const { search, subject } = usePage();
-  const request = useRequest();
-  const column =
-    functions && functions.unit === "bytes" && search.at === undefined ? COLUMN[functions.metric] : undefined;
-  const sites = useQuery({
-    ...documentQuery(subject, "sites", { ...request.window, ...request.filters, sort: column, limit }),
-    enabled: column !== undefined,
-  });
+export function Holders({ functions }: { functions: Functions | undefined }) {
+  const { search } = usePage();
   const total = functions?.total ?? 0;
-  const line = (key: string, value: number, subject: Named, from: ReactNode) => (
-    <LitLine key={key} names={[subject.name]}>
-      <td className="numeric">{formatValue(value, functions?.unit ?? "bytes")}</td>
-      <td className="numeric">
-        <Share part={value / (total || 1)}>{formatPercent(value / (total || 1))}</Share>
-      </td>
-      <td>
-        <PageLink patch={{ selected: identityOf(subject), metric: functions?.metric }} view="flamegraph">
-          <span className="mono">{shortName(subject.name, 70)}</span>
-        </PageLink>{" "}
-        <span className="muted">
-          {from}
-          {location(subject.file, subject.line) ?? subject.module}
-        </span>
-      </td>
-    </LitLine>
-  );
-  const lines = column
-    ? sites.data?.sites
-        .filter((site) => site[column].bytes > 0)
-        .map((site) =>
-          line(
-            site.id,
-            site[column].bytes,
-            { ...site, name: site.function ?? site.offset ?? site.id },
-            site.called_from && <span className="mono">← {shortName(site.called_from, 40)} </span>,
-          ),
-        )
-    : functions?.rows.filter((row) => row.flat !== 0).map((row) => line(row.id, row.flat, row, ""));
+  const lines = functions?.rows
+    .filter((row) => row.flat !== 0)
+    .map((row) => (
+      <LitLine key={row.id} names={[row.name]}>
+        <td className="numeric" title={formatExact(row.flat, functions.unit)}>
+          {formatValue(row.flat, functions.unit)}
+        </td>
+        <td className="numeric">
+          <Share part={row.flat / (total || 1)}>{formatPercent(row.flat / (total || 1))}</Share>
+        </td>
+        <td>
+          <PageLink patch={{ selected: identityOf(row), metric: functions.metric }} view="flamegraph">
+            <span className="mono" title={row.name}>
+              {bareName(row.name, 70)}
+            </span>
+          </PageLink>{" "}
+          <span className="muted">{location(row.file, row.line) ?? row.module}</span>
+        </td>
+        <td>
+          <PageLink
+            patch={{
+              by: "site",
+              selected: identityOf(row),
+              metric: functions.metric,
+              filters: { ...search.filters, focus: patternOf(identityOf(row)) },
+            }}
+            view="functions"
+          >
+            sites
+          </PageLink>
+        </td>
+      </LitLine>
+    ));
   return (
     <section aria-labelledby="holders">
       <h2 id="holders">
@@ -87,14 +69,17 @@ export function Holders({ functions, limit }: { functions: Functions | undefined
           <tr>
             <th className="numeric">{functions?.unit === "count" ? "Blocks" : "Bytes"}</th>
             <th className="numeric">%</th>
-            <th>{column ? "Allocated by" : "Function"}</th>
+            <th>Allocated by</th>
+            <th>
+              <span className="visually-hidden">More</span>
+            </th>
           </tr>
         </thead>
         <tbody>
           {lines}
           {lines?.length === 0 && (
             <tr>
-              <td colSpan={3} className="muted">
+              <td colSpan={4} className="muted">
                 No block passes the filters here.
               </td>
             </tr>

@@ -1,19 +1,21 @@
 // The first view: what was recorded, the numbers people quote, what to read first.
 import { useQuery } from "@tanstack/react-query";
 import { documentQuery } from "../../api/queries.ts";
-import type { Info } from "../../api/types.ts";
-import { formatCount, formatInstant, formatStart, formatValue } from "../../lib/format.ts";
-import { shortName } from "../../lib/names.ts";
+import type { Info, LeakFunction } from "../../api/types.ts";
+import { formatCount, formatExact, formatInstant, formatStart, formatValue, plural } from "../../lib/format.ts";
+import { identityOf } from "../../lib/identity.ts";
+import { bareName, location } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
-import { allocatorName, allocatorPlace, callerName, frameName } from "../../lib/stack.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { Sparkline } from "../../ui/sparkline.tsx";
 import { Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
 import { useWindowHeight } from "../../ui/use-size.ts";
 import { VerdictBadge } from "../../ui/verdict.tsx";
 import { type Fact, factsOf } from "./facts.ts";
-import { findingsOf } from "./findings.ts";
+import { type Finding, findingsOf } from "./findings.ts";
 import { Holders } from "./holders.tsx";
+import { LayersPanel } from "./layers-panel.tsx";
 import { LitLine } from "./lit-line.tsx";
 import { MemoryPanel } from "./memory-panel.tsx";
 import { PageLink } from "./page-link.tsx";
@@ -26,15 +28,12 @@ const TOP = { low: 8, tall: 14 } as const;
 const TALL = 1000;
 
 export function OverviewView() {
-  const { info, subject, running, search } = usePage();
+  const { info, subject, running, search, report } = usePage();
   const request = useRequest();
   const top = useWindowHeight() >= TALL ? TOP.tall : TOP.low;
-  // Of a program that has ended, what is live says what it leaked; who held its peak is the better first question.
-  const held = !running && search.metric === undefined && search.at === undefined ? { metric: "peak" } : {};
   const windowed = useQuery(
     documentQuery(subject, "functions", {
       ...request.metric,
-      ...held,
       ...request.filters,
       by: "program",
       limit: top,
@@ -46,12 +45,25 @@ export function OverviewView() {
     ...documentQuery(subject, "functions", { metric: "peak", by: "program", limit: top }),
     enabled,
   });
-  const leaks = useQuery({ ...documentQuery(subject, "leaks", { limit: 20 }), enabled });
+  const leaks = useQuery({
+    ...documentQuery(subject, "leaks", { ...request.suppressions, limit: 20, functions: 20 }),
+    enabled,
+  });
   const temporary = useQuery({
     ...documentQuery(subject, "functions", { metric: "temporary", unit: "count", by: "program", limit: 3 }),
     enabled,
   });
   const threads = useQuery({ ...documentQuery(subject, "threads", {}), enabled });
+  // What is kept when the work is done says most about memory that does not come back.
+  const at = report ? undefined : (info?.process.duration_ns ?? 0);
+  const memory = useQuery({
+    ...documentQuery(subject, "memory", report ? {} : { at, limit: 1 }),
+    enabled: enabled && info?.peak_rss != null,
+  });
+  const pins = useQuery({
+    ...documentQuery(subject, "pins", report ? { by: "function" } : { at, by: "function", limit: 20 }),
+    enabled: memory.data !== undefined,
+  });
   if (!info) return null;
   if (info.allocations.count === 0) {
     return (
@@ -76,6 +88,8 @@ export function OverviewView() {
     peak: peak.data,
     temporary: temporary.data,
     threads: threads.data,
+    memory: memory.data,
+    pins: pins.data,
   });
   return (
     <div className="overview">
@@ -93,20 +107,15 @@ export function OverviewView() {
           <h2 id="findings">Worth reading first {whole}</h2>
           <ol className="findings">
             {findings.map((finding) => (
-              <li key={finding.id} data-tone={finding.tone}>
-                <PageLink patch={finding.search} view={finding.view}>
-                  {finding.title}
-                </PageLink>
-                <p>{finding.text}</p>
-              </li>
+              <FindingItem key={finding.id} finding={finding} />
             ))}
             {findings.length === 0 && <li className="muted">{looking ? "Looking…" : "Nothing stands out."}</li>}
           </ol>
         </section>
-        <Holders functions={windowed.data} limit={top} />
+        <Holders functions={windowed.data} />
         <section aria-labelledby="top-leaks">
           <h2 id="top-leaks">
-            {running ? "Live now, by site" : "Never freed, by site"}{" "}
+            {running ? "Live now, by function" : "Never freed, by function"}{" "}
             <span className="muted">{leaks.data ? formatValue(leaks.data.leaked.bytes, "bytes") : ""}</span> {whole}
           </h2>
           <table className="small-table">
@@ -114,48 +123,33 @@ export function OverviewView() {
               <tr>
                 <th className="numeric">Bytes</th>
                 <th className="numeric">Blocks</th>
+                <th>Over time</th>
                 <th>Verdict</th>
                 <th>Allocated by</th>
               </tr>
             </thead>
             <tbody>
-              {leaks.data?.sites.slice(0, top).map((site) => (
-                <LitLine key={site.id} names={site.stack.map(frameName)}>
-                  <td className="numeric">{formatValue(site.bytes, "bytes")}</td>
-                  <td className="numeric">{formatCount(site.count)}</td>
-                  <td>
-                    <VerdictBadge verdict={site.verdict} />
-                  </td>
-                  <td>
-                    <PageLink patch={{ site: site.id }} view="leaks">
-                      <span className="mono">{shortName(allocatorName(site.stack, site.id), 60)}</span>
-                    </PageLink>{" "}
-                    <span className="muted">
-                      {callerName(site.stack) && (
-                        <span className="mono">← {shortName(callerName(site.stack), 40)} </span>
-                      )}
-                      {allocatorPlace(site.stack)}
-                    </span>
-                  </td>
-                </LitLine>
+              {leaks.data?.functions?.slice(0, top).map((row) => (
+                <LeakLine key={`${row.function} ${row.module} ${row.file}`} row={row} />
               ))}
               {!leaks.data && (
                 <tr>
-                  <td colSpan={4} className="muted">
+                  <td colSpan={5} className="muted">
                     {leaks.error ? `Not known: ${leaks.error.message}` : "Looking at every site's history…"}
                   </td>
                 </tr>
               )}
               {leaks.data?.sites.length === 0 && (
                 <tr>
-                  <td colSpan={4} className="muted">
-                    Everything was freed.
+                  <td colSpan={5} className="muted">
+                    {leaks.data.suppressed.count > 0 ? "Nothing beside what is suppressed." : "Everything was freed."}
                   </td>
                 </tr>
               )}
             </tbody>
           </table>
         </section>
+        <LayersPanel wait={!enabled} />
         <MemoryPanel info={info} wait={windowed.data === undefined} />
         <section aria-labelledby="what">
           <h2 id="what">What was recorded</h2>
@@ -163,6 +157,55 @@ export function OverviewView() {
         </section>
       </div>
     </div>
+  );
+}
+
+function FindingItem({ finding }: { finding: Finding }) {
+  return (
+    <li data-tone={finding.tone}>
+      <div className="finding-head">
+        <PageLink patch={finding.search} view={finding.view}>
+          <span className="finding-figure">{finding.figure}</span> {finding.title}
+        </PageLink>
+        {finding.curve && <Sparkline values={finding.curve} />}
+      </div>
+      <p>{finding.text}</p>
+      {finding.why && (
+        <details className="why">
+          <summary>Why</summary>
+          <p>{finding.why}</p>
+        </details>
+      )}
+    </li>
+  );
+}
+
+function LeakLine({ row }: { row: LeakFunction }) {
+  const subject = { name: row.function, module: row.module, file: row.file };
+  return (
+    <LitLine names={[row.function]}>
+      <td className="numeric" title={formatExact(row.bytes, "bytes")}>
+        {formatValue(row.bytes, "bytes")}
+      </td>
+      <td className="numeric">{formatCount(row.count)}</td>
+      <td>
+        <Sparkline values={row.curve} width={72} />
+      </td>
+      <td>
+        <VerdictBadge verdict={row.verdict} />
+      </td>
+      <td>
+        <PageLink patch={{ selected: identityOf(subject), site: undefined }} view="leaks">
+          <span className="mono" title={row.function}>
+            {bareName(row.function, 60)}
+          </span>
+        </PageLink>{" "}
+        <span className="muted">
+          {location(row.file, row.line) ?? row.module}
+          {row.total_sites > 1 && `, ${plural(row.total_sites, "site")}`}
+        </span>
+      </td>
+    </LitLine>
   );
 }
 

@@ -12,11 +12,25 @@ export interface AuditEntry {
 
 export function auditOf(info: Info): AuditEntry[] {
   const { recorder, exactness, events } = info;
-  const allocs = events.alloc + events.realloc;
+  const stacks = recorder.stacks?.total ?? events.alloc + events.realloc + events.free;
+  const frees = events.free + events.realloc;
+  const all = events.alloc + events.free + events.realloc + events.map + events.unmap + events.remap + events.brk;
+  // Each count is a part of what it was counted among; blocks of the file are no part of the events.
+  const base: Record<string, number> = {
+    lost: all + events.lost,
+    unmatched: frees,
+    reordered: all,
+    truncated: stacks,
+    heuristic: stacks,
+    slow: stacks,
+  };
   const count = (id: string, label: string, value: number, definition: string, tone: "warn" | "bad"): AuditEntry => ({
     id,
     label,
-    value: value === 0 ? "none" : `${formatCount(value)}${allocs > 0 ? ` (${formatPercent(value / allocs)})` : ""}`,
+    value:
+      value === 0
+        ? "none"
+        : `${formatCount(value)}${(base[id] ?? 0) > 0 ? ` (${formatPercent(value / (base[id] ?? 1))})` : ""}`,
     definition,
     tone: value === 0 ? "good" : tone,
   });

@@ -3,16 +3,28 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Info, Module } from "../../api/types.ts";
-import { formatBytes, formatCount, formatDuration, formatInstant, formatPercent, plural } from "../../lib/format.ts";
+import {
+  formatBytes,
+  formatCount,
+  formatDuration,
+  formatInstant,
+  formatPercent,
+  formatShortCount,
+  plural,
+} from "../../lib/format.ts";
 import { fileName } from "../../lib/names.ts";
 import { moduleNamed } from "../../lib/pattern.ts";
+import { sortedRows } from "../../lib/sorting.ts";
 import { Button } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { useNotes } from "../../ui/notes.ts";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage } from "../../ui/page.ts";
+import { useSorting } from "../../ui/sorting.ts";
 import { Answer } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
 import { auditOf } from "./audit.ts";
+import { Generations } from "./generations.tsx";
 import "./recording.css";
 
 export function RecordingView() {
@@ -41,6 +53,7 @@ export function RecordingView() {
           <Remarks info={info} />
         </section>
       </div>
+      <Generations info={info} />
       <h2>Modules</h2>
       <Answer query={modules} what="the modules">
         {(data) => <Modules modules={data.modules} />}
@@ -58,7 +71,7 @@ function Cost({ info, file }: { info: Info; file: string }) {
         <dt>File</dt>
         <dd>
           <span className="mono">{file}</span>, {formatBytes(recorder.file_bytes)}
-          {all > 0 && `, ${(recorder.file_bytes / all).toFixed(2)} bytes an event`}
+          {all > 0 && `, ${formatShortCount(recorder.file_bytes / all)} bytes an event`}
         </dd>
       </div>
       <div>
@@ -97,7 +110,8 @@ function Cost({ info, file }: { info: Info; file: string }) {
 }
 
 function Remarks({ info }: { info: Info }) {
-  const { go } = usePage();
+  const { go, recording } = usePage();
+  const notes = useNotes(recording.name);
   return (
     <ul className="remarks">
       {info.captures.map((capture) => (
@@ -122,12 +136,22 @@ function Remarks({ info }: { info: Info }) {
           </Button>
         </li>
       ))}
+      {notes.list.map((note) => (
+        <li key={`note ${note.t} ${note.text}`}>
+          Your mark <b>{note.text}</b> at {formatInstant(note.t)}{" "}
+          <Button quiet aria-label={`Remove the mark ${note.text}`} onClick={() => notes.remove(note)}>
+            ✕
+          </Button>
+        </li>
+      ))}
       {info.remarks.map((remark) => (
         <li key={`remark ${remark.t_ns} ${remark.topic}`}>
           <span className="muted">{formatInstant(remark.t_ns)}</span> {remark.text}
         </li>
       ))}
-      {info.captures.length + info.marks.length + info.remarks.length === 0 && <li className="muted">None.</li>}
+      {info.captures.length + info.marks.length + info.remarks.length + notes.list.length === 0 && (
+        <li className="muted">None.</li>
+      )}
     </ul>
   );
 }
@@ -144,7 +168,7 @@ function Modules({ modules }: { modules: readonly Module[] }) {
   const { search, go } = usePage();
   const copy = useCopy();
   const columns = useMemo(() => COLUMNS, []);
-  const sort = search.sort ?? "addresses";
+  const sorting = useSorting("addresses");
   return (
     <div className="table-view modules">
       <DataTable
@@ -153,12 +177,7 @@ function Modules({ modules }: { modules: readonly Module[] }) {
         rows={modules}
         columns={columns}
         rowKey={(module) => String(module.id)}
-        sorting={{
-          by: "here",
-          column: sort.replace(/^-/, ""),
-          reversed: sort.startsWith("-"),
-          onSort: (column, reversed) => go({ sort: `${reversed ? "-" : ""}${column}` }, { replace: true }),
-        }}
+        sorting={sorting}
         menu={(module) => [
           {
             label: "Only stacks through it",
@@ -174,7 +193,10 @@ function Modules({ modules }: { modules: readonly Module[] }) {
           ...(module.build_id
             ? [{ label: "Copy build id", run: () => copy(module.build_id ?? "", "the build id") }]
             : []),
-          { label: "Copy table", run: () => copy(toTsv(columns, modules), plural(modules.length, "row")) },
+          {
+            label: "Copy table",
+            run: () => copy(toTsv(columns, sortedRows(modules, columns, sorting.keys)), plural(modules.length, "row")),
+          },
         ]}
       />
     </div>

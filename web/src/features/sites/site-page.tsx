@@ -133,9 +133,9 @@ function Lifetimes({ site }: { site: Site }) {
   const quantiles = site.lifetime_quantiles;
   const cells = [
     ["shortest", quantiles.min_ns],
-    ["10 %", quantiles.p10_ns],
+    ["10%", quantiles.p10_ns],
     ["median", quantiles.p50_ns],
-    ["90 %", quantiles.p90_ns],
+    ["90%", quantiles.p90_ns],
     ["longest", quantiles.max_ns],
   ] as const;
   return (

@@ -1,26 +1,28 @@
 // Allocating backtraces, one a row; an open one has a page of its own.
-import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
-import { useMemo } from "react";
 import { getJson } from "../../api/client.ts";
 import type { SiteRow, Sites } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatExact, plural } from "../../lib/format.ts";
 import { isChosen } from "../../lib/identity.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern, serverPattern } from "../../lib/pattern.ts";
-import { readSort, writeSort } from "../../lib/search-params.ts";
+import { writeKeys } from "../../lib/sorting.ts";
+import { countColumn, placeColumn } from "../../ui/columns.tsx";
 import { Button } from "../../ui/controls.tsx";
-import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
-import { useCopy } from "../../ui/notice.tsx";
+import { useCopy, useNotice } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { usePagedRows } from "../../ui/paged-rows.ts";
+import { useSorting } from "../../ui/sorting.ts";
 import { Sparkline } from "../../ui/sparkline.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
+import { ViewBar } from "../../ui/view-bar.tsx";
 import { SitePage } from "./site-page.tsx";
 
 const PAGE = 200;
 const AMOUNTS = ["live", "allocated", "freed", "leaked", "at_peak", "temporary"] as const;
 type AmountName = (typeof AMOUNTS)[number];
-const SORTABLE = [...AMOUNTS, "count"] as const;
+const SORTABLE = [...AMOUNTS, "count", "mean", "name"] as const;
 
 export function SitesView() {
   const { search } = usePage();
@@ -28,72 +30,75 @@ export function SitesView() {
 }
 
 function SiteList() {
-  const { search, subject, go } = usePage();
+  const { search, subject, go, running } = usePage();
   const request = useRequest();
   const copy = useCopy();
+  const notice = useNotice();
   const functionMenu = useFunctionMenu();
-  const { column: sort, reversed } = readSort(search.sort, SORTABLE, { column: "live", reversed: false });
+  const sorting = useSorting(running ? "live" : "at_peak", SORTABLE);
   const pattern = readPattern(search.q ?? "");
   const parameters = {
     ...request.window,
     ...request.filters,
-    sort,
-    ascending: reversed || undefined,
+    sort: writeKeys(sorting.keys),
     search: pattern.kind === "valid" ? serverPattern(pattern.text) : undefined,
-    limit: PAGE,
   };
-  const query = useInfiniteQuery({
-    queryKey: [subject.recording, "sites pages", parameters, subject.revision],
-    queryFn: ({ pageParam, signal }) =>
+  const paged = usePagedRows<Sites, SiteRow>({
+    key: [subject.recording, "sites pages", parameters, subject.revision],
+    pageRows: PAGE,
+    fetchPage: (offset, limit, signal) =>
       getJson<Sites>(
         `recordings/${encodeURIComponent(subject.recording)}/sites`,
-        { ...parameters, offset: pageParam },
+        { ...parameters, limit, offset },
         signal,
       ),
-    initialPageParam: 0,
-    getNextPageParam: (last, pages) => {
-      const have = pages.reduce((sum, page) => sum + page.sites.length, 0);
-      return have < last.total_sites && last.sites.length > 0 ? have : undefined;
-    },
-    placeholderData: keepPreviousData,
+    rowsOf: (document) => document.sites,
+    totalOf: (document) => document.total_sites,
   });
-  const first = query.data?.pages[0];
-  const sites = useMemo(() => query.data?.pages.flatMap((page) => page.sites) ?? [], [query.data]);
+  const { first } = paged;
   const open = (site: SiteRow) => go({ site: site.id });
 
   return (
     <div className="table-view">
-      <div className="view-bar">
+      <ViewBar>
         {first && <span className="muted">{plural(first.total_sites, "site")} with an event in this window</span>}
         <span className="spring" />
         <Button
           quiet
-          onClick={() => copy(toTsv(COLUMNS, sites), plural(sites.length, "row"))}
+          onClick={() => copy(toTsv(COLUMNS, paged.head), plural(paged.head.length, "row"))}
           title="Rows that are loaded, tab separated"
         >
           Copy table
         </Button>
-      </div>
-      <Answer query={{ ...query, data: first }} what="the sites">
+        <Button
+          quiet
+          title={`All rows, up to ${formatCount(MOST_SAVED)}`}
+          onClick={() =>
+            void paged
+              .all(MOST_SAVED)
+              .then((rows) => downloadCsv(COLUMNS, rows, "sites.csv"))
+              .catch((error: unknown) => notice(error instanceof Error ? error.message : String(error)))
+          }
+        >
+          CSV
+        </Button>
+      </ViewBar>
+      <Answer query={{ ...paged, data: first }} what="the sites">
         {() =>
-          sites.length === 0 ? (
+          paged.total === 0 ? (
             <Empty title="No site">
               <p>Nothing was allocated or freed in this window that passes the filters and the search.</p>
             </Empty>
           ) : (
             <DataTable
               label="Sites"
-              rows={sites}
+              rows={NO_ROWS}
+              rowAt={paged.rowAt}
+              onRange={paged.onRange}
               columns={COLUMNS}
               rowKey={(site) => site.id}
-              total={first?.total_sites ?? sites.length}
-              sorting={{
-                by: "server",
-                column: sort,
-                reversed,
-                sortable: SORTABLE,
-                onSort: (column, back) => go({ sort: writeSort({ column, reversed: back }) }, { replace: true }),
-              }}
+              total={paged.total}
+              sorting={sorting}
               functions={(site) => [siteName(site)]}
               isSelected={(site) => isChosen({ ...site, name: siteName(site) }, search.selected)}
               onOpen={open}
@@ -103,9 +108,6 @@ function SiteList() {
                 "separator",
                 ...functionMenu({ name: siteName(site), module: site.module, file: site.file, line: site.line }),
               ]}
-              onNearEnd={() => {
-                if (query.hasNextPage && !query.isFetchingNextPage) void query.fetchNextPage();
-              }}
             />
           )
         }
@@ -113,6 +115,10 @@ function SiteList() {
     </div>
   );
 }
+
+/** Rows that are saved at once. */
+const MOST_SAVED = 100_000;
+const NO_ROWS: readonly SiteRow[] = [];
 
 /** What its allocating function is called in every view. */
 export function siteName(site: SiteRow): string {
@@ -149,9 +155,9 @@ function lifetimesText({ lifetimes }: SiteRow): string {
   const { min_ns, p10_ns, p50_ns, p90_ns, max_ns, censored } = lifetimes;
   const parts = [
     `shortest ${formatDuration(min_ns)}`,
-    `10 % ${formatDuration(p10_ns)}`,
+    `10% ${formatDuration(p10_ns)}`,
     `median ${formatDuration(p50_ns)}`,
-    `90 % ${formatDuration(p90_ns)}`,
+    `90% ${formatDuration(p90_ns)}`,
     `longest ${formatDuration(max_ns)}`,
   ];
   return censored > 0 ? `${parts.join(", ")}; ${plural(censored, "block")} had not ended` : parts.join(", ");
@@ -159,20 +165,14 @@ function lifetimesText({ lifetimes }: SiteRow): string {
 
 const COLUMNS: Column<SiteRow>[] = [
   ...AMOUNTS.map(amount),
-  {
-    id: "count",
-    header: "Blocks",
-    definition: "Blocks allocated in the window",
-    width: "72px",
-    numeric: true,
-    value: (site) => site.allocated.count,
-    cell: (site) => formatCount(site.allocated.count),
-  },
+  countColumn(
+    { id: "count", header: "Blocks", definition: "Blocks allocated in the window", width: "72px" },
+    (site) => site.allocated.count,
+  ),
   {
     id: "lifetime",
     header: "Lifetime",
-    definition:
-      "Median lifetime of the blocks allocated in the window; the tooltip has shortest, 10 %, 90 % and longest",
+    definition: "Median lifetime of the blocks allocated in the window; the tooltip has shortest, 10%, 90% and longest",
     width: "76px",
     numeric: true,
     value: (site) => site.lifetimes.p50_ns,
@@ -197,7 +197,7 @@ const COLUMNS: Column<SiteRow>[] = [
     cell: (site) => <Sparkline values={site.trend} width={72} />,
   },
   {
-    id: "function",
+    id: "name",
     header: "Allocated by",
     definition: "Innermost function of the backtrace that is of no standard library, and who called it",
     width: "minmax(150px, 3fr)",
@@ -209,12 +209,8 @@ const COLUMNS: Column<SiteRow>[] = [
       </>
     ),
   },
-  {
-    id: "place",
-    header: "Source",
-    definition: "Source line, else the module",
-    width: "minmax(100px, 1fr)",
-    value: (site) => location(site.file, site.line) ?? site.module ?? "",
-    cell: (site) => <span className="muted">{location(site.file, site.line) ?? site.module}</span>,
-  },
+  placeColumn(
+    { id: "place", header: "Source", definition: "Source line, else the module", width: "minmax(100px, 1fr)" },
+    (site) => location(site.file, site.line) ?? site.module,
+  ),
 ];

@@ -4,11 +4,14 @@ import { useMemo } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Thread, Threads } from "../../api/types.ts";
 import { formatDuration, formatExact, formatPercent, formatValue, plural } from "../../lib/format.ts";
+import { sortedRows } from "../../lib/sorting.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
 import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { useSorting } from "../../ui/sorting.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
+import { ViewBar } from "../../ui/view-bar.tsx";
 import { buildMatrix } from "./matrix.ts";
 import "./threads.css";
 
@@ -36,12 +39,12 @@ function Loaded({ threads }: { threads: Threads }) {
   const copy = useCopy();
   const unit = search.unit ?? "bytes";
   const columns = useMemo(() => columnsFor(unit), [unit]);
-  const sort = search.sort ?? "allocated";
+  const sorting = useSorting("allocated");
   const only = (thread: Thread) => go({ filters: { ...search.filters, thread: String(thread.id) }, root: undefined });
   return (
     <div className="threads-view">
       <div className="table-view">
-        <div className="view-bar">
+        <ViewBar>
           <Segmented
             label="Unit of threads"
             value={unit}
@@ -53,22 +56,25 @@ function Loaded({ threads }: { threads: Threads }) {
           />
           <span className="muted">{plural(threads.threads.length, "thread")}</span>
           <span className="spring" />
-          <Button quiet onClick={() => copy(toTsv(columns, threads.threads), plural(threads.threads.length, "row"))}>
+          <Button
+            quiet
+            onClick={() =>
+              copy(
+                toTsv(columns, sortedRows(threads.threads, columns, sorting.keys)),
+                plural(threads.threads.length, "row"),
+              )
+            }
+          >
             Copy table
           </Button>
-        </div>
+        </ViewBar>
         <DataTable
           label="Threads"
           fit
           rows={threads.threads}
           columns={columns}
           rowKey={(thread) => String(thread.id)}
-          sorting={{
-            by: "here",
-            column: sort.replace(/^-/, ""),
-            reversed: sort.startsWith("-"),
-            onSort: (column, reversed) => go({ sort: `${reversed ? "-" : ""}${column}` }, { replace: true }),
-          }}
+          sorting={sorting}
           isSelected={(thread) => search.filters?.thread === String(thread.id)}
           onOpen={only}
           menu={(thread) => [

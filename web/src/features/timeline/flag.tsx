@@ -1,7 +1,7 @@
 // A line over all tracks at one instant, with its name.
 import { type Scale, toPixel } from "./layout.ts";
 
-type FlagKind = "peak" | "at" | "mark" | "a" | "b" | "hover";
+type FlagKind = "peak" | "at" | "mark" | "note" | "a" | "b" | "hover";
 
 export function Flag({ scale, t, kind, text }: { scale: Scale; t: number; kind: FlagKind; text: string }) {
   const x = toPixel(scale, t);

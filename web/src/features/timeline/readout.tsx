@@ -30,12 +30,13 @@ export function Readout({
   }
   const column = columnAt(timeline, at);
   const value = (
-    name: "live_bytes" | "live_count" | "rss" | "alloc_rate" | "free_rate",
+    name: "live_bytes" | "live_count" | "occupied_bytes" | "rss" | "rss_program" | "alloc_rate" | "free_rate",
     field: "last" | "max" | "min",
   ) => findSeries(timeline, name)?.[field][column];
   const live = value("live_bytes", "last");
   const blocks = value("live_count", "last");
-  const rss = value("rss", "last");
+  const occupied = value("occupied_bytes", "last");
+  const rss = value("rss_program", "last") ?? value("rss", "last");
   const allocs = value("alloc_rate", "last");
   const frees = value("free_rate", "last");
   return (
@@ -43,6 +44,7 @@ export function Readout({
       <Value label="t" value={formatInstant(at, step)} />
       {live != null && <Value label="live" value={formatBytes(live)} title={`${formatCount(live)} bytes`} />}
       {blocks != null && <Value label="blocks" value={formatCount(blocks)} />}
+      {occupied != null && <Value label="pages with live blocks" value={formatBytes(occupied)} />}
       {rss != null && <Value label="RSS" value={formatBytes(rss)} />}
       {allocs != null && <Value label="allocations" value={formatRate(allocs)} />}
       {frees != null && <Value label="frees" value={formatRate(frees)} />}

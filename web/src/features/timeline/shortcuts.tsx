@@ -1,9 +1,11 @@
 // One click away: the peak, the end, two marks to compare, and the tracks on demand.
 import { Button } from "../../ui/controls.tsx";
-import { usePage } from "../../ui/page.ts";
+import { useMetric, usePage } from "../../ui/page.ts";
+import { AddNote } from "./add-note.tsx";
 
 export function Shortcuts({ peakAt }: { peakAt: number | undefined }) {
-  const { search, go, endNs, report } = usePage();
+  const { search, go, endNs, report, view } = usePage();
+  const metric = useMetric();
   const toggleTrack = (track: "count" | "threads") => {
     const now = search.tracks ?? [];
     const next = now.includes(track) ? now.filter((name) => name !== track) : [...now, track];
@@ -12,16 +14,16 @@ export function Shortcuts({ peakAt }: { peakAt: number | undefined }) {
   return (
     <>
       <Button
-        on={search.metric === "peak"}
+        on={metric === "peak"}
         title="What was in memory when live bytes were highest in the window (p)"
         onClick={() => go({ metric: "peak", at: undefined })}
       >
         Peak
       </Button>
       <Button
-        on={(search.metric ?? "live") === "live" && search.at === undefined}
+        on={metric === "live" && search.at === undefined}
         title="What was in memory at the end of the window (e)"
-        onClick={() => go({ metric: undefined, at: undefined })}
+        onClick={() => go({ metric: "live", at: undefined })}
       >
         End
       </Button>
@@ -42,6 +44,12 @@ export function Shortcuts({ peakAt }: { peakAt: number | undefined }) {
           A/B
         </Button>
       )}
+      {search.a !== undefined && view !== "compare" && (
+        <Button title="What changed from A to B" onClick={() => go({}, { view: "compare" })}>
+          Compare
+        </Button>
+      )}
+      {!report && <AddNote />}
       <span className="muted side-label">Tracks</span>
       <Button
         quiet

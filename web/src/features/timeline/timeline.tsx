@@ -5,13 +5,17 @@ import { documentQuery } from "../../api/queries.ts";
 import type { Timeline as TimelineDocument } from "../../api/types.ts";
 import { formatDuration, formatInstant, sentence } from "../../lib/format.ts";
 import { nameIn, patternOf } from "../../lib/identity.ts";
+import { FOLDS, type FoldName } from "../../lib/search-params.ts";
 import { clampWindow, length, panWindow, type Window } from "../../lib/time.ts";
+import { useNotes } from "../../ui/notes.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { AXIS_WIDTH, EDGE, TimeChart } from "../../ui/time-chart.tsx";
 import { useWidth, useWindowHeight } from "../../ui/use-size.ts";
 import { Crumbs } from "./crumbs.tsx";
 import { Flag } from "./flag.tsx";
 import { useThrottled, useWheel } from "./gestures.ts";
+import { Heat } from "./heat.tsx";
+import { HeightGrip, readHeightFactor, writeHeightFactor } from "./height-grip.tsx";
 import { gapsBetween, keyChange, resolution, type Scale, toInstant, toSpan, wheelChange } from "./layout.ts";
 import { Minimap } from "./minimap.tsx";
 import { Readout } from "./readout.tsx";
@@ -34,6 +38,9 @@ export function Timeline() {
   const { filters } = useRequest();
   const host = useRef<HTMLDivElement>(null);
   const surface = useRef<HTMLDivElement>(null);
+  const clicked = useRef<(Pick<typeof search, "metric" | "at" | "window"> & { time: number }) | undefined>(undefined);
+  const [heightFactor, setHeightFactor] = useState(readHeightFactor);
+  const notes = useNotes(page.recording.name);
   const width = useWidth(host);
   const drag = useRef<Drag | null>(null);
   const [hover, setHover] = useState<number | null>(null);
@@ -52,7 +59,8 @@ export function Timeline() {
   const scale: Scale = { shown, left: AXIS_WIDTH, width: Math.max(1, width - AXIS_WIDTH - EDGE) };
   const followsEnd = search.shown === undefined && committed === undefined;
 
-  const series = ["live_bytes", "rss", "alloc_rate", "free_rate"];
+  const folded = search.folded ?? [];
+  const series = ["live_bytes", "occupied_bytes", "rss_program", "alloc_rate", "free_rate"];
   if (search.tracks?.includes("count")) series.push("live_count");
   if (search.tracks?.includes("threads")) series.push("thread_rate");
   const query = useQuery({
@@ -95,8 +103,8 @@ export function Timeline() {
     [selected, chosen.data],
   );
   const tracks = useMemo(
-    () => (query.data ? buildTracks(query.data, room, threads.data?.threads, part) : []),
-    [query.data, room, threads.data, part],
+    () => (query.data ? buildTracks(query.data, room * heightFactor, threads.data?.threads, part) : []),
+    [query.data, room, heightFactor, threads.data, part],
   );
 
   const window = brush ?? search.window;
@@ -155,7 +163,14 @@ export function Timeline() {
     if (!now) return;
     if (now.kind === "brush" && !now.moved) {
       const t = instantAt(event.clientX);
-      if (event.detail < 2) go({ at: t, window: undefined, metric: undefined });
+      // A pointer event does not count clicks.
+      const isSecond = clicked.current !== undefined && event.timeStamp - clicked.current.time < 500;
+      if (!isSecond) {
+        // The first half of a double click: its second half puts back what this changes.
+        const { metric, at, window: before } = search;
+        clicked.current = { metric, at, window: before, time: event.timeStamp };
+        go({ at: t, window: undefined, metric: undefined });
+      }
     } else if (brush) {
       send.cancel();
       go({ window: brush, at: undefined }, { replace: true });
@@ -194,6 +209,9 @@ export function Timeline() {
     .map((gap) => toSpan(scale, gap))
     .filter((gap) => gap !== undefined && gap.width >= NARROWEST_GAP);
   const step = resolution(scale);
+  const drawn = tracks.map((track) =>
+    folded.includes(foldName(track.id)) ? { ...track, height: FOLDED_PX - 1, curves: [], heat: undefined } : track,
+  );
   return (
     <section className="timeline" aria-label="Timeline" data-stale={query.isPlaceholderData || undefined}>
       <div className="timeline-bar">
@@ -203,76 +221,161 @@ export function Timeline() {
           <Shortcuts peakAt={peak?.at_ns} />
         </div>
       </div>
-      {width > 0 && length(shown) < length(whole) && <Minimap whole={whole} shown={shown} width={width} />}
-      <div ref={host} className="timeline-host">
-        {query.error && (
-          <p className="timeline-failure bad">The timeline cannot be drawn: {sentence(query.error.message)}</p>
-        )}
-        <div
-          ref={surface}
-          className="timeline-surface"
-          role="group"
-          aria-label={describe(query.data, window, search.at)}
-          tabIndex={0}
-          onPointerDown={onPointerDown}
-          onPointerMove={onPointerMove}
-          onPointerUp={onPointerUp}
-          onPointerCancel={onPointerUp}
-          onPointerLeave={() => setHover(null)}
-          onDoubleClick={() => go({ window: undefined, shown: undefined, at: undefined, zoom: undefined })}
-          onKeyDown={onKeyDown}
-        >
-          {tracks.length === 0 && !query.error && <div className="timeline-blank muted">Reading the timeline…</div>}
-          {tracks.map((track, i) => (
-            <div key={track.id} className="track" data-last={i === tracks.length - 1 || undefined}>
-              <div className="track-name">
-                {track.name}
-                {track.legend.map((entry) => (
-                  <span key={entry.label} className="legend">
-                    <i data-look={entry.look} style={{ color: `var(${entry.color})` }} />
-                    {entry.label}
+      {width > 0 && length(shown) < length(whole) && (
+        <div className="timeline-host">
+          <div className="track-names" />
+          <div className="timeline-plot">
+            <Minimap whole={whole} shown={shown} width={width} />
+          </div>
+        </div>
+      )}
+      <div className="timeline-host">
+        <div className="track-names">
+          {tracks.map((track) => {
+            const isFolded = folded.includes(foldName(track.id));
+            return (
+              <div
+                key={track.id}
+                className="track-name"
+                style={{ height: isFolded ? FOLDED_PX : track.height + 1 }}
+                data-folded={isFolded || undefined}
+              >
+                <button
+                  type="button"
+                  className="track-fold"
+                  aria-expanded={!isFolded}
+                  title={isFolded ? "Show this track" : "Fold this track"}
+                  onClick={() => go({ folded: toggled(folded, foldName(track.id)) }, { replace: true })}
+                >
+                  {track.name}
+                </button>
+                {!isFolded && (
+                  <span className="track-legends">
+                    {track.legend.map((entry) => (
+                      <span key={entry.label} className="legend" title={entry.label}>
+                        <i data-look={entry.look} style={{ color: `var(${entry.color})` }} />
+                        {entry.label}
+                      </span>
+                    ))}
                   </span>
-                ))}
+                )}
               </div>
-              <TimeChart
-                t={track.t}
-                curves={track.curves}
-                shown={shown}
-                width={width}
-                height={track.height + (i === tracks.length - 1 ? 20 : 0)}
-                unit={track.unit}
-                withTimeAxis={i === tracks.length - 1}
-              />
-            </div>
-          ))}
-          {gaps.map(
-            (gap) =>
-              gap && (
-                <div key={gap.left} className="gap" style={gap} title="Recording was off">
-                  {gap.width > 90 && <span>not recorded</span>}
-                </div>
-              ),
+            );
+          })}
+        </div>
+        <div ref={host} className="timeline-plot">
+          {query.error && (
+            <p className="timeline-failure bad">The timeline cannot be drawn: {sentence(query.error.message)}</p>
           )}
-          {span && (
-            <div className="brush" style={{ left: span.left, width: span.width }}>
-              <i data-grip="from" className="grip" />
-              <i data-grip="to" className="grip" />
-            </div>
-          )}
-          {peak && peak.count > 0 && <Flag scale={scale} t={peak.at_ns} kind="peak" text="peak" />}
-          {search.at !== undefined && (
-            <Flag scale={scale} t={search.at} kind="at" text={formatInstant(search.at, step)} />
-          )}
-          {query.data?.marks.map((mark) => (
-            <Flag key={`${mark.t_ns} ${mark.label}`} scale={scale} t={mark.t_ns} kind="mark" text={mark.label} />
-          ))}
-          {search.a !== undefined && <Flag scale={scale} t={search.a} kind="a" text="A" />}
-          {search.b !== undefined && <Flag scale={scale} t={search.b} kind="b" text="B" />}
-          {hover !== null && <Flag scale={scale} t={hover} kind="hover" text="" />}
+          <div
+            ref={surface}
+            className="timeline-surface"
+            role="group"
+            aria-label={describe(query.data, window, search.at)}
+            tabIndex={0}
+            onPointerDown={onPointerDown}
+            onPointerMove={onPointerMove}
+            onPointerUp={onPointerUp}
+            onPointerCancel={onPointerUp}
+            onPointerLeave={() => setHover(null)}
+            onDoubleClick={() =>
+              // In place of the entry that the first click made.
+              go(
+                {
+                  window: undefined,
+                  shown: undefined,
+                  at: undefined,
+                  zoom: undefined,
+                  metric: clicked.current?.metric,
+                },
+                { replace: true },
+              )
+            }
+            onKeyDown={onKeyDown}
+          >
+            {tracks.length === 0 && !query.error && <div className="timeline-blank muted">Reading the timeline…</div>}
+            {drawn.map((track, i) => (
+              <div key={track.id} className="track" data-last={i === drawn.length - 1 || undefined}>
+                {track.heat ? (
+                  <Heat rows={track.heat} t={track.t} shown={shown} width={width} height={track.height} />
+                ) : (
+                  <TimeChart
+                    t={track.t}
+                    curves={track.curves}
+                    shown={shown}
+                    width={width}
+                    height={track.height}
+                    unit={track.unit}
+                    withTimeAxis={false}
+                  />
+                )}
+              </div>
+            ))}
+            {width > 0 && tracks.length > 0 && (
+              <div className="time-axis">
+                <TimeChart
+                  t={[shown.from, shown.to]}
+                  curves={[]}
+                  shown={shown}
+                  width={width}
+                  height={20}
+                  unit="rate"
+                  withTimeAxis
+                />
+              </div>
+            )}
+            {gaps.map(
+              (gap) =>
+                gap && (
+                  <div key={gap.left} className="gap" style={gap} title="Recording was off">
+                    {gap.width > 90 && <span>not recorded</span>}
+                  </div>
+                ),
+            )}
+            {span && (
+              <div className="brush" style={{ left: span.left, width: span.width }}>
+                <i data-grip="from" className="grip" />
+                <i data-grip="to" className="grip" />
+              </div>
+            )}
+            {peak && peak.count > 0 && <Flag scale={scale} t={peak.at_ns} kind="peak" text="peak" />}
+            {search.at !== undefined && (
+              <Flag scale={scale} t={search.at} kind="at" text={formatInstant(search.at, step)} />
+            )}
+            {query.data?.marks.map((mark) => (
+              <Flag key={`${mark.t_ns} ${mark.label}`} scale={scale} t={mark.t_ns} kind="mark" text={mark.label} />
+            ))}
+            {search.a !== undefined && <Flag scale={scale} t={search.a} kind="a" text="A" />}
+            {search.b !== undefined && <Flag scale={scale} t={search.b} kind="b" text="B" />}
+            {notes.list.map((note) => (
+              <Flag key={`note ${note.t} ${note.text}`} scale={scale} t={note.t} kind="note" text={note.text} />
+            ))}
+            {hover !== null && <Flag scale={scale} t={hover} kind="hover" text="" />}
+          </div>
         </div>
       </div>
+      <HeightGrip
+        value={heightFactor}
+        onChange={(value) => {
+          setHeightFactor(value);
+          writeHeightFactor(value);
+        }}
+      />
     </section>
   );
+}
+
+/** Pixels of a folded track. */
+const FOLDED_PX = 17;
+
+/** Tracks of single threads fold together. */
+function foldName(id: string): FoldName {
+  return FOLDS.find((name) => name === id) ?? "threads";
+}
+
+function toggled(folded: readonly FoldName[], name: FoldName): FoldName[] | undefined {
+  const next = folded.includes(name) ? folded.filter((one) => one !== name) : [...folded, name];
+  return next.length > 0 ? next : undefined;
 }
 
 function describe(timeline: TimelineDocument | undefined, window: Window | undefined, at: number | undefined): string {

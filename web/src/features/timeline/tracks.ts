@@ -1,6 +1,6 @@
 // Which time series are drawn in which track.
 import type { Thread, Timeline } from "../../api/types.ts";
-import { shortName } from "../../lib/names.ts";
+import { bareName } from "../../lib/names.ts";
 import type { Curve } from "../../ui/time-chart.tsx";
 import { findSeries, stepTimes, stepValues } from "./layout.ts";
 
@@ -12,9 +12,20 @@ export interface Track {
   t: number[];
   curves: Curve[];
   legend: { label: string; color: string; look: Curve["look"] }[];
+  /** In place of curves: rows of colours, one a thread. */
+  heat?: HeatRow[];
 }
 
-/** A track a kind of quantity; a curve without any sample is left out, with its legend. */
+export interface HeatRow {
+  name: string;
+  /** One a column of the timeline. */
+  values: number[];
+}
+
+/** From so many threads on they share a track, a row of colours each. */
+const MANY_THREADS = 8;
+
+/** A track a kind of quantity, each with an axis of its own; a curve without any sample is left out, with its legend. */
 export function buildTracks(
   timeline: Timeline,
   roomPx: number,
@@ -22,32 +33,67 @@ export function buildTracks(
   /** The part of live memory that goes through the selected function. */
   part?: { name: string; timeline: Timeline },
 ): Track[] {
-  // A tenth of the window for memory, half of that for what goes with it.
-  const tall = Math.round(Math.max(76, Math.min(190, roomPx * 0.1)));
-  const low = Math.round(Math.max(44, tall / 2));
+  // An eighteenth of the window for memory, half of that for what goes with it: what is below is what was asked for.
+  const tall = Math.round(Math.max(50, Math.min(400, roomPx * 0.055)));
+  const low = Math.round(Math.max(27, tall / 2));
   const t = stepTimes(timeline);
   const tracks: Track[] = [];
   const live = findSeries(timeline, "live_bytes");
-  const rss = findSeries(timeline, "rss");
   const bytes: Track = { id: "bytes", name: "Memory", unit: "bytes", height: tall, t, curves: [], legend: [] };
   if (live) {
     bytes.curves.push({ values: stepValues(live.max), color: "--live", look: "area" });
     bytes.curves.push({ values: stepValues(live.min), color: "--live", look: "faint-area" });
     bytes.legend.push({ label: "live", color: "--live", look: "area" });
   }
-  if (rss?.max.some((value) => value !== null)) {
-    bytes.curves.push({ values: stepValues(rss.max), color: "--rss", look: "dashed" });
-    bytes.legend.push({ label: "resident (RSS)", color: "--rss", look: "dashed" });
-  }
   const through = part && findSeries(part.timeline, "live_bytes");
   // Both have the same columns, or the time series would lie: an answer for another window is on its way.
   if (part && through && part.timeline.t_ns.length === timeline.t_ns.length) {
     if (part.timeline.from_ns === timeline.from_ns && part.timeline.to_ns === timeline.to_ns) {
-      bytes.curves.push({ values: stepValues(through.max), color: "--match", look: "line" });
-      bytes.legend.push({ label: `through ${shortName(part.name, 48)}`, color: "--match", look: "line" });
+      const label = `through ${bareName(part.name, 48)}`;
+      const curve = { values: stepValues(through.max), color: "--match", look: "line" as const };
+      bytes.curves.push(curve);
+      bytes.legend.push({ label, color: "--match", look: "line" });
+      // What is small beside everything is seen on an axis of its own.
+      const largest = (values: readonly (number | null)[]) => Math.max(0, ...values.map((value) => value ?? 0));
+      if (live && largest(through.max) < largest(live.max) / 4) {
+        tracks.push({
+          id: "selected",
+          name: "Selected",
+          unit: "bytes",
+          height: low,
+          t,
+          curves: [{ ...curve, look: "area" }],
+          legend: [],
+        });
+      }
     }
   }
-  tracks.push(bytes);
+  tracks.unshift(bytes);
+
+  const rss = findSeries(timeline, "rss_program") ?? findSeries(timeline, "rss");
+  if (rss?.max.some((value) => value !== null)) {
+    // The line between live bytes and resident memory: the pages that live blocks need. Of the whole heap.
+    const occupied = part ? undefined : findSeries(timeline, "occupied_bytes");
+    tracks.push({
+      id: "rss",
+      name: "Resident",
+      unit: "bytes",
+      height: low,
+      t,
+      curves: [
+        { values: stepValues(rss.max), color: "--rss", look: "area" },
+        ...(occupied ? [{ values: stepValues(occupied.max), color: "--live", look: "line" as const }] : []),
+      ],
+      legend: [
+        {
+          label: rss.name === "rss" ? "RSS" : "RSS less recorder",
+          color: "--rss",
+          look: "area",
+        },
+        ...(occupied ? [{ label: "pages with live blocks", color: "--live", look: "line" as const }] : []),
+      ],
+    });
+  }
 
   const count = findSeries(timeline, "live_count");
   if (count) {
@@ -75,10 +121,27 @@ export function buildTracks(
   }
   if (rate.curves.length > 0) tracks.push(rate);
 
-  for (const series of timeline.series.filter((s) => s.name === "thread_rate")) {
+  const rates = timeline.series.filter((s) => s.name === "thread_rate");
+  const nameOf = (id: number | null | undefined) =>
+    `Thread ${id ?? 0} ${threads.find((thread) => thread.id === id)?.name ?? ""}`.trim();
+  if (rates.length > MANY_THREADS) {
+    const rowPx = rates.length > 80 ? 2 : rates.length > 24 ? 4 : 7;
+    tracks.push({
+      id: "threads",
+      name: "Threads",
+      unit: "rate",
+      height: Math.min(220, rates.length * rowPx),
+      t,
+      curves: [],
+      legend: [{ label: `${rates.length}, a row each`, color: "--allocated", look: "area" }],
+      heat: rates.map((series) => ({ name: nameOf(series.thread), values: series.last.map((value) => value ?? 0) })),
+    });
+    return tracks;
+  }
+  for (const series of rates) {
     tracks.push({
       id: `thread ${series.thread ?? 0}`,
-      name: `Thread ${series.thread ?? 0} ${threads.find((thread) => thread.id === series.thread)?.name ?? ""}`,
+      name: nameOf(series.thread),
       unit: "rate",
       height: 30,
       t,

@@ -1,21 +1,166 @@
 // Which colour a frame has, and why.
-import type { Flamegraph } from "../../api/types.ts";
+import type { FlameFrame, Flamegraph } from "../../api/types.ts";
 import { changeColor, frameColor, restColor, type Theme } from "../../lib/colors.ts";
 import { everyNode, type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatPercent, formatValue } from "../../lib/format.ts";
-import { shortName } from "../../lib/names.ts";
+import { fileName, shortName } from "../../lib/names.ts";
+import type { ColorGroup } from "../../lib/search-params.ts";
+import { boxName } from "./box-text.ts";
+import { layoutOf } from "./layout.ts";
+import type { ColorOf } from "./raster.ts";
 
-/** By module; for growth by how much, red and blue. */
-export function colorOf(tree: FlameNode, document: Flamegraph, theme: Theme): (node: FlameNode) => string {
-  if (document.metric === "grown") {
-    let largest = 0;
-    for (const node of everyNode(tree)) if (node.parent) largest = Math.max(largest, Math.abs(node.value));
-    return (node) => changeColor(node.value, largest, theme);
+export interface Coloring {
+  by: ColorGroup;
+  /** Why it was chosen, where nobody asked for it. */
+  why: string | undefined;
+  /** The groups with the largest part of the picture, widest first. */
+  groups: { name: string; part: number }[];
+}
+
+/** One colour that has more of the picture tells nothing apart. */
+const TOO_MUCH = 0.8;
+/** As many are named beside the graph. */
+const NAMED = 8;
+
+/** The text that decides about a frame's colour; nothing where it is not known. */
+export function groupOf(frame: FlameFrame, by: ColorGroup): string | undefined {
+  switch (by) {
+    case "module":
+      return frame.module ?? undefined;
+    case "file":
+      return frame.file ?? undefined;
+    case "namespace":
+      return namespaceOf(frame.name);
+    case "function":
+      return frame.name;
+    case "language":
+      return frame.language ?? undefined;
   }
-  return (node) => {
-    if (node.folded > 0 || !node.frame) return restColor(theme);
-    return frameColor(node.frame.module, node.frame.name, theme);
+}
+
+/** The first two parts of what stands before the last `::` of a name, outside of brackets. */
+export function namespaceOf(name: string): string | undefined {
+  const plain = boxName(name).replace(/^[*&\s]+/, "");
+  const parts: string[] = [];
+  let depth = 0;
+  let start = 0;
+  for (let i = 0; i < plain.length; i += 1) {
+    const c = plain.charAt(i);
+    if (c === "<" || c === "(" || c === "{" || c === "[") depth += 1;
+    else if (c === ">" || c === ")" || c === "}" || c === "]") depth -= 1;
+    else if (c === ":" && depth === 0 && plain.charAt(i + 1) === ":") {
+      parts.push(plain.slice(start, i));
+      start = i + 2;
+      i += 1;
+    }
+  }
+  if (parts.length === 0) return undefined;
+  return parts.slice(0, 2).join("::").replace(/<.*$/, "") || undefined;
+}
+
+/** What the frames of each function have of a tree's area: many nodes, few functions. */
+const areas = new WeakMap<FlameNode, Map<FlameFrame, number>>();
+
+function areasOf(tree: FlameNode): Map<FlameFrame, number> {
+  let sums = areas.get(tree);
+  if (sums) return sums;
+  sums = new Map();
+  for (const level of layoutOf(tree).levels) {
+    for (const { frame, weight } of level.nodes) if (frame) sums.set(frame, (sums.get(frame) ?? 0) + weight);
+  }
+  areas.set(tree, sums);
+  return sums;
+}
+
+/** What the groups have of the picture's area. */
+function shares(tree: FlameNode, by: ColorGroup): { name: string; part: number }[] {
+  const sums = new Map<string, number>();
+  let all = 0;
+  for (const [frame, area] of areasOf(tree)) {
+    all += area;
+    const group = groupOf(frame, by);
+    if (group !== undefined) sums.set(group, (sums.get(group) ?? 0) + area);
+  }
+  return [...sums]
+    .map(([name, sum]) => ({ name, part: all > 0 ? sum / all : 0 }))
+    .sort((a, b) => b.part - a.part || (a.name < b.name ? -1 : 1));
+}
+
+/**
+ * How the frames of a tree are coloured: as asked for; else by module, and where one module has nearly everything by
+ * the next finer thing that is known of most frames and tells them apart.
+ */
+export function coloringOf(tree: FlameNode, wanted?: ColorGroup): Coloring {
+  const made = colorings.get(tree) ?? new Map<ColorGroup | undefined, Coloring>();
+  colorings.set(tree, made);
+  let coloring = made.get(wanted);
+  if (!coloring) {
+    coloring = chooseColoring(tree, wanted);
+    made.set(wanted, coloring);
+  }
+  return coloring;
+}
+
+const colorings = new WeakMap<FlameNode, Map<ColorGroup | undefined, Coloring>>();
+
+function chooseColoring(tree: FlameNode, wanted: ColorGroup | undefined): Coloring {
+  const of = (by: ColorGroup, why?: string): Coloring => ({ by, why, groups: shares(tree, by).slice(0, NAMED) });
+  if (wanted) return of(wanted);
+  const [largest] = shares(tree, "module");
+  if (!largest || largest.part < TOO_MUCH) return of("module");
+  const why = `${fileName(largest.name)} has ${formatPercent(largest.part)} of the picture`;
+  for (const by of ["file", "namespace"] as const) {
+    const groups = shares(tree, by);
+    const known = groups.reduce((sum, group) => sum + group.part, 0);
+    if (known >= 0.5 && (groups[0]?.part ?? 1) < TOO_MUCH) return of(by, why);
+  }
+  return of("function", why);
+}
+
+/** What was made for a tree, so that going back to it finds the same function and what is known of it. */
+const paints = new WeakMap<FlameNode, Map<string, ColorOf>>();
+
+/** By group; for growth by how much, red and blue. */
+export function colorOf(tree: FlameNode, document: Flamegraph, theme: Theme, by: ColorGroup = "module"): ColorOf {
+  const made = paints.get(tree) ?? new Map<string, ColorOf>();
+  paints.set(tree, made);
+  const key = `${theme} ${document.metric === "grown" ? "grown" : by}`;
+  let color = made.get(key);
+  if (!color) {
+    color = document.metric === "grown" ? byChange(tree, theme) : byGroup(theme, by);
+    made.set(key, color);
+  }
+  return color;
+}
+
+function byChange(tree: FlameNode, theme: Theme): ColorOf {
+  const largest = largestChange(tree);
+  return (node) => changeColor(node.value, largest, theme);
+}
+
+function byGroup(theme: Theme, by: ColorGroup): ColorOf {
+  const colors = new Map<FlameFrame, string>();
+  return ({ folded, frame }) => {
+    if (folded > 0 || !frame) return restColor(theme);
+    let color = colors.get(frame);
+    if (color === undefined) {
+      color = groupColor(groupOf(frame, by), frame.name, theme);
+      colors.set(frame, color);
+    }
+    return color;
   };
+}
+
+/** The fill of a group's frames; names shade it slightly. */
+export function groupColor(group: string | undefined, name: string, theme: Theme): string {
+  return frameColor(group, name, theme);
+}
+
+/** Magnitude of the largest change below the root. */
+export function largestChange(tree: FlameNode): number {
+  let largest = 0;
+  for (const node of everyNode(tree)) if (node.parent) largest = Math.max(largest, Math.abs(node.value));
+  return largest;
 }
 
 /** What a reader of screens says of a frame. */

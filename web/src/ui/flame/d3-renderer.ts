@@ -1,4 +1,4 @@
-// Draws with d3-flame-graph 5, around its traps: it is called once a mount and gets fresh plain objects afterwards
+// Draws with d3-flame-graph 5, where a browser gives no canvas, around its traps: it is called once a mount and gets fresh plain objects afterwards
 // (a second call would wrap its own nodes again), it changes its data (so it gets copies), it freezes its height
 // unless told otherwise, it knows nothing of keyboards and roles (added after each update).
 
@@ -26,6 +26,7 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
   let nodes = new Map<number, FlameNode>();
   let look: FlameLook | undefined;
+  let shown: FlameNode | undefined;
   let marks: FlameMarks = { matches: undefined, selectedName: undefined, activeRow: undefined };
   let called = false;
   let elements = new Map<number, SVGGElement>();
@@ -165,7 +166,9 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
   }
 
   return {
-    render(root, nextLook, nextMarks) {
+    render(_, root, nextLook, nextMarks) {
+      // The tree begins at the frame that is zoomed to.
+      shown = root;
       look = nextLook;
       marks = nextMarks;
       nodes = new Map([...everyNode(root)].map((node) => [node.row, node]));
@@ -179,10 +182,15 @@ export const makeD3Renderer: MakeFlameRenderer = (host, name, width, handlers) =
       chart.transitionDuration(still.matches ? 0 : ZOOM_MS);
       settle(true);
     },
+    zoomTo: (node) => node === shown,
     mark(next) {
       marks = next;
       applyMarks();
     },
+    // As wide as the page and no wider: there is nothing beside what is seen.
+    pan: (_, down) => host.scrollBy(0, down * host.clientHeight),
+    scale: () => undefined,
+    reveal: (row) => elements.get(row)?.scrollIntoView({ block: "nearest" }),
     light(name) {
       if (name === lit) return;
       for (const element of byName.get(lit ?? "") ?? []) element.removeAttribute("data-lit");

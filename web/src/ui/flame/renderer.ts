@@ -19,21 +19,36 @@ export interface FlameMarks {
   activeRow: number | undefined;
 }
 
+export interface Point {
+  x: number;
+  y: number;
+}
+
 export interface FlameHandlers {
   onZoom: (node: FlameNode) => void;
-  onHover: (node: FlameNode | undefined, at: { x: number; y: number }) => void;
-  onMenu: (node: FlameNode, at: { x: number; y: number }) => void;
+  onHover: (node: FlameNode | undefined, at: Point) => void;
+  onMenu: (node: FlameNode, at: Point) => void;
+  /** Its numbers shall stay on the screen. */
+  onPin?: ((node: FlameNode, at: Point) => void) | undefined;
 }
 
 export interface FlameRenderer {
-  /** Shows a tree. */
-  render: (root: FlameNode, look: FlameLook, marks: FlameMarks) => void;
+  /** Shows a tree, from one of its frames on. */
+  render: (root: FlameNode, zoom: FlameNode, look: FlameLook, marks: FlameMarks) => void;
+  /** Goes to another frame of the tree that is shown; `false`: this cannot be done without drawing it anew. */
+  zoomTo: (node: FlameNode) => boolean;
   /** Changes what is lit in the tree that is shown. */
   mark: (marks: FlameMarks) => void;
   /** Lights every frame of a function. */
   light: (name: string | undefined) => void;
   resize: (width: number) => void;
-  /** The element of a row, to be scrolled to or to open a menu at. */
+  /** Moves by parts of what is seen, to the right and down. */
+  pan: (right: number, down: number) => void;
+  /** Shows less (below 1) or more of the width. */
+  scale: (factor: number) => void;
+  /** Moves as little as brings a frame into view. */
+  reveal: (row: number) => void;
+  /** The element of a row, to open a menu at. */
   element: (row: number) => Element | null;
   destroy: () => void;
 }

@@ -1,18 +1,26 @@
 // What is under the pointer: beside it, never over it; text only.
 import { type ReactNode, useLayoutEffect, useRef } from "react";
 import { createPortal } from "react-dom";
+import type { HoverStore } from "./hover-store.ts";
 
-export function Tip({ x, y, children }: { x: number; y: number; children: ReactNode }) {
+/** Moves with the pointer, on the side of it that has more room: nothing has to be measured for that. */
+export function Tip({ store, children }: { store: HoverStore; children: ReactNode }) {
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
-    const element = box.current;
-    if (!element) return;
-    const { width, height } = element.getBoundingClientRect();
-    const left = x + 16 + width > window.innerWidth ? x - width - 12 : x + 16;
-    const top = y + 22 + height > window.innerHeight ? y - height - 14 : y + 22;
-    element.style.left = `${Math.max(4, left)}px`;
-    element.style.top = `${Math.max(4, top)}px`;
-  });
+    const move = ({ x, y }: { x: number; y: number }) => {
+      const style = box.current?.style;
+      if (!style) return;
+      const { innerWidth, innerHeight } = window;
+      const before = x > innerWidth / 2;
+      const above = y > innerHeight / 2;
+      style.left = before ? "auto" : `${x + 16}px`;
+      style.right = before ? `${innerWidth - x + 12}px` : "auto";
+      style.top = above ? "auto" : `${y + 22}px`;
+      style.bottom = above ? `${innerHeight - y + 14}px` : "auto";
+    };
+    move(store.place());
+    return store.onMove(move);
+  }, [store]);
   return createPortal(
     <div ref={box} className="frame-tip" role="presentation">
       {children}

@@ -1,0 +1,233 @@
+// The flame graph's canvas: what is drawn where, moving about, going through matches, keeping a frame's numbers.
+import type { Page } from "playwright-core";
+import { beforeAll, expect, test } from "vitest";
+import { readSearch } from "../src/lib/search-params.ts";
+import { open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
+
+useBrowser();
+
+let shop = "";
+beforeAll(async () => {
+  shop = (await recordingOf("shop")).id;
+});
+
+const searchOf = (page: Page) => readSearch(new URL(page.url()).search);
+
+/** What is seen of the graph's width: 0 to 1. */
+async function view(page: Page): Promise<[number, number]> {
+  const text = await page.locator(".flame-chart").getAttribute("data-view");
+  const [left = 0, right = 0] = (text ?? "").split(" ").map(Number);
+  return [left, right];
+}
+
+/** Red, green, blue of a point of the frames' canvas, in pixels of the page. */
+async function pixel(page: Page, x: number, y: number): Promise<number[]> {
+  return page.locator(".flame-frames").evaluate(
+    (canvas, at) => {
+      if (!(canvas instanceof HTMLCanvasElement)) throw new Error("no canvas");
+      const box = canvas.getBoundingClientRect();
+      const ratio = canvas.width / box.width;
+      const data = canvas.getContext("2d")?.getImageData((at.x - box.x) * ratio, (at.y - box.y) * ratio, 1, 1).data;
+      return [...(data ?? [])];
+    },
+    { x, y },
+  );
+}
+
+async function boxOf(page: Page, selector: string) {
+  const box = await page.locator(selector).first().boundingBox();
+  if (!box) throw new Error(`no ${selector}`);
+  return box;
+}
+
+test.each(["light", "dark"] as const)("every frame has its colour on the canvas, in the %s theme", async (theme) => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`, { theme });
+  await settled(page);
+  await expect.poll(() => page.locator(".flame-items .frame").count()).toBeGreaterThan(3);
+  const wide = await page.locator(".flame-items .frame").evaluateAll((frames) =>
+    frames
+      .map((frame) => {
+        const { x, y, width, height } = frame.getBoundingClientRect();
+        const probe = document.createElement("canvas").getContext("2d", { colorSpace: "srgb" });
+        if (probe) probe.fillStyle = frame.getAttribute("data-fill") ?? "";
+        probe?.fillRect(0, 0, 1, 1);
+        return { x, y, width, height, fill: [...(probe?.getImageData(0, 0, 1, 1).data ?? [])] };
+      })
+      .filter((frame) => frame.width > 60 && frame.y + frame.height < window.innerHeight - 90),
+  );
+  expect(wide.length).toBeGreaterThan(3);
+  // Near the right edge, where names seldom reach, and above the line of the text.
+  for (const { x, y, width, fill } of wide) expect(await pixel(page, x + width - 4, y + 2)).toEqual(fill);
+  expect(await seriousFaults(page)).toEqual([]);
+});
+
+test("w and s zoom, a and d go sideways, the wheel with Ctrl zooms about the pointer, a drag moves", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.locator(".flame-chart").focus();
+  await expect.poll(() => view(page)).toEqual([0, 1]);
+  await page.keyboard.press("w");
+  await page.keyboard.press("w");
+  await expect.poll(async () => (await view(page))[1] - (await view(page))[0]).toBeCloseTo(0.49, 3);
+  const [left] = await view(page);
+  await page.keyboard.press("d");
+  await expect.poll(async () => (await view(page))[0]).toBeCloseTo(left + 0.2 * 0.49, 3);
+  await page.keyboard.press("a");
+  await expect.poll(async () => (await view(page))[0]).toBeCloseTo(left, 3);
+  for (let i = 0; i < 3; i += 1) await page.keyboard.press("s");
+  await expect.poll(() => view(page)).toEqual([0, 1]);
+  const chart = await boxOf(page, ".flame-chart");
+  const about = 0.25;
+  await page.mouse.move(chart.x + chart.width * about, chart.y + 60);
+  await page.keyboard.down("Control");
+  await page.mouse.wheel(0, -400);
+  await page.keyboard.up("Control");
+  await expect.poll(async () => (await view(page))[1]).toBeLessThan(0.9);
+  const [from, to] = await view(page);
+  expect(from + (to - from) * about).toBeCloseTo(about, 2);
+  await page.mouse.down();
+  await page.mouse.move(chart.x + chart.width * (about - 0.1), chart.y + 60, { steps: 4 });
+  await page.mouse.up();
+  await expect.poll(async () => (await view(page))[0]).toBeGreaterThan(from);
+  // A drag is no click.
+  expect(searchOf(page).root).toBeUndefined();
+});
+
+test("the small picture above the graph moves what is seen", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.locator(".flame-chart").focus();
+  for (let i = 0; i < 5; i += 1) await page.keyboard.press("w");
+  const map = await boxOf(page, ".flame-minimap");
+  await page.mouse.move(map.x + map.width * 0.9, map.y + 10);
+  await page.mouse.down();
+  await page.mouse.move(map.x + map.width * 0.2, map.y + 10, { steps: 3 });
+  await page.mouse.up();
+  const [left, right] = await view(page);
+  expect((left + right) / 2).toBeCloseTo(0.2, 2);
+});
+
+test("n and N, Enter and Shift + Enter go from match to match", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated&q=e`);
+  await settled(page);
+  const result = page.locator(".search-result output");
+  await expect.poll(() => result.textContent()).toMatch(/frames?$/);
+  const count = Number(/([\d,]+) frames?$/.exec((await result.textContent()) ?? "")?.[1]?.replace(",", ""));
+  expect(count).toBeGreaterThan(2);
+  await page.locator(".flame-chart").focus();
+  await page.keyboard.press("n");
+  await expect.poll(() => result.textContent()).toContain(`1 of ${count.toLocaleString("en-US")}`);
+  const first = await page.locator(".details-name").textContent();
+  await page.keyboard.press("n");
+  await expect.poll(() => result.textContent()).toContain("2 of");
+  await page.keyboard.press("N");
+  await expect.poll(() => page.locator(".details-name").textContent()).toBe(first);
+  await page.keyboard.press("N");
+  await expect.poll(() => result.textContent()).toContain(`${count.toLocaleString("en-US")} of`);
+  await page.locator("input[type=search]").focus();
+  await page.keyboard.press("Enter");
+  await expect.poll(() => result.textContent()).toContain("1 of");
+  await page.keyboard.press("Shift+Enter");
+  await page.keyboard.press("Shift+Enter");
+  await expect.poll(() => result.textContent()).toContain(`${(count - 1).toLocaleString("en-US")} of`);
+  // Whatever the match is, it can be seen.
+  const active = await page.locator(".flame-chart").getAttribute("aria-activedescendant");
+  const box = await boxOf(page, `#${active}`);
+  expect(box.width).toBeGreaterThan(2);
+});
+
+test("a frame's numbers stay with p and with Shift + click, until Escape", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.locator(".flame-chart").focus();
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("p");
+  const pinned = page.locator(".frame-tip-pinned");
+  await expect.poll(() => pinned.count()).toBe(1);
+  expect(searchOf(page).metric).toBe("allocated");
+  const name = await page.locator(".details-name").textContent();
+  expect(await pinned.textContent()).toContain(name);
+  expect(await seriousFaults(page)).toEqual([]);
+  await pinned.getByRole("button", { name: "Close" }).focus();
+  await page.keyboard.press("Escape");
+  await expect.poll(() => pinned.count()).toBe(0);
+  expect(await page.evaluate(() => document.activeElement?.className)).toContain("flame-chart");
+  await page
+    .locator(".flame-chart .frame[aria-level='3']")
+    .first()
+    .click({ force: true, modifiers: ["Shift"] });
+  await expect.poll(() => pinned.count()).toBe(1);
+  expect(searchOf(page).root).toBeUndefined();
+});
+
+test("colours are by what tells the frames apart, or by what the user chose; the legend says so", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const choice = page.locator(".flame-legend select");
+  await expect.poll(() => choice.locator("option").first().textContent()).toMatch(/\(automatic\)/);
+  const fills = async () =>
+    new Set(
+      await page.locator(".flame-items .frame").evaluateAll((all) => all.map((one) => one.getAttribute("data-fill"))),
+    );
+  await choice.selectOption("function");
+  await expect.poll(() => searchOf(page).color).toBe("function");
+  await settled(page);
+  await expect.poll(() => page.locator(".flame-legend li").count()).toBeGreaterThan(2);
+  await expect.poll(async () => (await fills()).size).toBeGreaterThan(4);
+  const byFunction = await fills();
+  await choice.selectOption("module");
+  await expect.poll(async () => [...(await fills())].sort()).not.toEqual([...byFunction].sort());
+});
+
+test("a screen with finer pixels gets them, and a smaller window a smaller canvas", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const size = () =>
+    page.locator(".flame-frames").evaluate((canvas) => {
+      if (!(canvas instanceof HTMLCanvasElement)) throw new Error("no canvas");
+      return [canvas.width / canvas.getBoundingClientRect().width, canvas.getBoundingClientRect().width];
+    });
+  const [ratio = 0, wide = 0] = await size();
+  expect(ratio).toBeCloseTo(1, 2);
+  const session = await page.context().newCDPSession(page);
+  await session.send("Emulation.setDeviceMetricsOverride", {
+    width: 1000,
+    height: 700,
+    deviceScaleFactor: 2,
+    mobile: false,
+  });
+  await expect.poll(async () => (await size())[0]).toBeCloseTo(2, 2);
+  await expect.poll(async () => (await size())[1]).toBeLessThan(wide - 200);
+});
+
+test("a zoom moves the picture first; the address follows behind it", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.locator(".flame-chart").focus();
+  await expect.poll(() => view(page)).toEqual([0, 1]);
+  const addresses = page.evaluate(
+    () =>
+      new Promise<string[]>((done) => {
+        const chart = document.querySelector(".flame-chart");
+        const seen: string[] = [];
+        new MutationObserver(() => {
+          seen.push(location.search);
+          done(seen);
+        }).observe(chart as Element, { attributeFilter: ["data-view"] });
+      }),
+  );
+  // Down to a frame that is narrower than the whole, and into it.
+  const narrow = await page.locator(".flame-items .frame").evaluateAll((frames) => {
+    const width = document.querySelector(".flame-chart")?.clientWidth ?? 0;
+    const boxes = frames.map((frame) => frame.getBoundingClientRect());
+    const box = boxes.find((one) => one.width > 60 && one.width < 0.8 * width);
+    return box && { x: box.x + box.width / 2, y: box.y + box.height / 2 };
+  });
+  if (!narrow) throw new Error("no frame to zoom to");
+  await page.mouse.click(narrow.x, narrow.y);
+  expect((await addresses)[0]).not.toContain("root=");
+  await expect.poll(() => searchOf(page).root).toBeGreaterThan(0);
+  await settled(page);
+  const [left, right] = await view(page);
+  expect(right - left).toBeLessThan(0.99);
+});

@@ -1,0 +1,72 @@
+// Request contexts, an interpreter's frames and languages: chosen on the page, kept in the address, asked of the server.
+import { beforeAll, expect, test } from "vitest";
+import { open, recordingOf, settled, useBrowser } from "./browser.ts";
+
+useBrowser();
+let shop = "";
+let marked = "";
+
+beforeAll(async () => {
+  shop = (await recordingOf("shop")).id;
+  marked = (await recordingOf("marked")).id;
+});
+
+test("a request context is chosen from those that there are; only its blocks count", async () => {
+  const page = await open(`/r/${marked}/functions?metric=allocated&unit=count&by=function`);
+  await settled(page);
+  await page.getByRole("button", { name: "+ Filter" }).click();
+  await page.locator(".add-filter select").first().selectOption("context");
+  await page.waitForSelector("#context-names option[value='GET /items']", { state: "attached" });
+  await page.getByLabel("Value of the filter").fill("GET /items");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await settled(page);
+  expect(new URL(page.url()).searchParams.get("context")).toBe("GET /items");
+  // The second phase makes 20 blocks; the others are of no request.
+  await expect.poll(() => page.locator(".view-bar b, .view-slot b").first().textContent()).toBe("20");
+  await page.getByRole("button", { name: "Remove filter context" }).click();
+  await settled(page);
+  await expect.poll(() => page.locator(".view-bar b, .view-slot b").first().textContent()).not.toBe("20");
+});
+
+test("the interpreter's own frames are asked for where the address or the button says so", async () => {
+  const page = await open(`/r/${shop}/flamegraph?frames=all`);
+  await settled(page);
+  const button = page.getByRole("button", { name: "Interpreter frames" });
+  expect(await button.getAttribute("aria-pressed")).toBe("true");
+  const asked = await page.evaluate(() => performance.getEntriesByType("resource").map(({ name }) => name));
+  expect(asked.filter((name) => name.includes("/flamegraph?") && name.includes("frames=all")).length).toBeGreaterThan(
+    0,
+  );
+  await button.click();
+  await expect.poll(() => new URL(page.url()).searchParams.get("frames")).toBeNull();
+  await settled(page);
+  // The shop is written in C alone: there is no interpreter to speak of.
+  expect(await button.count()).toBe(0);
+});
+
+test("frames are coloured by language, and the legend says which", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.getByLabel("Colours").selectOption("language");
+  await expect.poll(() => new URL(page.url()).searchParams.get("color")).toBe("language");
+  const [first] = await page.locator(".flame-legend li").allTextContents();
+  expect(first).toMatch(/^c \d/);
+});
+
+test("a size class filters by a click, and all classes stay in sight", async () => {
+  const page = await open(`/r/${marked}/allocations`);
+  await settled(page);
+  const bars = page.locator(".size-class");
+  await bars.first().waitFor();
+  const before = await bars.count();
+  // 40 blocks of 10,000 bytes, nothing else between 8 and 16 KiB.
+  const bar = page.getByRole("button", { name: /8.00 KiB to 16.0 KiB: 40 blocks/ });
+  await bar.click();
+  await expect.poll(() => new URL(page.url()).searchParams.get("min_size")).toBe("8192");
+  expect(new URL(page.url()).searchParams.get("max_size")).toBe("16383");
+  await expect.poll(() => page.locator(".view-slot, .view-bar").first().textContent()).toContain("40 blocks");
+  expect(await bars.count()).toBe(before);
+  expect(await bar.getAttribute("aria-pressed")).toBe("true");
+  await bar.click();
+  await expect.poll(() => new URL(page.url()).searchParams.get("min_size")).toBeNull();
+});

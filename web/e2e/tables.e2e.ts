@@ -1,0 +1,97 @@
+// Tables in several columns' order: by pointer, by keyboard, from a link, and in what is saved.
+import { readFileSync } from "node:fs";
+import type { Page } from "playwright-core";
+import { beforeAll, expect, test } from "vitest";
+import { open, recordingOf, settled, useBrowser } from "./browser.ts";
+
+useBrowser();
+let shop = "";
+
+beforeAll(async () => {
+  shop = (await recordingOf("shop")).id;
+});
+
+/** Cells of a column, from the top, as far as rows are drawn. */
+const cells = (page: Page, column: number): Promise<string[]> =>
+  page
+    .locator(".table-body .table-row")
+    .evaluateAll(
+      (rows, at) =>
+        rows
+          .sort((a, b) => Number((a as HTMLElement).dataset["index"]) - Number((b as HTMLElement).dataset["index"]))
+          .map((row) => row.children[at]?.textContent ?? ""),
+      column,
+    );
+
+const headers = (page: Page): Promise<string[]> => page.locator("[role=columnheader]").allTextContents();
+const sortOf = (page: Page): string | null => new URL(page.url()).searchParams.get("sort");
+
+test("a click and a Shift+click right after it: the server sorts by both, the CSV is in that order", async () => {
+  const page = await open(`/r/${shop}/sites`);
+  await settled(page);
+  const at = (await headers(page)).map((text) => text.replace(/[ ▾▴0-9]+$/, ""));
+  const [count, name] = [at.indexOf("Blocks"), at.indexOf("Allocated by")];
+  await page.evaluate(() => {
+    const button = (text: string) =>
+      [...document.querySelectorAll<HTMLElement>("button.sort")].find((one) => one.textContent?.startsWith(text));
+    button("Blocks")?.click();
+    button("Allocated by")?.dispatchEvent(new MouseEvent("click", { bubbles: true, shiftKey: true }));
+  });
+  await expect.poll(() => sortOf(page)).toBe("count,name");
+  await settled(page);
+  expect((await headers(page))[count]).toBe("Blocks ▾1");
+  expect((await headers(page))[name]).toBe("Allocated by ▴2");
+
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("button", { name: "CSV" }).click(),
+  ]);
+  const [head, ...lines] = readFileSync(await download.path(), "utf8")
+    .trim()
+    .split("\r\n");
+  const saved = (head ?? "").split(",").indexOf("Blocks");
+  const counts = lines.map((line) => Number(line.split(",")[saved]));
+  expect(counts.length).toBeGreaterThan(5);
+  expect(counts).toEqual([...counts].sort((a, b) => b - a));
+  // Among equals the names decide; the shop has sites of one block each.
+  const texts = await cells(page, count);
+  const names = await cells(page, name);
+  const once = names.filter((_, i) => texts[i] === "1").map((text) => text.split(" ← ")[0] ?? "");
+  expect(once.length).toBeGreaterThan(1);
+  expect(once).toEqual([...once].sort());
+
+  await page.reload();
+  await settled(page);
+  expect(await cells(page, name)).toEqual(names);
+});
+
+test("Shift+Enter adds a column by keyboard, turns it round, and takes it away", async () => {
+  const page = await open(`/r/${shop}/functions?by=function`);
+  await settled(page);
+  await page.locator("button.sort", { hasText: "Module" }).focus();
+  await page.keyboard.press("Enter");
+  await page.locator("button.sort", { hasText: "Cum" }).focus();
+  await page.keyboard.press("Shift+Enter");
+  await expect.poll(() => sortOf(page)).toBe("module,cum");
+  await page.keyboard.press("Shift+Enter");
+  await expect.poll(() => sortOf(page)).toBe("module,-cum");
+  await page.keyboard.press("Shift+Enter");
+  await expect.poll(() => sortOf(page)).toBe("module");
+  await settled(page);
+  const at = (await headers(page)).findIndex((text) => text.startsWith("Module"));
+  const modules = await cells(page, at);
+  expect(new Set(modules).size).toBeGreaterThan(1);
+  expect(modules).toEqual([...modules].sort());
+});
+
+test("a table that is sorted in the page is sorted by two columns, too", async () => {
+  const page = await open(`/r/${shop}/threads`);
+  await settled(page);
+  const buttons = page.locator(".table-view button.sort");
+  const names = await buttons.allTextContents();
+  await buttons.nth(names.length - 1).click();
+  await buttons.nth(0).click({ modifiers: ["Shift"] });
+  await expect.poll(() => sortOf(page)?.split(",").length).toBe(2);
+  expect((await buttons.nth(0).textContent()) ?? "").toMatch(/[▾▴]2$/);
+  expect((await buttons.nth(names.length - 1).textContent()) ?? "").toMatch(/[▾▴]1$/);
+});

@@ -1,0 +1,41 @@
+// When many bytes are in functions without names: how many, in which modules, why, and what to do about it.
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { documentQuery } from "../api/queries.ts";
+import { formatPercent } from "../lib/format.ts";
+import { adviceOn, unnamedOf } from "../lib/unnamed.ts";
+import { Button } from "../ui/controls.tsx";
+import { usePage } from "../ui/page.ts";
+
+/** A smaller part is not worth a bar. */
+const WORTH = 0.05;
+
+export function SymbolBanner() {
+  const { subject, recording, running, report, info, view } = usePage();
+  const [closed, setClosed] = useState<string | undefined>();
+  const enabled = !running && !report && closed !== recording.id && (info?.allocations.count ?? 0) > 0;
+  const functions = useQuery({
+    ...documentQuery(subject, "functions", { metric: "peak", by: "program", search: "^0x[0-9a-f]+$", limit: 1000 }),
+    enabled,
+  });
+  const unnamed = functions.data && unnamedOf(functions.data);
+  const modules = useQuery({ ...documentQuery(subject, "modules"), enabled: enabled && (unnamed?.part ?? 0) >= WORTH });
+  if (!enabled || !unnamed || unnamed.part < WORTH || !modules.data) return null;
+  const advice = adviceOn(unnamed, modules.data.modules);
+  return (
+    <aside className="symbol-banner" aria-label="Functions without names" data-view={view}>
+      <span>
+        <b>{formatPercent(unnamed.part)}</b> of the peak is in functions without names
+        {advice.map((one) => (
+          <span key={one.module}>
+            {" "}
+            · <b>{one.module}</b> {one.why}: {one.doing}
+          </span>
+        ))}
+      </span>
+      <Button quiet aria-label="Close this notice" onClick={() => setClosed(recording.id)}>
+        ✕
+      </Button>
+    </aside>
+  );
+}

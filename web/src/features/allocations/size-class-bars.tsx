@@ -1,0 +1,48 @@
+// Blocks by size class: a bar each, which filters by it when it is clicked.
+import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { documentQuery } from "../../api/queries.ts";
+import { formatBytes, formatExact, formatPercent, formatPowerOfTwo } from "../../lib/format.ts";
+import { chosenClass, isOnly, sizeClasses } from "../../lib/size-classes.ts";
+import { usePage, useRequest } from "../../ui/page.ts";
+
+const HEIGHT = 34;
+
+export function SizeClassBars() {
+  const { search, subject, go } = usePage();
+  const request = useRequest();
+  // All classes stay in sight while one of them is chosen.
+  const { min_size: _, max_size: __, ...filters } = request.filters;
+  const { data } = useQuery(documentQuery(subject, "sizes", { ...request.window, ...filters }));
+  const classes = useMemo(() => (data ? sizeClasses(data.histogram) : []), [data]);
+  const unit = search.unit ?? "bytes";
+  const largest = Math.max(1, ...classes.map((one) => one[unit]));
+  const all = classes.reduce((sum, one) => sum + one[unit], 0);
+  return (
+    <fieldset className="size-classes">
+      <legend className="visually-hidden">Size classes, by {unit === "bytes" ? "bytes" : "blocks"}</legend>
+      {classes.map((one) => {
+        const chosen = isOnly(one, search.filters);
+        const range =
+          one.to === one.from ? formatBytes(one.from) : `${formatBytes(one.from)} to ${formatBytes(one.to)}`;
+        const what = `${range}: ${formatExact(one.count, "count")}, ${formatBytes(one.bytes)}`;
+        return (
+          <button
+            key={one.from}
+            type="button"
+            className="size-class"
+            aria-pressed={chosen}
+            aria-label={`${formatPowerOfTwo(one.from)}: ${what}`}
+            title={`${what}, ${formatPercent(one[unit] / (all || 1))} of all. Click: only these`}
+            onClick={() => go({ filters: chosenClass(one, search.filters), root: undefined })}
+          >
+            <span className="size-class-room" style={{ height: HEIGHT }}>
+              <i style={{ height: Math.max(1.5, (one[unit] / largest) * HEIGHT) }} />
+            </span>
+            <span className="size-class-name">{formatPowerOfTwo(one.from)}</span>
+          </button>
+        );
+      })}
+    </fieldset>
+  );
+}

@@ -1,0 +1,295 @@
+// One flame graph as it is drawn: the bar above it, the frames, what is said of the frame under the pointer.
+import { useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
+import type { Flamegraph } from "../../api/types.ts";
+import type { Theme } from "../../lib/colors.ts";
+import {
+  collapseRecursion,
+  type FlameNode,
+  findMatches,
+  nodeAtRow,
+  nodeWithId,
+  stackOf,
+} from "../../lib/flame-tree.ts";
+import { identityOf } from "../../lib/identity.ts";
+import { readPattern } from "../../lib/pattern.ts";
+import type { ColorGroup, PageSearch } from "../../lib/search-params.ts";
+import { stackText } from "../../lib/stack.ts";
+import { Button } from "../../ui/controls.tsx";
+import { Chart, type ChartHandle } from "../../ui/flame/chart.tsx";
+import { coloringOf, colorOf, descriptionOf } from "../../ui/flame/coloring.ts";
+import { FoldedNote } from "../../ui/flame/folded-note.tsx";
+import { useHoverStore } from "../../ui/flame/hover-store.ts";
+import { useFunctionMenu } from "../../ui/function-menu.ts";
+import { below, type MenuItem, useMenu } from "../../ui/menu.tsx";
+import { useCopy } from "../../ui/notice.tsx";
+import { usePage } from "../../ui/page.ts";
+import { Empty } from "../../ui/states.tsx";
+import { useTheme } from "../../ui/theme.ts";
+import { Ancestors } from "./ancestors.tsx";
+import { FunctionTable } from "./function-table.tsx";
+import { HoverDetails, HoverTip, type Pinned, PinnedTip } from "./hover.tsx";
+import { keysOf, useMatchKeys } from "./keys.ts";
+import { Legend } from "./legend.tsx";
+import { pictureOf, saveFile, savePng } from "./picture.ts";
+import { SearchResult } from "./search-result.tsx";
+import { useTransforms } from "./transforming.ts";
+
+interface GraphProps {
+  document: Flamegraph;
+  tree: FlameNode | undefined;
+  /** The frame of the tree that takes the whole width. */
+  zoom: FlameNode | undefined;
+  width: number;
+  askFiner: () => void;
+}
+
+/** Runs it behind the next picture of the browser; at once where nothing is drawn, as in a hidden tab. */
+function afterPicture(run: () => void): void {
+  if (document.hidden) run();
+  else requestAnimationFrame(() => setTimeout(run));
+}
+
+/** Languages whose functions an interpreter calls by means of frames of its own. */
+const INTERPRETED: ReadonlySet<string> = new Set(["python", "javascript", "java"]);
+
+/** `c` collapses here; the stack is copied with what copies everywhere. */
+const withOwnKey = (item: MenuItem): MenuItem =>
+  item !== "separator" && "hint" in item && item.hint === "c" ? { ...item, hint: "Ctrl+C" } : item;
+
+/** What the colours of a recording are by, where nobody chose: they stay the same while the window moves. */
+const automatic = new Map<string, ColorGroup>();
+
+export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner }: GraphProps) {
+  const { search, go, recording, report } = usePage();
+  const transforms = useTransforms();
+  const theme = useTheme();
+  const openMenu = useMenu();
+  const copy = useCopy();
+  const functionMenu = useFunctionMenu();
+  const chart = useRef<ChartHandle>(null);
+  const host = useRef<HTMLDivElement>(null);
+  const hover = useHoverStore();
+  const [pinned, setPinned] = useState<Pinned & { of: Flamegraph }>();
+  const [activeRow, setActiveRow] = useState(0);
+
+  // A report has no server that would do it over the whole tree.
+  const collapse = search.collapse === true && report !== undefined;
+  const tree = useMemo(() => (given && collapse ? collapseRecursion(given) : given), [given, collapse]);
+  const zoom = useMemo(
+    () => (tree && givenZoom && collapse ? (nodeWithId(tree, givenZoom.id) ?? tree) : (givenZoom ?? tree)),
+    [tree, givenZoom, collapse],
+  );
+  const pattern = useDeferredValue(search.q ?? "");
+  const matches = useMemo(() => {
+    const read = readPattern(pattern);
+    return tree && read.kind === "valid" ? findMatches(tree, read.test) : undefined;
+  }, [tree, pattern]);
+  const matchRows = useMemo(() => [...(matches?.rows ?? [])].sort((a, b) => a - b), [matches]);
+  useEffect(() => {
+    // A new tree or another zoom: the keyboard starts at what is shown.
+    if (zoom) setActiveRow(zoom.row);
+    hover.clear();
+  }, [zoom, hover]);
+
+  const coloring = useMemo(() => {
+    if (!tree) return undefined;
+    const known = automatic.get(recording.id);
+    const made = coloringOf(tree, search.color);
+    if (search.color) return made;
+    if (known && known !== made.by) return coloringOf(tree, known);
+    automatic.set(recording.id, made.by);
+    return made;
+  }, [tree, search.color, recording.id]);
+  const by = coloring?.by;
+  const paint = useMemo(
+    () => (asked: Theme) => (tree ? colorOf(tree, document, asked, by) : () => ""),
+    [tree, document, by],
+  );
+  const describe = useMemo(() => descriptionOf(document), [document]);
+  const allFrames = search.filters?.frames === "all";
+  const hasInterpreter =
+    useMemo(() => document.frames.some(({ language }) => INTERPRETED.has(language ?? "")), [document]) || allFrames;
+
+  const active = (tree && nodeAtRow(tree, activeRow)) ?? zoom;
+  const moveTo = (node: FlameNode | undefined) => {
+    if (!node) return;
+    setActiveRow(node.row);
+    chart.current?.reveal(node.row);
+    if (search.split && node.frame) go({ selected: identityOf(node.frame) }, { replace: true });
+  };
+  const matchAt = active ? matchRows.indexOf(active.row) : -1;
+  const step = (by: 1 | -1) => {
+    if (matchRows.length === 0 || !active || !tree) return;
+    // From where the keyboard is, in the order of the tree; around its end.
+    const next = by > 0 ? matchRows.find((row) => row > active.row) : matchRows.findLast((row) => row < active.row);
+    moveTo(nodeAtRow(tree, next ?? matchRows.at(by > 0 ? 0 : -1) ?? 0));
+  };
+  useMatchKeys(step);
+
+  if (!tree || !zoom || !active || document.rows.id.length === 0 || tree.weight === 0) {
+    return (
+      <Empty title="Nothing to draw">
+        <p>No block in this window passes the filters under “{document.metric}”.</p>
+        <p>Choose another metric, widen the window (double click on the timeline), or remove a filter.</p>
+        {search.root !== undefined && <Button onClick={() => go({ root: undefined })}>Back to the whole tree</Button>}
+      </Empty>
+    );
+  }
+
+  const zoomOut = () => {
+    if (zoom.parent) zoomFirst(zoom.parent, { root: zoom.parent.parent ? zoom.parent.id : undefined });
+  };
+  const zoomTo = (node: FlameNode) => {
+    hover.clear();
+    if (node.folded > 0 && node.parent) {
+      if (node.parent.parent && node.parent !== zoom) go({ root: node.parent.id });
+      else askFiner();
+    } else if (node === zoom) zoomOut();
+    else zoomFirst(node, { root: node.parent ? node.id : undefined, ...selection(node) });
+  };
+  /** The picture moves at once; the address, and all that hangs on it, follow when the first of it has been shown. */
+  const zoomFirst = (node: FlameNode, patch: Partial<PageSearch>) => {
+    chart.current?.zoomTo(node);
+    afterPicture(() => go(patch));
+  };
+  /** Beside a table what is gone to is selected there as well. */
+  const selection = (node: FlameNode) => (search.split && node.frame ? { selected: identityOf(node.frame) } : {});
+  const menuOf = (node: FlameNode): MenuItem[] => [
+    { label: "Zoom in", hint: "Enter", run: () => zoomTo(node), disabled: node === zoom },
+    { label: "Zoom out", hint: "Backspace", run: zoomOut, disabled: !zoom.parent },
+    ...(node.frame
+      ? ([
+          "separator",
+          ...functionMenu({ ...node.frame, stack: stackOf(node, document) }).map(withOwnKey),
+        ] satisfies MenuItem[])
+      : []),
+    ...transforms.menuOf(node),
+  ];
+  const pin = (node: FlameNode, at: { x: number; y: number }) => {
+    setPinned({ node, at, of: document });
+    hover.clear();
+  };
+  const onKeyDown = keysOf({
+    active,
+    tree,
+    chart: () => chart.current,
+    upwards: search.upwards ?? false,
+    moveTo,
+    zoomTo,
+    zoomOut,
+    openMenu: (element) => openMenu(below(element), menuOf(active)),
+    copyStack: () => copy(stackText(stackOf(active, document)), "the stack"),
+    pin: (element) => pin(active, below(element)),
+    transform: transforms.press,
+  });
+  const picture = () => pictureOf(zoom, document, width, theme, by);
+
+  return (
+    <>
+      <div className="flame-bar">
+        <Ancestors document={document} zoom={zoom} />
+        <span className="spring" />
+        <SearchResult document={document} matches={matches} at={matchAt} step={step} />
+        <Button
+          on={search.inverted ?? false}
+          title="Allocating functions first, their callers below (i)"
+          onClick={() => go({ inverted: search.inverted ? undefined : true, root: undefined })}
+        >
+          Inverted
+        </Button>
+        <Button
+          on={search.upwards ?? false}
+          title="Grow upwards, like flames, instead of downwards"
+          onClick={() => go({ upwards: search.upwards ? undefined : true }, { replace: true })}
+        >
+          Upwards
+        </Button>
+        <Button
+          on={search.collapse ?? false}
+          title="Draw direct recursion as one frame"
+          onClick={() => go({ collapse: search.collapse ? undefined : true }, { replace: true })}
+        >
+          Collapse recursion
+        </Button>
+        {hasInterpreter && !report && (
+          <Button
+            on={allFrames}
+            title="The interpreter's own frames between the program's functions"
+            onClick={() => {
+              const { frames: _, ...others } = search.filters ?? {};
+              go({ filters: allFrames ? others : { ...others, frames: "all" }, root: undefined });
+            }}
+          >
+            Interpreter frames
+          </Button>
+        )}
+        {document.metric === "freed" && !report && (
+          <Button
+            on={search.freeing ?? false}
+            title="By the stacks that freed the blocks, instead of those that allocated them"
+            onClick={() => go({ freeing: search.freeing ? undefined : true, root: undefined })}
+          >
+            By freeing stack
+          </Button>
+        )}
+        <Button
+          on={search.split ?? false}
+          title="A table of functions beside the graph; what is selected in one is selected in the other"
+          onClick={() => go({ split: search.split ? undefined : true }, { replace: true })}
+        >
+          Table
+        </Button>
+        <Button
+          quiet
+          aria-haspopup="menu"
+          onClick={(event) =>
+            openMenu(below(event.currentTarget), [
+              { label: "Save as SVG", run: () => saveFile("flamegraph.svg", "image/svg+xml", picture().svg()) },
+              { label: "Save as PNG", run: () => savePng("flamegraph.png", picture()) },
+            ])
+          }
+        >
+          Save picture
+        </Button>
+      </div>
+      <FoldedNote root={zoom} />
+      <div ref={host} className="flame-host" data-split={search.split}>
+        <Chart
+          ref={chart}
+          name="flame"
+          label={`Flame graph of ${document.metric} ${document.unit}${document.freeing ? " by freeing stack" : ""}`}
+          downwards={!search.upwards}
+          tree={tree}
+          zoom={zoom}
+          paint={paint}
+          describe={describe}
+          width={width}
+          matches={matches?.rows}
+          activeRow={active.row}
+          onKeyDown={onKeyDown}
+          onZoom={zoomTo}
+          onHover={hover.set}
+          onMenu={(node, at) => {
+            hover.clear();
+            setActiveRow(node.row);
+            openMenu(at, menuOf(node));
+          }}
+          onPin={pin}
+        />
+        {search.split && <FunctionTable />}
+      </div>
+      {coloring && <Legend coloring={coloring} document={document} tree={tree} theme={theme} />}
+      <HoverDetails store={hover} node={active} document={document} zoom={zoom} />
+      <HoverTip store={hover} document={document} zoom={zoom} />
+      {pinned?.of === document && (
+        <PinnedTip
+          pinned={pinned}
+          document={document}
+          zoom={zoom}
+          close={() => setPinned(undefined)}
+          focus={() => host.current?.querySelector<HTMLElement>(".flame-chart")?.focus()}
+        />
+      )}
+    </>
+  );
+}

@@ -1,0 +1,125 @@
+// Keys of the flame graph. Arrows walk from frame to frame; w a s d and Shift with arrows move what is seen.
+import { type KeyboardEvent, useEffect, useRef } from "react";
+import { type FlameNode, neighbour } from "../../lib/flame-tree.ts";
+import type { ChartHandle } from "../../ui/flame/chart.tsx";
+import { isMenuKey } from "../../ui/menu.tsx";
+
+interface Keys {
+  active: FlameNode;
+  tree: FlameNode;
+  chart: () => ChartHandle | null;
+  upwards: boolean;
+  moveTo: (node: FlameNode | undefined) => void;
+  zoomTo: (node: FlameNode) => void;
+  zoomOut: () => void;
+  openMenu: (at: Element) => void;
+  copyStack: () => void;
+  pin: (at: Element) => void;
+  /** Whether the key transforms the stacks. */
+  transform: (key: string, node: FlameNode) => boolean;
+}
+
+/** A step sideways or down, as a part of what is seen; and what a step of zooming leaves of the width. */
+const STEP = 0.2;
+const CLOSER = 0.7;
+
+/** What the graph does with a key; keys that are not its own go on to the page. */
+export function keysOf(keys: Keys): (event: KeyboardEvent) => void {
+  return (event) => {
+    if (event.altKey) return;
+    if (event.ctrlKey || event.metaKey) {
+      // What is marked elsewhere on the page is what the user wants to copy.
+      if (event.key !== "c" || !document.getSelection()?.isCollapsed) return;
+      keys.copyStack();
+    } else if (!press(event, keys)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+}
+
+/** Whether the key was ours. */
+function press(event: KeyboardEvent, keys: Keys): boolean {
+  const { active, tree, upwards, moveTo } = keys;
+  const chart = keys.chart();
+  const withElement = (run: (element: Element) => void) => {
+    const element = chart?.element(active.row);
+    if (element) run(element);
+  };
+  if (isMenuKey(event)) {
+    withElement(keys.openMenu);
+    return true;
+  }
+  if (event.shiftKey && event.key.startsWith("Arrow")) {
+    if (event.key === "ArrowLeft") chart?.pan(-STEP, 0);
+    else if (event.key === "ArrowRight") chart?.pan(STEP, 0);
+    else chart?.pan(0, event.key === "ArrowUp" ? -STEP : STEP);
+    return true;
+  }
+  switch (event.key) {
+    case "ArrowDown":
+      moveTo(neighbour(active, upwards ? "caller" : "callee"));
+      return true;
+    case "ArrowUp":
+      moveTo(neighbour(active, upwards ? "callee" : "caller"));
+      return true;
+    case "ArrowLeft":
+      moveTo(neighbour(active, "previous"));
+      return true;
+    case "ArrowRight":
+      moveTo(neighbour(active, "next"));
+      return true;
+    case "PageDown":
+      chart?.pan(0, 0.9);
+      return true;
+    case "PageUp":
+      chart?.pan(0, -0.9);
+      return true;
+    case "Home":
+      moveTo(tree);
+      return true;
+    case "Enter":
+      keys.zoomTo(active);
+      return true;
+    case "Backspace":
+      keys.zoomOut();
+      return true;
+    case "w":
+      chart?.scale(CLOSER);
+      return true;
+    case "s":
+      chart?.scale(1 / CLOSER);
+      return true;
+    case "a":
+      chart?.pan(-STEP, 0);
+      return true;
+    case "d":
+      chart?.pan(STEP, 0);
+      return true;
+    case "p":
+      withElement(keys.pin);
+      return true;
+    default:
+      return keys.transform(event.key, active);
+  }
+}
+
+/** n and N anywhere on the page, Enter and Shift + Enter in the search field: the next match, the one before. */
+export function useMatchKeys(step: (by: 1 | -1) => void): void {
+  const latest = useRef(step);
+  latest.current = step;
+  useEffect(() => {
+    const onKey = (event: globalThis.KeyboardEvent) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+      const { target } = event;
+      if (!(target instanceof HTMLElement)) return;
+      const inSearch = target.matches("input[type=search]");
+      if (inSearch ? event.key !== "Enter" : !/^n$/i.test(event.key)) return;
+      if (!inSearch && target.matches("input:not([type=radio]), textarea, select, [role=menuitem]")) return;
+      if (document.querySelector("dialog[open]")) return;
+      latest.current((inSearch ? event.shiftKey : event.key === "N") ? -1 : 1);
+      event.preventDefault();
+    };
+    window.addEventListener("keydown", onKey);
+    return () => window.removeEventListener("keydown", onKey);
+  }, []);
+}

@@ -1,0 +1,41 @@
+// Columns that tables of several views have: bytes, numbers, parts, functions, source lines.
+import { formatBytes, formatCount, formatExact, formatPercent } from "../lib/format.ts";
+import { bareName } from "../lib/names.ts";
+import { Share } from "./controls.tsx";
+import type { Column } from "./data-table.tsx";
+
+type ColumnHead = Pick<Column<never>, "id" | "header" | "definition" | "width">;
+
+export function bytesColumn<Row>(head: ColumnHead, bytes: (row: Row) => number): Column<Row> {
+  const cell = (row: Row) => <span title={formatExact(bytes(row), "bytes")}>{formatBytes(bytes(row))}</span>;
+  return { ...head, numeric: true, value: bytes, cell };
+}
+
+export function countColumn<Row>(head: ColumnHead, count: (row: Row) => number): Column<Row> {
+  return { ...head, numeric: true, value: count, cell: (row) => formatCount(count(row)) };
+}
+
+/** A part of a total as a bar, with its percentage. */
+export function shareColumn<Row>(head: ColumnHead, part: (row: Row) => number): Column<Row> {
+  const cell = (row: Row) => <Share part={Math.abs(part(row))}>{formatPercent(part(row))}</Share>;
+  return { ...head, numeric: true, value: part, cell };
+}
+
+/** The name of a function without its arguments; the tooltip has them. */
+export function functionColumn<Row>(
+  head: ColumnHead,
+  name: (row: Row) => string,
+  isMuted?: (row: Row) => boolean,
+): Column<Row> {
+  const cell = (row: Row) => (
+    <span className={isMuted?.(row) ? "mono muted" : "mono"} title={name(row)}>
+      {bareName(name(row))}
+    </span>
+  );
+  return { ...head, value: name, cell };
+}
+
+/** A source line, or whatever says where something is. */
+export function placeColumn<Row>(head: ColumnHead, place: (row: Row) => string | null | undefined): Column<Row> {
+  return { ...head, value: (row) => place(row) ?? "", cell: (row) => <span className="muted">{place(row)}</span> };
+}

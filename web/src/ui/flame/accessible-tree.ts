@@ -1,0 +1,238 @@
+// The same tree as elements, for readers of screens and for whatever drives the page: an item for each frame with its
+// role, level, place and spoken name, where the frame is drawn. Of a large tree the widest frames and all around the
+// one that the keyboard is on; `aria-setsize` and `aria-posinset` say how many there are.
+
+import type { FlameNode } from "../../lib/flame-tree.ts";
+import { isChosen } from "../../lib/identity.ts";
+import { shortName } from "../../lib/names.ts";
+import { type FlameLayout, type FlameView, nodeAt, placeOf } from "./layout.ts";
+import { type FlameLook, type FlameMarks, rowElementId } from "./renderer.ts";
+
+/** Items at once. A smaller tree is there as a whole. */
+const MOST = 300;
+/** Neighbours of the active frame on each side. */
+const AROUND = 20;
+/** Items are for readers, not for the next picture: they wait until nothing changes for so long. */
+const AFTER_MS = 100;
+
+interface Geometry {
+  width: number;
+  rows: number;
+  rowHeight: number;
+  downwards: boolean;
+  /** Pixels above the first row. */
+  top: number;
+}
+
+export class AccessibleTree {
+  private readonly box: HTMLElement;
+  private readonly name: string;
+  private items = new Map<number, HTMLElement>();
+  private byFunction = new Map<string, HTMLElement[]>();
+  private layout: FlameLayout | undefined;
+  private look: FlameLook | undefined;
+  private marks: FlameMarks = { matches: undefined, selectedName: undefined, activeRow: undefined };
+  private lit: string | undefined;
+  private geometry: Geometry | undefined;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(parent: HTMLElement, name: string) {
+    this.name = name;
+    this.box = document.createElement("div");
+    this.box.className = "flame-items";
+    this.box.setAttribute("role", "presentation");
+    parent.append(this.box);
+  }
+
+  /** Another tree. */
+  reset(layout: FlameLayout, look: FlameLook, marks: FlameMarks): void {
+    this.layout = layout;
+    this.look = look;
+    this.marks = marks;
+    clearTimeout(this.timer);
+    this.box.dataset["old"] = "";
+    this.timer = setTimeout(() => this.fill(), AFTER_MS);
+  }
+
+  mark(marks: FlameMarks): void {
+    const before = this.marks;
+    const moved = marks.activeRow !== before.activeRow;
+    this.marks = marks;
+    // Where the keyboard is must be there at once: the focus refers to it.
+    if (moved && marks.activeRow !== undefined && this.items.size > 0) this.addAround(marks.activeRow);
+    if (marks.matches === before.matches && marks.selectedName === before.selectedName) {
+      this.items.get(before.activeRow ?? -1)?.removeAttribute("data-active");
+      this.items.get(marks.activeRow ?? -1)?.setAttribute("data-active", "");
+      return;
+    }
+    for (const [row, item] of this.items) this.applyMarks(row, item);
+  }
+
+  light(name: string | undefined): void {
+    for (const item of this.byFunction.get(this.lit ?? "") ?? []) item.removeAttribute("data-lit");
+    this.lit = name;
+    for (const item of this.byFunction.get(name ?? "") ?? []) item.setAttribute("data-lit", "");
+  }
+
+  /** Puts the items where the frames are drawn. */
+  place(layout: FlameLayout, view: FlameView, geometry: Geometry): void {
+    if (layout !== this.layout) return;
+    const turned = this.geometry?.downwards !== geometry.downwards || this.geometry.rowHeight !== geometry.rowHeight;
+    this.geometry = geometry;
+    // A transform moves all of them without laying out any.
+    // Browsers lose digits beyond some millions of pixels; what lies so far out cannot be seen.
+    const scale = Math.min(3e7 / geometry.width, 1 / (view.right - view.left));
+    const left = Math.max(-3e7, -view.left * scale * geometry.width);
+    const { style } = this.box;
+    style.width = `${geometry.width}px`;
+    style.transform = `translateX(${left}px) scaleX(${scale})`;
+    style.top = `${geometry.top}px`;
+    style.bottom = "0";
+    if (turned) for (const [row, item] of this.items) this.placeItem(row, item);
+  }
+
+  element(row: number): Element | null {
+    if (!this.items.has(row)) this.addAround(row);
+    return this.items.get(row) ?? null;
+  }
+
+  destroy(): void {
+    clearTimeout(this.timer);
+    this.box.remove();
+  }
+
+  private nodeOf(row: number): FlameNode | undefined {
+    return this.layout && nodeAt(this.layout, row);
+  }
+
+  /** The widest frames from the root down, as many as there may be; callers always before what they call. */
+  private fill(): void {
+    if (!this.layout) return;
+    const wanted = widest(this.layout, MOST);
+    const { activeRow } = this.marks;
+    if (activeRow !== undefined) for (const node of this.around(activeRow)) wanted.add(node.row);
+    for (const item of this.items.values()) item.remove();
+    this.items = new Map();
+    this.byFunction = new Map();
+    // In the order of the document, which is how readers walk through it.
+    const rows = [...wanted].sort((a, b) => a - b);
+    const parts: HTMLElement[] = [];
+    for (const row of rows) {
+      const node = this.nodeOf(row);
+      if (node) parts.push(this.make(node));
+    }
+    this.box.replaceChildren(...parts);
+    delete this.box.dataset["old"];
+  }
+
+  /** A frame, its callers, its neighbours and what it calls. */
+  private around(row: number): FlameNode[] {
+    const node = this.nodeOf(row);
+    if (!node) return [];
+    const near = [node, ...node.children.slice(0, 2 * AROUND)];
+    for (let above = node.parent; above; above = above.parent) near.push(above);
+    const siblings = node.parent?.children ?? [];
+    const at = siblings.indexOf(node);
+    near.push(...siblings.slice(Math.max(0, at - AROUND), at + AROUND));
+    return near.filter((one) => this.layout && placeOf(this.layout, one.row));
+  }
+
+  private addAround(row: number): void {
+    const missing = this.around(row).filter((node) => !this.items.has(node.row));
+    if (missing.length === 0) return;
+    // No more than there may be: what was added for the last frame goes again in time.
+    if (this.items.size + missing.length > 2 * MOST) {
+      this.fill();
+      return;
+    }
+    this.box.append(...missing.sort((a, b) => a.row - b.row).map((node) => this.make(node)));
+  }
+
+  private make(node: FlameNode): HTMLElement {
+    const item = document.createElement("div");
+    item.className = "frame";
+    item.id = rowElementId(this.name, node.row);
+    item.setAttribute("role", "treeitem");
+    item.setAttribute("aria-level", String(node.depth + 1));
+    const siblings = node.parent?.children ?? [node];
+    item.setAttribute("aria-setsize", String(siblings.length));
+    item.setAttribute("aria-posinset", String(siblings.indexOf(node) + 1));
+    if (node.children.length > 0) item.setAttribute("aria-expanded", "true");
+    if (this.look) {
+      item.setAttribute("aria-label", this.look.description(node));
+      item.dataset["name"] = shortName(node.frame?.name ?? this.look.label(node), 300);
+      item.dataset["fill"] = this.look.color(node);
+      item.textContent = shortName(this.look.label(node), 80);
+    }
+    if (node.frame) {
+      item.dataset["function"] = node.frame.name;
+      const same = this.byFunction.get(node.frame.name);
+      if (same) same.push(item);
+      else this.byFunction.set(node.frame.name, [item]);
+    }
+    item.toggleAttribute("data-folded", node.folded > 0);
+    this.items.set(node.row, item);
+    this.placeItem(node.row, item);
+    this.applyMarks(node.row, item);
+    return item;
+  }
+
+  private placeItem(row: number, item: HTMLElement): void {
+    const place = this.layout && placeOf(this.layout, row);
+    const level = place && this.layout?.levels[place.level];
+    if (!place || !level || !this.geometry) return;
+    const { rowHeight, downwards } = this.geometry;
+    const left = level.x0[place.index] ?? 0;
+    const right = level.x1[place.index] ?? 0;
+    item.style.left = `${left * 100}%`;
+    item.style.width = `${(right - left) * 100}%`;
+    item.style[downwards ? "top" : "bottom"] = `${place.level * rowHeight}px`;
+    item.style[downwards ? "bottom" : "top"] = "auto";
+  }
+
+  private applyMarks(row: number, item: HTMLElement): void {
+    const frame = this.nodeOf(row)?.frame;
+    const hit = this.marks.matches?.has(row);
+    const selected = isChosen(frame, this.marks.selectedName);
+    item.toggleAttribute("data-match", hit === true);
+    item.toggleAttribute("data-dim", hit === false && !selected);
+    item.toggleAttribute("data-active", row === this.marks.activeRow);
+    item.toggleAttribute("data-lit", this.lit !== undefined && frame?.name === this.lit);
+    item.toggleAttribute("data-selected", selected);
+    item.setAttribute("aria-selected", String(selected));
+  }
+}
+
+/** The weight of the `most`-th widest frame, found with a small heap: nearly all frames are compared once. */
+function leastOf(layout: FlameLayout, most: number): number {
+  const heap = new Float64Array(most);
+  for (const level of layout.levels) {
+    for (const { weight } of level.nodes) {
+      if (weight <= (heap[0] ?? 0)) continue;
+      let at = 0;
+      for (;;) {
+        let next = 2 * at + 1;
+        if (next >= most) break;
+        if (next + 1 < most && (heap[next + 1] ?? 0) < (heap[next] ?? 0)) next += 1;
+        if ((heap[next] ?? 0) >= weight) break;
+        heap[at] = heap[next] ?? 0;
+        at = next;
+      }
+      heap[at] = weight;
+    }
+  }
+  return heap[0] ?? 0;
+}
+
+/** Rows of so many frames, the widest of all; of those of one width the outermost. */
+function widest(layout: FlameLayout, most: number): Set<number> {
+  const rows = new Set<number>();
+  const least = layout.count > most ? leastOf(layout, most) : 0;
+  for (const level of layout.levels) {
+    for (const node of level.nodes) if (node.weight > least && rows.size < most) rows.add(node.row);
+  }
+  for (const level of layout.levels) {
+    for (const node of level.nodes) if (node.weight === least && rows.size < most) rows.add(node.row);
+  }
+  return rows;
+}

@@ -1,0 +1,474 @@
+// Draws on a canvas: what is seen is drawn anew for every frame of the screen, so that tens of thousands of frames move
+// at its pace. Two layers: the frames, and above them what is lit, so that a hover draws nothing but a line.
+// Up and down is the scroll position of the host, so that scroll bars and touch work as they do everywhere.
+
+import type { FlameFrame } from "../../api/types.ts";
+import { type FlameNode, nodeById } from "../../lib/flame-tree.ts";
+import { isChosen } from "../../lib/identity.ts";
+import { AccessibleTree } from "./accessible-tree.ts";
+import { TextFitter } from "./box-text.ts";
+import { type FlameGestures, listen } from "./gestures.ts";
+import {
+  between,
+  clamped,
+  type FlameLayout,
+  type FlameView,
+  frameAt,
+  functionsOf,
+  layOut,
+  layoutOf,
+  mover,
+  nodeAt,
+  panned,
+  placeOf,
+  revealed,
+  spanOf,
+  WHOLE,
+  zoomed,
+} from "./layout.ts";
+import { drawMinimap, MINIMAP_HEIGHT } from "./minimap.ts";
+import { type Drawn, type Ink, paintFrames, paintMarks, ROW_HEIGHT, type Scene } from "./paint.ts";
+import { pixelsOf, Raster } from "./raster.ts";
+import type { FlameLook, FlameMarks, MakeFlameRenderer } from "./renderer.ts";
+
+const ZOOM_MS = 170;
+/** From so many frames on the graph has a small picture of all of it. */
+const MINIMAP_FROM = 40;
+
+/** Whether this browser can draw on a canvas at all. */
+export function hasCanvas(): boolean {
+  try {
+    return typeof CanvasRenderingContext2D === "function" && document.createElement("canvas").getContext("2d") !== null;
+  } catch {
+    return false;
+  }
+}
+
+function layer(parent: HTMLElement, className: string): [HTMLCanvasElement, CanvasRenderingContext2D] {
+  const canvas = document.createElement("canvas");
+  canvas.className = className;
+  canvas.setAttribute("aria-hidden", "true");
+  parent.append(canvas);
+  const context = canvas.getContext("2d");
+  if (!context) throw new Error("this browser gives no canvas");
+  return [canvas, context];
+}
+
+export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, handlers) => {
+  const still = window.matchMedia("(prefers-reduced-motion: reduce)");
+  const content = document.createElement("div");
+  content.className = "flame-content";
+  content.setAttribute("role", "presentation");
+  const stage = document.createElement("div");
+  stage.className = "flame-stage";
+  stage.setAttribute("role", "presentation");
+  const [framesCanvas, frames] = layer(stage, "flame-frames");
+  const [marksCanvas, overlay] = layer(stage, "flame-marks");
+  const [mapCanvas, map] = layer(stage, "flame-minimap");
+  content.append(stage);
+  host.append(content);
+
+  let width = firstWidth;
+  let height = 0;
+  let ratio = 1;
+  let layout: FlameLayout = layOut({
+    row: 0,
+    id: 0,
+    frame: undefined,
+    value: 0,
+    own: 0,
+    weight: 0,
+    folded: 0,
+    depth: 0,
+    parent: undefined,
+    children: [],
+  });
+  let look: FlameLook | undefined;
+  let marks: FlameMarks = { matches: undefined, selectedName: undefined, activeRow: undefined };
+  let zoomRow = 0;
+  /** Callers of the frame that is zoomed to: they take the whole width and say nothing about sizes. */
+  let outer: ReadonlySet<number> = new Set();
+  let view: FlameView = WHOLE;
+  let goal: FlameView = WHOLE;
+  let motion: { from: FlameView; began: number } | undefined;
+  let hovered: FlameNode | undefined;
+  let lit: string | undefined;
+  let fitter: TextFitter | undefined;
+  let ink: Ink = { text: "", muted: "", match: "", accent: "", strong: "", surface: "" };
+  let asked: number | undefined;
+  /** Pictures and trees so far, for tests and measurements. */
+  let painted = 0;
+  let trees = 0;
+  let framesAreOld = true;
+  let mapIsOld = true;
+  let sizeIsOld = true;
+  /** The host's scroll position: to read it from the host would lay out the page. */
+  let scrolled = 0;
+  /** The view that the small picture and the items were last put to. */
+  let placed: FlameView | undefined;
+  let marksDrawn: Drawn = [];
+  const raster = new Raster();
+  let pixels: Uint32Array[] = [];
+  const labels = new Map<FlameNode, string>();
+  /** The frames of the selected function; unknown until it is asked for. */
+  let selected: ReadonlySet<FlameFrame> | undefined;
+  const tree = new AccessibleTree(content, name);
+
+  const rows = () => layout.levels.length;
+  const mapped = () => layout.count >= MINIMAP_FROM;
+  const mapHeight = () => (mapped() ? MINIMAP_HEIGHT : 0);
+  const downwards = () => look?.downwards ?? true;
+  /** Top of a level, in pixels of the stage. */
+  const levelTop = (depth: number): number => {
+    const inContent = downwards() ? depth * ROW_HEIGHT : (rows() - 1 - depth) * ROW_HEIGHT;
+    const spare = downwards() ? 0 : Math.max(0, height - mapHeight() - rows() * ROW_HEIGHT);
+    return inContent + spare - scrolled + mapHeight();
+  };
+  const depthAt = (y: number): number => {
+    if (y < mapHeight()) return -1;
+    const steps = Math.floor((y - levelTop(0)) / ROW_HEIGHT);
+    return downwards() ? steps : -steps;
+  };
+
+  function readStyle(): void {
+    const style = getComputedStyle(host);
+    const of = (token: string) => style.getPropertyValue(token).trim();
+    ink = {
+      text: of("--frame-ink"),
+      muted: of("--text-muted"),
+      match: of("--match"),
+      accent: of("--accent"),
+      strong: of("--text"),
+      surface: of("--surface"),
+    };
+    const font = `12px ${of("--font-text") || "sans-serif"}`;
+    frames.font = font;
+    fitter ??= new TextFitter((text) => frames.measureText(text).width);
+  }
+
+  /** The canvases as large as what is seen, in the screen's own pixels. */
+  function fitStage(): void {
+    if (!sizeIsOld) return;
+    sizeIsOld = false;
+    const nextRatio = window.devicePixelRatio || 1;
+    const nextHeight = Math.max(ROW_HEIGHT, host.clientHeight);
+    // Without the scroll bar; the width that was given counts before the page is laid out.
+    width = host.clientWidth || width;
+    if (nextRatio === ratio && nextHeight === height && framesCanvas.style.width === `${width}px`) return;
+    ratio = nextRatio;
+    height = nextHeight;
+    scrolled = host.scrollTop;
+    stage.style.height = `${height}px`;
+    for (const [canvas, tall] of [
+      [framesCanvas, height],
+      [marksCanvas, height],
+      [mapCanvas, MINIMAP_HEIGHT],
+    ] as const) {
+      canvas.width = Math.max(1, Math.round(width * ratio));
+      canvas.height = Math.max(1, Math.round(tall * ratio));
+      canvas.style.width = `${width}px`;
+      canvas.style.height = `${tall}px`;
+      canvas.getContext("2d")?.setTransform(ratio, 0, 0, ratio, 0, 0);
+    }
+    framesAreOld = true;
+    mapIsOld = true;
+    marksDrawn = [];
+    fitter = undefined;
+    readStyle();
+  }
+
+  function fitContent(): void {
+    content.style.height = `${rows() * ROW_HEIGHT + mapHeight()}px`;
+  }
+
+  function ask(alsoFrames = true): void {
+    if (alsoFrames) framesAreOld = true;
+    asked ??= requestAnimationFrame(draw);
+  }
+
+  function draw(now: number): void {
+    asked = undefined;
+    if (motion) {
+      const t = Math.min(1, (now - motion.began) / ZOOM_MS);
+      view = between(motion.from, goal, 1 - (1 - t) ** 3);
+      framesAreOld = true;
+      if (t >= 1) motion = undefined;
+    }
+    fitStage();
+    if (framesAreOld) {
+      paintFrames(frames, raster, scene(), fitter);
+      painted += 1;
+      host.dataset["painted"] = String(painted);
+    }
+    framesAreOld = false;
+    drawMarks();
+    drawMap();
+    if (motion) ask();
+    else placeItems();
+    if (placed === view) return;
+    placed = view;
+    host.dataset["view"] = `${view.left.toPrecision(6)} ${view.right.toPrecision(6)}`;
+  }
+
+  function placeItems(): void {
+    tree.place(layout, view, {
+      width,
+      rows: rows(),
+      rowHeight: ROW_HEIGHT,
+      downwards: downwards(),
+      top: mapHeight(),
+    });
+  }
+
+  function selectedFrames(): ReadonlySet<FlameFrame> {
+    const { selectedName } = marks;
+    selected ??= new Set(
+      selectedName === undefined
+        ? []
+        : [...functionsOf(layout).byFrame.keys()].filter((frame) => isChosen(frame, selectedName)),
+    );
+    return selected;
+  }
+
+  const isSelected = ({ frame }: FlameNode): boolean => frame !== undefined && selectedFrames().has(frame);
+
+  const colorOf = (node: FlameNode): string => look?.color(node) ?? "transparent";
+
+  function labelOf(node: FlameNode): string {
+    let label = labels.get(node);
+    if (label === undefined) {
+      label = look?.label(node) ?? "";
+      labels.set(node, label);
+    }
+    return label;
+  }
+
+  /** Levels that can be seen, from the first to the last. */
+  function seenLevels(): [number, number] {
+    const a = depthAt(mapHeight());
+    const b = depthAt(height - 1);
+    return [Math.max(0, Math.min(a, b)), Math.min(rows() - 1, Math.max(a, b))];
+  }
+
+  /** What the painter has to know of the moment. */
+  function scene(): Scene {
+    const [first, last] = seenLevels();
+    return {
+      layout,
+      view,
+      width,
+      height,
+      first,
+      last,
+      levelTop,
+      marks,
+      isSelected,
+      selectedFrames,
+      outer,
+      colorOf,
+      pixels,
+      ratio,
+      labelOf,
+      ink,
+    };
+  }
+
+  function drawMarks(): void {
+    const active = marks.activeRow === undefined ? undefined : nodeOf(marks.activeRow);
+    for (const [x, y, wide, tall] of marksDrawn) overlay.clearRect(x, y, wide, tall);
+    marksDrawn = paintMarks(overlay, scene(), {
+      lit,
+      hovered,
+      active: host.matches(":focus-visible") ? active : undefined,
+    });
+  }
+
+  function drawMap(): void {
+    if (!mapped() || (!mapIsOld && placed === view)) return;
+    drawMinimap(map, layout, { view, width, colorOf, pixels, downwards: downwards(), ink, isOld: mapIsOld });
+    mapIsOld = false;
+  }
+
+  const nodeOf = (row: number): FlameNode | undefined => nodeAt(layout, row);
+
+  function go(next: FlameView, glide: boolean): void {
+    goal = next;
+    if (glide && !still.matches) {
+      motion = { from: view, began: performance.now() };
+      // It moves away from under the pointer.
+      hovered = undefined;
+    } else {
+      motion = undefined;
+      view = next;
+    }
+    ask();
+  }
+
+  /** Whoever calls the frame that is zoomed to. */
+  function setZoom(node: FlameNode): void {
+    zoomRow = node.row;
+    const above = new Set<number>();
+    for (let at = node.parent; at; at = at.parent) above.add(at.row);
+    outer = above;
+  }
+
+  function hover(node: FlameNode | undefined, at: { x: number; y: number }): void {
+    const changed = hovered !== node;
+    hovered = node;
+    stage.style.cursor = node ? "pointer" : "";
+    if (changed) ask(false);
+    if (node || changed) handlers.onHover(node, at);
+  }
+
+  function scrollTo(top: number): void {
+    host.scrollTop = top;
+    scrolled = host.scrollTop;
+    ask();
+  }
+
+  const gestures: FlameGestures = {
+    frameAt: (x, y) => frameAt(layout, depthAt(y), view.left + (x / width) * (view.right - view.left)),
+    isMap: (y) => mapped() && y < MINIMAP_HEIGHT,
+    hover,
+    click: (node, at, keeps) => {
+      if (keeps) handlers.onPin?.(node, at);
+      else handlers.onZoom(node);
+    },
+    menu: (node, at) => handlers.onMenu(node, at),
+    drag: (right, down) => {
+      go(panned(motion ? goal : view, -right / width), false);
+      scrollTo(host.scrollTop - down);
+    },
+    scale: (factor, x) => go(zoomed(motion ? goal : view, factor, x / width), false),
+    slide: (right) => go(panned(motion ? goal : view, right / width), false),
+    moveMap: (x) => {
+      const half = (goal.right - goal.left) / 2;
+      go(clamped({ left: x / width - half, right: x / width + half }), false);
+    },
+  };
+  const deafen = listen(stage, gestures);
+  const onScroll = () => {
+    scrolled = host.scrollTop;
+    ask();
+  };
+  const onFocus = () => ask(false);
+  host.addEventListener("scroll", onScroll, { passive: true });
+  host.addEventListener("focus", onFocus);
+  host.addEventListener("blur", onFocus);
+  const onResize = () => {
+    sizeIsOld = true;
+    ask();
+  };
+  const resizing = new ResizeObserver(onResize);
+  resizing.observe(host);
+  // Another screen, another zoom of the browser: more or fewer pixels for the same size.
+  window.addEventListener("resize", onResize);
+
+  return {
+    render(root, zoom, nextLook, nextMarks) {
+      const before = spanOf(layout, zoomRow);
+      const zoomed = nodeOf(zoomRow)?.id;
+      const sameZoom = zoomed === zoom.id && before !== undefined && before.right > before.left;
+      /** The frame that was zoomed to, if the new tree has it further down. */
+      const left = sameZoom || zoomed === undefined || trees === 0 ? undefined : nodeById(root, zoomed);
+      look = nextLook;
+      marks = nextMarks;
+      selected = undefined;
+      labels.clear();
+      layout = layoutOf(root);
+      pixels = pixelsOf(layout, nextLook.color);
+      placed = undefined;
+      sizeIsOld = true;
+      hovered = undefined;
+      setZoom(zoom);
+      const span = spanOf(layout, zoom.row) ?? WHOLE;
+      const place = left && spanOf(layout, left.row);
+      if (sameZoom && before) {
+        // The same frame in a newer or finer tree: what was seen of it stays where it is.
+        const move = mover(before, span);
+        view = move(view);
+        goal = move(goal);
+        if (motion) motion.from = move(motion.from);
+      } else if (before && place && place.right > place.left) {
+        // From where it was to where it is now: the way says what became of it.
+        view = mover(before, place)(view);
+        go(clamped(span), true);
+      } else {
+        view = clamped(span);
+        goal = view;
+        motion = undefined;
+      }
+      mapIsOld = true;
+      readStyle();
+      mapCanvas.hidden = !mapped();
+      fitContent();
+      fitStage();
+      tree.reset(layout, look, marks);
+      host.dataset["frames"] = String(layout.count);
+      trees += 1;
+      host.dataset["drawn"] = String(trees);
+      ask();
+    },
+    zoomTo(node) {
+      const span = spanOf(layout, node.row);
+      if (!span) return false;
+      if (node.row !== zoomRow) {
+        setZoom(node);
+        go(clamped(span), true);
+      }
+      return true;
+    },
+    mark(next) {
+      const frameMarksChanged = next.matches !== marks.matches || next.selectedName !== marks.selectedName;
+      if (next.selectedName !== marks.selectedName) selected = undefined;
+      marks = next;
+      tree.mark(marks);
+      ask(frameMarksChanged);
+    },
+    light(next) {
+      if (next === lit) return;
+      lit = next;
+      tree.light(lit);
+      ask(false);
+    },
+    resize(next) {
+      width = next;
+      onResize();
+    },
+    pan(right, down) {
+      if (right !== 0) go(panned(goal, right), true);
+      if (down !== 0) scrollTo(host.scrollTop + down * (height - mapHeight()));
+    },
+    scale: (factor) => go(zoomed(goal, factor, 0.5), true),
+    reveal(row) {
+      const span = spanOf(layout, row);
+      const place = placeOf(layout, row);
+      if (!span || !place) return;
+      const next = revealed(goal, span, 3 / width);
+      if (next !== goal) go(next, true);
+      const top = levelTop(place.level);
+      if (top < mapHeight()) scrollTo(scrolled + top - mapHeight());
+      else if (top + ROW_HEIGHT > height) scrollTo(scrolled + top + ROW_HEIGHT - height);
+    },
+    element: (row) => {
+      if (motion) {
+        view = goal;
+        motion = undefined;
+        ask();
+      }
+      placeItems();
+      return tree.element(row);
+    },
+    destroy() {
+      if (asked !== undefined) cancelAnimationFrame(asked);
+      deafen();
+      tree.destroy();
+      resizing.disconnect();
+      window.removeEventListener("resize", onResize);
+      host.removeEventListener("scroll", onScroll);
+      host.removeEventListener("focus", onFocus);
+      host.removeEventListener("blur", onFocus);
+      content.remove();
+    },
+  };
+};

@@ -1,0 +1,88 @@
+// The whole graph in a strip, with a frame about what is seen of it.
+import type { FlameNode } from "../../lib/flame-tree.ts";
+import type { FlameLayout, FlameView } from "./layout.ts";
+import { pixelOf, Raster } from "./raster.ts";
+
+export const MINIMAP_HEIGHT = 36;
+const INSET = 2;
+
+interface MinimapLook {
+  view: FlameView;
+  width: number;
+  colorOf: (node: FlameNode) => string;
+  /** The colours as far as they are known, level by level; 0: not yet. */
+  pixels: Uint32Array[];
+  downwards: boolean;
+  ink: { strong: string; surface: string; muted: string };
+  /** The tree, its colours or its size changed: the picture under the frame is made anew. */
+  isOld: boolean;
+}
+
+/** The picture without its frame, kept for each canvas. */
+const pictures = new WeakMap<HTMLCanvasElement, HTMLCanvasElement>();
+const raster = new Raster();
+
+export function drawMinimap(context: CanvasRenderingContext2D, layout: FlameLayout, look: MinimapLook): void {
+  const { view, width, ink } = look;
+  const { canvas } = context;
+  let picture = pictures.get(canvas);
+  if (!picture || look.isOld) {
+    picture ??= document.createElement("canvas");
+    pictures.set(canvas, picture);
+    picture.width = canvas.width;
+    picture.height = canvas.height;
+    paint(picture, layout, look);
+  }
+  context.clearRect(0, 0, width, MINIMAP_HEIGHT);
+  context.drawImage(picture, 0, 0, width, MINIMAP_HEIGHT);
+  const left = view.left * width;
+  const right = Math.max(left + 2, view.right * width);
+  if (view.right - view.left >= 1 - 1e-12) return;
+  context.globalAlpha = 0.72;
+  context.fillStyle = ink.surface;
+  context.fillRect(0, 0, left, MINIMAP_HEIGHT);
+  context.fillRect(right, 0, width - right, MINIMAP_HEIGHT);
+  context.globalAlpha = 1;
+  context.strokeStyle = ink.strong;
+  context.lineWidth = 1.5;
+  context.strokeRect(left + 0.75, 0.75, Math.max(1, right - left - 1.5), MINIMAP_HEIGHT - INSET - 1.5);
+}
+
+function paint(picture: HTMLCanvasElement, layout: FlameLayout, look: MinimapLook): void {
+  const { width, colorOf, pixels, downwards, ink } = look;
+  const context = picture.getContext("2d");
+  if (!context || width <= 0) return;
+  const ratio = picture.width / width;
+  const room = (MINIMAP_HEIGHT - INSET - 1) * ratio;
+  const row = Math.min(4 * ratio, room / layout.levels.length);
+  raster.begin(picture.width, picture.height);
+  const { line } = raster;
+  let bottom = 0;
+  for (const [depth, level] of layout.levels.entries()) {
+    // Rows thinner than a pixel share one: the outermost is seen.
+    const next = Math.max(bottom, Math.round((depth + 1) * row));
+    if (next === bottom) continue;
+    const colors = pixels[depth];
+    let reached = 0;
+    for (let i = 0; i < level.nodes.length; i += 1) {
+      const to = (level.x1[i] ?? 0) * picture.width;
+      if (to < reached + 0.5) continue;
+      const node = level.nodes[i];
+      if (!node || !colors) continue;
+      const from = Math.round((level.x0[i] ?? 0) * picture.width);
+      const pixel = colors[i] || pixelOf(colorOf(node));
+      colors[i] = pixel;
+      line.fill(pixel, from, Math.max(from + 1, Math.round(to)));
+      reached = to;
+    }
+    if (downwards) raster.row(bottom, next);
+    else raster.row(Math.round(room) - next, Math.round(room) - bottom);
+    bottom = next;
+  }
+  raster.show(context);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.fillStyle = ink.muted;
+  context.globalAlpha = 0.35;
+  context.fillRect(0, MINIMAP_HEIGHT - INSET, width, 1);
+  context.globalAlpha = 1;
+}

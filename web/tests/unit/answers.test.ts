@@ -1,0 +1,270 @@
+// Small computations behind the views: layers, names for tables, notes, generations, faults of filters, advice.
+import { expect, test } from "vitest";
+import type { Functions, LeakFunction, Leaks, Memory, Module } from "../../src/api/types.ts";
+import { matchesIn } from "../../src/features/calltree/rows.ts";
+import { findingsOf } from "../../src/features/overview/findings.ts";
+import { auditOf } from "../../src/features/recording/audit.ts";
+import { buildTracks } from "../../src/features/timeline/tracks.ts";
+import { faultOf } from "../../src/lib/filter-values.ts";
+import { buildTree } from "../../src/lib/flame-tree.ts";
+import { generationsOf } from "../../src/lib/generations.ts";
+import { layerAt, stackUp } from "../../src/lib/layers.ts";
+import { bareName } from "../../src/lib/names.ts";
+import { effectiveMetric, filterParameters, suppressionParameters } from "../../src/lib/request.ts";
+import { readSearch, writeSearch } from "../../src/lib/search-params.ts";
+import { adviceOn, unnamedOf } from "../../src/lib/unnamed.ts";
+import { toCsv } from "../../src/ui/data-table.tsx";
+import { parseNotes } from "../../src/ui/notes.ts";
+import { leaks } from "../mock-api/leaks.ts";
+import { info } from "../mock-api/process.ts";
+import { typicalRecording } from "../mock-api/recording.ts";
+import { timeline } from "../mock-api/timeline.ts";
+import { flamegraph } from "../mock-api/trees.ts";
+
+const recording = typicalRecording(10);
+const view = { recording, watermark: recording.durationNs, running: false };
+
+test("layers lie on one another, and a point is in one of them", () => {
+  const edges = stackUp([
+    [1, 2],
+    [3, 0],
+    [0, 5],
+  ]);
+  expect(edges).toEqual([
+    [1, 2],
+    [4, 2],
+    [4, 7],
+  ]);
+  expect([0, 0.9, 1, 3.9, 4, -1].map((value) => layerAt(edges, 0, value))).toEqual([0, 0, 1, 1, undefined, undefined]);
+  // A layer that is empty there is never hit.
+  expect(layerAt(edges, 1, 2)).toBe(2);
+});
+
+test("names in tables begin with what tells them apart", () => {
+  const cases: [string, string][] = [
+    ["hdr_init(int)", "hdr_init"],
+    ["void fold<std::string>(std::map<std::string, int>&, int)", "fold<std::string>"],
+    [
+      "std::vector<int, std::allocator<int> >::push_back(int const&)",
+      "std::vector<int, std::allocator<int> >::push_back",
+    ],
+    ["Cache::find(std::string const&) const", "Cache::find"],
+    ["main::{lambda(int)#3}::operator()(int) const", "main::{lambda(int)#3}::operator()"],
+    ["operator new(unsigned long)", "operator new"],
+    ["operator delete[](void*)", "operator delete[]"],
+    ["Widget::operator<<(std::ostream&)", "Widget::operator<<"],
+    ["(anonymous namespace)::pool::pool()", "(anonymous namespace)::pool::pool"],
+    ["std::unique_ptr<Item> make<Item>(int)", "make<Item>"],
+    ["<alloc::vec::Vec<T> as core::iter::Extend<T>>::extend", "<alloc::vec::Vec<T> as core::iter::Extend<T>>::extend"],
+    ["core::ops::function::FnOnce::call_once{{vtable.shim}}", "core::ops::function::FnOnce::call_once{{vtable.shim}}"],
+    ["0xa57ba", "0xa57ba"],
+    ["Encoder.iterencode", "Encoder.iterencode"],
+    ["_PyObject_New", "_PyObject_New"],
+    ["", ""],
+  ];
+  for (const [name, bare] of cases) expect(bareName(name), name).toBe(bare);
+  for (const hostile of ["(".repeat(5000), "<(".repeat(3000), ")".repeat(5000), " ".repeat(999)])
+    expect(bareName(hostile, 80).length).toBeLessThanOrEqual(80);
+});
+
+test("what has ended is asked for its peak, what runs for what is live", () => {
+  expect(effectiveMetric({}, false)).toBe("peak");
+  expect(effectiveMetric({}, true)).toBe("live");
+  expect(effectiveMetric({ at: 5 }, false)).toBe("live");
+  expect(effectiveMetric({ metric: "leaked", at: 5 }, true)).toBe("leaked");
+});
+
+test("suppressions are exact names, and travel in the address", () => {
+  const search = readSearch(
+    writeSearch({ suppress: ["f(int)", "a|b"], unsuppressed: true, pins: "age", layers: "thread" }),
+  );
+  expect(search).toEqual({ suppress: ["f(int)", "a|b"], unsuppressed: true, pins: "age", layers: "thread" });
+  const { suppress, builtin_suppressions } = suppressionParameters(search);
+  expect(builtin_suppressions).toBeUndefined();
+  const pattern = new RegExp(String(suppress));
+  expect(["f(int)", "a|b", "f", "a", "b"].map((name) => pattern.test(name))).toEqual([true, true, false, false, false]);
+  expect(readSearch("suppress=%7B%7D&pins=all&folded=bytes,what")).toEqual({});
+  expect(suppressionParameters({})).toEqual({ builtin_suppressions: true, suppress: undefined });
+});
+
+test("a value that the server would refuse is named and left out", () => {
+  expect(faultOf("min_size", "banana")).toContain("no size");
+  expect(faultOf("focus", "(")).toBe("no regular expression");
+  for (const good of ["64k", "1MiB", "4096", "2 G"]) expect(faultOf("max_size", good)).toBeUndefined();
+  for (const good of ["200ms", "1.5s", "100"]) expect(faultOf("min_lifetime", good)).toBeUndefined();
+  expect(filterParameters({ min_size: "banana", thread: "worker" })).toEqual({ thread: "worker" });
+});
+
+test("marks cut a recording into generations", () => {
+  const marks = [
+    { t: 30, text: "b" },
+    { t: 10, text: "a" },
+    { t: 10, text: "a2" },
+    { t: 100, text: "end" },
+  ];
+  expect(generationsOf(marks, 100)).toEqual([
+    { name: "start", from: 0, to: 10 },
+    { name: "a, a2", from: 10, to: 30 },
+    { name: "b", from: 30, to: 100 },
+  ]);
+  expect(parseNotes('[{"t":5,"text":"x"},{"t":-1,"text":"y"},{"t":1,"text":""},7,{"t":2,"text":"a"}]')).toEqual([
+    { t: 2, text: "a" },
+    { t: 5, text: "x" },
+  ]);
+  expect(parseNotes("{nonsense")).toEqual([]);
+});
+
+test("a table is saved as a spreadsheet reads it", () => {
+  const columns = [
+    {
+      id: "a",
+      header: "A",
+      definition: "",
+      width: "1px",
+      value: (row: { a: string; b: number }) => row.a,
+      cell: () => null,
+    },
+    {
+      id: "b",
+      header: "B",
+      definition: "",
+      width: "1px",
+      value: (row: { a: string; b: number }) => row.b,
+      cell: () => null,
+    },
+    { id: "c", header: "C", definition: "", width: "1px", cell: () => null },
+  ];
+  const rows = [
+    { a: 'say "x", y', b: -1 },
+    { a: "=1+1", b: 2 },
+  ];
+  expect(toCsv(columns, rows)).toBe('A,B\r\n"say ""x"", y",-1\r\n\'=1+1,2\r\n');
+});
+
+test("a search finds closed branches of the call tree, and a match below a match counts once", () => {
+  const tree = buildTree(flamegraph(view, new Map([["metric", "allocated"]])));
+  if (!tree) throw new Error("no tree");
+  const all = matchesIn(tree, () => true);
+  expect(all.value).toBe(tree.children.reduce((sum, child) => sum + (child.frame ? child.value : 0), 0));
+  const some = matchesIn(tree, (name) => name.includes("cache"));
+  expect(some.nodes.length).toBeGreaterThan(0);
+  expect(some.open.size).toBeGreaterThan(0);
+  expect(matchesIn(tree, () => false)).toMatchObject({ nodes: [], value: 0 });
+});
+
+test("many threads share a track, and every quantity has its own axis", () => {
+  const document = timeline(view, new Map([["series", "live_bytes,rss,thread_rate"]]));
+  const [one] = document.series.filter((series) => series.name === "thread_rate");
+  if (!one) throw new Error("no thread");
+  const many = { ...document, series: Array.from({ length: 200 }, (_, i) => ({ ...one, thread: i + 1 })) };
+  const tracks = buildTracks(many, 900);
+  const threads = tracks.find((track) => track.id === "threads");
+  expect(threads?.heat?.length).toBe(200);
+  expect(threads?.height).toBeLessThanOrEqual(400);
+  expect(buildTracks(document, 900).find((track) => track.id === "bytes")?.curves.length).toBe(2);
+});
+
+test("unnamed bytes are added up by module, with what to do", () => {
+  const row = (name: string, module: string, flat: number) => ({ name, module, flat });
+  const functions = {
+    total: 1000,
+    rows: [
+      row("0xa7504", "libsqlite3.so.0", 300),
+      row("0x1", "app", 100),
+      row("0xdeadbeef", "app", 50),
+      row("main", "app", 500),
+    ],
+  } as unknown as Functions;
+  const unnamed = unnamedOf(functions);
+  expect(unnamed).toEqual({ part: 0.45, modules: ["libsqlite3.so.0", "app"] });
+  const modules = [
+    { path: "/usr/lib/libsqlite3.so.0", symbols: "table" },
+    { path: "/home/x/app", symbols: "mismatch" },
+  ] as unknown as Module[];
+  const [sqlite, app] = adviceOn(unnamed, modules);
+  expect(sqlite?.doing).toContain("dbgsym");
+  expect(app?.why).toContain("not the file that was recorded");
+});
+
+const leaker = (fields: Partial<LeakFunction> & { function: string }): LeakFunction => ({
+  module: "app",
+  file: null,
+  line: null,
+  library: false,
+  bytes: 1 << 20,
+  count: 1000,
+  first_ns: 0,
+  last_ns: 1,
+  total_sites: 1,
+  sites: ["s1"],
+  curve: [1, 2, 3],
+  verdict: {
+    kind: "bounded",
+    bytes_per_second: 0,
+    confidence: 1,
+    why: "because",
+    shape: "bounded",
+    never_freed: false,
+  },
+  ...fields,
+});
+
+function evidence(functions: LeakFunction[]) {
+  const document: Leaks = leaks(view, new Map());
+  const bytes = functions.reduce((sum, row) => sum + row.bytes, 0);
+  return {
+    info: { ...info(view), peak: { bytes: 4 << 20, count: 1, at_ns: 1 } },
+    leaks: { ...document, functions, leaked: { bytes, count: 1 } },
+    peak: undefined,
+    temporary: undefined,
+    threads: undefined,
+  };
+}
+
+test("findings do not miss what was never freed, and do not cry wolf over a few blocks", () => {
+  const kept = leaker({ function: "open_session(int)", total_sites: 2 });
+  const stopped = { ...kept, verdict: { ...kept.verdict, never_freed: true } };
+  const [found] = findingsOf(evidence([stopped]));
+  expect(found).toMatchObject({ tone: "warn", figure: "1.00 MiB", view: "leaks", why: "Because." });
+  expect(found?.title).toBe("open_session: none of 1,000 blocks was ever freed");
+
+  const growing = { ...kept.verdict, kind: "growing" as const, bytes_per_second: 2048 };
+  const histogram = leaker({ function: "hdr_init", count: 7, verdict: { ...growing, shape: "stepwise" } });
+  expect(findingsOf(evidence([histogram])).map((one) => one.tone)).toEqual(["plain"]);
+  const leak = leaker({ function: "leak", verdict: { ...growing, shape: "growing" } });
+  expect(findingsOf(evidence([leak]))[0]).toMatchObject({ tone: "bad", figure: "+2.00 KiB/s" });
+
+  // Nothing is called the most that is a tenth.
+  const many = Array.from({ length: 10 }, (_, i) => leaker({ function: `f${i}` }));
+  expect(findingsOf(evidence(many))).toEqual([]);
+  // Nor is what the C library leaves behind.
+  expect(findingsOf(evidence([leaker({ function: "0x16a62", bytes: 1590 })]))).toEqual([]);
+});
+
+test("findings name what comes back, and who holds it", () => {
+  const row = (key: string, bytes: number) => ({ key, bytes, basis: "exact" as const, children: [] });
+  const MIB = 1 << 20;
+  const memory = {
+    schema: "heaptrace.memory/2",
+    at_ns: 9,
+    look_ns: 8,
+    rss_bytes: 300 * MIB,
+    live_bytes: 100 * MIB,
+    returnable_by_trim_bytes: 152 * MIB,
+    why: "Why.",
+    rows: [row("live", 100 * MIB), row("free_pages", 190 * MIB), row("recorder", 10 * MIB)],
+  } as unknown as Memory;
+  const found = findingsOf({ ...evidence([]), leaks: undefined, memory });
+  expect(found[0]).toMatchObject({ id: "trim", figure: "152 MiB", view: "memory", why: "Why." });
+});
+
+test("each figure of the audit is a part of what it was counted among", () => {
+  const whole = info(view);
+  const base = { ...whole.recorder, unmatched_frees: 0 };
+  const events = { ...whole.events, alloc: 600, realloc: 0, free: 400, map: 0, unmap: 0, remap: 0, brk: 0, lost: 250 };
+  const cut = { ...whole, recorder: base, events, exactness: { ...whole.exactness, damaged_blocks: 39 } };
+  const value = (id: string) => auditOf(cut).find((entry) => entry.id === id)?.value;
+  expect(value("lost")).toBe("250 (20.0%)");
+  // Blocks of the file are no part of the events.
+  expect(value("damaged")).toBe("39");
+});
