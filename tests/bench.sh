@@ -27,7 +27,9 @@ for word in "$@"; do
 done
 [ "${#parts[@]}" -gt 0 ] || parts=(overhead threads reading verdicts page)
 
-# The page in a browser on the recording that its goals name: ten million events, a million call-tree nodes.
+# The page in a browser on the recording that its goals name: ten million events, a million call-tree nodes; and its
+# flame graph beside speedscope's on the same stacks. speedscope comes from npm, for this alone; without network it is
+# left out.
 page() {
     local out server url
     out=$(mktemp -d)
@@ -45,6 +47,14 @@ page() {
     done
     echo "page: 10m events, a million call-tree nodes"
     (cd web && HEAPTRACE_URL=$url npm run --silent bench) || true
+    if npm install --silent --no-audit --no-fund --prefix "$out/npm" speedscope@1.25.0 >/dev/null 2>&1; then
+        target/release/heaptrace export "$out/memory-big.dat" --format folded --metric allocated -o "$out/big.folded"
+        set -- "$out/big.folded" "$out/npm/node_modules/speedscope/dist/release"
+    else
+        echo "no speedscope: npm cannot install it" >&2
+        set --
+    fi
+    (cd web && node e2e/bench-graphs.mjs "$url" "$@") || true
     kill "$server"
     wait "$server" || true
 }

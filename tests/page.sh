@@ -7,7 +7,11 @@ out=$(mktemp -d)
 log=$out/server.log
 server=0
 finish() {
-    if [ "$server" != 0 ]; then kill "$server" 2>/dev/null || true; fi
+    if [ "$server" != 0 ]; then
+        kill "$server" 2>/dev/null || true
+        # It may be writing an index into the folder.
+        wait "$server" 2>/dev/null || true
+    fi
     rm -rf "$out"
 }
 trap finish EXIT

@@ -71,7 +71,7 @@ fuzz() {
 }
 
 models() { # Every model, and every mutant.
-    RUSTFLAGS="--cfg loom" cargo test --release -p tracehound-collector --target-dir target/loom --test models -- \
+    RUSTFLAGS="--cfg loom" cargo test --release -p tracehound-lifecycle --target-dir target/loom --test models -- \
         --nocapture --test-threads=1
 }
 
@@ -98,13 +98,14 @@ memcheck() {
         # A table of forty thousand ranges is walked as often, by code that other tests run: minutes under valgrind.
         --skip there_is_room_for_tens_of_thousands
         # They change stacks, which valgrind takes for one that has grown over what lies between.
-        --skip hot::room::tests
+        --skip room::tests
         # /proc/self/exe names valgrind.
         --skip this_process_has_modules_with_build_ids
     )
-    cargo test --release --no-run -p tracehound-format -p tracehound-collector --lib 2>&1 |
+    cargo test --release --no-run --lib -p tracehound-format -p tracehound-shared -p tracehound-unwind \
+        -p tracehound-record -p tracehound-background -p tracehound-lifecycle 2>&1 |
         sed -n 's/.*Executable.*(\(.*\))$/\1/p' >target/memcheck.list
-    [ "$(wc -l <target/memcheck.list)" = 2 ] || { echo "two binaries were expected"; return 1; }
+    [ "$(wc -l <target/memcheck.list)" = 6 ] || { echo "six binaries were expected"; return 1; }
     while read -r binary; do
         PROPTEST_CASES=8 valgrind --quiet --error-exitcode=9 --leak-check=no --undef-value-errors=no --fair-sched=yes \
             --suppressions=tests/memcheck.supp "$binary" --test-threads=1 "${skipped[@]}" \
@@ -118,7 +119,7 @@ race() { # SECONDS: the collector under many threads, with ThreadSanitizer
     # The standard library is not compiled for the sanitizer: it has no source here. What our crates share between
     # threads they share by their own atomics, which are.
     RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer" \
-        cargo build --release -p tracehound-collector --example stress --target "$HOST" --target-dir target/tsan
+        cargo build --release -p tracehound-lifecycle --example stress --target "$HOST" --target-dir target/tsan
     folder=$(mktemp -d)
     # Nothing is suppressed: a pattern that fits the frame in which a thread begins would hide every race of that thread.
     export TSAN_OPTIONS="halt_on_error=0 exitcode=66 report_signal_unsafe=0"

@@ -6,11 +6,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tracehound_collector::hot::unwind::cfi::bytes::Bytes;
-use tracehound_collector::hot::unwind::cfi::compile::compile;
-use tracehound_collector::hot::unwind::cfi::entry::{Fde, Parsed, Section, parse, record};
-use tracehound_collector::hot::unwind::cfi::index;
-use tracehound_collector::hot::unwind::cfi::program::{FullRow, row_at};
+use tracehound_unwind::cfi::bytes::Bytes;
+use tracehound_unwind::cfi::compile::compile;
+use tracehound_unwind::cfi::entry::{Fde, Parsed, Section, parse, record};
+use tracehound_unwind::cfi::index;
+use tracehound_unwind::cfi::program::{FullRow, row_at};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&choice, rest)) = input.split_first() else { return };

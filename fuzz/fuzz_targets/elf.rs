@@ -3,9 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tracehound_collector::shared::code::elf::{Image, build_id};
-use tracehound_collector::shared::elf_file::ElfFile;
-use tracehound_collector::shared::symbols::functions;
+use tracehound_shared::code::elf::{Image, build_id};
+use tracehound_shared::elf_file::ElfFile;
+use tracehound_shared::symbols::functions;
 use tracehound_format::allocators::{Finder, is_interesting};
 
 #[repr(align(4096))]

@@ -6,8 +6,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tracehound_collector::hot::unwind::cfi::bytes::Bytes;
-use tracehound_collector::hot::unwind::cfi::expression::{Machine, evaluate};
+use tracehound_unwind::cfi::bytes::Bytes;
+use tracehound_unwind::cfi::expression::{Machine, evaluate};
 
 struct Some17 {
     seed: u64,

@@ -8,6 +8,10 @@ use serde_json::Value;
 
 use crate::{Traced, compile, heaptrace, number, trace};
 
+/// Every format of `heaptrace export`, by name.
+pub const EXPORT_FORMATS: [&str; 10] =
+    ["json", "folded", "speedscope", "pprof", "otlp", "heaptrack", "dhat", "massif", "firefox", "parquet"];
+
 /// The recording that most tests export: made once.
 #[must_use]
 pub fn sample() -> &'static Traced {

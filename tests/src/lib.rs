@@ -3,10 +3,13 @@
 //! The programs lie in `tests/programs` and print their own ground truth. The recorder and `heaptrace` are the release
 //! builds that `make build` makes; a test that cannot find them fails and says so.
 
+pub mod attached;
 pub mod exporting;
+pub mod fleet;
 pub mod ground_truth;
 pub mod http_client;
 pub mod ledger;
+pub mod pprof_rules;
 pub mod process;
 pub mod redis;
 mod truth;

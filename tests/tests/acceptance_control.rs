@@ -172,7 +172,7 @@ fn the_socket_is_private_and_invisible() {
     let mut words = tempfile::NamedTempFile::new().expect("a temporary file can be made");
     words.write_all(&[0; 4096]).expect("a temporary file can be written");
     let path = words.path().to_str().expect("a plain path").to_owned();
-    let case = Case::new("phases.c").with_pauses().args(&["file", &path]).option("START", "off");
+    let case = Case::new("phases.c").with_pauses().args(&["file", &path]).option("START", "paused");
     let run = case.run_and(true, |pid, _| {
         assert_eq!(ctl_json(pid, &["status"])["state"], "stopped");
         let user = rustix::process::geteuid().as_raw();

@@ -8,14 +8,14 @@ use std::sync::OnceLock;
 use tracehound_tests::ground_truth::Case;
 use tracehound_tests::{compile, heaptrace, json, root, trace};
 
-/// A binary of `tests/programs/static-allocators`. Built together with the recorder, so that jemalloc is built once.
+/// A binary of `tests/programs/static-allocators`. With the whole workspace's features, as the tests themselves: all
+/// that it shares with them is built already.
 fn static_allocators(name: &str) -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
-        let packages = ["tracehound-preload", "heaptrace", "static-allocators"];
         let output = Command::new(env!("CARGO"))
-            .args(["build", "--release", "--quiet"])
-            .args(packages.iter().flat_map(|package| ["-p", package]))
+            .args(["build", "--release", "--quiet", "--workspace"])
+            .args(["with-jemalloc", "with-mimalloc"].iter().flat_map(|binary| ["--bin", binary]))
             .current_dir(root())
             .output()
             .expect("cargo can be started");

@@ -11,15 +11,27 @@ use tracehound_tests::{compile, library, plain, root, trace};
 
 const PAIRS: u64 = 20_000;
 
+/// What a program runs under.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Under {
+    Nothing,
+    Recorder,
+    /// `TRACEHOUND_START=off`.
+    RecorderAsleep,
+}
+
 /// Instructions of the program's first thread under callgrind.
-fn instructions(program: &Path, args: &[&str], traced: bool) -> u64 {
+fn instructions(program: &Path, args: &[&str], under: Under) -> u64 {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--separate-threads=yes", "--trace-children=yes"]);
     command.arg(format!("--callgrind-out-file={}/callgrind.%p", folder.path().display()));
     // The variable is set inside, so that valgrind's own launcher is not recorded.
     command.arg("/usr/bin/env");
-    if traced {
+    if under == Under::RecorderAsleep {
+        command.arg("TRACEHOUND_START=off");
+    }
+    if under != Under::Nothing {
         command.arg(format!("LD_PRELOAD={}", library().display()));
         command.arg(format!("TRACEHOUND_OUTPUT={}", folder.path().join("memory-%p.dat").display()));
         // Valgrind's launcher, which runs between env and the program, hands the recorder on.
@@ -40,20 +52,20 @@ fn instructions(program: &Path, args: &[&str], traced: bool) -> u64 {
     found[0]
 }
 
-/// Instructions that recording adds to one malloc and free whose stack is known.
-fn pair(shape: &str) -> f64 {
+/// Instructions that recording, or a recorder asleep, adds to one malloc and free whose stack is known.
+fn pair(shape: &str, under: Under) -> f64 {
     let program = compile("../overhead/programs/stacks.c", &["-O2"]);
-    let of = |traced| {
-        let count = |pairs: u64| instructions(&program, &[shape, &pairs.to_string()], traced);
+    let of = |under| {
+        let count = |pairs: u64| instructions(&program, &[shape, &pairs.to_string()], under);
         (count(2 * PAIRS) - count(PAIRS)) as f64 / PAIRS as f64
     };
-    of(true) - of(false)
+    of(under) - of(Under::Nothing)
 }
 
 /// Instructions that recording adds to a program that does nothing.
 fn start() -> f64 {
     let program = Path::new("/usr/bin/true");
-    instructions(program, &[], true) as f64 - instructions(program, &[], false) as f64
+    instructions(program, &[], Under::Recorder) as f64 - instructions(program, &[], Under::Nothing) as f64
 }
 
 /// Bytes of stack that recording adds below malloc and free.
@@ -63,17 +75,24 @@ fn stack() -> f64 {
     said(&trace(&program, &[], &[]).output.stdout) - said(&plain(&program, &[], &[]).stdout)
 }
 
-/// Bytes of the page's scripts and styles as they are sent.
-fn page() -> f64 {
+/// Bytes of the page's scripts and styles as they are sent: those that its document names, which its first view needs,
+/// or all of them.
+fn page(all: bool) -> f64 {
     let folder = root().join("web/dist/assets");
     let files = std::fs::read_dir(&folder).expect("the page is built: `make web`").flatten();
+    let document = std::fs::read_to_string(root().join("web/dist/index.html")).expect("the page is built");
+    let is_named = |path: &Path| document.contains(path.file_name().and_then(|name| name.to_str()).unwrap_or("?"));
     let compressed = |path: &Path| {
         let output = Command::new("gzip").args(["-9", "-n", "-c"]).arg(path).output().expect("gzip is installed");
         assert!(output.status.success());
         output.stdout.len()
     };
     let of_page = |path: &Path| path.extension().is_some_and(|e| e == "js" || e == "css");
-    files.map(|entry| entry.path()).filter(|path| of_page(path)).map(|path| compressed(&path) as f64).sum()
+    files
+        .map(|entry| entry.path())
+        .filter(|path| of_page(path) && (all || is_named(path)))
+        .map(|path| compressed(&path) as f64)
+        .sum()
 }
 
 #[test]
@@ -82,11 +101,13 @@ fn costs_are_what_is_written_down() {
     let text = std::fs::read_to_string(&path).expect("tests/costs.json");
     let mut goldens: serde_json::Map<String, Value> = serde_json::from_str(&text).expect("JSON");
     let measured = [
-        ("instructions of a known pair, depth 10", pair("reenter10")),
-        ("instructions of a known pair, depth 50", pair("reenter50")),
+        ("instructions of a known pair, depth 10", pair("reenter10", Under::Recorder)),
+        ("instructions of a known pair, depth 50", pair("reenter50", Under::Recorder)),
+        ("instructions of a pair that passes through", pair("reenter10", Under::RecorderAsleep)),
         ("instructions of a start", start()),
         ("bytes of stack of a known pair", stack()),
-        ("bytes of the page, compressed", page()),
+        ("bytes of the page before its first view, compressed", page(false)),
+        ("bytes of the page, compressed", page(true)),
     ];
     let write = std::env::var_os("COSTS").is_some_and(|value| value == "write");
     let mut wrong = Vec::new();

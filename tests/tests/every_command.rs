@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tracehound_tests::exporting::EXPORT_FORMATS;
 use tracehound_tests::{compile, heaptrace, json, number, trace, traced_command, wait_for};
 
 /// A program that waits, and is killed when this is dropped.
@@ -56,9 +57,6 @@ const QUESTIONS: [&[&str]; 15] = [
     &["check", "--max-leaked", "1g", "--max-peak", "1g", "--max-temporary", "100%"],
 ];
 
-const FORMATS: [&str; 9] =
-    ["json", "folded", "speedscope", "pprof", "heaptrack", "dhat", "massif", "firefox", "parquet"];
-
 fn run(folder: &Path, args: &[&str]) -> Output {
     Command::new(heaptrace()).args(args).current_dir(folder).output().expect("heaptrace can be started")
 }
@@ -106,7 +104,7 @@ fn ask_everything(file: &Path, incomplete: Option<&str>) {
         assert!(has_exactness(&document), "{args:?} does not say whether it is complete: {document}");
     }
     let mut makers: Vec<Vec<&str>> =
-        FORMATS.iter().map(|format| vec!["export", "--format", format, name, "-o", "-"]).collect();
+        EXPORT_FORMATS.iter().map(|format| vec!["export", "--format", format, name, "-o", "-"]).collect();
     makers.push(vec!["flamegraph", name, "-o", "-"]);
     makers.push(vec!["report", name, "-o", "-"]);
     makers.push(vec!["dump", name]);
@@ -177,7 +175,7 @@ fn a_closed_pipe_is_no_reason_to_complain() {
     let name = file.file_name().expect("a name").to_str().expect("a plain name");
     let mut all: Vec<Vec<&str>> = QUESTIONS.iter().map(|question| [question, &[name][..]].concat()).collect();
     all.extend(QUESTIONS.iter().map(|question| [question, &["--json", name][..]].concat()));
-    all.extend(FORMATS.iter().map(|format| vec!["export", "--format", format, name, "-o", "-"]));
+    all.extend(EXPORT_FORMATS.iter().map(|format| vec!["export", "--format", format, name, "-o", "-"]));
     all.extend([
         vec!["dump", name],
         vec!["flamegraph", name, "-o", "-"],

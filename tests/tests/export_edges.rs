@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
-use tracehound_tests::exporting::{export_of, read_json, run, sample};
+use tracehound_tests::exporting::{EXPORT_FORMATS, export_of, read_json, run, sample};
 use tracehound_tests::{clients, compile, json, number, trace, traced_command, wait_for};
 
 /// Replaces a name in the file of a program by one of the same length.
@@ -96,7 +96,7 @@ fn damaged_cut_running_and_empty_recordings_are_exported() {
         empty.recording(),
     ];
     for recording in &recordings {
-        for format in ["json", "folded", "speedscope", "pprof", "heaptrack", "dhat", "massif", "firefox", "parquet"] {
+        for format in EXPORT_FORMATS {
             let out = export_of(recording, format, &format!("x.{format}"));
             let size = std::fs::metadata(&out).expect("the export is there").len();
             assert!(size > 0 || format == "folded", "{format} of {}", recording.display());

@@ -3,10 +3,9 @@
 
 use std::path::Path;
 
+use tracehound_tests::exporting::EXPORT_FORMATS;
 use tracehound_tests::{Traced, compile, heaptrace, json, number, trace};
 
-const FORMATS: [&str; 9] =
-    ["json", "folded", "speedscope", "pprof", "heaptrack", "dhat", "massif", "firefox", "parquet"];
 /// Blocks in thousands: already the first has more kinds of blocks than any table of an exporter holds.
 const LENGTHS: [&str; 2] = ["1000", "4000"];
 
@@ -30,7 +29,7 @@ fn the_length_of_a_recording_does_not_matter() {
     // The first question builds the index.
     let sites = recordings.iter().map(|traced| number(&json(&["info"], &traced.recording()), "/sites"));
     assert!(sites.clone().all(|sites| sites > 60_000), "{:?}", sites.collect::<Vec<_>>());
-    for format in FORMATS {
+    for format in EXPORT_FORMATS {
         let peaks: Vec<u64> = recordings.iter().map(|traced| peak_of_export(&traced.recording(), format)).collect();
         println!("{format:10} {:6} KiB, four times as long: {:6} KiB", peaks[0] >> 10, peaks[1] >> 10);
         if peaks[1] > peaks[0] + peaks[0] / 4 + (4 << 20) {

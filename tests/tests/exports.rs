@@ -2,10 +2,13 @@
 //!
 //! `tests/needs.sh` and `tests/clients.sh` install the programs.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tracehound_tests::exporting::{export, export_of, read_json, run, said, sample, sum};
+use tracehound_tests::pprof_rules;
+use tracehound_tests::process::Running;
 use tracehound_tests::{clients, compile, heaptrace, json, number, root, trace, valgrind};
 
 #[test]
@@ -62,6 +65,46 @@ fn pprof_reads_all_sample_types_labels_and_inlined_frames() {
     assert!(same.contains("Showing nodes accounting for 0, 0%"), "{same}");
     let focused = go(&["-top", "-sample_index=alloc_objects", "-tagfocus=thread_id=2", "-nodefraction=0"]);
     assert!(focused.contains("grows()") && !focused.contains("leaks(int)"), "{focused}");
+}
+
+/// The sums of a profile's sample types are those of `info`.
+fn assert_totals(of: impl Fn(&str) -> u64) {
+    let info = sample().info();
+    for (name, path) in [
+        ("alloc_objects", "/allocations/count"),
+        ("alloc_space", "/allocations/bytes"),
+        ("inuse_objects", "/leaked/count"),
+        ("inuse_space", "/leaked/bytes"),
+        ("peak_space", "/peak/bytes"),
+        ("temporary_objects", "/temporary/count"),
+    ] {
+        assert_eq!(of(name), number(&info, path), "{name}");
+    }
+}
+
+#[test]
+fn pprof_keeps_the_rules_of_parca() {
+    let file = export("pprof", "rules.pb.gz");
+    let unpacked = Command::new("gzip").arg("-dc").arg(&file).output().expect("gzip is there");
+    assert!(unpacked.status.success(), "{}", String::from_utf8_lossy(&unpacked.stderr));
+    let totals = pprof_rules::totals(&unpacked.stdout);
+    assert_totals(|name| totals[name]);
+}
+
+#[test]
+fn opentelemetry_reads_profiles_by_its_own_messages() {
+    let file = export("otlp", "app.otlp.pb");
+    let script = root().join("tests/clients/otlp_totals.py");
+    let printed = run(clients().join("python/bin/python"), &[&script, &file]);
+    let found: Value = serde_json::from_str(&printed).expect("a document");
+    assert_totals(|name| number(&found, &format!("/totals/{name}")));
+    assert_eq!(found["first"], "inuse_space", "{found:#}");
+    let leaks = found["live"].as_array().into_iter().flatten().find(|stack| {
+        let functions: Vec<&str> =
+            stack["functions"].as_array().into_iter().flatten().flat_map(Value::as_str).collect();
+        functions.contains(&"leaks(int)") && functions.contains(&"main")
+    });
+    assert!(leaks.is_some(), "{found:#}");
 }
 
 #[test]
@@ -283,6 +326,7 @@ fn parquet_tables_join_in_duckdb_and_pyarrow() {
     assert_eq!(answer["unnamed_stacks"], 0, "every stack of a block has its frames");
     assert_eq!(answer["leaf"], "inlined_alloc(unsigned long)");
     assert_eq!(answer["tables"], 8);
+    assert_eq!(answer["unsigned"], serde_json::json!([]), "Spark and Trino know signed integers alone");
 
     // The same program again, elsewhere in memory: the same stacks by name.
     let again = trace(compile("exported.cpp", &["-O2"]), &[], &[]);
@@ -291,4 +335,43 @@ fn parquet_tables_join_in_duckdb_and_pyarrow() {
     let joined = run(python, &[&root().join("tests/clients/join.py"), &folder, &other]);
     let sites = number(&json(&["info"], &again.recording()), "/sites");
     assert_eq!(joined.trim(), format!("{sites} {sites}"), "stacks in both, stacks in all");
+}
+
+#[test]
+fn a_block_is_seven_bytes_of_parquet() {
+    let program = root().join("tests/python/documents.py");
+    let program = program.to_str().expect("a path in UTF-8");
+    let traced = trace("/usr/bin/python3", &[program, "8000"], &[("PYTHONMALLOC", "malloc")]);
+    assert!(traced.output.status.success(), "{}", traced.stderr());
+    let folder = export_of(&traced.recording(), "parquet", "blocks");
+    let blocks = number(&json(&["info"], &traced.recording()), "/allocations/count");
+    assert!(blocks >= 500_000, "{blocks}");
+    let bytes = std::fs::metadata(folder.join("allocations.parquet")).expect("the table").len();
+    let a_block = bytes as f64 / blocks as f64;
+    println!("{a_block:.2} bytes a block");
+    assert!(a_block <= 7.0, "{a_block:.2} bytes a block");
+}
+
+#[test]
+fn scrapers_find_profiles_where_go_has_them() {
+    let mut server = Command::new(heaptrace());
+    server.args(["server", "--port", "0"]).arg(sample().recording()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut server = Running(server.spawn().expect("heaptrace can be started"));
+    let mut line = String::new();
+    let out = server.stdout.take().expect("standard output");
+    BufReader::new(out).read_line(&mut line).expect("the server says where it is");
+    let url = line.split_whitespace().find(|word| word.starts_with("http://")).expect("a URL").trim_end_matches('/');
+    let info = sample().info();
+    for (profile, shown, path) in
+        [("heap", "inuse_space", "/leaked/bytes"), ("allocs", "alloc_space", "/allocations/bytes")]
+    {
+        let raw = run("go", &[&"tool", &"pprof", &"-raw", &format!("{url}/debug/pprof/{profile}")]);
+        assert!(raw.contains(&format!("{shown}/bytes[dflt]")), "{raw}");
+        assert!(raw.contains("\nPeriodType: space bytes\nPeriod: 1\n"), "{raw}");
+        let top = run("go", &[&"tool", &"pprof", &"-top", &"-unit=B", &format!("{url}/debug/pprof/{profile}")]);
+        let total = format!("{}B total", number(&info, path));
+        assert!(top.contains(&total), "{total}: {top}");
+    }
+    let refused = Command::new("go").args(["tool", "pprof", "-raw", &format!("{url}/debug/pprof/goroutine")]).output();
+    assert!(!refused.expect("go is there").status.success());
 }

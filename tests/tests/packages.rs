@@ -46,6 +46,7 @@ fn records(binary: &Path) {
     let info = json(&["info"], &folder.path().join("five.dat"));
     assert_eq!((number(&info, "/allocations/count"), &info["end"]), (5, &"exit".into()));
     assert!(binary.with_file_name("heaptrace-replay").is_file(), "what replays lies beside");
+    assert!(binary.with_file_name("heaptrace-fleet").is_file(), "what collects lies beside");
 }
 
 #[test]
@@ -72,6 +73,71 @@ fn the_debian_package_unpacks_to_what_works() {
     records(&folder.path().join("usr/bin/heaptrace"));
     let control = succeeds(Command::new("dpkg-deb").arg("-f").arg(package(".deb")));
     assert!(String::from_utf8_lossy(&control.stdout).contains("Depends: libc6 (>= 2."));
+}
+
+#[test]
+fn the_rpm_package_unpacks_to_what_works() {
+    let folder = tempfile::tempdir().unwrap();
+    // The payload, as an archive that tar reads.
+    let archive = folder.path().join("payload.tgz");
+    let package = package(".rpm");
+    std::fs::copy(&package, folder.path().join("it.rpm")).unwrap();
+    succeeds(Command::new("rpm2archive").arg("it.rpm").current_dir(folder.path()));
+    std::fs::rename(folder.path().join("it.rpm.tgz"), &archive).unwrap();
+    succeeds(Command::new("tar").arg("xzf").arg(&archive).arg("-C").arg(folder.path()));
+    records(&folder.path().join("usr/bin/heaptrace"));
+    let said = succeeds(Command::new("rpm").args(["-qp", "--nosignature", "--requires"]).arg(&package));
+    assert!(String::from_utf8_lossy(&said.stdout).contains("libc.so.6(GLIBC_2."), "{said:?}");
+    let said = succeeds(
+        Command::new("rpm").args(["-qp", "--nosignature", "--qf", "%{NAME} %{ARCH} %{LICENSE}"]).arg(&package),
+    );
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "tracehound x86_64 MIT OR Apache-2.0");
+}
+
+#[test]
+fn the_list_of_parts_names_what_is_linked_in_and_nothing_else() {
+    let text = std::fs::read(package(".cdx.json")).unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!((&document["bomFormat"], &document["specVersion"]), (&"CycloneDX".into(), &"1.6".into()));
+    let components = document["components"].as_array().unwrap();
+    let named = |name: &str| components.iter().find(|component| component["name"] == name);
+    for name in ["tracehound-preload", "heaptrace", "libc", "axum", "tikv-jemalloc-sys", "react"] {
+        assert!(named(name).is_some(), "{name}");
+    }
+    // What tests need, and what runs in the compiler.
+    for name in ["insta", "proptest", "serde_derive", "tracehound-tests", "vitest", "typescript"] {
+        assert!(named(name).is_none(), "{name}");
+    }
+    let crates = components.iter().filter(|component| component["purl"].as_str().unwrap().starts_with("pkg:cargo/"));
+    for component in crates.filter(|component| !component["name"].as_str().unwrap().contains("tracehound")) {
+        let own = component["name"].as_str().unwrap().starts_with("heaptrace");
+        assert!(own || component["hashes"][0]["content"].as_str().unwrap().len() == 64, "{component}");
+        assert!(component["licenses"][0]["expression"].is_string(), "{component}");
+    }
+    let known: Vec<&serde_json::Value> = components.iter().map(|component| &component["bom-ref"]).collect();
+    for entry in document["dependencies"].as_array().unwrap() {
+        for needed in entry["dependsOn"].as_array().unwrap() {
+            assert!(known.contains(&needed), "{needed}");
+        }
+    }
+}
+
+#[test]
+fn the_image_and_the_release_take_what_is_packed() {
+    let text = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
+    let docker = text("packaging/Dockerfile");
+    let added = docker.lines().find_map(|line| line.strip_prefix("ADD ")).unwrap().split(' ').next().unwrap();
+    assert!(packages().join(added.replace("${VERSION}", env!("CARGO_PKG_VERSION"))).is_file(), "{added}");
+    assert!(docker.lines().any(|line| line == "FROM scratch"));
+    let release = text(".github/workflows/release.yml");
+    assert!(release.contains("run: make dist\n") && release.contains("target/packages/*\n"), "{release}");
+    let packed = std::fs::read_to_string(packages().join("SHA256SUMS")).unwrap();
+    let all = std::fs::read_dir(packages()).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
+    let mut names: Vec<String> = all.filter(|name| name != "SHA256SUMS").collect();
+    names.sort();
+    let mut summed: Vec<&str> = packed.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    summed.sort_unstable();
+    assert_eq!(summed, names, "each has its sum");
 }
 
 #[test]

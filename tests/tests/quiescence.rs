@@ -153,13 +153,13 @@ fn nothing_that_completed_before_an_exit_in_a_handler_is_missing() {
 
 /// A program whose disk holds every write of its recording up for five seconds.
 fn on_a_stuck_disk(program: &str, args: &[&str]) -> (Vec<Value>, String) {
-    on_a_stuck_disk_with(program, args, library().to_str().expect("a path in UTF-8"))
+    on_a_slow_disk("5000000", program, args, library().to_str().expect("a path in UTF-8"))
 }
 
-/// The same with these libraries preloaded.
-fn on_a_stuck_disk_with(program: &str, args: &[&str], preload: &str) -> (Vec<Value>, String) {
+/// A program whose disk holds every write up for so many microseconds, with these libraries preloaded.
+fn on_a_slow_disk(holds_us: &str, program: &str, args: &[&str], preload: &str) -> (Vec<Value>, String) {
     let (slow_disk, program) = (compile("slow_disk.c", &["-O1"]), compile(program, &["-O1"]));
-    let mut all = vec!["5000000", "report", program.to_str().expect("a path in UTF-8")];
+    let mut all = vec![holds_us, "report", program.to_str().expect("a path in UTF-8")];
     all.extend(args);
     let case = Case::command(&slow_disk).args(&all);
     let run = case.variable("SLOW_PRELOAD", preload).run(false);
@@ -182,6 +182,17 @@ fn an_exit_does_not_wait_for_a_stuck_disk() {
         assert_eq!(number(info, "/events/lost"), 0, "{info:#}");
         assert_eq!(stderr.lines().filter(|line| line.contains("did not take it within")).count(), 1, "{stderr}");
     }
+}
+
+/// The program's own code does not wait for a disk that takes the first block late, and the recording says so.
+#[test]
+fn a_start_does_not_wait_for_a_slow_disk() {
+    let library = library();
+    let preload = library.to_str().expect("a path in UTF-8");
+    let (infos, _) = on_a_slow_disk("800000", "end_counted.c", &["counters", "exit", "0"], preload);
+    let info = &infos[0];
+    assert!(gave_up(info, "start the writer did not answer"), "{info:#}");
+    assert_eq!((&info["end"], number(info, "/events/lost")), (&"exit".into(), 0), "{info:#}");
 }
 
 #[test]
@@ -217,7 +228,7 @@ fn a_failed_exec_on_a_stuck_disk_loses_nothing() {
 fn an_end_without_a_writers_thread_is_bounded() {
     let refuses = compile("no_threads.c", &["-shared", "-fPIC", "-O1"]);
     let preload = format!("{}:{}", library().display(), refuses.display());
-    let (infos, stderr) = on_a_stuck_disk_with("end_counted.c", &["counters", "exit", "0"], &preload);
+    let (infos, stderr) = on_a_slow_disk("5000000", "end_counted.c", &["counters", "exit", "0"], &preload);
     let info = &infos[0];
     assert_eq!(info["end"], "exit", "{info:#}");
     assert!(gave_up(info, "exit the writer did not answer"), "{info:#}");
@@ -296,11 +307,15 @@ fn no_event_comes_behind_its_watermark() {
 #[test]
 fn a_handler_gets_the_address_of_a_block_that_is_being_moved() {
     let allocator = compile("slow_allocator.c", &["-shared", "-fPIC", "-O1"]);
-    let run = Case::compiled("realloc_reuse.c", &["-O1"]).preloads(&allocator).agrees();
-    let info = json(&["info"], &run.recording);
-    assert_eq!(info["complete"], true, "{info:#}");
-    assert_eq!(number(&info, "/recorder/unmatched_frees"), 0, "{info:#}");
-    assert_eq!(number(&info, "/recorder/clock_quality/order_violations"), 0, "{info:#}");
+    // The second time a block of the file ends between a handler's events and those of the realloc.
+    for args in [&[][..], &["flush"]] {
+        let case = Case::compiled("realloc_reuse.c", &["-O1"]).args(args);
+        let run = case.preloads(&allocator).agrees();
+        let info = json(&["info"], &run.recording);
+        assert_eq!(info["complete"], true, "{args:?} {info:#}");
+        assert_eq!(number(&info, "/recorder/unmatched_frees"), 0, "{args:?} {info:#}");
+        assert_eq!(number(&info, "/recorder/clock_quality/order_violations"), 0, "{args:?} {info:#}");
+    }
 }
 
 /// How many watermarks a recording has, and how many blocks of events stand behind one that they are not behind in time.

@@ -58,6 +58,13 @@ fn one_thread_takes_what_real_runs_take() {
             !preload.is_empty()
         );
     }
+    // All of them are kept for the summary, which names the smallest if it is worth a word.
+    let summary = json(&["summary"], &recording);
+    let kept = summary["replay"]["rows"].as_array().expect("rows");
+    assert_eq!(kept.len(), errors.len(), "{kept:#?}");
+    let text = ask(&["summary"], &recording);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("at the peak instead of") || text.contains("would hold a tenth less"), "{text}");
     eprintln!("replayed and real: {errors:?}");
 }
 

@@ -128,6 +128,7 @@ fn reports_are_for_people_and_for_programs() {
         ("lifetimes", "heaptrace.lifetimes/1", &["blocks allocated", "still live"]),
         ("memory", "heaptrace.memory/2", &["resident ", "live blocks", "fragmentation", "the recorder", "full;"]),
         ("pins", "heaptrace.pins/1", &["given back", "own bytes", "forget_session"]),
+        ("map", "heaptrace.map/1", &["ranges of", "cells", "forget_session"]),
     ] {
         assert_eq!(json(folder, &[command, "--json", "r.dat"])["schema"], schema);
         let plain = ask(folder, &[command, "r.dat"]);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 use tracehound_tests::{compile, json, number, root, trace};
@@ -186,5 +187,76 @@ fn pins_are_those_of_a_recount() {
         let rows = pins["rows"].as_array().expect("rows");
         let row = rows.iter().find(|row| row["function"].as_str().is_some_and(|name| name.starts_with(function)));
         assert_eq!(row.map_or(0, |row| number(row, "/pages")), alone, "{function}: {row:?}");
+    }
+}
+
+/// The time series of pages with live blocks: its last value is a recount of the dump, and live bytes never exceed it.
+#[test]
+fn pages_with_live_blocks_are_counted_at_every_instant() {
+    let program = compile("block_cache.cpp", &["-O1", "-g", "-pthread", &include()]);
+    let traced = trace(&program, &["2", "6000", "8"], &[("TRACEHOUND_PAGES", "off")]);
+    let file = traced.recording();
+    let address = |event: &Value, key: &str| {
+        event[key].as_str().and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok())
+    };
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    // The number of blocks that begin, end or lie in a page, from one event to the next.
+    let mut blocks: BTreeMap<u64, i64> = BTreeMap::new();
+    let mut count = |at: u64, size: u64, by: i64| {
+        for page in at / PAGE..=(at + size.max(1) - 1) / PAGE {
+            let blocks_there = blocks.entry(page).or_default();
+            *blocks_there += by;
+            if *blocks_there == 0 {
+                blocks.remove(&page);
+            }
+        }
+        blocks.len() as u64
+    };
+    let (mut pages, mut most) = (0, 0);
+    for event in tracehound_tests::dump(&file) {
+        let kind = event["kind"].as_str().unwrap_or_default();
+        let gone = if kind == "free" { "address" } else { "old_address" };
+        if kind == "free" || kind == "realloc" {
+            let at = address(&event, gone).expect("an address");
+            let size = live.remove(&at).expect("a living block");
+            pages = count(at, size, -1);
+        }
+        if kind == "alloc" || kind == "realloc" {
+            let (at, size) = (address(&event, "address").expect("an address"), number(&event, "/size"));
+            live.insert(at, size);
+            pages = count(at, size, 1);
+        }
+        most = most.max(pages);
+    }
+    let sql = |query: &str| {
+        let mut command = Command::new(tracehound_tests::heaptrace());
+        let output = command.arg("sql").arg(&file).args([query, "--json"]).output().expect("heaptrace starts");
+        serde_json::from_slice::<Value>(&output.stdout).expect("JSON")["rows"][0].clone()
+    };
+    let last = sql("SELECT t_ns, occupied_bytes FROM timeline(500) ORDER BY t_ns DESC LIMIT 1");
+    assert_eq!(number(&last, "/occupied_bytes"), pages * PAGE);
+    let highest =
+        sql("SELECT max(occupied_bytes) AS most, min(occupied_bytes - live_bytes) AS room FROM timeline(500)");
+    let highest_seen = number(&highest, "/most");
+    assert!(highest_seen <= most * PAGE && highest_seen * 10 > most * PAGE * 9, "{highest_seen} of {}", most * PAGE);
+    // 64 events of at most 8 KiB are what the two may lie apart where a part of the time ends.
+    let room = highest["room"].as_i64().expect("a number");
+    assert!(room > -(64 * 8192), "{room}");
+}
+
+/// The figure that `info` calls the peak is the one whose parts `memory` lists, and so is the recorder's part of it.
+#[test]
+fn the_peak_is_the_sum_of_its_rows() {
+    for pages in ["auto", "off"] {
+        let traced = trace(resident_program(), &[], &[("TRACEHOUND_PAGES", pages)]);
+        let peak = &traced.info()["peak_rss"];
+        let ledger = memory(&traced.recording(), &number(peak, "/at_ns").to_string());
+        assert_eq!(number(&ledger, "/rss_bytes"), number(peak, "/bytes"), "{pages}: {ledger:#}");
+        if pages == "auto" {
+            assert_eq!(row(&ledger, "recorder"), number(peak, "/recorder_bytes"), "{ledger:#}");
+            assert_eq!(number(&ledger, "/look_ns"), number(peak, "/at_ns"));
+        }
+        // What contradicted the rows is gone.
+        assert!(ledger.get("resident").is_none() && ledger.get("kinds").is_none(), "{ledger:#}");
     }
 }

@@ -93,9 +93,13 @@ fn soak(duration: Duration, looks: u32, requests: u32) -> Vec<Look> {
 }
 
 /// The pool of chunks fills up when the machine gets busy, and no further than its limit: it is not looked at twice. What
-/// may be added to the rest between two looks: buffers that double when one block is larger than those before, and new
-/// call-tree nodes. A byte kept for each two-hundredth event would be more in ten minutes.
-const LATER: u64 = 2048 * KIB;
+/// may be added to the rest between the first look and the last: buffers that double when one block is larger than those
+/// before, as on a machine that has got busy, and new call-tree nodes. A byte kept for each hundredth event would be more
+/// in ten minutes.
+const LATER: u64 = 4096 * KIB;
+/// What may be added between the two looks between which least was: buffers that are large enough stay as they are, and
+/// a leak goes on.
+const STEADY: u64 = 256 * KIB;
 
 /// Every part of the recorder's memory stays below its limit, and but for the pool of chunks they have grown between the
 /// first look and the last one by no more than so much.
@@ -110,6 +114,8 @@ fn is_flat(seen: &[Look], slack: u64) {
     }
     let rest = |look: &Look| look.parts.iter().filter(|part| part.0 != "events").map(|part| part.1).sum::<u64>();
     assert!(rest(last) <= rest(first) + slack, "the recorder has grown: {seen:#?}");
+    let least = seen.windows(2).map(|pair| rest(&pair[1]).saturating_sub(rest(&pair[0]))).min();
+    assert!(least.is_some_and(|least| least <= STEADY), "the recorder grows all the time: {seen:#?}");
     let events = last.parts.iter().find(|part| part.0 == "events").expect("a part");
     assert_eq!(events.2, BUFFER, "the limit of the pool of chunks");
 }

@@ -119,6 +119,16 @@ fn output_is_quoted_and_errors_are_said_in_one_line() {
         assert_eq!((code, out.as_str()), (Some(2), ""), "{statement}");
         assert!(error.contains(expected) && error.trim_end().lines().count() == 1, "{statement}: {error}");
     }
+    // An error behind some rows: the document is closed and says so.
+    let fifth_fails = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 9) \
+                       SELECT i, abs(i - 5 - 9223372036854775807 - 1) AS a FROM n";
+    let (code, out, error) = ask(&["--json", fifth_fails]);
+    let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+    assert_eq!((code, document["rows"].as_array().map(Vec::len)), (Some(2), Some(4)), "{out}");
+    assert!(document["error"].as_str().is_some_and(|text| text.contains("overflow")), "{out}");
+    assert!(error.contains("overflow"), "{error}");
+    let (code, out, _) = ask(&["--json", "SELECT absent FROM allocations"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""), "nothing is printed when no row was");
 }
 
 #[test]

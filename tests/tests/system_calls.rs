@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use tracehound_collector::shared::sys::calls::{CallingThreads, SystemCall, calls_by};
+use tracehound_shared::sys::calls::{CallingThreads, SystemCall, calls_by};
 use tracehound_tests::ground_truth::Case;
 use tracehound_tests::{compile, json, library, number};
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use tracehound_tests::root;
 
 /// Replaced words, and what stands for them.
-const REPLACED: [(&str, &str); 22] = [
+const REPLACED: [(&str, &str); 23] = [
     ("birth", "alloc, allocation"),
     ("births", "allocs, allocations"),
     ("rebirth", "realloc"),
@@ -20,6 +20,7 @@ const REPLACED: [(&str, &str); 22] = [
     ("died", "freed"),
     ("dying", "free"),
     ("bury", "reap"),
+    ("fate", "outcome, lifetime class"),
     ("heritage", "inherited"),
     ("homeless", "contexts_unavailable"),
     ("foresee", "prefetch"),
@@ -34,8 +35,9 @@ const REPLACED: [(&str, &str); 22] = [
     ("plantable", "insertable"),
 ];
 
-/// Names that are fixed from outside: keys of JSON, fields of the format, values of a parameter.
-const FIXED: [&str; 7] = ["born_ns", "died_ns", "born_first_ns", "born_last_ns", "guessed_stacks", "born", "died"];
+/// Names that are fixed: keys of JSON, fields of the format, values of a parameter, a file of the index.
+const FIXED: [&str; 8] =
+    ["alloc_fate", "born_ns", "died_ns", "born_first_ns", "born_last_ns", "guessed_stacks", "born", "died"];
 /// Where values of the parameter `sort` are read, written and described.
 const SORT_VALUES: [&str; 10] = [
     "server/heaptrace/src/http/routes/allocations.rs",
@@ -126,7 +128,7 @@ fn a_type_name_has_one_definition() {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for path in files(&[".rs"]) {
         let name = path.to_string_lossy().into_owned();
-        let in_crates = ["collector/", "preload/", "format/", "server/"];
+        let in_crates = ["collector/", "preload/", "format/", "server/", "fleet/", "replay/"];
         let is_source = in_crates.iter().any(|folder| name.starts_with(folder)) && name.contains("/src/");
         if !is_source || name.ends_with("tests.rs") {
             continue;
@@ -149,5 +151,25 @@ fn a_type_name_has_one_definition() {
     };
     let twice: Vec<_> = found.iter().filter(|(_, places)| places.len() > 1 && !same_thing(places)).collect();
     assert!(found.len() > 300, "only {} types were found", found.len());
+    assert!(twice.is_empty(), "{twice:#?}");
+}
+
+#[test]
+fn a_type_name_of_the_page_has_one_definition() {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for path in files(&[".ts", ".tsx"]) {
+        let name = path.to_string_lossy().into_owned();
+        if !name.starts_with("web/src/") {
+            continue;
+        }
+        for line in read(&path).lines() {
+            let line = line.strip_prefix("export ").unwrap_or(line);
+            let Some(rest) = line.strip_prefix("interface ").or_else(|| line.strip_prefix("type ")) else { continue };
+            let type_name: String = rest.chars().take_while(|c| c.is_alphanumeric()).collect();
+            found.entry(type_name).or_default().push(name.clone());
+        }
+    }
+    assert!(found.len() > 100, "only {} types were found", found.len());
+    let twice: Vec<_> = found.iter().filter(|(_, places)| places.len() > 1).collect();
     assert!(twice.is_empty(), "{twice:#?}");
 }

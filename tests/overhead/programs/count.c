@@ -1,5 +1,5 @@
-/* Preloaded to count what a workload asks of its allocator; writes "births N deaths N" to the file in COUNT_OUTPUT.
- * A realloc that moves a block or changes its size is a death and a birth. */
+/* Preloaded to count what a workload asks of its allocator; writes "allocs N frees N" to the file in COUNT_OUTPUT.
+ * A realloc that moves a block or changes its size is a free and an alloc. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -14,12 +14,12 @@ extern void *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
 
-static atomic_ulong births, deaths;
+static atomic_ulong allocs, frees;
 
 static void *born(void *block)
 {
     if (block)
-        atomic_fetch_add_explicit(&births, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&allocs, 1, memory_order_relaxed);
     return block;
 }
 
@@ -40,7 +40,7 @@ int posix_memalign(void **block, size_t alignment, size_t size)
 void free(void *block)
 {
     if (block)
-        atomic_fetch_add_explicit(&deaths, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&frees, 1, memory_order_relaxed);
     __libc_free(block);
 }
 
@@ -48,7 +48,7 @@ void *realloc(void *block, size_t size)
 {
     void *moved = __libc_realloc(block, size);
     if (block && (moved || !size))
-        atomic_fetch_add_explicit(&deaths, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&frees, 1, memory_order_relaxed);
     return born(moved);
 }
 
@@ -59,7 +59,7 @@ __attribute__((destructor)) static void write_counts(void)
     int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
     if (fd < 0)
         return;
-    int len = snprintf(line, sizeof line, "births %lu deaths %lu\n", atomic_load(&births), atomic_load(&deaths));
+    int len = snprintf(line, sizeof line, "allocs %lu frees %lu\n", atomic_load(&allocs), atomic_load(&frees));
     if (write(fd, line, (size_t)len) != len)
         _exit(1);
     close(fd);

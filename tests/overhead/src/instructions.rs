@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::Places;
 use crate::process::Running;
-use crate::tool::library;
+use crate::tool::{Tool, library};
 use crate::workload::{self, Program, Workload};
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -27,6 +27,8 @@ pub struct Instructions {
     pub traced: f64,
     /// Of our threads.
     pub background: f64,
+    /// Of the program's own thread under a recorder asleep.
+    pub asleep: f64,
 }
 
 /// Counts the single-threaded compiled workloads.
@@ -53,19 +55,20 @@ pub fn count(places: &Places, chosen: impl Fn(&str) -> bool) -> Result<Vec<Instr
 fn one(workload: &Workload, source: &str, amount: u64, places: &Places) -> Result<Instructions> {
     let program = workload::compile(places, source, &[])?;
     let pairs = workload.count(&program, 2 * amount, places)?.0 - workload.count(&program, amount, places)?.0;
-    let between = |traced: bool| -> Result<(f64, f64)> {
-        let (small, small_ours) = run(workload, &program, amount, traced, places)?;
-        let (large, large_ours) = run(workload, &program, 2 * amount, traced, places)?;
+    let between = |tool: Tool| -> Result<(f64, f64)> {
+        let (small, small_ours) = run(workload, &program, amount, tool, places)?;
+        let (large, large_ours) = run(workload, &program, 2 * amount, tool, places)?;
         let each = |from: u64, to: u64| (to as f64 - from as f64) / pairs as f64;
         Ok((each(small, large), each(small_ours, large_ours)))
     };
-    let (plain, _) = between(false)?;
-    let (traced, background) = between(true)?;
-    Ok(Instructions { name: workload.name, plain, traced, background })
+    let (plain, _) = between(Tool::Plain)?;
+    let (traced, background) = between(Tool::Tracehound)?;
+    let (asleep, _) = between(Tool::Asleep)?;
+    Ok(Instructions { name: workload.name, plain, traced, background, asleep })
 }
 
 /// Instructions of the first thread, and of all others.
-fn run(workload: &Workload, program: &Path, amount: u64, traced: bool, places: &Places) -> Result<(u64, u64)> {
+fn run(workload: &Workload, program: &Path, amount: u64, tool: Tool, places: &Places) -> Result<(u64, u64)> {
     let folder = places.scratch()?;
     let mut command = Command::new("/usr/bin/valgrind");
     command.args(["--tool=callgrind", "--separate-threads=yes", "--trace-children=yes"]);
@@ -73,9 +76,12 @@ fn run(workload: &Workload, program: &Path, amount: u64, traced: bool, places: &
     command.env_remove("LD_PRELOAD");
     // The variable is set inside, so that valgrind's own launcher is not recorded.
     command.arg("/usr/bin/env");
-    if traced {
+    if tool != Tool::Plain {
         command.arg(format!("LD_PRELOAD={}", library(places).display()));
-        command.arg(format!("TRACEHOUND_OUTPUT={}", folder.join("memory.dat").display()));
+        command.arg(format!("TRACEHOUND_OUTPUT={}", folder.join("memory-%p.dat").display()));
+        command.arg(format!("TRACEHOUND_START={}", if tool == Tool::Asleep { "off" } else { "on" }));
+        // Valgrind's launcher, which runs between env and the program, hands the recorder on.
+        command.arg("TRACEHOUND_CHILDREN=1");
     }
     command.arg(program);
     workload.arguments(&mut command, places, amount);

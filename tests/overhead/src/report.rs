@@ -16,6 +16,11 @@ const MIB: f64 = 1024.0 * 1024.0;
 /// What we may hold in the program: a base, for each thread, for each node of the call tree.
 const MEMORY_GOAL: (f64, f64, f64) = (32.0 * MIB, MIB, 64.0);
 const BYTES_GOAL: f64 = 4.0;
+/// What a call may cost that passes through a recorder asleep, in nanoseconds.
+const PASS_GOAL_NS: f64 = 2.0;
+/// All tools, in the order of tables.
+const TOOLS: [Tool; 6] =
+    [Tool::Plain, Tool::Tracehound, Tool::Asleep, Tool::Heaptrack, Tool::Tcmalloc, Tool::TcmallocHeap];
 
 /// Everything of one `tracehound-overhead`.
 #[derive(Debug)]
@@ -160,7 +165,7 @@ impl Report {
             .iter()
             .map(|counts| {
                 json!({"name": counts.name, "plain": counts.plain, "traced": counts.traced,
-                       "background": counts.background})
+                       "asleep": counts.asleep, "background": counts.background})
             })
             .collect();
         let left_out: Vec<Value> = self.left_out.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
@@ -179,7 +184,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
         Goal::Server { throughput, cpu } => json!({"throughput_ratio": throughput, "cpu_ratio": cpu}),
     };
     let mut tools = serde_json::Map::new();
-    for tool in [Tool::Plain, Tool::Tracehound, Tool::Heaptrack, Tool::Tcmalloc, Tool::TcmallocHeap] {
+    for tool in TOOLS {
         if let Some(why) = outcome.failures.get(&tool) {
             tools.insert(tool.name().to_owned(), json!({"failed": why}));
         } else if let Some(cpu) = outcome.cpu_each(tool) {
@@ -263,8 +268,17 @@ impl fmt::Display for Report {
             self.outcomes.iter().filter(|outcome| matches!(outcome.goal, Goal::AddedNs(_))).collect();
         if !one_process.is_empty() {
             writeln!(f, "\nAdded nanoseconds for a pair of allocation and free\n")?;
-            let header =
-                ["work", "plain ns", "tracehound +ns", "goal", "ratio", "heaptrack --raw +ns", "tcmalloc heap +ns"];
+            let header = [
+                "work",
+                "plain ns",
+                "tracehound +ns",
+                "goal",
+                "ratio",
+                "asleep +ns",
+                "goal",
+                "heaptrack --raw +ns",
+                "tcmalloc heap +ns",
+            ];
             write!(f, "{}", table(&header, one_process.iter().map(|outcome| time_row(outcome)).collect()))?;
             writeln!(f, "\nBytes an event on disk, and MiB that the recorder holds in the program\n")?;
             let header = [
@@ -309,10 +323,11 @@ impl fmt::Display for Report {
             writeln!(f, "\nInstructions for a pair (callgrind)\n")?;
             let rows = self.instructions.iter().map(|counts| {
                 let added = counts.traced - counts.plain;
-                let numbers = [counts.plain, counts.traced, added, counts.background];
+                let numbers = [counts.plain, counts.traced, added, counts.background, counts.asleep - counts.plain];
                 std::iter::once(counts.name.to_owned()).chain(numbers.map(|n| format!("{n:.0}"))).collect()
             });
-            write!(f, "{}", table(&["work", "plain", "traced", "added", "in our threads"], rows.collect()))?;
+            let header = ["work", "plain", "traced", "added", "in our threads", "added asleep"];
+            write!(f, "{}", table(&header, rows.collect()))?;
         }
         for outcome in &self.outcomes {
             for (tool, why) in &outcome.failures {
@@ -345,6 +360,8 @@ fn time_row(outcome: &Outcome) -> Vec<String> {
         added(Tool::Tracehound),
         format!("≤ {goal:.0}"),
         ratio,
+        written(outcome.added(Tool::Asleep), 1.0, 1),
+        format!("≤ {:.0}", 2.0 * PASS_GOAL_NS),
         added(Tool::Heaptrack),
         added(Tool::TcmallocHeap),
     ]
@@ -368,8 +385,7 @@ fn space_row(outcome: &Outcome) -> Vec<String> {
 }
 
 fn server_rows(outcome: &Outcome, throughput: f64, cpu: f64) -> Vec<Vec<String>> {
-    let tools = [Tool::Plain, Tool::Tracehound, Tool::Heaptrack, Tool::Tcmalloc, Tool::TcmallocHeap];
-    let known = tools.into_iter().filter(|&tool| outcome.cpu_each(tool).is_some());
+    let known = TOOLS.into_iter().filter(|&tool| outcome.cpu_each(tool).is_some());
     known
         .map(|tool| {
             let goal = |text: String| if tool == Tool::Tracehound { text } else { String::new() };

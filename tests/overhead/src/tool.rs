@@ -14,6 +14,8 @@ pub enum Tool {
     Plain,
     /// `libtracehound.so`, everything recorded into a file.
     Tracehound,
+    /// The same with `TRACEHOUND_START=off`: every call passes through, nothing is recorded.
+    Asleep,
     /// `heaptrack --raw`: no times, threads or stacks of frees.
     Heaptrack,
     /// gperftools' allocator, not recording: what its heap profiler is to be compared with.
@@ -28,7 +30,7 @@ impl Tool {
         let mut tools = vec![Self::Plain];
         let mut missing = Vec::new();
         if library(places).exists() {
-            tools.push(Self::Tracehound);
+            tools.extend([Self::Tracehound, Self::Asleep]);
         } else {
             missing.push(format!("{} (make build)", library(places).display()));
         }
@@ -51,6 +53,7 @@ impl Tool {
         match self {
             Self::Plain => "plain",
             Self::Tracehound => "tracehound",
+            Self::Asleep => "tracehound, asleep",
             Self::Heaptrack => "heaptrack --raw",
             Self::Tcmalloc => "tcmalloc",
             Self::TcmallocHeap => "tcmalloc HEAPPROFILE",
@@ -61,7 +64,7 @@ impl Tool {
     #[must_use]
     pub const fn rounds(self, rounds: usize) -> usize {
         match self {
-            Self::Plain | Self::Tracehound => rounds,
+            Self::Plain | Self::Tracehound | Self::Asleep => rounds,
             Self::Heaptrack => rounds.div_ceil(2),
             Self::Tcmalloc | Self::TcmallocHeap => 1,
         }
@@ -97,6 +100,9 @@ impl Tool {
             Self::Plain | Self::Heaptrack => {}
             Self::Tracehound => {
                 command.env("LD_PRELOAD", library(places)).env("TRACEHOUND_OUTPUT", recording(folder));
+            }
+            Self::Asleep => {
+                command.env("LD_PRELOAD", library(places)).env("TRACEHOUND_START", "off");
             }
             Self::Tcmalloc => {
                 command.env("LD_PRELOAD", TCMALLOC);

@@ -88,6 +88,14 @@ pub fn all() -> Vec<Workload> {
             goal: Goal::AddedNs(130.0),
         },
         Workload {
+            name: "sizes",
+            title: "16 to 4,096 bytes, sizes and addresses at random",
+            program: Program::Compiled("sizes.c", &[]),
+            amount: 10_000_000,
+            quick_amount: 1_000_000,
+            goal: Goal::AddedNs(130.0),
+        },
+        Workload {
             name: "python",
             title: "python3, large JSON",
             program: Program::Python("json_work.py"),

@@ -96,6 +96,13 @@ static void warm_up_then_flat() {
     });
 }
 
+/// Sessions that nobody closes; the requests stop, so that nothing grows any more.
+static void stopped_leak() {
+    turns([](int i) {
+        if (i < TURNS * 3 / 5) kept.push_back(subject(200));
+    });
+}
+
 static void sawtooth_queue() {
     std::vector<void *> queue;
     turns([&](int i) {
@@ -190,7 +197,8 @@ int main(int argc, char **argv) {
         void (*run)();
     } programs[] = {
         {"linear_leak", linear_leak}, {"slow_leak_in_noise", slow_leak_in_noise}, {"lru_cache", lru_cache},
-        {"warm_up_then_flat", warm_up_then_flat}, {"sawtooth_queue", sawtooth_queue}, {"arena", arena},
+        {"warm_up_then_flat", warm_up_then_flat}, {"sawtooth_queue", sawtooth_queue},
+        {"stopped_leak", stopped_leak}, {"arena", arena},
         {"per_request_leak", per_request_leak}, {"leak_freed_at_exit", leak_freed_at_exit},
         {"grown_vector", grown_vector}, {"thread_local_caches", thread_local_caches},
         {"phase_change", phase_change}, {"one_time", one_time}, {"constant_churn", constant_churn},

@@ -8,13 +8,13 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tracehound_collector::hot::unwind::{
+use tracehound_lifecycle::load_frame_sections;
+use tracehound_shared::call_tree::{CallTree, NodeId};
+use tracehound_shared::stack_counters::StackCounters;
+use tracehound_unwind::{
     Caller, Captured, FRAME_POINTERS, HEURISTIC, REGISTERED, Registration, UnwindEngine, Unwinder, capture_nested,
     code_changed, frames_deregistered, frames_registered, prepare_libunwind,
 };
-use tracehound_collector::lifecycle::load_frame_sections;
-use tracehound_collector::shared::call_tree::{CallTree, NodeId};
-use tracehound_collector::shared::stack_counters::StackCounters;
 
 static TREE: OnceLock<CallTree> = OnceLock::new();
 

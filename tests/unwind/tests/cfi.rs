@@ -8,12 +8,12 @@ use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, Register, RegisterRule, UnwindContext, UnwindSection,
 };
 use object::{Object, ObjectSection};
-use tracehound_collector::hot::unwind::cfi::bytes::Bytes;
-use tracehound_collector::hot::unwind::cfi::compile::compile;
-use tracehound_collector::hot::unwind::cfi::entry::{Fde, Parsed, Section, parse};
-use tracehound_collector::hot::unwind::cfi::index;
-use tracehound_collector::hot::unwind::cfi::program::{Cfa, FullRow, Recovery, ShortRow, register, row_at};
-use tracehound_collector::hot::unwind::rule::{Rule, RuleKind};
+use tracehound_unwind::cfi::bytes::Bytes;
+use tracehound_unwind::cfi::compile::compile;
+use tracehound_unwind::cfi::entry::{Fde, Parsed, Section, parse};
+use tracehound_unwind::cfi::index;
+use tracehound_unwind::cfi::program::{Cfa, FullRow, Recovery, ShortRow, register, row_at};
+use tracehound_unwind::rule::{Rule, RuleKind};
 
 /// Rows that a run compares at least, and at most.
 const ENOUGH: u64 = 300_000;

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use tracehound_collector::hot::clock;
+use tracehound_shared::clock;
 
 /// Runs the stress and answers its hand-overs: none may be violated, and stamps must alternate at each address.
 fn hand_overs(allocator: &str, wanted: u64) -> u64 {

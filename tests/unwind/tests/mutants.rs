@@ -98,7 +98,8 @@ const STEPS: &[Step] = &[
     step("differential", &["coroutines"]),
     step("differential", &["interrupts"]),
     step("differential", &["interrupts-alternate"]),
-    step(BY_CARGO, &["-p", "tracehound-collector", "--lib"]),
+    step(BY_CARGO, &["-p", "tracehound-unwind", "--lib"]),
+    step(BY_CARGO, &["-p", "tracehound-shared", "--lib"]),
     step(BY_CARGO, &["-p", "tracehound-unwind-tests", "--test", "cfi"]),
 ];
 
@@ -183,7 +184,7 @@ struct Copy {
 }
 
 /// What the unwinder's tests need of the workspace.
-const PARTS: &[&str] = &["format/src", "format/Cargo.toml", "collector/src", "collector/Cargo.toml", "Cargo.lock"];
+const PARTS: &[&str] = &["format/src", "format/Cargo.toml", "collector", "Cargo.lock"];
 
 impl Copy {
     fn new(number: usize) -> Copy {
@@ -248,7 +249,7 @@ impl Copy {
 
     /// Changes the copy, and runs all tests until one fails.
     fn judge(&self, mutant: &Mutant, limits: &[Duration]) -> Verdict {
-        let path = self.folder.join("collector/src").join(&mutant.file);
+        let path = self.folder.join("collector").join(&mutant.file);
         let original = fs::read_to_string(&path).expect("a file of the unwinder");
         if !original.contains(&mutant.before) {
             return Verdict::NoMutant("its text is not in the file".into());
@@ -292,7 +293,7 @@ fn workspace(manifest: &str) -> String {
     let (before, rest) = manifest.split_once("members = [").expect("members");
     let (_, rest) = rest.split_once(']').expect("the members end");
     let (dependencies, _) = rest.split_once("[profile.").expect("profiles stand last");
-    format!("{before}members = [\"format\", \"collector\", \"probe\"]{dependencies}{PROFILE}")
+    format!("{before}members = [\"format\", \"collector/*\", \"probe\"]{dependencies}{PROFILE}")
 }
 
 const PROFILE: &str = r#"
@@ -322,7 +323,9 @@ name = "cfi"
 path = "{tests}/tests/cfi.rs"
 
 [dependencies]
-tracehound-collector.workspace = true
+tracehound-lifecycle.workspace = true
+tracehound-shared.workspace = true
+tracehound-unwind.workspace = true
 framehop.workspace = true
 libc.workspace = true
 object = { workspace = true, features = ["read", "std"] }

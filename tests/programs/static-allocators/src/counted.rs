@@ -49,13 +49,13 @@ impl Books {
         block
     }
 
-    /// Births and their bytes.
-    pub fn births(&self) -> (usize, usize) {
+    /// Allocations and their bytes.
+    pub fn allocs(&self) -> (usize, usize) {
         (self.allocs.load(SeqCst), self.bytes.load(SeqCst))
     }
 
     /// Frees.
-    pub fn deaths(&self) -> usize {
+    pub fn frees(&self) -> usize {
         self.frees.load(SeqCst)
     }
 }

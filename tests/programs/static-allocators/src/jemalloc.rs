@@ -80,10 +80,10 @@ fn main() {
     counted::say_counted_at_exit();
     let (error, result, narenas) = unsafe { api() };
     println!("without memory: {error:?}; mallctl: {result}, some arenas: {}", narenas > 0);
-    let (births, bytes) = DIRECT.births();
-    println!("truth function api {births} {bytes}");
+    let (allocs, bytes) = DIRECT.allocs();
+    println!("truth function api {allocs} {bytes}");
     println!("truth leaked api 0 0");
-    println!("truth frees api {}", DIRECT.deaths());
+    println!("truth frees api {}", DIRECT.frees());
     println!("truth stack 41001 by_mallocx api");
     println!("truth stack 7168 by_malloc api");
     println!("truth size 41002 1");

@@ -123,10 +123,10 @@ unsafe fn api() -> bool {
 fn main() {
     counted::say_counted_at_exit();
     println!("as expected: {}", unsafe { api() });
-    let (births, bytes) = DIRECT.births();
-    println!("truth function api {births} {bytes}");
+    let (allocs, bytes) = DIRECT.allocs();
+    println!("truth function api {allocs} {bytes}");
     println!("truth leaked api 0 0");
-    println!("truth frees api {}", DIRECT.deaths());
+    println!("truth frees api {}", DIRECT.frees());
     println!("truth stack 41001 by_heap api");
     println!("truth size 41002 1");
     println!("truth size 5005 1");

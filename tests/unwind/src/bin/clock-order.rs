@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tracehound_collector::hot::clock;
+use tracehound_shared::clock;
 
 /// Pairs of allocation and free for each thread of a round.
 const PAIRS: usize = 20_000;

@@ -36,6 +36,10 @@ const TREE_FLAGS: &[&str] = &[
 const FRAME_POINTER_FLAGS: &[&str] =
     &["-O0", "-O1 -fno-omit-frame-pointer", "-O2 -fno-omit-frame-pointer", "-Os -fno-omit-frame-pointer"];
 
+/// The program `directed`: one file for each subject.
+const DIRECTED: &[&str] =
+    &["directed", "directed_frame_pointer", "directed_damaged_information", "directed_signals", "directed_memory"];
+
 /// Where the programs are, built.
 pub fn programs() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -78,7 +82,7 @@ fn build() -> PathBuf {
     for source in ["odd", "directed"] {
         jobs.push(format!("gcc -c {{src}}/{source}.S -o {source}_asm.o"));
     }
-    for source in ["differential", "directed", "loading"] {
+    for source in ["differential", "loading"].iter().chain(DIRECTED) {
         jobs.push(format!("g++ -std=c++17 -Wall -Wextra -Werror -O2 -c {{src}}/{source}.cpp -o {source}.o"));
     }
     jobs.push("g++ -std=c++17 -O2 -fno-omit-frame-pointer -fno-optimize-sibling-calls -c {src}/differential.cpp -o differential_framed.o".into());
@@ -94,13 +98,14 @@ fn build() -> PathBuf {
     jobs.push("gcc -shared -fPIC -O2 -g -fno-asynchronous-unwind-tables -fno-unwind-tables -fno-exceptions -fno-optimize-sibling-calls {src}/hidden.c -o hidden.so".into());
     in_parallel(&out, &jobs);
     let link = format!("-L{} -ltracehound_unwind_probe -lgcc_s -ldl -lpthread", probe_folder().display());
+    let directed: String = DIRECTED.iter().map(|source| format!("{source}.o ")).collect();
     in_parallel(
         &out,
         &[
             format!("g++ -o differential differential.o odd_asm.o {all} {link}"),
             format!("g++ -o differential_plain differential.o odd_asm.o {plain} {link}"),
             format!("g++ -o differential_framed differential_framed.o odd_asm.o {framed} {link}"),
-            format!("g++ -o directed directed.o directed_asm.o odd_asm.o {link}"),
+            format!("g++ -o directed {directed}directed_asm.o odd_asm.o {link}"),
             format!("g++ -o loading loading.o {link}"),
         ],
     );

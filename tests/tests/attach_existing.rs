@@ -1,0 +1,201 @@
+//! `heaptrace attach --existing`: the blocks that glibc's heap holds at the start, against what the program says of them.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tracehound_tests::process::Running;
+use tracehound_tests::{compile, dump_with, heaptrace, json, number};
+
+/// A program that waits for lines.
+struct Program {
+    child: Running,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(mut command: Command) -> Self {
+        let mut child = Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, input, output }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "the program has ended");
+        line.trim_end().to_owned()
+    }
+
+    /// Lines up to `word`.
+    fn until(&mut self, word: &str) -> Vec<String> {
+        std::iter::repeat_with(|| self.line()).take_while(|line| line != word).collect()
+    }
+
+    fn say(&mut self, word: &str) {
+        self.input.write_all(format!("{word}\n").as_bytes()).unwrap();
+    }
+}
+
+/// Attaches, with what `heaptrace attach` prints while it is at it.
+fn attach(program: &Program, path: &Path) -> (Running, BufReader<ChildStdout>) {
+    let mut command = Command::new(heaptrace());
+    command.args(["attach", "--existing", "-o"]).arg(path).arg(program.child.id().to_string());
+    let mut child: Child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    for expected in [path.to_str().unwrap(), "recording"] {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), expected);
+    }
+    (Running(child), output)
+}
+
+fn detach(mut attached: (Running, BufReader<ChildStdout>)) -> String {
+    assert!(Command::new("kill").args(["-INT", &attached.0.id().to_string()]).status().unwrap().success());
+    let mut said = String::new();
+    attached.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    let status = attached.0.wait().unwrap();
+    assert!(status.success(), "{status}: {said}");
+    said
+}
+
+fn address(event: &Value) -> u64 {
+    u64::from_str_radix(&event["address"].as_str().unwrap()[2..], 16).unwrap()
+}
+
+/// A program with known blocks, and the recording of what it does with them.
+fn held(threads: u32) -> (TempDir, BTreeMap<u64, u64>, Vec<Value>, Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("held.dat");
+    let mut command = Command::new(compile("held.c", &["-O1"]));
+    command.arg(threads.to_string());
+    let mut program = Program::start(command);
+    let told = program.until("ready");
+    let known: BTreeMap<u64, u64> = told
+        .iter()
+        .map(|line| {
+            let (address, size) = line.split_once(' ').unwrap();
+            (u64::from_str_radix(&address[2..], 16).unwrap(), size.parse().unwrap())
+        })
+        .collect();
+    assert_eq!(known.len(), 2000 * threads as usize);
+    let attached = attach(&program, &path);
+    program.say("free");
+    assert_eq!(program.line(), "done");
+    let said = detach(attached);
+    assert!(said.contains("were there before"), "{said}");
+    program.say("quit");
+    assert!(program.child.wait().unwrap().success());
+    let events = dump_with(&["--no-symbols"], &path);
+    let info = json(&["info"], &path);
+    (folder, known, events, info)
+}
+
+fn the_list_is_what_the_program_holds(threads: u32) {
+    let (_folder, known, events, info) = held(threads);
+    let listed: Vec<&Value> = events.iter().filter(|event| event["kind"] == "existing").collect();
+    let by_address: BTreeMap<u64, u64> =
+        listed.iter().map(|event| (address(event), event["size"].as_u64().unwrap())).collect();
+    assert_eq!(by_address.len(), listed.len(), "each once");
+    for (at, size) in &known {
+        assert_eq!(by_address.get(at), Some(size), "{at:#x}");
+    }
+    // What else there is belongs to libc: its files, its threads. It lies beside the program's blocks.
+    let others: Vec<_> = by_address.iter().filter(|(at, _)| !known.contains_key(at)).collect();
+    assert!(others.len() < 60 + 4 * threads as usize, "{} blocks that nobody has: {others:x?}", others.len());
+    let mut end = 0;
+    for (&at, &size) in &by_address {
+        assert!(at >= end, "blocks overlap at {at:#x}");
+        end = at + size;
+    }
+
+    let remark = info["remarks"].as_array().unwrap().iter().find(|remark| remark["topic"] == "existing").unwrap();
+    let text = remark["text"].as_str().unwrap();
+    assert!(text.starts_with(&format!("{} blocks of", listed.len())) && !text.contains("not complete"), "{text}");
+    assert_eq!(number(&info, "/existing/count"), listed.len() as u64);
+    assert_eq!(number(&info, "/existing/bytes"), by_address.values().sum::<u64>());
+
+    // Half of them freed, an eighth resized: all are known.
+    let threads = u64::from(threads);
+    assert_eq!(number(&info, "/recorder/unmatched_frees"), 0);
+    let freed: Vec<&Value> =
+        events.iter().filter(|event| event["kind"] == "free" && event["existing"] == true).collect();
+    assert!(freed.len() as u64 >= 1000 * threads);
+    for event in &freed {
+        assert_eq!(event["size"].as_u64(), by_address.get(&address(event)).copied());
+    }
+    assert_eq!(number(&info, "/events/realloc"), 250 * threads);
+    assert!(number(&info, "/existing/freed/count") >= 1250 * threads);
+    // They are nobody's leaks: what the session allocated is counted alone.
+    let allocated = events.iter().filter(|event| event["kind"] == "alloc" || event["kind"] == "realloc").count() as u64;
+    assert_eq!(number(&info, "/allocations/count"), allocated);
+    assert!(number(&info, "/leaked/count") <= allocated);
+}
+
+#[test]
+fn one_thread_holds_what_is_listed() {
+    the_list_is_what_the_program_holds(1);
+}
+
+#[test]
+fn eight_threads_hold_what_is_listed() {
+    the_list_is_what_the_program_holds(8);
+}
+
+#[test]
+fn memory_and_pins_know_blocks_from_before() {
+    let (folder, known, _, info) = held(1);
+    let path = folder.path().join("held.dat");
+    let memory = json(&["memory"], &path);
+    let live = memory["rows"].as_array().unwrap().iter().find(|row| row["key"] == "live").unwrap();
+    let left = number(&info, "/existing/bytes") - number(&info, "/existing/freed/bytes");
+    assert!(left > known.values().sum::<u64>() / 4);
+    assert!(number(live, "/bytes") > left / 2, "{live} of {left}");
+    let pins = json(&["pins"], &path);
+    let rows = pins["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["function"] == "(blocks from before the recording)"), "{pins}");
+}
+
+#[test]
+fn a_busy_program_is_listed_at_one_instant() {
+    // Eight threads allocate and free without a pause: every later free is of a block that is listed or recorded.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("busy.dat");
+    let mut command = Command::new(compile("attached.c", &["-O1"]));
+    command.arg("8");
+    let mut program = Program::start(command);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let attached = attach(&program, &path);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    detach(attached);
+    program.say("quit");
+    assert_eq!(program.line(), "errors 0");
+    let info = json(&["info"], &path);
+    assert_eq!(number(&info, "/recorder/unmatched_frees"), 0, "{info}");
+    assert!(number(&info, "/existing/freed/count") > 500, "{info}");
+    let remarks = info["remarks"].to_string();
+    assert!(!remarks.contains("overwritten"), "{remarks}");
+}
+
+#[test]
+fn another_allocators_heap_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("other.dat");
+    let mut command = Command::new(compile("held.c", &["-O1"]));
+    command.arg("1").env("LD_PRELOAD", "libjemalloc.so.2");
+    let mut program = Program::start(command);
+    program.until("ready");
+    let attached = attach(&program, &path);
+    program.say("free");
+    assert_eq!(program.line(), "done");
+    detach(attached);
+    program.say("quit");
+    let info = json(&["info"], &path);
+    assert!(info["existing"].is_null());
+    let remarks = info["remarks"].to_string();
+    assert!(remarks.contains("Blocks from before are not listed: malloc is that of"), "{remarks}");
+}

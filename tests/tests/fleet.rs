@@ -1,0 +1,368 @@
+//! `heaptrace collect` and `heaptrace fleet`: what arrives in a store is what was recorded, whoever is killed when.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tracehound_tests::exporting::{export_of, run};
+use tracehound_tests::fleet::{Fleet, kill, running};
+use tracehound_tests::{ask, clients, compile, heaptrace, json, number, random_seed, root, wait_for};
+
+/// What `dump` prints: the events, with everything in them.
+fn dump(path: &Path) -> String {
+    let output = ask(&["dump"], path);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("dump prints UTF-8")
+}
+
+#[test]
+fn what_is_collected_is_what_was_recorded() {
+    let fleet = Fleet::default();
+    let program = compile("planted.c", &["-O1", "-g"]);
+    for fault in ["leak", "none"] {
+        let status = fleet.traced(&program, "service=shop,version=1.2").arg(fault).status().expect("it starts");
+        assert!(status.success());
+    }
+    fleet.collect_all(&["--keep", "--allocations"]);
+    let stored = fleet.recordings();
+    assert_eq!(stored.len(), 2);
+    let mut local: Vec<_> = std::fs::read_dir(fleet.spool()).unwrap().map(|e| e.unwrap().path()).collect();
+    local.retain(|path| path.extension().is_some_and(|end| end == "dat"));
+    let id = |path: &Path| {
+        let bytes = std::fs::read(path).expect("a recording");
+        bytes[16..32].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    for path in &local {
+        let copy = fleet.stored().join("raw").join(format!("{}.dat", id(path)));
+        assert_eq!(std::fs::read(path).unwrap(), std::fs::read(&copy).unwrap(), "byte for byte");
+        let about: Value = serde_json::from_slice(&std::fs::read(copy.with_extension("json")).unwrap()).unwrap();
+        assert_eq!((&about["service"], &about["version"]), (&"shop".into(), &"1.2".into()));
+        assert!(about["host"].as_str().is_some_and(|host| !host.is_empty()), "{about}");
+    }
+    // The tables are those of an export.
+    let tables = export_of(&local[0], "parquet", "tables");
+    let python = clients().join("python/bin/python");
+    let script = root().join("tests/clients/same_tables.py");
+    let same = run(python, &[&script, &tables, &fleet.stored(), &id(&local[0])]);
+    assert_eq!(same.trim(), "allocations frames marks modules sites stacks threads timeline");
+
+    // Collected again it is the same, and then the spool is empty.
+    fleet.collect_all(&[]);
+    assert_eq!(std::fs::read_dir(fleet.spool()).unwrap().filter(|e| e.as_ref().unwrap().path().is_file()).count(), 0);
+    let url = format!("{}/raw/{}.dat", fleet.store, id(&stored[0]));
+    assert_eq!(json(&["info"], Path::new(&url)), json(&["info"], &stored[0]));
+}
+
+/// Ends recorder and collector at random moments; what arrives is all that the program had done.
+fn crash(fleet: &Fleet, options: &[&str], seed: u32) -> std::path::PathBuf {
+    let program = compile("counted_blocks.c", &["-O1"]);
+    let counter = fleet.spool().join("done");
+    let mut state = seed | 1;
+    let mut random = move |below: u32| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state % below
+    };
+    let mut traced = fleet.traced(&program, "service=crash");
+    let traced = traced.arg(&counter).arg("0").env("TRACEHOUND_SAMPLE_MEMORY_MS", "0").spawn().expect("it starts");
+    for _ in 0..3 + random(4) {
+        let collector = fleet.collect(options).args(["--interval", "10", "--no-tables"]).stderr(Stdio::null()).spawn();
+        std::thread::sleep(Duration::from_millis(u64::from(20 + random(400))));
+        kill(collector.expect("heaptrace can be started"));
+    }
+    kill(traced);
+    // Its end may be interrupted, too.
+    for _ in 0..2 {
+        let collector = fleet.collect(options).args(["--interval", "10", "--no-tables"]).stderr(Stdio::null()).spawn();
+        std::thread::sleep(Duration::from_millis(u64::from(random(60))));
+        kill(collector.expect("heaptrace can be started"));
+    }
+    counter
+}
+
+/// The blocks of `counted_blocks.c`: all that it had counted, in their order, with their sizes.
+fn check_counted(recording: &Path, counter: &Path) {
+    let done = std::fs::read(counter).expect("the counter");
+    let done = u64::from_le_bytes(done[..8].try_into().unwrap());
+    let mut at = 0;
+    for line in dump(recording).lines().filter(|line| line.contains("\"kind\":\"alloc\"")) {
+        let event: Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(event["size"].as_u64(), Some(16 + at * 7919 % 3001), "block {at}");
+        at += 1;
+    }
+    assert!(at == done || at == done + 1, "{at} blocks arrived, {done} were counted");
+    let info = json(&["info"], recording);
+    assert_eq!((&info["end"], &info["complete"]), (&"killed".into(), &false.into()));
+    assert_eq!(number(&info, "/events/lost"), 0);
+}
+
+#[test]
+fn nothing_is_lost_whoever_is_killed_when() {
+    let seed = random_seed();
+    let rounds = std::env::var("SCHEDULES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(4);
+    for round in 0..rounds {
+        println!("seed {seed}, round {round}");
+        let fleet = Fleet::default();
+        let counter = crash(&fleet, &["--keep"], seed.wrapping_add(round));
+        fleet.collect_all(&["--keep", "--no-tables"]);
+        let local = std::fs::read_dir(fleet.spool()).unwrap().map(|entry| entry.unwrap().path());
+        let local =
+            local.into_iter().find(|path| path.extension().is_some_and(|end| end == "dat")).expect("it is kept");
+        let [stored] = &fleet.recordings()[..] else { panic!("one recording") };
+        // Event by event what the recording and its side file say here.
+        assert!(dump(&local) == dump(stored), "{} and {} differ", local.display(), stored.display());
+        check_counted(stored, &counter);
+    }
+}
+
+#[test]
+fn nothing_is_lost_where_the_disk_gets_back_what_was_shipped() {
+    let seed = random_seed();
+    let rounds = std::env::var("SCHEDULES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(4);
+    for round in 0..rounds {
+        println!("seed {seed}, round {round}");
+        let fleet = Fleet::default();
+        let counter = crash(&fleet, &["--quota", "1"], seed.wrapping_add(round));
+        let safe = fleet.stored().with_file_name("counted");
+        std::fs::copy(&counter, &safe).unwrap();
+        fleet.collect_all(&["--quota", "1", "--no-tables"]);
+        let [stored] = &fleet.recordings()[..] else { panic!("one recording") };
+        check_counted(stored, &safe);
+        let left: Vec<_> = std::fs::read_dir(fleet.spool()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["done"], "what was stored goes");
+    }
+}
+
+#[test]
+fn a_recording_with_holes_says_where_it_is() {
+    let fleet = Fleet::default();
+    let program = compile("counted_blocks.c", &["-O1"]);
+    let mut command = fleet.traced(&program, "service=long");
+    let _program = running({
+        command.arg(fleet.spool().join("done")).arg("0");
+        command
+    });
+    let mut collector = fleet.collect(&["--quota", "1", "--interval", "20"]);
+    collector.stdout(Stdio::null());
+    let _collector = running(collector);
+    let noted = || {
+        std::fs::read_dir(fleet.spool())
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .find(|p| p.extension().is_some_and(|e| e == "shipped"))
+    };
+    wait_for("a hole", Duration::from_secs(60), || noted().is_some());
+    let recording = noted().unwrap().with_extension("");
+    use std::os::unix::fs::MetadataExt;
+    wait_for("a smaller file", Duration::from_secs(60), || {
+        recording.metadata().is_ok_and(|meta| meta.blocks() * 512 < meta.len() / 2 + (5 << 20))
+    });
+    let output = ask(&["info"], &recording);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("its front was collected") && said.contains(&fleet.store),
+        "{said}"
+    );
+}
+
+/// An address that nobody listens at.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn http(address: &str, path: &str) -> Option<String> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer a secret of sixteen\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.starts_with("HTTP/1.1 200").then_some(answer)
+}
+
+#[test]
+fn collectors_and_programs_send_to_a_collector() {
+    let fleet = Fleet::default();
+    let address = free_address();
+    let mut command = Command::new(heaptrace());
+    command
+        .args(["collect", "--listen", &address, "--store", &fleet.store])
+        .env("HEAPTRACE_TOKEN", "a secret of sixteen");
+    let _collector = running(command);
+    wait_for("the collector", Duration::from_secs(30), || http(&address, "/metrics").is_some());
+
+    let program = compile("planted.c", &["-O1", "-g"]);
+    // A program by itself.
+    let traced = |token: &str| {
+        let mut command = Command::new(heaptrace());
+        command.args(["run", "-o"]).arg(fleet.spool().join("alone-%p")).arg("--").arg(&program).arg("leak");
+        command.env("TRACEHOUND_COLLECTOR", &address).env("HEAPTRACE_TOKEN", token);
+        command.env("TRACEHOUND_LABELS", "service=alone,version=7").output().expect("heaptrace can be started")
+    };
+    let output = traced("a secret of sixteen");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains(&format!("sent to {address}")), "{said}");
+    // A spool of another host, which has to give it up once it is here.
+    assert!(fleet.traced(&program, "service=other").arg("none").status().expect("it starts").success());
+    let mut other = Command::new(heaptrace());
+    other.args(["collect", "--once", "--spool"]).arg(fleet.spool()).args(["--store", &format!("http://{address}")]);
+    let output = other.env("HEAPTRACE_TOKEN", "a secret of sixteen").output().expect("heaptrace can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    wait_for("the tables", Duration::from_secs(60), || {
+        http(&address, "/metrics").is_some_and(|text| text.contains("tracehound_collect_packed_recordings_total 2"))
+    });
+    assert_eq!(fleet.recordings().len(), 2);
+    for stored in fleet.recordings() {
+        assert_eq!(json(&["info"], &stored)["complete"], true);
+    }
+    assert!(http(&address, "/").is_some_and(|page| page.contains("<pre>store file://")));
+    let output = Command::new(heaptrace())
+        .args(["collect", "status", "--json", &address])
+        .env("HEAPTRACE_TOKEN", "a secret of sixteen")
+        .output()
+        .expect("heaptrace can be started");
+    let status: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    assert_eq!((&status["schema"], &status["packed"]), (&"heaptrace.collect-status/1".into(), &2.into()));
+
+    // Whoever has not the secret stays outside.
+    let output = Command::new(heaptrace())
+        .args(["collect", "status", &address])
+        .env("HEAPTRACE_TOKEN", "another of sixteen")
+        .output()
+        .expect("heaptrace can be started");
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("token"));
+    let output = Command::new(heaptrace())
+        .args(["collect", "--listen", "0.0.0.0:0", "--store", &fleet.store])
+        .env_remove("HEAPTRACE_TOKEN")
+        .output()
+        .expect("heaptrace can be started");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("needs --token"));
+}
+
+#[test]
+fn a_version_that_leaks_is_found() {
+    let fleet = Fleet::default();
+    let program = compile("planted.c", &["-O1", "-g"]);
+    let mut all = Vec::new();
+    for (version, fault) in [("1.0", "none"), ("1.1", "none"), ("1.2", "leak")] {
+        for _ in 0..4 {
+            let labels = format!("service=shop,version={version}");
+            all.push(fleet.traced(&program, &labels).arg(fault).spawn().expect("it starts"));
+        }
+        all.drain(..).for_each(|mut child| assert!(child.wait().expect("it ends").success()));
+    }
+    fleet.collect_all(&[]);
+    let check = |when: &str| {
+        let top = fleet.json("top", &["--service", "shop"]);
+        assert_eq!(number(&top, "/recordings"), 12, "{when}: {top}");
+        let python = clients().join("python/bin/python");
+        let sums = run(python, &[&root().join("tests/clients/fleet_sums.py"), &fleet.stored()]);
+        let sums: Value = serde_json::from_str(&sums).expect("JSON");
+        if when == "fresh" {
+            assert_eq!(sums["leaked"], top["total_bytes"], "{when}: DuckDB and we add up the same");
+        }
+        let leaks = fleet.json("leaks", &[]);
+        let first = &leaks["rows"][0];
+        assert_eq!((&first["function"], &first["version"]), (&"session_open".into(), &"1.2".into()), "{when}: {leaks}");
+        // On a machine that is busy elsewhere the end of one may look like rest.
+        assert!(number(first, "/growing") >= 3 && number(first, "/recordings") == 4, "{when}: {first}");
+        let regress = fleet.json("regress", &["--before", "1.0", "--after", "1.2"]);
+        let rows = regress["rows"].as_array().expect("rows");
+        assert_eq!(rows[0]["function"], "session_open", "{when}: {regress}");
+        assert_eq!(rows[0]["since"], "1.2");
+        assert_eq!(rows.len(), 1, "{when}: {regress}");
+        assert!(rows[0]["p"].as_f64().is_some_and(|p| p < 0.01));
+        let same = fleet.json("regress", &["--before", "1.0", "--after", "1.1"]);
+        assert_eq!(same["rows"], serde_json::json!([]), "{when}: {same}");
+        (top, leaks, regress)
+    };
+    let fresh = check("fresh");
+    let output = fleet.ask("compact", &["--before", "9999-01-01"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let files =
+        Command::new("find").arg(fleet.stored().join("data/v1/sites")).args(["-name", "*.parquet"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&files.stdout).lines().count(), 3, "a file for each version");
+    assert_eq!(check("compacted"), fresh);
+
+    let budget = fleet.ask("budget", &["--max-leaked", "650k", "--share", "90"]);
+    let said = String::from_utf8_lossy(&budget.stdout);
+    assert!(budget.status.code() == Some(1) && said.starts_with("NOT KEPT: 8 of 12"), "{said}");
+    assert!(fleet.ask("budget", &["--max-leaked", "650k", "--share", "60"]).status.success());
+    let outliers = fleet.json("outliers", &[]);
+    assert_eq!(outliers["rows"], serde_json::json!([]));
+    let none = fleet.ask("top", &["--service", "nothing"]);
+    assert!(!none.status.success() && String::from_utf8_lossy(&none.stderr).contains("no recording"));
+}
+
+#[test]
+fn a_store_that_is_away_loses_nothing() {
+    let fleet = Fleet::default();
+    let program = compile("planted.c", &["-O1", "-g"]);
+    assert!(fleet.traced(&program, "service=shop").arg("none").status().expect("it starts").success());
+    let nowhere = format!("http://{}", free_address());
+    let mut command = Command::new(heaptrace());
+    command
+        .args(["collect", "--interval", "20", "--spool"])
+        .arg(fleet.spool())
+        .args(["--store", &nowhere, "--quota", "1"]);
+    let collector = command.stderr(Stdio::null()).spawn().expect("heaptrace can be started");
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    kill(collector);
+    fleet.collect_all(&[]);
+    let [stored] = &fleet.recordings()[..] else { panic!("one recording") };
+    assert_eq!(json(&["info"], stored)["complete"], true);
+}
+
+#[test]
+#[ignore = "a real S3 server takes minutes to build: tests/s3.sh does that and runs this"]
+fn a_bucket_is_a_store() {
+    let gateway = std::env::var_os("VERSITYGW").expect("tests/s3.sh says where versitygw is");
+    let mut fleet = Fleet::default();
+    let address = free_address();
+    std::fs::create_dir_all(fleet.stored().join("heap")).unwrap();
+    let mut command = Command::new(gateway);
+    command.args(["--port", &address, "posix"]).arg(fleet.stored()).stdout(Stdio::null());
+    command.env("ROOT_ACCESS_KEY", "key").env("ROOT_SECRET_KEY", "a secret");
+    let _gateway = running(command);
+    wait_for("the gateway", Duration::from_secs(30), || std::net::TcpStream::connect(&address).is_ok());
+    fleet.store = "s3://heap/fleet".into();
+    let aws = |command: &mut Command| {
+        let endpoint = format!("http://{address}");
+        let variables = [
+            ("AWS_ACCESS_KEY_ID", "key"),
+            ("AWS_SECRET_ACCESS_KEY", "a secret"),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ALLOW_HTTP", "true"),
+            ("AWS_ENDPOINT", &endpoint),
+        ];
+        let output = command.envs(variables).env("XDG_CACHE_HOME", fleet.spool().join("cache")).output();
+        let output = output.expect("heaptrace can be started");
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("UTF-8")
+    };
+    let program = compile("planted.c", &["-O1", "-g"]);
+    assert!(fleet.traced(&program, "service=shop,version=1").arg("leak").status().expect("it starts").success());
+    // More than one part of an upload.
+    let counter = fleet.spool().join("done");
+    let mut long = fleet.traced(&compile("counted_blocks.c", &["-O1"]), "service=long");
+    assert!(long.arg(counter).arg("200000").status().expect("it starts").success());
+    aws(&mut fleet.collect(&["--once", "--keep"]));
+    let leaks = aws(Command::new(heaptrace()).args(["fleet", "leaks", &fleet.store]));
+    assert!(leaks.contains("session_open"), "{leaks}");
+    for stored in std::fs::read_dir(fleet.stored().join("heap/fleet/raw")).unwrap().map(|entry| entry.unwrap().path()) {
+        if stored.extension().is_some_and(|end| end == "dat") {
+            let name = stored.file_name().unwrap().to_str().unwrap();
+            let info = aws(Command::new(heaptrace()).args(["info", "--json", &format!("{}/raw/{name}", fleet.store)]));
+            let info: Value = serde_json::from_str(&info).expect("JSON");
+            assert_eq!(info["complete"], true, "{name}");
+        }
+    }
+    aws(Command::new(heaptrace()).args(["fleet", "compact", &fleet.store, "--before", "9999-01-01"]));
+    let after = aws(Command::new(heaptrace()).args(["fleet", "leaks", &fleet.store]));
+    assert_eq!(after, leaks);
+}
