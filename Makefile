@@ -13,13 +13,13 @@ FUZZ_SECONDS ?= 60
 
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -type f -print 2>/dev/null)
 
-.PHONY: build web demo test test-all test-rust test-proofs test-web test-page lint bench looks soak order fuzz prove dist install clean help
+.PHONY: build web demo demo-fleet test test-all test-rust test-proofs test-web test-page lint bench looks soak attach-hardship order fuzz prove dist install clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-build: web ## libtracehound.so, heaptrace with the page embedded and heaptrace-replay, in target/release
-	cargo build --release -p tracehound-preload -p heaptrace -p heaptrace-replay
+build: web ## libtracehound.so, heaptrace with the page embedded, heaptrace-replay and heaptrace-fleet, in target/release
+	cargo build --release -p tracehound-preload -p heaptrace -p heaptrace-replay -p heaptrace-fleet
 
 web: web/dist/index.html
 
@@ -32,9 +32,13 @@ web/dist/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
 demo: build ## record two real programs, print the leak report, serve both (SERVE=0: stop after the report)
 	tests/demo.sh "$(SERVE)" "$(PORT)"
 
+demo-fleet: build ## run twenty processes of two versions, collect them, say which version leaks where
+	tests/demo-fleet.sh
+
 test: ## every test of every part, and how long each took
-	@rm -f target/test-times.txt
+	@rm -rf target/test-times.txt target/test-logs
 	@status=0; $(MAKE) --no-print-directory test-all || status=1; \
+	for failed in target/test-logs/*.failed; do if [ -e "$$failed" ]; then echo "== $$failed"; cat "$$failed"; fi; done; \
 	echo "how long each part took:"; cat target/test-times.txt; exit $$status
 
 test-all: test-rust test-proofs test-web test-page
@@ -71,6 +75,9 @@ soak: build ## redis under load for SOAK_MINUTES (default 10): the recorder's me
 	tests/needs.sh
 	cargo test --release -p tracehound-tests --test soak -- --ignored --nocapture
 
+attach-hardship: build ## ATTACH_CYCLES (default 10000) attaches, a tenth of it for each hazard, heaptrace killed at every step: hours
+	ATTACH_CYCLES=$${ATTACH_CYCLES:-10000} cargo test --release -p tracehound-tests --test attach_hardship -- --nocapture --test-threads=1
+
 order: build ## blocks that go from thread to thread, HAND_OVERS (default 10000000) of each kind: which thread freed which block
 	HAND_OVERS=$${HAND_OVERS:-10000000} cargo test --release -p tracehound-tests --test order -- --nocapture --test-threads=1
 
@@ -81,15 +88,16 @@ prove: ## models, fuzzing, sanitizers, Miri: docs/proving.md
 	tests/prove.sh full
 
 dist: web ## what is shipped, linked as one (some minutes more than build), in target/dist, and packed, in target/packages
-	cargo build --profile dist -p tracehound-preload -p heaptrace -p heaptrace-replay
+	cargo build --profile dist -p tracehound-preload -p heaptrace -p heaptrace-replay -p heaptrace-fleet
 	packaging/pack.py --from $(DIST) --out target/packages
 
 install: dist ## into PREFIX (default /usr/local), without line tables
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib" "$(DESTDIR)$(PREFIX)/include"
 	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/bin/heaptrace" $(DIST)/heaptrace
 	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/bin/heaptrace-replay" $(DIST)/heaptrace-replay
+	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/bin/heaptrace-fleet" $(DIST)/heaptrace-fleet
 	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/lib/libtracehound.so" $(DIST)/libtracehound.so
-	chmod 755 "$(DESTDIR)$(PREFIX)/bin/heaptrace" "$(DESTDIR)$(PREFIX)/bin/heaptrace-replay" "$(DESTDIR)$(PREFIX)/lib/libtracehound.so"
+	chmod 755 "$(DESTDIR)$(PREFIX)/bin/heaptrace" "$(DESTDIR)$(PREFIX)/bin/heaptrace-replay" "$(DESTDIR)$(PREFIX)/bin/heaptrace-fleet" "$(DESTDIR)$(PREFIX)/lib/libtracehound.so"
 	install -m 644 preload/include/tracehound.h "$(DESTDIR)$(PREFIX)/include/"
 
 clean:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Packs a build: tarball with an installer, Debian package, Python wheel, and their SHA-256 sums.
+"""Packs a build: tarball with an installer, Debian and RPM package, Python wheel, what they are made of (CycloneDX), and
+their SHA-256 sums.
 
     packaging/pack.py --from target/dist --out target/packages
 
 All packages hold the same bytes: the binary and the library without debug information, the header, manual pages,
 completions, licences. Nothing is compiled here. Times inside are those of SOURCE_DATE_EPOCH (default: the last commit's),
-so that the same build packs to the same bytes. Needs strip and objdump (binutils).
+so that the same build packs to the same bytes. Needs strip and objdump (binutils), cargo, and rpmbuild (Debian: rpm).
 """
 
 import argparse
@@ -23,11 +24,15 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+# No folder of compiled Python among the sources.
+sys.dont_write_bytecode = True
+import sbom
+
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "tracehound"
 SUMMARY = "Records every allocation and free of a Linux program, and shows what was in memory, who put it there, who freed it"
-# What is built; the player of `heaptrace replay` is looked for beside heaptrace.
-PROGRAMS = ["bin/heaptrace", "bin/heaptrace-replay", "lib/libtracehound.so"]
+# What is built; what plays and what collects is looked for beside heaptrace.
+PROGRAMS = ["bin/heaptrace", "bin/heaptrace-replay", "bin/heaptrace-fleet", "lib/libtracehound.so"]
 SHELLS = {"bash": "share/bash-completion/completions/heaptrace", "zsh": "share/zsh/site-functions/_heaptrace",
           "fish": "share/fish/vendor_completions.d/heaptrace.fish"}
 
@@ -158,6 +163,34 @@ def deb(tree, out, when, glibc):
     return target
 
 
+def rpm(tree, out, when, glibc):
+    """By rpmbuild, which only packs: what is in the package lies there already."""
+    listed = "\n".join(f'%attr({0o644 if path.suffix == ".so" else mode(path):o},root,root) "/usr/{path}"'
+                       for path in files(tree))
+    spec = (f"Name: {NAME}\nVersion: {version()}\nRelease: 1\nSummary: Heap tracer that records every event\n"
+            f"License: MIT OR Apache-2.0\nAutoReqProv: no\n"
+            f"Requires: libc.so.6(GLIBC_{glibc[0]}.{glibc[1]})(64bit), libgcc_s.so.1()(64bit)\n"
+            f"%description\n{SUMMARY}.\n%install\nmkdir -p %{{buildroot}}\ncp -a {tree} %{{buildroot}}/usr\n"
+            f"%files\n{listed}\n")
+    settings = {"_topdir": str(tree.parent / "rpm"), "_rpmdir": str(tree.parent / "rpms"), "_buildhost": "localhost",
+                "_build_id_links": "none", "use_source_date_epoch_as_buildtime": "1", "debug_package": "%{nil}",
+                "clamp_mtime_to_source_date_epoch": "1", "__os_install_post": "%{nil}", "_binary_payload": "w9.gzdio",
+                "_dbpath": str(tree.parent / "rpmdb")}
+    file = tree.parent / "tracehound.spec"
+    file.write_text(spec)
+    command = ["rpmbuild", "-bb", "--quiet", "--target", "x86_64-linux"]
+    for name, value in settings.items():
+        command += ["--define", f"{name} {value}"]
+    for path in tree.rglob("*"):
+        os.utime(path, (when, when))
+    subprocess.run([*command, str(file)], check=True, stdout=subprocess.DEVNULL,
+                   env={**os.environ, "SOURCE_DATE_EPOCH": str(when)})
+    made = next((tree.parent / "rpms").rglob("*.rpm"))
+    target = out / f"{NAME}-{version()}-1.x86_64.rpm"
+    shutil.copyfile(made, target)
+    return target
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--from", dest="build", type=Path, default=ROOT / "target/dist", help="where the build lies")
@@ -166,11 +199,14 @@ def main():
     when = epoch()
     arguments.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder)
+        tree = Path(folder) / "tree"
+        tree.mkdir()
         stage(arguments.build, tree)
         glibc = newest_glibc(*(tree / program for program in PROGRAMS))
         made = [tarball(tree, arguments.out, when), wheel(tree, arguments.out, when, glibc),
-                deb(tree, arguments.out, when, glibc)]
+                deb(tree, arguments.out, when, glibc), rpm(tree, arguments.out, when, glibc)]
+    made.append(arguments.out / f"{NAME}-{version()}.cdx.json")
+    made[-1].write_bytes(sbom.document(ROOT, version(), when))
     sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)
     (arguments.out / "SHA256SUMS").write_text(sums)
     print(f"glibc {glibc[0]}.{glibc[1]} or newer is needed")
