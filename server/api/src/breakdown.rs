@@ -42,7 +42,7 @@ pub struct Breakdown {
     pub rows: Vec<BreakdownRow>,
     /// All other layers together, at each moment.
     pub rest: Vec<i64>,
-    /// How many these are.
+    /// How many these are; of very many layers, at least so many.
     pub rest_rows: u64,
     /// How far the figures can be trusted.
     pub exactness: Exactness,

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::amounts::{SumKey, SumQuery};
+use super::amounts::{Signed, SumKey, SumQuery};
 use super::filter::Filter;
 use super::window::Window;
 use super::{QueryError, Result, site_handle, stacks, trend};
@@ -25,11 +25,16 @@ pub struct BreakdownParams {
     pub points: usize,
     /// Layers beside the rest.
     pub top: usize,
+    /// Amounts (layers by moments, 16 bytes each) that are held at once, [`MAX_AMOUNTS`] unless a test asks for less; of
+    /// more, what is large is decided at some of the moments.
+    pub max_amounts: usize,
 }
 
 /// Most moments of one answer.
 pub const MAX_POINTS: usize = 2000;
-/// Moments at which it is decided which layers are large.
+/// What [`BreakdownParams::max_amounts`] should be: 64 MiB.
+pub const MAX_AMOUNTS: usize = 4 << 20;
+/// Moments at which it is decided which layers are large where there are very many.
 const LOOKS: usize = 24;
 
 /// Takes live bytes apart.
@@ -54,22 +59,38 @@ pub fn run(
     let points = (params.points as u64).min((window.to_ns - window.from_ns).max(1)) as usize;
     let moments = trend::moments(trace, &window, points);
     let places: Vec<_> = moments.iter().map(|moment| moment.1).collect();
-    let some: Vec<_> = places.iter().rev().step_by(points.div_ceil(LOOKS)).rev().copied().collect();
-    let rough = trend::live_by_group(&question, &layers.of_key, layers.heads.len(), &some)?;
-    let largest = |layer: usize| rough.iter().map(|live| live[layer].bytes).max().unwrap_or(0);
+    let every = layers.heads.len().saturating_mul(points) <= params.max_amounts;
+    let step = if every { 1 } else { points.div_ceil(LOOKS) };
+    let looks: Vec<_> = places.iter().rev().step_by(step).rev().copied().collect();
+    let seen = trend::live_by_group(&question, &layers.of_key, layers.heads.len(), &looks)?;
+    let largest = |layer: usize| seen.iter().map(|live| live[layer].bytes).max().unwrap_or(0);
     let mut order: Vec<usize> = (0..layers.heads.len()).filter(|&layer| largest(layer) > 0).collect();
     order.sort_by_key(|&layer| (std::cmp::Reverse(largest(layer)), layer));
-    let rest_rows = order.len().saturating_sub(params.top) as u64;
-    order.truncate(params.top);
+    let others = order.split_off(params.top.min(order.len()));
 
     let place_of: HashMap<usize, u32> = order.iter().copied().zip(0..).collect();
     let rest = order.len() as u32;
-    let of_key: Vec<u32> =
-        layers.of_key.iter().map(|layer| place_of.get(&(*layer as usize)).copied().unwrap_or(rest)).collect();
-    let columns = trend::live_by_group(&question, &of_key, order.len() + 1, &places)?;
+    let group_of = |layer: usize| place_of.get(&layer).copied().unwrap_or(rest) as usize;
+    let columns = if every {
+        let folded = |live: &Vec<Signed>| {
+            let mut sums = vec![Signed::default(); order.len() + 1];
+            for (layer, amount) in live.iter().enumerate() {
+                let sum = &mut sums[group_of(layer)];
+                sum.count += amount.count;
+                sum.bytes += amount.bytes;
+            }
+            sums
+        };
+        seen.iter().map(folded).collect()
+    } else {
+        let of_key: Vec<u32> = layers.of_key.iter().map(|&layer| group_of(layer as usize) as u32).collect();
+        trend::live_by_group(&question, &of_key, order.len() + 1, &places)?
+    };
     let mut curves = trend::transposed(&columns, order.len() + 1);
-    let bytes = |curve: Vec<super::amounts::Signed>| curve.into_iter().map(|live| live.bytes).collect::<Vec<i64>>();
+    let bytes = |curve: Vec<Signed>| curve.into_iter().map(|live| live.bytes).collect::<Vec<i64>>();
     let rest = bytes(curves.pop().unwrap_or_default());
+    // Of very many layers, one that was live between two looks only is in the rest, and was not counted.
+    let rest_rows = (others.len() as u64).max(u64::from(rest.iter().any(|&bytes| bytes != 0)));
     let rows: Vec<BreakdownRow> =
         order.iter().zip(curves).map(|(&layer, curve)| layers.row(layer, bytes(curve))).collect();
     let total = (0..points).map(|at| rest[at] + rows.iter().map(|row| row.bytes[at]).sum::<i64>()).collect();

@@ -108,7 +108,8 @@ pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, Repor
         BreakdownGroup::Language,
     ] {
         let (window, filter) = (window.clone(), filter.clone());
-        let params = breakdown::BreakdownParams { window, filter, by, points: LAYER_POINTS, top: 10 };
+        let (points, max_amounts) = (LAYER_POINTS, breakdown::MAX_AMOUNTS);
+        let params = breakdown::BreakdownParams { window, filter, by, points, top: 10, max_amounts };
         out.put("breakdown", json!({"by": by}), breakdown::run(trace, symbols, &params, cancel)?)?;
     }
     let series = [

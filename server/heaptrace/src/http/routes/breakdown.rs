@@ -33,6 +33,7 @@ recording_route! {
             by: layers.by,
             points: layers.points.0 as usize,
             top: layers.top.0 as usize,
+            max_amounts: breakdown::MAX_AMOUNTS,
         };
         Ok(breakdown::run(ask.trace, ask.symbols, &params, ask.cancel)?)
     }

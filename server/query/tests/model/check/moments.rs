@@ -48,8 +48,14 @@ pub fn breakdown_agrees(trace: &Trace, ask: &Ask) {
         BreakdownGroup::Language,
     ] {
         let (window, filter) = (ask.window(), ask.filter.clone());
-        let params = breakdown::BreakdownParams { window, filter, by, points: 23, top: 2 };
+        let max_amounts = breakdown::MAX_AMOUNTS;
+        let mut params = breakdown::BreakdownParams { window, filter, by, points: 23, top: 2, max_amounts };
         let got = breakdown::run(trace, &Names, &params, &no()).unwrap();
+        params.max_amounts = 0;
+        let by_looks = breakdown::run(trace, &Names, &params, &no()).unwrap();
+        // 23 moments are fewer than what is looked at in any case.
+        assert_eq!(serde_json::to_value(&by_looks).unwrap(), serde_json::to_value(&got).unwrap());
+        assert_eq!(got.rest_rows > 0, got.rest.iter().any(|&bytes| bytes > 0));
         let total: Vec<Option<f64>> = got.total.iter().map(|&bytes| Some(bytes as f64)).collect();
         assert_eq!(total, heap.series[0].last, "{by:?} {ask:?}");
         assert!(got.rows.len() <= 2 && got.rows.iter().all(|row| row.bytes.iter().all(|&bytes| bytes >= 0)));
