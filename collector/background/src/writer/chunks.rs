@@ -107,7 +107,9 @@ impl RecordingWriter {
         self.take_full_chunks();
     }
 
-    /// Without hurry: threads with a block's worth of chunks, threads that have ended, and all when the pool runs low.
+    /// Without hurry: threads with a block's worth of chunks, threads that have ended, and all when the pool runs low. At
+    /// most about as much as the pool holds: threads that record faster than this writes would keep it from its other
+    /// work, among it the command that stops them. What is left over is the next round's, which comes at once.
     pub(super) fn write_ready_queues(&mut self) -> sys::Result<()> {
         const ENOUGH: u64 = (BLOCK_RECORDS - MOST_RECORDS as usize) as u64;
         const COMMIT_EVERY: usize = 8;
@@ -122,6 +124,8 @@ impl RecordingWriter {
         ended.sort_unstable();
         // Their last chunks were sent before they said so.
         self.take_full_chunks();
+        let records = self.records;
+        let most = self.session.pool.bytes() / RECORD_BYTES as u64;
         loop {
             let pool = &self.session.pool;
             let low = self.queued * 4 >= pool.bytes() || pool.wanted() > 0;
@@ -144,6 +148,10 @@ impl RecordingWriter {
             self.commit()?;
             if self.queued == before {
                 // What is left waits for an earlier chunk of its thread.
+                break;
+            }
+            if self.records - records >= most {
+                self.session.pool.ring();
                 break;
             }
             self.take_full_chunks();
