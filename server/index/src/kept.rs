@@ -38,6 +38,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> KeptAnswer for T {
 /// What a file must be of to be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
 struct KeptKey {
+    name: String,
     layout: u32,
     version: u32,
     recording: [u8; 16],
@@ -87,6 +88,7 @@ impl Trace {
 
     fn kept_key(&self, kind: KeptKind) -> KeptKey {
         KeptKey {
+            name: kind.name.to_owned(),
             layout: LAYOUT,
             version: kind.version,
             recording: self.recording_id(),

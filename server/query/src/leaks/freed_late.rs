@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::Left;
-use super::site_verdicts::{are_worth_keeping, verdicts};
+use super::site_verdicts::{JUDGES, are_worth_keeping, verdicts};
 use crate::Result;
 use crate::amounts::{Signed, SumKey, SumQuery};
 use crate::filter::Selection;
@@ -19,8 +19,8 @@ use tracehound_index::{Cancel, Trace};
 const MOST: usize = 50;
 /// Part of the recording that is over when the program has not begun to end.
 const BEFORE_EXIT: f64 = 0.97;
-/// Its version grows as those of verdicts do.
-const KEPT: KeptKind = KeptKind { name: "freed-late", version: 24 };
+/// Sites that were freed late.
+const KEPT: KeptKind = KeptKind { name: "freed-late", version: JUDGES };
 
 /// One of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -27,13 +27,14 @@ const CELLS: usize = 1 << 23;
 const FEW_SITES: usize = 1 << 11;
 /// Largest sites whose verdicts are kept with all moments, as answers with a limit show them.
 const LARGEST: usize = 10_000;
-/// Verdicts on all sites that leak, as they are when all are asked about. The version of each kind grows when verdicts
-/// change, by 10: its last digit is its own, so that the file of one kind is never taken for another's.
-const VERDICTS: KeptKind = KeptKind { name: "verdicts", version: 21 };
+/// Version of what is kept of verdicts: it grows when they change.
+pub(super) const JUDGES: u32 = 30;
+/// Verdicts on all sites that leak, as they are when all are asked about.
+const VERDICTS: KeptKind = KeptKind { name: "verdicts", version: JUDGES };
 /// Verdicts on the largest, if the sites are so many that it makes a difference.
-const LARGEST_VERDICTS: KeptKind = KeptKind { name: "largest-verdicts", version: 22 };
+const LARGEST_VERDICTS: KeptKind = KeptKind { name: "largest-verdicts", version: JUDGES };
 /// How many sites grow: a few bytes, where all verdicts are megabytes.
-const GROWING: KeptKind = KeptKind { name: "growing", version: 23 };
+const GROWING: KeptKind = KeptKind { name: "growing", version: JUDGES };
 
 /// Verdicts on sites over the whole recording. `left`: of each of them.
 ///
