@@ -52,7 +52,7 @@ unsafe fn around(may_succeed: impl FnOnce() -> bool, environment: List, exec: im
     result
 }
 
-/// Whether exec of `file` could find something; where that cannot be told, it could.
+/// Whether exec of `file` could find something; where that is not known, it could.
 unsafe fn reachable(file: Text, search: bool) -> bool {
     if file.is_null() || tracehound_lifecycle::is_confined() {
         return true;

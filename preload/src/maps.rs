@@ -32,7 +32,7 @@ unsafe extern "C" {
     static __ehdr_start: u8;
 }
 
-/// Whether the hook was called by code of this library, told by the return address.
+/// Whether the hook was called by code of this library, seen by the return address.
 fn is_own(stack: u64) -> bool {
     static END: AtomicU64 = AtomicU64::new(0);
     // SAFETY: the return address was pushed by the call of the hook.

@@ -37,7 +37,7 @@ fn main() {
     }
     thread::scope(|scope| {
         // A scope waits for its closures, not for its threads, which would still free what std keeps of them while the
-        // truth is told. Who joins waits for both.
+        // truth is printed. Who joins waits for both.
         let handles: [_; 4] = std::array::from_fn(|_| scope.spawn(|| assert_eq!(message(1600)[5], 7)));
         for handle in handles {
             handle.join().unwrap();

@@ -1,4 +1,4 @@
-//! What the recorder's machine code can do when something is wrong: which of its functions call Rust's panics, told by the
+//! What the recorder's machine code can do when something is wrong: which of its functions call Rust's panics, by the
 //! disassembly of the library and not by its sources.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

@@ -215,7 +215,7 @@ fn a_failed_exec_on_a_stuck_disk_loses_nothing() {
     assert_eq!(infos.len(), 1, "{stderr}");
     let info = &infos[0];
     assert_eq!(info["end"], "exit", "{info:#}");
-    // That the exec did not wait either is told when the disk comes back, which it does not.
+    // That the exec did not wait either is reported when the disk comes back, which it does not.
     assert!(gave_up(info, "exit the writer did not answer"), "{info:#}");
     assert_eq!(stderr.lines().filter(|line| line.contains("before exec")).count(), 1, "{stderr}");
     assert_eq!(number(info, "/events/lost"), 0, "{info:#}");
@@ -288,7 +288,7 @@ fn monotonic() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// A live reader is never told that everything up to a time is in the file when an event of before that time may still
+/// A live reader never reads that everything up to a time is in the file when an event of before that time may still
 /// come: here a realloc is stamped, and its thread is interrupted by a handler that allocates and takes its time.
 #[test]
 fn no_event_comes_behind_its_watermark() {

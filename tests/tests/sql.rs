@@ -144,7 +144,7 @@ fn the_guide_has_the_tables_as_they_are_and_its_examples_run() {
     for example in examples {
         sql(&[file, file], example);
     }
-    // Every table and every column that is told of is there.
+    // Every table and every column that is documented is there.
     let mut table = String::new();
     let mut columns = 0;
     for line in schema.lines() {

@@ -38,7 +38,7 @@ const ENOUGH: usize = 512 << 10;
 const DIRECTORY: usize = 128 << 10;
 
 impl BlockWriter {
-    /// Bytes of the buffers, of which the directory of blocks is told apart.
+    /// Bytes of the buffers, the directory of blocks is counted apart.
     pub fn memory(&self) -> (u64, u64) {
         let words = self.offsets.capacity() * size_of::<u64>();
         let buffers = [&self.raw, &self.stored, &self.metas, &self.buffer].map(|buffer| buffer.capacity());

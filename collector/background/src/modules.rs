@@ -9,7 +9,7 @@ use tracehound_shared::code;
 use tracehound_shared::code::{LoadedModule, ModuleEvent};
 use tracehound_shared::sys;
 
-/// Ids of the objects that the recording was told of and that are still there.
+/// Ids of the objects that the recording lists and that are still there.
 #[derive(Default)]
 pub struct KnownModules {
     /// (serial, id)

@@ -97,7 +97,7 @@ fn open(session: &Session, _held: &LockGuard<'_, ()>, announce: impl FnOnce(Kind
     announce(Kind::CaptureStart, tick);
     session.switches.started.store(tick, Ordering::SeqCst);
     if session.options.mappings {
-        // What the program maps from now on is told by records.
+        // What the program maps from now on is reported by records.
         session.existing_wanted.store(clock::now_after_alloc().max(1), Ordering::Release);
     }
     session.paused.store(false, Ordering::SeqCst);

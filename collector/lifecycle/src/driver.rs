@@ -1,4 +1,4 @@
-//! The writer's thread: how it is made, what it is told to do, and who does its work when it does not exist.
+//! The writer's thread: how it is made, its commands, and who does its work when it does not exist.
 
 use core::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -260,12 +260,12 @@ fn guarded<T: Default + From<bool>>(session: &'static Session, work: impl FnOnce
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         session.end_recording();
         // Here the file is still open: its end says what happened. Should that fail too, the side file stays beside it.
-        let told = catch_unwind(AssertUnwindSafe(|| {
+        let noted = catch_unwind(AssertUnwindSafe(|| {
             if let WriterState::Running(writer) = &mut *WRITER.lock() {
                 writer.failed();
             }
         }));
-        if told.is_err() {
+        if noted.is_err() {
             log::error("the writer failed; recording stops here, the program goes on");
         }
         session.writer_alive.store(false, Ordering::Release);

@@ -178,7 +178,7 @@ impl SlowEntry {
 }
 
 /// Whether the event that the context is in was left by a jump (`siglongjmp` out of a handler): the stack has been
-/// unwound past it, and none of our functions is on it. Only told where both lie close together; else the event counts
+/// unwound past it, and none of our functions is on it. Only where both lie close together; else the event counts
 /// as interrupted, which is always correct and only slower.
 ///
 /// # Safety

@@ -81,7 +81,7 @@ pub struct Session {
     pub retired: Retired,
     /// Runs a round of the writer on the calling thread, for when the writer's own thread does not exist.
     pub drive: fn(&'static Session),
-    /// The tick from which on the recording is to tell what is mapped already; 0: nothing is to be told.
+    /// The tick from which on the recording is to list what is mapped already; 0: nothing is to be listed.
     pub existing_wanted: AtomicU64,
     /// The most memory that unwinders take: of so many threads, with so many call-tree nodes.
     pub unwinder_limit: fn(u64, u64) -> u64,
@@ -117,7 +117,7 @@ pub struct GivenUp {
 /// Different waits there are fewer of.
 const WAITS: usize = 16;
 
-/// Waits that were given up and that the recording has not been told of, one entry for each name. Takes no memory: it
+/// Waits that were given up and that the recording does not mention yet, one entry for each name. Takes no memory: it
 /// may be that a signal handler gives up which has interrupted the recorder's own allocator.
 #[derive(Default)]
 pub struct GivenUpList {

@@ -126,7 +126,7 @@ pub fn locate(inside: u64) -> Option<LocatedFde> {
     }
     let covered = COVERED.get(..used())?.iter().zip(&PLACES);
     covered.into_iter().find_map(|(covered, place)| {
-        // Most places are about other code, and need no further look; torn ranges are told by the version.
+        // Most places are about other code, and need no further look; the version shows torn ranges.
         let range = covered.start.load(Ordering::Relaxed)..covered.end.load(Ordering::Relaxed);
         if range.contains(&inside) { place.locate(inside) } else { None }
     })

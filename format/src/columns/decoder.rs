@@ -40,7 +40,7 @@ impl Decoder {
         self.decode_each(payload, count, first_tick, |record| columns.push(record))
     }
 
-    /// As [`Self::decode`], record by record. Records that were told before an error count for nothing.
+    /// As [`Self::decode`], record by record. Records that were given before an error count for nothing.
     ///
     /// # Errors
     /// Those of [`Self::decode`].

@@ -3,7 +3,7 @@
 //!
 //! Allocators call themselves: `mi_realloc` calls `mi_malloc`, a thread's end calls `mi_free` for the allocator's own
 //! books. A call that comes from the allocator's own code goes straight on. One that it makes by way of others, inside
-//! a call that is being recorded, is told by the thread's state (see `collector/record/src/nested.rs`).
+//! a call that is being recorded, is known from the thread's state (see `collector/record/src/nested.rs`).
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::Range;

@@ -98,8 +98,9 @@ fn dropping_is_counted() {
     let run = unharmed("churn", &["48", "40000"], &options);
     let recording = run.recording();
     let end = recording.end.as_ref().expect("an end");
-    let told: u64 = recording.events.iter().filter(|(_, r)| r.kind == Kind::Lost as u8).map(|(_, r)| r.address).sum();
-    assert_eq!(told, end.statistics.lost);
+    let reported: u64 =
+        recording.events.iter().filter(|(_, r)| r.kind == Kind::Lost as u8).map(|(_, r)| r.address).sum();
+    assert_eq!(reported, end.statistics.lost);
     // A realloc is one event, of two records.
     let made = run.printed("allocs") + run.printed("frees") - run.printed("reallocs");
     let loaders = 2 * 48;

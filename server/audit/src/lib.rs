@@ -74,7 +74,7 @@ struct Examined {
     takes: BTreeSet<Vec<u8>>,
     /// Allocators that are inside, whoever may use them.
     inside: Vec<Family>,
-    /// The same, told by their messages only.
+    /// The same, known by their messages only.
     inside_by_text: Vec<Family>,
     runtimes: Vec<&'static str>,
     others: BTreeSet<&'static str>,

@@ -44,7 +44,7 @@ pub struct FunctionFacts {
     pub line: Option<u32>,
     /// Not the program's own code, or none that says anything: what its name, file and module make of it.
     pub kind: CodeKind,
-    /// The language that it is written in, as far as that can be told.
+    /// The language that it is written in, as far as that is known.
     pub language: Option<SourceLanguage>,
 }
 

@@ -140,7 +140,7 @@ impl Merger {
     }
 
     /// Whether a later run could go on behind what `engine` has taken; `rest` has left the runs and was not taken yet.
-    /// Not where events stand elsewhere than in the file, or one of them is none of the file's: a gap is told by an
+    /// Not where events stand elsewhere than in the file, or one of them is none of the file's: a gap is reported by an
     /// event that is no record.
     fn can_stop_before(&self, engine: &PairingEngine, rest: &[MergedEvent]) -> bool {
         let left = rest.first().map(|event| event.tick).into_iter().chain(self.cursors.iter().filter_map(Cursor::head));

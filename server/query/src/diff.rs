@@ -152,7 +152,7 @@ pub fn site_sums(side: Side<'_>, params: &DiffParams, cancel: &Cancel) -> Result
     Ok((sums, moment.map(|moment| moment.place)))
 }
 
-/// One recording: sites are the same on both sides, and the very same blocks can be told.
+/// One recording: sites are the same on both sides, and the very same blocks can be found again.
 fn by_site(before: Side<'_>, after: Side<'_>, params: &DiffParams, cancel: &Cancel) -> Result<Vec<Pair>> {
     let trace = before.trace;
     let (old, old_place) = site_sums(before, params, cancel)?;

@@ -141,18 +141,18 @@ impl Database {
         let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
         let mut values = vec![Value::Null; names.len()];
         let mut rows = statement.query([]).map_err(|error| self.failure(error))?;
-        let mut told = false;
+        let mut reported = false;
         while let Some(row) = rows.next().map_err(|error| self.failure(error))? {
-            if !told {
+            if !reported {
                 sink.columns(&names)?;
-                told = true;
+                reported = true;
             }
             for (at, value) in values.iter_mut().enumerate() {
                 *value = row.get_ref(at).unwrap_or(ValueRef::Null).try_into().unwrap_or(Value::Null);
             }
             sink.row(&values)?;
         }
-        if !told {
+        if !reported {
             sink.columns(&names)?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The tables: their columns, parameters and what they mean. SQLite is told of them and the guide is written from here.
+//! The tables: their columns, parameters and what they mean. SQLite's declarations and the guide are made from it.
 
 use std::ffi::CString;
 

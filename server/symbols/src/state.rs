@@ -221,7 +221,7 @@ fn source_function(call: SourceCall<'_>) -> resolve::ResolvedFunction {
     }
 }
 
-/// A path without `..` where that can be told without asking the file system.
+/// A path without `..` where that is known without asking the file system.
 fn without_parents(path: &str) -> String {
     let mut plain = std::path::PathBuf::new();
     for component in std::path::Path::new(path).components() {

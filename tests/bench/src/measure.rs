@@ -1,4 +1,4 @@
-//! Ingest: each run is a process of its own, so that its memory can be told.
+//! Ingest: each run is a process of its own, so that its memory can be measured.
 
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@ const DRIVERS: usize = 2;
 const KEYS: u64 = 4096;
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What one run of the server told.
+/// What one run of the server printed.
 #[derive(Debug)]
 pub struct Served {
     /// Of the server's process tree, from start to end.

@@ -134,7 +134,7 @@ pub struct Size {
     pub events: Option<u64>,
 }
 
-/// What one run told.
+/// What one run printed.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// How much it did.

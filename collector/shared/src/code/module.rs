@@ -199,7 +199,7 @@ impl LoadedObject {
             hash.add(&header.memory_bytes.to_le_bytes());
             hash.add(&header.offset.to_le_bytes());
         }
-        // Where nothing names the file's contents, the code is told by its unwind information.
+        // Where nothing names the file's contents, its unwind information identifies the code.
         let contents = self.build_id().or_else(|| self.frames());
         hash.add(contents.unwrap_or(&[]));
         let identity = Identity { hash: hash.0, certain: contents.is_some() };

@@ -31,7 +31,7 @@ struct ModuleSlot {
     /// The update that saw it last.
     seen: AtomicU64,
     /// Whether its loading has been handed to [`LoadedModules::drain`]'s reader.
-    told: AtomicBool,
+    reported: AtomicBool,
     unloaded_tick: AtomicU64,
     module: UnsafeCell<LoadedModule>,
 }
@@ -151,7 +151,7 @@ impl LoadedModules {
             module.generation =
                 change(ModuleChange::Loaded { range: module.range(), identity: module.identity.lasting() });
             slot.seen.store(update, Ordering::Relaxed);
-            slot.told.store(false, Ordering::Relaxed);
+            slot.reported.store(false, Ordering::Relaxed);
             slot.unloaded_tick.store(0, Ordering::Relaxed);
             self.shape(slot).set(module);
             slot.state.store(LOADED, Ordering::Release);
@@ -193,11 +193,11 @@ impl LoadedModules {
             }
             // SAFETY: modules do not change while their slot is not FREE, and only this thread frees slots.
             let module = unsafe { &*slot.module.get() };
-            if !slot.told.load(Ordering::Relaxed) {
+            if !slot.reported.load(Ordering::Relaxed) {
                 if !sink(ModuleEvent::Loaded(module)) {
                     return;
                 }
-                slot.told.store(true, Ordering::Relaxed);
+                slot.reported.store(true, Ordering::Relaxed);
             }
             if state == GONE {
                 let tick = slot.unloaded_tick.load(Ordering::Relaxed);
@@ -212,7 +212,7 @@ impl LoadedModules {
     /// Makes the next [`drain`](Self::drain) begin with all that is loaded: for a new recording.
     pub fn tell_again(&self) {
         for slot in self.slots() {
-            slot.told.store(false, Ordering::Relaxed);
+            slot.reported.store(false, Ordering::Relaxed);
         }
     }
 

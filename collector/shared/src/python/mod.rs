@@ -294,7 +294,7 @@ impl PythonInterpreter {
     }
 }
 
-/// What the recording is to be told once: that Python's frames are missing, and why.
+/// What the recording is to say once: that Python's frames are missing, and why.
 pub fn remark() -> Option<String> {
     if STATE.load(Ordering::Acquire) != REFUSED || REMARKED.swap(true, Ordering::Relaxed) {
         return None;

@@ -217,7 +217,7 @@ impl Served {
             match recording.refresh() {
                 Ok(true) => self.publish(recording, symbols),
                 Ok(false) => {
-                    // Nobody is told, but questions need not wait for a fresher look.
+                    // Nobody is informed, but questions need not wait for a fresher look.
                     self.state.send_if_modified(|snapshot| {
                         snapshot.taken = Some(Instant::now());
                         false

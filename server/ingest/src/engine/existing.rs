@@ -1,4 +1,4 @@
-//! Blocks that were there before recording began. They are listed, and their frees are told; they are no allocations of
+//! Blocks that were there before recording began. They are listed, their frees are reported; they are no allocations of
 //! the recording, so nothing that is added up counts them.
 
 use rustc_hash::FxHashMap;

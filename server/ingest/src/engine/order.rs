@@ -26,7 +26,7 @@ pub(super) const MOST_TRIES: u32 = 64;
 /// Frees that are remembered.
 const RECENT: usize = 256;
 
-/// The last frees, so that one that took the block of another can be told.
+/// The last frees, so that one that took the block of another can be recognised.
 #[derive(Debug)]
 pub(super) struct Recent(Box<[Freed; RECENT]>);
 

@@ -117,7 +117,7 @@ impl Origins {
         self.threads.push(origin.thread);
     }
 
-    /// Index of an origin; new ones are told to `chunk`.
+    /// Index of an origin; new ones are reported to `chunk`.
     #[inline]
     pub(super) fn intern(&mut self, node: u32, thread: u32, kind: u8, chunk: &mut EventBatch) -> u32 {
         let key = OriginKey { node, thread, kind };
@@ -127,7 +127,7 @@ impl Origins {
         }
     }
 
-    /// Indices of a thread's origins, given as nodes and kinds; new ones are told to `chunk`.
+    /// Indices of a thread's origins, given as nodes and kinds; new ones are reported to `chunk`.
     pub(super) fn intern_all(&mut self, pairs: &[(u32, u8)], thread: u32, chunk: &mut EventBatch) -> Vec<u32> {
         let key = |&(node, kind): &(u32, u8)| OriginKey { node, thread, kind };
         pairs.iter().take(AHEAD).for_each(|pair| self.table.prefetch(key(pair)));

@@ -31,7 +31,7 @@ pub enum RegionKind {
     File,
     /// The recorder's.
     Recorder,
-    /// The allocator's own, as far as can be told.
+    /// The allocator's own, as far as is known.
     Metadata,
     /// None of these.
     Other,

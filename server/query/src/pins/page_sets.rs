@@ -143,7 +143,7 @@ impl<'a> PageSets<'a> {
         number
     }
 
-    /// Figures of the keys, without pages, and behind them those of the groups, of which only pages are told.
+    /// Figures of the keys, without pages, and behind them those of the groups, of which only pages are counted.
     pub fn sums(&self) -> Vec<PinSum> {
         let groups = self.of_key.iter().flatten().max().map_or(0, |&most| most as usize + 1);
         let mut all = self.by_key.clone();

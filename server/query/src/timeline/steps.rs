@@ -91,7 +91,7 @@ fn passing(test: &RowTest<'_>, to: u64, cancel: &Cancel) -> Vec<u64> {
     bits
 }
 
-/// What is told of the steps.
+/// What is known of the steps.
 pub(super) trait Watch {
     /// Live bytes and blocks so far.
     fn live(&self) -> (i64, i64);

@@ -1,4 +1,4 @@
-//! Hand-overs whose stamps are equal or the wrong way round: who freed which block is told as it was.
+//! Hand-overs whose stamps are equal or the wrong way round: who freed which block is reported as it was.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn open(made: &[Made]) -> (std::sync::Arc<Trace>, tempfile::TempDir) {
 }
 
 /// What happened: `+` or `-`, thread and address, in the order of events; a free of no block is a `?`.
-fn told(trace: &Trace) -> String {
+fn reported(trace: &Trace) -> String {
     let mut words = Vec::new();
     let mut last = 0;
     for event in trace.events(trace.everything()) {
@@ -62,11 +62,11 @@ fn told(trace: &Trace) -> String {
     words.join(" ")
 }
 
-/// The events as told, repairs, unmatched frees.
+/// The events as reported, repairs, unmatched frees.
 fn made(made: &[Made]) -> (String, u64, u64) {
     let (trace, _folder) = open(made);
     let info = info::run(&trace);
-    (told(&trace), info.recorder.order_repairs, info.recorder.unmatched_frees)
+    (reported(&trace), info.recorder.order_repairs, info.recorder.unmatched_frees)
 }
 
 use Kind::{CaptureStart, CaptureStop, Free, Malloc, PoolAlloc, PoolFree, ReallocFrom, ReallocTo};

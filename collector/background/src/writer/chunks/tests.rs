@@ -140,7 +140,7 @@ impl Stage {
         let own: Vec<_> = blocks.iter().filter(|b| b.thread == self.id).map(|b| (b.first_record, b.count)).collect();
         let gaps = own.windows(2).map(|pair| pair[1].0 - (pair[0].0 + u64::from(pair[0].1))).sum::<u64>()
             + own.first().map_or(0, |first| first.0);
-        assert_eq!(gaps < lost, notes == 1, "what no gap tells of is told by a record");
+        assert_eq!(gaps < lost, notes == 1, "what no gap shows is reported by a record");
         (own, lost)
     }
 }
