@@ -596,7 +596,7 @@ export interface components {
             rest: number[];
             /**
              * Format: int64
-             * @description How many these are.
+             * @description How many these are; of very many layers, at least so many.
              */
             rest_rows: number;
             /** @description The layers that were largest at some moment, largest first. */
