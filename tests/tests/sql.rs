@@ -10,7 +10,10 @@ fn sql(files: &[&std::path::Path], statement: &str) -> Vec<Value> {
     assert!(output.status.success(), "{statement}: {}", String::from_utf8_lossy(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["schema"], "heaptrace.sql/1");
-    document["rows"].as_array().expect("rows").clone()
+    assert_eq!(document["truncated"], false);
+    let rows = document["rows"].as_array().expect("rows").clone();
+    assert_eq!(document["row_count"], rows.len());
+    rows
 }
 
 fn json(arguments: &[&str], file: &std::path::Path) -> Value {
@@ -104,7 +107,7 @@ fn output_is_quoted_and_errors_are_said_in_one_line() {
     let (code, out, _) = ask(&["--csv", "SELECT label FROM marks"]);
     assert_eq!((code, out.as_str()), (Some(0), "label\r\n"), "no rows, and the names all the same");
     for (statement, expected) in [
-        ("SELECT absent FROM allocations", "no such column: absent"),
+        ("SELECT absent FROM allocations", "no such column: absent (line 1, column 8)"),
         ("SELECT * FROM nowhere", "no such table: nowhere"),
         ("SELEC 1", "syntax error"),
         ("SELECT * FROM functions('weight')", "a metric is one of live, peak"),

@@ -24,6 +24,7 @@ pub mod problem;
 pub mod replay;
 pub mod sites;
 pub mod source;
+pub mod sql;
 pub mod threads;
 pub mod timeline;
 

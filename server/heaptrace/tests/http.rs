@@ -4,6 +4,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::{Server, folder_with_sample, heaptrace, in_tree, sample};
+use tracehound_api::sql::{SqlAnswer, SqlSchema};
 
 const ID: &str = "/api/v1/recordings/r1";
 
@@ -46,7 +47,9 @@ fn every_route_answers_knows_its_parameters_and_no_others() {
         if path.ends_with("/live") || path.ends_with("/report") {
             continue;
         }
-        if !path.ends_with("/source") {
+        // What these are about must be named.
+        let is_open = path.ends_with("/source") || path.ends_with("/sql");
+        if !is_open {
             assert_eq!(nonsense.json()["parameter"], "nonsense", "{path}");
             let plain = server.get(&path);
             assert_eq!(plain.status, 200, "{path}: {}", plain.text());
@@ -56,7 +59,7 @@ fn every_route_answers_knows_its_parameters_and_no_others() {
         for name in names {
             // Whatever it means: it is known, which an empty value tells.
             let answer = server.get(&format!("{path}?{name}="));
-            assert!(answer.status == 200 || path.ends_with("/source"), "{path} {name}: {}", answer.text());
+            assert!(answer.status == 200 || is_open, "{path} {name}: {}", answer.text());
             assert!(!answer.text().contains("there is no parameter"), "{path} {name}: {}", answer.text());
         }
     }
@@ -365,5 +368,142 @@ fn exports_are_streamed_as_files() {
         assert!(answer.header("content-disposition").unwrap().contains(name), "{answer:?}");
         let arguments = ["export", "--format", format, "--metric", "leaked", "app.dat", "-o", "-"];
         assert!(answer.body == heaptrace(folder.path(), &arguments).stdout, "{format} differs from the command line's");
+    }
+}
+
+/// The address of a question in SQL.
+fn in_sql(statement: &str, rest: &str) -> String {
+    let statement: String = form_urlencoded::byte_serialize(statement.as_bytes()).collect();
+    format!("/api/v1/sql?q={statement}{rest}")
+}
+
+#[test]
+fn answers_in_sql_are_those_of_the_command() {
+    let folder = folder_with_sample();
+    std::fs::copy(folder.path().join("app.dat"), folder.path().join("b.dat")).unwrap();
+    let server = Server::start(folder.path(), &["app.dat", "b.dat"]);
+    let typed = "SELECT recording, sum(size) AS a, 1 AS a, 0.5 AS r, NULL AS n, x'00ff' AS b, 'ä\"' AS t \
+                 FROM allocations GROUP BY recording";
+    for (statement, chosen, files) in [
+        ("SELECT * FROM recordings", "", &["app.dat", "b.dat"][..]),
+        (typed, "&recordings=r2,r1", &["b.dat", "app.dat"]),
+        ("SELECT * FROM functions('peak') ORDER BY flat_bytes DESC", "&recordings=r2", &["b.dat"]),
+        ("SELECT label FROM marks", "&recordings=r1&limit=5", &["app.dat"]),
+    ] {
+        let answer = server.get(&in_sql(statement, chosen));
+        assert_eq!(answer.status, 200, "{statement}: {}", answer.text());
+        let printed = heaptrace(folder.path(), &[&["sql", "--json"], files, &[statement]].concat());
+        assert_eq!(answer.text(), String::from_utf8(printed.stdout).unwrap(), "{statement}");
+        let document: SqlAnswer = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!((document.row_count, document.truncated), (document.rows.len() as u64, false), "{statement}");
+        assert!(document.rows.iter().all(|row| row.len() == document.columns.len()), "{statement}");
+    }
+    let again = server.get(&in_sql("SELECT 1", ""));
+    let tag = again.header("etag").unwrap();
+    assert_eq!(server.request("GET", &in_sql("SELECT 1", ""), &[("If-None-Match", tag)]).status, 304);
+}
+
+#[test]
+fn an_answer_in_sql_says_that_it_is_cut() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let count = |target: &str| {
+        let answer = server.json(target);
+        let rows = answer["rows"].as_array().unwrap().len() as u64;
+        assert_eq!(answer["row_count"], rows);
+        (rows, answer["truncated"] == true)
+    };
+    let blocks = |rest| count(&in_sql("SELECT row FROM allocations", rest));
+    assert_eq!(blocks("&limit=3"), (3, true));
+    assert_eq!(blocks("&limit=102"), (102, false));
+    assert_eq!(blocks(""), (102, false));
+    let numbers = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 5000)";
+    assert_eq!(count(&in_sql(&format!("{numbers} SELECT i FROM n"), "")), (1000, true));
+    // Each row has 400,000 bytes.
+    let large = format!("{numbers} SELECT hex(zeroblob(200000)) FROM n");
+    assert_eq!(count(&in_sql(&large, "")), (41, true));
+}
+
+#[test]
+fn whatever_is_no_select_is_refused() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let target = folder.path().join("written.db");
+    let (attach, vacuum) =
+        (format!("ATTACH '{}' AS x", target.display()), format!("VACUUM INTO '{}'", target.display()));
+    for (statement, words) in [
+        (attach.as_str(), "only SELECT"),
+        (&vacuum, "only SELECT"),
+        ("ATTACH 'file:/etc/passwd?mode=ro' AS x", "only SELECT"),
+        ("INSERT INTO threads VALUES (1)", "only SELECT"),
+        ("DELETE FROM allocations", "only SELECT"),
+        ("CREATE TABLE mine (a)", "only SELECT"),
+        ("PRAGMA hard_heap_limit = 0", "only SELECT"),
+        ("PRAGMA writable_schema = 1", "only SELECT"),
+        ("SELECT * FROM pragma_temp_store", "only SELECT"),
+        ("SELECT load_extension('libc.so.6')", "load_extension"),
+        ("SELECT readfile('/etc/passwd')", "no such function: readfile"),
+        ("SELECT 1; SELECT 2", "one statement"),
+        ("-- nothing", "no statement"),
+        ("SELECT row,\n  absent FROM allocations", "no such column: absent (line 2, column 3)"),
+        ("SELECT * FROM functions('weight')", "a metric is one of"),
+        ("SELECT zeroblob(1000000000)", "too big"),
+    ] {
+        let answer = server.get(&in_sql(statement, ""));
+        assert_eq!(answer.status, 400, "{statement}: {}", answer.text());
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{statement}");
+        let problem = answer.json();
+        assert_eq!(problem["parameter"], "q", "{statement}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(words), "{statement}: {problem}");
+    }
+    assert!(!target.exists());
+    for (target, status, parameter) in [
+        ("/api/v1/sql", 400, json!("q")),
+        ("/api/v1/sql?q=SELECT+1&limit=0", 400, json!("limit")),
+        ("/api/v1/sql?q=SELECT+1&limit=100001", 400, json!("limit")),
+        ("/api/v1/sql?q=SELECT+1&recordings=r1,r1", 400, json!("recordings")),
+        ("/api/v1/sql?q=SELECT+1&recordings=r9", 404, Value::Null),
+        ("/api/v1/sql?q=SELECT+1&q=SELECT+2", 400, json!("q")),
+    ] {
+        let answer = server.get(target);
+        assert_eq!((answer.status, &answer.json()["parameter"]), (status, &parameter), "{target}: {}", answer.text());
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_ends_its_question_in_sql() {
+    use std::io::Write;
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    assert_eq!(server.get(&in_sql("SELECT 1", "")).status, 200);
+    // As many as may be at work at once, each of which would take all of its 30 seconds.
+    let endless = in_sql("WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n", "");
+    for _ in 0..4 {
+        let mut stream = std::net::TcpStream::connect(&server.host).unwrap();
+        write!(stream, "GET {endless} HTTP/1.1\r\nHost: {}\r\n\r\n", server.host).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    let started = std::time::Instant::now();
+    assert_eq!(server.get(&in_sql("SELECT 2", "")).status, 200);
+    assert!(started.elapsed() < std::time::Duration::from_secs(15), "{:?}", started.elapsed());
+}
+
+#[test]
+fn everything_that_can_be_asked_in_sql_is_listed_and_answers() {
+    let folder = folder_with_sample();
+    std::fs::copy(folder.path().join("app.dat"), folder.path().join("b.dat")).unwrap();
+    let server = Server::start(folder.path(), &["app.dat", "b.dat"]);
+    let schema: SqlSchema = serde_json::from_value(server.json("/api/v1/sql/schema")).unwrap();
+    assert!(schema.tables.len() > 15 && schema.examples.len() >= 5);
+    for table in &schema.tables {
+        let call = if table.parameters.is_empty() { table.name.clone() } else { format!("{}()", table.name) };
+        let answer = server.json(&in_sql(&format!("SELECT * FROM {call}"), "&limit=1"));
+        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+        assert!(table.query.is_some() || answer["columns"] == json!(names), "{}: {}", table.name, answer["columns"]);
+    }
+    for example in &schema.examples {
+        let chosen = if example.recordings == 1 { "&recordings=r1" } else { "&recordings=r1,r2" };
+        let answer = server.get(&in_sql(&example.query, chosen));
+        assert_eq!(answer.status, 200, "{}: {}", example.title, answer.text());
     }
 }

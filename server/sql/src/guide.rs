@@ -1,8 +1,36 @@
-//! The reference of tables and columns in the guide.
+//! The reference of tables and columns: in the guide, and as a document.
 
 use std::fmt::Write;
 
+use tracehound_api::sql::{SqlColumnInfo, SqlSchema, SqlTableInfo};
+
+use super::examples::examples;
 use super::schema::{SqlColumn, TABLES, VIEWS};
+
+/// Tables, views, columns, parameters and examples, as a document.
+#[must_use]
+pub fn description() -> SqlSchema {
+    let column = |column: &SqlColumn| SqlColumnInfo {
+        name: column.name.into(),
+        kind: column.kind.name().into(),
+        about: column.about.into(),
+    };
+    let tables = TABLES.iter().map(|table| SqlTableInfo {
+        name: table.name.into(),
+        about: table.about.into(),
+        parameters: table.parameters.iter().map(column).collect(),
+        columns: table.columns.iter().map(column).collect(),
+        query: None,
+    });
+    let views = VIEWS.iter().map(|view| SqlTableInfo {
+        name: view.name.into(),
+        about: format!("A view, {}.", view.about),
+        parameters: Vec::new(),
+        columns: Vec::new(),
+        query: Some(view.query.into()),
+    });
+    SqlSchema { schema: "heaptrace.sql_schema/1".into(), tables: tables.chain(views).collect(), examples: examples() }
+}
 
 /// Tables, views, columns and parameters, as Markdown.
 #[must_use]
@@ -32,4 +60,19 @@ pub fn markdown() -> String {
     out.truncate(out.trim_end().len());
     out.push('\n');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guide_has_the_examples() {
+        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/sql.md");
+        let guide = std::fs::read_to_string(guide).unwrap();
+        for example in examples() {
+            let text = format!("{}\n\n```sql\n{}\n```\n", example.title, example.query);
+            assert!(guide.contains(&text), "docs/guide/sql.md is without:\n{text}");
+        }
+    }
 }

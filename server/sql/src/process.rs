@@ -14,6 +14,7 @@ macro_rules! row {
 pub(super) use row;
 
 /// Hexadecimal digits.
+#[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -2,16 +2,17 @@
 //! join does not ask again for each row.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use rusqlite::types::Value;
 use rusqlite::vtab::Context;
-use rusqlite::{Connection, Result};
+use rusqlite::{Connection, Error, Result};
 use tracehound_index::Cancel;
 use tracehound_query::QueryError;
 
 use super::allocations::module_error;
 use super::arguments::{Arguments, Condition, SqlComparison, bound};
+use super::limits::KeptPart;
 use super::schema::{self, SqlTable};
 use super::virtual_table::{self, TableReader, TableSource};
 use super::{SqlContext, SqlRecording, answers, code, compare, process};
@@ -82,25 +83,26 @@ static SOURCES: &[RowSource] = &[
 pub fn register(connection: &Connection, context: &Arc<SqlContext>) -> Result<()> {
     for source in SOURCES {
         let context = Arc::clone(context);
-        virtual_table::register(connection, AnswerSource { context, source, kept: Arc::default() })?;
+        virtual_table::register(connection, AnswerSource { context, source })?;
     }
     Ok(())
 }
 
 /// Rows that are kept.
-struct KeptRows {
+pub struct KeptRows {
     rows: Vec<SqlRow>,
     by_key: HashMap<i64, Vec<u32>>,
+    /// Taken as long as they are here.
+    _part: KeptPart,
 }
 
-/// What rows are kept for: number of the recording, and the parameters as texts.
-type Kept = HashMap<(i64, String), Arc<KeptRows>>;
+/// What rows are kept for: name of the table, number of the recording, and the parameters as texts.
+pub type Kept = HashMap<(&'static str, i64, String), Arc<KeptRows>>;
 
 #[derive(Clone)]
 struct AnswerSource {
     context: Arc<SqlContext>,
     source: &'static RowSource,
-    kept: Arc<Mutex<Kept>>,
 }
 
 impl TableSource for AnswerSource {
@@ -188,23 +190,45 @@ impl AnswerRows {
 
     /// The rows of a recording, kept for the next look.
     fn keep(&self, number: i64) -> Result<Arc<KeptRows>> {
-        let lock = || self.asked.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = (number, format!("{:?}", self.arguments));
+        let context = &self.asked.context;
+        let lock = || context.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = (self.asked.source.table.name, number, format!("{:?}", self.arguments));
         if let Some(found) = lock().get(&name) {
             return Ok(Arc::clone(found));
         }
-        let rows: Vec<SqlRow> = self.make(number, None)?.collect();
-        let mut by_key: HashMap<i64, Vec<u32>> = HashMap::new();
-        if let Some(key) = self.asked.source.key {
-            for (at, row) in (0..).zip(&rows) {
-                if let Some(Value::Integer(value)) = row.get(key - 1) {
-                    by_key.entry(*value).or_default().push(at);
-                }
-            }
+        let mut rows = self.fitting(number)?;
+        if rows.is_none() {
+            // What may be asked for again gives way to what is asked for now.
+            lock().clear();
+            rows = self.fitting(number)?;
         }
-        let kept = Arc::new(KeptRows { rows, by_key });
+        let Some(kept) = rows else {
+            let most = context.room.most() >> 20;
+            let why = format!("what functions return to this question takes more than {most} MiB at once");
+            return Err(Error::ModuleError(why));
+        };
+        let kept = Arc::new(kept);
         lock().insert(name, Arc::clone(&kept));
         Ok(kept)
+    }
+
+    /// The rows of a recording, if there is room for them.
+    fn fitting(&self, number: i64) -> Result<Option<KeptRows>> {
+        let mut part = KeptPart::of(&self.asked.context.room);
+        let mut rows = Vec::new();
+        let mut by_key: HashMap<i64, Vec<u32>> = HashMap::new();
+        for (at, row) in (0..).zip(self.make(number, None)?) {
+            if !part.take(&row) {
+                return Ok(None);
+            }
+            if let Some(key) = self.asked.source.key
+                && let Some(Value::Integer(value)) = row.get(key - 1)
+            {
+                by_key.entry(*value).or_default().push(at);
+            }
+            rows.push(row);
+        }
+        Ok(Some(KeptRows { rows, by_key, _part: part }))
     }
 
     fn rows_of(&self, number: i64) -> Result<SqlRows> {

@@ -72,7 +72,8 @@ const fn text(name: &'static str, about: &'static str) -> SqlColumn {
     SqlColumn { name, kind: SqlType::Text, about }
 }
 
-const RECORDING: SqlColumn = integer("recording", "number of the recording, from 1 in the order of the command line");
+const RECORDING: SqlColumn =
+    integer("recording", "number of the recording, from 1 in the order in which they are named");
 const FROM: SqlColumn = text("from_time", "start of the window: `1.5s`, `50%`, `peak`, a mark's label, or nanoseconds");
 const TO: SqlColumn = text("to_time", "end of the window");
 const AT: SqlColumn = text("at_time", "a moment");

@@ -2,6 +2,7 @@
 //! down. And sums agree with the totals that the recording was made with.
 
 use std::io::BufWriter;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tracehound_index::symbols::Addresses;
@@ -18,9 +19,9 @@ impl RowSink for AllRows {
         Ok(())
     }
 
-    fn row(&mut self, values: &[Value]) -> std::io::Result<()> {
+    fn row(&mut self, values: &[Value]) -> std::io::Result<ControlFlow<()>> {
         self.0.push(values.to_vec());
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 }
 

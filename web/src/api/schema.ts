@@ -449,6 +449,43 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/sql": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Rows of an answer in SQL, as `heaptrace sql --json` prints them. Nothing but a SELECT is answered, and none that takes
+         *     longer than 30 seconds or more than 512 MiB of memory.
+         */
+        get: operations["sql"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/sql/schema": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The tables, functions and views that a question in SQL can be about, and examples. */
+        get: operations["schema"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2467,6 +2504,69 @@ export interface components {
              * @description Line number, from 1.
              */
             line: number;
+        };
+        /** @description Rows of an answer in SQL. */
+        SqlAnswer: {
+            /** @description Names of the columns, in their order. Of several with one name, later ones have their number behind a `:`. */
+            columns: string[];
+            /**
+             * Format: int64
+             * @description How many rows these are.
+             */
+            row_count: number;
+            /** @description The rows, each with a member for every column. */
+            rows: {
+                [key: string]: components["schemas"]["SqlCell"];
+            }[];
+            /** @description `heaptrace.sql/1`. */
+            schema: string;
+            /** @description There are more rows than these: the limit of rows or of bytes was reached. */
+            truncated: boolean;
+        };
+        /** @description A value. */
+        SqlCell: null | number | string;
+        /** @description A column or a parameter. */
+        SqlColumnInfo: {
+            /** @description What it holds. */
+            about: string;
+            /** @description `INTEGER`, `REAL` or `TEXT`; any may be NULL. */
+            kind: string;
+            /** @description Its name. */
+            name: string;
+        };
+        /** @description A question to begin with. */
+        SqlExample: {
+            /** @description The same in SQL. */
+            query: string;
+            /**
+             * Format: int32
+             * @description How many recordings it needs.
+             */
+            recordings: number;
+            /** @description What it asks, in words. */
+            title: string;
+        };
+        /** @description What can be asked in SQL. */
+        SqlSchema: {
+            /** @description Questions to begin with. */
+            examples: components["schemas"]["SqlExample"][];
+            /** @description `heaptrace.sql_schema/1`. */
+            schema: string;
+            /** @description Tables, functions that return tables, and views. */
+            tables: components["schemas"]["SqlTableInfo"][];
+        };
+        /** @description A table, a function that returns one, or a view. */
+        SqlTableInfo: {
+            /** @description What a row is. */
+            about: string;
+            /** @description Columns of a table or a function; of a view none, its query names them. */
+            columns: components["schemas"]["SqlColumnInfo"][];
+            /** @description Its name. */
+            name: string;
+            /** @description Parameters of a function, in their order; all may be left out, from the last one on. */
+            parameters: components["schemas"]["SqlColumnInfo"][];
+            /** @description What a view is made of. */
+            query?: string | null;
         };
         /**
          * @description By what means backtraces were found. Each one is counted once among `paths`, `chains`, `cfi`, `general`,
@@ -6125,6 +6225,165 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    sql: {
+        parameters: {
+            query: {
+                /**
+                 * @description One SELECT; `sql/schema` lists what it can be about.
+                 * @example SELECT function, flat_bytes FROM functions('peak') ORDER BY flat_bytes DESC LIMIT 10
+                 */
+                q: string;
+                /**
+                 * @description Ids of recordings with commas between, numbered from 1 in this order [default: all].
+                 * @example r1,r2
+                 */
+                recordings?: string;
+                /** @description Most rows [default: 1000]. The rows are at most 16 MiB. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SqlAnswer"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    schema: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SqlSchema"];
                 };
             };
             /** @description A parameter is unknown, repeated, or cannot be understood. */

@@ -1,12 +1,12 @@
 //! `heaptrace sql`: questions in SQL.
 
 use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use serde_json::json;
-use tracehound_sql::{Database, RowSink, SqlError, SqlRecording, Value};
+use tracehound_sql::{Database, JsonRows, RowSink, SqlError, SqlRecording, Value, hex};
 
 use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole};
@@ -56,7 +56,7 @@ pub fn run(args: &SqlArgs, color: ColorChoice) -> Result<()> {
     }
     let database = Database::new(recordings, interrupt::flag())?;
     let asked = if args.json {
-        let mut sink = JsonRows { out: &mut out, names: Vec::new(), any: false };
+        let mut sink = JsonRows::new(&mut out);
         let asked = database.query(&statement, &mut sink);
         sink.finish(asked.as_ref().err()).map_err(SqlError::Output).and(asked)
     } else if args.csv {
@@ -84,63 +84,6 @@ fn statement_of(word: &std::path::Path) -> Result<String> {
     text.ok_or_else(|| Misuse("the statement is not UTF-8".into()).into())
 }
 
-/// `{"schema": …, "columns": […], "rows": [{…}, …]}`, written as it comes. After a failure between two rows, `"error"` says
-/// behind them why there are no more; after one before the first row nothing is written.
-struct JsonRows<'a> {
-    out: &'a mut dyn Write,
-    names: Vec<String>,
-    any: bool,
-}
-
-impl JsonRows<'_> {
-    fn finish(&mut self, failure: Option<&SqlError>) -> io::Result<()> {
-        if self.names.is_empty() {
-            return Ok(());
-        }
-        let end = if self.any { "\n" } else { "" };
-        match failure {
-            None => writeln!(self.out, "{end}]}}")?,
-            // Whoever reads them takes no more.
-            Some(SqlError::Output(_)) => return Ok(()),
-            Some(error) => writeln!(self.out, "{end}],\"error\":{}}}", json!(error.to_string()))?,
-        }
-        self.out.flush()
-    }
-}
-
-impl RowSink for JsonRows<'_> {
-    fn columns(&mut self, names: &[String]) -> io::Result<()> {
-        // Two columns of one name would be one member: later ones get a number.
-        for name in names {
-            let (mut own, mut number) = (name.clone(), 1);
-            while self.names.contains(&own) {
-                number += 1;
-                own = format!("{name}:{number}");
-            }
-            self.names.push(own);
-        }
-        let columns = serde_json::to_string(&self.names)?;
-        write!(self.out, "{{\"schema\":\"heaptrace.sql/1\",\"columns\":{columns},\"rows\":[")
-    }
-
-    fn row(&mut self, values: &[Value]) -> io::Result<()> {
-        self.out.write_all(if self.any { b",\n" } else { b"\n" })?;
-        self.any = true;
-        let members = self.names.iter().zip(values).map(|(name, value)| {
-            let value = match value {
-                Value::Null => serde_json::Value::Null,
-                Value::Integer(number) => json!(number),
-                Value::Real(number) => json!(number),
-                Value::Text(text) => json!(text),
-                Value::Blob(bytes) => json!(hex(bytes)),
-            };
-            Ok(format!("{}:{value}", serde_json::to_string(name)?))
-        });
-        let members = members.collect::<serde_json::Result<Vec<_>>>()?;
-        write!(self.out, "{{{}}}", members.join(","))
-    }
-}
-
 /// RFC 4180; NULL is an empty field.
 struct CsvRows<'a> {
     out: &'a mut dyn Write,
@@ -160,8 +103,9 @@ impl RowSink for CsvRows<'_> {
         self.line(names.iter().cloned())
     }
 
-    fn row(&mut self, values: &[Value]) -> io::Result<()> {
-        self.line(values.iter().map(|value| plain(value).unwrap_or_default()))
+    fn row(&mut self, values: &[Value]) -> io::Result<ControlFlow<()>> {
+        self.line(values.iter().map(|value| plain(value).unwrap_or_default()))?;
+        Ok(ControlFlow::Continue(()))
     }
 }
 
@@ -182,13 +126,13 @@ impl RowSink for TableRows {
         Ok(())
     }
 
-    fn row(&mut self, values: &[Value]) -> io::Result<()> {
+    fn row(&mut self, values: &[Value]) -> io::Result<ControlFlow<()>> {
         if self.rows.len() < MOST_ROWS {
             self.rows.push(values.to_vec());
         } else {
             self.more += 1;
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 }
 
@@ -227,8 +171,4 @@ fn plain(value: &Value) -> Option<String> {
         Value::Text(text) => text.clone(),
         Value::Blob(bytes) => hex(bytes),
     })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -90,20 +90,8 @@ impl RecordingRequest {
             revision: (snapshot.revision, other_revision),
             text: self.uri.path_and_query().map_or_else(String::new, ToString::to_string),
         };
-        let tag = self.tag(&question);
-        if has_tag(&self.headers, &tag) {
-            return Ok(with_tag(StatusCode::NOT_MODIFIED.into_response(), &tag));
-        }
-        let bytes = match self.app.cache.get(&question) {
-            Some(bytes) => bytes,
-            None => {
-                let work = move |ask: &Ask<'_>| serde_json::to_vec(&run(ask, query)?).map_err(internal);
-                let bytes = Bytes::from(self.compute(snapshot, work).await?);
-                self.app.cache.put(question, bytes.clone());
-                bytes
-            }
-        };
-        Ok(with_tag(([(header::CONTENT_TYPE, "application/json")], bytes).into_response(), &tag))
+        let work = move |ask: &Ask<'_>| serde_json::to_vec(&run(ask, query)?).map_err(internal);
+        once(&self.app, &self.headers, question, self.compute(snapshot, work)).await
     }
 
     /// A part of the path, by its name in the route.
@@ -157,25 +145,106 @@ impl RecordingRequest {
         all_frames: bool,
         work: impl FnOnce(&Ask<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let permit = permits.acquire_owned().await.map_err(|_| internal("shutting down"))?;
-        let cancel = Cancel::new();
-        // Dropped with this future: when the client closes the connection, or at the end, when it does no harm.
-        let _cancel_on_drop = CancelOnDrop(cancel.clone());
-        let task = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
+        blocking(permits, move |cancel| {
             let (trace, symbols) = snapshot.parts()?;
             let all = AllFrames(symbols);
             let shown: &dyn RecordingSymbols = if all_frames { &all } else { symbols };
-            work(&Ask { trace, symbols: shown, symbolizer: symbols, cancel: &cancel })
-        });
-        task.await.map_err(|_| internal("the query failed; the server's standard error says why"))?
+            work(&Ask { trace, symbols: shown, symbolizer: symbols, cancel })
+        })
+        .await
+    }
+}
+
+/// A request in SQL, which is about several recordings.
+pub struct SqlRequest {
+    app: Arc<App>,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl FromRequestParts<Arc<App>> for SqlRequest {
+    type Rejection = HttpProblem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self> {
+        Ok(Self { app: Arc::clone(app), uri: parts.uri.clone(), headers: parts.headers.clone() })
+    }
+}
+
+impl SqlRequest {
+    /// The parameters of the request.
+    pub fn query<Q: Query>(&self) -> Result<Q> {
+        params::read(self.uri.query())
     }
 
-    fn tag(&self, question: &CacheKey) -> String {
-        let mut hasher = DefaultHasher::new();
-        question.hash(&mut hasher);
-        format!("W/\"{:x}-{:x}-{:x}\"", self.app.started, question.revision.0, hasher.finish())
+    /// The recordings with these ids; without any all that are served.
+    pub fn recordings(&self, ids: &[String]) -> Result<Vec<Arc<Served>>> {
+        if ids.is_empty() {
+            return Ok(self.app.all().to_vec());
+        }
+        ids.iter().map(|id| self.app.find(id)).collect()
     }
+
+    /// Answers with the JSON document that `run` makes of recordings.
+    pub async fn answer(
+        self,
+        recordings: Vec<Arc<Served>>,
+        run: impl FnOnce(Vec<(Arc<Served>, Snapshot)>, &Cancel) -> Result<Vec<u8>> + Send + 'static,
+    ) -> Result<Response> {
+        let mut chosen = Vec::with_capacity(recordings.len());
+        let mut revisions = DefaultHasher::new();
+        for served in recordings {
+            let snapshot = served.ready().await?;
+            snapshot.revision.hash(&mut revisions);
+            chosen.push((served, snapshot));
+        }
+        let question = CacheKey {
+            recording: chosen.first().map_or(0, |(served, _)| served.number),
+            revision: (chosen.first().map_or(0, |(_, snapshot)| snapshot.revision), revisions.finish()),
+            text: self.uri.path_and_query().map_or_else(String::new, ToString::to_string),
+        };
+        let permits = Arc::clone(&self.app.sql_permits);
+        once(&self.app, &self.headers, question, blocking(permits, move |cancel| run(chosen, cancel))).await
+    }
+}
+
+/// What the client has, or what is kept, or what `make` gives, which is kept from then on.
+async fn once(
+    app: &App,
+    headers: &HeaderMap,
+    question: CacheKey,
+    make: impl Future<Output = Result<Vec<u8>>>,
+) -> Result<Response> {
+    let mut hasher = DefaultHasher::new();
+    question.hash(&mut hasher);
+    let tag = format!("W/\"{:x}-{:x}-{:x}\"", app.started, question.revision.0, hasher.finish());
+    if has_tag(headers, &tag) {
+        return Ok(with_tag(StatusCode::NOT_MODIFIED.into_response(), &tag));
+    }
+    let bytes = match app.cache.get(&question) {
+        Some(bytes) => bytes,
+        None => {
+            let bytes = Bytes::from(make.await?);
+            app.cache.put(question, bytes.clone());
+            bytes
+        }
+    };
+    Ok(with_tag(([(header::CONTENT_TYPE, "application/json")], bytes).into_response(), &tag))
+}
+
+/// Runs `work` on a thread that may block, as soon as it is permitted; a client that goes away cancels it.
+async fn blocking<T: Send + 'static>(
+    permits: Arc<Semaphore>,
+    work: impl FnOnce(&Cancel) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let permit = permits.acquire_owned().await.map_err(|_| internal("shutting down"))?;
+    let cancel = Cancel::new();
+    // Dropped with this future: when the client closes the connection, or at the end, when it does no harm.
+    let _cancel_on_drop = CancelOnDrop(cancel.clone());
+    let task = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work(&cancel)
+    });
+    task.await.map_err(|_| internal("the query failed; the server's standard error says why"))?
 }
 
 struct CancelOnDrop(Cancel);

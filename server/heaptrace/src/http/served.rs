@@ -26,6 +26,8 @@ use tracehound_symbols::Symbolizer;
 const CACHE_BYTES: usize = 64 << 20;
 /// Exports at the same time.
 const EXPORTS: usize = 4;
+/// Questions in SQL at the same time.
+const SQL_QUESTIONS: usize = 2;
 /// Time between two looks at a recording that somebody watches.
 const PERIOD: Duration = Duration::from_millis(200);
 /// Whoever asked a question this long ago is thought to be still there.
@@ -40,6 +42,8 @@ pub struct App {
     pub permits: Arc<Semaphore>,
     /// Exports that may be at work: apart from questions, because a slow client holds one for as long as it likes.
     pub export_permits: Arc<Semaphore>,
+    /// Questions in SQL that may be at work: apart from the others, because one may use all of its time.
+    pub sql_permits: Arc<Semaphore>,
     /// Folders that source files may be shown from.
     pub source_roots: Vec<PathBuf>,
     /// Tells this run of the server from others, for tags of answers.
@@ -62,6 +66,7 @@ impl App {
             cache: Cache::new(CACHE_BYTES),
             permits: Arc::new(Semaphore::new(processors.max(2))),
             export_permits: Arc::new(Semaphore::new(EXPORTS)),
+            sql_permits: Arc::new(Semaphore::new(SQL_QUESTIONS)),
             source_roots,
             started,
             stop,
@@ -74,6 +79,11 @@ impl App {
         found.ok_or_else(|| {
             HttpProblem::not_found(format!("there is no recording {id:?}; /api/v1/recordings lists them"))
         })
+    }
+
+    /// All recordings.
+    pub fn all(&self) -> &[Arc<Served>] {
+        &self.served
     }
 
     /// The recording with an id; without one the only recording.
@@ -134,9 +144,14 @@ pub struct Snapshot {
 impl Snapshot {
     /// The index and its names.
     pub fn parts(&self) -> Result<(&Trace, &Symbolizer), HttpProblem> {
-        let (trace, symbols) =
-            self.data.as_ref().ok_or_else(|| HttpProblem::new(StatusCode::CONFLICT, "it is not open"))?;
+        let (trace, symbols) = self.shared()?;
         Ok((trace, symbols))
+    }
+
+    /// The same, for those that keep them.
+    pub fn shared(&self) -> Result<(&Arc<Trace>, &Arc<Symbolizer>), HttpProblem> {
+        let data = self.data.as_ref().ok_or_else(|| HttpProblem::new(StatusCode::CONFLICT, "it is not open"))?;
+        Ok((&data.0, &data.1))
     }
 
     /// The server is ending.
@@ -294,6 +309,11 @@ impl Served {
             None if snapshot.over => Err(HttpProblem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending")),
             None => Ok(snapshot),
         }
+    }
+
+    /// Its path, as it was given.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Name of the recording without its extension, fit for a header.

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -18,7 +18,7 @@ use tracehound_query::leaks::LeaksParams;
 use tracehound_query::memory::MemoryParams;
 use tracehound_query::pins::PinsParams;
 use tracehound_query::{TimeExpr, Window, compare as many, diff, flamegraph, functions, memory as ledger, pins};
-use tracehound_sql::{Database, SqlError, SqlRecording};
+use tracehound_sql::{Database, SqlLimits, SqlRecording};
 
 use super::super::open::OpenRecording;
 use super::super::terminal::{Style, clean};
@@ -325,26 +325,9 @@ pub fn sql(shelf: &mut Shelf, asked: &OfSql) -> Result<String> {
         path: opened.path.clone(),
     });
     // Nobody can press Ctrl-C here.
-    let cancel = Cancel::new();
-    let (answered, waits) = mpsc::channel::<()>();
-    let flag = cancel.clone();
-    let clock = std::thread::spawn(move || {
-        if waits.recv_timeout(LONGEST_QUERY) == Err(mpsc::RecvTimeoutError::Timeout) {
-            flag.cancel();
-        }
-    });
-    let database = Database::new(recordings.collect(), &cancel)?;
+    let database = Database::limited(recordings.collect(), &Cancel::new(), SqlLimits::within(LONGEST_QUERY))?;
     let mut rows = sql_text::TableRows::default();
-    let asked = database.query(query, &mut rows);
-    drop(answered);
-    let _ = clock.join();
-    asked.map_err(|error| match error {
-        SqlError::Cancelled => anyhow::anyhow!(
-            "no answer within {} s; sites(), functions() and timeline() ask the index and are fast, LIMIT and conditions on `row` or `born_ns` make less work",
-            LONGEST_QUERY.as_secs()
-        ),
-        other => other.into(),
-    })?;
+    database.query(query, &mut rows)?;
     let mut out = Vec::new();
     for opened in &opened {
         if let Some(why) = opened.shortfall() {

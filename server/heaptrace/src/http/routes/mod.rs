@@ -22,6 +22,7 @@ mod report;
 mod shared;
 mod sites;
 mod source;
+mod sql;
 mod threads;
 mod timeline;
 
@@ -111,6 +112,8 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(export::export))
         .routes(routes!(report::report))
         .routes(routes!(live::live))
+        .routes(routes!(sql::sql))
+        .routes(routes!(sql::schema))
 }
 
 /// The description of the interface.
