@@ -23,6 +23,8 @@ import type {
   Sites,
   Sizes,
   Source,
+  SqlAnswer,
+  SqlSchema,
   Threads,
   Timeline,
 } from "./types.ts";
@@ -100,6 +102,39 @@ export function siteQuery(subject: Subject, site: string, parameters: Parameters
     placeholderData: (previous, query) =>
       query?.queryKey[0] === subject.recording && query.queryKey[2] === site ? previous : undefined,
   };
+}
+
+/** An answer in SQL, and how long it took. */
+export interface TimedAnswer {
+  answer: SqlAnswer;
+  ms: number;
+}
+
+/** Rows of an answer in SQL that the page takes. */
+export const SQL_ROWS = 10_000;
+
+/**
+ * A question in SQL, about recordings that are numbered from 1 in this order.
+ * A running recording is asked as it is then, not again whenever it has grown.
+ */
+export function sqlQuery(recordings: readonly string[], question: string) {
+  return queryOptions({
+    queryKey: ["sql", recordings, question],
+    queryFn: async ({ signal }): Promise<TimedAnswer> => {
+      const started = performance.now();
+      const parameters = { q: question, recordings: recordings.join(","), limit: SQL_ROWS };
+      const answer = await getJson<SqlAnswer>("sql", parameters, signal);
+      return { answer, ms: performance.now() - started };
+    },
+  });
+}
+
+/** What can be asked in SQL. */
+export function sqlSchemaQuery() {
+  return queryOptions({
+    queryKey: ["sql schema"],
+    queryFn: ({ signal }) => getJson<SqlSchema>("sql/schema", {}, signal),
+  });
 }
 
 function path(recording: string, document: string): string {

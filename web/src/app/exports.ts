@@ -74,6 +74,7 @@ export function documentOf(
       return { document: "", parameters: {} };
     case "compare":
     case "source":
+    case "sql":
       return undefined;
   }
 }

@@ -6,7 +6,7 @@ import { Term } from "../ui/term.tsx";
 const MISSING = `Needs the recording and “heaptrace server”:
 another window, instant or filter;
 the metrics freed and grown;
-single blocks, comparisons, source files;
+single blocks, comparisons, source files, questions in SQL;
 where resident memory is at another moment.`;
 
 export function ReportBar({ report }: { report: Report }) {

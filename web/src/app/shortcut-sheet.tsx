@@ -71,6 +71,10 @@ const SHEET: readonly { heading: string; keys: readonly (readonly [string, strin
       ["Shift + F10", "menu"],
     ],
   },
+  {
+    heading: "SQL",
+    keys: [["Ctrl + Enter, Cmd + Enter", "run the query"]],
+  },
 ];
 
 export function ShortcutSheet({ close }: { close: () => void }) {

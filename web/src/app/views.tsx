@@ -47,12 +47,13 @@ export const VIEW_OF: Record<View, ComponentType> = {
   pins: later(async () => ({ default: (await import("../features/pins/pins-view.tsx")).PinsView })),
   map: later(async () => ({ default: (await import("../features/map/map-view.tsx")).MapView })),
   churn: later(async () => ({ default: (await import("../features/churn/churn-view.tsx")).ChurnView })),
+  sql: later(async () => ({ default: (await import("../features/sql/sql-view.tsx")).SqlView })),
   recording: later(async () => ({ default: (await import("../features/recording/recording-view.tsx")).RecordingView })),
   source: later(async () => ({ default: (await import("../features/source/source-view.tsx")).SourceView })),
 };
 
 /** Views that ask about single blocks, other instants or files: only a server can answer. */
-export const NOT_IN_REPORTS: ReadonlySet<View> = new Set(["allocations", "churn", "compare", "map", "source"]);
+export const NOT_IN_REPORTS: ReadonlySet<View> = new Set(["allocations", "churn", "compare", "map", "source", "sql"]);
 
 interface ViewText {
   label: string;
@@ -85,6 +86,7 @@ export const VIEW_TEXT: Record<View, ViewText> = {
   pins: { label: "Pins", hint: "Whose blocks hold pages that could be given back", search: true, unfiltered: true },
   map: { label: "Heap map", hint: "Addresses against time: what is occupied, by whom, and what is resident" },
   churn: { label: "Churn", hint: "Who allocates how often, and what reallocs move", search: true },
+  sql: { label: "SQL", hint: "Any question, over tables of blocks, sites, backtraces and more", unfiltered: true },
   recording: { label: "Recording", hint: "Process, modules, and the recorder about itself", unfiltered: true },
   source: { label: "Source", hint: "A source file with bytes or blocks for each line", metric: true },
 };

@@ -18,6 +18,7 @@ export const VIEWS = [
   "pins",
   "map",
   "churn",
+  "sql",
   "recording",
   "source",
 ] as const;
@@ -133,6 +134,8 @@ export interface PageSearch {
   /** The source file that is open. */
   file?: string;
   line?: number;
+  /** The question in SQL that was asked last. */
+  sql?: string;
 }
 
 type Raw = Record<string, string>;
@@ -228,6 +231,7 @@ export function readSearch(query: string): PageSearch {
     sandwich: raw["sandwich"] || undefined,
     file: raw["file"] || undefined,
     line: /^\d{1,9}$/.test(raw["line"] ?? "") ? Number(raw["line"]) : undefined,
+    sql: raw["sql"] || undefined,
   };
   return dropUndefined(search);
 }
@@ -274,6 +278,7 @@ export function writeSearch(search: PageSearch): string {
   put("sandwich", search.sandwich);
   put("file", search.file);
   put("line", search.line?.toString());
+  put("sql", search.sql);
   return out.toString();
 }
 

@@ -28,6 +28,7 @@ const FULL: PageSearch = {
   sandwich: "f(x)",
   file: "/a b/c.rs",
   line: 12,
+  sql: "SELECT a.size + b.size -- 100 %\nFROM blocks a, blocks b WHERE a.function = 'x&y=\"z\"'",
 };
 
 test("the whole state survives the URL", () => {
