@@ -2,14 +2,12 @@
 //! its own at each place, so that the size says which function it was.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
-use tracehound_tests::http_client::{ask, json};
-use tracehound_tests::{Traced, heaptrace, root, trace};
+use tracehound_tests::http_client::{Server, ask, json};
+use tracehound_tests::{Traced, root, trace};
 
 /// What a place is called: its function, the file of that function, and whether a symbol table has it.
 type Expected = (u64, &'static str, &'static str, bool);
@@ -276,40 +274,6 @@ fn by_pprof(folder: &Path) -> Answers {
         }
     }
     answers
-}
-
-/// `heaptrace server` on a recording, ended when this is dropped.
-struct Server(Child, String);
-
-impl Server {
-    fn start(folder: &Path) -> Self {
-        let mut command = Command::new(heaptrace());
-        command.args(["server", "--port", "0", "r.dat"]).current_dir(folder).stdout(Stdio::piped());
-        let mut server = Self(command.spawn().expect("heaptrace can be started"), String::new());
-        let mut line = String::new();
-        let out = server.0.stdout.as_mut().expect("it is a pipe");
-        BufReader::new(out).read_line(&mut line).expect("it says where it listens");
-        let url = line.split_whitespace().find_map(|word| word.strip_prefix("http://")).expect("an address");
-        server.1 = url.split('/').next().expect("a host").to_owned();
-        server
-    }
-
-    fn get(&self, target: &str) -> Value {
-        let mut stream = TcpStream::connect(&self.1).expect("it listens");
-        let target = format!("/api/v1/recordings/r1/{target}");
-        write!(stream, "GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.1).expect("it reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
-        let (_, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("{target}: {error}: {answer}"))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Names of functions in a symbol table, as binutils read them.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use tracehound_tests::http_client::{self, Server};
 use tracehound_tests::{ask, compile, heaptrace, json, number, plain, root, trace};
 
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
@@ -95,6 +96,36 @@ fn what_is_given_back_after_a_while_is_given_back_by_the_recorded_clock() {
     assert!(bounds(row, "peak_bytes").1 > 90 << 20, "{replay:#}");
     assert!(bounds(row, "end_bytes").1 < 30 << 20, "{replay:#}");
     assert!(number(row, "/cpu_ns") < 5_000_000_000, "{replay:#}");
+}
+
+#[test]
+fn a_running_server_has_what_was_replayed_since() {
+    let traced = trace(block_cache(), &["1", "2000", "8"], &[("TRACEHOUND_OUTPUT", "r.dat")]);
+    let folder = traced.folder.path();
+    let server = Server::start(folder);
+    let none = server.get("replay");
+    assert_eq!(
+        (&none["schema"], &none["command"]),
+        (&"heaptrace.kept_replay/1".into(), &"heaptrace replay r.dat".into())
+    );
+    assert!(none["replay"].is_null() && none["smaller"].is_null() && none["checked"] == false, "{none:#}");
+    let replay = |more: &[&str]| {
+        http_client::json(folder, &[&["replay", "--json", "--allocator", "system"], more, &["r.dat"]].concat())
+    };
+    let plain = replay(&[]);
+    let first = server.get("replay");
+    assert_eq!((&first["replay"]["rows"], &first["replay"]["recorded"]), (&plain["rows"], &plain["recorded"]));
+    assert_eq!(first["replay"]["schema"], "heaptrace.replay/1");
+    assert_eq!(plain["rows"].as_array().map(Vec::len), Some(1), "{plain:#}");
+    // What it has given out is not the last word: the next replay is added.
+    let limited = replay(&["--set", "arena_max=1"]);
+    let both = server.get("replay");
+    assert_eq!(both["replay"]["rows"], Value::from(vec![limited["rows"][0].clone(), plain["rows"][0].clone()]));
+    let error = both["replay"]["self_check"]["error"].as_f64().expect("its own allocator is there");
+    assert_eq!(both["checked"], error.abs() <= 0.15, "{both:#}");
+    // The command line says the same.
+    let summary = http_client::json(folder, &["summary", "--json", "r.dat"]);
+    assert_eq!(summary["replay"]["rows"], both["replay"]["rows"]);
 }
 
 #[test]

@@ -38,6 +38,22 @@ pub struct SelfCheck {
     pub error: f64,
 }
 
+/// What was replayed of a recording, as it is kept beside its index.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct KeptReplay {
+    /// `heaptrace.kept_replay/1`.
+    pub schema: String,
+    /// All rows, whenever they were made. None: nothing has been replayed yet, which `command` does.
+    pub replay: Option<Replay>,
+    /// Whether the self-check is near enough for a verdict, and not for figures alone.
+    pub checked: bool,
+    /// Which row, counted from 0, would hold least at its peak. None where that is not a tenth less than was recorded,
+    /// and where the self-check allows no verdict.
+    pub smaller: Option<u64>,
+    /// How to replay the recording.
+    pub command: String,
+}
+
 /// What an allocator took.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReplayRow {

@@ -71,6 +71,17 @@ impl Trace {
         })
     }
 
+    /// As [`Self::find_kept`], but read again: another process may have kept a newer one.
+    #[must_use]
+    pub fn reread_kept<T: KeptAnswer>(&self, kind: KeptKind) -> Option<Arc<T>> {
+        let Some(answer) = self.read_kept::<T>(kind) else {
+            return self.find_kept(kind);
+        };
+        let answer = Arc::new(answer);
+        self.answers().insert(kind.name, Arc::clone(&answer) as _);
+        Some(answer)
+    }
+
     /// Keeps an answer, in place of one that is there.
     pub fn keep<T: KeptAnswer>(&self, kind: KeptKind, answer: T) -> Arc<T> {
         // A running recording has another answer soon.

@@ -330,6 +330,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/recordings/{id}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What other allocators would have taken, as far as `heaptrace replay` was run on the recording; `replay` is null where
+         *     it was not.
+         */
+        get: operations["replay"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/recordings/{id}/report": {
         parameters: {
             query?: never;
@@ -1369,6 +1389,22 @@ export interface components {
              */
             threads: number;
         };
+        /** @description What was replayed of a recording, as it is kept beside its index. */
+        KeptReplay: {
+            /** @description Whether the self-check is near enough for a verdict, and not for figures alone. */
+            checked: boolean;
+            /** @description How to replay the recording. */
+            command: string;
+            replay?: components["schemas"]["Replay"] | null;
+            /** @description `heaptrace.kept_replay/1`. */
+            schema: string;
+            /**
+             * Format: int64
+             * @description Which row, counted from 0, would hold least at its peak. None where that is not a tenth less than was recorded,
+             *     and where the self-check allows no verdict.
+             */
+            smaller?: number | null;
+        };
         /**
          * @description Resident memory by the kernel's kinds (`smaps_rollup`), the recorder's own included. They are looked at more seldom than
          *     the resident set.
@@ -2166,6 +2202,21 @@ export interface components {
              */
             reallocs: number;
         };
+        /** @description Resident anonymous memory of the recorded process without the recorder. */
+        RecordedMemory: {
+            /** @description Its allocator. */
+            allocator: string;
+            /**
+             * Format: int64
+             * @description Of it not the allocator's: stacks, data of modules, the program's own mappings. Part of every row.
+             */
+            other_bytes: number;
+            /**
+             * Format: int64
+             * @description Most of it.
+             */
+            peak_bytes: number;
+        };
         /** @description The recorder about itself. */
         Recorder: {
             /**
@@ -2276,6 +2327,38 @@ export interface components {
             /** @description Short stable name. */
             topic: string;
         };
+        /** @description What a recording would take with other allocators. */
+        Replay: {
+            /** @description What was recorded. */
+            recorded: components["schemas"]["RecordedMemory"];
+            /** @description One row for each allocator and its settings. */
+            rows: components["schemas"]["ReplayRow"][];
+            /** @description `heaptrace.replay/1`. */
+            schema: string;
+            self_check?: components["schemas"]["SelfCheck"] | null;
+        };
+        /** @description What an allocator took. */
+        ReplayRow: {
+            /** @description Name and version, as the allocator calls itself. */
+            allocator: string;
+            /** @description How to start the program so. */
+            command: string;
+            /**
+             * Format: int64
+             * @description Processor time of the calls, that of the replay itself included.
+             */
+            cpu_ns: number;
+            /** @description The same at the end. */
+            end_bytes: number[];
+            /** @description Why there are no figures. */
+            failed?: string | null;
+            /** @description Resident anonymous memory at most: lowest and highest over the orders that were tried. */
+            peak_bytes: number[];
+            /** @description Its settings. */
+            settings: {
+                [key: string]: string;
+            };
+        };
         /** @description One request context. */
         RequestContext: {
             /** @description Blocks that were allocated in it. */
@@ -2334,6 +2417,19 @@ export interface components {
              * @description Address space.
              */
             virtual_bytes: number;
+        };
+        /** @description The recording's own allocator, replayed. */
+        SelfCheck: {
+            /**
+             * Format: double
+             * @description Its difference to what was recorded, as a part of that.
+             */
+            error: number;
+            /**
+             * Format: int64
+             * @description What replay says.
+             */
+            peak_bytes: number;
         };
         /** @description One time series: smallest, largest and last value of each column. Columns without a sample hold `null`. */
         Series: {
@@ -5193,6 +5289,85 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Pins"];
+                };
+            };
+            /** @description A parameter is unknown, repeated, or cannot be understood. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The token is missing or wrong. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request comes from another site, or names another host. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no such recording, site, or row. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The recording cannot be opened. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server failed, which is a bug. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    replay: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a recording in the list, `r1`.
+                 * @example r1
+                 */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeptReplay"];
                 };
             };
             /** @description A parameter is unknown, repeated, or cannot be understood. */

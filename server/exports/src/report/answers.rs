@@ -11,8 +11,8 @@ use tracehound_api::pins::PinGroup;
 use tracehound_api::timeline::SeriesName;
 use tracehound_api::{Metric, Unit};
 use tracehound_query::{
-    TimeExpr, breakdown, flamegraph, functions, info, leaks, lifetimes, memory, parse_site, pins, sites, sizes,
-    suppress, threads, timeline,
+    TimeExpr, breakdown, flamegraph, functions, info, leaks, lifetimes, memory, parse_site, pins, replays, sites,
+    sizes, suppress, threads, timeline,
 };
 
 use super::{ReportError, ReportScope};
@@ -96,6 +96,11 @@ pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, Repor
     let params = memory::MemoryParams { at: Some(TimeExpr::Ns(moment)), limit: Some(MAPPERS) };
     out.put("memory", json!({}), memory::run(trace, symbols, &params, cancel)?)?;
     out.put("memory_history", json!({}), memory::history(trace, symbols, window, LOOKS, cancel)?)?;
+    let mut kept = replays::kept(trace);
+    if asked.strip_paths {
+        replays::strip_arguments(trace, &mut kept);
+    }
+    out.put("replay", json!({}), kept)?;
     for by in [PinGroup::Function, PinGroup::Site, PinGroup::Age, PinGroup::Thread] {
         let params = pins::PinsParams { at: Some(TimeExpr::Ns(moment)), by, limit: Some(detail.sites) };
         out.put("pins", json!({"by": by}), pins::run(trace, symbols, &params, cancel)?)?;

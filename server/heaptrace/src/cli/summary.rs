@@ -150,6 +150,9 @@ fn print_replay(replay: &Replay, style: Style, out: &mut dyn Write) -> io::Resul
         |check| format!("off by {:.1}% for the recording itself", check.error.abs() * 100.0),
     );
     let words = match replays::smaller(replay) {
+        None if !replays::is_checked(replay) => {
+            "the self-check of heaptrace replay does not hold: it gave figures, but no verdict".to_owned()
+        }
         Some(row) => {
             let settings: Vec<String> = row.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
             let with = if settings.is_empty() { String::new() } else { format!(" with {}", settings.join(" ")) };

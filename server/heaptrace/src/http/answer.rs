@@ -94,6 +94,23 @@ impl RecordingRequest {
         once(&self.app, &self.headers, question, self.compute(snapshot, work)).await
     }
 
+    /// As [`Self::answer`], for what may change while the recording does not: it is asked each time, and never kept.
+    pub async fn answer_fresh<Q, T>(
+        self,
+        run: impl FnOnce(&Ask<'_>, Q) -> Result<T> + Send + 'static,
+    ) -> Result<Response>
+    where
+        Q: Query + Send + 'static,
+        T: Serialize,
+    {
+        let query: Q = self.query()?;
+        let snapshot = self.served.ready().await?;
+        let work = move |ask: &Ask<'_>| serde_json::to_vec(&run(ask, query)?).map_err(internal);
+        let bytes = self.compute(snapshot, work).await?;
+        let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+        Ok((headers, bytes).into_response())
+    }
+
     /// A part of the path, by its name in the route.
     pub fn path(&self, name: &str) -> String {
         let part = self.path.iter().find(|(known, _)| known == name);

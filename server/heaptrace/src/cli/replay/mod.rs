@@ -182,14 +182,10 @@ fn row(
 
 /// The command that proves a row.
 fn command_line(opened: &OpenRecording, candidate: &Candidate) -> String {
-    let arguments = opened.trace.facts().process.as_ref().map(|process| process.arguments.clone()).unwrap_or_default();
-    let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c));
-    let quoted = |text: &str| {
-        if plain(text) && !text.is_empty() { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
-    };
-    let variables = candidate.environment().into_iter().map(|(name, value)| format!("{name}={}", quoted(&value)));
-    let arguments = arguments.iter().map(|argument| quoted(&String::from_utf8_lossy(argument)));
-    variables.chain(arguments).collect::<Vec<_>>().join(" ")
+    let variables = candidate.environment().into_iter();
+    let variables = variables.map(|(name, value)| format!("{name}={}", replays::shell_word(&value)));
+    let program = Some(replays::command_line(&opened.trace)).filter(|line| !line.is_empty());
+    variables.chain(program).collect::<Vec<_>>().join(" ")
 }
 
 /// Starts the player once.
@@ -275,7 +271,7 @@ fn print(replay: &Replay, style: Style, out: &mut dyn Write) -> io::Result<()> {
         ]);
     }
     table.print(style, out)?;
-    if replay.self_check.as_ref().is_none_or(|check| check.error.abs() > 0.15) {
+    if !replays::is_checked(replay) {
         return writeln!(out, "\nThe self-check does not hold: take these for figures, not for a verdict.");
     }
     let best = replay.rows.iter().filter(|row| row.failed.is_none()).min_by_key(|row| row.end_bytes[1]);

@@ -18,6 +18,7 @@ mod modules;
 mod pins;
 mod pprof;
 mod recordings;
+mod replay;
 mod report;
 mod shared;
 mod sites;
@@ -105,6 +106,7 @@ fn described() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(breakdown::breakdown))
         .routes(routes!(pins::pins))
         .routes(routes!(heap_map::heap_map))
+        .routes(routes!(replay::replay))
         .routes(routes!(modules::modules))
         .routes(routes!(source::source))
         .routes(routes!(diff::diff))
