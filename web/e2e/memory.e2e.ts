@@ -1,7 +1,18 @@
 // Resident memory has one figure, whoever is asked; pins, layers of live memory, leaks by function.
 import { spawnSync } from "node:child_process";
 import { beforeAll, expect, inject, test } from "vitest";
-import type { Breakdown, Info, Leaks, Memory, MemoryHistory, Pins, Timeline } from "../src/api/types.ts";
+import type {
+  Breakdown,
+  Info,
+  KeptReplay,
+  Leaks,
+  Memory,
+  MemoryHistory,
+  Pins,
+  Replay,
+  ReplayRow,
+  Timeline,
+} from "../src/api/types.ts";
 import { api, open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
@@ -168,4 +179,127 @@ test("an ended program opens on its peak, everywhere the same", async () => {
         `${(info.peak.bytes / 1024 / 1024).toFixed(2)} MiB`,
       );
   }
+});
+
+/** A replay as the server would give it, with a row of each kind. */
+function replayed(): KeptReplay {
+  const MIB = 1 << 20;
+  const row = (allocator: string, settings: Record<string, string>, low: number, high: number): ReplayRow => ({
+    allocator,
+    settings,
+    peak_bytes: [low * MIB, high * MIB],
+    end_bytes: [MIB, 2 * MIB],
+    cpu_ns: 12_300_000,
+    command: `LD_PRELOAD=/usr/lib/x86_64-linux-gnu/${"long/".repeat(20)}lib.so ./shop --name='a b'`,
+  });
+  return {
+    schema: "heaptrace.kept_replay/1",
+    checked: true,
+    smaller: 1,
+    command: "heaptrace replay memory-shop.dat",
+    replay: {
+      schema: "heaptrace.replay/1",
+      recorded: { allocator: "glibc 2.36", peak_bytes: 209 * MIB, other_bytes: 3 * MIB },
+      self_check: { peak_bytes: 211 * MIB, error: 0.0123 },
+      rows: [
+        row("glibc 2.36", {}, 180, 211),
+        row("jemalloc 5.3.0", { dirty_decay_ms: "0" }, 53, 53),
+        { ...row("<img src=x onerror=window.hacked=1>", {}, 0, 0), failed: "libfake.so cannot be preloaded" },
+        { ...row("tight", {}, 70, 80), failed: "3 allocations failed" },
+      ],
+    },
+  };
+}
+
+for (const theme of ["light", "dark"] as const) {
+  test.skipIf(mock)(
+    `replayed allocators stand beside what was recorded, also on a small screen, ${theme}`,
+    async () => {
+      const page = await open("/favicon.svg", { theme, width: 390, height: 800 });
+      await page.route("**/api/v1/recordings/*/replay", (route) => route.fulfill({ json: replayed() }));
+      await page.goto(`${inject("url")}/r/${shop}/memory`);
+      await settled(page);
+      const panel = page.locator("[data-panel=replay]");
+      await expect
+        .poll(() =>
+          panel.locator("tbody[data-replay]").evaluateAll((rows) => rows.map((row) => row.getAttribute("data-replay"))),
+        )
+        .toEqual([
+          "recorded",
+          "jemalloc 5.3.0 with dirty_decay_ms=0",
+          "tight",
+          "glibc 2.36",
+          "<img src=x onerror=window.hacked=1>",
+        ]);
+      expect(await panel.textContent()).toContain(
+        "jemalloc 5.3.0 with dirty_decay_ms=0 would hold 53.0 MiB at the peak instead of 209 MiB (glibc 2.36).",
+      );
+      expect(await panel.getByTestId("replay-error").textContent()).toBe("± 1.23%");
+      expect(await panel.locator("tbody[data-least]").count()).toBe(1);
+      expect(await panel.locator("[data-replay^='<img']").textContent()).toContain("libfake.so cannot be preloaded");
+      expect(await panel.locator("[data-replay=tight]").textContent()).toContain("70.0 MiB – 80.0 MiB");
+      // Bars have one scale: the largest peak is as wide as the bar, and the line is where the recording was.
+      const widths = await panel
+        .locator("[data-replay='glibc 2.36'] .replay-bar")
+        .evaluate((bar) =>
+          [...bar.children].map((part) => part.getBoundingClientRect().x - bar.getBoundingClientRect().x),
+        );
+      const whole = await panel
+        .locator(".replay-bar")
+        .last()
+        .evaluate((bar) => bar.getBoundingClientRect().width);
+      expect(widths[1]).toBeCloseTo((whole * 180) / 211, 0);
+      expect(Math.abs((widths[2] ?? 0) + 1 - (whole * 209) / 211)).toBeLessThan(1);
+      // A key copies the command that proves a row.
+      const copy = panel.getByRole("button", { name: "Copy the command for jemalloc 5.3.0 with dirty_decay_ms=0" });
+      await copy.focus();
+      await page.keyboard.press("Enter");
+      await expect
+        .poll(() => page.evaluate(() => navigator.clipboard.readText()))
+        .toBe(replayed().replay?.rows[1]?.command);
+      expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(390);
+      expect(await page.evaluate(() => "hacked" in window)).toBe(false);
+      expect(await seriousFaults(page)).toEqual([]);
+      // What holds less is worth reading first, and leads here.
+      await page.goto(`${inject("url")}/r/${shop}/overview`);
+      await settled(page);
+      const finding = page.locator(".findings a", { hasText: "by jemalloc 5.3.0 with dirty_decay_ms=0" });
+      await expect.poll(() => finding.textContent()).toContain("53.0 MiB instead of 209 MiB at the peak");
+      await finding.click();
+      await expect.poll(() => new URL(page.url()).pathname).toBe(`/r/${shop}/memory`);
+    },
+  );
+}
+
+test.skipIf(mock)("a replay in a shell shows in the open page, with the command's rows", async () => {
+  const bazaar = (await recordingOf("bazaar")).id;
+  const page = await open(`/r/${bazaar}/memory`);
+  await settled(page);
+  const panel = page.locator("[data-panel=replay]");
+  await expect.poll(() => panel.textContent()).toContain("Nothing has been replayed yet");
+  const before = await api<KeptReplay>(`recordings/${bazaar}/replay`);
+  expect([before.replay, before.smaller, before.checked]).toEqual([null, null, false]);
+  await panel.getByRole("button", { name: "Copy the command" }).click();
+  const command = await page.evaluate(() => navigator.clipboard.readText());
+  expect(command).toBe(before.command);
+  expect(command).toMatch(/^heaptrace replay .*memory-bazaar\.dat$/);
+  const said = spawnSync(inject("heaptrace"), ["replay", "--allocator", "system", "--json", "memory-bazaar.dat"], {
+    cwd: inject("folder"),
+    encoding: "utf8",
+  });
+  expect(said.status, said.stderr).toBe(0);
+  const printed = JSON.parse(said.stdout) as Replay;
+  const served = await api<KeptReplay>(`recordings/${bazaar}/replay`);
+  expect(served.replay?.rows).toEqual(printed.rows);
+  expect(served.replay?.recorded).toEqual(printed.recorded);
+  // Without a reload: the page asks again.
+  await expect
+    .poll(() => panel.locator("tbody[data-replay]").count(), { timeout: 15_000 })
+    .toBe(1 + printed.rows.length);
+  const exact = (bytes: number | undefined) => `${(bytes ?? 0).toLocaleString("en-US")} bytes`;
+  const titles = await panel
+    .locator(".replay-peak")
+    .evaluateAll((cells) => cells.map((cell) => cell.getAttribute("title")));
+  expect(titles[0]).toBe(exact(printed.recorded.peak_bytes));
+  expect(titles[1]).toContain(exact(printed.rows[0]?.peak_bytes[1]));
 });

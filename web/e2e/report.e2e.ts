@@ -140,6 +140,7 @@ test.skipIf(inject("mock"))("where resident memory was is in it, the parts make 
   await expect.poll(() => page.locator("[data-panel=layers] tr[data-layer]").count()).toBeGreaterThan(1);
   await goTo(page, "memory");
   await expect.poll(() => page.locator(".memory-view .stacked canvas").count()).toBe(1);
+  await expect.poll(() => page.locator("[data-panel=replay]").textContent()).toContain("Nothing has been replayed yet");
   await goTo(page, "pins?pins=thread");
   await expect.poll(() => page.locator(".table-body [role=row]").count()).toBeGreaterThan(0);
 });

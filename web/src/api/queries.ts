@@ -12,6 +12,7 @@ import type {
   Functions,
   HeapMap,
   Info,
+  KeptReplay,
   Leaks,
   Lifetimes,
   Memory,
@@ -47,6 +48,7 @@ interface Documents {
   memory: Memory;
   memory_history: MemoryHistory;
   pins: Pins;
+  replay: KeptReplay;
   map: HeapMap;
   churn: Churn;
   contexts: Contexts;
@@ -91,6 +93,14 @@ export function documentQuery<K extends keyof Documents>(
     queryFn: ({ signal }) => getJson<Documents[K]>(path(subject.recording, document), parameters, signal),
     placeholderData: (previous, query) => (query?.queryKey[0] === subject.recording ? previous : undefined),
   };
+}
+
+/** A document that may change while the recording does not: asked again whenever it is shown again. */
+export function freshQuery<K extends keyof Documents>(
+  subject: Subject,
+  document: K,
+): Options<Documents[K]> & { staleTime: number } {
+  return { ...documentQuery(subject, document), staleTime: 0 };
 }
 
 /** Everything about one site. */

@@ -1,6 +1,6 @@
 // Answers `/api/v1/` as the server would, from synthetic recordings. Test fixture: development and page tests only.
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Live, Problem, RecordingSummary } from "../../src/api/types.ts";
+import type { KeptReplay, Live, Problem, RecordingSummary } from "../../src/api/types.ts";
 import { lifetimes, sizes } from "./classes.ts";
 import { allocations, leaks, site, sites } from "./leaks.ts";
 import { diff, info, modules, source, threads } from "./process.ts";
@@ -126,6 +126,17 @@ function documentOf(served: Served, [name, part]: string[], query: Query): unkno
       return modules(view);
     case "source":
       return source(view, query);
+    case "replay": {
+      const command = `heaptrace replay ${served.name}`;
+      const none: KeptReplay = {
+        schema: "heaptrace.kept_replay/1",
+        replay: null,
+        checked: false,
+        smaller: null,
+        command,
+      };
+      return none;
+    }
     case "diff": {
       const other = RECORDINGS.find((known) => known.id === query.get("other"));
       return diff(view, query, other && viewOf(other));

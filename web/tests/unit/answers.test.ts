@@ -1,6 +1,6 @@
 // Small computations behind the views: layers, names for tables, notes, generations, faults of filters, advice.
 import { expect, test } from "vitest";
-import type { Functions, LeakFunction, Leaks, Memory, Module } from "../../src/api/types.ts";
+import type { Functions, KeptReplay, LeakFunction, Leaks, Memory, Module } from "../../src/api/types.ts";
 import { matchesIn } from "../../src/features/calltree/rows.ts";
 import { findingsOf } from "../../src/features/overview/findings.ts";
 import { auditOf } from "../../src/features/recording/audit.ts";
@@ -256,6 +256,43 @@ test("findings name what comes back, and who holds it", () => {
   } as unknown as Memory;
   const found = findingsOf({ ...evidence([]), leaks: undefined, memory });
   expect(found[0]).toMatchObject({ id: "trim", figure: "152 MiB", view: "memory", why: "Why." });
+});
+
+test("another allocator is a finding where the server says that it holds a tenth less", () => {
+  const MIB = 1 << 20;
+  const row = (allocator: string, settings: Record<string, string>, high: number) => ({
+    allocator,
+    settings,
+    peak_bytes: [high / 2, high],
+    end_bytes: [1, 2],
+    cpu_ns: 5,
+    command: "./app",
+  });
+  const replay: KeptReplay = {
+    schema: "heaptrace.kept_replay/1",
+    checked: true,
+    smaller: 1,
+    command: "heaptrace replay a.dat",
+    replay: {
+      schema: "heaptrace.replay/1",
+      recorded: { allocator: "glibc 2.36", peak_bytes: 209 * MIB, other_bytes: MIB },
+      self_check: { peak_bytes: 211 * MIB, error: 0.01 },
+      rows: [row("glibc 2.36", {}, 211 * MIB), row("jemalloc 5.3.0", { dirty_decay_ms: "0" }, 53 * MIB)],
+    },
+  };
+  const base = { ...evidence([]), leaks: undefined };
+  const [found, ...more] = findingsOf({ ...base, replay });
+  expect(found).toMatchObject({
+    id: "replay",
+    figure: "53.0 MiB",
+    title: "instead of 209 MiB at the peak, by jemalloc 5.3.0 with dirty_decay_ms=0",
+    tone: "warn",
+    view: "memory",
+  });
+  expect(found?.text).toContain("1.00% off");
+  expect(more).toEqual([]);
+  expect(findingsOf({ ...base, replay: { ...replay, smaller: null } })).toEqual([]);
+  expect(findingsOf({ ...base, replay: { ...replay, replay: null, smaller: null } })).toEqual([]);
 });
 
 test("each figure of the audit is a part of what it was counted among", () => {

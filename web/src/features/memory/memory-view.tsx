@@ -13,6 +13,7 @@ import { usePage, useRequest } from "../../ui/page.ts";
 import { StackedChart } from "../../ui/stacked-chart.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
+import { ReplayPanel } from "./replay-panel.tsx";
 import "./memory.css";
 
 /** Looks that are asked for. */
@@ -45,6 +46,7 @@ export function MemoryView() {
                 <p className="muted">{history.error ? history.error.message : "Reading the looks…"}</p>
               )}
             </section>
+            <ReplayPanel />
             <Mappers memory={data} />
           </div>
         ) : (

@@ -1,5 +1,15 @@
 // What is worth reading first: at most five sentences, the heaviest first, each with its evidence.
-import type { FunctionRow, Functions, Info, Leaks, Memory, Pins, Threads, Verdict } from "../../api/types.ts";
+import type {
+  FunctionRow,
+  Functions,
+  Info,
+  KeptReplay,
+  Leaks,
+  Memory,
+  Pins,
+  Threads,
+  Verdict,
+} from "../../api/types.ts";
 import {
   formatBytes,
   formatCount,
@@ -11,6 +21,7 @@ import {
 } from "../../lib/format.ts";
 import { identityOf } from "../../lib/identity.ts";
 import { bareName } from "../../lib/names.ts";
+import { boundsOf, replayError, replayedName, smallerRow } from "../../lib/replay.ts";
 import type { PageSearch, View } from "../../lib/search-params.ts";
 import { allocatorTitle } from "../../lib/stack.ts";
 
@@ -39,6 +50,8 @@ export interface Evidence {
   memory?: Memory | undefined;
   /** Whose blocks hold pages then. */
   pins?: Pins | undefined;
+  /** What other allocators would have taken. */
+  replay?: KeptReplay | undefined;
 }
 
 /** A part that is not worth advice. */
@@ -58,6 +71,7 @@ export function findingsOf(evidence: Evidence, limit = 5): Finding[] {
     returnable(evidence),
     pinned(evidence),
     resident(evidence),
+    otherAllocator(evidence),
   ];
   return found
     .filter((finding) => finding !== undefined)
@@ -318,5 +332,25 @@ function resident({ memory }: Evidence): Weighed | undefined {
     view: "memory",
     search: { at: memory.look_ns ?? memory.at_ns, window: undefined, metric: undefined },
     weight: 1.5,
+  };
+}
+
+/** Another allocator or setting that would hold a tenth less, as far as it was tried. */
+function otherAllocator({ replay: kept }: Evidence): Weighed | undefined {
+  if (!kept?.replay) return undefined;
+  const row = smallerRow(kept);
+  if (!row) return undefined;
+  const { peak_bytes: recorded } = kept.replay.recorded;
+  const { high } = boundsOf(row.peak_bytes);
+  const saved = recorded - high;
+  return {
+    id: "replay",
+    figure: formatBytes(high),
+    title: `instead of ${formatBytes(recorded)} at the peak, by ${replayedName(row)}`,
+    text: `“heaptrace replay” found it, which is ${replayError(kept) ?? "an unknown part"} off for the recording itself. The Memory view has the command that proves it.`,
+    tone: saved < MUCH ? "plain" : "warn",
+    view: "memory",
+    search: {},
+    weight: (saved < MUCH ? 1 : 2.4) + (2 * saved) / Math.max(1, recorded),
   };
 }

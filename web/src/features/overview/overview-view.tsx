@@ -1,6 +1,6 @@
 // The first view: what was recorded, the numbers people quote, what to read first.
 import { useQuery } from "@tanstack/react-query";
-import { documentQuery } from "../../api/queries.ts";
+import { documentQuery, freshQuery } from "../../api/queries.ts";
 import type { Info, LeakFunction } from "../../api/types.ts";
 import { formatCount, formatExact, formatInstant, formatStart, formatValue, plural } from "../../lib/format.ts";
 import { identityOf } from "../../lib/identity.ts";
@@ -64,6 +64,7 @@ export function OverviewView() {
     ...documentQuery(subject, "pins", report ? { by: "function" } : { at, by: "function", limit: 20 }),
     enabled: memory.data !== undefined,
   });
+  const replay = useQuery({ ...freshQuery(subject, "replay"), enabled });
   if (!info) return null;
   if (info.allocations.count === 0) {
     return (
@@ -90,6 +91,7 @@ export function OverviewView() {
     threads: threads.data,
     memory: memory.data,
     pins: pins.data,
+    replay: replay.data,
   });
   return (
     <div className="overview">
