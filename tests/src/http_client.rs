@@ -31,15 +31,22 @@ pub fn json(folder: &Path, args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{args:?}: {error}"))
 }
 
-/// `heaptrace server` on the recording `r.dat`, ended when this is dropped.
+/// `heaptrace server` on one recording, ended when this is dropped.
 pub struct Server(Child, String);
 
 impl Server {
-    /// Starts it in `folder`, and waits until it listens.
+    /// Starts it in `folder` on the recording `r.dat`, and waits until it listens.
     #[must_use]
     pub fn start(folder: &Path) -> Self {
-        let mut command = command(folder, &["server", "--port", "0", "r.dat"]);
-        command.stdout(Stdio::piped());
+        Self::of(&folder.join("r.dat"))
+    }
+
+    /// Starts it on a recording, in whose folder it is, and waits until it listens.
+    #[must_use]
+    pub fn of(recording: &Path) -> Self {
+        let folder = recording.parent().expect("a recording lies in a folder");
+        let mut command = command(folder, &["server", "--port", "0"]);
+        command.arg(recording.file_name().expect("a recording has a name")).stdout(Stdio::piped());
         let mut server = Self(command.spawn().expect("heaptrace can be started"), String::new());
         let mut line = String::new();
         let out = server.0.stdout.as_mut().expect("it is a pipe");

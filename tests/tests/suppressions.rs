@@ -1,10 +1,9 @@
 //! Suppressions in LeakSanitizer's syntax: from the program itself, from a file, built in; what they hide is counted.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::{Value, json};
+use tracehound_tests::http_client::Server;
 use tracehound_tests::{Traced, ask, compile, functions, heaptrace, json, number, trace};
 
 fn leaks(traced: &Traced, args: &[&str]) -> Value {
@@ -87,44 +86,10 @@ fn what_libc_keeps_can_be_left_out() {
     assert!(number(&less, "/suppressed/count") > 0, "{less}");
 }
 
-/// `heaptrace server` on one recording, ended when this is dropped.
-struct Server(Child, String);
-
-impl Server {
-    fn start(traced: &Traced) -> Self {
-        let mut command = Command::new(heaptrace());
-        command.args(["server", "--port", "0"]).arg(traced.recording()).stdout(Stdio::piped());
-        let mut server = Self(command.spawn().expect("heaptrace can be started"), String::new());
-        let mut line = String::new();
-        let out = server.0.stdout.as_mut().expect("it is a pipe");
-        BufReader::new(out).read_line(&mut line).expect("it says where it listens");
-        let url = line.split_whitespace().find_map(|word| word.strip_prefix("http://")).expect("an address");
-        server.1 = url.split('/').next().expect("a host").to_owned();
-        server
-    }
-
-    fn leaks(&self, query: &str) -> Value {
-        let mut stream = TcpStream::connect(&self.1).expect("it listens");
-        let target = format!("/api/v1/recordings/r1/leaks{query}");
-        write!(stream, "GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.1).expect("it reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
-        let (_, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
-        serde_json::from_str(body).unwrap_or_else(|error| panic!("{target}: {error}: {answer}"))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn the_server_says_what_the_command_says() {
     let traced = trace(compile("suppressed.c", &["-O0"]), &[], &[]);
-    let server = Server::start(&traced);
+    let server = Server::of(&traced.recording());
     for (query, args) in [
         ("", &[][..]),
         ("?show_suppressed=true", &["--show-suppressed"]),
@@ -132,6 +97,6 @@ fn the_server_says_what_the_command_says() {
         ("?suppress=real_leak", &["--suppress", "real_leak"]),
         ("?builtin_suppressions=true&show_suppressed=1", &["--builtin-suppressions", "--show-suppressed"]),
     ] {
-        assert_eq!(server.leaks(query), leaks(&traced, args), "{query}");
+        assert_eq!(server.get(&format!("leaks{query}")), leaks(&traced, args), "{query}");
     }
 }
