@@ -99,6 +99,8 @@ memcheck() {
         --skip there_is_room_for_tens_of_thousands
         # They change stacks, which valgrind takes for one that has grown over what lies between.
         --skip room::tests
+        # They map a terabyte, and 60,000 ranges, which valgrind refuses, and measure how long a look takes.
+        --skip page_looks::tests
         # /proc/self/exe names valgrind.
         --skip this_process_has_modules_with_build_ids
     )
