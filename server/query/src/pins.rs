@@ -9,26 +9,23 @@
 //! pages(f)  = number of pages whose set has f
 //! ```
 
+mod held_pages;
 mod page_sets;
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 use tracehound_api::ledger::Basis;
 use tracehound_api::pins::{PinGroup, PinPair, PinRow, PinnedPages, Pins};
-use tracehound_format::look::{MappingClass, PageState};
-use tracehound_index::block_extents::AllocatorModel;
 use tracehound_index::frame_tree::NO_FUNCTION;
-use tracehound_index::looks::PageMap;
 use tracehound_index::symbols::{FunctionId, RecordingSymbols};
 use tracehound_index::{Cancel, Trace};
 
 use super::filter::Selection;
-use super::ledger::look_for;
-use super::live_blocks::{NO_ROW, PageWalk, PlacedBlock, placed_blocks};
+use super::live_blocks::NO_ROW;
 use super::window::{TimeExpr, Window};
 use super::{Result, site_handle, stacks};
+use held_pages::HeldPages;
 use page_sets::{PageSets, PinSum};
 
 /// What is asked.
@@ -55,17 +52,19 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
     let window = Window { at: params.at.clone().or(Some(TimeExpr::End)), ..Window::default() };
     let window = window.resolve(trace, &Selection::all(), cancel)?;
     let (at_ns, place) = window.at.unwrap_or((window.to_ns, window.span.to));
-    let map = look_for(trace, params.at.as_ref(), at_ns).and_then(|look| trace.page_map(look).ok());
-    let place = map.as_ref().map_or(place, |map| trace.position_before(map.t_ns + 1));
-    let moment = map.as_ref().map_or(at_ns, |map| map.t_ns);
-    let blocks = placed_blocks(trace, place, cancel)?;
-    let page_bytes = map.as_ref().map_or(4096, |map| map.page_bytes);
-    let everything = Range { start: 0, end: u64::MAX - u64::MAX % page_bytes };
-    let resident = map.as_ref().map_or_else(|| vec![everything], resident_heap);
-    let groups = Groups::new(trace, symbols, params.by, moment, cancel)?;
-    let model = AllocatorModel::of(trace);
+    let held = HeldPages::new(trace, params.at.as_ref(), at_ns, place, cancel)?;
+    let page_bytes = held.page_bytes;
+    let groups = Groups::new(trace, symbols, params.by, held.at_ns, cancel)?;
     let mut sets = PageSets::new(&groups.of_key);
-    let found = walk(trace, &blocks, &resident, model, page_bytes, &groups, &mut sets, cancel)?;
+    let mut found = PinnedPages::default();
+    held.each(cancel, |block, pages| {
+        found.count += pages.fresh;
+        found.live_bytes += pages.live;
+        let born_ns = if block.row == NO_ROW { 0 } else { trace.born_ns(block.row) };
+        sets.add(groups.key_of(block.origin, born_ns), pages, page_bytes, born_ns);
+    })?;
+    sets.finish();
+    found.bytes = found.count * page_bytes;
     let mut rows = groups.rows(trace, symbols, &sets.sums(), page_bytes);
     let total = found.count;
     let is_all = |row: &PinRow| row.pages * 100 >= total * NEARLY_ALL;
@@ -84,62 +83,16 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
     Ok(Pins {
         schema: "heaptrace.pins/1".into(),
         at_ns,
-        look_ns: map.as_ref().map(|map| map.t_ns),
+        look_ns: held.look.as_ref().map(|look| look.t_ns),
         page_bytes,
         by: params.by,
-        basis: if map.is_some() { Basis::Exact } else { Basis::Modelled },
+        basis: if held.look.is_some() { Basis::Exact } else { Basis::Modelled },
         pages: found,
         total_rows,
         rows,
         pairs,
         exactness: trace.exactness(),
     })
-}
-
-/// Resident memory that blocks can be in, by address.
-fn resident_heap(map: &PageMap) -> Vec<Range<u64>> {
-    let mut found: Vec<Range<u64>> = Vec::new();
-    for run in map.runs.iter().filter(|run| run.state == PageState::Anonymous) {
-        let class = map.mappings.get(run.mapping).map(|mapping| mapping.class);
-        if matches!(class, Some(MappingClass::Anonymous | MappingClass::Break)) {
-            match found.last_mut() {
-                Some(last) if last.end == run.start => last.end += run.len,
-                _ => found.push(run.start..run.start + run.len),
-            }
-        }
-    }
-    found
-}
-
-/// Goes over all pages with live blocks.
-#[allow(clippy::too_many_arguments)] // They are what a walk needs; it is made in one place.
-fn walk(
-    trace: &Trace,
-    blocks: &[PlacedBlock],
-    resident: &[Range<u64>],
-    model: AllocatorModel,
-    page_bytes: u64,
-    groups: &Groups,
-    sets: &mut PageSets<'_>,
-    cancel: &Cancel,
-) -> Result<PinnedPages> {
-    let mut walk = PageWalk::new(blocks, model, page_bytes);
-    let mut pages = PinnedPages::default();
-    for (number, run) in resident.iter().enumerate() {
-        if number.is_multiple_of(4096) {
-            cancel.check()?;
-        }
-        walk.run(run.clone(), |found| {
-            let Some(block) = blocks.get(found.block) else { return };
-            pages.count += found.fresh;
-            pages.live_bytes += found.live;
-            let born_ns = if block.row == NO_ROW { 0 } else { trace.born_ns(block.row) };
-            sets.add(groups.key_of(block.origin, born_ns), found, page_bytes, born_ns);
-        });
-    }
-    sets.finish();
-    pages.bytes = pages.count * page_bytes;
-    Ok(pages)
 }
 
 /// Which blocks belong together. A *key* is what tells two blocks apart at all: their site, thread or age; every key belongs
