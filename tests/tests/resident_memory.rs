@@ -187,7 +187,49 @@ fn pins_are_those_of_a_recount() {
         let rows = pins["rows"].as_array().expect("rows");
         let row = rows.iter().find(|row| row["function"].as_str().is_some_and(|name| name.starts_with(function)));
         assert_eq!(row.map_or(0, |row| number(row, "/pages")), alone, "{function}: {row:?}");
+        // What only they hold is the whole of the flame graph that is focused on them.
+        let focused = pinned_graph(&traced.recording(), &["--focus", &format!("^{function}(\\(|$)")]);
+        assert_eq!(number(&focused, "/total"), alone * PAGE, "{function}");
     }
+    // As a flame graph: each page at the last function that the backtraces of all its blocks have in common, from main on.
+    let graph = pinned_graph(&traced.recording(), &[]);
+    assert_eq!((&graph["pinned"], number(&graph, "/total")), (&true.into(), pages.len() as u64 * PAGE));
+    let mut held: BTreeMap<Vec<&str>, u64> = BTreeMap::new();
+    for stacks in pages.values() {
+        let paths = stacks.iter().map(|stack| stack.iter().rev().map(String::as_str).collect::<Vec<&str>>());
+        let common =
+            paths.reduce(|one, two| one.into_iter().zip(two).take_while(|(a, b)| a == b).map(|(a, _)| a).collect());
+        let common = common.expect("a block");
+        for end in 0..=common.len() {
+            *held.entry(common[..end].to_vec()).or_default() += PAGE;
+        }
+    }
+    let rows = |name: &str| graph["rows"][name].as_array().expect("a column");
+    let mut paths: Vec<Vec<&str>> = Vec::new();
+    for at in 0..rows("value").len() {
+        let parent = number(&rows("parent")[at], "") as usize;
+        let mut path = if at == 0 { Vec::new() } else { paths[parent].clone() };
+        if let Some(frame) = rows("frame")[at].as_u64() {
+            let name = graph["frames"][frame as usize]["name"].as_str().expect("a name");
+            // Code without a symbol: its place in the module.
+            path.push(if name.starts_with("0x") { "?" } else { name });
+        }
+        if number(&rows("folded")[at], "") == 0 {
+            assert_eq!(Some(&number(&rows("value")[at], "")), held.get(&path), "{path:?}");
+        }
+        paths.push(path);
+    }
+    assert!(paths.iter().any(|path| path.last().is_some_and(|name| name.starts_with("index_entry"))), "{graph:#}");
+}
+
+fn pinned_graph(file: &Path, more: &[&str]) -> Value {
+    let output = Command::new(tracehound_tests::heaptrace())
+        .args(["flamegraph", "--pinned", "--at", "end", "--json", "-o", "-"])
+        .args(more)
+        .arg(file)
+        .output()
+        .expect("heaptrace starts");
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
 }
 
 /// The time series of pages with live blocks: its last value is a recount of the dump, and live bytes never exceed it.

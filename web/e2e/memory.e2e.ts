@@ -3,6 +3,8 @@ import { spawnSync } from "node:child_process";
 import { beforeAll, expect, inject, test } from "vitest";
 import type {
   Breakdown,
+  DiffFlamegraph,
+  Flamegraph,
   Info,
   KeptReplay,
   Leaks,
@@ -13,6 +15,8 @@ import type {
   ReplayRow,
   Timeline,
 } from "../src/api/types.ts";
+import { formatBytes } from "../src/lib/format.ts";
+import { readSearch } from "../src/lib/search-params.ts";
 import { api, open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
@@ -116,6 +120,37 @@ test.skipIf(mock)("pins are the server's, by function, site, age and thread", as
       .toContain((pins.rows[0]?.given_back_bytes ?? 0).toLocaleString("en-US"));
   }
   expect(new URL(page.url()).searchParams.get("pins")).toBe("thread");
+});
+
+test.skipIf(mock)("pinned pages as a flame graph, of one moment and of two", async () => {
+  const page = await open(`/r/${shop}/pins`);
+  await settled(page);
+  await page.getByRole("button", { name: "Flame graph" }).click();
+  await settled(page);
+  const { at, pinned } = readSearch(new URL(page.url()).search);
+  expect(pinned).toBe(true);
+  const graph = await api<Flamegraph>(`recordings/${shop}/flamegraph?metric=live&at=${at}&pinned=true`);
+  const pins = await api<Pins>(`recordings/${shop}/pins?at=${at}`);
+  expect(graph.total).toBe(pins.pages.bytes);
+  const chart = page.locator(".flame-chart");
+  await expect.poll(() => chart.getAttribute("aria-label")).toContain("pages pinned");
+  const root = page.locator(".flame-items .frame").first();
+  await expect.poll(() => root.getAttribute("aria-label")).toContain(formatBytes(graph.total));
+  await expect
+    .poll(() => page.locator(".flame-bar").textContent())
+    .toContain(`pinned pages ${formatBytes(graph.total)}`);
+  await page.getByRole("button", { name: "Pinned pages" }).click();
+  await expect.poll(() => readSearch(new URL(page.url()).search).pinned).toBeUndefined();
+  await settled(page);
+  await expect.poll(() => chart.getAttribute("aria-label")).not.toContain("pinned");
+  // A comparison has them on both sides.
+  const diff = await api<DiffFlamegraph>(`recordings/${shop}/diff/flamegraph?from=0&to=${at}&pinned=true`);
+  expect(diff.total_after).toBe(graph.total);
+  await page.goto(`${inject("url")}/r/${shop}/compare?graph=1&a=0&b=${at}`);
+  await settled(page);
+  await page.getByRole("button", { name: "Pinned pages" }).click();
+  await settled(page);
+  await expect.poll(() => page.locator(".flame-bar").textContent()).toContain(formatBytes(diff.total_after));
 });
 
 test.skipIf(mock)("layers of live memory add up to the curve of the heap, and lead to what they are", async () => {

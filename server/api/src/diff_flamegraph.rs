@@ -32,6 +32,10 @@ pub struct DiffFlamegraph {
     pub unit: Unit,
     /// What rows are as wide as.
     pub width_of: DiffWidth,
+    /// Resident pages that only blocks from at and below a row hold, instead of blocks.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub pinned: bool,
     /// Callers below callees.
     pub inverted: bool,
     /// The first side, in words.

@@ -33,6 +33,11 @@ pub struct Flamegraph {
     #[serde(default)]
     #[schema(required = true)]
     pub freeing: bool,
+    /// Resident pages that only blocks from at and below a row hold, instead of blocks: `bytes` are those of the pages, `count`
+    /// is their number. Pages whose blocks have no function in common are the root's own.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub pinned: bool,
     /// Sum over the whole recording, window and filter, before zooming and folding. `grown` may be negative.
     pub total: i64,
     /// From the tree's root down to the parent of row 0; empty when row 0 is the tree's root.

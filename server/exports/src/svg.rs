@@ -235,6 +235,7 @@ mod tests {
             peak_of: None,
             inverted: false,
             freeing: false,
+            pinned: false,
             total: 100,
             ancestors: Vec::new(),
             rows: Rows {

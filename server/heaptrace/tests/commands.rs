@@ -478,6 +478,8 @@ fn transforms_and_freeing_stacks_on_the_command_line() {
     let freed = ["flamegraph", "--json", "--metric", "freed", "app.dat", "-o", "-"];
     let (by, of) = (json_of(folder.path(), &[&freed[..], &["--freeing"]].concat()), json_of(folder.path(), &freed));
     assert_eq!((&by["freeing"], &by["total"]), (&json!(true), &of["total"]));
-    let refused = heaptrace(folder.path(), &["flamegraph", "--freeing", "app.dat", "-o", "-"]);
-    assert_eq!(refused.status.code(), Some(2));
+    for wrong in [&["--freeing"][..], &["--metric", "allocated", "--pinned"], &["--freeing", "--pinned"]] {
+        let refused = heaptrace(folder.path(), &[&["flamegraph", "app.dat", "-o", "-"], wrong].concat());
+        assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
+    }
 }

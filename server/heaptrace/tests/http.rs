@@ -286,6 +286,15 @@ fn a_difference_is_a_flame_graph_as_well() {
         graph["rows"][name].as_array().unwrap().iter().map(|value| value.as_u64().unwrap()).collect()
     };
     let diff = server.json(&format!("{ID}/diff?other=r2&at=3us"));
+    let pages = |recording: &str, at: &str| {
+        let graph = server.json(&format!("/api/v1/recordings/{recording}/flamegraph?metric=live&pinned=true&at={at}"));
+        assert_eq!(graph["pinned"], true);
+        graph["total"].clone()
+    };
+    let pinned = server.json(&format!("{ID}/diff/flamegraph?other=r2&at=3us&pinned=true"));
+    assert_eq!((&pinned["pinned"], &pinned["total_before"]), (&json!(true), &pages("r1", "3us")));
+    assert_eq!(pinned["total_after"], pages("r2", "end"));
+    assert!(pinned["total_after"].as_u64().is_some_and(|bytes| bytes > 0 && bytes % 4096 == 0), "{pinned}");
     for (widths, inverted) in [("larger", false), ("change", false), ("larger", true), ("change", true)] {
         let asked = format!("{ID}/diff/flamegraph?other=r2&at=3us&width_of={widths}&inverted={inverted}");
         let graph = server.json(&asked);

@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use super::across::Across;
 use super::diff::{Side, both};
 use super::filter::Filter;
-use super::node_sums;
+use super::node_sums::{self, NodeSumsParams};
+use super::pins;
 use super::pruned::{Lazy, Limits, prune};
 use super::value_tree::ValueTree;
 use super::{QueryError, Result};
@@ -31,6 +32,8 @@ pub struct DiffFlamegraphParams {
     pub filter: Filter,
     /// What rows are as wide as.
     pub width_of: DiffWidth,
+    /// Resident pages instead of blocks, as in [`super::flamegraph::FlamegraphParams::pinned`].
+    pub pinned: bool,
     /// From this row down; `None`: everything.
     pub root: Option<u64>,
     /// What may be seen.
@@ -77,14 +80,7 @@ impl Overlay {
 
     /// Lays one side over what is there. Returns its sum.
     fn add(&mut self, side: Side<'_>, which: usize, params: &DiffFlamegraphParams, cancel: &Cancel) -> Result<u64> {
-        let asked = node_sums::NodeSumsParams {
-            metric: params.metric,
-            window: side.window.clone(),
-            filter: params.filter.clone(),
-        };
-        let sums = node_sums::run(side.trace, side.symbols, &asked, cancel)?;
-        let tree = side.trace.frame_tree(side.symbols, cancel)?;
-        let values = ValueTree::new(side.trace, &tree, side.symbols, &params.filter, &sums);
+        let values = values(side, params, cancel)?;
         cancel.check()?;
         let amount = |row: usize| values.own[row].of(params.unit).max(0) as u64;
         // Rows that hold nothing on this side, and have nothing below that does, are no part of it.
@@ -152,6 +148,17 @@ impl Overlay {
         }
         ids
     }
+}
+
+fn values(side: Side<'_>, params: &DiffFlamegraphParams, cancel: &Cancel) -> Result<ValueTree> {
+    let Side { trace, symbols, window, .. } = side;
+    if params.pinned {
+        return Ok(pins::graph::values(trace, symbols, params.metric, window, &params.filter, cancel)?.values);
+    }
+    let asked = NodeSumsParams { metric: params.metric, window: window.clone(), filter: params.filter.clone() };
+    let sums = node_sums::run(trace, symbols, &asked, cancel)?;
+    let tree = trace.frame_tree(symbols, cancel)?;
+    Ok(ValueTree::new(trace, &tree, symbols, &params.filter, &sums))
 }
 
 /// FNV-1a, 64 bits.
@@ -323,6 +330,7 @@ pub fn run(
         metric: params.metric,
         unit: params.unit,
         width_of: params.width_of,
+        pinned: params.pinned,
         inverted: params.inverted,
         before: before.label.to_owned(),
         after: after.label.to_owned(),

@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 
-use super::amounts::Signed;
+use super::amounts::{MetricMoment, Signed};
 use super::filter::Filter;
 use super::freeing;
 use super::node_sums::{self, NodeSumsParams};
+use super::pins::{self, graph::PinnedTree};
 use super::pruned::{Chosen, Lazy, Limits, prune};
 use super::value_tree::{RowId, ValueTree};
-use super::window::Window;
+use super::window::{Resolved, Window};
 use super::{QueryError, Result};
 use tracehound_api::flamegraph::{Ancestor, FlameFrame, Flamegraph, Rows};
 use tracehound_api::{Metric, Unit};
@@ -40,6 +41,8 @@ pub struct FlamegraphParams {
     pub inverted: bool,
     /// By the backtraces that freed the blocks; for [`Metric::Freed`] alone.
     pub freeing: bool,
+    /// Resident pages that only blocks from below a row hold, instead of blocks; for [`Metric::Live`] and [`Metric::Peak`].
+    pub pinned: bool,
 }
 
 impl Default for FlamegraphParams {
@@ -55,6 +58,7 @@ impl Default for FlamegraphParams {
             max_nodes: 2000,
             inverted: false,
             freeing: false,
+            pinned: false,
         }
     }
 }
@@ -69,15 +73,7 @@ pub fn run(
     params: &FlamegraphParams,
     cancel: &Cancel,
 ) -> Result<Flamegraph> {
-    let FlamegraphParams { metric, window, filter, .. } = params;
-    let sums = if params.freeing {
-        freeing::sums(trace, symbols, *metric, window, filter, cancel)?
-    } else {
-        let asked = NodeSumsParams { metric: *metric, window: window.clone(), filter: filter.clone() };
-        node_sums::run(trace, symbols, &asked, cancel)?
-    };
-    let tree = trace.frame_tree(symbols, cancel)?;
-    let values = ValueTree::new(trace, &tree, symbols, &params.filter, &sums);
+    let Measured { values, window, moment } = measure(trace, symbols, params, cancel)?;
     cancel.check()?;
     let limits = Limits { width: params.width, min_px: params.min_px, max_nodes: params.max_nodes.max(2) };
     let mut frames = FlameFrames { trace, symbols, list: Vec::new(), by_function: HashMap::new() };
@@ -90,18 +86,51 @@ pub fn run(
         schema: "heaptrace.flamegraph/1".into(),
         metric: params.metric,
         unit: params.unit,
-        from_ns: sums.window.from_ns,
-        to_ns: sums.window.to_ns,
-        at_ns: sums.moment.map(|moment| moment.ns),
-        peak_of: sums.moment.and_then(|moment| moment.peak_of),
+        from_ns: window.from_ns,
+        to_ns: window.to_ns,
+        at_ns: moment.map(|moment| moment.ns),
+        peak_of: moment.and_then(|moment| moment.peak_of),
         inverted: params.inverted,
         freeing: params.freeing,
+        pinned: params.pinned,
         total,
         ancestors,
         rows,
         frames: frames.list,
         exactness: trace.exactness(),
     })
+}
+
+/// The tree with what was asked for on it.
+struct Measured {
+    values: ValueTree,
+    window: Resolved,
+    moment: Option<MetricMoment>,
+}
+
+fn measure(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &FlamegraphParams,
+    cancel: &Cancel,
+) -> Result<Measured> {
+    let FlamegraphParams { metric, window, filter, .. } = params;
+    let sums = match (params.freeing, params.pinned) {
+        (true, true) => return Err(QueryError::bad("pinned", "pages are held by who allocated, not by who freed")),
+        (false, true) => {
+            let PinnedTree { values, window, moment } =
+                pins::graph::values(trace, symbols, *metric, window, filter, cancel)?;
+            return Ok(Measured { values, window, moment: Some(moment) });
+        }
+        (true, false) => freeing::sums(trace, symbols, *metric, window, filter, cancel)?,
+        (false, false) => {
+            let asked = NodeSumsParams { metric: *metric, window: window.clone(), filter: filter.clone() };
+            node_sums::run(trace, symbols, &asked, cancel)?
+        }
+    };
+    let tree = trace.frame_tree(symbols, cancel)?;
+    let values = ValueTree::new(trace, &tree, symbols, filter, &sums);
+    Ok(Measured { values, window: sums.window, moment: sums.moment })
 }
 
 type Parts = (i64, Vec<Ancestor>, Rows);

@@ -49,7 +49,20 @@ pub fn placed_blocks(trace: &Trace, place: Position, cancel: &Cancel) -> Result<
 /// # Errors
 /// When cancelled.
 pub fn live_blocks(trace: &Trace, place: Position, cancel: &Cancel) -> Result<Vec<PlacedBlock>> {
-    let test = Selection::all().rows(trace);
+    live_blocks_of(trace, &Selection::all(), place, cancel)
+}
+
+/// The same, of those that a selection keeps.
+///
+/// # Errors
+/// When cancelled.
+pub fn live_blocks_of(
+    trace: &Trace,
+    selection: &Selection,
+    place: Position,
+    cancel: &Cancel,
+) -> Result<Vec<PlacedBlock>> {
+    let test = selection.rows(trace);
     let is_pool = pools(trace);
     let origins = &trace.columns().alloc_origin;
     let parts: Vec<Vec<PlacedBlock>> = ranges(0, place.allocs)

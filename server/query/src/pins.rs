@@ -9,6 +9,7 @@
 //! pages(f)  = number of pages whose set has f
 //! ```
 
+pub mod graph;
 mod held_pages;
 mod page_sets;
 

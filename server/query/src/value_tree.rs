@@ -32,18 +32,30 @@ impl ValueTree {
         filter: &Filter,
         sums: &NodeSums,
     ) -> Self {
+        let rows = sums.nodes.iter().map(|node| (tree.of_node(node.node), node.sum));
+        Self::of_rows(trace, tree, symbols, filter, rows)
+    }
+
+    /// Puts what rows of the frame tree have on the tree.
+    #[must_use]
+    pub fn of_rows(
+        trace: &Trace,
+        tree: &FrameTree,
+        symbols: &dyn RecordingSymbols,
+        filter: &Filter,
+        rows: impl IntoIterator<Item = (FrameId, Signed)>,
+    ) -> Self {
         let view = filter.view(trace, tree, symbols);
         let shape = Arc::clone(view.as_ref().map_or_else(|| tree.shape(), |view| &view.shape));
         let mut values = Self { own: vec![Signed::default(); shape.len()], shape, view };
-        for node in &sums.nodes {
-            let frame = tree.of_node(node.node);
+        for (frame, sum) in rows {
             let row = match &values.view {
                 None => Some(frame),
                 Some(view) => view.ends_as.get(frame as usize).copied().flatten(),
             };
             if let Some(own) = row.and_then(|row| values.own.get_mut(row as usize)) {
-                own.count += node.sum.count;
-                own.bytes += node.sum.bytes;
+                own.count += sum.count;
+                own.bytes += sum.bytes;
             }
         }
         values

@@ -918,6 +918,8 @@ export interface components {
             inverted: boolean;
             /** @description What is measured on both sides. */
             metric: components["schemas"]["Metric"];
+            /** @description Resident pages that only blocks from at and below a row hold, instead of blocks. */
+            pinned: boolean;
             /** @description The rows. */
             rows: components["schemas"]["DiffRows"];
             /** @description `heaptrace.diff_flamegraph/1`. */
@@ -1119,6 +1121,11 @@ export interface components {
             /** @description What is measured. */
             metric: components["schemas"]["Metric"];
             peak_of?: components["schemas"]["PeakOf"] | null;
+            /**
+             * @description Resident pages that only blocks from at and below a row hold, instead of blocks: `bytes` are those of the pages, `count`
+             *     is their number. Pages whose blocks have no function in common are the root's own.
+             */
+            pinned: boolean;
             /** @description The rows. */
             rows: components["schemas"]["Rows"];
             /** @description `heaptrace.flamegraph/1`. */
@@ -3823,6 +3830,11 @@ export interface operations {
                 /** @description `larger`: the larger side; `change`: the change alone. */
                 width_of?: "larger" | "change";
                 /**
+                 * @description Resident pages that only blocks from below a function hold, instead of blocks; for `metric=live` and
+                 *     `metric=peak`.
+                 */
+                pinned: boolean;
+                /**
                  * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
                  *     is also tried on `name@file:line@module`, here and in the others.
                  */
@@ -4143,6 +4155,11 @@ export interface operations {
                  *     allocations.
                  */
                 freeing: boolean;
+                /**
+                 * @description Resident pages that only blocks from below a function hold, instead of blocks; for `metric=live` and
+                 *     `metric=peak`. Pages that a block outside the filter holds, too, do not count.
+                 */
+                pinned: boolean;
                 /**
                  * @description Start of the window: `1.5s`, `200ms`, nanoseconds, `start`, `peak`, `end`, `50%`, or the label of a mark.
                  * @example 1.5s

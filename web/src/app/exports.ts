@@ -1,5 +1,6 @@
 // What the server can write, and which of the page's choices go with it.
 import type { Parameters } from "../api/client.ts";
+import { isOfMoment } from "../lib/moment.ts";
 import { serverPattern } from "../lib/pattern.ts";
 import type { PageSearch, View } from "../lib/search-params.ts";
 
@@ -45,6 +46,9 @@ export function documentOf(
           ...filters,
           inverted: search.inverted,
           freeing: (view === "flamegraph" && search.freeing && metric["metric"] === "freed") || undefined,
+          ...(view === "flamegraph" && search.pinned && isOfMoment(metric["metric"])
+            ? { pinned: true, unit: "bytes" }
+            : {}),
           root: search.root,
           max_nodes: 10_000,
         },

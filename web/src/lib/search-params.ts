@@ -96,6 +96,8 @@ export interface PageSearch {
   collapse?: true;
   /** The flame graph of what was freed is by the backtraces of the frees. */
   freeing?: true;
+  /** The flame graph, and that of a comparison, is of the resident pages that live blocks hold. */
+  pinned?: true;
   /** A table of functions stands beside the flame graph. */
   split?: true;
   /** What colours are by; else chosen by what the graph holds. */
@@ -210,6 +212,7 @@ export function readSearch(query: string): PageSearch {
     upwards: raw["upwards"] === "1" || undefined,
     collapse: raw["collapse"] === "1" || undefined,
     freeing: raw["freeing"] === "1" || undefined,
+    pinned: raw["pinned"] === "1" || undefined,
     split: raw["split"] === "1" || undefined,
     color: oneOf(COLOR_GROUPS, raw["color"]),
     by: oneOf(GROUPS, raw["by"]),
@@ -257,6 +260,7 @@ export function writeSearch(search: PageSearch): string {
   put("upwards", search.upwards && "1");
   put("collapse", search.collapse && "1");
   put("freeing", search.freeing && "1");
+  put("pinned", search.pinned && "1");
   put("split", search.split && "1");
   put("color", search.color);
   put("by", search.by);

@@ -94,6 +94,7 @@ export function flamegraph(view: View, query: Query): Flamegraph {
   return {
     schema: "heaptrace.flamegraph/1",
     freeing: false,
+    pinned: false,
     metric: (query.get("metric") ?? "live") as Flamegraph["metric"],
     unit,
     from_ns: range.from,

@@ -29,6 +29,7 @@ function document(
   return {
     schema: "heaptrace.flamegraph/1",
     freeing: false,
+    pinned: false,
     metric: "live",
     unit: "bytes",
     from_ns: 0,

@@ -10,6 +10,7 @@ const exactness = { events: 1, lost_events: 0, damaged_blocks: 0, watermark_ns: 
 const graph: Flamegraph = {
   schema: "heaptrace.flamegraph/1",
   freeing: false,
+  pinned: false,
   metric: "live",
   unit: "bytes",
   from_ns: 0,

@@ -149,6 +149,7 @@ pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, Repor
                     max_nodes: detail.frames,
                     inverted,
                     freeing: false,
+                    pinned: false,
                 };
                 let graph = flamegraph::run(trace, symbols, &params, cancel)?;
                 out.put("flamegraph", json!({"metric": metric, "unit": unit, "inverted": inverted}), graph)?;

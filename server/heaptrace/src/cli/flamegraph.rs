@@ -18,7 +18,8 @@ use tracehound_exports::svg;
   heaptrace flamegraph memory-app-1.dat -o live.svg
   heaptrace flamegraph --metric peak memory-app-1.dat -o peak.svg
   heaptrace flamegraph --metric leaked --inverted memory-app-1.dat -o leaked.svg
-  heaptrace flamegraph --metric freed --freeing memory-app-1.dat -o freed-by.svg")]
+  heaptrace flamegraph --metric freed --freeing memory-app-1.dat -o freed-by.svg
+  heaptrace flamegraph --pinned --at end memory-app-1.dat -o pinned.svg")]
 pub struct FlamegraphArgs {
     /// A recording: finished, running, cut off or damaged
     #[arg(value_name = "FILE")]
@@ -32,6 +33,9 @@ pub struct FlamegraphArgs {
     /// By the stacks that freed the blocks, with --metric freed
     #[arg(long)]
     freeing: bool,
+    /// Resident pages that only blocks from below a function hold, with --metric live or peak
+    #[arg(long, conflicts_with = "freeing")]
+    pinned: bool,
     /// Draw so many functions at most; what is narrower is folded, and says so
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     max_nodes: u32,
@@ -57,6 +61,7 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
         max_nodes: args.max_nodes as usize,
         inverted: args.inverted,
         freeing: args.freeing,
+        pinned: args.pinned,
         ..FlamegraphParams::default()
     };
     let opened = open::open_telling(&args.file)?;
@@ -70,6 +75,7 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
 
     let amount = match unit {
         Unit::Bytes => units::signed_bytes,
+        Unit::Count if graph.pinned => |value| format!("{} pages", units::signed_count(value)),
         Unit::Count => |value| format!("{} blocks", units::signed_count(value)),
     };
     let process = opened.trace.facts().process.as_ref();
@@ -80,7 +86,11 @@ pub fn run(args: &FlamegraphArgs) -> Result<()> {
             format!("{} (pid {})", path.rsplit('/').next().unwrap_or(&path), process.pid)
         },
     );
-    let mut subtitle = format!("{} {}: {}", top::unit_name(unit), top::metric_name(graph.metric), amount(graph.total));
+    let mut subtitle = if graph.pinned {
+        format!("pages that live blocks hold: {}", amount(graph.total))
+    } else {
+        format!("{} {}: {}", top::unit_name(unit), top::metric_name(graph.metric), amount(graph.total))
+    };
     let _ = match graph.at_ns {
         Some(at) => write!(subtitle, " at {}{}", units::duration(at), top::whose(graph.peak_of)),
         None => write!(subtitle, " from {} to {}", units::duration(graph.from_ns), units::duration(graph.to_ns)),

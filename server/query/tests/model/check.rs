@@ -22,7 +22,7 @@ use crate::reference::{Mapping, Reference, Truth};
 use crate::script;
 use crate::symbols::Names;
 use curves::{threads_agree, timeline_agrees};
-use graphs::{churn_agrees, flamegraph_agrees, freeing_agrees, functions_agree};
+use graphs::{churn_agrees, flamegraph_agrees, freeing_agrees, functions_agree, pinned_agrees};
 use moments::{breakdown_agrees, diff_agrees, heap_map_agrees, memory_agrees};
 use tables::{allocations_agree, histograms_agree, leaks_agree, sites_agree};
 
@@ -245,6 +245,7 @@ pub fn queries_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         functions_agree(trace, truth, ask, metric, &expected);
     }
     freeing_agrees(trace, truth, ask);
+    pinned_agrees(trace, ask);
     churn_agrees(trace, truth, ask);
     peak_agrees(trace, truth, ask);
     threads_agree(trace, truth, ask);

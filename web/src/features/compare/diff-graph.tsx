@@ -15,6 +15,7 @@ import type { DiffFlamegraph } from "../../api/types.ts";
 import { changeColor, restColor, type Theme } from "../../lib/colors.ts";
 import { buildDiffTree, type FlameNode, findMatches, neighbour, nodeAtRow, nodeName } from "../../lib/flame-tree.ts";
 import { formatExact, formatSigned, formatValue } from "../../lib/format.ts";
+import { isOfMoment } from "../../lib/moment.ts";
 import { location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
@@ -47,6 +48,7 @@ export function DiffGraph({ sides, filters, before, after }: DiffGraphProps) {
     ...documentQuery(subject, "diff/flamegraph", {
       ...sides,
       ...filters,
+      ...(search.pinned && isOfMoment(sides["metric"] ?? "live") ? { pinned: true, unit: "bytes" } : {}),
       width_of: search.changes ? "change" : "larger",
       inverted: search.inverted,
       root: search.root,
@@ -153,6 +155,15 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
       >
         Inverted
       </Button>
+      {isOfMoment(document.metric) && (
+        <Button
+          on={document.pinned}
+          title="Resident pages, in bytes, that nobody but the functions below holds, on both sides"
+          onClick={() => go({ pinned: document.pinned ? undefined : true, root: undefined })}
+        >
+          Pinned pages
+        </Button>
+      )}
       <Segmented
         label="Frames are as wide as"
         value={search.changes ? "change" : "larger"}
@@ -222,7 +233,7 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
       <Chart
         ref={chart}
         name="diff"
-        label={`Change of ${document.metric} ${unit} from ${document.before} to ${document.after}`}
+        label={`Change of ${document.pinned ? "pinned pages" : `${document.metric} ${unit}`} from ${document.before} to ${document.after}`}
         downwards
         tree={tree}
         paint={paint}

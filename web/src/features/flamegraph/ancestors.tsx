@@ -13,10 +13,10 @@ const SHOWN = 4;
 export function Ancestors({ document, zoom }: { document: Flamegraph; zoom: FlameNode }) {
   const { go } = usePage();
   const [all, setAll] = useState(false);
-  const { total, unit, metric } = document;
+  const { total, unit, metric, pinned } = document;
   const whole = (
     <span className="muted">
-      {metric} total <b className="strong">{formatValue(total, unit)}</b>
+      {pinned ? "pinned pages" : `${metric} total`} <b className="strong">{formatValue(total, unit)}</b>
     </span>
   );
   const above: FlameNode[] = [];

@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import { buildTree, hidesMoreThan, nodeById, withCallers } from "../../lib/flame-tree.ts";
+import { isOfMoment } from "../../lib/moment.ts";
 import { hasCanvas } from "../../ui/flame/canvas-renderer.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Answer } from "../../ui/states.tsx";
@@ -50,6 +51,7 @@ function WholeGraph() {
     ...(search.collapse && !report ? { transform: collapsed(request.filters["transform"]) } : {}),
     inverted: search.inverted,
     freeing: (search.freeing && request.metric["metric"] === "freed") || undefined,
+    ...(search.pinned && !report && isOfMoment(request.metric["metric"]) ? { pinned: true, unit: "bytes" } : {}),
     width: askedWidth,
     ...(running ? RUNNING_DETAIL : DETAIL),
     ...(isFine ? { min_px: FINE_PX } : {}),

@@ -11,6 +11,7 @@ import {
   stackOf,
 } from "../../lib/flame-tree.ts";
 import { identityOf } from "../../lib/identity.ts";
+import { isOfMoment } from "../../lib/moment.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import type { ColorGroup, PageSearch } from "../../lib/search-params.ts";
 import { stackText } from "../../lib/stack.ts";
@@ -232,6 +233,15 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
             By freeing stack
           </Button>
         )}
+        {isOfMoment(document.metric) && !report && (
+          <Button
+            on={document.pinned}
+            title="Resident pages, in bytes, that nobody but the functions below holds: a page stands at the innermost function below which all its blocks were allocated"
+            onClick={() => go({ pinned: document.pinned ? undefined : true, root: undefined })}
+          >
+            Pinned pages
+          </Button>
+        )}
         <Button
           on={search.split ?? false}
           title="A table of functions beside the graph; what is selected in one is selected in the other"
@@ -257,7 +267,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
         <Chart
           ref={chart}
           name="flame"
-          label={`Flame graph of ${document.metric} ${document.unit}${document.freeing ? " by freeing stack" : ""}`}
+          label={`Flame graph of ${document.pinned ? "pages pinned by blocks that are " : ""}${document.metric}${document.pinned ? "" : ` ${document.unit}`}${document.freeing ? " by freeing stack" : ""}`}
           downwards={!search.upwards}
           tree={tree}
           zoom={zoom}

@@ -55,6 +55,16 @@ export function PinsView() {
           onChange={(value) => go({ pins: value === "function" ? undefined : value })}
         />
         {query.data && <Summary pins={query.data} />}
+        {!report && (
+          <Button
+            title="The same pages as a flame graph: each at the innermost function below which all its blocks were allocated"
+            onClick={() =>
+              go({ metric: "live", at, pinned: true, freeing: undefined, root: undefined }, { view: "flamegraph" })
+            }
+          >
+            Flame graph
+          </Button>
+        )}
       </ViewBar>
       <Answer query={query} what="the pages with live blocks">
         {(pins) => <Loaded pins={pins} by={by} />}

@@ -12,11 +12,14 @@ use crate::http::answer::{RecordingRequest, Result};
 use crate::http::params::parameters;
 
 parameters! {
-    /// What rows are as wide as.
+    /// What rows are as wide as, and what is added up.
     Widths {
         /// `larger`: the larger side; `change`: the change alone.
         #[param(inline, value_type = Option<DiffWidth>)]
         width_of: DiffWidth = DiffWidth::Larger,
+        /// Resident pages that only blocks from below a function hold, instead of blocks; for `metric=live` and
+        /// `metric=peak`.
+        pinned: bool = false,
     }
 }
 
@@ -40,6 +43,7 @@ pub async fn diff_flamegraph(asked: RecordingRequest) -> Result<Response> {
                 unit: sides.unit,
                 filter: filters.filter()?,
                 width_of: widths.width_of,
+                pinned: widths.pinned,
                 root: shape.root.map(|root| root.0),
                 limits: shape.limits(),
                 inverted: direction.inverted,

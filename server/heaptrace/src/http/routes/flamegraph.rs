@@ -28,11 +28,14 @@ parameters! {
 }
 
 parameters! {
-    /// Whose stacks.
+    /// Whose stacks, and what of theirs.
     StackSide {
         /// By the stacks that freed the blocks; for `metric=freed`. Patterns and bounds still choose blocks by their
         /// allocations.
         freeing: bool = false,
+        /// Resident pages that only blocks from below a function hold, instead of blocks; for `metric=live` and
+        /// `metric=peak`. Pages that a block outside the filter holds, too, do not count.
+        pinned: bool = false,
     }
 }
 
@@ -76,6 +79,7 @@ recording_route! {
             max_nodes: shape.limits().max_nodes,
             inverted: direction.inverted,
             freeing: side.freeing,
+            pinned: side.pinned,
         };
         Ok(flamegraph::run(ask.trace, ask.symbols, &params, ask.cancel)?)
     }

@@ -6,7 +6,7 @@ use tracehound_api::functions::GroupBy;
 use tracehound_api::{Metric, Unit};
 use tracehound_index::Trace;
 use tracehound_query::transform::read_all;
-use tracehound_query::{churn, flamegraph, functions};
+use tracehound_query::{TimeExpr, Window, churn, flamegraph, functions, pins};
 
 use super::no;
 use crate::ask::Ask;
@@ -32,6 +32,7 @@ pub fn flamegraph_agrees(
         max_nodes: 100_000,
         inverted,
         freeing: false,
+        pinned: false,
     };
     let whole = flamegraph::run(trace, &Names, &params, &no()).unwrap();
     let total: i64 = expected.values().map(|s| s.0).sum();
@@ -153,6 +154,46 @@ pub fn freeing_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     is_a_tree(&got);
     let other = flamegraph::FlamegraphParams { metric: Metric::Live, ..params };
     assert!(flamegraph::run(trace, &Names, &other, &no()).is_err());
+}
+
+/// Pages on the tree are those of the table: all of them, and for each function no more than are its own.
+pub fn pinned_agrees(trace: &Trace, ask: &Ask) {
+    let window = Window { from: None, to: None, at: Some(TimeExpr::End) };
+    let params = flamegraph::FlamegraphParams {
+        window,
+        width: 1000,
+        min_px: 0.0,
+        max_nodes: 100_000,
+        pinned: true,
+        ..flamegraph::FlamegraphParams::default()
+    };
+    let got = flamegraph::run(trace, &Names, &params, &no()).unwrap();
+    let table = pins::run(trace, &Names, &pins::PinsParams::default(), &no()).unwrap();
+    is_a_tree(&got);
+    assert_eq!((got.total as u64, got.at_ns), (table.pages.bytes, Some(table.at_ns)));
+    let counted = flamegraph::FlamegraphParams { unit: Unit::Count, ..params.clone() };
+    assert_eq!(flamegraph::run(trace, &Names, &counted, &no()).unwrap().total as u64, table.pages.count);
+    let mut of_function: BTreeMap<String, u64> = BTreeMap::new();
+    for (path, bytes) in rows_by_path(&got) {
+        // Below itself a function has counted the pages already.
+        if let Some((last, above)) = path.split_last().filter(|(last, above)| !above.contains(last)) {
+            assert!(bytes > 0, "{above:?}");
+            *of_function.entry(last.clone()).or_default() += bytes as u64;
+        }
+    }
+    for (function, bytes) in of_function {
+        let row = table.rows.iter().find(|row| row.function == function).unwrap();
+        assert!(bytes <= row.pages * table.page_bytes, "{function}: {bytes}, {row:?}");
+    }
+    // A part of the blocks holds a part of the pages.
+    let part = flamegraph::FlamegraphParams { filter: ask.filter.clone(), ..params.clone() };
+    assert!(flamegraph::run(trace, &Names, &part, &no()).unwrap().total <= got.total);
+    for wrong in [
+        flamegraph::FlamegraphParams { metric: Metric::Allocated, ..params.clone() },
+        flamegraph::FlamegraphParams { metric: Metric::Freed, freeing: true, ..params },
+    ] {
+        assert!(flamegraph::run(trace, &Names, &wrong, &no()).is_err());
+    }
 }
 
 /// Allocations, temporary ones and reallocs, by the innermost function that is no wrapper.
