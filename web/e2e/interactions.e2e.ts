@@ -283,3 +283,44 @@ test("a slow server: within a tenth of a second the page shows that it waits", a
   await page.unroute("**/api/v1/recordings/*/**");
   expect(page.url().startsWith(base())).toBe(true);
 });
+
+test("every view can be reached at any width: what the row has no room for is in a menu", async () => {
+  const page = await open(`/r/${shop}/overview`);
+  await settled(page);
+  const links = page.locator(".tabs a");
+  const names = await links.allTextContents();
+  const more = page.locator(".tabs-more");
+  for (const width of [1920, 1280, 1024, 390, 320]) {
+    await page.setViewportSize({ width, height: 800 });
+    const inside = () =>
+      page.locator(".tabs").evaluate((nav) => {
+        const { left, right } = nav.getBoundingClientRect();
+        const seen = [...nav.querySelectorAll("a, button")].filter(
+          (one) => getComputedStyle(one).visibility === "visible",
+        );
+        return seen.every((one) => {
+          const box = one.getBoundingClientRect();
+          return box.left >= left - 0.5 && box.right <= right + 0.5;
+        });
+      });
+    await expect.poll(inside, { message: String(width) }).toBe(true);
+    const shown = (await links.evaluateAll((all) => all.map((one) => getComputedStyle(one).visibility))).filter(
+      (visibility) => visibility === "visible",
+    ).length;
+    expect(shown).toBeGreaterThan(1);
+    if (shown === names.length) {
+      expect(await more.isVisible()).toBe(false);
+      continue;
+    }
+    await more.click();
+    expect(await page.getByRole("menuitem").allTextContents()).toEqual(names.slice(shown));
+    await page.keyboard.press("Escape");
+  }
+  // The view that is open is named, wherever its link is.
+  await more.click();
+  await page.getByRole("menuitem", { name: "Recording" }).click();
+  await settled(page);
+  expect(page.url()).toContain("/recording");
+  await expect.poll(() => more.textContent()).toContain("Recording");
+  expect(await more.getAttribute("aria-current")).toBe("page");
+});

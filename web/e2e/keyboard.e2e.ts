@@ -102,7 +102,7 @@ test("the export menu and its report dialog by keys", async () => {
   if (!real) return;
   const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
   await settled(page);
-  await tabTo(page, "button[aria-haspopup=menu]");
+  await tabTo(page, ".top-bar > button[aria-haspopup=menu]");
   await page.keyboard.press("Enter");
   await page.keyboard.press("Enter");
   await expect.poll(() => page.locator("dialog[open]").count()).toBe(1);
