@@ -1,12 +1,14 @@
 //! The environment as the process got it: our options in it, and our entry in `LD_PRELOAD`.
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char};
 use std::ffi::CString;
 use std::sync::OnceLock;
 
 use tracehound_format::options::NAMES;
 use tracehound_shared::lock::Lock;
 use tracehound_shared::sys;
+
+use crate::loader;
 
 unsafe extern "C" {
     static mut environ: *mut *mut c_char;
@@ -117,26 +119,12 @@ const LENT_NS: u64 = 10_000_000_000;
 
 /// Remembers what a followed program needs. The working directory must still be the one at the start.
 pub fn remember() {
-    let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    let here = remember as *const () as *const c_void;
-    // SAFETY: an address of this library, and a place for the answer, which names it by a terminated string.
-    let path = unsafe {
-        if libc::dladdr(here, info.as_mut_ptr()) == 0 || info.assume_init_ref().dli_fname.is_null() {
-            return;
-        }
-        CStr::from_ptr(info.assume_init_ref().dli_fname).to_bytes()
-    };
-    let mut absolute = Vec::new();
-    if path.contains(&b'/') && path.first() != Some(&b'/') {
-        absolute = sys::working_directory().unwrap_or_default();
-        absolute.push(b'/');
-    }
-    absolute.extend_from_slice(path);
+    let Some(path) = loader::own_path() else { return };
     let variables = NAMES.iter().filter_map(|name| {
         let value = get(name)?;
         CString::new([name.as_bytes(), b"=", value].concat()).ok()
     });
-    let _ = OWN.set(Own { path: absolute, variables: variables.collect() });
+    let _ = OWN.set(Own { path, variables: variables.collect() });
 }
 
 /// An environment for exec: the list, and the strings in it that are ours.

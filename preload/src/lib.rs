@@ -12,6 +12,7 @@ mod environment;
 mod exec;
 mod frames;
 mod hooks;
+mod loader;
 mod maps;
 mod next;
 mod process;

@@ -1,10 +1,8 @@
 //! The address space: mmap, munmap, mremap, brk, sbrk.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU64, Ordering};
 
 use tracehound_record::record::{self, MappingChange};
-use tracehound_shared::code;
 use tracehound_shared::gate;
 use tracehound_shared::own;
 use tracehound_shared::session;
@@ -12,6 +10,7 @@ use tracehound_shared::sys;
 use tracehound_unwind::Caller;
 
 use crate::entry::{caller, hook};
+use crate::loader;
 use crate::next;
 use crate::start;
 
@@ -27,24 +26,11 @@ fn wanted() -> bool {
     session::current().is_some_and(|session| session.options.mappings)
 }
 
-unsafe extern "C" {
-    /// The linker's: this library's first byte in memory. Hidden, so that it is no other object's.
-    static __ehdr_start: u8;
-}
-
 /// Whether the hook was called by code of this library, seen by the return address.
 fn is_own(stack: u64) -> bool {
-    static END: AtomicU64 = AtomicU64::new(0);
     // SAFETY: the return address was pushed by the call of the hook.
     let caller = unsafe { *(stack as *const u64) };
-    let start = &raw const __ehdr_start as u64;
-    let mut end = END.load(Ordering::Relaxed);
-    if end == 0 && start != 0 {
-        // SAFETY: a page of this library, which stays mapped.
-        end = unsafe { code::image_end(start) }.unwrap_or(start + 1);
-        END.store(end, Ordering::Relaxed);
-    }
-    (start..end).contains(&caller)
+    loader::own_code().contains(&caller)
 }
 
 fn page_bytes() -> usize {

@@ -4,8 +4,10 @@
 //! program with a malloc of its own would see. What `free` can do is left to `free`. libgcc is there because this library
 //! needs it itself.
 
-use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::loader;
 
 macro_rules! functions {
     ($($name:ident: $symbol:literal, fn($($argument:ty),*) -> $result:ty;)*) => {
@@ -15,7 +17,7 @@ macro_rules! functions {
 
         /// Looks all of them up. What does not exist stays unset.
         pub fn resolve() {
-            $(TABLE.$name.store(find($symbol), Ordering::Release);)*
+            $(TABLE.$name.store(loader::find_next($symbol), Ordering::Release);)*
         }
 
         /// Has calls of a function go to `address` from now on; false when it is none of the table.
@@ -79,8 +81,6 @@ functions! {
     prctl: c"prctl", fn(c_int, usize, usize, usize, usize) -> c_int;
     sigaltstack: c"sigaltstack", fn(*const libc::stack_t, *mut libc::stack_t) -> c_int;
     syscall: c"syscall", fn(libc::c_long) -> libc::c_long;
-    dlopen: c"dlopen", fn(*const c_char, c_int) -> Ptr;
-    dlmopen: c"dlmopen", fn(libc::c_long, *const c_char, c_int) -> Ptr;
     register_frame: c"__register_frame", fn(Ptr) -> ();
     register_frame_table: c"__register_frame_table", fn(Ptr) -> ();
     register_frame_info: c"__register_frame_info", fn(Ptr, Ptr) -> ();
@@ -92,28 +92,13 @@ functions! {
     deregister_frame_info_bases: c"__deregister_frame_info_bases", fn(Ptr) -> Ptr;
 }
 
-fn find(name: &CStr) -> usize {
-    // SAFETY: the name is terminated; the search begins behind this library, as the call comes from it.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
-}
-
-/// Address of the next `dlmopen`, to be jumped to.
-pub fn dlmopen_address() -> usize {
-    dlmopen().map_or(0, |function| function as *const () as usize)
-}
-
 /// Address of the next `syscall`, to be jumped to.
 pub fn syscall_address() -> usize {
     match syscall() {
         Some(function) => function as *const () as usize,
         // Before the first look-up.
-        None => find(c"syscall"),
+        None => loader::find_next(c"syscall"),
     }
-}
-
-/// Address of the next `dlopen`, to be jumped to.
-pub fn dlopen_address() -> usize {
-    dlopen().map_or(0, |function| function as *const () as usize)
 }
 
 /// Serves the program from the bundled jemalloc from now on: a what-if switch.

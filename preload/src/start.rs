@@ -21,9 +21,7 @@ use tracehound_shared::log;
 use tracehound_shared::session;
 use tracehound_shared::sys;
 
-#[cfg(target_arch = "x86_64")]
-use crate::statics;
-use crate::{api, arena, attach, environment, next, process, pymem};
+use crate::{api, arena, attach, environment, loader, next, process, pymem};
 
 static ANCHOR: u8 = 0;
 /// A pointer that the loader must relocate.
@@ -70,7 +68,9 @@ pub fn follows_children() -> bool {
 #[cold]
 pub fn ensure() -> bool {
     match STAGE.compare_exchange(NOTHING, RUNNING, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) if was_loaded_late() => {
+        Ok(_) if loader::came_late() => {
+            BY_ATTACH.store(1, Ordering::Relaxed);
+            attach::tracehound_attach.late.store(1, Ordering::Relaxed);
             STAGE.store(LATE, Ordering::Release);
             return false;
         }
@@ -102,33 +102,6 @@ pub fn is_late() -> bool {
     BY_ATTACH.load(Ordering::Relaxed) != 0
 }
 
-/// Whether libc comes before this library in the loader's list: a preloaded library comes right behind the program.
-fn was_loaded_late() -> bool {
-    unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-        // SAFETY: the loader passes a valid info; `found` is the array below.
-        let (info, found) = unsafe { (&*info, &mut *found.cast::<[usize; 4]>()) };
-        let [ours, libcs, late, _] = found;
-        let loads = (0..info.dlpi_phnum).any(|at| {
-            // SAFETY: the object has this many headers.
-            let header = unsafe { &*info.dlpi_phdr.add(usize::from(at)) };
-            let start = (info.dlpi_addr + header.p_vaddr) as usize;
-            let holds = |address: usize| address.wrapping_sub(start) < header.p_memsz as usize;
-            if header.p_type == libc::PT_LOAD && holds(*libcs) {
-                *late = 1;
-            }
-            header.p_type == libc::PT_LOAD && holds(*ours)
-        });
-        c_int::from(loads)
-    }
-    let mut found = [&raw const ANCHOR as usize, libc::getauxval as *const () as usize, 0, 0];
-    // SAFETY: the callback has the type that the loader expects; the array lives until this returns.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
-    let late = found[2] != 0;
-    BY_ATTACH.store(u32::from(late), Ordering::Relaxed);
-    attach::tracehound_attach.late.store(u32::from(late), Ordering::Relaxed);
-    late
-}
-
 /// On a borrowed thread, in a library that was loaded late or sleeps: `set_up` makes the recording.
 pub fn attach(set_up: impl FnOnce(bool) -> Result<(), String>) -> Result<(), String> {
     let is_asleep = !ASLEEP.load(Ordering::Acquire).is_null();
@@ -143,11 +116,10 @@ pub fn attach(set_up: impl FnOnce(bool) -> Result<(), String>) -> Result<(), Str
     let outcome = set_up(is_first);
     WAKING.store(0, Ordering::Release);
     outcome?;
-    #[cfg(target_arch = "x86_64")]
     if is_asleep {
         // Says in the recording which allocators of the program's are hooked.
         let _internal = Internal::enter();
-        statics::install();
+        hook_inside_allocators();
     }
     STAGE.store(DONE, Ordering::Release);
     Ok(())
@@ -177,8 +149,7 @@ pub fn begin(inherited: Option<&InheritedState>) {
                 return sleep(options, given);
             }
             tracehound_lifecycle::start(options, given, inherited);
-            #[cfg(target_arch = "x86_64")]
-            statics::install();
+            hook_inside_allocators();
             if let Some(signal) = signal {
                 api::install_toggle(signal);
             }
@@ -191,14 +162,19 @@ pub fn begin(inherited: Option<&InheritedState>) {
     }
 }
 
+/// Hooks allocators that the program carries inside itself, where that is known how to do.
+fn hook_inside_allocators() {
+    #[cfg(target_arch = "x86_64")]
+    crate::statics::install();
+}
+
 /// Has everything pass until somebody asks for a recording: no file, no memory for events, no thread.
 fn sleep(options: LaunchOptions, given: Vec<String>) {
     log::init(options.log);
     ASLEEP.store(Box::into_raw(Box::new((options, given))), Ordering::Release);
     attach::tracehound_attach.dormant.store(1, Ordering::Release);
     gate::set(gate::PASS);
-    #[cfg(target_arch = "x86_64")]
-    statics::install();
+    hook_inside_allocators();
 }
 
 /// Sets up the recording of a recorder that sleeps, switched off. On a thread that may call anything: one of the program's
@@ -218,8 +194,7 @@ pub fn wake() {
     {
         let _internal = Internal::enter();
         tracehound_lifecycle::start(options.clone(), given.clone(), None);
-        #[cfg(target_arch = "x86_64")]
-        statics::install();
+        hook_inside_allocators();
         tracehound_lifecycle::prepare_unwinder();
         tracehound_lifecycle::start_writer();
     }
@@ -256,7 +231,7 @@ extern "C" fn construct() {
         let _internal = Internal::enter();
         watch_thread_ends();
         process::register();
-        api::look_at_first_malloc();
+        loader::look_at_first_malloc();
         pymem::begin(PYTHON_OBJECTS.load(Ordering::Relaxed) != 0);
         if follows_children() {
             environment::remember();
