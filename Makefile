@@ -18,8 +18,9 @@ WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
-build: web ## libtracehound.so, heaptrace with the page embedded, heaptrace-replay and heaptrace-fleet, in target/release
-	cargo build --release -p tracehound-preload -p heaptrace -p heaptrace-replay -p heaptrace-fleet
+build: web ## libtracehound.so and .a, heaptrace with the page embedded, heaptrace-replay and heaptrace-fleet, in target/release
+	cargo build --release -p tracehound-preload -p tracehound-linked -p heaptrace -p heaptrace-replay -p heaptrace-fleet
+	preload/linked/archive.sh $(RELEASE)
 
 web: web/dist/index.html
 
@@ -90,7 +91,8 @@ prove: ## models, fuzzing, sanitizers, Miri: docs/proving.md
 	tests/prove.sh full
 
 dist: web ## what is shipped, linked as one (some minutes more than build), in target/dist, and packed, in target/packages
-	cargo build --profile dist -p tracehound-preload -p heaptrace -p heaptrace-replay -p heaptrace-fleet
+	cargo build --profile dist -p tracehound-preload -p tracehound-linked -p heaptrace -p heaptrace-replay -p heaptrace-fleet
+	preload/linked/archive.sh $(DIST)
 	packaging/pack.py --from $(DIST) --out target/packages
 
 install: dist ## into PREFIX (default /usr/local), without line tables
@@ -100,6 +102,7 @@ install: dist ## into PREFIX (default /usr/local), without line tables
 	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/bin/heaptrace-fleet" $(DIST)/heaptrace-fleet
 	strip --strip-debug -o "$(DESTDIR)$(PREFIX)/lib/libtracehound.so" $(DIST)/libtracehound.so
 	chmod 755 "$(DESTDIR)$(PREFIX)/bin/heaptrace" "$(DESTDIR)$(PREFIX)/bin/heaptrace-replay" "$(DESTDIR)$(PREFIX)/bin/heaptrace-fleet" "$(DESTDIR)$(PREFIX)/lib/libtracehound.so"
+	install -m 644 $(DIST)/libtracehound.a $(DIST)/tracehound-wrap.opts "$(DESTDIR)$(PREFIX)/lib/"
 	install -m 644 preload/include/tracehound.h "$(DESTDIR)$(PREFIX)/include/"
 
 clean:

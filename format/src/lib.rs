@@ -18,6 +18,7 @@ pub mod block_sequence;
 pub mod columns;
 pub mod control;
 pub mod header;
+pub mod linked;
 pub mod live;
 pub mod look;
 pub mod meta;

@@ -67,6 +67,38 @@ pub fn is_ours(path: &[u8]) -> bool {
     path.rsplit(|&byte| byte == b'/').next().is_some_and(|name| name == b"libtracehound.so")
 }
 
+/// The entry of `LD_PRELOAD` that is this library.
+#[cfg(linked)]
+pub fn preloaded() -> Option<&'static [u8]> {
+    let separator = |byte: &u8| matches!(byte, b' ' | b':');
+    get("LD_PRELOAD")?.split(separator).find(|path| is_ours(path))
+}
+
+/// Takes our variables away: other programs with a recorder inside, which this one starts, run without it.
+#[cfg(linked)]
+pub fn leave_variables() {
+    let is_ours = |entry: &[u8]| {
+        let name = entry.split(|&byte| byte == b'=').next().unwrap_or_default();
+        NAMES.iter().any(|ours| ours.as_bytes() == name)
+    };
+    let mut at = entries();
+    if at.is_null() {
+        return;
+    }
+    let mut to = at;
+    // SAFETY: the list ends with a null pointer, its strings with a zero; what is kept moves to the front.
+    unsafe {
+        while !(*at).is_null() {
+            if !is_ours(CStr::from_ptr(*at).to_bytes()) {
+                *to = *at;
+                to = to.add(1);
+            }
+            at = at.add(1);
+        }
+        *to = core::ptr::null_mut();
+    }
+}
+
 /// Takes this library out of `LD_PRELOAD`, in place: what the program starts runs without us, and the program itself
 /// sees the environment that it would have without us. Other entries stay.
 pub fn leave_preload() {
@@ -105,6 +137,7 @@ fn without_us(value: &[u8]) -> Option<Vec<u8>> {
 
 /// This library's path and our variables, as they were at the start: what a followed program needs.
 struct Own {
+    /// Empty: there is none to be preloaded.
     path: Vec<u8>,
     variables: Vec<CString>,
 }
@@ -165,14 +198,14 @@ impl Environment {
 pub unsafe fn with_us(given: *const *const c_char) -> Option<Environment> {
     let own = OWN.get()?;
     let (mut list, mut strings) = (Vec::new(), Vec::new());
-    let (mut missing, mut has_preload) = (own.variables.iter().map(Some).collect::<Vec<_>>(), false);
+    let (mut missing, mut has_preload) = (own.variables.iter().map(Some).collect::<Vec<_>>(), own.path.is_empty());
     let mut changed = false;
     let mut at = given;
     // SAFETY: see above.
     unsafe {
         while !at.is_null() && !(*at).is_null() {
             let entry = CStr::from_ptr(*at).to_bytes();
-            if let Some(value) = entry.strip_prefix(PRELOAD) {
+            if let Some(value) = entry.strip_prefix(PRELOAD).filter(|_| !own.path.is_empty()) {
                 has_preload = true;
                 if without_us(value).is_none() {
                     let separator: &[u8] = if value.is_empty() { b"" } else { b":" };

@@ -362,6 +362,10 @@ unsafe fn real_free(block: Ptr) {
 #[cold]
 #[inline(never)]
 unsafe fn slow_alloc(caller: Caller, kind: Kind, size: usize, align: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
+    #[cfg(linked)]
+    if start::is_too_early() {
+        return real();
+    }
     if record::passes() {
         return real();
     }

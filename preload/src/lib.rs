@@ -1,8 +1,13 @@
-//! `libtracehound.so`: the C ABI shell around the collector. Hooked symbols and the life of the process, nothing else.
+//! The C ABI shell around the collector. Hooked symbols and the life of the process, nothing else.
+//!
+//! One source, two shapes: `libtracehound.so`, which is preloaded, and what `libtracehound.a` is made of, which is linked into
+//! a program (`linked`, see `preload/linked`).
 //!
 //! A hook is a naked function that hands the caller's stack and frame pointers to its body; the body records the call
 //! around the next definition in link order.
 
+#[cfg(linked)]
+mod allocator;
 mod api;
 mod arena;
 mod attach;
@@ -12,6 +17,7 @@ mod environment;
 mod exec;
 mod frames;
 mod hooks;
+#[cfg_attr(linked, path = "linked.rs")]
 mod loader;
 mod maps;
 mod next;
@@ -19,7 +25,7 @@ mod process;
 mod pymem;
 mod seccomp;
 mod start;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(linked)))]
 mod statics;
 
 use tracehound_shared::heap::OwnHeap;

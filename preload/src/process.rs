@@ -12,16 +12,19 @@ use crate::next;
 use crate::start;
 
 unsafe extern "C" {
+    #[cfg(not(linked))]
     fn __cxa_atexit(function: unsafe extern "C" fn(*mut c_void), argument: *mut c_void, object: *mut c_void) -> c_int;
     fn __cxa_at_quick_exit(function: unsafe extern "C" fn(*mut c_void), object: *mut c_void) -> c_int;
 }
 
 /// Registers the handlers. Exit handlers run last in, first out, and this library's constructor runs before the
 /// program's start code registers the loader's destructors: the handler runs after all of those. It belongs to no
-/// object, so that our own destructor does not run it.
+/// object, so that our own destructor does not run it. In a program whose own start code has registered its destructors
+/// before, [`DESTRUCTOR`] does that work.
 pub fn register() {
     // SAFETY: functions that live as long as the process.
     unsafe {
+        #[cfg(not(linked))]
         __cxa_atexit(at_exit, core::ptr::null_mut(), core::ptr::null_mut());
         __cxa_at_quick_exit(at_exit, core::ptr::null_mut());
     }
@@ -58,6 +61,12 @@ pub unsafe extern "C-unwind" fn __register_atfork(
 unsafe extern "C" fn at_exit(_: *mut c_void) {
     start::finish();
 }
+
+/// Destructors run from the last to the first, and the linker sorts by these numbers: ours is the last.
+#[cfg(linked)]
+#[used]
+#[unsafe(link_section = ".fini_array.00000")]
+static DESTRUCTOR: extern "C" fn() = start::finish;
 
 unsafe extern "C" fn before_fork() {
     let errno = start::errno();

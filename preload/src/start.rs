@@ -63,10 +63,31 @@ pub fn follows_children() -> bool {
     CHILDREN.load(Ordering::Relaxed) != 0
 }
 
+/// 1: the constructor has begun.
+#[cfg(linked)]
+static CONSTRUCTING: AtomicU32 = AtomicU32::new(0);
+
+/// Whether the C library of the program, which takes blocks while it sets itself up, is at that still. Nothing of ours can
+/// begin before, and such blocks are no business of the program's.
+#[cfg(linked)]
+pub fn is_too_early() -> bool {
+    if CONSTRUCTING.load(Ordering::Relaxed) != 0 {
+        return false;
+    }
+    if next::malloc().is_none() {
+        next::resolve();
+    }
+    true
+}
+
 /// Initialises at the first call; later ones return at once. False while another thread is at it, or this one further
 /// up.
 #[cold]
 pub fn ensure() -> bool {
+    #[cfg(linked)]
+    if is_too_early() {
+        return false;
+    }
     match STAGE.compare_exchange(NOTHING, RUNNING, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) if loader::came_late() => {
             BY_ATTACH.store(1, Ordering::Relaxed);
@@ -136,7 +157,13 @@ pub fn watch_thread_ends() {
 
 /// Reads the options and starts recording.
 pub fn begin(inherited: Option<&InheritedState>) {
+    #[cfg(linked)]
+    if inherited.is_none() && loader::keeps_out() {
+        return gate::set(gate::PASS);
+    }
     match LaunchOptions::parse(environment::get) {
+        #[cfg(linked)]
+        Ok(options) if inherited.is_none() && !loader::is_asked_for() => sleep(options, Vec::new()),
         Ok(options) => {
             CHILDREN.store(u32::from(options.children), Ordering::Relaxed);
             if options.allocator == options::Allocator::Jemalloc {
@@ -164,7 +191,7 @@ pub fn begin(inherited: Option<&InheritedState>) {
 
 /// Hooks allocators that the program carries inside itself, where that is known how to do.
 fn hook_inside_allocators() {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(linked)))]
     crate::statics::install();
 }
 
@@ -223,7 +250,13 @@ pub fn given_by<'a>(get: impl Fn(&str) -> Option<&'a [u8]>) -> Vec<String> {
 
 /// The library's constructor: libc is ready, the program's own code has not begun.
 extern "C" fn construct() {
+    #[cfg(linked)]
+    CONSTRUCTING.store(1, Ordering::Relaxed);
     if !ensure() {
+        return;
+    }
+    #[cfg(linked)]
+    if loader::is_out() {
         return;
     }
     let errno = errno();
@@ -231,12 +264,15 @@ extern "C" fn construct() {
         let _internal = Internal::enter();
         watch_thread_ends();
         process::register();
+        #[cfg(not(linked))]
         loader::look_at_first_malloc();
         pymem::begin(PYTHON_OBJECTS.load(Ordering::Relaxed) != 0);
         if follows_children() {
             environment::remember();
         } else {
             environment::leave_preload();
+            #[cfg(linked)]
+            environment::leave_variables();
         }
         tracehound_lifecycle::prepare_unwinder();
         tracehound_lifecycle::start_writer();
@@ -245,8 +281,10 @@ extern "C" fn construct() {
     arm();
 }
 
+// In a program the linker sorts by these numbers: ours comes before the program's own.
 #[used]
-#[unsafe(link_section = ".init_array")]
+#[cfg_attr(not(linked), unsafe(link_section = ".init_array"))]
+#[cfg_attr(linked, unsafe(link_section = ".init_array.00000"))]
 static CONSTRUCTOR: extern "C" fn() = construct;
 
 /// Makes sure that the calling thread's end will be noticed.
@@ -289,7 +327,7 @@ pub fn record_early_blocks() {
 }
 
 /// Ends the recording because the process does.
-pub fn finish() {
+pub extern "C" fn finish() {
     let errno = errno();
     pymem::tell();
     tracehound_lifecycle::finish(Finish::Exit);
