@@ -11,10 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use memchr::memmem;
-use object::read::elf::ElfFile64;
+use object::elf::{NoteType, ProgramHeader64};
+use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, SymbolKind};
 use tracehound_api::info::{Info, Remark};
 use tracehound_format::allocators::{self, Allocators, Family, Finder};
+use tracehound_format::linked;
 use tracehound_index::Trace;
 use tracehound_index::facts::ModuleFacts;
 use tracehound_query::info;
@@ -192,7 +194,11 @@ fn look_at(module: &ModuleFacts) -> Option<Examined> {
         object.others.extend(other.map(|(_, what)| *what));
     }
     let Allocators { functions, .. } = finder.finish();
-    object.inside = functions.iter().map(|found| found.family).filter(|family| *family != Family::Standard).collect();
+    // The program's `malloc` is wrapped where the recorder was linked in, whoever defines it.
+    let own = has_recorder(&elf);
+    let wrapped = |family| own && functions.iter().any(|found| found.family == family && found.name == b"malloc");
+    let is_unseen = |family: &Family| *family != Family::Standard && !wrapped(*family);
+    object.inside = functions.iter().map(|found| found.family).filter(is_unseen).collect();
     object.inside.sort_unstable();
     object.inside.dedup();
     if elf.section_by_name(".go.buildinfo").is_some() && object.runtimes.is_empty() {
@@ -202,8 +208,24 @@ fn look_at(module: &ModuleFacts) -> Option<Examined> {
     Some(object)
 }
 
-/// The families whose messages are among the file's constants.
+/// Whether the recorder was linked into the program: `libtracehound.a` leaves a note in its file.
+pub fn has_recorder(elf: &ElfFile64<'_, Endianness>) -> bool {
+    let is_ours = |header: &ProgramHeader64<Endianness>| {
+        let Ok(Some(mut notes)) = header.notes(elf.endian(), elf.data()) else { return false };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == linked::NOTE_NAME.as_bytes() && note.n_type(elf.endian()) == NoteType(linked::NOTE_TYPE) {
+                return true;
+            }
+        }
+        false
+    };
+    elf.elf_program_headers().iter().any(is_ours)
+}
+
+/// The families whose messages are among the file's constants. A recorder that was linked in brings jemalloc's along, which
+/// says nothing of the program.
 pub fn texts_inside(elf: &ElfFile64<'_, Endianness>) -> Vec<Family> {
+    let own = has_recorder(elf);
     let constants: Vec<&[u8]> = elf
         .sections()
         .filter(|section| section.name().is_ok_and(|name| name.starts_with(".rodata")))
@@ -215,5 +237,5 @@ pub fn texts_inside(elf: &ElfFile64<'_, Endianness>) -> Vec<Family> {
             constants.iter().any(|bytes| finder.find(bytes).is_some())
         })
     };
-    Family::WITH_TEXT.into_iter().filter(holds).collect()
+    Family::WITH_TEXT.into_iter().filter(|family| !(own && *family == Family::Jemalloc) && holds(family)).collect()
 }

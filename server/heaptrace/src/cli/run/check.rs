@@ -25,6 +25,15 @@ pub struct Program {
     pub unseen: Vec<String>,
 }
 
+/// A program that nothing can be preloaded into, and that has no recorder inside.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} is linked statically: there is no loader that could preload {}; link it dynamically, or with the recorder inside:",
+    .0.display(),
+    super::library::NAME
+)]
+pub struct LinkedStatically(PathBuf);
+
 /// How many `#!` lines lead to one another before the kernel gives up.
 const MAX_SCRIPTS: u32 = 5;
 
@@ -189,13 +198,10 @@ fn check_elf(path: &Path, file: &File, front: &[u8]) -> Result<()> {
     const PT_INTERP: u32 = 3;
     let segment_type = |entry: &[u8]| entry.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     let Some(entry) = table.chunks_exact(size).find(|entry| segment_type(entry) == PT_INTERP) else {
-        if is_loader(path) {
+        if is_loader(path) || has_recorder(path) {
             return Ok(());
         }
-        bail!(
-            "{name} is linked statically: there is no loader that could preload {}; link it dynamically",
-            super::library::NAME
-        );
+        return Err(LinkedStatically(path.to_owned()).into());
     };
     let mut loader = vec![0; usize::try_from(u64_at(entry, 32).min(4096)).unwrap_or(4096)];
     file.read_exact_at(&mut loader, u64_at(entry, 8)).with_context(|| format!("{name} is cut off"))?;
@@ -205,6 +211,12 @@ fn check_elf(path: &Path, file: &File, front: &[u8]) -> Result<()> {
         bail!("{name} uses the musl C library; {} needs glibc", super::library::NAME);
     }
     Ok(())
+}
+
+/// Whether the recorder was linked into the program.
+fn has_recorder(path: &Path) -> bool {
+    let Ok(Some((bytes, _))) = tracehound_symbols::map(path) else { return false };
+    ElfFile64::<Endianness>::parse(&bytes[..]).is_ok_and(|elf| tracehound_audit::has_recorder(&elf))
 }
 
 /// `ld-linux-x86-64.so.2 ./program`: the loader itself has no loader, and preloads.

@@ -41,6 +41,19 @@ pub fn find() -> Result<PathBuf> {
     Ok(path)
 }
 
+/// How a program is linked with the recorder inside, with the files that lie beside `library`, if they do.
+pub fn link_recipe(library: &Path) -> String {
+    let [options, archive] = ["tracehound-wrap.opts", "libtracehound.a"].map(|name| {
+        let path = library.with_file_name(name);
+        if path.is_file() { path } else { PathBuf::from(name) }
+    });
+    format!(
+        "gcc -static … @{} {} (a Rust program: the crate `tracehound`; docs/guide/static.md)",
+        options.display(),
+        archive.display()
+    )
+}
+
 fn places(exe: &Path) -> Vec<PathBuf> {
     let exe = exe.canonicalize().unwrap_or_else(|_| exe.to_owned());
     let Some(dir) = exe.parent() else { return vec![PathBuf::from(NAME)] };
@@ -54,6 +67,15 @@ fn places(exe: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_recipe_names_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("libtracehound.a"), "").unwrap();
+        let said = link_recipe(&folder.path().join(NAME));
+        assert!(said.starts_with("gcc -static … @tracehound-wrap.opts "), "{said}");
+        assert!(said.contains(&format!(" {}/libtracehound.a ", folder.path().display())), "{said}");
+    }
 
     #[test]
     fn an_installation_is_searched_beside_and_in_lib() {

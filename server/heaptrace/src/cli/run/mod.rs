@@ -128,7 +128,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         .map_err(|bad| Misuse(bad.to_string()))?;
 
     let library = library::find()?;
-    let program = check::check(&args.command[0])?;
+    let program = match check::check(&args.command[0]) {
+        Err(error) if error.chain().any(|cause| cause.is::<check::LinkedStatically>()) => {
+            say(&terminal::clean(&format!("{error:#}")));
+            say(&terminal::clean(&library::link_recipe(&library)));
+            return Ok(ExitCode::FAILURE);
+        }
+        checked => checked?,
+    };
     let current = std::env::current_dir().context("cannot tell the current directory")?;
     let template = absolute_template(&current, &options.output);
     variables.retain(|(name, _)| *name != "TRACEHOUND_OUTPUT");
