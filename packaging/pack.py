@@ -4,8 +4,8 @@ their SHA-256 sums.
 
     packaging/pack.py --from target/dist --out target/packages
 
-All packages hold the same bytes: the binary and the library without debug information, the header, manual pages,
-completions, licences. Nothing is compiled here. Times inside are those of SOURCE_DATE_EPOCH (default: the last commit's),
+All packages hold the same bytes: the binary and the library without debug information, what is linked into programs, the
+header, manual pages, completions, licences. Nothing is compiled here. Times inside are those of SOURCE_DATE_EPOCH (default: the last commit's),
 so that the same build packs to the same bytes. Needs strip and objdump (binutils), cargo, and rpmbuild (Debian: rpm).
 """
 
@@ -33,6 +33,8 @@ NAME = "tracehound"
 SUMMARY = "Records every allocation and free of a Linux program, and shows what was in memory, who put it there, who freed it"
 # What is built; what plays and what collects is looked for beside heaptrace.
 PROGRAMS = ["bin/heaptrace", "bin/heaptrace-replay", "bin/heaptrace-fleet", "lib/libtracehound.so"]
+# What is linked into programs, as it is built.
+LINKED = ["lib/libtracehound.a", "lib/tracehound-wrap.opts"]
 SHELLS = {"bash": "share/bash-completion/completions/heaptrace", "zsh": "share/zsh/site-functions/_heaptrace",
           "fish": "share/fish/vendor_completions.d/heaptrace.fish"}
 
@@ -68,6 +70,8 @@ def stage(build, tree):
         shutil.copyfile(source, target)
         target.chmod(0o755)
         subprocess.run(["strip", "--strip-debug", str(target)], check=True)
+    for target in LINKED:
+        shutil.copyfile(build / Path(target).name, tree / target)
     for source, target in [("preload/include/tracehound.h", "include/tracehound.h"),
                            ("README.md", f"share/doc/{NAME}/README.md"), ("CHANGELOG.md", f"share/doc/{NAME}/CHANGELOG.md"),
                            ("LICENSE-MIT", f"share/doc/{NAME}/LICENSE-MIT"),
@@ -87,6 +91,8 @@ def files(tree):
 
 
 def mode(path):
+    if str(path) in LINKED:
+        return 0o644
     return 0o755 if path.parts[0] in ("bin", "lib") or path.suffix == ".sh" else 0o644
 
 

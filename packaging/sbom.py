@@ -7,7 +7,7 @@ import subprocess
 import uuid
 
 # The crates whose programs and library are packed.
-SHIPPED = ["tracehound-preload", "heaptrace", "heaptrace-replay", "heaptrace-fleet"]
+SHIPPED = ["tracehound-preload", "tracehound-linked", "heaptrace", "heaptrace-replay", "heaptrace-fleet"]
 TARGET = "x86_64-unknown-linux-gnu"
 
 

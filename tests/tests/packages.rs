@@ -45,8 +45,30 @@ fn records(binary: &Path) {
     succeeds(command.env_clear().env("PATH", "/usr/bin:/bin"));
     let info = json(&["info"], &folder.path().join("five.dat"));
     assert_eq!((number(&info, "/allocations/count"), &info["end"]), (5, &"exit".into()));
+    links(binary);
     assert!(binary.with_file_name("heaptrace-replay").is_file(), "what replays lies beside");
     assert!(binary.with_file_name("heaptrace-fleet").is_file(), "what collects lies beside");
+}
+
+/// Links a program with what was installed, as `heaptrace run` says it is done, and records it.
+fn links(binary: &Path) {
+    let folder = tempfile::tempdir().unwrap();
+    let compiler = |more: &[&str]| {
+        let mut command = Command::new("gcc");
+        command.args(["-O1", "-static", "-o", "five"]).arg(root().join("tests/programs/five.c")).args(more);
+        succeeds(command.current_dir(folder.path()));
+    };
+    let run = || {
+        let mut command = Command::new(binary);
+        command.args(["run", "-o", "five.dat", "--", "./five"]).current_dir(folder.path());
+        command.env_clear().env("PATH", "/usr/bin:/bin").output().unwrap()
+    };
+    compiler(&[]);
+    let refused = String::from_utf8(run().stderr).unwrap();
+    let recipe = refused.split("gcc -static … ").nth(1).unwrap_or_else(|| panic!("{refused}"));
+    compiler(&recipe.split(' ').take(2).collect::<Vec<_>>());
+    assert!(run().status.success());
+    assert_eq!(number(&json(&["info"], &folder.path().join("five.dat")), "/allocations/count"), 5);
 }
 
 #[test]
@@ -101,7 +123,7 @@ fn the_list_of_parts_names_what_is_linked_in_and_nothing_else() {
     assert_eq!((&document["bomFormat"], &document["specVersion"]), (&"CycloneDX".into(), &"1.6".into()));
     let components = document["components"].as_array().unwrap();
     let named = |name: &str| components.iter().find(|component| component["name"] == name);
-    for name in ["tracehound-preload", "heaptrace", "libc", "axum", "tikv-jemalloc-sys", "react"] {
+    for name in ["tracehound-preload", "tracehound-linked", "heaptrace", "libc", "axum", "tikv-jemalloc-sys", "react"] {
         assert!(named(name).is_some(), "{name}");
     }
     // What tests need, and what runs in the compiler.
