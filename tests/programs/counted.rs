@@ -1,9 +1,15 @@
-//! A global allocator that counts what passes through it to the system's; included by the Rust programs.
+//! A global allocator that counts what passes through it to the system's, with `--cfg linked` through the crate `tracehound`;
+//! included by the Rust programs.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 pub struct Counted;
+
+#[cfg(not(linked))]
+static INSIDE: System = System;
+#[cfg(linked)]
+static INSIDE: tracehound::Allocator = tracehound::Allocator::new(System);
 
 static ALLOCS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -24,19 +30,19 @@ fn born(block: *mut u8, size: usize) -> *mut u8 {
 
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        born(unsafe { System.alloc(layout) }, layout.size())
+        born(unsafe { INSIDE.alloc(layout) }, layout.size())
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        born(unsafe { System.alloc_zeroed(layout) }, layout.size())
+        born(unsafe { INSIDE.alloc_zeroed(layout) }, layout.size())
     }
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         FREES.fetch_add(1, SeqCst);
         LIVE.fetch_sub(1, SeqCst);
         LIVE_BYTES.fetch_sub(layout.size(), SeqCst);
-        unsafe { System.dealloc(block, layout) }
+        unsafe { INSIDE.dealloc(block, layout) }
     }
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let new = unsafe { System.realloc(block, layout, size) };
+        let new = unsafe { INSIDE.realloc(block, layout, size) };
         if !new.is_null() {
             ALLOCS.fetch_add(1, SeqCst);
             BYTES.fetch_add(size, SeqCst);

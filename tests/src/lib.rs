@@ -46,6 +46,12 @@ pub fn library() -> PathBuf {
     artifact("libtracehound.so")
 }
 
+/// Flags by which a compiler links the recorder into a program of C or C++.
+#[must_use]
+pub fn link_flags() -> [String; 2] {
+    [format!("@{}", artifact("tracehound-wrap.opts").display()), artifact("libtracehound.a").display().to_string()]
+}
+
 /// The `heaptrace` binary.
 #[must_use]
 pub fn heaptrace() -> PathBuf {
@@ -78,7 +84,10 @@ pub fn compile(source: &str, flags: &[&str]) -> PathBuf {
     let age = |path: &Path| path.metadata().and_then(|m| m.modified()).ok();
     // What the sources include.
     let shared = ["truth.h", "stacks.h", "counted.rs"].map(|name| root().join("tests/programs").join(name));
-    if shared.iter().chain([&from]).all(|source| age(&to) > age(source)) {
+    // What is linked in.
+    let linked = flags.iter().filter_map(|flag| flag.rsplit(['@', '=']).next()).map(PathBuf::from);
+    let linked: Vec<PathBuf> = linked.filter(|path| path.is_file()).collect();
+    if shared.iter().chain(&linked).chain([&from]).all(|source| age(&to) > age(source)) {
         return to;
     }
     let unfinished = to.with_extension(format!("{}", std::process::id()));
