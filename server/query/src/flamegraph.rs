@@ -73,7 +73,7 @@ pub fn run(
     params: &FlamegraphParams,
     cancel: &Cancel,
 ) -> Result<Flamegraph> {
-    let Measured { values, window, moment } = measure(trace, symbols, params, cancel)?;
+    let GraphValues { values, window, moment } = measure(trace, symbols, params, cancel)?;
     cancel.check()?;
     let limits = Limits { width: params.width, min_px: params.min_px, max_nodes: params.max_nodes.max(2) };
     let mut frames = FlameFrames { trace, symbols, list: Vec::new(), by_function: HashMap::new() };
@@ -102,7 +102,7 @@ pub fn run(
 }
 
 /// The tree with what was asked for on it.
-struct Measured {
+struct GraphValues {
     values: ValueTree,
     window: Resolved,
     moment: Option<MetricMoment>,
@@ -113,14 +113,14 @@ fn measure(
     symbols: &dyn RecordingSymbols,
     params: &FlamegraphParams,
     cancel: &Cancel,
-) -> Result<Measured> {
+) -> Result<GraphValues> {
     let FlamegraphParams { metric, window, filter, .. } = params;
     let sums = match (params.freeing, params.pinned) {
         (true, true) => return Err(QueryError::bad("pinned", "pages are held by who allocated, not by who freed")),
         (false, true) => {
             let PinnedTree { values, window, moment } =
                 pins::graph::values(trace, symbols, *metric, window, filter, cancel)?;
-            return Ok(Measured { values, window, moment: Some(moment) });
+            return Ok(GraphValues { values, window, moment: Some(moment) });
         }
         (true, false) => freeing::sums(trace, symbols, *metric, window, filter, cancel)?,
         (false, false) => {
@@ -130,7 +130,7 @@ fn measure(
     };
     let tree = trace.frame_tree(symbols, cancel)?;
     let values = ValueTree::new(trace, &tree, symbols, filter, &sums);
-    Ok(Measured { values, window: sums.window, moment: sums.moment })
+    Ok(GraphValues { values, window: sums.window, moment: sums.moment })
 }
 
 type Parts = (i64, Vec<Ancestor>, Rows);
