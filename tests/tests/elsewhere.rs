@@ -153,7 +153,7 @@ fn code_made_by_a_compiler_in_the_process_has_the_names_of_its_perf_map() {
     std::fs::write(folder.join("jit.map"), format!("{map} LazyCompile:*made at run time a.js:3\n"))
         .expect("it can be written");
     let found = names_of(folder, &["--perf-map", "jit.map"]);
-    assert!(found.iter().any(|name| name == "LazyCompile:*made at run time a.js:3"), "{found:?}");
+    assert!(found.iter().any(|name| name == "made at run time"), "{found:?}");
 }
 
 /// A debuginfod server: hands out one file under its build id, and remembers what it was asked for.

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
-use tracehound_tests::{dump, heaptrace, json, number};
+use tracehound_tests::{dump, heaptrace, json as ask, number};
 
 /// Allocates in native code that JavaScript calls: compressed data, buffers.
 const NODE: &str = "
@@ -28,7 +28,7 @@ fn record(folder: &TempDir, command: &[&str]) -> PathBuf {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains("--names sets"), "{said}");
     assert!(said.contains("pieces of generated code are in the recording"), "{said}");
-    let pid = number(&json(&["info"], &path), "/process/pid");
+    let pid = number(&ask(&["info"], &path), "/process/pid");
     std::fs::remove_file(format!("/tmp/perf-{pid}.map")).unwrap();
     path
 }
@@ -40,14 +40,14 @@ fn elsewhere(path: &Path, folder: &TempDir) -> PathBuf {
     copy
 }
 
-/// Of the stacks through generated code, how many have at least one named frame of the program's, and how many there are.
-fn named(events: &[Value], is_named: impl Fn(&str) -> bool) -> (usize, usize) {
+/// Of the stacks through generated code, how many have at least one frame in a language, and how many there are.
+fn named(events: &[Value], language: &str) -> (usize, usize) {
     let stacks = events.iter().filter(|event| event["kind"] == "alloc").filter_map(|event| event["stack"].as_array());
     let generated = stacks.filter(|stack| stack.iter().any(|frame| frame["module"].is_null()));
     let (mut named, mut all) = (0, 0);
     for stack in generated {
         all += 1;
-        named += usize::from(stack.iter().any(|frame| frame["function"].as_str().is_some_and(&is_named)));
+        named += usize::from(stack.iter().any(|frame| frame["language"] == language && frame["function"].is_string()));
     }
     (named, all)
 }
@@ -58,7 +58,7 @@ fn stacks_through_javascript_have_its_functions() {
     std::fs::write(folder.path().join("app.js"), NODE).unwrap();
     let path = record(&folder, &["node", "app.js"]);
     let events = dump(&elsewhere(&path, &folder));
-    let (named, all) = named(&events, |function| function.starts_with("JS:"));
+    let (named, all) = named(&events, "javascript");
     println!("{named} of {all} stacks through generated code have a name");
     assert!(all > 1000 && named * 100 >= all * 95, "{named} of {all}");
     // Both functions of the program, by name and place, around its own allocations.
@@ -68,6 +68,42 @@ fn stacks_through_javascript_have_its_functions() {
     };
     let found = events.iter().filter(|event| event["kind"] == "alloc" && of_program(&event["stack"])).count();
     assert!(found > 1000, "{found}");
+    // A frame has the function, where it begins, and its language; what V8 made for itself is in none.
+    let source = folder.path().canonicalize().unwrap().join("app.js");
+    for (function, line) in [("packNumbered", 3), ("handleRequest", 4)] {
+        let frame = frame_of(&events, function).unwrap_or_else(|| panic!("no frame is {function}"));
+        assert_eq!((&frame["file"], &frame["line"]), (&json!(source), &json!(line)), "{frame}");
+        assert_eq!((&frame["language"], &frame["library"]), (&json!("javascript"), &json!(false)), "{frame}");
+    }
+    let frames = events.iter().filter_map(|event| event["stack"].as_array()).flatten();
+    for frame in frames.filter(|frame| frame["module"].is_null()) {
+        let function = frame["function"].as_str().unwrap_or_default();
+        assert!(!["JS:", "LazyCompile:", "Function:"].iter().any(|tag| function.starts_with(tag)), "{frame}");
+        assert!(!function.starts_with("Builtin:") || frame["language"].is_null(), "{frame}");
+    }
+    let exported = export(&path, &folder, "folded");
+    assert!(exported.contains("handleRequest;packNumbered;"), "{}", &exported[..exported.len().min(4000)]);
+    // Other tools draw it by its language, and find its place.
+    assert!(export(&path, &folder, "otlp").contains("v8js"));
+    let speedscope: Value = serde_json::from_str(&export(&path, &folder, "speedscope")).unwrap();
+    let frames = speedscope["shared"]["frames"].as_array().unwrap();
+    let frame = frames.iter().find(|frame| frame["name"] == "packNumbered").unwrap();
+    assert_eq!(frame["file"], json!(source), "{frame}");
+}
+
+/// The first frame of a function, in any event.
+fn frame_of<'a>(events: &'a [Value], function: &str) -> Option<&'a Value> {
+    let frames = events.iter().filter_map(|event| event["stack"].as_array()).flatten();
+    frames.into_iter().find(|frame| frame["function"] == function)
+}
+
+/// A recording in another tool's format; what is no text stands for itself.
+fn export(path: &Path, folder: &TempDir, format: &str) -> String {
+    let mut export = Command::new(heaptrace());
+    export.args(["export", "--format", format, "--metric", "allocated", "-o", "-"]).arg(path);
+    let output = export.current_dir(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Allocates in native code that compiled Java calls.
@@ -107,4 +143,68 @@ fn stacks_through_java_have_its_methods() {
     println!("{named} of {all} allocations below Deflater have the method that made it");
     // What was interpreted before it was compiled has the interpreter's frames.
     assert!(all > 20_000 && named * 100 >= all * 85, "{named} of {all}");
+    let frame = frame_of(&events, "Packs.packNumbered(int)").expect("the method is named without its type");
+    assert_eq!((&frame["language"], &frame["library"]), (&json!("java"), &json!(false)), "{frame}");
+    let library = frame_of(&events, "java.util.zip.Deflater.init(int, int, boolean)").expect("Deflater's constructor");
+    assert_eq!((&library["language"], &library["library"]), (&json!("java"), &json!(true)), "{library}");
+    // The interpreter and stubs are the JVM's own.
+    let frames = || events.iter().filter_map(|event| event["stack"].as_array()).flatten();
+    let own =
+        |frame: &&Value| ["Interpreter", "StubRoutines (1)"].contains(&frame["function"].as_str().unwrap_or_default());
+    assert!(frames().any(|frame| frame["function"] == "StubRoutines (1)"), "Java is called through a stub");
+    for frame in frames().filter(own) {
+        assert!(frame["language"].is_null(), "{frame}");
+    }
+}
+
+/// Allocates in C code that Go calls, in goroutines.
+const GO: &str = "
+package main
+/*
+#include <stdlib.h>
+void *kept[4096];
+static __attribute__((noinline)) void keep_in_c(int number) { kept[number & 4095] = malloc(1000 + number); }
+*/
+import \"C\"
+func keepNumbered(number int) { C.keep_in_c(C.int(number)) }
+func main() {
+	done := make(chan bool)
+	for worker := 0; worker < 2; worker++ {
+		go func() {
+			for number := 0; number < 1000; number++ { keepNumbered(number) }
+			done <- true
+		}()
+	}
+	<-done
+	<-done
+}
+";
+
+#[test]
+fn gos_functions_are_known_by_their_module() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("main.go"), GO).unwrap();
+    // With debug information, and without: there names alone say what a function is.
+    for (name, flags) in [("whole", "-ldflags="), ("bare", "-ldflags=-w")] {
+        let mut build = Command::new("go");
+        build.args(["build", flags, "-o", name, "main.go"]).current_dir(folder.path()).env("CGO_ENABLED", "1");
+        let built = build.output().expect("go is installed by tests/needs.sh");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let path = folder.path().join(format!("{name}.dat"));
+        let mut run = Command::new(heaptrace());
+        run.args(["run", "-o"]).arg(&path).arg("--").arg(folder.path().join(name));
+        assert!(run.output().unwrap().status.success());
+        let events = dump(&path);
+        let frames = events.iter().filter_map(|event| event["stack"].as_array()).flatten();
+        let go: Vec<_> =
+            frames.filter(|frame| frame["function"].as_str().is_some_and(|f| f.starts_with("runtime."))).collect();
+        assert!(go.len() > 1000, "{}", go.len());
+        assert!(
+            go.iter().all(|frame| frame["language"] == "go"),
+            "{name}: {:?}",
+            go.iter().find(|frame| frame["language"] != "go")
+        );
+        let c = frame_of(&events, "keep_in_c").expect("C's function");
+        assert_ne!(c["language"], "go", "{name}: {c}");
+    }
 }

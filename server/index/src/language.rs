@@ -1,5 +1,7 @@
 //! Which language a function is written in, as far as its file, its module or the form of its name tells.
 
+use super::program::is_clone;
+
 /// A language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SourceLanguage {
@@ -51,6 +53,13 @@ impl SourceLanguage {
         }
     }
 
+    /// The same in a module that Go's linker made, where a name is a package, a dot and the rest.
+    #[must_use]
+    pub fn in_go_module(name: Option<&str>, file: Option<&str>) -> Option<Self> {
+        let by_name = || name.filter(|name| is_go(name)).map(|_| Self::Go);
+        file.and_then(Self::of_file).or_else(by_name).or_else(|| Self::of(name, file))
+    }
+
     fn of_file(file: &str) -> Option<Self> {
         let ending = file.rsplit_once('.')?.1;
         ENDINGS.iter().find(|(_, endings)| endings.contains(&ending)).map(|&(language, _)| language)
@@ -63,6 +72,9 @@ impl SourceLanguage {
             Some(Self::Python)
         } else if is_java(name) {
             Some(Self::Java)
+        } else if name.starts_with("runtime.") && is_go(name) {
+            // Of Go's runtime, parts of which are written in assembler.
+            Some(Self::Go)
         } else if is_cpp(name) {
             Some(Self::Cpp)
         } else if name.contains("::") {
@@ -91,12 +103,22 @@ fn has_ending(file: &str) -> bool {
     file.rsplit('/').next().is_some_and(|name| name.contains('.'))
 }
 
+/// Go's linker writes `net/http.(*conn).serve`: the path of a package, whose last part has no dot, and behind the first dot
+/// what is in it. Parts that C compilers make of functions are called `f.cold`.
+fn is_go(name: &str) -> bool {
+    let types = name.find(['[', '(']).unwrap_or(name.len());
+    let last = name[..types].rfind('/').map_or(0, |at| at + 1);
+    let Some((package, inside)) = name[last..].split_once('.') else { return false };
+    let is_package = |c: char| c.is_alphanumeric() || "_-%~:".contains(c);
+    !package.is_empty() && package.chars().all(is_package) && !package.contains("::") && !is_clone(inside)
+}
+
 /// HotSpot writes methods as `byte[] D.deflate(byte[])`: a type, and behind it the class, a dot and the method.
 fn is_java(name: &str) -> bool {
     let Some((head, _)) = name.strip_suffix(')').and_then(|name| name.split_once('(')) else { return false };
     let Some((result, method)) = head.rsplit_once(' ') else { return false };
     let is_name = |text: &str| {
-        let letter = |c: char| c.is_alphanumeric() || "_$.<>/[]".contains(c);
+        let letter = |c: char| c.is_alphanumeric() || "_$.<>/[]+-".contains(c);
         !text.is_empty() && text.chars().all(letter)
     };
     is_name(result) && is_name(method) && method.contains('.') && !method.starts_with('.') && !method.contains(">.")
@@ -129,6 +151,8 @@ mod tests {
             ("JS:^handler z.js:4:17", None, Some(JavaScript)),
             ("byte[] D.deflate(byte[])", None, Some(SourceLanguage::Java)),
             ("void java.util.zip.Inflater.<init>(boolean)", None, Some(SourceLanguage::Java)),
+            ("runtime.asmcgocall.abi0", Some("/usr/local/go/src/runtime/asm_amd64.s"), Some(SourceLanguage::Go)),
+            ("runtime.cold", None, None),
             ("int f(int) [clone .cold]", None, Some(Cpp)),
             ("void std::sort<int*>(int*, int*)", None, Some(Cpp)),
             ("malloc", None, None),
@@ -136,5 +160,26 @@ mod tests {
         ] {
             assert_eq!(SourceLanguage::of(Some(name), file), language, "{name} {file:?}");
         }
+    }
+    #[test]
+    fn modules_of_go_have_other_names() {
+        use SourceLanguage::{C, Cpp, Go};
+        for (name, file, language) in [
+            ("main.main", None, Some(Go)),
+            ("net/http.(*conn).serve", None, Some(Go)),
+            ("example.com/x/y%2ez.Map[go.shape.*example.com/x.T]", None, Some(Go)),
+            ("main.(*T).Run.func1", Some("/src/main.go"), Some(Go)),
+            ("type:.eq.main.T", None, Some(Go)),
+            ("runtime.rt0_go.abi0", Some("/go/src/runtime/asm_amd64.s"), Some(Go)),
+            // What cgo links in is in other languages.
+            ("x_cgo_init", None, None),
+            ("crosscall2", None, None),
+            ("compress.part.0", None, None),
+            ("wrap", Some("/src/wrap.c"), Some(C)),
+            ("app::f(int, ...)", None, Some(Cpp)),
+        ] {
+            assert_eq!(SourceLanguage::in_go_module(Some(name), file), language, "{name}");
+        }
+        assert_eq!(SourceLanguage::in_go_module(None, None), None);
     }
 }

@@ -296,7 +296,7 @@ fn base(path: &str) -> &str {
 }
 
 /// Whether a suffix of a name says that this is a part or a copy of the function.
-fn is_clone(suffix: &str) -> bool {
+pub(crate) fn is_clone(suffix: &str) -> bool {
     suffix.starts_with(|c: char| c.is_ascii_digit())
         || ["cold", "part.", "isra.", "constprop.", "lto_priv."].iter().any(|known| suffix.starts_with(known))
 }

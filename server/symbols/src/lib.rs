@@ -7,6 +7,7 @@ pub mod bundle;
 pub mod cache;
 mod demangle;
 mod function_die;
+mod generated;
 mod locate;
 mod modules;
 mod object_file;
@@ -172,6 +173,14 @@ impl Symbolizer {
         let mut bundle = Bundle::default();
         let mut levels = Vec::new();
         for location in locations {
+            let place = place(trace, location);
+            if let CallSite::Nowhere(address) = place
+                && let Some(text) = self.read().generated_text(address)
+            {
+                // As it is in the perf map: what it says is for whoever reads it to find out.
+                bundle.add(None, address, vec![Named { name: Some(text), ..Named::default() }]);
+                continue;
+            }
             levels.clear();
             self.frames(trace, location, &mut levels);
             let named = levels.iter().map(|level| {
@@ -189,7 +198,7 @@ impl Symbolizer {
             if named.iter().all(|named| named.name.is_none() && named.file.is_none()) {
                 named.clear();
             }
-            match place(trace, location) {
+            match place {
                 CallSite::Nowhere(address) => bundle.add(None, address, named),
                 // Their names are in the recording itself.
                 CallSite::Source(..) => {}

@@ -26,6 +26,8 @@ pub struct SymbolFiles {
     pub quality: Quality,
     /// Why they are not better, in words.
     pub note: Option<String>,
+    /// The file was made by Go's linker.
+    pub is_go: bool,
 }
 
 /// A file with symbols.
@@ -49,6 +51,7 @@ struct Elf {
     has_symbols: bool,
     /// Its symbols are those for the loader.
     is_stripped: bool,
+    is_go: bool,
     debug_link: Option<(PathBuf, u32)>,
     code: Vec<(u64, u64)>,
 }
@@ -68,8 +71,8 @@ pub fn locate(module: &ModuleFacts) -> SymbolFiles {
             .or_else(|| fetched_debug_file(&module.build_id))
     };
     let give_up = |quality, note: String| match elsewhere() {
-        Some(source) => SymbolFiles { source: Some(source), quality: Quality::Debug, note: None },
-        None => SymbolFiles { source: None, quality, note: Some(note) },
+        Some(source) => SymbolFiles { source: Some(source), quality: Quality::Debug, note: None, is_go: false },
+        None => SymbolFiles { source: None, quality, note: Some(note), is_go: false },
     };
     let file = match open(&path) {
         Ok(file) => file,
@@ -85,13 +88,14 @@ pub fn locate(module: &ModuleFacts) -> SymbolFiles {
     if let Some(note) = mismatch(module, &elf) {
         return give_up(Quality::Mismatch, note);
     }
+    let is_go = elf.is_go;
     let itself = SymbolFile::File { path: path.clone(), identity };
     if elf.has_debug {
-        return SymbolFiles { source: Some(itself), quality: Quality::Debug, note: unchecked(module) };
+        return SymbolFiles { source: Some(itself), quality: Quality::Debug, note: unchecked(module), is_go };
     }
     let separate = debug_file_by_link(&path, &elf).or_else(elsewhere);
     if let Some(source) = separate {
-        return SymbolFiles { source: Some(source), quality: Quality::Debug, note: unchecked(module) };
+        return SymbolFiles { source: Some(source), quality: Quality::Debug, note: unchecked(module), is_go };
     }
     if elf.has_symbols {
         let note = if elf.is_stripped {
@@ -99,12 +103,13 @@ pub fn locate(module: &ModuleFacts) -> SymbolFiles {
         } else {
             "the file has a symbol table but no debug information: functions without lines and inlined callers"
         };
-        SymbolFiles { source: Some(itself), quality: Quality::Table, note: Some(note.into()) }
+        SymbolFiles { source: Some(itself), quality: Quality::Table, note: Some(note.into()), is_go }
     } else {
         SymbolFiles {
             source: None,
             quality: Quality::None,
             note: Some("the file is stripped: it has no symbols".into()),
+            is_go,
         }
     }
 }
@@ -173,6 +178,7 @@ fn inspect(bytes: &[u8]) -> Option<Elf> {
         build_id: elf.build_id().ok().flatten().map(<[u8]>::to_vec),
         has_debug: has(".debug_info") || has(".zdebug_info"),
         has_symbols: symbols || dynamic || has(".gnu_debugdata"),
+        is_go: elf.section_by_name(".go.buildinfo").is_some(),
         is_stripped: !symbols && !has(".gnu_debugdata"),
         debug_link: elf
             .gnu_debuglink()
@@ -259,10 +265,10 @@ fn vdso(module: &ModuleFacts) -> SymbolFiles {
     let ours = vdso_bytes();
     let build_id = ours.as_deref().and_then(inspect).and_then(|elf| elf.build_id);
     if build_id.as_ref().is_some_and(|id| *id == module.build_id) {
-        SymbolFiles { source: Some(SymbolFile::Vdso), quality: Quality::Table, note: None }
+        SymbolFiles { source: Some(SymbolFile::Vdso), quality: Quality::Table, note: None, is_go: false }
     } else {
         let note = "the vdso belongs to the kernel that the program ran on, which is another one than this machine's";
-        SymbolFiles { source: None, quality: Quality::Mismatch, note: Some(note.into()) }
+        SymbolFiles { source: None, quality: Quality::Mismatch, note: Some(note.into()), is_go: false }
     }
 }
 

@@ -12,6 +12,7 @@ use tracehound_index::language::SourceLanguage;
 use tracehound_index::program::CodeKind;
 use tracehound_index::symbols::{FileId, FunctionFacts, FunctionId, LocationId, SymbolFrame};
 
+use super::generated::{GeneratedFunction, GeneratedPlace};
 use super::locate::{SymbolFile, SymbolFiles};
 use super::perf_map::PerfMap;
 use super::resolve::{self, ResolvedFunctions};
@@ -66,6 +67,8 @@ enum Declaration {
     Start(u64),
     /// The file of its calls, where names came from elsewhere and say no more.
     Calls(FileId),
+    /// Where it begins, for generated code: a file of few lines has many functions.
+    Generated(GeneratedPlace),
     /// The name is enough.
     Unknown,
 }
@@ -106,16 +109,14 @@ impl Symbolization {
         // Where names came with the recording, which may know less of them.
         let mut came_along = false;
         let (module, address, functions) = match place {
-            CallSite::Nowhere(pc) => {
-                let bundled = self.bundled.get(bundle::NO_MODULE).and_then(|names| names.get(&pc)).cloned();
-                let made = || {
-                    let name = Arc::clone(self.jit.find(pc)?);
-                    let function =
-                        resolve::ResolvedFunction { name: Some(name), ..resolve::ResolvedFunction::default() };
-                    Some(ResolvedFunctions::from([function]))
-                };
-                (None, pc, made().or(bundled))
-            }
+            CallSite::Nowhere(pc) => match self.generated_text(pc) {
+                Some(text) => {
+                    let frame = self.generated_frame(&GeneratedFunction::parse(&text, has_jvm(trace)));
+                    self.place_frames(location, vec![frame]);
+                    return;
+                }
+                None => (None, pc, self.bundled_of_no_module(pc).cloned()),
+            },
             CallSite::Source(module, address) => {
                 let call = trace.interpreted().call_at(address).map(source_function);
                 (Some(module), address, call.map(|function| ResolvedFunctions::from([function])))
@@ -145,11 +146,53 @@ impl Symbolization {
             let function = self.function_id(trace, module, address, &resolve::ResolvedFunction::default(), None);
             frames.push(SymbolFrame { function, file: None, line: None, inlined: false });
         }
+        self.place_frames(location, frames);
+    }
+
+    fn place_frames(&mut self, location: LocationId, frames: Vec<SymbolFrame>) {
         let index = location as usize;
         if self.locations.len() <= index {
             self.locations.resize(index + 1, None);
         }
         self.locations[index] = Some(frames.into_boxed_slice());
+    }
+
+    fn bundled_of_no_module(&self, address: u64) -> Option<&ResolvedFunctions> {
+        self.bundled.get(bundle::NO_MODULE)?.get(&address)
+    }
+
+    /// What a perf map says of an address, as it is in the map; `None` if none says anything.
+    pub(super) fn generated_text(&self, address: u64) -> Option<Arc<str>> {
+        if let Some(text) = self.jit.find(address) {
+            return Some(Arc::clone(text));
+        }
+        // Names of other code that came along have files and lines of their own.
+        match self.bundled_of_no_module(address).map(AsRef::as_ref) {
+            Some([function]) if function.file.is_none() && function.declared.is_none() => function.name.clone(),
+            _ => None,
+        }
+    }
+
+    /// The frame of a generated function. A perf map has no lines of calls: the function's stands for them.
+    fn generated_frame(&mut self, generated: &GeneratedFunction) -> SymbolFrame {
+        let file = generated.place.as_ref().map(|place| self.file_id(&place.file));
+        let line = generated.place.as_ref().and_then(|place| place.line);
+        let origin = generated.place.clone().map_or(Declaration::Unknown, Declaration::Generated);
+        let key = FunctionKey::Named(None, Arc::clone(&generated.name), origin);
+        let next = self.functions.len() as FunctionId;
+        let function = *self.function_ids.entry(key).or_insert(next);
+        if function == next {
+            self.functions.push(FunctionFacts {
+                name: Some(Arc::clone(&generated.name)),
+                fallback: Arc::clone(&generated.name),
+                module: None,
+                file,
+                line,
+                kind: generated.kind,
+                language: generated.language,
+            });
+        }
+        SymbolFrame { function, file, line, inlined: false }
     }
 
     /// The id of a function at an address. `calls` is the file of its calls, if that is to tell it from others.
@@ -187,6 +230,8 @@ impl Symbolization {
             let is_python = module.and_then(|module| trace.modules().get(module as usize));
             let language = if is_python.is_some_and(ModuleFacts::is_interpreted) {
                 Some(SourceLanguage::Python)
+            } else if module.and_then(|module| self.modules.get(&module)).is_some_and(|known| known.located.is_go) {
+                SourceLanguage::in_go_module(name.as_deref(), file.map(|file| &**file))
             } else {
                 SourceLanguage::of(name.as_deref(), file.map(|file| &**file))
             };
@@ -206,6 +251,11 @@ impl Symbolization {
         }
         id
     }
+}
+
+/// Whether a JVM is in the process, whose own generated code has names that others' functions could have, too.
+fn has_jvm(trace: &Trace) -> bool {
+    trace.modules().iter().any(|module| module.path.ends_with(b"/libjvm.so"))
 }
 
 /// A call in an interpreted language as other calls are.
