@@ -57,7 +57,12 @@ impl SourceLanguage {
     #[must_use]
     pub fn in_go_module(name: Option<&str>, file: Option<&str>) -> Option<Self> {
         let by_name = || name.filter(|name| is_go(name)).map(|_| Self::Go);
-        file.and_then(Self::of_file).or_else(by_name).or_else(|| Self::of(name, file))
+        match file.and_then(Self::of_file) {
+            // What cgo takes out of a comment of a file in Go.
+            Some(Self::Go) if name.is_some_and(|name| !name.contains('.')) => Some(Self::C),
+            Some(language) => Some(language),
+            None => by_name().or_else(|| Self::of(name, file)),
+        }
     }
 
     fn of_file(file: &str) -> Option<Self> {
@@ -176,6 +181,7 @@ mod tests {
             ("crosscall2", None, None),
             ("compress.part.0", None, None),
             ("wrap", Some("/src/wrap.c"), Some(C)),
+            ("in_comment", Some("/src/main.go"), Some(C)),
             ("app::f(int, ...)", None, Some(Cpp)),
         ] {
             assert_eq!(SourceLanguage::in_go_module(Some(name), file), language, "{name}");
