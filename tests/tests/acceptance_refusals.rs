@@ -30,8 +30,11 @@ fn refused(program: &str, words: &str) {
 
 #[test]
 fn a_static_program() {
-    refused(compile("unrelated.c", &["-static"]).to_str().unwrap(), "static");
-    refused(compile("unrelated.c", &["-static-pie"]).to_str().unwrap(), "static");
+    for how in ["-static", "-static-pie"] {
+        refused(compile("unrelated.c", &[how]).to_str().unwrap(), "is linked statically");
+        // With what to do about it.
+        refused(compile("unrelated.c", &[how]).to_str().unwrap(), "gcc -static … @");
+    }
 }
 
 #[test]

@@ -130,8 +130,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let library = library::find()?;
     let program = match check::check(&args.command[0]) {
         Err(error) if error.chain().any(|cause| cause.is::<check::LinkedStatically>()) => {
-            say(&terminal::clean(&format!("{error:#}")));
-            say(&terminal::clean(&library::link_recipe(&library)));
+            say(&terminal::clean(&format!("{error:#} {}", library::link_recipe(&library))));
             return Ok(ExitCode::FAILURE);
         }
         checked => checked?,
