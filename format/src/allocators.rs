@@ -47,6 +47,12 @@ impl Family {
         }
     }
 
+    /// Names of several, for messages.
+    #[must_use]
+    pub fn list(families: &[Self]) -> String {
+        families.iter().map(|family| family.name()).collect::<Vec<_>>().join(" and ")
+    }
+
     /// Text that the family's object code contains however it was stripped: how its messages begin.
     #[must_use]
     pub const fn text_inside(self) -> Option<&'static str> {

@@ -106,7 +106,7 @@ fn look_for(file: &ElfFile) -> (Allocators, SymbolTableKind) {
 }
 
 fn hook(module: &LoadedModule, found: Allocators) -> Outcome {
-    let families = named(&found.families());
+    let families = Family::list(&found.families());
     let not = |why: &str| Outcome::Not(format!("{families}, inside the program, is not recorded: {why}"));
     if found.sanitizer {
         return not("the program was built with a sanitizer, which keeps its own books of every block");
@@ -169,10 +169,6 @@ const fn ends_blocks(shape: CallShape) -> bool {
             | CallShape::CopyAtMost(_)
             | CallShape::Books
     )
-}
-
-fn named(families: &[Family]) -> String {
-    families.iter().map(|family| family.name()).collect::<Vec<_>>().join(" and ")
 }
 
 /// A detour with the address that it changes.

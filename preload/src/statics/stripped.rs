@@ -15,7 +15,7 @@ pub fn remark(file: &ElfFile) -> Option<String> {
     if found.is_empty() {
         return None;
     }
-    let names = super::named(&found);
+    let names = Family::list(&found);
     Some(format!(
         "{names} seems to be inside the program, whose symbols were stripped: its functions cannot be found, and blocks \
          from it are not recorded; a build with symbols is recorded whole"
