@@ -50,7 +50,14 @@ impl Family {
     /// Names of several, for messages.
     #[must_use]
     pub fn list(families: &[Self]) -> String {
-        families.iter().map(|family| family.name()).collect::<Vec<_>>().join(" and ")
+        let mut names = String::new();
+        for family in families {
+            if !names.is_empty() {
+                names.push_str(" and ");
+            }
+            names.push_str(family.name());
+        }
+        names
     }
 
     /// Text that the family's object code contains however it was stripped: how its messages begin.

@@ -70,7 +70,6 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ("block::compress_lz4", "unwrap_failed", "the same, inlined"),
     ("clock::init", "expect_failed", "a division by a constant"),
     ("statics::hook", "", "the detour crate, at the start, for an allocator inside the executable"),
-    ("statics::named", "", "the same"),
     ("statics::prologue::check", "unwrap_failed", "the same"),
     ("Finder::symbol", "panic_fmt", "a chunk size of zero, which is a constant above zero"),
     ("crossbeam_queue::", "", "a capacity of zero, which is excluded"),
