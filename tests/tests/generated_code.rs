@@ -1,11 +1,12 @@
-//! `heaptrace run --names`: what a runtime generates has names, and they are in the recording.
+//! `heaptrace run --names`: what a runtime generates has names, and they are in the recording; where frames of a runtime are
+//! missing, the recording says so.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tracehound_tests::{dump, heaptrace, json as ask, number};
+use tracehound_tests::{compile, dump, heaptrace, json as ask, number};
 
 /// Allocates in native code that JavaScript calls: compressed data, buffers.
 const NODE: &str = "
@@ -157,6 +158,44 @@ fn stacks_through_java_have_its_methods() {
     }
 }
 
+fn missing_frames(path: &Path) -> Vec<String> {
+    let info = ask(&["info"], path);
+    let remarks = info["remarks"].as_array().expect("remarks");
+    let missing = remarks.iter().filter(|remark| remark["topic"] == "missing-frames");
+    missing.map(|remark| remark["text"].as_str().expect("a text").to_owned()).collect()
+}
+
+#[test]
+fn a_recording_says_which_frames_are_missing_and_how_to_get_them() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("app.js"), NODE).unwrap();
+    std::fs::write(folder.path().join("Packs.java"), JAVA).unwrap();
+    let compiled = Command::new("javac").arg("Packs.java").current_dir(folder.path()).output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let plainly = |command: &[&str]| {
+        let path = folder.path().join("plain.dat");
+        let _ = std::fs::remove_file(&path);
+        let mut run = Command::new(heaptrace());
+        run.args(["run", "-o"]).arg(&path).arg("--").args(command).current_dir(folder.path());
+        run.env_remove("NODE_EXTRA_CA_CERTS");
+        assert!(run.output().unwrap().status.success(), "{command:?}");
+        missing_frames(&path)
+    };
+    let node = plainly(&["node", "app.js"]);
+    assert!(
+        matches!(node.as_slice(), [one] if one.contains("through JavaScript") && one.contains("run --names")),
+        "{node:?}"
+    );
+    let java = plainly(&["java", "-cp", ".", "Packs"]);
+    assert!(matches!(java.as_slice(), [one] if one.contains("-XX:+PreserveFramePointer")), "{java:?}");
+    // Done as they say, there is nothing to say.
+    assert_eq!(missing_frames(&record(&folder, &["node", "app.js"])), [""; 0]);
+    assert_eq!(missing_frames(&record(&folder, &["java", "-cp", ".", "Packs"])), [""; 0]);
+    // C programs have nothing of the kind.
+    let program = compile("suppressed.c", &["-O1"]);
+    assert_eq!(plainly(&[program.to_str().unwrap()]), [""; 0]);
+}
+
 /// Allocates in C code that Go calls, in goroutines.
 const GO: &str = "
 package main
@@ -206,5 +245,13 @@ fn gos_functions_are_known_by_their_module() {
         );
         let c = frame_of(&events, "keep_in_c").expect("C's function");
         assert_eq!(c["language"], if name == "whole" { json!("c") } else { json!(null) }, "{name}: {c}");
+        let said = missing_frames(&path);
+        let [one] = said.as_slice() else { panic!("{said:?}") };
+        let count =
+            one.split_once("the backtraces of ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
+        assert!(
+            count.is_some_and(|count| (2000..2100).contains(&count)) && one.contains("runtime.asmcgocall"),
+            "{one}"
+        );
     }
 }

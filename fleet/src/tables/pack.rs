@@ -121,7 +121,7 @@ fn make(path: &Path, folder: &Path, about: &Collected, options: Options) -> Resu
     let names = parquet::StackNames::new(source)?;
     let stack = |id: &str| names.of_site(&trace, id.strip_prefix('s')?.parse().ok()?);
     std::fs::write(folder.join("verdicts.parquet"), write::verdicts(&leaks, &stack)?)?;
-    let info = tracehound_audit::info(&trace);
+    let info = tracehound_audit::info(&trace, &symbols);
     std::fs::write(folder.join("recordings.parquet"), write::recordings(about, &info)?)?;
     let day = info.process.started_at.get(..10).unwrap_or("1970-01-01");
     Ok(format!(

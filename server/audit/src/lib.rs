@@ -3,10 +3,12 @@
 //!
 //! Looks only at files that are still the recorded ones; how many are not is a remark, too.
 
+mod missing_frames;
 pub mod suppressions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -19,8 +21,10 @@ use tracehound_format::allocators::{self, Allocators, Family, Finder};
 use tracehound_format::linked;
 use tracehound_index::Trace;
 use tracehound_index::facts::ModuleFacts;
+use tracehound_index::symbols::RecordingSymbols;
 use tracehound_query::info;
 
+use missing_frames::Landmark;
 use tracehound_symbols::map;
 
 /// Topic of what the recorder itself says about allocators in the executable.
@@ -45,15 +49,18 @@ const RUNTIMES: [(&str, &str); 5] = [
     ("rb_newobj_of", "Ruby lays objects out in heap pages: the pages are recorded, the objects in them are not"),
 ];
 
-/// What `info` says, together with what the modules' files tell.
-pub fn info(trace: &Trace) -> Info {
+/// What `info` says, together with what the modules' files tell. Of the names those of generated code are asked for, in
+/// recordings that have some.
+pub fn info(trace: &Trace, symbols: &dyn RecordingSymbols) -> Info {
     let mut info = info::run(trace);
     let t_ns = info.process.duration_ns;
     let said = info.remarks.iter().any(|remark| remark.topic == SAID);
-    let mut found = remarks(&trace.facts().modules, said);
+    let (objects, missing) = examine(&trace.facts().modules);
+    let mut found = remarks(&objects, missing, said);
     if has_python_objects(&info) {
         found.retain(|(topic, text)| *topic != OWN_HEAP || !text.contains("--python-objects"));
     }
+    found.extend(missing_frames::remarks(trace, symbols, &objects));
     info.remarks.extend(found.into_iter().map(|(topic, text)| Remark { t_ns, topic: topic.into(), text }));
     info
 }
@@ -80,23 +87,34 @@ struct Examined {
     inside_by_text: Vec<Family>,
     runtimes: Vec<&'static str>,
     others: BTreeSet<&'static str>,
+    /// Functions of runtimes, by address as in the file.
+    landmarks: Vec<(Landmark, Range<u64>)>,
+    /// Where it was loaded, less the addresses in the file.
+    bias: u64,
 }
 
-fn remarks(modules: &[ModuleFacts], said_by_recorder: bool) -> Vec<(&'static str, String)> {
+/// What is in the files that are there, and how many are not.
+fn examine(modules: &[ModuleFacts]) -> (Vec<Examined>, u64) {
     let mut seen = BTreeSet::new();
     let (mut objects, mut missing) = (Vec::new(), 0_u64);
     for module in modules.iter().filter(|module| is_of_interest(&module.path)) {
         if seen.insert(&module.path) {
             match look_at(module) {
-                Some(object) => objects.push(Examined { is_program: module.id == 0, ..object }),
+                Some(object) => {
+                    objects.push(Examined { is_program: module.id == 0, bias: module.bias, ..object });
+                }
                 None => missing += 1,
             }
         }
     }
+    (objects, missing)
+}
+
+fn remarks(objects: &[Examined], missing: u64, said_by_recorder: bool) -> Vec<(&'static str, String)> {
     let mut list = Vec::new();
-    for object in &objects {
+    for object in objects {
         let hooked = object.is_program && said_by_recorder;
-        list.extend(bypassing_calls(object, &objects).filter(|_| !hooked));
+        list.extend(bypassing_calls(object, objects).filter(|_| !hooked));
         let exports_malloc = object.offers.contains(&b"malloc"[..]);
         if !hooked && !exports_malloc {
             let place = if object.is_program { "the program" } else { object.name.as_str() };
@@ -190,6 +208,9 @@ fn look_at(module: &ModuleFacts) -> Option<Examined> {
         if let Some((_, text)) = runtime.filter(|(_, text)| !object.runtimes.contains(text)) {
             object.runtimes.push(text);
         }
+        let landmark = Landmark::of_symbol(name);
+        let range = symbol.address()..symbol.address().saturating_add(symbol.size());
+        object.landmarks.extend(landmark.map(|landmark| (landmark, range)));
         let other = allocators::NOT_HOOKED.iter().find(|(known, _)| known.as_bytes() == name);
         object.others.extend(other.map(|(_, what)| *what));
     }

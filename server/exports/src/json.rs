@@ -38,7 +38,7 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) 
     let trace = source.trace;
     let window = scope.window.resolve(trace, &Selection::all(), source.cancel)?;
     write!(out, r#"{{"schema":"heaptrace.export/1","info":"#)?;
-    let info = tracehound_audit::info(trace);
+    let info = tracehound_audit::info(trace, source.symbols);
     serde_json::to_writer(&mut *out, &info).map_err(io::Error::from)?;
     out.write_all(br#","threads":"#)?;
     let threads = trace.threads().iter().map(|thread| {

@@ -47,7 +47,8 @@ impl<'a> ParquetTable<'a> {
         let fields: Vec<Field> =
             columns.iter().map(|(name, kind, nullable)| Field::new(*name, kind.clone(), *nullable)).collect();
         let schema = Arc::new(Schema::new(fields));
-        let info = serde_json::to_string(&tracehound_audit::info(source.trace)).map_err(std::io::Error::from)?;
+        let info = serde_json::to_string(&tracehound_audit::info(source.trace, source.symbols))
+            .map_err(std::io::Error::from)?;
         let mut properties = WriterProperties::builder();
         for (name, kind, _) in columns {
             let encoding = match *name {

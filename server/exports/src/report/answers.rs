@@ -11,8 +11,8 @@ use tracehound_api::pins::PinGroup;
 use tracehound_api::timeline::SeriesName;
 use tracehound_api::{Metric, Unit};
 use tracehound_query::{
-    TimeExpr, breakdown, flamegraph, functions, info, leaks, lifetimes, memory, parse_site, pins, replays, sites,
-    sizes, suppress, threads, timeline,
+    TimeExpr, breakdown, flamegraph, functions, leaks, lifetimes, memory, parse_site, pins, replays, sites, sizes,
+    suppress, threads, timeline,
 };
 
 use super::{ReportError, ReportScope};
@@ -85,7 +85,7 @@ impl Answers {
 pub fn all(asked: &ReportScope<'_>, detail: &Detail) -> Result<Vec<Value>, ReportError> {
     let &ReportScope { trace, symbols, cancel, ref window, ref filter, .. } = asked;
     let mut out = Answers(Vec::new());
-    let info = info::run(trace);
+    let info = tracehound_audit::info(trace, symbols);
     let peak_rss = info.peak_rss.as_ref().map(|peak| peak.at_ns);
     out.put("", json!({}), info)?;
     // Where the overview looks: when the process was largest; of a part of the recording at the part's end.

@@ -27,7 +27,7 @@ pub fn run(args: &InfoArgs, color: ColorChoice) -> Result<()> {
         &args.files,
         Shortfall::Told,
         &mut terminal::stdout(),
-        |opened| Ok(tracehound_audit::info(&opened.trace)),
+        |opened| Ok(tracehound_audit::info(&opened.trace, &opened.symbols)),
         |info, opened, out| print(info, &opened.path, style, out),
     )
 }

@@ -75,7 +75,7 @@ pub fn ask(opened: &OpenRecording) -> Result<Summary> {
     all.freed_at_exit.truncate(ROWS);
     Ok(Summary {
         schema: "heaptrace.summary/1",
-        info: tracehound_audit::info(trace),
+        info: tracehound_audit::info(trace, symbols),
         at_peak: by(Metric::Peak, tracehound_api::Unit::Bytes)?,
         temporary: by(Metric::Temporary, tracehound_api::Unit::Count)?,
         leaks: all,

@@ -272,7 +272,7 @@ function Process({ info }: { info: Info }) {
       {info.remarks.length > 0 && (
         <ul className="remarks">
           {info.remarks.map((remark) => (
-            <li key={`${remark.t_ns} ${remark.topic}`}>
+            <li key={`${remark.t_ns} ${remark.topic} ${remark.text}`}>
               <span className="muted">{formatInstant(remark.t_ns)}</span> {remark.text}
             </li>
           ))}

@@ -145,7 +145,7 @@ function Remarks({ info }: { info: Info }) {
         </li>
       ))}
       {info.remarks.map((remark) => (
-        <li key={`remark ${remark.t_ns} ${remark.topic}`}>
+        <li key={`remark ${remark.t_ns} ${remark.topic} ${remark.text}`}>
           <span className="muted">{formatInstant(remark.t_ns)}</span> {remark.text}
         </li>
       ))}

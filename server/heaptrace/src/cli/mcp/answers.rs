@@ -53,7 +53,7 @@ pub fn recordings(shelf: &mut Shelf) -> Result<String> {
         let line = match shelf.open_path(&path) {
             Err(error) => format!("cannot be opened: {error:#}"),
             Ok(opened) => {
-                let info = tracehound_audit::info(&opened.trace);
+                let info = tracehound_audit::info(&opened.trace, &opened.symbols);
                 let command: Vec<_> = info.process.arguments.iter().map(|argument| clean(argument)).collect();
                 let end = serde_json::to_value(info.end)?;
                 format!(
@@ -78,7 +78,7 @@ pub fn summary(shelf: &mut Shelf, asked: &OfRecording) -> Result<String> {
     let summary = summaries::ask(&opened)?;
     let text = printed(&opened, |out| summaries::print(&summary, &opened.path, Style::default(), out))?;
     let mut out = text;
-    let info = tracehound_audit::info(&opened.trace);
+    let info = tracehound_audit::info(&opened.trace, &opened.symbols);
     for remark in &info.remarks {
         writeln!(out, "remark: {}", clean(&remark.text))?;
     }

@@ -30,5 +30,5 @@ pub async fn recordings(State(app): State<Arc<App>>, uri: Uri) -> Result<Respons
     responses((status = 200, body = Info), Problems)
 )]
 pub async fn recording(asked: RecordingRequest) -> Result<Response> {
-    asked.answer(|ask, (): ()| Ok(tracehound_audit::info(ask.trace))).await
+    asked.answer(|ask, (): ()| Ok(tracehound_audit::info(ask.trace, ask.symbols))).await
 }

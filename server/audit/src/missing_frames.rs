@@ -1,0 +1,237 @@
+//! Remarks on frames that backtraces do not have: functions of a runtime that neither unwinders nor symbol tables know,
+//! how many allocations it is, and how to get them.
+
+use std::ops::Range;
+
+use tracehound_api::Metric;
+use tracehound_api::info::End;
+use tracehound_index::symbols::{LocationId, RecordingSymbols};
+use tracehound_index::{Cancel, Trace};
+use tracehound_query::node_sums::{self, NodeSumsParams};
+
+use super::Examined;
+
+/// Topic of the remarks.
+const MISSING: &str = "missing-frames";
+
+/// A function of a runtime that frames are missing around.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Landmark {
+    /// Go's way to a stack for C code.
+    GoSwitch,
+    /// V8's interpreter, which stands for whatever function it runs.
+    V8Interpreter,
+    /// The start of a JVM.
+    Jvm,
+}
+
+/// How names of symbols begin that are landmarks.
+const LANDMARKS: [(&[u8], Landmark); 3] = [
+    (b"runtime.asmcgocall", Landmark::GoSwitch),
+    (b"Builtins_InterpreterEntryTrampoline", Landmark::V8Interpreter),
+    (b"JNI_CreateJavaVM", Landmark::Jvm),
+];
+
+impl Landmark {
+    pub(super) fn of_symbol(name: &[u8]) -> Option<Self> {
+        LANDMARKS.iter().find(|(start, _)| name.starts_with(start)).map(|&(_, landmark)| landmark)
+    }
+}
+
+/// What a place in the code is to this question.
+#[derive(Debug, Clone, Copy, Default)]
+struct CodePlace {
+    is_go_switch: bool,
+    is_v8_interpreter: bool,
+    /// In no module.
+    is_generated: bool,
+    /// In no module, and somebody has said what it is called.
+    is_named: bool,
+}
+
+/// Allocations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    all: u64,
+    /// Those whose backtraces end where C code got a stack of its own.
+    go: u64,
+    /// Those through functions of V8, or in a JVM through generated code; those among them without any name.
+    through: u64,
+    nameless: u64,
+    /// Those whose outermost frame is generated code.
+    cut: u64,
+}
+
+/// One remark a runtime; none where frames are as they should be.
+pub(super) fn remarks(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    objects: &[Examined],
+) -> Vec<(&'static str, String)> {
+    let with = |landmark: Landmark| objects.iter().find(|object| object.landmarks.iter().any(|of| of.0 == landmark));
+    let (go, v8, jvm) = (with(Landmark::GoSwitch), with(Landmark::V8Interpreter), with(Landmark::Jvm));
+    if go.or(v8).or(jvm).is_none() {
+        return Vec::new();
+    }
+    // A summary is asked for as a whole: nobody gives this part of it up.
+    let Some(counts) = count(trace, symbols, objects, &Cancel::new()) else { return Vec::new() };
+    let texts = [
+        go.and_then(|object| of_go(&object.name, counts)),
+        v8.and_then(|object| of_v8(&object.name, counts)),
+        jvm.and_then(|object| of_jvm(&object.name, counts, trace.end() == End::Running)),
+    ];
+    texts.into_iter().flatten().map(|text| (MISSING, text)).collect()
+}
+
+fn count(trace: &Trace, symbols: &dyn RecordingSymbols, objects: &[Examined], cancel: &Cancel) -> Option<Counts> {
+    let places = places(trace, symbols, objects, cancel)?;
+    let params = NodeSumsParams { metric: Metric::Allocated, ..NodeSumsParams::default() };
+    let sums = node_sums::run(trace, symbols, &params, cancel).ok()?;
+    let mut counts = Counts::default();
+    for sum in &sums.nodes {
+        let count = sum.sum.amount().count;
+        let mut through = CodePlace::default();
+        let mut outermost = CodePlace::default();
+        for node in trace.stack(sum.node) {
+            let location = trace.node_location(node);
+            outermost = location.and_then(|location| places.get(location as usize).copied()).unwrap_or_default();
+            through.is_v8_interpreter |= outermost.is_v8_interpreter;
+            through.is_generated |= outermost.is_generated;
+            through.is_named |= outermost.is_named;
+        }
+        let add = |to: &mut u64, holds: bool| *to += if holds { count } else { 0 };
+        let is_through = through.is_v8_interpreter || through.is_generated;
+        add(&mut counts.all, true);
+        add(&mut counts.go, outermost.is_go_switch);
+        add(&mut counts.through, is_through);
+        add(&mut counts.nameless, is_through && !through.is_named);
+        add(&mut counts.cut, outermost.is_generated);
+    }
+    Some(counts)
+}
+
+/// By location.
+fn places(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    objects: &[Examined],
+    cancel: &Cancel,
+) -> Option<Vec<CodePlace>> {
+    let ranges = |landmark: Landmark| -> Vec<Range<u64>> {
+        let of = |object: &Examined| {
+            let here = object.landmarks.iter().filter(|of| of.0 == landmark);
+            here.map(|(_, range)| object.bias.wrapping_add(range.start)..object.bias.wrapping_add(range.end))
+                .collect::<Vec<_>>()
+        };
+        objects.iter().flat_map(of).collect()
+    };
+    let (go, v8) = (ranges(Landmark::GoSwitch), ranges(Landmark::V8Interpreter));
+    let mut places = Vec::new();
+    let mut generated: Vec<LocationId> = Vec::new();
+    for id in 0..trace.location_count() {
+        let location = trace.location(id);
+        let call = location.pc.wrapping_sub(1);
+        let is_in = |ranges: &[Range<u64>]| ranges.iter().any(|range| range.contains(&call));
+        let is_generated = location.module.is_none();
+        if is_generated {
+            generated.push(id);
+        }
+        places.push(CodePlace {
+            is_go_switch: is_in(&go),
+            is_v8_interpreter: is_in(&v8),
+            is_generated,
+            is_named: false,
+        });
+    }
+    symbols.resolve(trace, &generated, cancel).ok()?;
+    let mut levels = Vec::new();
+    for id in generated {
+        levels.clear();
+        symbols.frames(trace, id, &mut levels);
+        places[id as usize].is_named = levels.iter().any(|level| symbols.function(level.function).name.is_some());
+    }
+    Some(places)
+}
+
+fn of_go(object: &str, counts: Counts) -> Option<String> {
+    (counts.go > 0).then(|| {
+        format!(
+            "{object}: the backtraces of {} of {} end at runtime.asmcgocall, where C code that Go calls gets another \
+             stack: the Go functions that called it are not shown. The outermost C function says which call it was; a \
+             request context that the C code sets (tracehound_context_set) says whose.",
+            counts.go,
+            allocations(counts.all)
+        )
+    })
+}
+
+fn of_v8(object: &str, counts: Counts) -> Option<String> {
+    (counts.nameless * 2 > counts.through).then(|| {
+        format!(
+            "{object}: {} of {} through JavaScript have none of its functions in their backtraces: V8 tells what its \
+             code is called only when it is told to. `heaptrace run --names` does that (NODE_OPTIONS with \
+             --interpreted-frames-native-stack --perf-basic-prof), and keeps the names in the recording.",
+            counts.nameless,
+            allocations(counts.through)
+        )
+    })
+}
+
+fn of_jvm(object: &str, counts: Counts, runs: bool) -> Option<String> {
+    // A few that end there are ends of threads.
+    let is_cut = counts.cut * 100 > counts.through;
+    // A JVM writes names when it exits: before that nobody knows whether it will.
+    let is_nameless = !runs && counts.nameless * 2 > counts.through;
+    let what = match (is_cut, is_nameless) {
+        (false, false) => return None,
+        (true, _) => format!(
+            "the backtraces of {} of {} through Java end in code that the JVM has compiled, which keeps no frame \
+             pointers: callers are missing there, and others may lack frames",
+            counts.cut,
+            allocations(counts.through)
+        ),
+        (false, true) => {
+            format!("{} of {} through Java have no method's name", counts.nameless, allocations(counts.through))
+        }
+    };
+    let also =
+        if is_cut && is_nameless { format!("; {} have no method's name", counts.nameless) } else { String::new() };
+    Some(format!(
+        "{object}: {what}{also}. `heaptrace run --names` has the JVM keep frame pointers, and say when it exits what its \
+         code is called (JAVA_TOOL_OPTIONS with -XX:+PreserveFramePointer -XX:+UnlockDiagnosticVMOptions \
+         -XX:+DumpPerfMapAtExit, JDK 17 or later)."
+    ))
+}
+
+fn allocations(count: u64) -> String {
+    if count == 1 { "one allocation".into() } else { format!("{count} allocations") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remarks_are_made_where_there_is_something_to_say() {
+        let counts = |go, through, nameless, cut| Counts { all: 1000, go, through, nameless, cut };
+        assert_eq!(of_go("app", counts(0, 0, 0, 0)), None);
+        assert!(
+            of_go("app", counts(7, 0, 0, 0)).unwrap().starts_with("app: the backtraces of 7 of 1000 allocations end")
+        );
+        // Half of them have a name: somebody has said what there is.
+        assert_eq!(of_v8("node", counts(0, 100, 50, 0)), None);
+        assert!(of_v8("node", counts(0, 100, 51, 0)).unwrap().contains("51 of 100 allocations through JavaScript"));
+        assert_eq!(of_v8("node", counts(0, 0, 0, 0)), None);
+        assert_eq!(of_jvm("libjvm.so", counts(0, 100, 50, 1), false), None);
+        assert_eq!(of_jvm("libjvm.so", counts(0, 0, 0, 0), false), None);
+        let cut = of_jvm("libjvm.so", counts(0, 100, 0, 2), false).unwrap();
+        assert!(cut.contains("of 2 of 100 allocations") && !cut.contains("method"), "{cut}");
+        let both = of_jvm("libjvm.so", counts(0, 100, 100, 2), false).unwrap();
+        assert!(both.contains("; 100 have no method's name"), "{both}");
+        // While it runs, its names are still to come.
+        assert_eq!(of_jvm("libjvm.so", counts(0, 100, 100, 0), true), None);
+        assert!(!of_jvm("libjvm.so", counts(0, 100, 100, 2), true).unwrap().contains("method"));
+        let nameless = of_jvm("libjvm.so", counts(0, 1, 1, 0), false).unwrap();
+        assert!(nameless.contains("1 of one allocation through Java have no method's name"), "{nameless}");
+    }
+}
