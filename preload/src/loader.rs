@@ -187,7 +187,7 @@ fn remark(topic: &'static str, text: impl FnOnce(&str) -> String, path: &CStr) {
         let errno = start::errno();
         let _internal = Internal::enter();
         let text = text(&path.to_string_lossy());
-        session.remark(tracehound_shared::clock::now_after_alloc(), topic, text);
+        session.remark(tracehound_shared::clock::now(), topic, text);
         start::set_errno(errno);
     }
 }

@@ -90,7 +90,7 @@ pub fn begin(wanted: bool) {
         && let Some(session) = session::current()
     {
         let text = "PYTHONMALLOC is set: Python takes each object from malloc, and it is recorded as that";
-        session.remark(clock::now_after_alloc(), "python-malloc", text.into());
+        session.remark(clock::now(), "python-malloc", text.into());
     }
 }
 
@@ -145,7 +145,7 @@ pub fn tell() {
         NO_PYTHON => "there was no Python in the program when it began: no objects of Python's are recorded",
         _ => return,
     };
-    session.remark(clock::now_after_alloc(), "python-objects", text.into());
+    session.remark(clock::now(), "python-objects", text.into());
 }
 
 fn function(name: &CStr) -> Option<Exchange> {

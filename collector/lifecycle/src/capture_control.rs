@@ -93,12 +93,12 @@ fn open(session: &Session, _held: &LockGuard<'_, ()>, announce: impl FnOnce(Kind
     if !session.paused.load(Ordering::SeqCst) || gate::state() != gate::PASS {
         return;
     }
-    let tick = clock::now_after_alloc();
+    let tick = clock::now();
     announce(Kind::CaptureStart, tick);
     session.switches.started.store(tick, Ordering::SeqCst);
     if session.options.mappings {
         // What the program maps from now on is reported by records.
-        session.existing_wanted.store(clock::now_after_alloc().max(1), Ordering::Release);
+        session.existing_wanted.store(clock::now().max(1), Ordering::Release);
     }
     session.paused.store(false, Ordering::SeqCst);
     gate::change(gate::PASS, gate::RECORDING);
@@ -123,7 +123,7 @@ fn close(session: &Session, _held: &LockGuard<'_, ()>, announce: impl FnOnce(Kin
     }
     quiesce::take_room(session);
     // An event that is under way and finds room has its stamp by now; the others look at this tick.
-    let tick = clock::now_after_alloc();
+    let tick = clock::now();
     session.switches.stopped.store(tick, Ordering::SeqCst);
     announce(Kind::CaptureStop, tick);
     session.want_look(LookReason::Stop, b"");
@@ -162,7 +162,7 @@ pub unsafe fn mark(caller: Caller, label: &[u8]) {
     // SAFETY: passed on.
     let Some(thread) = (unsafe { record::single(caller, Kind::Mark, ordinal, 0) }) else { return };
     let _internal = Internal::enter();
-    note_label(session, ordinal, thread, clock::now_after_alloc(), label);
+    note_label(session, ordinal, thread, clock::now(), label);
 }
 
 /// Sets a mark for somebody outside the process; false when recording is stopped.
@@ -170,7 +170,7 @@ pub(super) fn mark_from_outside(session: &Session, label: &[u8]) -> bool {
     if gate::state() == gate::PASS {
         return false;
     }
-    let (ordinal, tick) = (session.marks.fetch_add(1, Ordering::Relaxed), clock::now_after_alloc());
+    let (ordinal, tick) = (session.marks.fetch_add(1, Ordering::Relaxed), clock::now());
     session.note_from_outside(Kind::Mark, tick, ordinal);
     note_label(session, ordinal, 0, tick, label);
     true

@@ -45,7 +45,7 @@ pub(super) fn open(session: &Session) {
         Ok(socket) => *SOCKET.lock() = Some(socket),
         Err(error) => {
             let text = format!("heaptrace ctl cannot reach this process: its socket could not be made ({error})");
-            session.remark(clock::now_after_alloc(), "no-control", text);
+            session.remark(clock::now(), "no-control", text);
         }
     }
 }
@@ -228,7 +228,7 @@ fn state(session: &Session) -> CaptureState {
 }
 
 fn status(writer: &mut RecordingWriter, session: &Session) -> Status {
-    let statistics = writer.statistics(clock::now_after_alloc());
+    let statistics = writer.statistics(clock::now());
     let now = clock::sample();
     Status {
         pid: session.pid,

@@ -122,7 +122,7 @@ pub fn start_writer() {
         // The threads of the program will write when they run out of chunks, and at the end.
         session.writer_alive.store(false, Ordering::Release);
         let text = "no thread for the writer: the program's own threads write";
-        session.remark(clock::now_after_alloc(), "no-writer-thread", text.into());
+        session.remark(clock::now(), "no-writer-thread", text.into());
         return;
     }
     // When the program's code begins, the first block is in the file, so that a program that is killed at once has names,

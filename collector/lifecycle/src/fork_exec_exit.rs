@@ -53,7 +53,7 @@ pub fn end_early(why: &str) {
     }
     let _internal = Internal::enter();
     log::error(&format!("{why}; recording stops here, the program goes on"));
-    session.remark(clock::now_after_alloc(), "stopped", format!("{why}: recording ended before the program did"));
+    session.remark(clock::now(), "stopped", format!("{why}: recording ended before the program did"));
     if quiesce::end(session, Ending::Stopped) {
         driver::wait_for_end(session);
     }
@@ -96,7 +96,7 @@ pub(super) fn is_free(session: &Session, what: &str) -> bool {
     if confined {
         let _internal = Internal::enter();
         session.remark(
-            clock::now_after_alloc(),
+            clock::now(),
             "confined",
             format!("a seccomp filter of the program forbids it: {what}"),
         );
@@ -157,7 +157,7 @@ pub fn before_followed_fork() {
         session.close_leftovers();
     }
     slot.fork_missed.set(0);
-    slot.fork_tick.set(clock::now_after_alloc().max(1));
+    slot.fork_tick.set(clock::now().max(1));
 }
 
 /// In the parent, after such a fork.
@@ -168,7 +168,7 @@ pub fn after_followed_fork() {
         return;
     }
     slot.forked_ticks[0].set(tick);
-    slot.forked_ticks[1].set(clock::now_after_alloc());
+    slot.forked_ticks[1].set(clock::now());
 }
 
 /// In the parent, when fork has returned: the recording tells of the child.
@@ -189,6 +189,7 @@ pub fn forget_in_child() -> Option<InheritedState> {
     slot.exempt.set(0);
     super::attached::forget_in_child();
     tracehound_unwind::after_fork_in_child();
+    clock::forget_others();
     let session = session::current()?;
     gate::forget_company();
     let confined = session.confined.load(Ordering::SeqCst);
@@ -224,7 +225,7 @@ pub fn child_is_ready() {
     if let Some(session) = session::current().filter(|_| missed > 0) {
         let _internal = Internal::enter();
         session.retired.lost.fetch_add(missed, Ordering::Relaxed);
-        session.note_from_outside(Kind::Lost, clock::now_after_alloc(), missed);
+        session.note_from_outside(Kind::Lost, clock::now(), missed);
         session.give_up("fork-child", 0, 0, false);
     }
 }

@@ -81,6 +81,6 @@ fn read(module: &LoadedModule, file: &ElfFile, name: &[u8]) -> Option<SectionCop
 
 fn remark(text: String) {
     if let Some(session) = session::current() {
-        session.remark(clock::now_after_alloc(), "unwind-information", text);
+        session.remark(clock::now(), "unwind-information", text);
     }
 }

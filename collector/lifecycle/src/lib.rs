@@ -166,7 +166,7 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
         shift: clock::SHIFT as u8,
         clock_note: clock_note(source).into(),
         clock: clock_sample,
-        now: clock::now_after_alloc,
+        now: clock::now,
         attached: is_attached.then_some(Attached { tick: sample.ticks }),
     };
     let opened = [output.file, output.side_file, output.directory];
@@ -330,7 +330,7 @@ pub fn leave_libunwind() {
     }
     let _internal = gate::Internal::enter();
     let text = "the program has a filter of system calls: libunwind is not asked any more";
-    session.remark(clock::now_after_alloc(), "no-libunwind", text.into());
+    session.remark(clock::now(), "no-libunwind", text.into());
     let started = sys::clock(libc::CLOCK_MONOTONIC);
     while tracehound_unwind::is_in_libunwind() {
         let waited = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started);
@@ -353,6 +353,6 @@ pub fn prepare_unwinder() {
     if !tracehound_unwind::prepare_libunwind() {
         let text = "there is no libunwind.so.8: backtraces are found by the recorder's own rules";
         log::warn(text);
-        session.remark(clock::now_after_alloc(), "no-libunwind", text.into());
+        session.remark(clock::now(), "no-libunwind", text.into());
     }
 }

@@ -279,7 +279,7 @@ pub(super) fn take_room(session: &Session) {
 fn give_up(session: &'static Session, why: Ending, waited_ns: u64) {
     let has_side_file = session.side.is_shared();
     session.give_up(names(why)[0], waited_ns, 0, !has_side_file);
-    session.side.set_ending(why, clock::now_after_alloc(), waited_ns);
+    session.side.set_ending(why, clock::now(), waited_ns);
     let (path, tenths) = (driver::path(), waited_ns / 100_000_000);
     let path = core::str::from_utf8(path.as_bytes()).unwrap_or("the recording");
     let (when, rest) = match why {

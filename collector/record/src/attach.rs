@@ -46,7 +46,8 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
     context.next_record.store(0, Ordering::Relaxed);
     context.request_context.store(0, Ordering::Relaxed);
     context.ended_tick.store(0, Ordering::Relaxed);
-    context.started_tick.store(clock::now_before_free(), Ordering::Relaxed);
+    clock::joined();
+    context.started_tick.store(clock::now(), Ordering::Relaxed);
     context.set_name(sys::thread_name());
     // The unwinder of a former thread saves its memory being mapped and touched anew.
     let kept = context.kept_unwinder.swap(core::ptr::null_mut(), Ordering::Relaxed);
@@ -82,6 +83,6 @@ pub fn thread_ends() {
         return;
     }
     context.set_name(sys::thread_name());
-    context.ended_tick.store(clock::now_after_alloc(), Ordering::Relaxed);
+    context.ended_tick.store(clock::now(), Ordering::Relaxed);
     context.life.store(life::ENDING, Ordering::Release);
 }

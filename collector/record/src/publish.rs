@@ -209,7 +209,7 @@ fn in_forked_child(context: &ThreadContext, records: &[Record]) {
     let Some(own) = own.filter(|own| !core::ptr::eq(*own, context)) else { return };
     let state = own.state.load(Ordering::Relaxed);
     enter(own, state, thread::RECORDING);
-    let tick = clock::now_after_alloc();
+    let tick = clock::now();
     let mut moved = [Record::new(Kind::SizeHigh, 0, 0, 0, 0); 4];
     for (to, from) in moved.iter_mut().zip(records) {
         *to = Record { tick, ..*from };
@@ -253,7 +253,7 @@ fn try_refill(context: &ThreadContext, session: &'static Session, count: u64, ti
     chunk.open(context.id.load(Ordering::Relaxed), context.os_thread.load(Ordering::Relaxed), first);
     let lost = context.lost_unreported.swap(0, Ordering::Relaxed);
     if lost > 0 {
-        fill(at, Record::new(Kind::Lost, clock::now_after_alloc(), lost, 0, 0));
+        fill(at, Record::new(Kind::Lost, clock::now(), lost, 0, 0));
         at += BYTES;
     }
     if let Some(id) = request_context::of_records(context) {

@@ -48,7 +48,7 @@ pub fn name(id: u64, name: &[u8]) {
     let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) else { return };
     let _internal = Internal::enter();
     let name = name.get(..name.len().min(MAX_NAME)).unwrap_or_default().to_vec();
-    session.with_notes(|notes| notes.context_names.push((id, clock::now_after_alloc(), name)));
+    session.with_notes(|notes| notes.context_names.push((id, clock::now(), name)));
 }
 
 /// The id that a record is to tell before the calling thread's next event; `None` when its records say it already.

@@ -14,8 +14,14 @@
 //! line. The right side is free there: a store leaves the CPU only after all instructions before it have retired.
 //!
 //! Stamps are equal where a hand-over takes less than a tick; the reader orders these by what they do to the block.
+//!
+//! While only one thread has recorded anything nobody hands blocks over, and the counter is read without waiting
+//! ([`joined`]). A thread that joins says so before its first event, hence before it can hand anything on: who gets a
+//! block of its sees that there are two.
 
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::AtomicU8;
+
+use crate::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(target_arch = "x86_64")]
 use crate::sys;
@@ -39,11 +45,49 @@ pub enum TickSource {
 
 static SOURCE: AtomicU8 = AtomicU8::new(TickSource::Monotonic as u8);
 
-/// Chooses the source. Call it once, before the first stamp.
+/// [`STAMPS`]: the counter, when the loads before it are done.
+const ORDERED: u32 = 0;
+/// [`STAMPS`]: the counter, at once.
+const UNORDERED: u32 = 1;
+/// [`STAMPS`]: the kernel's clock.
+const MONOTONIC: u32 = 2;
+
+/// How events are stamped.
+static STAMPS: AtomicU32 = AtomicU32::new(if cfg!(loom) { ORDERED } else { MONOTONIC });
+/// Threads that have recorded anything, up to [`SEVERAL`].
+static THREADS: AtomicU32 = AtomicU32::new(0);
+const SEVERAL: u32 = 2;
+
+/// Chooses the source. Call it before the first stamp of a session.
 pub fn init() -> TickSource {
     let source = if has_reliable_counter() { TickSource::Counter } else { TickSource::Monotonic };
     SOURCE.store(source as u8, Ordering::Release);
+    let stamps = match source {
+        TickSource::Monotonic => MONOTONIC,
+        TickSource::Counter if THREADS.load(Ordering::Acquire) < SEVERAL => UNORDERED,
+        TickSource::Counter => ORDERED,
+    };
+    STAMPS.store(stamps, Ordering::Release);
     source
+}
+
+/// The calling thread will record events: call it before its first one. A thread may be counted twice.
+pub fn joined() {
+    if THREADS.load(Ordering::Relaxed) == SEVERAL {
+        return;
+    }
+    let is_alone = THREADS.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    #[cfg(loom)]
+    let is_alone = is_alone || crate::sync::model::is_mutant("joined");
+    if !is_alone {
+        THREADS.store(SEVERAL, Ordering::Release);
+        let _ = STAMPS.compare_exchange(UNORDERED, ORDERED, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
+/// In a forked child: the other threads are not there. Call it before [`init`].
+pub fn forget_others() {
+    THREADS.store(0, Ordering::Release);
 }
 
 /// The source in use.
@@ -58,25 +102,42 @@ pub fn source() -> TickSource {
 /// The time of an allocation: call it directly after the allocator returned.
 #[inline(always)]
 pub fn now_after_alloc() -> u64 {
-    now()
+    event()
 }
 
 /// The time of a free: call it directly before the allocator.
 #[inline(always)]
 pub fn now_before_free() -> u64 {
-    now()
+    event()
+}
+
+/// The time of an event of the calling thread, which has [`joined`].
+#[cfg(not(loom))]
+#[inline(always)]
+fn event() -> u64 {
+    match STAMPS.load(Ordering::Relaxed) {
+        UNORDERED => counter::unordered() >> SHIFT,
+        ORDERED => counter::ordered() >> SHIFT,
+        _ => monotonic_ticks(),
+    }
+}
+
+/// The time of an event of the model.
+#[cfg(loom)]
+fn event() -> u64 {
+    if STAMPS.load(Ordering::Relaxed) == UNORDERED { crate::sync::system::early_tick() } else { now() }
 }
 
 /// The time of the model.
 #[cfg(loom)]
-fn now() -> u64 {
+pub fn now() -> u64 {
     crate::sync::system::tick()
 }
 
 /// The time: not before the loads before it are done, and not after a store behind it can be seen.
 #[cfg(not(loom))]
 #[inline(always)]
-fn now() -> u64 {
+pub fn now() -> u64 {
     if SOURCE.load(Ordering::Relaxed) == TickSource::Counter as u8 {
         counter::ordered() >> SHIFT
     } else {
@@ -99,10 +160,10 @@ pub struct ClockReading {
 pub fn sample() -> ClockReading {
     let mut best = None::<(u64, ClockReading)>;
     for _ in 0..8 {
-        let before = now_after_alloc();
+        let before = now();
         let monotonic_ns = clock_ns(libc::CLOCK_MONOTONIC);
         let realtime_ns = clock_ns(libc::CLOCK_REALTIME);
-        let after = now_after_alloc();
+        let after = now();
         let width = after.wrapping_sub(before);
         if best.is_none_or(|(narrowest, _)| width < narrowest) {
             best = Some((width, ClockReading { ticks: before.wrapping_add(width / 2), monotonic_ns, realtime_ns }));
@@ -135,6 +196,13 @@ mod counter {
         // SAFETY: `init` has seen that the CPU has rdtscp.
         unsafe { core::arch::x86_64::__rdtscp(&raw mut cpu) }
     }
+
+    /// Read at once, perhaps before loads in front of it are done.
+    #[inline(always)]
+    pub fn unordered() -> u64 {
+        // SAFETY: `init` has seen that the counter may be read.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -151,9 +219,25 @@ mod counter {
         }
         ticks
     }
+
+    /// Read at once, perhaps before loads in front of it are done.
+    #[inline(always)]
+    pub fn unordered() -> u64 {
+        let ticks;
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nostack));
+        }
+        ticks
+    }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(loom)]
+fn has_reliable_counter() -> bool {
+    true
+}
+
+#[cfg(all(target_arch = "x86_64", not(loom)))]
 fn has_reliable_counter() -> bool {
     use core::arch::x86_64::__cpuid;
     if !sys::counter_is_allowed() {
@@ -168,7 +252,7 @@ fn has_reliable_counter() -> bool {
     rdtscp && invariant && kernel_trusts_counter()
 }
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(loom)))]
 fn has_reliable_counter() -> bool {
     // The generic timer is one system-wide counter by architecture.
     true

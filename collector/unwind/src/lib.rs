@@ -392,13 +392,13 @@ fn count_flags(counters: &StackCounters, flags: u8) {
 /// Finds out once what the unwinder must know of the process. Call it when the library starts, after
 /// [`clock::init`]; [`Unwinder::create`] does so if it has not happened.
 pub fn init() {
-    code::init(clock::now_before_free());
+    code::init(clock::now());
 }
 
 /// Tells that code may have come or gone: call it after dlopen and dlclose. Cheap when nothing changed. What glibc
 /// loads and unloads on its own is noticed without it, by the loader's own calls of malloc and free.
 pub fn code_changed() {
-    code::changed(clock::now_before_free(), &mut rule_cache::forget);
+    code::changed(clock::now(), &mut rule_cache::forget);
 }
 
 /// Opens libunwind, for [`UnwindEngine::LibUnwind`]. Answers whether it is there.

@@ -53,7 +53,7 @@ pub fn install() {
         }
     });
     if let (Some(text), Some(session)) = (said, session::current()) {
-        session.remark(clock::now_after_alloc(), TOPIC, text.clone());
+        session.remark(clock::now(), TOPIC, text.clone());
     }
 }
 

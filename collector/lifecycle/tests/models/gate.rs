@@ -21,7 +21,7 @@ fn allocate(context: &'static ThreadContext, block: u64) -> Option<u64> {
     let context = record::ready()?;
     // SAFETY: the context is this thread's, and no stack is taken without an unwinder.
     unsafe { record::alloc(context, caller, Kind::Malloc, 16, || block as *mut c_void) };
-    Some(clock::now_after_alloc())
+    Some(clock::now())
 }
 
 fn ticks(records: &[Record]) -> Vec<u64> {

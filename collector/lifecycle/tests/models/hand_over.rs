@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering;
 
 use tracehound_format::record::Kind;
 use tracehound_record::record;
+use tracehound_shared::clock;
 use tracehound_shared::gate;
 use tracehound_shared::sync::atomic::AtomicU64;
 use tracehound_shared::sync::model::{check, find_mutant, pause, shared, spawn};
@@ -53,6 +54,7 @@ fn hand_over() {
     let [own, other] = [stage::thread(session), stage::thread(session)];
     let thread = spawn(move || {
         gate::slot().context.set(core::ptr::from_ref(other).cast_mut());
+        clock::joined();
         let block = take(&program.mailbox);
         free(other, program, block);
     });
@@ -71,6 +73,23 @@ fn hand_over() {
 #[test]
 fn stamps_are_in_the_order_of_hand_overs() {
     check("free ∥ alloc", 2, hand_over);
+}
+
+/// The same, where the first thread was alone and stamped without waiting until the other one joined.
+fn company() {
+    clock::init();
+    clock::joined();
+    hand_over();
+}
+
+#[test]
+fn stamps_are_in_order_when_a_second_thread_joins() {
+    check("free ∥ alloc, joined", 2, company);
+}
+
+#[test]
+fn mutant_a_thread_joins_without_a_word() {
+    find_mutant("joined", 2, company).unwrap();
 }
 
 #[test]

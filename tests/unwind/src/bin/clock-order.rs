@@ -375,6 +375,7 @@ fn round<A: Allocator, B: Allocator, S: Stamps>(
             let (role, meeting) = (*role, &meeting);
             scope.spawn(move || {
                 pin(thread as usize % cpus);
+                clock::joined();
                 work::<A, B, S>(by, role, thread, events, meeting);
             });
         }
