@@ -34,7 +34,7 @@ pub fn filter<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<Filter> {
         get(name).map(|text| read(text).map_err(|why| QueryError::bad(name, why))).transpose()
     };
     Ok(Filter {
-        focus: regex("focus")?,
+        focus: lines(get("focus")).map(|text| Filter::regex("focus", text)).collect::<Result<_>>()?,
         ignore: regex("ignore")?,
         hide: regex("hide")?,
         show: regex("show")?,
@@ -55,6 +55,11 @@ pub fn filter<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<Filter> {
         lifetime: get("lifetime").map(|text| parse("lifetime", text)).transpose()?,
         address: get("address").map(|text| parse("address", text)).transpose()?,
     })
+}
+
+/// The lines of a text that are not empty.
+fn lines(text: Option<&str>) -> impl Iterator<Item = &str> {
+    text.into_iter().flat_map(str::lines).filter(|line| !line.is_empty())
 }
 
 /// Several texts in one, a line each: what the command line repeats, and URLs hold together.
@@ -82,12 +87,11 @@ macro_rules! filter_texts {
             /// The filter that the texts stand for.
             pub fn filter(&self) -> tracehound_query::Result<tracehound_query::Filter> {
                 let transform = $crate::query_params::JoinedLines::lines(&self.transform);
+                let focus = $crate::query_params::JoinedLines::lines(&self.focus);
                 $crate::query_params::filter(|name| {
-                    if name == "transform" {
-                        return transform.as_deref();
-                    }
                     match name {
-                        "focus" => &self.focus,
+                        "transform" => &transform,
+                        "focus" => &focus,
                         "ignore" => &self.ignore,
                         "hide" => &self.hide,
                         "show" => &self.show,
@@ -110,7 +114,7 @@ macro_rules! filter_texts {
             /// The texts that are there, by their names in URLs.
             pub fn texts(&self) -> Vec<(&'static str, String)> {
                 let all = [
-                    ("focus", &self.focus),
+                    ("focus", &$crate::query_params::JoinedLines::lines(&self.focus)),
                     ("ignore", &self.ignore),
                     ("hide", &self.hide),
                     ("show", &self.show),

@@ -1,7 +1,8 @@
 //! The filter language, everywhere the same, and what it selects in a recording.
 //!
 //! ```text
-//! focus, ignore    keep or drop backtraces in which some function or source file matches
+//! focus            keep backtraces in which some function or source file matches; of several patterns each must
+//! ignore           drop backtraces in which one matches
 //! module           keep backtraces in which some frame lies in a matching module
 //! show_from        keep backtraces with a match and cut off what is above the first one
 //! hide, show       take matching (all other) functions out of the backtraces; nothing is dropped
@@ -31,8 +32,8 @@ use tracehound_index::{Cancel, Trace};
 /// What to keep. Nothing given: everything.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Keep backtraces with a matching function.
-    pub focus: Option<Regex>,
+    /// Keep backtraces with a function that matches, for each of these.
+    pub focus: Vec<Regex>,
     /// Drop backtraces with a matching function.
     pub ignore: Option<Regex>,
     /// Take matching functions out.
@@ -201,12 +202,13 @@ impl Filter {
 
     fn selects_everything(&self) -> bool {
         let rows = [self.min_size, self.max_size, self.min_lifetime, self.max_lifetime];
-        let stacks = [&self.focus, &self.ignore, &self.show_from, &self.module];
+        let stacks = [&self.ignore, &self.show_from, &self.module];
         self.thread.is_none()
             && self.context.is_none()
             && self.lifetime.is_none()
             && self.address.is_none()
             && rows.iter().all(Option::is_none)
+            && self.focus.is_empty()
             && stacks.iter().all(|r| r.is_none())
             && !self.transforms.iter().any(|transform| transform.kind.drops())
     }
@@ -231,16 +233,16 @@ impl Filter {
         if let Some(context) = &self.context {
             selection.contexts = Some(context.numbers(trace)?.into());
         }
-        let stacks = [&self.focus, &self.ignore, &self.show_from];
-        if stacks.iter().any(|r| r.is_some()) {
+        if !self.focus.is_empty() || self.ignore.is_some() || self.show_from.is_some() {
             let tree = trace.frame_tree(symbols, cancel)?;
             let functions = FilterFunctions::new(trace, &tree, symbols);
-            let on_path = |regex: &Option<Regex>| regex.as_ref().map(|re| functions.on_path(&tree, re));
-            let (focus, ignore, from) = (on_path(&self.focus), on_path(&self.ignore), on_path(&self.show_from));
+            let on_path = |regex: &Regex| functions.on_path(&tree, regex);
+            let focus: Vec<Vec<bool>> = self.focus.iter().map(on_path).collect();
+            let (ignore, from) = (self.ignore.as_ref().map(on_path), self.show_from.as_ref().map(on_path));
             let passes = |site: u32| {
                 let row = tree.of_node(trace.site_node(site).unwrap_or(0)) as usize;
                 let hit = |set: &Option<Vec<bool>>, missing| set.as_ref().map_or(missing, |s| s[row]);
-                hit(&focus, true) && !hit(&ignore, false) && hit(&from, true)
+                focus.iter().all(|set| set[row]) && !hit(&ignore, false) && hit(&from, true)
             };
             selection.keep_sites(trace, passes);
         }

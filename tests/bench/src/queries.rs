@@ -187,7 +187,7 @@ pub fn ask(file: &Path, count: usize) -> Result<()> {
     let thread = Filter { thread: Some("2".parse()?), ..Filter::default() };
     let size = Filter { min_size: Some(100), max_size: Some(4000), ..Filter::default() };
     let life = Filter { min_lifetime: Some(10_000), max_lifetime: Some(50_000_000), ..Filter::default() };
-    let focus = Filter { focus: Some(Filter::regex("focus", "_1[0-9]*7$")?), ..Filter::default() };
+    let focus = Filter { focus: vec![Filter::regex("focus", "_1[0-9]*7$")?], ..Filter::default() };
     let filters = [("thread", &thread), ("size", &size), ("lifetime", &life), ("regular expression", &focus)];
     for (by, filter) in filters {
         measure(&format!("by {by}: timeline"), &|w| curves(filter, w))?;

@@ -3128,8 +3128,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -3295,8 +3295,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -3441,8 +3441,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -3678,8 +3678,8 @@ export interface operations {
                 /** @description Rows to skip. */
                 offset?: number;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -3835,8 +3835,8 @@ export interface operations {
                  */
                 pinned: boolean;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -4000,8 +4000,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -4171,8 +4171,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -4336,8 +4336,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -4497,8 +4497,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -4655,8 +4655,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -4881,8 +4881,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -5464,8 +5464,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -5611,8 +5611,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -5770,8 +5770,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -5923,8 +5923,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -6190,8 +6190,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */
@@ -6343,8 +6343,8 @@ export interface operations {
                  */
                 to?: string;
                 /**
-                 * @description Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-                 *     is also tried on `name@file:line@module`, here and in the others.
+                 * @description Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+                 *     line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
                  */
                 focus?: string;
                 /** @description Only blocks whose stack has none that matches. */

@@ -117,9 +117,9 @@ where
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Filters (RE is a regular expression)")]
 pub struct Filters {
-    /// Only blocks whose stack has a function or source file that matches (or name@file:line@module)
+    /// Only blocks whose stack has a function or source file that matches (or name@file:line@module); of several each must
     #[arg(long, value_name = "RE")]
-    pub focus: Option<String>,
+    pub focus: Vec<String>,
     /// Only blocks whose stack has none that matches
     #[arg(long, value_name = "RE")]
     pub ignore: Option<String>,

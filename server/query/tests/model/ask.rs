@@ -139,7 +139,7 @@ fn filter(keep: &Keep, truth: &Reference) -> Option<Filter> {
     }
     Some(Filter {
         context: None,
-        focus: regex(&keep.focus),
+        focus: keep.focus.iter().map(|focus| regex(&Some(focus.clone())).unwrap()).collect(),
         ignore: regex(&keep.ignore),
         hide: regex(&keep.hide),
         show: regex(&keep.show),

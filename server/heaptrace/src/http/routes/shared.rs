@@ -46,8 +46,8 @@ parameters! {
 parameters! {
     /// Which blocks count, and which frames of their stacks are shown.
     Filters {
-        /// Only blocks whose stack has a function or source file that matches this regular expression. One with an `@`
-        /// is also tried on `name@file:line@module`, here and in the others.
+        /// Only blocks whose stack has a function or source file that matches this regular expression; of several, one a
+        /// line, each must. One with an `@` is also tried on `name@file:line@module`, here and in the others.
         focus: Option<String> = None,
         /// Only blocks whose stack has none that matches.
         ignore: Option<String> = None,
