@@ -128,7 +128,7 @@ fn the_corpus_is_judged_as_labelled() {
     let rate = linear["bytes_per_second"].as_f64().expect("a rate");
     assert!((50_000.0..150_000.0).contains(&rate), "{linear}");
     assert!(linear["bytes_per_second_low"].as_f64() <= Some(rate) && linear["forecast"]["bytes"].is_u64(), "{linear}");
-    assert!(linear["why"].as_str().expect("words").contains("with 95 % confidence"), "{linear}");
+    assert!(linear["why"].as_str().expect("words").contains("with 95% confidence"), "{linear}");
     assert_eq!(judged[&(3, SEEDS[0])].as_ref().expect("a verdict")["freed_at_exit"], true);
     let phases = judged[&(9, SEEDS[0])].as_ref().expect("a verdict");
     assert!(phases["why"].as_str().expect("words").contains("“serve”"), "{phases}");

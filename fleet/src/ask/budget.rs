@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::{Where, bytes, size};
+use tracehound_api::units::fraction;
 
 /// Options of `fleet budget`.
 #[derive(Debug, clap::Args)]
@@ -99,8 +100,11 @@ pub async fn run(args: BudgetArgs) -> Result<ExitCode> {
     args.place.print(&answer, |answer| {
         let verdict = if answer.ok { "kept" } else { "NOT KEPT" };
         let mut out = format!(
-            "{verdict}: {} of {} recordings are within the limits, {:.1} % ({:.1} % wanted)\n",
-            answer.within, answer.recordings, answer.share_percent, answer.wanted_percent
+            "{verdict}: {} of {} recordings are within the limits, {} ({} wanted)\n",
+            answer.within,
+            answer.recordings,
+            fraction(answer.share_percent / 100.0),
+            fraction(answer.wanted_percent / 100.0),
         );
         for row in answer.over.iter().take(20) {
             out.push_str(&format!(

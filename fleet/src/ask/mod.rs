@@ -231,13 +231,7 @@ fn day_of(days: u64) -> String {
 }
 
 fn bytes(value: f64) -> String {
-    let (mut value, mut unit) = (value, 0);
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    while value.abs() >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{value:.0} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    tracehound_api::units::signed_bytes(value.round() as i64)
 }
 
 fn size(text: &str) -> Result<u64, String> {

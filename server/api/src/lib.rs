@@ -27,6 +27,7 @@ pub mod source;
 pub mod sql;
 pub mod threads;
 pub mod timeline;
+pub mod units;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -37,7 +37,8 @@ export function formatCount(count: number): string {
 /** `1234567` → `1.23 M`; up to 9,999 every digit. */
 export function formatShortCount(count: number): string {
   const magnitude = Math.abs(count);
-  if (magnitude < 10_000) return Number.isInteger(count) ? grouped.format(count) : threeDigits(count);
+  if (magnitude < 10_000)
+    return Number.isInteger(count) || magnitude >= 999.5 ? grouped.format(count) : threeDigits(count);
   if (magnitude < 999_500) return `${threeDigits(count / 1e3)} k`;
   if (magnitude < 999_500_000) return `${threeDigits(count / 1e6)} M`;
   return `${threeDigits(count / 1e9)} G`;

@@ -21,11 +21,12 @@ test("marks of powers of two are short", () => {
   expect([1, 512, 1024, 65_536, 1 << 20].map(formatPowerOfTwo)).toEqual(["1 B", "512 B", "1 KiB", "64 KiB", "1 MiB"]);
 });
 
-// The commands are held to the same list, in server/heaptrace/src/cli/units.rs.
-test("bytes, counts and durations are written as the commands write them", () => {
+// The commands are held to the same list, in server/api/src/units.rs.
+test("bytes, parts, counts and durations are written as the commands write them", () => {
   const texts = (list: (string | number)[][], format: (value: number) => string) =>
     list.map(([value]) => [value, format(Number(value))]);
   expect(texts(cases.bytes, formatBytes)).toEqual(cases.bytes);
+  expect(texts(cases.millionths, (millionths) => formatPercent(millionths / 1e6))).toEqual(cases.millionths);
   expect(texts(cases.counts, formatCount)).toEqual(cases.counts);
   expect(texts(cases.durations, formatDuration)).toEqual(cases.durations);
 });
@@ -88,6 +89,7 @@ test("marks of an axis share a unit", () => {
 test("counts, rates and parts", () => {
   expect(formatCount(1_234_567)).toBe("1,234,567");
   expect(formatShortCount(9_999)).toBe("9,999");
+  expect(formatShortCount(6_700.4)).toBe("6,700");
   expect(formatShortCount(26_712)).toBe("26.7 k");
   expect(formatShortCount(999_600)).toBe("1.00 M");
   expect(formatRate(2671.2)).toBe("2,671/s");

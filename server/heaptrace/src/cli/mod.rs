@@ -41,7 +41,6 @@ mod terminal;
 mod tests;
 mod threads;
 mod top;
-mod units;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -51,7 +50,7 @@ use anyhow::Result;
 use clap::{FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 use serde_json::json;
-use tracehound_api::FramesShown;
+use tracehound_api::{FramesShown, units};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
 use tracehound_query::{QueryError, TimeExpr};

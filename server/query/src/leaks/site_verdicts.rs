@@ -28,7 +28,7 @@ const FEW_SITES: usize = 1 << 11;
 /// Largest sites whose verdicts are kept with all moments, as answers with a limit show them.
 const LARGEST: usize = 10_000;
 /// Version of what is kept of verdicts: it grows when they change.
-pub(super) const JUDGES: u32 = 30;
+pub(super) const JUDGES: u32 = 31;
 /// Verdicts on all sites that leak, as they are when all are asked about.
 const VERDICTS: KeptKind = KeptKind { name: "verdicts", version: JUDGES };
 /// Verdicts on the largest, if the sites are so many that it makes a difference.

@@ -1,6 +1,7 @@
 //! Why memory stays, in one sentence.
 
 use super::{HeapFacts, LedgerSums};
+use tracehound_api::units::{bytes as size, percent};
 use tracehound_index::block_extents::AllocatorModel;
 
 /// The sentence for the largest part that is not live.
@@ -21,8 +22,7 @@ pub fn why(sums: &LedgerSums, rss: u64, model: AllocatorModel, trim: Option<u64>
     else {
         return "Nothing is resident.".into();
     };
-    let share = bytes.saturating_mul(100).checked_div(rss).unwrap_or(0);
-    let amount = format!("{} ({share} %)", size(bytes));
+    let amount = format!("{} ({})", size(bytes), percent(bytes.cast_signed(), rss.cast_signed()));
     match largest {
         "live" => format!("Live blocks are the largest part, {amount}: less memory means fewer or smaller blocks."),
         "holes" => {
@@ -63,28 +63,9 @@ fn free_words(amount: &str, model: AllocatorModel, trim: Option<u64>, heaps: &[H
     )
 }
 
-fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let digits = if unit == 0 || value >= 100.0 { 0 } else { 1 };
-    format!("{value:.digits$} {}", UNITS[unit])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_short() {
-        for (bytes, text) in [(7, "7 B"), (2048, "2.0 KiB"), (152 << 20, "152 MiB"), (3 << 29, "1.5 GiB")] {
-            assert_eq!(size(bytes), text);
-        }
-    }
 
     #[test]
     fn the_largest_part_has_the_word() {
@@ -100,7 +81,7 @@ mod tests {
             last_block: 64,
         };
         let text = why(&sums, 100 << 20, AllocatorModel::Glibc, Some(90 << 20), std::slice::from_ref(&heap));
-        assert!(text.starts_with("90.0 MiB (90 %) are free pages"), "{text}");
+        assert!(text.starts_with("90.0 MiB (90.0%) are free pages"), "{text}");
         assert!(
             text.contains("in 1 of 1 heaps a block of at most 64 B") && text.ends_with("give back 90.0 MiB."),
             "{text}"

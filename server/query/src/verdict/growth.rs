@@ -2,9 +2,10 @@
 
 use super::outline::{STILL, SeriesOutline};
 use super::statistics::theil_sen;
-use super::words::{seconds, set_rate, size, verdict};
+use super::words::{set_rate, verdict};
 use super::{AGES, History};
 use tracehound_api::leaks::{Shape, Verdict, VerdictKind};
+use tracehound_api::units::{count, duration, signed_bytes};
 
 /// The lowest live bytes of successive intervals rise, and still do.
 pub fn growing(history: &History<'_>, o: &SeriesOutline) -> Option<Verdict> {
@@ -26,20 +27,20 @@ pub fn growing(history: &History<'_>, o: &SeriesOutline) -> Option<Verdict> {
     let rising = o.lows.windows(2).filter(|pair| pair[1].1 > pair[0].1).count();
     let (allocated, freed) = history.allocated_freed;
     let kept = if freed > 0 {
-        format!("; of {allocated} blocks {freed} were freed")
+        format!("; of {} blocks {} were freed", count(allocated), count(freed))
     } else {
-        format!("; none of {allocated} blocks was freed")
+        format!("; none of {} blocks was freed", count(allocated))
     };
     let why = format!(
-        "live bytes rose in {rising} of {} equal intervals from {} to {}, from {} to {}, {} a second ({} to {} with 95 % confidence), and still rise{kept}",
+        "live bytes rose in {rising} of {} equal intervals from {} to {}, from {} to {}, {} a second ({} to {} with 95% confidence), and still rise{kept}",
         o.lows.len() - 1,
-        seconds(o.from_ns),
-        seconds(o.to_ns),
-        size(o.first),
-        size(o.last),
-        size(slope.rate as i64),
-        size(slope.low as i64),
-        size(slope.high as i64),
+        duration(o.from_ns),
+        duration(o.to_ns),
+        signed_bytes(o.first),
+        signed_bytes(o.last),
+        signed_bytes(slope.rate as i64),
+        signed_bytes(slope.low as i64),
+        signed_bytes(slope.high as i64),
     );
     let confidence = o.tau.clamp(0.0, 1.0) * (1.0 - o.p);
     let mut verdict = verdict(VerdictKind::Growing, Shape::Growing, confidence, why);
@@ -87,17 +88,19 @@ pub fn leaking_below(history: &History<'_>, active: &[(u64, i64)], o: &SeriesOut
     let slope = theil_sen(&curve);
     let populated = ages.iter().filter(|&&bytes| bytes > 0).count();
     let why = format!(
-        "live bytes {} between {} and {}, but {} that nobody freed were allocated in {populated} of {} equal intervals from {} to {}, {} a second ({} to {} with 95 % confidence); of {allocated} blocks {freed} were freed",
+        "live bytes {} between {} and {}, but {} that nobody freed were allocated in {populated} of {} equal intervals from {} to {}, {} a second ({} to {} with 95% confidence); of {} blocks {} were freed",
         if swings { "swing" } else { "are" },
-        size(low),
-        size(high),
-        size(old.cast_signed()),
+        signed_bytes(low),
+        signed_bytes(high),
+        signed_bytes(old.cast_signed()),
         ages.len(),
-        seconds(o.from_ns),
-        seconds(to as u64 * range_ns),
-        size(slope.rate as i64),
-        size(slope.low as i64),
-        size(slope.high as i64),
+        duration(o.from_ns),
+        duration(to as u64 * range_ns),
+        signed_bytes(slope.rate as i64),
+        signed_bytes(slope.low as i64),
+        signed_bytes(slope.high as i64),
+        count(allocated),
+        count(freed),
     );
     let largest = ages.iter().max().copied().unwrap_or(0);
     let confidence = populated as f64 / ages.len() as f64 * (1.0 - largest as f64 / old.max(1) as f64);

@@ -3,8 +3,9 @@
 use super::History;
 use super::outline::{STILL, SeriesOutline};
 use super::statistics::{mann_kendall, theil_sen};
-use super::words::{seconds, set_rate, size, verdict};
+use super::words::{set_rate, verdict};
 use tracehound_api::leaks::{Shape, Verdict, VerdictKind};
+use tracehound_api::units::{count, duration, signed_bytes};
 
 /// Most jumps that are called steps.
 const STEPS: usize = 12;
@@ -26,13 +27,16 @@ pub fn constant(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
     }
     let (allocated, freed) = history.allocated_freed;
     let churn = if freed > 0 {
-        format!(", although {allocated} blocks were allocated and {freed} freed")
+        format!(", although {} blocks were allocated and {} freed", count(allocated), count(freed))
     } else {
         String::new()
     };
-    let moments =
-        if away == 0 { String::new() } else { format!(" (for moments between {} and {})", size(low), size(high)) };
-    let why = format!("always {} live since {}{moments}{churn}", size(level), seconds(settled[0].0));
+    let moments = if away == 0 {
+        String::new()
+    } else {
+        format!(" (for moments between {} and {})", signed_bytes(low), signed_bytes(high))
+    };
+    let why = format!("always {} live since {}{moments}{churn}", signed_bytes(level), duration(settled[0].0));
     let confidence = 1.0 - away as f64 / values.len() as f64;
     Some(verdict(VerdictKind::Bounded, Shape::Constant, confidence, why))
 }
@@ -82,15 +86,15 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
         _ => "",
     };
     let since = match (late, over) {
-        (true, true) => format!("; the {} since are over {PATIENCE} times their longest pause", seconds(quiet)),
+        (true, true) => format!("; the {} since are over {PATIENCE} times their longest pause", duration(quiet)),
         _ => String::new(),
     };
     let why = format!(
         "live bytes rose in {} steps to {}{grown}, the last of {} at {}{marks}; between the steps they stayed{since}",
         steps.len(),
-        size(last.1),
-        size(steps[steps.len() - 1].2),
-        seconds(last_step),
+        signed_bytes(last.1),
+        signed_bytes(steps[steps.len() - 1].2),
+        duration(last_step),
     );
     let mut verdict = verdict(kind, Shape::Stepwise, in_steps as f64 / rise as f64, why);
     if kind == VerdictKind::Growing {
@@ -122,15 +126,17 @@ pub fn bounded(active: &[(u64, i64)], o: &SeriesOutline) -> Option<Verdict> {
     if !(stays || swings || saturates) {
         return None;
     }
-    let (from, to) = (seconds(o.half_ns), seconds(o.to_ns));
-    let (low, high) = (size(low), size(high));
-    let why = if stays {
+    let (from, to) = (duration(o.half_ns), duration(o.to_ns));
+    let (low, high) = (signed_bytes(low), signed_bytes(high));
+    let why = if stays && low == high {
+        format!("live bytes stayed at {low} from {from} to {to}")
+    } else if stays {
         format!("live bytes stayed between {low} and {high} from {from} to {to}")
     } else if swings {
         format!("live bytes go up and down between {low} and {high} from {from} to {to}, no higher than before")
     } else {
         let part = o.last_rise as f64 / o.rise as f64 * 100.0;
-        format!("live bytes rose to {high}, ever more slowly: {part:.0} % of the rise was in the last quarter")
+        format!("live bytes rose to {high}, ever more slowly: {part:.0}% of the rise was in the last quarter")
     };
     let confidence = if stays { 1.0 - spread } else { 0.7 };
     Some(verdict(VerdictKind::Bounded, Shape::Bounded, confidence, why))
@@ -141,8 +147,8 @@ pub fn unclear(o: &SeriesOutline) -> Verdict {
     let (low, high) = o.half;
     let why = format!(
         "live bytes moved between {} and {} in the second half, without a clear direction (tau {:.2}, p {:.1e})",
-        size(low),
-        size(high),
+        signed_bytes(low),
+        signed_bytes(high),
         o.tau,
         o.p,
     );

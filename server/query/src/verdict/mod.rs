@@ -28,7 +28,8 @@ use growth::{growing, leaking_below};
 use level::{bounded, constant, stepwise, unclear};
 use outline::outline;
 use tracehound_api::leaks::{Shape, Verdict, VerdictKind};
-use words::{seconds, verdict};
+use tracehound_api::units::{count, duration, plural};
+use words::verdict;
 
 /// Ranges of the recording in which allocations of blocks that are left are counted.
 pub const AGES: usize = 16;
@@ -81,8 +82,8 @@ pub fn judge(history: &History<'_>) -> Verdict {
         let until = history.left_allocated_ns.map_or(0, |left| left.1);
         verdict.why = format!(
             "none of {} blocks was ever freed; growth stopped at {}: {}",
-            history.allocated_freed.0,
-            seconds(until),
+            count(history.allocated_freed.0),
+            duration(until),
             verdict.why
         );
     }
@@ -115,14 +116,14 @@ fn one_time(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict> {
     if last - first > history.duration_ns / 100 || has_past || !is_flat_after(active, last) {
         return None;
     }
-    let blocks =
-        if history.left_count == 1 { "1 block is".into() } else { format!("{} blocks are", history.left_count) };
+    let are = if history.left_count == 1 { "is" } else { "are" };
+    let blocks = format!("{} {are}", plural(history.left_count, "block"));
     let when = if first == last {
-        format!("at {}", seconds(first))
+        format!("at {}", duration(first))
     } else {
-        format!("between {} and {}", seconds(first), seconds(last))
+        format!("between {} and {}", duration(first), duration(last))
     };
-    let since = seconds(history.duration_ns - last);
+    let since = duration(history.duration_ns - last);
     let why = format!("{blocks} left, allocated {when}; nothing was added in the {since} since");
     let quiet = (history.duration_ns - last) as f64 / history.duration_ns.max(1) as f64;
     Some(verdict(VerdictKind::OneTime, Shape::OneTime, 0.5 + quiet / 2.0, why))

@@ -1,7 +1,8 @@
-//! Verdicts put together: numbers in words, rates, forecasts.
+//! Verdicts put together: rates, forecasts.
 
 use super::statistics::Slope;
 use tracehound_api::leaks::{Forecast, Shape, Verdict, VerdictKind};
+use tracehound_api::units::signed_bytes;
 
 /// A verdict with its confidence rounded.
 pub fn verdict(kind: VerdictKind, shape: Shape, confidence: f64, why: String) -> Verdict {
@@ -19,26 +20,5 @@ pub fn set_rate(verdict: &mut Verdict, slope: Slope, now: i64) {
     verdict.bytes_per_second_high = Some(slope.high);
     let bytes = now as f64 + slope.rate * (AHEAD_NS as f64 / 1e9);
     verdict.forecast = Some(Forecast { after_ns: AHEAD_NS, bytes: bytes.max(0.0) as u64 });
-    verdict.why.push_str(&format!("; at this rate {} in another hour", size(bytes as i64)));
-}
-
-/// A time in words.
-pub fn seconds(ns: u64) -> String {
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{:.1} s", ns as f64 / 1e9),
-    }
-}
-
-/// An amount in words.
-pub fn size(bytes: i64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (bytes as f64, 0);
-    while value.abs() >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    verdict.why.push_str(&format!("; at this rate {} in another hour", signed_bytes(bytes as i64)));
 }

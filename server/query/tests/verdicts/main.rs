@@ -106,7 +106,7 @@ fn rates_are_those_that_were_made() {
     assert!((150.0..250.0).contains(&verdict.bytes_per_second), "{verdict:?}");
     let (low, high) = (verdict.bytes_per_second_low.unwrap(), verdict.bytes_per_second_high.unwrap());
     assert!(low <= verdict.bytes_per_second && verdict.bytes_per_second <= high, "{verdict:?}");
-    assert!(verdict.why.contains("with 95 % confidence") && verdict.forecast.is_some(), "{verdict:?}");
+    assert!(verdict.why.contains("with 95% confidence") && verdict.forecast.is_some(), "{verdict:?}");
     let beside = CORPUS.iter().find(|label| label.name == "leak_below_a_big_cache").unwrap();
     let verdict = judged(beside, 1).unwrap();
     assert!((300.0..800.0).contains(&verdict.bytes_per_second), "{verdict:?}");

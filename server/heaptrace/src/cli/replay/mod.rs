@@ -241,7 +241,7 @@ fn print(replay: &Replay, style: Style, out: &mut dyn Write) -> io::Result<()> {
     match &replay.self_check {
         Some(check) => writeln!(
             out,
-            "self-check: its own allocator replayed takes {} ({:+.1} %); all rows may be off by as much",
+            "self-check: its own allocator replayed takes {} ({:+.1}%); all rows may be off by as much",
             bytes(check.peak_bytes),
             check.error * 100.0
         )?,

@@ -1,4 +1,5 @@
-//! Numbers for people: bytes in binary units, counts with separators, durations, percentages.
+//! Numbers for people, wherever a command or an answer has them in a text: bytes in binary units, counts with separators,
+//! durations, percentages. The page writes the same.
 
 /// `512 B`, `1.50 KiB`, `12.3 MiB`: three significant digits, binary units.
 pub fn bytes(bytes: u64) -> String {
@@ -57,25 +58,25 @@ pub fn duration(ns: u64) -> String {
     }
 }
 
-/// `12.34%` of `whole`; an empty whole has no share.
+/// `12.3%` of `whole`; an empty whole has no share.
 pub fn percent(part: i64, whole: i64) -> String {
-    if whole == 0 {
-        return "0%".to_owned();
-    }
-    let share = part as f64 * 100.0 / whole as f64;
-    if share == 0.0 {
-        "0%".to_owned()
-    } else if share.abs() >= 99.995 {
-        format!("{share:.0}%")
-    } else {
-        format!("{share:.2}%")
+    fraction(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
+}
+
+/// `0.123` as `12.3%`: three significant digits, at most two decimals.
+pub fn fraction(fraction: f64) -> String {
+    let share = fraction * 100.0;
+    match share.abs() {
+        0.0 => "0%".to_owned(),
+        ..0.01 => if share < 0.0 { "> -0.01%" } else { "< 0.01%" }.to_owned(),
+        _ => format!("{}%", three_digits(share)),
     }
 }
 
 fn three_digits(value: f64) -> String {
-    if value < 9.995 {
+    if value.abs() < 9.995 {
         format!("{value:.2}")
-    } else if value < 99.95 {
+    } else if value.abs() < 99.95 {
         format!("{value:.1}")
     } else {
         format!("{value:.0}")
@@ -89,14 +90,23 @@ mod tests {
     /// The page is held to the same list, in `web/tests/unit/format.test.ts`.
     #[test]
     fn numbers_are_written_as_the_page_writes_them() {
-        let cases = include_str!("../../../../web/tests/unit/number-formats.json");
+        let cases = include_str!("../../../web/tests/unit/number-formats.json");
         let cases: std::collections::BTreeMap<String, Vec<(u64, String)>> = serde_json::from_str(cases).unwrap();
-        for (kind, write) in [("bytes", bytes as fn(u64) -> String), ("counts", count), ("durations", duration)] {
+        for (kind, write) in [
+            ("bytes", bytes as fn(u64) -> String),
+            ("counts", count),
+            ("durations", duration),
+            ("millionths", millionths),
+        ] {
             assert!(cases[kind].len() > 4);
             for (value, text) in &cases[kind] {
                 assert_eq!(&write(*value), text, "{kind}");
             }
         }
+    }
+
+    fn millionths(part: u64) -> String {
+        percent(part.cast_signed(), 1_000_000)
     }
 
     #[test]
@@ -109,7 +119,9 @@ mod tests {
 
     #[test]
     fn shares() {
-        for (part, whole, text) in [(0, 0, "0%"), (1, 3, "33.33%"), (3, 3, "100%"), (-1, 2, "-50.00%")] {
+        for (part, whole, text) in
+            [(0, 0, "0%"), (1, 3, "33.3%"), (3, 3, "100%"), (-1, 2, "-50.0%"), (-1, 100_000, "> -0.01%")]
+        {
             assert_eq!(percent(part, whole), text);
         }
     }
