@@ -1,5 +1,6 @@
 //! Answers that are kept beside the index (`*.kept`) change nothing, whatever is in their files.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,7 +46,10 @@ fn what_is_kept_is_a_hint_and_no_more() {
     let files = kept_files(run.folder.path());
     let names: Vec<_> = files.iter().filter_map(|file| file.file_stem()?.to_str()).collect();
     assert_eq!(names, ["freed-late", "growing", "verdicts"]);
+    let inodes = || files.iter().map(|file| std::fs::metadata(file).expect("it is there").ino()).collect::<Vec<_>>();
+    let written = inodes();
     assert_eq!(answers(&recording), made, "from the files");
+    assert_eq!(inodes(), written, "nothing is judged, and written, a second time");
 
     // Each question by itself, with nothing that another one has kept.
     for (question, made) in QUESTIONS.iter().zip(&made) {
