@@ -1,6 +1,8 @@
 // Request contexts, an interpreter's frames and languages: chosen on the page, kept in the address, asked of the server.
-import { beforeAll, expect, test } from "vitest";
-import { open, recordingOf, settled, useBrowser } from "./browser.ts";
+import { beforeAll, expect, inject, test } from "vitest";
+import type { Flamegraph } from "../src/api/types.ts";
+import { formatBytes } from "../src/lib/format.ts";
+import { api, open, recordingOf, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
 let shop = "";
@@ -69,4 +71,53 @@ test("a size class filters by a click, and all classes stay in sight", async () 
   expect(await bar.getAttribute("aria-pressed")).toBe("true");
   await bar.click();
   await expect.poll(() => new URL(page.url()).searchParams.get("min_size")).toBeNull();
+});
+
+test.skipIf(inject("mock"))("a second focus adds to the first: the stacks need both", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const frame = (name: string) => page.locator(`.flame-items .frame[data-function="${name}"]`).first();
+  for (const name of ["session", "cache_insert"]) {
+    await frame(name).click({ button: "right", force: true });
+    await page.getByRole("menuitem", { name: /^Focus: only/ }).click();
+    await settled(page);
+  }
+  const chips = page.locator(".filter-bar .chip");
+  expect(await chips.allTextContents()).toEqual([
+    expect.stringContaining("session"),
+    expect.stringContaining("cache_insert"),
+  ]);
+  const of = async (focus: string) =>
+    (await api<Flamegraph>(`recordings/${shop}/flamegraph?metric=allocated&focus=${encodeURIComponent(focus)}`)).total;
+  const [one, two] = [await of("^session$"), await of("^cache_insert$")];
+  const both = await of("^session$\n^cache_insert$");
+  expect(both).toBeGreaterThan(0);
+  expect(both).toBeLessThan(Math.max(one, two));
+  const total = page.locator(".ancestors .strong");
+  await expect.poll(() => total.textContent()).toBe(formatBytes(both));
+  await page.reload();
+  await settled(page);
+  expect(await chips.count()).toBe(2);
+  await chips.first().getByRole("button").click();
+  await settled(page);
+  await expect.poll(() => total.textContent()).toBe(formatBytes(two));
+});
+
+test.skipIf(inject("mock"))("under a filter the overview says which figures are whose", async () => {
+  const page = await open(`/r/${shop}/overview`);
+  await settled(page);
+  expect(await page.locator("#key-figures").textContent()).not.toContain("whole");
+  expect(await page.locator("#window-facts").count()).toBe(0);
+  const focused = await api<Flamegraph>(`recordings/${shop}/flamegraph?metric=allocated&focus=cache_insert`);
+  await page.goto(`${new URL(page.url()).href}?focus=cache_insert`);
+  await settled(page);
+  expect(await page.locator("#key-figures").textContent()).toContain("of the whole recording");
+  expect(await page.locator("#window-facts").textContent()).toBe("What passes the filters");
+  await expect
+    .poll(() => page.locator("[data-fact='window allocated'] .fact-value").textContent())
+    .toBe(formatBytes(focused.total));
+  // The Recording view is about the process: it offers no filter.
+  await page.goto(`${new URL(page.url()).origin}/r/${shop}/recording`);
+  await settled(page);
+  expect(await page.getByRole("button", { name: "+ Filter" }).count()).toBe(0);
 });

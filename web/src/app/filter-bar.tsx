@@ -5,7 +5,7 @@ import { type FormEvent, useEffect, useRef, useState } from "react";
 import { documentQuery } from "../api/queries.ts";
 import { faultOf } from "../lib/filter-values.ts";
 import { formatBytes } from "../lib/format.ts";
-import { readPattern } from "../lib/pattern.ts";
+import { caseOf, patternsOf, readPattern, withOtherCase, withoutPattern, withPattern } from "../lib/pattern.ts";
 import { FILTERS, type FilterName, METRICS, type MetricName } from "../lib/search-params.ts";
 import { readTransforms } from "../lib/transforms.ts";
 import { Button, Segmented, Select } from "../ui/controls.tsx";
@@ -113,29 +113,42 @@ function SearchField() {
   }, [text, go]);
   const pattern = readPattern(text);
   return (
-    <label
-      className="search"
-      data-invalid={pattern.kind === "invalid" || undefined}
-      title={pattern.kind === "invalid" ? pattern.why : undefined}
-    >
-      <span className="visually-hidden">Search functions</span>
-      <input
-        type="search"
-        placeholder="Search (regular expression)  /"
-        value={text}
-        spellCheck={false}
-        autoComplete="off"
-        aria-invalid={pattern.kind === "invalid"}
-        onChange={(event) => setText(event.target.value)}
-        onKeyDown={(event) => {
-          if (event.key !== "Escape") return;
-          if (text === "") event.currentTarget.blur();
-          setText("");
-          event.stopPropagation();
-        }}
-      />
-      {pattern.kind === "invalid" && <span className="bad">not a regular expression</span>}
-    </label>
+    <>
+      <label
+        className="search"
+        data-invalid={pattern.kind === "invalid" || undefined}
+        title={pattern.kind === "invalid" ? pattern.why : undefined}
+      >
+        <span className="visually-hidden">Search functions</span>
+        <input
+          type="search"
+          placeholder="Search (regular expression)  /"
+          value={text}
+          spellCheck={false}
+          autoComplete="off"
+          aria-invalid={pattern.kind === "invalid"}
+          onChange={(event) => setText(event.target.value)}
+          onKeyDown={(event) => {
+            if (event.key !== "Escape") return;
+            if (text === "") event.currentTarget.blur();
+            setText("");
+            event.stopPropagation();
+          }}
+        />
+        {pattern.kind === "invalid" && <span className="bad">not a regular expression</span>}
+      </label>
+      {text !== "" && (
+        <Button
+          quiet
+          on={!caseOf(text).ignoresCase}
+          title="Whether capitals and small letters are different; by itself, they are where the text has a capital"
+          onClick={() => setText(withOtherCase(text))}
+        >
+          <span aria-hidden="true">Aa</span>
+          <span className="visually-hidden">Match case</span>
+        </Button>
+      )}
+    </>
   );
 }
 
@@ -144,32 +157,42 @@ function Chips() {
   const given = FILTERS.filter((name) => search.filters?.[name] !== undefined);
   // Transforms are a list, with a chip for each.
   const active = given.filter((name) => name !== "transform");
-  const without = (name: FilterName) => {
-    const rest = { ...search.filters };
-    delete rest[name];
-    go({ filters: Object.keys(rest).length > 0 ? rest : undefined, root: undefined });
+  // Of patterns that add up each has a chip, too.
+  const chips = active.flatMap((name) => {
+    const value = search.filters?.[name] ?? "";
+    return (name === "focus" ? patternsOf(value) : [value]).map((part, at) => ({ name, part, at }));
+  });
+  const without = (name: FilterName, at: number) => {
+    const { [name]: value, ...rest } = search.filters ?? {};
+    const left = name === "focus" ? withoutPattern(value, at) : undefined;
+    const filters = left === undefined ? rest : { ...rest, [name]: left };
+    go({ filters: Object.keys(filters).length > 0 ? filters : undefined, root: undefined });
   };
   return (
     <>
-      {active.map((name) => {
-        const fault = faultOf(name, search.filters?.[name] ?? "");
+      {chips.map(({ name, part, at }) => {
+        const fault = faultOf(name, part);
         return (
           <span
-            key={name}
+            key={`${name} ${part}`}
             className="chip"
             title={fault ?? FILTER_TEXT[name].hint}
             data-invalid={fault !== undefined || undefined}
           >
-            <b>{FILTER_TEXT[name].label}</b> <span className="chip-value">{search.filters?.[name]}</span>
+            <b>{FILTER_TEXT[name].label}</b> <span className="chip-value">{part}</span>
             {fault && <span className="bad"> ignored: {fault}</span>}
-            <button type="button" aria-label={`Remove filter ${FILTER_TEXT[name].label}`} onClick={() => without(name)}>
+            <button
+              type="button"
+              aria-label={`Remove filter ${FILTER_TEXT[name].label}`}
+              onClick={() => without(name, at)}
+            >
               ✕
             </button>
           </span>
         );
       })}
       <TransformChips />
-      {(given.length > 1 || readTransforms(search.filters?.transform).length > 1) && (
+      {(given.length > 1 || chips.length > 1 || readTransforms(search.filters?.transform).length > 1) && (
         <Button quiet onClick={() => go({ filters: undefined, root: undefined })}>
           Remove all
         </Button>
@@ -191,7 +214,8 @@ function AddFilter() {
     const why = faultOf(name, text);
     setFault(why);
     if (why !== undefined) return;
-    go({ filters: { ...search.filters, [name]: text }, root: undefined });
+    const added = name === "focus" ? withPattern(search.filters?.focus, text) : text;
+    go({ filters: { ...search.filters, [name]: added }, root: undefined });
     setOpen(false);
     setValue("");
   };

@@ -1,4 +1,5 @@
 // Sets of filters that the browser keeps.
+import { patternsOf } from "../lib/pattern.ts";
 import { FILTERS, type Filters } from "../lib/search-params.ts";
 import { readTransforms, transformText } from "../lib/transforms.ts";
 
@@ -14,7 +15,11 @@ export const LONGEST_NAME = 80;
 /** What the filters say, in one line. */
 export function presetName(filters: Filters): string {
   const parts = FILTERS.filter((name) => filters[name] !== undefined).map((name) =>
-    name === "transform" ? transformsName(filters.transform) : `${name} ${filters[name]}`,
+    name === "transform"
+      ? transformsName(filters.transform)
+      : patternsOf(filters[name])
+          .map((one) => `${name} ${one}`)
+          .join(", "),
   );
   const text = parts.join(", ");
   return text.length > 80 ? `${text.slice(0, 79)}…` : text;

@@ -5,24 +5,54 @@ export type Pattern =
   | { kind: "invalid"; text: string; why: string }
   | { kind: "valid"; text: string; test: (name: string) => boolean };
 
-/** Case does not matter unless the text has a capital letter. */
+/** Case does not matter unless the text has a capital letter, or says so itself: `(?i)` in front, or `(?-i)`. */
 export function readPattern(text: string): Pattern {
   if (text === "") return { kind: "none" };
   try {
-    const expression = new RegExp(text, ignoresCase(text) ? "i" : "");
+    const { body, ignoresCase } = caseOf(text);
+    const expression = new RegExp(body, ignoresCase ? "i" : "");
     return { kind: "valid", text, test: (name) => expression.test(name) };
   } catch (error) {
     return { kind: "invalid", text, why: error instanceof Error ? error.message : String(error) };
   }
 }
 
-function ignoresCase(text: string): boolean {
-  return text === text.toLowerCase();
+/** What is searched, and whether capitals and small letters are the same there. */
+export function caseOf(text: string): { body: string; ignoresCase: boolean } {
+  const [, said, body = text] = /^\(\?(-?)i\)(.*)$/s.exec(text) ?? [];
+  return { body, ignoresCase: said === undefined ? body === body.toLowerCase() : said === "" };
+}
+
+/** The same text with the other rule for capitals. */
+export function withOtherCase(text: string): string {
+  const { body, ignoresCase } = caseOf(text);
+  if (caseOf(body).ignoresCase !== ignoresCase) return body;
+  return `${ignoresCase ? "(?-i)" : "(?i)"}${body}`;
 }
 
 /** What the server is asked for. */
 export function serverPattern(text: string): string {
-  return ignoresCase(text) ? `(?i)${text}` : text;
+  const { body, ignoresCase } = caseOf(text);
+  return ignoresCase ? `(?i)${body}` : body;
+}
+
+/** The patterns of a filter that takes several, one a line; each must match. */
+export function patternsOf(text: string | undefined): string[] {
+  return (text ?? "").split("\n").filter((line) => line !== "");
+}
+
+/** The patterns with one more, which is there once. */
+export function withPattern(text: string | undefined, pattern: string): string {
+  return [...patternsOf(text).filter((known) => known !== pattern), pattern].join("\n");
+}
+
+/** The patterns without the one at a position; nothing where none is left. */
+export function withoutPattern(text: string | undefined, at: number): string | undefined {
+  return (
+    patternsOf(text)
+      .filter((_, i) => i !== at)
+      .join("\n") || undefined
+  );
 }
 
 /** A pattern that matches this name and nothing else, here and at the server. */

@@ -1,7 +1,7 @@
 // From the state of the page to the parameters of a request.
 import type { Parameters } from "../api/client.ts";
 import { faultOf } from "./filter-values.ts";
-import { exactly, serverPattern } from "./pattern.ts";
+import { exactly, patternsOf, serverPattern } from "./pattern.ts";
 import { effectiveWindow, FILTERS, type Filters, type MetricName, type PageSearch } from "./search-params.ts";
 
 /** What is measured: as chosen; else what is live at the chosen instant or now, and of what has ended its peak. */
@@ -31,13 +31,14 @@ export function filterParameters(filters: Filters | undefined): Parameters {
     const value = filters?.[name];
     // The chip says what is wrong with it; a question with it would be refused as a whole.
     if (value === undefined || faultOf(name, value) !== undefined) continue;
-    out[name] = isPatternFilter(name) ? serverPattern(value) : value;
+    if (name === "focus") out[name] = patternsOf(value).map(serverPattern).join("\n");
+    else out[name] = isPatternFilter(name) ? serverPattern(value) : value;
   }
   return out;
 }
 
 function isPatternFilter(name: string): boolean {
-  return ["focus", "ignore", "hide", "show", "show_from", "module"].includes(name);
+  return ["ignore", "hide", "show", "show_from", "module"].includes(name);
 }
 
 /** Metric, unit, and the window or instant that goes with them. */

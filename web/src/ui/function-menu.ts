@@ -3,7 +3,7 @@ import { useMemo } from "react";
 import type { Frame } from "../api/types.ts";
 import { identityOf, patternOf } from "../lib/identity.ts";
 import { location } from "../lib/names.ts";
-import { moduleNamed } from "../lib/pattern.ts";
+import { moduleNamed, withPattern } from "../lib/pattern.ts";
 import type { FilterName } from "../lib/search-params.ts";
 import { allocatedBy, frameName, stackText } from "../lib/stack.ts";
 import type { MenuItem } from "./menu.tsx";
@@ -73,7 +73,7 @@ export function useFunctionMenu(): (subject: MenuSubject) => MenuItem[] {
       if (!report) {
         items.push(
           "separator",
-          { label: "Focus: only stacks with it", run: filter("focus", pattern) },
+          { label: "Focus: only stacks with it", run: filter("focus", withPattern(search.filters?.focus, pattern)) },
           { label: "Ignore: only stacks without it", run: also("ignore", pattern) },
           { label: "Hide it in stacks", run: also("hide", pattern) },
           { label: "Show from it on", run: filter("show_from", pattern) },

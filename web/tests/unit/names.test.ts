@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { fileName, location, shortName } from "../../src/lib/names.ts";
-import { exactly, readPattern, serverPattern } from "../../src/lib/pattern.ts";
+import { exactly, readPattern, serverPattern, withOtherCase } from "../../src/lib/pattern.ts";
 
 test("short names are left alone", () => {
   expect(shortName("operator<<(std::ostream&)", 80)).toBe("operator<<(std::ostream&)");
@@ -56,4 +56,28 @@ test("patterns", () => {
   const capital = readPattern("Vec");
   expect(capital.kind === "valid" && capital.test("vec")).toBe(false);
   expect(serverPattern("vec")).toBe("(?i)vec");
+});
+
+test("the rule for capitals can be turned round, and is the server's, too", () => {
+  const finds = (text: string, name: string) => {
+    const pattern = readPattern(text);
+    return pattern.kind === "valid" && pattern.test(name);
+  };
+  expect([finds("Parse", "parse"), finds("(?i)Parse", "parse"), finds("(?-i)parse", "Parse")]).toEqual([
+    false,
+    true,
+    false,
+  ]);
+  expect(["Parse", "(?i)Parse", "parse", "(?-i)parse"].map(withOtherCase)).toEqual([
+    "(?i)Parse",
+    "Parse",
+    "(?-i)parse",
+    "parse",
+  ]);
+  expect(["Parse", "(?i)Parse", "parse", "(?-i)parse"].map(serverPattern)).toEqual([
+    "Parse",
+    "(?i)Parse",
+    "(?i)parse",
+    "parse",
+  ]);
 });

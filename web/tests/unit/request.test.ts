@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { apiUrl } from "../../src/api/client.ts";
+import { withoutPattern, withPattern } from "../../src/lib/pattern.ts";
 import { filterParameters, metricParameters, windowParameters } from "../../src/lib/request.ts";
 
 test("an instant excludes the window", () => {
@@ -26,6 +27,16 @@ test("small letters match both, capitals themselves; sizes are left alone", () =
     min_size: "64k",
     thread: "main",
   });
+});
+
+test("of several patterns to focus on each keeps its own rule, and they come and go one by one", () => {
+  const both = withPattern(withPattern(undefined, "parse"), "Cache");
+  expect(filterParameters({ focus: both })).toEqual({ focus: "(?i)parse\nCache" });
+  expect(withPattern(both, "parse")).toBe("Cache\nparse");
+  expect(withoutPattern(both, 0)).toBe("Cache");
+  expect(withoutPattern("Cache", 0)).toBeUndefined();
+  // One that cannot be understood is left out with the others of its filter: the chip says so.
+  expect(filterParameters({ focus: withPattern(both, "(") })).toEqual({});
 });
 
 test("addresses hold each parameter once, in order, escaped", () => {

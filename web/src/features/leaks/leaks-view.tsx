@@ -14,7 +14,7 @@ import {
 } from "../../lib/format.ts";
 import { identityOf, isChosen, patternOf } from "../../lib/identity.ts";
 import { bareName, shortName } from "../../lib/names.ts";
-import { readPattern } from "../../lib/pattern.ts";
+import { readPattern, withPattern } from "../../lib/pattern.ts";
 import { VERDICTS, type VerdictName } from "../../lib/search-params.ts";
 import { sortedRows } from "../../lib/sorting.ts";
 import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
@@ -231,7 +231,10 @@ function Loaded({ leaks, persite }: { leaks: Leaks; persite: boolean }) {
                   go({
                     persite: true,
                     q: undefined,
-                    filters: { ...search.filters, focus: patternOf(identityOf(named(row))) },
+                    filters: {
+                      ...search.filters,
+                      focus: withPattern(search.filters?.focus, patternOf(identityOf(named(row)))),
+                    },
                   }),
               },
               suppress(row.function),

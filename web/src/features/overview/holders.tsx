@@ -3,6 +3,7 @@ import type { Functions, Metric } from "../../api/types.ts";
 import { formatExact, formatInstant, formatPercent, formatValue } from "../../lib/format.ts";
 import { identityOf, patternOf } from "../../lib/identity.ts";
 import { bareName, location } from "../../lib/names.ts";
+import { withPattern } from "../../lib/pattern.ts";
 import { Share } from "../../ui/controls.tsx";
 import { usePage } from "../../ui/page.ts";
 import { LitLine } from "./lit-line.tsx";
@@ -45,7 +46,7 @@ export function Holders({ functions }: { functions: Functions | undefined }) {
               by: "site",
               selected: identityOf(row),
               metric: functions.metric,
-              filters: { ...search.filters, focus: patternOf(identityOf(row)) },
+              filters: { ...search.filters, focus: withPattern(search.filters?.focus, patternOf(identityOf(row))) },
             }}
             view="functions"
           >

@@ -95,15 +95,17 @@ export function OverviewView() {
   });
   return (
     <div className="overview">
-      <section aria-label="Key figures">
-        <h2 className="visually-hidden">Key figures</h2>
+      <section aria-labelledby="key-figures">
+        <h2 id="key-figures" className={part ? undefined : "visually-hidden"}>
+          Key figures {whole}
+        </h2>
         <dl className="facts">
           {factsOf(info, leaks.data, running).map((fact) => (
             <FactTile key={fact.id} fact={fact} />
           ))}
         </dl>
       </section>
-      {effectiveWindow(search) && <WindowFacts />}
+      {part && !report && <WindowFacts />}
       <div className="overview-columns">
         <section aria-labelledby="findings">
           <h2 id="findings">Worth reading first {whole}</h2>

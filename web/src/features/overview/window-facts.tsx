@@ -1,7 +1,8 @@
-// Sums of the chosen window beside those of the whole recording.
+// Sums of the chosen window, and of what passes the filters, beside those of the whole recording.
 import { useQueries } from "@tanstack/react-query";
 import { documentQuery } from "../../api/queries.ts";
 import { formatExact, formatSigned, formatValue } from "../../lib/format.ts";
+import { effectiveWindow } from "../../lib/search-params.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Term } from "../../ui/term.tsx";
 
@@ -24,16 +25,22 @@ const ASKED = [
 ] as const;
 
 export function WindowFacts() {
-  const { subject } = usePage();
+  const { subject, search } = usePage();
   const { window, filters } = useRequest();
   const answers = useQueries({
     queries: ASKED.map(({ metric }) =>
       documentQuery(subject, "functions", { ...window, ...filters, metric, limit: 1 }),
     ),
   });
+  const title = [
+    ...(search.filters ? ["What passes the filters"] : []),
+    ...(effectiveWindow(search) ? ["In the chosen window"] : []),
+  ]
+    .join(", ")
+    .replace(", In", ", in");
   return (
     <section aria-labelledby="window-facts">
-      <h2 id="window-facts">In the chosen window</h2>
+      <h2 id="window-facts">{title}</h2>
       <dl className="facts">
         {ASKED.map(({ metric, label, definition }, i) => {
           const answer = answers[i]?.data;
