@@ -140,3 +140,52 @@ test("names of ten thousand characters and two thousand frames fit into menus, t
   await settled(page);
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(1024);
 });
+
+test("g and a letter lead to every view, also from a graph that has the letter for itself; the sheet says them", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.locator(".flame-chart").focus();
+  for (const [letter, view] of [
+    ["m", "memory"],
+    ["q", "sql"],
+    ["f", "flamegraph"],
+  ] as const) {
+    await page.keyboard.press("g");
+    await page.keyboard.press(letter);
+    await expect.poll(() => new URL(page.url()).pathname).toBe(`/r/${shop}/${view}`);
+  }
+  expect(searchOf(page).filters).toBeUndefined();
+  await settled(page);
+  await page.keyboard.press("?");
+  const sheet = await page.locator("dialog[open]").textContent();
+  expect(sheet).toContain("o Overview, f Flame graph, c Call tree");
+});
+
+test("plus, minus and 0 zoom the graph that has the focus, and lead nowhere", async () => {
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  const chart = page.locator(".flame-chart");
+  const view = () => chart.getAttribute("data-view");
+  await chart.focus();
+  await expect.poll(view).toBe("0.00000 1.00000");
+  await page.keyboard.press("+");
+  await page.keyboard.press("+");
+  await expect.poll(view).not.toBe("0.00000 1.00000");
+  await page.keyboard.press("0");
+  await expect.poll(view).toBe("0.00000 1.00000");
+  expect(new URL(page.url()).pathname).toBe(`/r/${shop}/flamegraph`);
+});
+
+test("whether capitals matter is a button beside the search", async () => {
+  const page = await open(`/r/${shop}/functions?metric=allocated&by=function&q=CACHE_insert`);
+  await settled(page);
+  const rows = page.locator(".table-body [role=row]");
+  const button = page.getByRole("button", { name: "Match case" });
+  expect(await button.getAttribute("aria-pressed")).toBe("true");
+  expect(await rows.count()).toBe(0);
+  await button.click();
+  await expect.poll(() => searchOf(page).q).toBe("(?i)CACHE_insert");
+  await settled(page);
+  await expect.poll(() => rows.count()).toBeGreaterThan(0);
+  expect(await button.getAttribute("aria-pressed")).toBe("false");
+});

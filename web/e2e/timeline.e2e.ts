@@ -185,8 +185,16 @@ test("the keyboard does all of it", async () => {
   await expect.poll(() => searchOf(page).window?.from).toBeLessThanOrEqual(before?.from ?? 0);
   await page.keyboard.press("+");
   await expect.poll(() => searchOf(page).shown).toBeDefined();
+  const shown = searchOf(page).shown;
+  await page.keyboard.press("PageDown");
+  await expect.poll(() => searchOf(page).shown?.from).toBeGreaterThan(shown?.from ?? 0);
   await page.keyboard.press("0");
   await expect.poll(() => searchOf(page).shown).toBeUndefined();
+  await page.keyboard.press("A");
+  await page.keyboard.press("Shift+ArrowRight");
+  await page.keyboard.press("B");
+  await expect.poll(() => searchOf(page).b).toBeGreaterThan(searchOf(page).a ?? Number.POSITIVE_INFINITY);
+  await expect.poll(() => page.locator(".flag[data-kind=a], .flag[data-kind=b]").count()).toBe(2);
   await page.keyboard.press("Enter");
   await expect.poll(() => searchOf(page).zoom?.length).toBe(1);
 });

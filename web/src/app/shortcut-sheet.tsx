@@ -1,12 +1,15 @@
 // What the keyboard can do.
 import { useEffect, useRef } from "react";
+import { VIEWS } from "../lib/search-params.ts";
 import { Button } from "../ui/controls.tsx";
+import { VIEW_TEXT } from "./views.tsx";
 
 const SHEET: readonly { heading: string; keys: readonly (readonly [string, string])[] }[] = [
   {
     heading: "Everywhere",
     keys: [
       ["1 … 9, 0", "first to tenth view"],
+      ["g + letter", VIEWS.map((view) => `${VIEW_TEXT[view].key} ${VIEW_TEXT[view].label}`).join(", ")],
       ["/", "search"],
       ["Esc", "clear the search; zoom out"],
       ["p", "peak of the window"],
@@ -30,13 +33,16 @@ const SHEET: readonly { heading: string; keys: readonly (readonly [string, strin
       ["double click", "the whole recording"],
       ["← →", "move the window or the instant"],
       ["Shift + ← →", "widen or narrow the window"],
+      ["Page", "move what is shown"],
+      ["A B", "compare from here, to here"],
       ["Esc", "drop the window"],
     ],
   },
   {
     heading: "Flame graph",
     keys: [
-      ["w s", "zoom in, out"],
+      ["w s, + −", "zoom in, out"],
+      ["0", "the whole width"],
       ["a d, Shift + arrows", "move what is seen"],
       ["drag, Ctrl + wheel", "move, zoom"],
       ["n N", "next match, match before (anywhere)"],

@@ -4,10 +4,16 @@ import { effectiveMetric } from "../lib/request.ts";
 import { METRICS, VIEWS } from "../lib/search-params.ts";
 import type { Page } from "../ui/page.ts";
 import { toggleTheme } from "../ui/theme.ts";
+import { VIEW_TEXT } from "./views.tsx";
+
+/** A letter this long behind the g is meant for something else. */
+const PATIENCE_MS = 1500;
+const MODIFIERS: ReadonlySet<string> = new Set(["Shift", "Control", "Alt", "Meta", "AltGraph"]);
 
 export function useShortcuts(page: Page, toggleSheet: () => void): void {
   const latest = useRef({ page, toggleSheet });
   latest.current = { page, toggleSheet };
+  const asked = useRef(Number.NEGATIVE_INFINITY);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if (event.defaultPrevented || event.altKey || isTyping(event.target)) return;
@@ -18,8 +24,25 @@ export function useShortcuts(page: Page, toggleSheet: () => void): void {
       }
       if (press(event.key, latest.current.page, latest.current.toggleSheet)) event.preventDefault();
     };
+    // The letter behind a g is ours before any view has keys of its own.
+    const onLetter = (event: KeyboardEvent) => {
+      const isBehind = event.timeStamp - asked.current < PATIENCE_MS;
+      if (MODIFIERS.has(event.key)) return;
+      asked.current = Number.NEGATIVE_INFINITY;
+      if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+      const view = isBehind && VIEWS.find((known) => VIEW_TEXT[known].key === event.key);
+      if (view) {
+        latest.current.page.go({}, { view });
+        event.preventDefault();
+        event.stopPropagation();
+      } else if (event.key === "g" && !document.querySelector("dialog[open]")) asked.current = event.timeStamp;
+    };
+    window.addEventListener("keydown", onLetter, { capture: true });
     window.addEventListener("keydown", onKey);
-    return () => window.removeEventListener("keydown", onKey);
+    return () => {
+      window.removeEventListener("keydown", onLetter, { capture: true });
+      window.removeEventListener("keydown", onKey);
+    };
   }, []);
 }
 

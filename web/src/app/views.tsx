@@ -58,6 +58,8 @@ export const NOT_IN_REPORTS: ReadonlySet<View> = new Set(["allocations", "churn"
 interface ViewText {
   label: string;
   hint: string;
+  /** Behind a `g` it leads here. */
+  key: string;
   /** Shows the choice of metric and unit. */
   metric?: true;
   /** Shows the search field. */
@@ -67,26 +69,54 @@ interface ViewText {
 }
 
 export const VIEW_TEXT: Record<View, ViewText> = {
-  overview: { label: "Overview", hint: "Key figures and findings" },
+  overview: { label: "Overview", key: "o", hint: "Key figures and findings" },
   flamegraph: {
     label: "Flame graph",
+    key: "f",
     hint: "Allocating backtraces; width is bytes or blocks",
     metric: true,
     search: true,
   },
-  calltree: { label: "Call tree", hint: "The same tree, line by line", metric: true, search: true },
-  functions: { label: "Functions", hint: "Flat and cumulative sums, as in pprof", metric: true, search: true },
-  sites: { label: "Sites", hint: "One row for each allocating backtrace", search: true },
-  leaks: { label: "Leaks", hint: "What was never freed, with a verdict", search: true },
-  lifetimes: { label: "Lifetimes", hint: "How long blocks live, against their size" },
-  allocations: { label: "Allocations", hint: "Every block, with its allocation and its free" },
-  threads: { label: "Threads", hint: "Allocations by thread, and frees across threads" },
-  compare: { label: "Compare", hint: "What changed between two instants or two recordings", search: true },
-  memory: { label: "Memory", hint: "What resident memory is made of, at an instant and over time", unfiltered: true },
-  pins: { label: "Pins", hint: "Whose blocks hold pages that could be given back", search: true, unfiltered: true },
-  map: { label: "Heap map", hint: "Addresses against time: what is occupied, by whom, and what is resident" },
-  churn: { label: "Churn", hint: "Who allocates how often, and what reallocs move", search: true },
-  sql: { label: "SQL", hint: "Any question, over tables of blocks, sites, backtraces and more", unfiltered: true },
-  recording: { label: "Recording", hint: "Process, modules, and the recorder about itself", unfiltered: true },
-  source: { label: "Source", hint: "A source file with bytes or blocks for each line", metric: true },
+  calltree: { label: "Call tree", key: "c", hint: "The same tree, line by line", metric: true, search: true },
+  functions: {
+    label: "Functions",
+    key: "u",
+    hint: "Flat and cumulative sums, as in pprof",
+    metric: true,
+    search: true,
+  },
+  sites: { label: "Sites", key: "s", hint: "One row for each allocating backtrace", search: true },
+  leaks: { label: "Leaks", key: "l", hint: "What was never freed, with a verdict", search: true },
+  lifetimes: { label: "Lifetimes", key: "i", hint: "How long blocks live, against their size" },
+  allocations: { label: "Allocations", key: "a", hint: "Every block, with its allocation and its free" },
+  threads: { label: "Threads", key: "t", hint: "Allocations by thread, and frees across threads" },
+  compare: { label: "Compare", key: "d", hint: "What changed between two instants or two recordings", search: true },
+  memory: {
+    label: "Memory",
+    key: "m",
+    hint: "What resident memory is made of, at an instant and over time",
+    unfiltered: true,
+  },
+  pins: {
+    label: "Pins",
+    key: "p",
+    hint: "Whose blocks hold pages that could be given back",
+    search: true,
+    unfiltered: true,
+  },
+  map: { label: "Heap map", key: "h", hint: "Addresses against time: what is occupied, by whom, and what is resident" },
+  churn: { label: "Churn", key: "n", hint: "Who allocates how often, and what reallocs move", search: true },
+  sql: {
+    label: "SQL",
+    key: "q",
+    hint: "Any question, over tables of blocks, sites, backtraces and more",
+    unfiltered: true,
+  },
+  recording: {
+    label: "Recording",
+    key: "r",
+    hint: "Process, modules, and the recorder about itself",
+    unfiltered: true,
+  },
+  source: { label: "Source", key: "e", hint: "A source file with bytes or blocks for each line", metric: true },
 };

@@ -4,6 +4,7 @@ import {
   gapsBetween,
   keyChange,
   resolution,
+  roomsOf,
   toInstant,
   toPixel,
   toSpan,
@@ -23,6 +24,19 @@ test("pixels and instants", () => {
   expect(toInstant(SCALE, 0)).toBe(1000);
   expect(toInstant(SCALE, 9999)).toBe(2000);
   expect(resolution(SCALE)).toBe(2);
+});
+
+test("names of marks do not stand on one another", () => {
+  const at = (t_ns: number, label = "requests done") => ({ t_ns, label });
+  // 50 pixels are 100 ns here; a long name gets what there is before the next.
+  const [first, second, third] = roomsOf(SCALE, [at(1000), at(1100), at(1110)]);
+  expect([first, second]).toEqual([50, 5]);
+  expect(third).toBeCloseTo(13 * 6.5 + 9);
+  // At the right edge they stand on the left of their line, where the one before may be.
+  const [before, last] = roomsOf(SCALE, [at(1800, "matrices"), at(1980, "end")]);
+  expect(before).toBeCloseTo(8 * 6.5 + 9);
+  expect(last).toBeCloseTo(3 * 6.5 + 9);
+  expect(roomsOf(SCALE, [at(1800), at(1980, "the end of it")])[1]).toBeLessThan(10);
 });
 
 test("only the visible part of a window is drawn", () => {
@@ -53,6 +67,13 @@ test("keys", () => {
   expect(keyChange("Escape", false, { ...state, window: undefined })).toBeUndefined();
   expect(keyChange("0", false, state)).toEqual({ shown: undefined });
   expect(keyChange("x", false, state)).toBeUndefined();
+  // What is compared goes where the choice is; the other instant stays, or is an end of the recording.
+  expect(keyChange("A", true, state)).toEqual({ a: 100, b: state.endNs });
+  expect(keyChange("B", true, { ...state, a: 7 })).toEqual({ a: 7, b: 200 });
+  expect(keyChange("A", true, { ...state, at: 150, b: 900 })).toEqual({ a: 150, b: 900 });
+  const part = { ...state, shown: { from: 100, to: 200 }, endNs: 1000 };
+  expect(keyChange("PageDown", false, part)).toEqual({ shown: { from: 180, to: 280 } });
+  expect(keyChange("PageUp", false, part)).toEqual({ shown: { from: 20, to: 120 } });
 });
 
 test("the wheel zooms about the pointer, and pans sideways", () => {

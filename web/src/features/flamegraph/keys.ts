@@ -22,6 +22,8 @@ interface Keys {
 /** A step sideways or down, as a part of what is seen; and what a step of zooming leaves of the width. */
 const STEP = 0.2;
 const CLOSER = 0.7;
+/** Steps back to everything, however close the view is. */
+const WHOLE = 1e9;
 
 /** What the graph does with a key; keys that are not its own go on to the page. */
 export function keysOf(keys: Keys): (event: KeyboardEvent) => void {
@@ -84,10 +86,16 @@ function press(event: KeyboardEvent, keys: Keys): boolean {
       keys.zoomOut();
       return true;
     case "w":
+    case "+":
+    case "=":
       chart?.scale(CLOSER);
       return true;
     case "s":
+    case "-":
       chart?.scale(1 / CLOSER);
+      return true;
+    case "0":
+      chart?.scale(WHOLE);
       return true;
     case "a":
       chart?.pan(-STEP, 0);

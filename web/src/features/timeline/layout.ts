@@ -76,16 +76,27 @@ export interface Change {
   window?: Window | undefined;
   shown?: Window | undefined;
   at?: number | undefined;
+  a?: number | undefined;
+  b?: number | undefined;
 }
 
 interface KeyState {
   shown: Window;
   window: Window | undefined;
   at: number | undefined;
+  /** The instants that are compared, if they were chosen. */
+  a?: number | undefined;
+  b?: number | undefined;
   endNs: number;
 }
 
-/** Arrows move what is chosen, with shift they move its end; plus and minus zoom; `undefined`: not our key. */
+/** A step of what is shown, as a part of it: some of what was seen stays in sight. */
+const PAGE = 0.8;
+
+/**
+ * Arrows move what is chosen, with shift they move its end; plus and minus zoom, pages move what is shown, A and B put
+ * the instants to compare where the choice is; `undefined`: not our key.
+ */
 export function keyChange(key: string, shift: boolean, state: KeyState): Change | undefined {
   const { shown, window, at, endNs } = state;
   const step = Math.max(1, Math.round((shown.to - shown.from) / 50));
@@ -111,6 +122,15 @@ export function keyChange(key: string, shift: boolean, state: KeyState): Change 
       return { shown: zoomWindow(shown, middle, 2, endNs) };
     case "0":
       return { shown: undefined };
+    case "PageUp":
+    case "PageDown": {
+      const part = (shown.to - shown.from) * (key === "PageUp" ? -PAGE : PAGE);
+      return { shown: panWindow(shown, part, endNs) };
+    }
+    case "A":
+      return { a: Math.round(at ?? window?.from ?? shown.from), b: state.b ?? endNs };
+    case "B":
+      return { a: state.a ?? 0, b: Math.round(at ?? window?.to ?? shown.to) };
     case "Escape":
       return window || at !== undefined ? { window: undefined, at: undefined } : undefined;
     default:
@@ -130,4 +150,35 @@ export function wheelChange(shown: Window, about: number, deltaX: number, deltaY
 export function windowText(window: Window): string {
   const step = Math.max(1, (window.to - window.from) / 100);
   return `${formatInstant(window.from, step, window.to)} – ${formatInstant(window.to, step)}`;
+}
+
+/** Names of instants this close to the right edge stand on the left of their line. */
+const EDGE = 80;
+/** A name in fewer pixels says nothing. */
+export const LEAST_ROOM = 26;
+/** The longest name, and what a letter and the margins take: names need not be measured for this. */
+const LONGEST = 160;
+const LETTER = 6.5;
+const MARGINS = 9;
+
+export function isTurned(scale: Scale, x: number): boolean {
+  return x > scale.left + scale.width - EDGE;
+}
+
+/** Pixels that each mark's name has before it would stand on its neighbour's; marks are in the order of time. */
+export function roomsOf(scale: Scale, marks: readonly { t_ns: number; label: string }[]): number[] {
+  const xs = marks.map((mark) => toPixel(scale, mark.t_ns));
+  let taken = Number.NEGATIVE_INFINITY;
+  return marks.map(({ label }, i) => {
+    const x = xs[i] ?? 0;
+    const wanted = Math.min(LONGEST, label.length * LETTER + MARGINS);
+    if (isTurned(scale, x)) {
+      const room = Math.min(wanted, x - taken);
+      if (room >= LEAST_ROOM) taken = x;
+      return room;
+    }
+    const room = x < taken ? 0 : Math.min(wanted, (xs[i + 1] ?? Number.POSITIVE_INFINITY) - x);
+    if (room >= LEAST_ROOM) taken = x + room;
+    return room;
+  });
 }

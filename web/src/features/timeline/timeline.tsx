@@ -16,7 +16,7 @@ import { Flag } from "./flag.tsx";
 import { useThrottled, useWheel } from "./gestures.ts";
 import { Heat } from "./heat.tsx";
 import { HeightGrip, readHeightFactor, writeHeightFactor } from "./height-grip.tsx";
-import { gapsBetween, keyChange, resolution, type Scale, toInstant, toSpan, wheelChange } from "./layout.ts";
+import { gapsBetween, keyChange, resolution, roomsOf, type Scale, toInstant, toSpan, wheelChange } from "./layout.ts";
 import { Minimap } from "./minimap.tsx";
 import { Readout } from "./readout.tsx";
 import { Shortcuts } from "./shortcuts.tsx";
@@ -98,6 +98,8 @@ export function Timeline() {
     enabled: width > 0 && selected !== undefined && filters["focus"] === undefined && !report && !page.brushing,
     placeholderData: undefined,
   });
+  const marks = query.data?.marks ?? [];
+  const rooms = roomsOf(scale, marks);
   const part = useMemo(
     () => (selected !== undefined && chosen.data ? { name: nameIn(selected), timeline: chosen.data } : undefined),
     [selected, chosen.data],
@@ -190,7 +192,14 @@ export function Timeline() {
       event.preventDefault();
       return;
     }
-    const change = keyChange(event.key, event.shiftKey, { shown, window: search.window, at: search.at, endNs });
+    const change = keyChange(event.key, event.shiftKey, {
+      shown,
+      window: search.window,
+      at: search.at,
+      a: search.a,
+      b: search.b,
+      endNs,
+    });
     if (!change) return;
     go("at" in change && change.at !== undefined ? { ...change, metric: undefined } : change, {
       replace: event.repeat,
@@ -342,8 +351,15 @@ export function Timeline() {
             {search.at !== undefined && (
               <Flag scale={scale} t={search.at} kind="at" text={formatInstant(search.at, step)} />
             )}
-            {query.data?.marks.map((mark) => (
-              <Flag key={`${mark.t_ns} ${mark.label}`} scale={scale} t={mark.t_ns} kind="mark" text={mark.label} />
+            {marks.map((mark, i) => (
+              <Flag
+                key={`${mark.t_ns} ${mark.label}`}
+                scale={scale}
+                t={mark.t_ns}
+                kind="mark"
+                text={mark.label}
+                room={rooms[i]}
+              />
             ))}
             {search.a !== undefined && <Flag scale={scale} t={search.a} kind="a" text="A" />}
             {search.b !== undefined && <Flag scale={scale} t={search.b} kind="b" text="B" />}
