@@ -95,3 +95,66 @@ test("a table that is sorted in the page is sorted by two columns, too", async (
   expect((await buttons.nth(0).textContent()) ?? "").toMatch(/[▾▴]2$/);
   expect((await buttons.nth(names.length - 1).textContent()) ?? "").toMatch(/[▾▴]1$/);
 });
+
+test("where the columns do not fit, what a row is about comes first", async () => {
+  for (const [view, width] of [
+    ["sites", 1024],
+    ["functions", 390],
+    ["pins", 390],
+    ["churn", 390],
+    ["leaks", 390],
+  ] as const) {
+    const page = await open(`/r/${shop}/${view}?metric=allocated`, { width, height: 844 });
+    await settled(page);
+    const name = page.locator(".table-body .table-row .mono").first();
+    const box = await name.boundingBox();
+    expect(box?.x, view).toBeLessThan(40);
+    expect(box?.width, view).toBeGreaterThan(30);
+    await page.close();
+  }
+  const wide = await open(`/r/${shop}/functions?metric=allocated`, { width: 1440 });
+  await settled(wide);
+  expect((await headers(wide))[0]).toMatch(/^Flat/);
+});
+
+test("below the pins, too, a table is saved in the order that it has", async () => {
+  const page = await open(`/r/${shop}/pins`);
+  await settled(page);
+  await page.locator("button.sort", { hasText: "Function" }).click();
+  await expect.poll(() => sortOf(page)).toBe("function");
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("button", { name: "Download CSV" }).click(),
+  ]);
+  const lines = readFileSync(await download.path(), "utf8")
+    .trim()
+    .split("\r\n");
+  const at = (lines[0] ?? "").split(",").indexOf("Function");
+  // Names in full are saved; those of C are shown in full, too.
+  const plain = (name: string | undefined) => /^\w+$/.test(name ?? "");
+  const saved = lines.map((line) => line.split(",")[at]).filter(plain);
+  expect(saved.length).toBeGreaterThan(3);
+  const column = (await headers(page)).findIndex((text) => text.startsWith("Function"));
+  expect(saved.slice(1)).toEqual((await cells(page, column)).filter(plain));
+  await page.getByRole("button", { name: "Copy table" }).click();
+  const copied = (await page.evaluate(() => navigator.clipboard.readText())).split("\n");
+  expect(copied.map((line) => line.split("\t")[at]).filter(plain)).toEqual(saved);
+});
+
+test.each(["threads", "allocations", "compare"] as const)(
+  "the table of %s is saved as CSV, row by row",
+  async (view) => {
+    const page = await open(`/r/${shop}/${view}?a=0.2s&b=0.5s`);
+    await settled(page);
+    const [download] = await Promise.all([
+      page.waitForEvent("download"),
+      page.getByRole("button", { name: "CSV" }).click(),
+    ]);
+    const lines = readFileSync(await download.path(), "utf8")
+      .trim()
+      .split("\r\n");
+    const loaded = Number(await page.getByRole("grid").first().getAttribute("aria-rowcount")) - 1;
+    expect(lines.length - 1).toBe(Math.min(loaded, 200));
+    expect(lines[0]?.split(",").length).toBeGreaterThan(5);
+  },
+);

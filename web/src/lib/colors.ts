@@ -25,8 +25,8 @@ export function frameColor(module: string | null | undefined, name: string, them
   const shade = ((hash(name) % 7) - 3) * 0.011;
   if (!module) return theme === "light" ? grey(0.86 + shade) : grey(0.42 + shade);
   const hue = HUES[hash(module) % HUES.length] ?? 255;
-  const chroma = isSystemModule(module) ? 0.018 : theme === "light" ? 0.085 : 0.075;
-  const lightness = theme === "light" ? 0.83 + shade : 0.43 + shade;
+  const chroma = isSystemModule(module) ? 0.018 : theme === "light" ? 0.085 : 0.1;
+  const lightness = theme === "light" ? 0.83 + shade : 0.48 + shade;
   return `oklch(${lightness.toFixed(3)} ${chroma} ${hue})`;
 }
 

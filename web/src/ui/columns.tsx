@@ -32,7 +32,7 @@ export function functionColumn<Row>(
       {bareName(name(row))}
     </span>
   );
-  return { ...head, value: name, cell };
+  return { ...head, isSubject: true, value: name, cell };
 }
 
 /** A source line, or whatever says where something is. */

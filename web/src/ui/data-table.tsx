@@ -12,6 +12,7 @@ import { choose, compareBy, isDescending, type SortKey, writeKeys } from "../lib
 import { useLit } from "./lit.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "./menu.tsx";
 import type { Sorting } from "./sorting.ts";
+import { useWidth } from "./use-size.ts";
 
 export interface Column<Row> {
   id: string;
@@ -20,6 +21,8 @@ export interface Column<Row> {
   /** A CSS grid track: `90px`, `minmax(200px, 1fr)`. */
   width: string;
   numeric?: boolean;
+  /** Says what a row is about: stands first where the columns do not all fit. */
+  isSubject?: boolean;
   /** What sorting and copying see; columns without it cannot be sorted here. */
   value?: (row: Row) => number | string;
   cell: (row: Row) => ReactNode;
@@ -62,7 +65,7 @@ const NO_KEYS: readonly SortKey[] = [];
 export function DataTable<Row extends object>(props: DataTableProps<Row>) {
   const {
     rows,
-    columns,
+    columns: given,
     rowKey,
     sorting,
     onOpen,
@@ -79,6 +82,11 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
   const scroller = useRef<HTMLDivElement>(null);
   const [focused, setFocused] = useState(0);
   const chosen = useRef<string | undefined>(undefined);
+
+  const width = useWidth(scroller);
+  const least = leastWidth(given);
+  const tight = width > 0 && width < least;
+  const columns = useMemo(() => (tight ? subjectFirst(given) : given), [given, tight]);
 
   const definitions = useMemo(
     () =>
@@ -184,14 +192,14 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
       style={props.fit ? { flex: "0 1 auto", height: count * rowHeight + 28 } : undefined}
       onKeyDown={onKeyDown}
     >
-      <div className="table-head" role="rowgroup">
+      <div className="table-head" role="rowgroup" style={{ minWidth: least }}>
         <div role="row" aria-rowindex={1} className="table-row" style={{ gridTemplateColumns: template }}>
           {columns.map((column) => (
             <HeaderCell key={column.id} column={column} sorting={sorting} onSort={onSort} />
           ))}
         </div>
       </div>
-      <div role="rowgroup" className="table-body" style={{ height: virtual.getTotalSize() }}>
+      <div role="rowgroup" className="table-body" style={{ height: virtual.getTotalSize(), minWidth: least }}>
         {items.map((item) => {
           const row = rowAt(item.index);
           if (!row) {
@@ -251,6 +259,19 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
       </div>
     </div>
   );
+}
+
+/** Pixels between two columns, and beside the first and the last; as in tables.css. */
+const GAP = 12;
+
+/** Pixels below which the columns do not fit beside each other. */
+function leastWidth(columns: readonly { width: string }[]): number {
+  const least = (track: string) => Number(/(\d+)px/.exec(track)?.[1] ?? 0);
+  return columns.reduce((sum, { width }) => sum + least(width), 0) + GAP * (columns.length + 1);
+}
+
+function subjectFirst<Row>(columns: readonly Column<Row>[]): Column<Row>[] {
+  return [...columns.filter((column) => column.isSubject), ...columns.filter((column) => !column.isSubject)];
 }
 
 const NONE: readonly string[] = [];

@@ -5,12 +5,12 @@ import { useMemo, useState } from "react";
 import { getJson } from "../../api/client.ts";
 import type { Allocation, Allocations } from "../../api/types.ts";
 import { formatCount, formatDuration, formatExact, formatInstant, plural } from "../../lib/format.ts";
-import { shortName } from "../../lib/names.ts";
+import { bareName } from "../../lib/names.ts";
 import { writeKeys } from "../../lib/sorting.ts";
 import { allocatorName, allocatorPlace, frameName } from "../../lib/stack.ts";
 import { bytesColumn, countColumn } from "../../ui/columns.tsx";
 import { Button } from "../../ui/controls.tsx";
-import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { allocatorMenu, useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
@@ -73,6 +73,9 @@ export function AllocationsView() {
             title="Rows that are loaded, tab separated"
           >
             Copy table
+          </Button>
+          <Button quiet onClick={() => downloadCsv(COLUMNS, rows, "allocations.csv")} title="Rows that are loaded">
+            CSV
           </Button>
         </ViewBar>
         <SizeClassBars />
@@ -217,13 +220,16 @@ const COLUMNS: Column<Allocation>[] = [
   },
   {
     id: "function",
+    isSubject: true,
     header: "Allocated by",
     definition: "Innermost function of the stack that is of no standard library and no wrapper of the allocator",
     width: "minmax(220px, 2fr)",
     value: (row) => allocatorName(row.stack, row.site),
     cell: (row) => (
       <>
-        <span className="mono">{shortName(allocatorName(row.stack, row.site), 160)}</span>{" "}
+        <span className="mono" title={allocatorName(row.stack, row.site)}>
+          {bareName(allocatorName(row.stack, row.site), 160)}
+        </span>{" "}
         <span className="muted">{allocatorPlace(row.stack)}</span>
       </>
     ),

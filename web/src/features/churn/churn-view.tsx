@@ -13,7 +13,7 @@ import {
   plural,
 } from "../../lib/format.ts";
 import { identityOf, isChosen } from "../../lib/identity.ts";
-import { location, shortName } from "../../lib/names.ts";
+import { bareName, location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { writeKeys } from "../../lib/sorting.ts";
 import { placeColumn } from "../../ui/columns.tsx";
@@ -177,13 +177,14 @@ function columnsFor({ total }: Churn): Column<ChurnRow>[] {
     },
     {
       id: "name",
+      isSubject: true,
       header: "Program function",
       definition: "The innermost function that is of no standard library and no wrapper of the allocator",
       width: "minmax(160px, 2fr)",
       value: (row) => row.function,
       cell: (row) => (
         <span className="mono" title={shortName(row.function, 400)}>
-          {shortName(row.function, 200)}
+          {bareName(row.function, 200)}
         </span>
       ),
     },

@@ -13,14 +13,14 @@ import {
   formatValue,
   plural,
 } from "../../lib/format.ts";
-import { shortName } from "../../lib/names.ts";
+import { bareName, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { recordingText } from "../../lib/recording.ts";
 import { CHANGE_KINDS, effectiveWindow } from "../../lib/search-params.ts";
 import { sortedRows } from "../../lib/sorting.ts";
 import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
 import { Button, Segmented, Select } from "../../ui/controls.tsx";
-import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { allocatorMenu, useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
@@ -165,6 +165,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
   const [chosen, setChosen] = useState(0);
   const selected = rows.find((row) => row.key === chosen) ?? rows[0];
   const sorting = useSorting("change");
+  const inOrder = () => sortedRows(rows, columns, sorting.keys);
   const delta = diff.total_after[unit] - diff.total_before[unit];
   if (all.length === 0) {
     return (
@@ -201,11 +202,11 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
               ]}
               onChange={(value) => go({ kind: value === "all" ? undefined : value }, { replace: true })}
             />
-            <Button
-              quiet
-              onClick={() => copy(toTsv(columns, sortedRows(rows, columns, sorting.keys)), plural(rows.length, "row"))}
-            >
+            <Button quiet onClick={() => copy(toTsv(columns, inOrder()), plural(rows.length, "row"))}>
               Copy table
+            </Button>
+            <Button quiet onClick={() => downloadCsv(columns, inOrder(), "changes.csv")}>
+              CSV
             </Button>
           </span>
         </div>
@@ -324,14 +325,15 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
       : []),
     {
       id: "function",
+      isSubject: true,
       header: "Allocated by",
       definition: "Innermost function that is of no standard library, and who called it",
-      width: "minmax(130px, 1fr)",
+      width: "minmax(200px, 1fr)",
       value: (row) => allocatorName(row.stack, ""),
       cell: (row) => (
         <span title={allocatorPlace(row.stack)}>
-          <span className="mono">{shortName(allocatorName(row.stack, "unknown"), 160)}</span>
-          {callerName(row.stack) && <span className="mono muted"> ← {shortName(callerName(row.stack), 120)}</span>}
+          <span className="mono">{bareName(allocatorName(row.stack, "unknown"), 160)}</span>
+          {callerName(row.stack) && <span className="mono muted"> ← {bareName(callerName(row.stack))}</span>}
         </span>
       ),
     },

@@ -145,8 +145,8 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
       </b>
       <span className="spring" />
       <span className="diff-legend" aria-hidden="true">
-        <i data-kind="gone" /> ▼ gone <i data-kind="shrank" /> shrank <i /> same <i data-kind="grew" /> ▲ grew{" "}
-        <i data-kind="new" /> new
+        <i data-kind="gone" /> ▼ gone, −100% <i data-kind="shrank" /> shrank <i /> same <i data-kind="grew" /> ▲ grew{" "}
+        <i data-kind="new" /> new, +100% of the larger side
       </span>
       <Button
         on={search.inverted === true}

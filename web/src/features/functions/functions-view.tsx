@@ -233,6 +233,7 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
     },
     {
       id: "name",
+      isSubject: true,
       header: GROUP_TEXT[by],
       definition: "Name; the context menu (right click, Shift+F10) has what can be done with it",
       width: "minmax(220px, 3fr)",

@@ -1,6 +1,6 @@
 // How long blocks live, against their size. A patch of the map filters every other view.
 import { useQuery } from "@tanstack/react-query";
-import { type KeyboardEvent, useMemo, useState } from "react";
+import { type KeyboardEvent, useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Lifetimes } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatValue, plural } from "../../lib/format.ts";
@@ -9,6 +9,7 @@ import { Button, Segmented } from "../../ui/controls.tsx";
 import { Histogram } from "../../ui/histogram.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
+import { useWidth } from "../../ui/use-size.ts";
 import { ViewBar } from "../../ui/view-bar.tsx";
 import { buildHeatMap, filtersOf, type HeatMap, sumOf } from "./heat-map.ts";
 import "./lifetimes.css";
@@ -91,7 +92,12 @@ export function LifetimesView() {
   );
 }
 
+/** Pixels of a label below the map, and of what must be between two. */
+const LABEL = 72;
+
 function HeatMapView({ document, unit }: { document: Lifetimes; unit: "bytes" | "count" }) {
+  const host = useRef<HTMLDivElement>(null);
+  const width = useWidth(host);
   const { search, go } = usePage();
   const map = useMemo(() => buildHeatMap(document, unit), [document, unit]);
   const [patch, setPatch] = useState<Patch | null>(null);
@@ -119,6 +125,8 @@ function HeatMapView({ document, unit }: { document: Lifetimes; unit: "bytes" | 
     event.preventDefault();
     event.stopPropagation();
   };
+  // As many labels of lifetimes as stand beside each other.
+  const labels = Math.max(2, Math.min(7, Math.floor(width / LABEL)));
   const chosen = patch && ordered(patch);
   const sum = patch && sumOf(map, patch);
   return (
@@ -127,6 +135,7 @@ function HeatMapView({ document, unit }: { document: Lifetimes; unit: "bytes" | 
         Size <span className="muted">↑</span> against lifetime <span className="muted">→</span>
       </h3>
       <div
+        ref={host}
         className="heat-map"
         role="group"
         aria-label={`Heat map, ${rows} sizes by ${columns} lifetimes. ${patch ? describe(map, patch) : "Arrow keys choose a cell, with shift a patch, Enter filters."}`}
@@ -174,7 +183,7 @@ function HeatMapView({ document, unit }: { document: Lifetimes; unit: "bytes" | 
           <span className="heat-label" />
           {map.values[0]?.map((_, c) => (
             <span key={map.lifetimes[c]} className="heat-foot muted">
-              {c % Math.ceil(columns / 7) === 0 ? formatDuration(map.lifetimes[c] ?? 0) : ""}
+              {c % Math.ceil(columns / labels) === 0 ? formatDuration(map.lifetimes[c] ?? 0) : ""}
             </span>
           ))}
         </div>

@@ -5,6 +5,7 @@ import { documentQuery } from "../../api/queries.ts";
 import type { HeapMap } from "../../api/types.ts";
 import { formatBytes, formatCount, formatInstant, formatPercent } from "../../lib/format.ts";
 import { layerColor } from "../../lib/layers.ts";
+import { bareName } from "../../lib/names.ts";
 import { moved, ordered, type Patch } from "../../lib/patch.ts";
 import { Button } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
@@ -124,7 +125,7 @@ function Loaded({ map }: { map: HeapMap }) {
           <li key={site.id}>
             <span className="map-swatch" style={{ background: `var(${layerColor(i)})` }} />
             <Button quiet onClick={() => go({ site: site.id }, { view: "sites" })}>
-              {site.function ?? site.id}
+              <span title={site.function ?? undefined}>{bareName(site.function ?? site.id, 80)}</span>
             </Button>
             <span className="muted">
               {site.file ? `${site.file.split("/").at(-1)}${site.line == null ? "" : `:${site.line}`}` : site.module}
@@ -210,7 +211,7 @@ function describe(map: HeapMap, patch: Patch): string {
     `${hex(map.addresses[row] ?? 0)} ${when}`,
     `${formatBytes(occupied)} live (${formatPercent(occupied / map.row_bytes)})`,
     ...(resident === undefined ? [] : [`${formatBytes(resident)} resident`]),
-    ...(site ? [`most by ${site.function ?? site.id}`] : []),
+    ...(site ? [`most by ${bareName(site.function ?? site.id)}`] : []),
   ];
   return parts.join(", ");
 }

@@ -110,6 +110,8 @@ function Loaded({ pins, by }: { pins: Pins; by: PinGroup }) {
       </Empty>
     );
   }
+  // As the table has them.
+  const inOrder = () => sortedRows(rows, columns, sorting.keys);
   const asSubject = (row: PinRow) => ({ name: row.function, file: row.file ?? null, line: row.line ?? null });
   const menu = (row: PinRow): MenuItem[] => [
     ...(by === "site" && row.id
@@ -126,7 +128,7 @@ function Loaded({ pins, by }: { pins: Pins; by: PinGroup }) {
     ...(by === "function" || by === "site" ? functionMenu(asSubject(row)) : []),
     {
       label: "Copy table",
-      run: () => copy(toTsv(columns, sortedRows(rows, columns, sorting.keys)), plural(rows.length, "row")),
+      run: () => copy(toTsv(columns, inOrder()), plural(rows.length, "row")),
     },
   ];
   return (
@@ -172,10 +174,10 @@ function Loaded({ pins, by }: { pins: Pins; by: PinGroup }) {
         </section>
       )}
       <p className="view-foot">
-        <Button quiet onClick={() => copy(toTsv(columns, rows), plural(rows.length, "row"))}>
+        <Button quiet onClick={() => copy(toTsv(columns, inOrder()), plural(rows.length, "row"))}>
           Copy table
         </Button>
-        <Button quiet onClick={() => downloadCsv(columns, rows, "pins.csv")}>
+        <Button quiet onClick={() => downloadCsv(columns, inOrder(), "pins.csv")}>
           Download CSV
         </Button>
       </p>

@@ -3,7 +3,7 @@ import { getJson } from "../../api/client.ts";
 import type { SiteRow, Sites } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatExact, plural } from "../../lib/format.ts";
 import { isChosen } from "../../lib/identity.ts";
-import { location, shortName } from "../../lib/names.ts";
+import { bareName, location } from "../../lib/names.ts";
 import { readPattern, serverPattern } from "../../lib/pattern.ts";
 import { writeKeys } from "../../lib/sorting.ts";
 import { countColumn, placeColumn } from "../../ui/columns.tsx";
@@ -198,14 +198,17 @@ const COLUMNS: Column<SiteRow>[] = [
   },
   {
     id: "name",
+    isSubject: true,
     header: "Allocated by",
     definition: "Innermost function of the backtrace that is of no standard library, and who called it",
-    width: "minmax(150px, 3fr)",
+    width: "minmax(200px, 3fr)",
     value: siteName,
     cell: (site) => (
       <>
-        <span className="mono">{shortName(siteName(site), 200)}</span>
-        {site.called_from && <span className="mono muted caller"> ← {shortName(site.called_from, 120)}</span>}
+        <span className="mono" title={siteName(site)}>
+          {bareName(siteName(site), 200)}
+        </span>
+        {site.called_from && <span className="mono muted caller"> ← {bareName(site.called_from)}</span>}
       </>
     ),
   },

@@ -6,7 +6,7 @@ import type { Thread, Threads } from "../../api/types.ts";
 import { formatDuration, formatExact, formatPercent, formatValue, plural } from "../../lib/format.ts";
 import { sortedRows } from "../../lib/sorting.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
-import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { useSorting } from "../../ui/sorting.ts";
@@ -40,6 +40,7 @@ function Loaded({ threads }: { threads: Threads }) {
   const unit = search.unit ?? "bytes";
   const columns = useMemo(() => columnsFor(unit), [unit]);
   const sorting = useSorting("allocated");
+  const inOrder = () => sortedRows(threads.threads, columns, sorting.keys);
   const only = (thread: Thread) => go({ filters: { ...search.filters, thread: String(thread.id) }, root: undefined });
   return (
     <div className="threads-view">
@@ -56,16 +57,11 @@ function Loaded({ threads }: { threads: Threads }) {
           />
           <span className="muted">{plural(threads.threads.length, "thread")}</span>
           <span className="spring" />
-          <Button
-            quiet
-            onClick={() =>
-              copy(
-                toTsv(columns, sortedRows(threads.threads, columns, sorting.keys)),
-                plural(threads.threads.length, "row"),
-              )
-            }
-          >
+          <Button quiet onClick={() => copy(toTsv(columns, inOrder()), plural(threads.threads.length, "row"))}>
             Copy table
+          </Button>
+          <Button quiet onClick={() => downloadCsv(columns, inOrder(), "threads.csv")}>
+            CSV
           </Button>
         </ViewBar>
         <DataTable
