@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tracehound_tests::{compile, dump, heaptrace, json as ask, number};
+use tracehound_tests::{compile, dump, dump_with, heaptrace, json as ask, number};
 
 /// Allocates in native code that JavaScript calls: compressed data, buffers.
 const NODE: &str = "
@@ -156,6 +156,111 @@ fn stacks_through_java_have_its_methods() {
     for frame in frames().filter(own) {
         assert!(frame["language"].is_null(), "{frame}");
     }
+}
+
+/// Calls JavaScript out of V8's own code, and that out of JavaScript.
+const THROUGH_V8: &str = "
+const kept = [];
+function keepNumbered(number) { kept.push(Buffer.allocUnsafeSlow(number)); }
+function eachNumbered(list) { list.forEach(function eachOne(number) { keepNumbered(number); }); }
+function replaced(number) { 'x'.replace(/x/, function replacer() { keepNumbered(number); return 'y'; }); }
+async function later(number) { await null; keepNumbered(number); }
+eachNumbered([700010]);
+replaced(700020);
+process.nextTick(later, 700030);
+setTimeout(function timed() { eachNumbered([700040]); }, 5);
+";
+
+/// The functions of the stack of the one allocation of a size, innermost first, with their languages.
+fn stack_of(events: &[Value], size: u64) -> Vec<(String, Option<String>)> {
+    let of_size = |event: &&Value| event["kind"] == "alloc" && event["size"] == size;
+    let event = events.iter().find(of_size).unwrap_or_else(|| panic!("nothing has {size} bytes"));
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let frame = |frame: &Value| (text(&frame["function"]).unwrap_or_default(), text(&frame["language"]));
+    event["stack"].as_array().expect("a stack").iter().map(frame).collect()
+}
+
+/// What is left out of `all` in `user`, in order; both have everything else.
+fn left_out(all: &[(String, Option<String>)], user: &[(String, Option<String>)]) -> Vec<String> {
+    let mut shown = user.iter().peekable();
+    let out = all.iter().filter(|frame| shown.next_if_eq(frame).is_none()).map(|(name, _)| name.clone()).collect();
+    assert_eq!(shown.next(), None, "{user:?} is in {all:?}");
+    out
+}
+
+#[test]
+fn v8s_own_frames_between_functions_are_shown_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("through.js"), THROUGH_V8).unwrap();
+    let path = record(&folder, &["node", "through.js"]);
+    let (user, all) = (dump(&path), dump_with(&["--frames", "all"], &path));
+    let is_of_v8 = |name: &str| name.starts_with("Builtins_") || name.contains("v8::internal::");
+    for (size, chain) in [
+        (700_010, &["keepNumbered", "eachOne", "eachNumbered"][..]),
+        (700_020, &["keepNumbered", "replacer", "replaced"]),
+        (700_030, &["keepNumbered", "later", "processTicksAndRejections"]),
+        (700_040, &["keepNumbered", "eachOne", "eachNumbered", "timed", "listOnTimeout"]),
+    ] {
+        let (user, all) = (stack_of(&user, size), stack_of(&all, size));
+        let out = left_out(&all, &user);
+        assert!(!out.is_empty() && out.iter().all(|name| is_of_v8(name)), "{out:?}");
+        // One function after the other, as they were written.
+        let names: Vec<&str> = user.iter().map(|(name, _)| name.as_str()).collect();
+        assert!(names.windows(chain.len()).any(|part| part == chain), "{names:?}");
+        // What allocates below the innermost function stays, V8's own among it, and so does what called the outermost one.
+        let script = |(_, language): &(String, Option<String>)| language.as_deref() == Some("javascript");
+        let inside = |frames: &[(String, Option<String>)]| frames.iter().position(script);
+        assert_eq!(inside(&user), inside(&all));
+        assert!(user[..inside(&user).unwrap()].iter().any(|(name, _)| is_of_v8(name)), "{names:?}");
+        let outside = |frames: &[(String, Option<String>)]| frames.iter().rev().position(script);
+        assert_eq!(outside(&user), outside(&all));
+    }
+    // Exports, tables and flame graphs show the same.
+    assert!(export(&path, &folder, "folded").contains("eachNumbered;eachOne;keepNumbered;"));
+}
+
+/// Allocates in native code below a method that the JVM itself calls: a class's own initialiser.
+const THROUGH_JVM: &str = "
+import java.util.zip.Deflater;
+public class Through {
+  static class Holder { static final Deflater kept = Through.make(); }
+  static Deflater make() { return new Deflater(); }
+  static long hold(int number) { Deflater deflater = make(); long size = deflater.getBytesRead(); deflater.end(); return size; }
+  public static void main(String[] arguments) throws Exception {
+    java.lang.reflect.Method method = Through.class.getDeclaredMethod(\"hold\", int.class);
+    long sum = 0;
+    for (int number = 0; number < 30000; number++) sum += (Long) method.invoke(null, number);
+    System.out.println(sum + (Holder.kept == null ? 1 : 0));
+  }
+}
+";
+
+#[test]
+fn the_jvms_own_frames_between_methods_are_shown_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("Through.java"), THROUGH_JVM).unwrap();
+    let compiled = Command::new("javac").arg("Through.java").current_dir(folder.path()).output().unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let path = record(&folder, &["java", "-cp", ".", "Through"]);
+    let stacks = |events: Vec<Value>| -> Vec<Vec<(String, bool)>> {
+        let frame =
+            |frame: &Value| (frame["function"].as_str().unwrap_or_default().to_owned(), frame["language"] == "java");
+        let stack = |event: &Value| event["stack"].as_array().map(|stack| stack.iter().map(frame).collect());
+        events.iter().filter(|event| event["kind"] == "alloc").filter_map(stack).collect()
+    };
+    let (user, all) = (stacks(dump(&path)), stacks(dump_with(&["--frames", "all"], &path)));
+    let mut out = std::collections::BTreeSet::new();
+    for (user, all) in user.iter().zip(&all) {
+        let ends = |stack: &[(String, bool)]| {
+            (stack.iter().position(|(_, java)| *java), stack.iter().rev().position(|(_, java)| *java))
+        };
+        assert_eq!(ends(user), ends(all), "{all:?}");
+        let mut shown = user.iter().peekable();
+        out.extend(all.iter().filter(|frame| shown.next_if_eq(frame).is_none()).map(|(name, _)| name.clone()));
+        assert_eq!(shown.next(), None, "{user:?} is in {all:?}");
+    }
+    assert!(out.contains("Interpreter"), "{out:?}");
+    assert!(!out.iter().any(|name| name.starts_with("Java_")), "methods in native code stay: {out:?}");
 }
 
 fn missing_frames(path: &Path) -> Vec<String> {

@@ -57,6 +57,12 @@ impl ModuleFacts {
         self.segments.first().is_some_and(|segment| INTERPRETED.contains(&segment.start))
     }
 
+    /// Whether it is a JVM.
+    #[must_use]
+    pub fn is_jvm(&self) -> bool {
+        self.path.ends_with(b"/libjvm.so")
+    }
+
     /// File name of the path, as it is shown.
     #[must_use]
     pub fn name(&self) -> String {

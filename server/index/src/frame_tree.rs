@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use rustc_hash::FxHashMap;
 
 use super::cancel::{Cancel, Cancelled};
+use super::folded::RuntimeRole;
 use super::symbols::{FunctionId, RecordingSymbols, SymbolFrame};
 use super::{LocationId, Trace};
 
@@ -101,7 +102,7 @@ impl TreeShape {
 pub struct FrameTree {
     /// Shared with the trees of values that show it as it is.
     shape: Arc<TreeShape>,
-    /// For each call-tree node: the row of its innermost function.
+    /// For each call-tree node: the row of its innermost function, in stacks that end there.
     of_node: Vec<FrameId>,
 }
 
@@ -129,7 +130,9 @@ impl FrameTree {
         let mut of_node = vec![FrameId::MAX; trace.node_count().max(1) as usize];
         of_node[0] = 0;
         let mut growing = GrowingTree { shape, children: FxHashMap::default(), above: vec![0] };
-        let folded = symbols.folds_interpreters().then(|| trace.interpreter());
+        let folded = trace.folded_frames(symbols);
+        // The row of a node for what functions in the program's language are called below of; the same without any.
+        let mut around = if folded.is_some() { of_node.clone() } else { Vec::new() };
         let mut path = Vec::new();
         for node in 1..trace.node_count() {
             if node % 65536 == 0 {
@@ -141,15 +144,26 @@ impl FrameTree {
                 at = trace.nodes().parent(at);
             }
             while let Some(node) = path.pop() {
-                let mut row = of_node[trace.nodes().parent(node) as usize];
-                let is_shown = !folded.is_some_and(|interpreter| interpreter.is_folded(node));
-                if let Some(location) = trace.node_location(node).filter(|_| is_shown) {
+                let caller = trace.nodes().parent(node) as usize;
+                let frames = trace.node_location(node).map_or(&[][..], |location| {
                     let at = location as usize;
-                    for frame in frames[starts[at]..starts[at + 1]].iter().rev() {
-                        row = growing.child(row, *frame);
-                    }
-                }
-                of_node[node as usize] = row;
+                    &frames[starts[at]..starts[at + 1]]
+                });
+                let mut below = |row| frames.iter().rev().fold(row, |row, frame| growing.child(row, *frame));
+                let Some(folded) = folded else {
+                    of_node[node as usize] = below(of_node[caller]);
+                    continue;
+                };
+                let role = folded.role(node);
+                let inner = match role {
+                    RuntimeRole::Own => around[caller],
+                    RuntimeRole::Function | RuntimeRole::Other => below(around[caller]),
+                };
+                around[node as usize] = inner;
+                of_node[node as usize] = match role {
+                    RuntimeRole::Function => inner,
+                    RuntimeRole::Own | RuntimeRole::Other => below(of_node[caller]),
+                };
             }
         }
         Ok(Self { shape: Arc::new(growing.shape), of_node })
@@ -170,7 +184,7 @@ impl FrameTree {
         })
     }
 
-    /// The row of a node's innermost function; the root's for unknown nodes.
+    /// The row of a node's innermost function, of a stack that ends there; the root's for unknown nodes.
     #[inline]
     #[must_use]
     pub fn of_node(&self, node: u32) -> FrameId {

@@ -54,14 +54,11 @@ impl InterpretedCodes {
     }
 }
 
-/// An interpreter's own code in a recording: the modules that run Python's functions, and the nodes of them that callers
-/// of such functions are.
+/// The modules that run Python's functions.
 #[derive(Debug, Default)]
 pub struct InterpreterCode {
     /// By position among the modules.
     modules: Vec<bool>,
-    /// By node: a frame of the interpreter's, between the program's functions. Empty without any.
-    folded: Vec<bool>,
 }
 
 impl InterpreterCode {
@@ -73,39 +70,20 @@ impl InterpreterCode {
         let is_python: Vec<bool> = trace.modules().iter().map(ModuleFacts::is_interpreted).collect();
         let runs_python = |node: u32| module(node).is_some_and(|module| is_python.get(module as usize) == Some(&true));
         let mut modules = vec![false; trace.modules().len()];
-        let nodes = trace.node_count();
-        let mut has_python_inside = vec![false; nodes as usize];
-        // Parents may have any number, but most are smaller: each path is gone up until it was marked before.
-        for node in (1..nodes).filter(|&node| runs_python(node)) {
+        for node in (1..trace.node_count()).filter(|&node| runs_python(node)) {
             let caller = trace.nodes().parent(node);
-            if let Some(place) =
-                module(caller).filter(|_| !runs_python(caller)).and_then(|m| modules.get_mut(m as usize))
-            {
+            let place = module(caller).filter(|_| !runs_python(caller)).and_then(|m| modules.get_mut(m as usize));
+            if let Some(place) = place {
                 *place = true;
             }
-            for outer in trace.stack(caller) {
-                match has_python_inside.get_mut(outer as usize) {
-                    Some(mark) if !*mark => *mark = true,
-                    _ => break,
-                }
-            }
         }
-        let is_own = |node: u32| module(node).is_some_and(|module| modules.get(module as usize) == Some(&true));
-        let folded = (0..nodes).map(|node| has_python_inside[node as usize] && is_own(node)).collect();
-        Self { modules, folded }
+        Self { modules }
     }
 
     /// Whether the module at a position is an interpreter.
     #[must_use]
     pub fn has_module(&self, position: u32) -> bool {
         self.modules.get(position as usize) == Some(&true)
-    }
-
-    /// Whether a node is left out where only the program's functions are shown.
-    #[inline]
-    #[must_use]
-    pub fn is_folded(&self, node: u32) -> bool {
-        self.folded.get(node as usize) == Some(&true)
     }
 }
 

@@ -20,6 +20,7 @@ pub mod events;
 mod existing;
 pub mod facts;
 pub mod files;
+pub mod folded;
 pub mod folder;
 pub mod frame_tree;
 pub mod interpreted;
@@ -59,6 +60,7 @@ pub use walk::{HeapState, PeakPlace};
 
 use facts::{MarkFacts, ModuleFacts, RecordingFacts, ThreadFacts};
 use files::Ledgers;
+use folded::{FoldedFrames, RuntimeRole};
 use frame_tree::FrameTree;
 use interpreted::{InterpretedCodes, InterpreterCode, SourceCall};
 use layout::NO_SITE;
@@ -96,6 +98,7 @@ pub struct Trace {
     frame_trees: Mutex<Vec<(u64, Arc<FrameTree>)>>,
     interpreted: OnceLock<InterpretedCodes>,
     interpreter: OnceLock<InterpreterCode>,
+    folded: OnceLock<FoldedFrames>,
     /// Keeps the index folder's lock, or a temporary folder, alive.
     _keep: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
@@ -194,6 +197,7 @@ impl Trace {
             frame_trees: Mutex::new(Vec::new()),
             interpreted: OnceLock::new(),
             interpreter: OnceLock::new(),
+            folded: OnceLock::new(),
             _keep: parts.keep,
         }
     }
@@ -386,16 +390,29 @@ impl Trace {
         std::iter::successors(Some(first), |&n| Some(self.nodes.parent(n))).take_while(|&n| n != 0)
     }
 
-    /// What is an interpreter's own in this recording.
+    /// The modules that run Python's functions.
     #[must_use]
     pub fn interpreter(&self) -> &InterpreterCode {
         self.interpreter.get_or_init(|| InterpreterCode::find(self))
     }
 
+    /// Which frames are left out of backtraces as `symbols` shows them; `None` if it shows all.
+    #[must_use]
+    pub fn folded_frames(&self, symbols: &dyn RecordingSymbols) -> Option<&FoldedFrames> {
+        let folded =
+            symbols.folds_interpreters().then(|| self.folded.get_or_init(|| FoldedFrames::find(self, symbols)));
+        folded.filter(|folded| !folded.is_empty())
+    }
+
     /// Nodes of a backtrace as it is to be shown, leaf first, without the root.
     pub fn shown_stack<'a>(&'a self, symbols: &dyn RecordingSymbols, node: u32) -> impl Iterator<Item = u32> + use<'a> {
-        let folded = symbols.folds_interpreters().then(|| self.interpreter());
-        self.stack(node).filter(move |&node| !folded.is_some_and(|interpreter| interpreter.is_folded(node)))
+        let folded = self.folded_frames(symbols);
+        let mut has_function_inside = false;
+        self.stack(node).filter(move |&node| {
+            let role = folded.map_or(RuntimeRole::Other, |folded| folded.role(node));
+            has_function_inside |= role == RuntimeRole::Function;
+            !(role == RuntimeRole::Own && has_function_inside)
+        })
     }
 
     /// Number of sites: distinct allocating backtraces.

@@ -253,6 +253,11 @@ fn in_standard_library(name: &str) -> bool {
     RUST.iter().chain(&CPP).any(|space| path.starts_with(space))
 }
 
+/// Whether a function of a module is V8's: of its namespace, or one of those that it is built with, which have symbols.
+pub(crate) fn is_of_v8(name: &str) -> bool {
+    name.starts_with("Builtins_") || path(name).starts_with("v8::")
+}
+
 /// Of a name what stands before the parameters, without what templates return; all of it where brackets mislead.
 fn path(name: &str) -> &str {
     let name = name.find(" [clone ").map_or(name, |at| &name[..at]);
@@ -441,6 +446,23 @@ mod tests {
         assert_eq!(of(Some("std::vector<int> app::f<int>(int)"), None, Some("app")), CodeKind::Program);
         assert_eq!(of(Some("(anonymous namespace)::f()"), None, Some("app")), CodeKind::Program);
         assert_eq!(of(Some("std::run"), Some("src/std.rs"), Some("app")), CodeKind::Program);
+    }
+
+    #[test]
+    fn v8_is_known_by_its_names() {
+        for (name, is_of_v8) in [
+            ("Builtins_ArrayForEach", true),
+            ("v8::Function::Call(v8::Local<v8::Context>, int)", true),
+            ("v8::internal::MaybeHandle<int> v8::internal::(anonymous namespace)::Invoke<false>(int)", true),
+            // What takes or returns what is V8's, or has a name like it.
+            ("node::fs::Open(v8::FunctionCallbackInfo<v8::Value> const&)", false),
+            ("v8::MaybeLocal<v8::Value> node::InternalMakeCallback(int)", false),
+            ("v8impl::(anonymous namespace)::FunctionCallbackWrapper::Invoke(int)", false),
+            ("app::v8::run(int)", false),
+            ("my_Builtins_", false),
+        ] {
+            assert_eq!(super::is_of_v8(name), is_of_v8, "{name}");
+        }
     }
 
     #[test]

@@ -255,7 +255,7 @@ impl Symbolization {
 
 /// Whether a JVM is in the process, whose own generated code has names that others' functions could have, too.
 fn has_jvm(trace: &Trace) -> bool {
-    trace.modules().iter().any(|module| module.path.ends_with(b"/libjvm.so"))
+    trace.modules().iter().any(ModuleFacts::is_jvm)
 }
 
 /// A call in an interpreted language as other calls are.

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Suppression, SuppressionRule, is_loader, is_start, is_stdcxx};
 use tracehound_index::Trace;
-use tracehound_index::interpreted::InterpreterCode;
+use tracehound_index::folded::{FoldedFrames, RuntimeRole};
 use tracehound_index::symbols::{FileId, FunctionId, RecordingSymbols, SymbolFrame};
 
 /// Nothing was hit.
@@ -18,9 +18,18 @@ pub struct SuppressedStacks<'a> {
     suppressions: &'a [Suppression],
     /// Position of the first that is about the start of a library.
     start: Option<u32>,
-    folded: Option<&'a InterpreterCode>,
+    folded: Option<&'a FoldedFrames>,
     levels: FxHashMap<(FunctionId, Option<FileId>), LevelMatch>,
-    paths: Vec<Option<PathMatch>>,
+    paths: Vec<Option<NodePaths>>,
+}
+
+/// What is known of a node and its callers.
+#[derive(Debug, Clone, Copy)]
+struct NodePaths {
+    /// In a stack that ends there.
+    ending: PathMatch,
+    /// In one that goes on to a function in the program's language: without its runtime's own frames.
+    around: PathMatch,
 }
 
 /// What is known of a frame.
@@ -33,7 +42,7 @@ struct LevelMatch {
     is_start: bool,
 }
 
-/// What is known of a node and its callers.
+/// What is known of a stack, or of its outer part.
 #[derive(Debug, Clone, Copy)]
 struct PathMatch {
     /// The first suppression with a pattern that matches a frame.
@@ -77,7 +86,7 @@ impl<'a> SuppressedStacks<'a> {
             symbols,
             suppressions,
             start: start.map(|at| at as u32),
-            folded: symbols.folds_interpreters().then(|| trace.interpreter()),
+            folded: trace.folded_frames(symbols),
             levels: FxHashMap::default(),
             paths: vec![None; trace.node_count() as usize],
         }
@@ -92,7 +101,7 @@ impl<'a> SuppressedStacks<'a> {
     }
 
     fn path(&mut self, node: u32) -> PathMatch {
-        let mut above = PathMatch::EMPTY;
+        let mut above = NodePaths { ending: PathMatch::EMPTY, around: PathMatch::EMPTY };
         let mut unknown = Vec::new();
         for node in self.trace.stack(node) {
             match self.paths.get(node as usize).copied().flatten() {
@@ -105,20 +114,27 @@ impl<'a> SuppressedStacks<'a> {
         }
         let mut frames = Vec::new();
         while let Some(node) = unknown.pop() {
-            let is_shown = !self.folded.is_some_and(|interpreter| interpreter.is_folded(node));
-            if let Some(location) = self.trace.node_location(node).filter(|_| is_shown) {
+            if let Some(location) = self.trace.node_location(node) {
                 frames.clear();
                 self.symbols.frames(self.trace, location, &mut frames);
+                let role = self.folded.map_or(RuntimeRole::Other, |folded| folded.role(node));
+                if role == RuntimeRole::Function {
+                    above.ending = above.around;
+                }
                 // Inlined functions stand before those that they were inlined into.
                 for frame in frames.iter().rev() {
-                    above = above.called(self.level(frame));
+                    let level = self.level(frame);
+                    above.ending = above.ending.called(level);
+                    if role != RuntimeRole::Own {
+                        above.around = above.around.called(level);
+                    }
                 }
             }
             if let Some(known) = self.paths.get_mut(node as usize) {
                 *known = Some(above);
             }
         }
-        above
+        above.ending
     }
 
     fn level(&mut self, frame: &SymbolFrame) -> LevelMatch {

@@ -215,7 +215,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
         {hasInterpreter && !report && (
           <Button
             on={allFrames}
-            title="The interpreter's own frames between the program's functions"
+            title="The runtime's own frames between the program's functions"
             onClick={() => {
               const { frames: _, ...others } = search.filters ?? {};
               go({ filters: allFrames ? others : { ...others, frames: "all" }, root: undefined });
