@@ -1,5 +1,5 @@
-//! `heaptrace-fleet`: the part of `heaptrace` that works on many recordings; `heaptrace collect`, `heaptrace fleet` and
-//! `heaptrace server s3://…` start it. A program of its own, so that clients of object stores and of HTTP are neither
+//! `heaptrace-fleet`: the part of `heaptrace` that works on many recordings; `heaptrace collect`, `heaptrace fleet`,
+//! `heaptrace push` and `heaptrace server s3://…` start it. A program of its own, so that clients of object stores and of HTTP are neither
 //! compiled nor linked into what records and shows.
 //!
 //! ```text
@@ -7,6 +7,7 @@
 //! ending     the end of a recording whose process was killed, made from its side file
 //! source     one local recording: what was shipped of it, what may be given back to the disk
 //! collect/   the loop over spool folders, and the collector that listens for others
+//! push       profiles of recordings to servers of profiles
 //! sink       where recordings go: a store, or another collector
 //! store      folders and buckets
 //! tables/    the data set: tables of a recording into the store, and sums over all of them
@@ -19,6 +20,7 @@ mod collect;
 mod ending;
 mod fetch;
 mod labels;
+mod push;
 mod sink;
 mod source;
 mod store;
@@ -40,6 +42,7 @@ struct Cli {
 enum Command {
     Collect(collect::CollectArgs),
     Fleet(ask::QuestionArgs),
+    Push(push::PushArgs),
     #[command(hide = true)]
     Fetch(fetch::FetchArgs),
     #[command(hide = true)]
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         match cli.command {
             Command::Collect(args) => collect::run(args).await,
             Command::Fleet(args) => ask::run(args).await,
+            Command::Push(args) => push::run(args).await,
             Command::Fetch(args) => fetch::run(args).await,
             Command::Send(args) => collect::send::run(args).await,
         }

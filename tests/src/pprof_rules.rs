@@ -61,6 +61,12 @@ fn one(message: &[u8], wanted: u64) -> u64 {
     numbers(message, wanted).last().copied().unwrap_or(0)
 }
 
+/// When a profile is of, in nanoseconds since 1970, and how long it took, in nanoseconds; 0 is none.
+#[must_use]
+pub fn time_and_duration(profile: &[u8]) -> (u64, u64) {
+    (one(profile, 9), one(profile, 10))
+}
+
 /// What a profile that passed adds up to, by sample type.
 ///
 /// # Panics

@@ -77,11 +77,39 @@ impl StringTable {
     }
 }
 
+/// What time a profile is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProfileTime {
+    /// From the program's start, as long as it was recorded.
+    Recording,
+    /// The end of the recording.
+    End,
+}
+
 /// Writes the profile; `metric` chooses what pprof shows first.
 ///
 /// # Errors
 /// When the scope does not fit the recording, the output refuses, or cancelled.
 pub fn write(source: ExportInput<'_>, scope: &ExportScope, metric: Metric, out: &mut dyn Write) -> Result<()> {
+    write_of(source, scope, metric, ProfileTime::Recording, out)
+}
+
+/// The same as a profile of one moment, the end of the recording, without a duration: as heap profiles of Go, of which
+/// servers of profiles make a series.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_moment(source: ExportInput<'_>, scope: &ExportScope, metric: Metric, out: &mut dyn Write) -> Result<()> {
+    write_of(source, scope, metric, ProfileTime::End, out)
+}
+
+fn write_of(
+    source: ExportInput<'_>,
+    scope: &ExportScope,
+    metric: Metric,
+    time: ProfileTime,
+    out: &mut dyn Write,
+) -> Result<()> {
     resolve_all(source)?;
     let trace = source.trace;
     let mut out = GzEncoder::new(out, Compression::fast());
@@ -112,8 +140,14 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, metric: Metric, out: 
         exactness.lost_events
     );
     head.packed(profile::COMMENT, [strings.id(&comment)].into_iter());
-    head.number(profile::TIME_NANOS, trace.facts().process.as_ref().map_or(0, |process| process.started_unix_ns));
-    head.number(profile::DURATION_NANOS, trace.duration_ns());
+    let started = trace.facts().process.as_ref().map_or(0, |process| process.started_unix_ns);
+    match time {
+        ProfileTime::Recording => {
+            head.number(profile::TIME_NANOS, started);
+            head.number(profile::DURATION_NANOS, trace.duration_ns());
+        }
+        ProfileTime::End => head.number(profile::TIME_NANOS, started.saturating_add(trace.duration_ns())),
+    }
     for (position, module) in trace.modules().iter().enumerate() {
         mapping(position, module, &mut strings, &mut head);
     }

@@ -1,5 +1,5 @@
-//! `heaptrace collect` and `heaptrace fleet`, which `heaptrace-fleet` beside us does; and recordings of stores, which it
-//! brings here.
+//! `heaptrace collect`, `heaptrace fleet` and `heaptrace push`, which `heaptrace-fleet` beside us does; and recordings of
+//! stores, which it brings here.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

@@ -14,8 +14,8 @@ use clap_mangen::roff::{Roff, bold, roman};
 use super::Cli;
 
 /// Commands that look no name up: the options that say where names lie are of no use to them.
-const WITHOUT_SYMBOLS: [&str; 10] =
-    ["run", "attach", "detach", "import", "ctl", "collect", "fleet", "openapi", "completions", "man"];
+const WITHOUT_SYMBOLS: [&str; 11] =
+    ["run", "attach", "detach", "import", "ctl", "collect", "fleet", "push", "openapi", "completions", "man"];
 
 /// Headings that say in brackets how a value is written, and that value's name.
 const HEADINGS: [(&str, &str); 2] = [("Time", "TIME"), ("Filters", "RE")];
@@ -175,10 +175,11 @@ fn sections(command: &Command, values: &[(&'static str, String)], path: &[&str])
     roff
 }
 
-const ENVIRONMENT: [(&str, &str); 5] = [
+const ENVIRONMENT: [(&str, &str); 6] = [
     ("NO_COLOR", "No colours, unless --color always is given."),
     ("HEAPTRACE_CONFIG", "The file with defaults for options; empty: none."),
     ("HEAPTRACE_TOKEN", "The secret of `heaptrace server`."),
+    ("HEAPTRACE_PUSH_TOKEN", "The bearer token that `heaptrace push` gives."),
     ("DEBUGINFOD_URLS", "Where --debuginfod asks for debug files."),
     ("TRACEHOUND_*", "What the recorder does, for `heaptrace run` and programs that preload libtracehound.so."),
 ];

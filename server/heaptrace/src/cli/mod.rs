@@ -129,6 +129,14 @@ docs/guide/fleet.md says more.")]
 
 docs/guide/fleet.md says more.")]
     Fleet(fleet::FleetArgs),
+    /// Send the heap profile of recordings to a Parca or Pyroscope server
+    #[command(after_help = "Examples:
+  heaptrace push parca http://localhost:7070 memory-shop-1.dat
+  heaptrace push pyroscope http://localhost:4040 memory-*.dat --label env=live
+  heaptrace push --help
+
+docs/guide/fleet.md says more.")]
+    Push(fleet::FleetArgs),
     Attach(attach::AttachArgs),
     Detach(attach::DetachArgs),
     Ctl(ctl::CtlArgs),
@@ -230,6 +238,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Mcp(args) => mcp::run(&args)?,
         Command::Collect(args) => return fleet::become_fleet("collect", &args),
         Command::Fleet(args) => return fleet::become_fleet("fleet", &args),
+        Command::Push(args) => return fleet::become_fleet("push", &args),
         Command::Attach(args) => attach::run(&args)?,
         Command::Detach(args) => attach::detach(&args)?,
         Command::Ctl(args) => ctl::run(&args, color)?,
