@@ -5,6 +5,8 @@ const [url = process.env.HEAPTRACE_URL, recording = "r1"] = process.argv.slice(2
 if (!url) throw new Error("usage: node e2e/bench.mjs URL [recording id]");
 
 const WINDOWS = 30;
+/** Steps of each kind in the largest graph. */
+const STEPS = 80;
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -130,6 +132,46 @@ for (const text of ["a", "al", "alloc", "m", "main", "f_1", "f_1.*7", "xyz"])
   searches.push(await cost(() => page.locator("input[type=search]").fill(text), 500));
 
 const rows = await page.locator(".flame-chart").getAttribute("data-frames");
+
+// The same in the largest graph that the page takes: whatever is narrower than a pixel is sent, too. Steps of the wheel
+// and of the keys, and movements of the pointer, each less the work of as long a rest.
+await page.route("**/flamegraph?**", (route) => {
+  const asked = new URL(route.request().url());
+  asked.searchParams.set("min_px", "0");
+  return route.continue({ url: asked.href });
+});
+await page.goto(address("flamegraph", "?metric=allocated"));
+await settled();
+await page.waitForTimeout(3000);
+const largest = await page.locator(".flame-chart").getAttribute("data-frames");
+/** Work of an action and of the pictures that come of it; a glide of 170 ms is several. */
+const stepCost = async (action, rest) => {
+  const drawn = () => page.locator(".flame-chart").evaluate((one) => Number(one.dataset.painted ?? 0));
+  const pictures = await drawn();
+  const idle = await work();
+  await page.waitForTimeout(rest);
+  const before = await work();
+  await action();
+  await page.waitForTimeout(rest);
+  const spent = (await work()) - before - (before - idle);
+  return { ms: Math.max(0, spent), pictures: (await drawn()) - pictures };
+};
+const wheels = [];
+const keys = [];
+const moves = [];
+const wide = await page.locator(".flame-chart").boundingBox();
+const within = (i) => [wide.x + wide.width * (0.05 + ((i * 0.61803) % 0.9)), wide.y + 60 + 19 * (i % (frameRows - 2))];
+for (let i = 0; i < STEPS; i += 1) moves.push(await stepCost(() => page.mouse.move(...within(i)), 60));
+await page.mouse.move(wide.x + wide.width * 0.4, wide.y + 100);
+await page.keyboard.down("Control");
+for (let i = 0; i < STEPS; i += 1) wheels.push(await stepCost(() => page.mouse.wheel(0, i % 20 < 10 ? -120 : 120), 60));
+await page.keyboard.up("Control");
+await page.locator(".flame-chart").focus();
+for (let i = 0; i < STEPS; i += 1) {
+  const key = ["w", "d", "w", "a", "s", "d", "s", "a"][i % 8];
+  keys.push(await stepCost(() => page.keyboard.press(key), 260));
+}
+
 const heap = await page.evaluate(() => {
   window.gc?.();
   return performance.memory.usedJSHeapSize;
@@ -168,5 +210,13 @@ spread(
   searches.map(({ ms }) => ms),
   `(${searches.length} changes, table and tiles included)`,
 );
-console.log(`frames in the graph                          ${rows}`);
+console.log(`frames in the graph                    ${rows}`);
+console.log(`frames in the largest graph            ${largest}`);
+spread("main thread: wheel zoom, a picture", each(wheels), `(${each(wheels).length} of ${STEPS} steps; goal 16 ms)`);
+spread("main thread: w a s d, a picture", each(keys), `(${each(keys).length} of ${STEPS} steps; goal 16 ms)`);
+spread(
+  "main thread: hover, a movement",
+  moves.map(({ ms }) => ms),
+  `(${STEPS} movements; goal 16 ms)`,
+);
 console.log(`page heap                              ${(heap / 1048576).toFixed(0)} MiB (goal 200 MiB)`);
