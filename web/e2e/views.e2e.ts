@@ -2,9 +2,9 @@
 import { readFileSync } from "node:fs";
 import { beforeAll, expect, inject, test } from "vitest";
 import { apiUrl } from "../src/api/client.ts";
-import type { Info, Leaks, RecordingSummary, Sites } from "../src/api/types.ts";
+import type { Info, Leaks, Lifetimes, RecordingSummary, Sites } from "../src/api/types.ts";
 import { EXPORTS } from "../src/app/exports.ts";
-import { formatDuration } from "../src/lib/format.ts";
+import { formatBytes, formatDuration } from "../src/lib/format.ts";
 import { readSearch, VIEWS } from "../src/lib/search-params.ts";
 import { api, base, forgive, open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
@@ -241,6 +241,19 @@ test("a patch of the heat map filters every view", async () => {
   expect(filters?.min_size).toBeDefined();
   expect(filters?.min_lifetime).toBeDefined();
   expect(await page.locator(".chip").count()).toBeGreaterThanOrEqual(2);
+});
+
+test("bars of sizes and lifetimes say how high they are, and what their colours mean", async () => {
+  const { histogram } = await api<Lifetimes>(`recordings/${shop}/lifetimes`);
+  const page = await open(`/r/${shop}/lifetimes`);
+  await settled(page);
+  const caption = page.locator(".histogram figcaption").first();
+  expect(await caption.textContent()).toContain(`up to ${formatBytes(Math.max(...histogram.bytes))}`);
+  expect(histogram.live_count.some((count) => count > 0)).toBe(true);
+  expect(await caption.textContent()).toContain("never freed");
+  expect(await page.locator(".histogram-bars").first().getAttribute("aria-label")).toMatch(/with [\d,]+ bytes/);
+  await page.getByRole("group", { name: "Unit of lifetimes" }).getByText("Blocks").click();
+  await expect.poll(() => caption.textContent()).toMatch(/up to [\d.,]+( k| M)? blocks/);
 });
 
 test("sites and their pages lead to one another and to their blocks", async () => {

@@ -1,6 +1,6 @@
 // Bars over classes of a quantity. Figures are in the table beside it for those who cannot see the bars.
 import type { Histogram as Data } from "../api/types.ts";
-import { formatBytes, formatCount } from "../lib/format.ts";
+import { formatBytes, formatCount, formatExact, formatValue } from "../lib/format.ts";
 
 interface HistogramProps {
   data: Data;
@@ -21,15 +21,27 @@ export function Histogram({ data, label, formatClass, unit = "count" }: Histogra
   const classes = data.lower
     .slice(first, last + 1)
     .map((lower, i) => ({ lower, upper: data.lower[first + i + 1], index: first + i }));
+  const widest = Math.max(90, classes.length * MOST_PX);
   const largest = Math.max(...classes.map((c) => values[c.index] ?? 0));
   return (
-    <figure className="histogram" style={{ maxWidth: Math.max(90, classes.length * MOST_PX) }}>
-      <figcaption>{label}</figcaption>
+    <figure className="histogram">
+      <figcaption>
+        {label}{" "}
+        <span className="muted">
+          up to <span title={formatExact(largest, unit)}>{formatValue(largest, unit)}</span>
+          {unit === "count" && " blocks"}
+          {classes.some(({ index }) => (data.live_count[index] ?? 0) > 0) && (
+            <>
+              , <i className="histogram-live" aria-hidden="true" /> never freed
+            </>
+          )}
+        </span>
+      </figcaption>
       <div
         className="histogram-bars"
-        style={{ height: HEIGHT }}
+        style={{ height: HEIGHT, maxWidth: widest }}
         role="img"
-        aria-label={describe(classes, values, formatClass, label)}
+        aria-label={describe(classes, values, { formatClass, label, unit })}
       >
         {classes.map(({ lower, upper, index }) => {
           const count = data.count[index] ?? 0;
@@ -50,7 +62,7 @@ export function Histogram({ data, label, formatClass, unit = "count" }: Histogra
           );
         })}
       </div>
-      <div className="histogram-axis muted">
+      <div className="histogram-axis muted" style={{ maxWidth: widest }}>
         <span>{formatClass(classes[0]?.lower ?? 0)}</span>
         {classes.length > 6 && <span>{formatClass(classes[Math.floor(classes.length / 2)]?.lower ?? 0)}</span>}
         {classes.length > 1 && <span>{formatClass(classes.at(-1)?.lower ?? 0)}</span>}
@@ -62,9 +74,8 @@ export function Histogram({ data, label, formatClass, unit = "count" }: Histogra
 function describe(
   classes: readonly { lower: number; index: number }[],
   values: readonly number[],
-  formatClass: (lower: number) => string,
-  label: string,
+  { formatClass, label, unit }: { formatClass: (lower: number) => string; label: string; unit: "bytes" | "count" },
 ): string {
   const top = [...classes].sort((a, b) => (values[b.index] ?? 0) - (values[a.index] ?? 0)).slice(0, 3);
-  return `${label}. Most: ${top.map((c) => `${formatClass(c.lower)} with ${formatCount(values[c.index] ?? 0)}`).join(", ")}.`;
+  return `${label}. Most: ${top.map((c) => `${formatClass(c.lower)} with ${formatExact(values[c.index] ?? 0, unit)}`).join(", ")}.`;
 }
