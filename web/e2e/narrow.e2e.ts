@@ -1,7 +1,8 @@
 // A screen of 390 pixels: nothing is squashed, cut off or drawn on something else.
 import type { Page } from "playwright-core";
 import { beforeAll, expect, test } from "vitest";
-import { open, recordingOf, settled, useBrowser } from "./browser.ts";
+import type { Sites } from "../src/api/types.ts";
+import { api, open, recordingOf, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
 let shop = "";
@@ -32,6 +33,15 @@ test("the map of sizes and lifetimes has the width of the screen", async () => {
   expect((map?.[2] ?? 0) - (map?.[0] ?? 0)).toBeGreaterThan(330);
   const cells = await boxes(page, ".heat-cell");
   expect(cells.every(([left, , right]) => right - left >= 4)).toBe(true);
+});
+
+test("a site's words have the width of the screen, its backtrace stands below them", async () => {
+  const { sites } = await api<Sites>(`recordings/${shop}/sites?limit=1&sort=allocated`);
+  const page = await narrow(`/r/${shop}/sites?site=${sites[0]?.id}`);
+  const columns = await boxes(page, ".site-columns > *");
+  expect(columns.length).toBe(2);
+  for (const [left, , right] of columns) expect(right - left).toBeGreaterThan(330);
+  expect(columns[1]?.[1]).toBeGreaterThanOrEqual(columns[0]?.[3] ?? Number.POSITIVE_INFINITY);
 });
 
 test("labels below the map of lifetimes have room, and the call tree shows names", async () => {
