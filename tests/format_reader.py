@@ -216,7 +216,7 @@ def main():
     high = {}
     for thread, kind, tick, address, node, size in events:
         if kind == 48:  # the upper half of the next record's size
-            high[thread] = address << 32
+            high[thread] = (address & 0xFFFFFFFF) << 32
             continue
         stack = []
         while node:

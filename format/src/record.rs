@@ -12,7 +12,8 @@
 //! - realloc: [`Kind::is_realloc_from`] (old address, stamped before) directly followed by the matching
 //!   [`Kind::is_realloc_to`] (new address and size, stamped after);
 //! - mremap: [`Kind::MremapFrom`] (old address, old length) followed by [`Kind::MremapTo`] (new address, new length);
-//! - sizes of 4 GiB and more: preceded by [`Kind::SizeHigh`], whose address word holds `size >> 32`;
+//! - sizes of 4 GiB and more, and blocks whose alignment the program asked for: preceded by [`Kind::SizeHigh`], whose
+//!   address word is a [`RequestDetails`];
 //! - mmap: preceded by [`Kind::MapDetail`], address word = `prot | flags << 32`, size = file descriptor or `u32::MAX`.
 //!
 //! [`Kind::Context`] is no event: it says which request context the thread's records behind it belong to.
@@ -107,10 +108,62 @@ pub enum Kind {
     /// record that follows.
     Context = 45,
 
-    /// Address word = upper 32 bits of the next record's size.
+    /// What the next record has no room for: the upper 32 bits of its size, and its alignment. Address word:
+    /// [`RequestDetails`].
     SizeHigh = 48,
     /// Details of the [`Kind::Mmap`] that follows.
     MapDetail = 49,
+}
+
+/// What a request says beyond its record: the address word of [`Kind::SizeHigh`]. Bits 0 to 31 are the upper half of the
+/// size, bits 32 to 39 the power of two that the alignment is, 0 where none was asked for beyond what every block has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct RequestDetails(u64);
+
+impl RequestDetails {
+    /// Every block has this alignment.
+    const EVERY_ALIGNMENT: u64 = 16;
+
+    /// Of a request for `size` bytes at a multiple of `alignment`. Allocators take the next power of two where it is none.
+    #[inline]
+    #[must_use]
+    pub const fn of(size: u64, alignment: u64) -> Self {
+        let is_usual = alignment <= Self::EVERY_ALIGNMENT;
+        let power = if is_usual { 0 } else { (u64::BITS - (alignment - 1).leading_zeros()) as u64 };
+        Self(size >> 32 | power << 32)
+    }
+
+    /// From a record's address word; bits without a meaning are dropped.
+    #[must_use]
+    pub const fn from_word(word: u64) -> Self {
+        Self(word & 0xff_ffff_ffff)
+    }
+
+    /// The record's address word.
+    #[inline]
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// Whether the record says it all.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The upper half of the size.
+    #[must_use]
+    pub const fn size_high(self) -> u64 {
+        self.0 & 0xffff_ffff
+    }
+
+    /// The alignment, as a power of two; 0: none was asked for.
+    #[must_use]
+    pub const fn alignment(self) -> u8 {
+        (self.0 >> 32) as u8
+    }
 }
 
 const KINDS: [Option<Kind>; 64] = {
@@ -306,6 +359,18 @@ mod tests {
             }
         }
         assert_eq!(known, 38);
+    }
+
+    #[test]
+    fn details_of_a_request_come_back() {
+        let details = |size, alignment| RequestDetails::from_word(RequestDetails::of(size, alignment).word());
+        assert!(details(1, 16).is_empty() && details(u64::from(u32::MAX), 0).is_empty());
+        let parts = |size, alignment| (details(size, alignment).size_high(), details(size, alignment).alignment());
+        assert_eq!(parts(5 << 32, 8), (5, 0));
+        assert_eq!(parts(1, 17), (0, 5));
+        assert_eq!(parts(u64::MAX, 4096), (u64::from(u32::MAX), 12));
+        assert_eq!(parts(0, u64::MAX), (0, 64));
+        assert_eq!(RequestDetails::from_word(u64::MAX), RequestDetails(0xff_ffff_ffff));
     }
 
     #[test]

@@ -64,8 +64,8 @@ unsafe extern "C-unwind" fn alloc_body(call: &AllocatorCall, stack: u64, frame: 
     unsafe {
         let (caller, mut real) = (caller(stack, frame), || call.real());
         match record::ready() {
-            Some(context) => record::alloc(context, caller, call.kind(), call.size, real),
-            None if is_up() => nested::alloc(caller, call.kind(), call.size, &mut real),
+            Some(context) => record::alloc_aligned(context, caller, call.kind(), call.size, call.align, real),
+            None if is_up() => nested::alloc_aligned(caller, call.kind(), call.size, call.align, &mut real),
             None => real(),
         }
     }

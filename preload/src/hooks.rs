@@ -113,7 +113,7 @@ unsafe extern "C-unwind" fn aligned_alloc_body(align: usize, size: usize, stack:
         let caller = caller(stack, frame);
         let real = || next::aligned_alloc().map_or(core::ptr::null_mut(), |function| function(align, size));
         if let Some(context) = record::ready() {
-            return record::alloc(context, caller, Kind::AlignedAlloc, size, real);
+            return record::alloc_aligned(context, caller, Kind::AlignedAlloc, size, align, real);
         }
         slow_alloc(caller, Kind::AlignedAlloc, size, align, real)
     }
@@ -125,7 +125,7 @@ unsafe extern "C-unwind" fn memalign_body(align: usize, size: usize, stack: u64,
         let caller = caller(stack, frame);
         let real = || next::memalign().map_or(core::ptr::null_mut(), |function| function(align, size));
         if let Some(context) = record::ready() {
-            return record::alloc(context, caller, Kind::Memalign, size, real);
+            return record::alloc_aligned(context, caller, Kind::Memalign, size, align, real);
         }
         slow_alloc(caller, Kind::Memalign, size, align, real)
     }
@@ -137,7 +137,7 @@ unsafe extern "C-unwind" fn valloc_body(size: usize, stack: u64, frame: u64) -> 
         let caller = caller(stack, frame);
         let real = || next::valloc().map_or(core::ptr::null_mut(), |function| function(size));
         if let Some(context) = record::ready() {
-            return record::alloc(context, caller, Kind::Valloc, size, real);
+            return record::alloc_aligned(context, caller, Kind::Valloc, size, 4096, real);
         }
         slow_alloc(caller, Kind::Valloc, size, 4096, real)
     }
@@ -149,7 +149,7 @@ unsafe extern "C-unwind" fn pvalloc_body(size: usize, stack: u64, frame: u64) ->
         let caller = caller(stack, frame);
         let real = || next::pvalloc().map_or(core::ptr::null_mut(), |function| function(size));
         if let Some(context) = record::ready() {
-            return record::alloc(context, caller, Kind::Pvalloc, size, real);
+            return record::alloc_aligned(context, caller, Kind::Pvalloc, size, 4096, real);
         }
         slow_alloc(caller, Kind::Pvalloc, size, 4096, real)
     }
@@ -173,7 +173,7 @@ unsafe extern "C-unwind" fn posix_memalign_body(
             if result == 0 { block } else { core::ptr::null_mut() }
         };
         let block = match record::ready() {
-            Some(context) => record::alloc(context, caller, Kind::PosixMemalign, size, real),
+            Some(context) => record::alloc_aligned(context, caller, Kind::PosixMemalign, size, align, real),
             None => slow_alloc(caller, Kind::PosixMemalign, size, align, real),
         };
         if arena::holds(block) {
@@ -384,7 +384,7 @@ unsafe fn slow_alloc(caller: Caller, kind: Kind, size: usize, align: usize, mut 
     start::record_early_blocks();
     start::arm();
     // SAFETY: passed on.
-    unsafe { nested::alloc(caller, kind, size, &mut real) }
+    unsafe { nested::alloc_aligned(caller, kind, size, align, &mut real) }
 }
 
 #[cold]

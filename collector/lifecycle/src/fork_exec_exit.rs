@@ -95,11 +95,7 @@ pub(super) fn is_free(session: &Session, what: &str) -> bool {
     let confined = session.confined.load(Ordering::SeqCst);
     if confined {
         let _internal = Internal::enter();
-        session.remark(
-            clock::now(),
-            "confined",
-            format!("a seccomp filter of the program forbids it: {what}"),
-        );
+        session.remark(clock::now(), "confined", format!("a seccomp filter of the program forbids it: {what}"));
     }
     !confined
 }

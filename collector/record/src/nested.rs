@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::ops::Range;
 use tracehound_shared::sync::atomic::{AtomicU64, Ordering};
 
-use tracehound_format::record::{Kind, Record};
+use tracehound_format::record::{Kind, Record, RequestDetails};
 
 use crate::attach;
 use crate::publish::{self, after, enter, settle};
@@ -257,6 +257,23 @@ fn is_signal_return(pc: u64) -> bool {
 #[inline(never)]
 pub unsafe fn alloc(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMut() -> *mut c_void) -> *mut c_void {
     // SAFETY: passed on.
+    unsafe { alloc_aligned(caller, kind, size, 0, real) }
+}
+
+/// [`crate::record::alloc_aligned`] for a thread that is not ready.
+///
+/// # Safety
+/// As for [`alloc`].
+#[cold]
+#[inline(never)]
+pub unsafe fn alloc_aligned(
+    caller: Caller,
+    kind: Kind,
+    size: usize,
+    alignment: usize,
+    real: &mut dyn FnMut() -> *mut c_void,
+) -> *mut c_void {
+    // SAFETY: passed on.
     let Some(entry) = (unsafe { enter_event(caller, IN_REAL) }) else { return real() };
     let block = real();
     if block.is_null() {
@@ -266,7 +283,7 @@ pub unsafe fn alloc(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMu
     entry.record();
     let tick = clock::now_after_alloc();
     // SAFETY: passed on.
-    unsafe { allocated(entry, caller, kind, size, [tick, block as u64]) };
+    unsafe { allocated(entry, caller, kind, [size, alignment], [tick, block as u64]) };
     block
 }
 
@@ -275,15 +292,22 @@ pub unsafe fn alloc(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMu
 /// # Safety
 /// As for [`alloc`].
 #[inline(never)]
-unsafe fn allocated(entry: SlowEntry, caller: Caller, kind: Kind, size: usize, [tick, block]: [u64; 2]) {
+unsafe fn allocated(
+    entry: SlowEntry,
+    caller: Caller,
+    kind: Kind,
+    [size, alignment]: [usize; 2],
+    [tick, block]: [u64; 2],
+) {
     // SAFETY: passed on.
     if let Some(node) = unsafe { entry.node(caller) } {
         let record = Record::new(kind, tick, block, node, size as u32);
-        if size >> 32 == 0 {
+        let details = RequestDetails::of(size as u64, alignment as u64);
+        if details.is_empty() {
             publish::several(entry.context, &[record], entry.nested);
         } else {
-            let high = Record::new(Kind::SizeHigh, tick, size as u64 >> 32, 0, 0);
-            publish::several(entry.context, &[high, record], entry.nested);
+            let details = Record::new(Kind::SizeHigh, tick, details.word(), 0, 0);
+            publish::several(entry.context, &[details, record], entry.nested);
         }
     }
     entry.leave(true);

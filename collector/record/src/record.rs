@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 
-use tracehound_format::record::{Kind, Record};
+use tracehound_format::record::{Kind, Record, RequestDetails};
 
 use crate::nested;
 use crate::publish::{self, after, enter, settle};
@@ -99,6 +99,23 @@ pub unsafe fn alloc(
     size: usize,
     real: impl FnOnce() -> *mut c_void,
 ) -> *mut c_void {
+    // SAFETY: passed on.
+    unsafe { alloc_aligned(context, caller, kind, size, 0, real) }
+}
+
+/// As [`alloc`], of a block whose address is to be a multiple of `alignment`.
+///
+/// # Safety
+/// As for [`alloc`].
+#[inline(always)]
+pub unsafe fn alloc_aligned(
+    context: &ThreadContext,
+    caller: Caller,
+    kind: Kind,
+    size: usize,
+    alignment: usize,
+    real: impl FnOnce() -> *mut c_void,
+) -> *mut c_void {
     let state = context.state.load(Ordering::Relaxed);
     context.entry_sp.store(caller.sp, Ordering::Relaxed);
     enter(context, state, IN_REAL);
@@ -112,18 +129,20 @@ pub unsafe fn alloc(
     let tick = clock::now_after_alloc();
     // SAFETY: as the caller promises.
     let node = unsafe { capture(context, context.alloc_unwinder.load(Ordering::Relaxed), caller) };
-    if size >> 32 == 0 {
-        publish::one(context, Record::new(kind, tick, block as u64, node, size as u32));
+    let details = RequestDetails::of(size as u64, alignment as u64);
+    let record = Record::new(kind, tick, block as u64, node, size as u32);
+    if details.is_empty() {
+        publish::one(context, record);
     } else {
-        large(context, Record::new(kind, tick, block as u64, node, size as u32), size);
+        with_details(context, record, details);
     }
     settle(context, after(state));
     block
 }
 
 #[cold]
-fn large(context: &ThreadContext, record: Record, size: usize) {
-    publish::several(context, &[size_high(record.tick, size), record], false);
+fn with_details(context: &ThreadContext, record: Record, details: RequestDetails) {
+    publish::several(context, &[Record::new(Kind::SizeHigh, record.tick, details.word(), 0, 0), record], false);
 }
 
 /// The record in front of one whose size has more than 32 bits.

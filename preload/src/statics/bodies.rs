@@ -157,8 +157,13 @@ fn argument_behind<const AT: usize, const BY: usize>(arguments: &[usize; 6]) -> 
 unsafe fn do_alloc<const AT: usize>(slot: &EntryTarget, caller: Caller, arguments: [usize; 6]) -> usize {
     let size = argument::<AT>(&arguments);
     let way = Way::back();
+    let kind = slot.kind();
+    let alignment = match kind {
+        Kind::AlignedAlloc | Kind::Memalign if AT == 1 => argument::<0>(&arguments),
+        _ => 0,
+    };
     // SAFETY: see above. `operator new` throws when there is no memory.
-    unsafe { allocated(slot.kind(), caller, size, || way.call(|| slot.call(arguments) as Ptr)) as usize }
+    unsafe { allocated_aligned(kind, caller, size, alignment, || way.call(|| slot.call(arguments) as Ptr)) as usize }
 }
 
 #[inline(always)]
@@ -197,7 +202,7 @@ unsafe fn do_posix_memalign<const AT: usize>(slot: &EntryTarget, caller: Caller,
     let mut result = 0;
     // SAFETY: see above; the function has written to `out` when it says so.
     unsafe {
-        allocated(slot.kind(), caller, size, || {
+        allocated_aligned(slot.kind(), caller, size, argument::<1>(&arguments), || {
             result = slot.call(arguments);
             if result as c_int == 0 && !out.is_null() { *out } else { core::ptr::null_mut() }
         });
@@ -286,22 +291,34 @@ unsafe fn do_books<const AT: usize>(slot: &EntryTarget, caller: Caller, argument
 }
 
 #[inline(always)]
-unsafe fn allocated(kind: Kind, caller: Caller, size: usize, mut real: impl FnMut() -> Ptr) -> Ptr {
+unsafe fn allocated(kind: Kind, caller: Caller, size: usize, real: impl FnMut() -> Ptr) -> Ptr {
+    // SAFETY: passed on.
+    unsafe { allocated_aligned(kind, caller, size, 0, real) }
+}
+
+#[inline(always)]
+unsafe fn allocated_aligned(
+    kind: Kind,
+    caller: Caller,
+    size: usize,
+    alignment: usize,
+    mut real: impl FnMut() -> Ptr,
+) -> Ptr {
     // SAFETY: passed on.
     unsafe {
         if let Some(context) = record::ready().filter(|_| !is_inside(caller.pc)) {
-            return record::alloc(context, caller, kind, size, real);
+            return record::alloc_aligned(context, caller, kind, size, alignment, real);
         }
-        if passes(caller.pc) { real() } else { slow_alloc(kind, caller, size, &mut real) }
+        if passes(caller.pc) { real() } else { slow_alloc(kind, caller, [size, alignment], &mut real) }
     }
 }
 
 #[cold]
 #[inline(never)]
-unsafe fn slow_alloc(kind: Kind, caller: Caller, size: usize, real: &mut dyn FnMut() -> Ptr) -> Ptr {
+unsafe fn slow_alloc(kind: Kind, caller: Caller, [size, alignment]: [usize; 2], real: &mut dyn FnMut() -> Ptr) -> Ptr {
     start::arm();
     // SAFETY: passed on.
-    unsafe { nested::alloc(caller, kind, size, real) }
+    unsafe { nested::alloc_aligned(caller, kind, size, alignment, real) }
 }
 
 #[inline(always)]

@@ -80,8 +80,12 @@ impl HasStack for TraceEvent {
 /// The fields between the thread and the stack.
 fn what(event: &TraceEvent, trace: &tracehound_index::Trace, line: &mut Vec<u8>) -> std::io::Result<()> {
     match &event.what {
-        What::Alloc { function, address, size, .. } => {
-            write!(line, r#","kind":"alloc","function":"{function}","address":"{address:#x}","size":{size}"#)
+        What::Alloc { function, address, size, row } => {
+            write!(line, r#","kind":"alloc","function":"{function}","address":"{address:#x}","size":{size}"#)?;
+            match trace.alignment_of(*row) {
+                Some(alignment) => write!(line, r#","alignment":{alignment}"#),
+                None => Ok(()),
+            }
         }
         What::Free { function, address, row, existing } => {
             write!(line, r#","kind":"free","function":"{function}","address":"{address:#x}""#)?;

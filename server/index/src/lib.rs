@@ -440,6 +440,14 @@ impl Trace {
         EventOrigin::get(&self.columns, id as usize).unwrap_or(unknown)
     }
 
+    /// The alignment in bytes that an allocation asked for, beyond what every block has; `None` as well for recordings that
+    /// do not say.
+    #[must_use]
+    pub fn alignment_of(&self, row: u64) -> Option<u64> {
+        let power = self.origin_of_alloc(row).alignment;
+        1_u64.checked_shl(u32::from(power)).filter(|_| power != 0)
+    }
+
     /// Origin of an allocation.
     #[must_use]
     pub fn origin_of_alloc(&self, row: u64) -> EventOrigin {

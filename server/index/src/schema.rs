@@ -176,6 +176,8 @@ schema! {
             origin_kind => kind: u8,
             /// Site of an allocation; [`super::layout::NO_SITE`] for frees.
             origin_site => site: u32,
+            /// Alignment that was asked for, as a power of two; 0 = none beyond what every block has, or not recorded.
+            origin_alignment => alignment: u8,
         }
         /// Pairs of threads, of which one freed what the other allocated.
         pairs: ThreadPair {

@@ -33,7 +33,7 @@ use order::{MOST_TRIES, Recent};
 pub use origins::Origins;
 pub use state::{HalfRealloc, PairingThread, Totals};
 use state::{LastAllocs, NO_ROW};
-use tracehound_format::record::Kind;
+use tracehound_format::record::{Kind, RequestDetails};
 
 use super::clock::ClockMap;
 use super::event_batch::EventBatch;
@@ -146,7 +146,7 @@ impl PairingEngine {
                     half.live = self.live.remove(half.address);
                 }
             }
-            self.carries += u32::from(thread.size_high != 0);
+            self.carries += u32::from(!thread.details.is_empty());
         }
         self.start_chunk();
         Ok(())
@@ -281,14 +281,16 @@ impl PairingEngine {
         Ok(at)
     }
 
+    /// The event's size with its upper half, and what else was said in front of it.
     #[inline]
-    fn full_size(&mut self, event: &MergedEvent) -> u64 {
+    fn full_size(&mut self, event: &MergedEvent) -> (u64, RequestDetails) {
         if self.carries == 0 {
-            return u64::from(event.size);
+            return (u64::from(event.size), RequestDetails::default());
         }
         let thread = &mut self.threads[event.thread as usize];
-        self.carries -= u32::from(thread.size_high != 0);
-        u64::from(event.size) | std::mem::take(&mut thread.size_high) << 32
+        self.carries -= u32::from(!thread.details.is_empty());
+        let details = std::mem::take(&mut thread.details);
+        (u64::from(event.size) | details.size_high() << 32, details)
     }
 
     /// False when the event at `at` was put off, if it `may_wait`: nothing has happened then.
@@ -304,7 +306,11 @@ impl PairingEngine {
         at: usize,
         may_wait: bool,
     ) -> io::Result<bool> {
-        let size = self.full_size(event);
+        let (size, details) = self.full_size(event);
+        let origin = match details.alignment() {
+            0 => origin,
+            alignment => self.origins.aligned(origin, alignment, &mut self.chunk),
+        };
         let key = key_of(event.address, event.kind);
         if self.halves > 0 {
             self.split_half(ns, key);
@@ -313,7 +319,7 @@ impl PairingEngine {
         if let Some(old) = self.live.insert(key, LiveBlock { born_ns: ns, size, row, origin })? {
             if may_wait && self.put_off_alloc(events, at) {
                 self.live.insert(key, old)?;
-                self.give_back_size(event.thread, size);
+                self.give_back(event.thread, details);
                 return Ok(false);
             }
             self.overwrite(ns, key, old, event.thread);

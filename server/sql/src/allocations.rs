@@ -37,11 +37,12 @@ enum BlockColumn {
     Function,
     Previous,
     Temporary,
+    Alignment,
 }
 
 use BlockColumn as Is;
 
-const COLUMNS: [BlockColumn; 15] = [
+const COLUMNS: [BlockColumn; 16] = [
     Is::Recording,
     Is::Row,
     Is::Address,
@@ -57,6 +58,7 @@ const COLUMNS: [BlockColumn; 15] = [
     Is::Function,
     Is::Previous,
     Is::Temporary,
+    Is::Alignment,
 ];
 
 const _: () = assert!(COLUMNS.len() == ALLOCATIONS.columns.len());
@@ -321,6 +323,7 @@ impl TableReader for BlockRows {
             }
             Is::Previous => out.set_result(trace.alloc(row).previous.map(signed)),
             Is::Temporary => out.set_result(trace.is_temporary(row)),
+            Is::Alignment => out.set_result(trace.alignment_of(row).map(signed)),
         }
     }
 

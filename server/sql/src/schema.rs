@@ -124,6 +124,7 @@ const BLOCK_COLUMNS: &[SqlColumn] = &[
     text("function", "the function that was called: `malloc`, `realloc`, …"),
     integer("previous", "row of the block that realloc made it from"),
     integer("temporary", "1: freed within one later allocation of the same thread"),
+    integer("alignment", "the alignment that was asked for, in bytes; NULL: no more than the 16 of every block"),
 ];
 
 /// All tables that are made of rows from existing queries.

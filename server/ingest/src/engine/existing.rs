@@ -45,7 +45,7 @@ impl PairingEngine {
     /// A block is listed.
     #[cold]
     pub(super) fn list_existing(&mut self, ns: u64, event: &MergedEvent) {
-        let size = self.full_size(event);
+        let (size, _) = self.full_size(event);
         if self.existing.0.insert(event.address, size).is_none() {
             let existing = &mut self.totals.counts.existing;
             existing.count += 1;

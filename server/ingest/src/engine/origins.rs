@@ -23,6 +23,7 @@ struct OriginKey {
     node: u32,
     thread: u32,
     kind: u8,
+    alignment: u8,
 }
 
 /// Key → index, with linear probing and at most half full: nearly always one memory access.
@@ -36,13 +37,16 @@ struct OriginTable {
 /// Look-ups between the fetch of a slot and its use: the table of a large call tree does not fit the cache.
 const AHEAD: usize = 16;
 
-const EMPTY: (OriginKey, u32) = (OriginKey { node: 0, thread: 0, kind: 0 }, 0);
+const EMPTY: (OriginKey, u32) = (OriginKey { node: 0, thread: 0, kind: 0, alignment: 0 }, 0);
 
 impl OriginTable {
     /// The slot where the search for `key` begins.
     #[inline]
     fn home(&self, key: OriginKey) -> usize {
-        let mixed = (u64::from(key.node) ^ u64::from(key.thread) << 32 ^ u64::from(key.kind) << 56)
+        let mixed = (u64::from(key.node)
+            ^ u64::from(key.thread) << 32
+            ^ u64::from(key.kind) << 56
+            ^ u64::from(key.alignment) << 48)
             .wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (mixed >> 24) as usize & (self.slots.len() - 1)
     }
@@ -109,7 +113,8 @@ impl Origins {
     /// Takes one that is known already; for resuming.
     pub fn restore(&mut self, origin: EventOrigin) {
         let index = self.list.len() as u32;
-        self.table.insert(OriginKey { node: origin.node, thread: origin.thread, kind: origin.kind }, index);
+        let EventOrigin { node, thread, kind, alignment, .. } = origin;
+        self.table.insert(OriginKey { node, thread, kind, alignment }, index);
         if origin.site != NO_SITE {
             self.site_of_node.insert(origin.node, origin.site);
         }
@@ -120,7 +125,18 @@ impl Origins {
     /// Index of an origin; new ones are reported to `chunk`.
     #[inline]
     pub(super) fn intern(&mut self, node: u32, thread: u32, kind: u8, chunk: &mut EventBatch) -> u32 {
-        let key = OriginKey { node, thread, kind };
+        self.find_or_add(OriginKey { node, thread, kind, alignment: 0 }, chunk)
+    }
+
+    /// Index of the origin at `index` with another alignment, a power of two.
+    #[cold]
+    pub(super) fn aligned(&mut self, index: u32, alignment: u8, chunk: &mut EventBatch) -> u32 {
+        let Some(&EventOrigin { node, thread, kind, .. }) = self.list.get(index as usize) else { return index };
+        self.find_or_add(OriginKey { node, thread, kind, alignment }, chunk)
+    }
+
+    #[inline]
+    fn find_or_add(&mut self, key: OriginKey, chunk: &mut EventBatch) -> u32 {
         match self.table.slots[self.table.slot(key)].1 {
             0 => self.add(key, chunk),
             number => number - 1,
@@ -129,7 +145,7 @@ impl Origins {
 
     /// Indices of a thread's origins, given as nodes and kinds; new ones are reported to `chunk`.
     pub(super) fn intern_all(&mut self, pairs: &[(u32, u8)], thread: u32, chunk: &mut EventBatch) -> Vec<u32> {
-        let key = |&(node, kind): &(u32, u8)| OriginKey { node, thread, kind };
+        let key = |&(node, kind): &(u32, u8)| OriginKey { node, thread, kind, alignment: 0 };
         pairs.iter().take(AHEAD).for_each(|pair| self.table.prefetch(key(pair)));
         let number = |(at, &(node, kind)): (usize, &(u32, u8))| {
             if let Some(next) = pairs.get(at + AHEAD) {
@@ -142,7 +158,7 @@ impl Origins {
 
     #[cold]
     fn add(&mut self, key: OriginKey, chunk: &mut EventBatch) -> u32 {
-        let OriginKey { node, thread, kind } = key;
+        let OriginKey { node, thread, kind, alignment } = key;
         let index = self.list.len() as u32;
         self.table.insert(key, index);
         let site = if KindClass::of(kind).bears() {
@@ -155,7 +171,7 @@ impl Origins {
         } else {
             NO_SITE
         };
-        let origin = EventOrigin { node, thread, kind, site };
+        let origin = EventOrigin { node, thread, kind, site, alignment };
         self.list.push(origin);
         self.threads.push(thread);
         chunk.origins.push(origin);

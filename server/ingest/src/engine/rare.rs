@@ -1,7 +1,7 @@
 //! Rare cases of the pairing: addresses that are handed out while their old block is there, halves of reallocs that
 //! lost each other, and events that are neither allocations nor frees.
 
-use tracehound_format::record::Kind;
+use tracehound_format::record::{Kind, RequestDetails};
 
 use super::{MergedEvent, PairingEngine};
 use crate::live_map::LiveBlock;
@@ -16,13 +16,13 @@ impl PairingEngine {
         self.free(ns, key, old, origin, true);
     }
 
-    /// The upper half of a size that was taken from a record that is to be taken later.
+    /// Details that were taken from a record that is to be taken later.
     #[cold]
-    pub(super) fn give_back_size(&mut self, thread: u32, size: u64) {
-        if size >> 32 != 0
+    pub(super) fn give_back(&mut self, thread: u32, details: RequestDetails) {
+        if !details.is_empty()
             && let Some(thread) = self.threads.get_mut(thread as usize)
         {
-            thread.size_high = size >> 32;
+            thread.details = details;
             self.carries += 1;
         }
     }
@@ -109,10 +109,10 @@ impl PairingEngine {
         match kind {
             Kind::SizeHigh => {
                 let Some(thread) = self.threads.get_mut(index) else { return };
-                let high = event.address & u64::from(u32::MAX);
-                self.carries += u32::from(thread.size_high == 0 && high != 0);
-                self.carries -= u32::from(thread.size_high != 0 && high == 0);
-                thread.size_high = high;
+                let details = RequestDetails::from_word(event.address);
+                self.carries += u32::from(thread.details.is_empty() && !details.is_empty());
+                self.carries -= u32::from(!thread.details.is_empty() && details.is_empty());
+                thread.details = details;
             }
             Kind::Context => self.change_context(event.thread, event.address),
             Kind::MapDetail => {
@@ -122,7 +122,7 @@ impl PairingEngine {
             }
             Kind::Mmap | Kind::MapExisting => {
                 self.totals.counts.map += u64::from(kind == Kind::Mmap);
-                let len = self.full_size(event);
+                let (len, _) = self.full_size(event);
                 let detail = self.threads.get_mut(index).and_then(|t| t.map_detail.take());
                 let (protection, fd) = detail.map_or((0, u64::from(u32::MAX)), |(p, fd)| (p, u64::from(fd)));
                 self.push_other(ns, event, event.address, len, protection, fd);
@@ -130,26 +130,26 @@ impl PairingEngine {
             Kind::ExistingBlock => self.list_existing(ns, event),
             Kind::Munmap => {
                 self.totals.counts.unmap += 1;
-                let len = self.full_size(event);
+                let (len, _) = self.full_size(event);
                 self.push_other(ns, event, event.address, len, 0, 0);
             }
             Kind::MremapFrom => {
-                let len = self.full_size(event);
+                let (len, _) = self.full_size(event);
                 if let Some(thread) = self.threads.get_mut(index) {
                     thread.half_remap = Some((event.address, len));
                 }
             }
             Kind::MremapTo => {
                 self.totals.counts.remap += 1;
-                let len = self.full_size(event);
+                let (len, _) = self.full_size(event);
                 let half = self.threads.get_mut(index).and_then(|t| t.half_remap.take());
                 let (old, old_len) = half.unwrap_or((0, 0));
                 self.push_other(ns, event, event.address, len, old, old_len);
             }
             Kind::Brk => {
                 self.totals.counts.brk += 1;
-                let high_given = self.threads.get(index).is_some_and(|t| t.size_high != 0);
-                let low = self.full_size(event);
+                let (low, details) = self.full_size(event);
+                let high_given = details.size_high() != 0;
                 // Without an upper half the 32 bits are the whole number, sign included.
                 let moved = if high_given { low } else { i64::from(low as u32 as i32) as u64 };
                 self.push_other(ns, event, event.address, moved, 0, 0);

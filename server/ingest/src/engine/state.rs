@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::occupancy::OccupiedRun;
 use crate::live_map::LiveBlock;
+use tracehound_format::record::RequestDetails;
 use tracehound_index::facts::{EventCounts, PeakPosition, TEMPORARY_WITHIN};
 use tracehound_index::schema::EventPage;
 
@@ -44,7 +45,7 @@ pub struct PairingThread {
     pub active: bool,
     /// Its request context, see `contexts`.
     pub(super) context: u32,
-    pub(super) size_high: u64,
+    pub(super) details: RequestDetails,
     pub(super) map_detail: Option<(u64, u32)>,
     pub(super) half_remap: Option<(u64, u64)>,
     pub(super) half_realloc: Option<HalfRealloc>,
@@ -60,7 +61,7 @@ impl PairingThread {
             last_tick: 0,
             active: false,
             context: 0,
-            size_high: 0,
+            details: RequestDetails::default(),
             map_detail: None,
             half_remap: None,
             half_realloc: None,

@@ -140,6 +140,7 @@ pub fn write(
             let (size, address) = (trace.size_of(step.row), trace.address_of(step.row));
             let op = match kind {
                 _ if old.is_some() => REALLOC,
+                _ if origin.alignment != 0 => ALIGNED,
                 Some(Kind::Calloc) => CALLOC,
                 Some(Kind::PosixMemalign | Kind::AlignedAlloc | Kind::Memalign | Kind::Valloc | Kind::Pvalloc) => {
                     ALIGNED
@@ -154,8 +155,11 @@ pub fn write(
                 thread: number(origin.thread),
                 touched: pages_touched(op, size, touched.get(&origin.site).copied()),
                 op,
-                // What was asked for is not recorded: the address tells what was given.
-                alignment: address.trailing_zeros().clamp(4, 12),
+                // Older recordings do not say what was asked for: the address tells what was given.
+                alignment: match origin.alignment {
+                    0 => address.trailing_zeros().clamp(4, 12),
+                    power => u32::from(power),
+                },
             };
             call.put(out)?;
             written += 1;
