@@ -8,10 +8,11 @@ use tracehound_query::functions::FunctionsParams;
 use tracehound_query::leaks::LeaksParams;
 use tracehound_query::lifetimes::LifetimesParams;
 use tracehound_query::sites::SitesParams;
+use tracehound_query::threads::ThreadsParams;
 use tracehound_query::timeline::{MAX_POINTS, TimelineParams};
 use tracehound_query::{
     QueryError, Window, flamegraph, functions as function_sums, leaks as leak_sites, lifetimes as lives, parse_site,
-    sites as site_sums, stacks, timeline as curves,
+    sites as site_sums, stacks, threads, timeline as curves,
 };
 
 use super::allocations::signed;
@@ -63,6 +64,7 @@ pub fn functions(question: &Question<'_>) -> Result<SqlRows, QueryError> {
         metric: arguments.metric(0)?,
         unit: Unit::Bytes,
         window: Window { at: arguments.time(3, "at_time")?, ..arguments.window(1, 2)? },
+        by: arguments.group(4)?,
         limit: None,
         ..FunctionsParams::default()
     };
@@ -81,6 +83,22 @@ pub fn functions(question: &Question<'_>) -> Result<SqlRows, QueryError> {
         ]
     };
     list(answer.rows.into_iter().map(row).collect())
+}
+
+/// See [`super::schema::THREAD_SUMS`].
+pub fn thread_sums(question: &Question<'_>) -> Result<SqlRows, QueryError> {
+    let recording = question.recording;
+    let params = ThreadsParams { window: question.arguments.window(0, 1)?, ..ThreadsParams::default() };
+    let answer = threads::run(&recording.trace, recording.symbols.as_ref(), &params, question.cancel)?;
+    let row = |thread: tracehound_api::threads::Thread| {
+        let ended = thread.ended_ns.map(signed);
+        let mut row = row![thread.id, thread.os_thread, thread.name, signed(thread.started_ns), ended];
+        for sum in [thread.allocated, thread.freed, thread.live, thread.leaked, thread.temporary] {
+            row.extend(amount(sum));
+        }
+        row
+    };
+    list(answer.threads.into_iter().map(row).collect())
 }
 
 /// See [`super::schema::LEAKS`].

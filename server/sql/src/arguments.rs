@@ -2,7 +2,9 @@
 
 use rusqlite::types::Value;
 use rusqlite::vtab::{IndexConstraintOp, IndexInfo};
+use serde::de::DeserializeOwned;
 use tracehound_api::Metric;
+use tracehound_api::functions::GroupBy;
 use tracehound_query::{QueryError, TimeExpr, Window};
 
 /// Whether `value <operator> bound` is asked.
@@ -143,12 +145,21 @@ impl Arguments<'_> {
 
     /// A metric.
     pub fn metric(&self, at: usize) -> Result<Metric, QueryError> {
-        let Some(value) = self.get(at) else { return Ok(Metric::default()) };
+        self.word(at, "metric", "a metric is one of live, peak, leaked, allocated, freed, grown, temporary")
+    }
+
+    /// What a row is.
+    pub fn group(&self, at: usize) -> Result<GroupBy, QueryError> {
+        self.word(at, "grouped_by", "rows are grouped by function, program, file, module, thread or site")
+    }
+
+    /// One of a few words, as everywhere; the usual one where none was given.
+    fn word<T: DeserializeOwned + Default>(&self, at: usize, name: &str, known: &str) -> Result<T, QueryError> {
+        let Some(value) = self.get(at) else { return Ok(T::default()) };
         let parsed = match value {
             Value::Text(text) => serde_json::from_value(serde_json::Value::String(text.clone())).ok(),
             _ => None,
         };
-        let all = "live, peak, leaked, allocated, freed, grown, temporary";
-        parsed.ok_or_else(|| QueryError::bad("metric", format!("a metric is one of {all}")))
+        parsed.ok_or_else(|| QueryError::bad(name, known))
     }
 }

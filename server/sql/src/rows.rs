@@ -72,6 +72,7 @@ static SOURCES: &[RowSource] = &[
     RowSource { passing: true, ..of(&schema::FRAMES, code::frames).by(1) },
     of(&schema::SITES, answers::sites).by(1),
     of(&schema::FUNCTIONS, answers::functions),
+    of(&schema::THREAD_SUMS, answers::thread_sums).by(1),
     of(&schema::LEAKS, answers::leaks).by(1),
     of(&schema::TIMELINE, answers::timeline),
     of(&schema::FLAME, answers::flame).by(1),

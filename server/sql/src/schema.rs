@@ -77,6 +77,11 @@ const RECORDING: SqlColumn =
 const FROM: SqlColumn = text("from_time", "start of the window: `1.5s`, `50%`, `peak`, a mark's label, or nanoseconds");
 const TO: SqlColumn = text("to_time", "end of the window");
 const AT: SqlColumn = text("at_time", "a moment");
+const GROUPED_BY: SqlColumn = text(
+    "grouped_by",
+    "what a row is: `function` (default), `program` (the program's function of each backtrace), `file`, `module`, \
+     `thread`, `site`",
+);
 const METRIC: SqlColumn =
     text("metric", "`live` (default), `peak`, `leaked`, `allocated`, `freed`, `grown`, `temporary`");
 
@@ -140,6 +145,7 @@ pub const TABLES: &[&SqlTable] = &[
     &LIFETIMES,
     &DIFF,
     &THREADS,
+    &THREAD_SUMS,
     &MODULES,
     &MARKS,
     &CAPTURES,
@@ -215,7 +221,8 @@ pub const SITES: SqlTable = SqlTable {
 /// Functions.
 pub const FUNCTIONS: SqlTable = SqlTable {
     name: "functions",
-    about: "One row a function on a backtrace, with what it (flat) and what it called (cumulative) allocated.",
+    about: "One row a function on a backtrace, with what it (flat) and what it called (cumulative) allocated; or one row a \
+            file, a module, a thread, with its name as `function`.",
     columns: &[
         RECORDING,
         text("function", "name, or `0x…` without a symbol"),
@@ -228,7 +235,32 @@ pub const FUNCTIONS: SqlTable = SqlTable {
         integer("cum_bytes", "allocated by it and what it called"),
         integer("cum_count", "blocks of them"),
     ],
-    parameters: &[METRIC, FROM, TO, AT],
+    parameters: &[METRIC, FROM, TO, AT, GROUPED_BY],
+};
+
+/// Sums of threads.
+pub const THREAD_SUMS: SqlTable = SqlTable {
+    name: "thread_sums",
+    about: "One row a thread that made an event, with what it allocated and freed in the window.",
+    columns: &[
+        RECORDING,
+        integer("thread", "number in the recording, from 1"),
+        integer("os_thread", "the kernel's id"),
+        text("name", "last known name"),
+        integer("started_ns", "first event"),
+        integer("ended_ns", "end; NULL: not seen"),
+        integer("allocated_bytes", "allocated in the window"),
+        integer("allocated_count", "blocks of them"),
+        integer("freed_bytes", "freed by it in the window, whoever had allocated them"),
+        integer("freed_count", "blocks of them"),
+        integer("live_bytes", "of those that it allocated, live at the end of the window"),
+        integer("live_count", "blocks of them"),
+        integer("leaked_bytes", "allocated in the window and never freed"),
+        integer("leaked_count", "blocks of them"),
+        integer("temporary_bytes", "temporary"),
+        integer("temporary_count", "blocks of them"),
+    ],
+    parameters: &[FROM, TO],
 };
 
 /// Leaks.

@@ -8,8 +8,10 @@ import { bareName, location, shortName } from "../../lib/names.ts";
 import { exactly, moduleNamed, readPattern, serverPattern } from "../../lib/pattern.ts";
 import { GROUPS, type GroupName } from "../../lib/search-params.ts";
 import { writeKeys } from "../../lib/sorting.ts";
+import { functionsStatement } from "../../lib/sql-statements.ts";
 import { shareColumn } from "../../ui/columns.tsx";
 import { Button, Select } from "../../ui/controls.tsx";
+import { CopySql } from "../../ui/copy-sql.tsx";
 import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import type { MenuItem } from "../../ui/menu.tsx";
@@ -135,6 +137,7 @@ export function FunctionsView() {
         >
           Copy table
         </Button>
+        <CopySql offer={functionsStatement(search, by, request.metric, sorting.keys)} />
       </ViewBar>
       <Answer query={{ ...paged, data: first }} what="the functions">
         {() =>

@@ -17,9 +17,11 @@ import { bareName, shortName } from "../../lib/names.ts";
 import { readPattern, withPattern } from "../../lib/pattern.ts";
 import { VERDICTS, type VerdictName } from "../../lib/search-params.ts";
 import { sortedRows } from "../../lib/sorting.ts";
+import { leaksStatement } from "../../lib/sql-statements.ts";
 import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
 import { bytesColumn, countColumn, functionColumn, placeColumn, shareColumn } from "../../ui/columns.tsx";
 import { Button, Segmented, Select } from "../../ui/controls.tsx";
+import { CopySql } from "../../ui/copy-sql.tsx";
 import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { allocatorMenu, useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy } from "../../ui/notice.tsx";
@@ -75,6 +77,7 @@ function Loaded({ leaks, persite }: { leaks: Leaks; persite: boolean }) {
   const { search, go, running } = usePage();
   const copy = useCopy();
   const functionMenu = useFunctionMenu();
+  const request = useRequest();
   const shown = search.verdict ?? "all";
   const pattern = useMemo(() => readPattern(search.q ?? ""), [search.q]);
   const sites = useMemo(
@@ -208,6 +211,7 @@ function Loaded({ leaks, persite }: { leaks: Leaks; persite: boolean }) {
             >
               CSV
             </Button>
+            <CopySql offer={leaksStatement(search, request.window, leaks, sorting.keys, persite)} />
           </span>
         </ViewBar>
         {none ? (

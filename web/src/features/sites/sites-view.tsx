@@ -6,8 +6,10 @@ import { isChosen } from "../../lib/identity.ts";
 import { bareName, location } from "../../lib/names.ts";
 import { readPattern, serverPattern } from "../../lib/pattern.ts";
 import { writeKeys } from "../../lib/sorting.ts";
+import { sitesStatement } from "../../lib/sql-statements.ts";
 import { countColumn, placeColumn } from "../../ui/columns.tsx";
 import { Button } from "../../ui/controls.tsx";
+import { CopySql } from "../../ui/copy-sql.tsx";
 import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy, useNotice } from "../../ui/notice.tsx";
@@ -82,6 +84,7 @@ function SiteList() {
         >
           CSV
         </Button>
+        <CopySql offer={sitesStatement(search, request.window, sorting.keys)} />
       </ViewBar>
       <Answer query={{ ...paged, data: first }} what="the sites">
         {() =>

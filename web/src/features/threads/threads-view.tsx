@@ -5,7 +5,9 @@ import { documentQuery } from "../../api/queries.ts";
 import type { Thread, Threads } from "../../api/types.ts";
 import { formatDuration, formatExact, formatPercent, formatValue, plural } from "../../lib/format.ts";
 import { sortedRows } from "../../lib/sorting.ts";
+import { threadsStatement } from "../../lib/sql-statements.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
+import { CopySql } from "../../ui/copy-sql.tsx";
 import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
@@ -37,6 +39,7 @@ export function ThreadsView() {
 function Loaded({ threads }: { threads: Threads }) {
   const { search, go } = usePage();
   const copy = useCopy();
+  const request = useRequest();
   const unit = search.unit ?? "bytes";
   const columns = useMemo(() => columnsFor(unit), [unit]);
   const sorting = useSorting("allocated");
@@ -63,6 +66,7 @@ function Loaded({ threads }: { threads: Threads }) {
           <Button quiet onClick={() => downloadCsv(columns, inOrder(), "threads.csv")}>
             CSV
           </Button>
+          <CopySql offer={threadsStatement(search, request.window, sorting.keys, unit)} />
         </ViewBar>
         <DataTable
           label="Threads"
