@@ -219,6 +219,9 @@ mod tests {
         assert_eq!(object.segment(0x10_0010), Some((0x10_0000, 0x10_0800)));
         assert_eq!(object.segment(0x10_4000), Some((0x10_4000, 0x10_4800)));
         assert_eq!(object.segment(0x10_0900), None, "not from the file");
+        // Another object has come to where its second segment was.
+        shape.set(&module(0x10_4000));
+        assert_eq!(object.segment(0x10_4000), None, "another version");
         shape.clear();
         assert!(shape.around(0x10_0fff).is_none());
         assert_eq!(object.segment(0x10_0010), None, "another version");
