@@ -4,6 +4,7 @@ import type { Diff, DiffFlamegraph, Info } from "../src/api/types.ts";
 import { formatBytes } from "../src/lib/format.ts";
 import { fileName } from "../src/lib/names.ts";
 import { readSearch } from "../src/lib/search-params.ts";
+import { writeWindow } from "../src/lib/time.ts";
 import { api, open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
@@ -150,4 +151,38 @@ test.runIf(real)("two instants of one recording, as a graph", async () => {
   await page.keyboard.press("1");
   await settled(page);
   expect(readSearch(new URL(page.url()).search).root).toBeUndefined();
+});
+
+test.runIf(real)("two ranges of one recording: what each allocated, and in shares", async () => {
+  const page = await open(`/r/${shop}/compare`);
+  await settled(page);
+  await page.getByLabel("Compare", { exact: true }).selectOption("ranges");
+  await settled(page);
+  const ranges = readSearch(new URL(page.url()).search).ranges;
+  expect(ranges?.[0].to).toBe(ranges?.[1].from);
+  const sides = `before=${ranges?.[0].from}..${ranges?.[0].to}&after=${ranges?.[1].from}..${ranges?.[1].to}`;
+  const diff = await api<Diff>(`recordings/${shop}/diff?${sides}&metric=allocated&limit=1`);
+  const info = await api<Info>(`recordings/${shop}`);
+  expect(diff.total_before.bytes + diff.total_after.bytes).toBe(info.allocations.bytes);
+  const totals = () => page.locator(".split-view .view-bar").first().textContent();
+  await expect.poll(totals).toContain(formatBytes(diff.total_before.bytes));
+  expect(await totals()).toContain(formatBytes(diff.total_after.bytes));
+  expect(await seriousFaults(page)).toEqual([]);
+  // Scaled, both sides have the second one's total, in the table and in the graph.
+  await page.getByRole("button", { name: "Normalize" }).click();
+  await settled(page);
+  await expect.poll(totals).toContain("A was scaled");
+  const after = formatBytes(diff.total_after.bytes);
+  expect((await totals())?.split(after)).toHaveLength(3);
+  await page.getByText("Flame graph", { exact: true }).last().click();
+  await settled(page);
+  await expect.poll(() => page.locator(".flame-bar").textContent()).toContain("A was scaled");
+  // The timeline's window becomes a range.
+  const window = writeWindow({ from: 0, to: Math.floor((ranges?.[0].to ?? 0) / 2) });
+  await page.goto(`${page.url()}&window=${window}`);
+  await settled(page);
+  await page.getByRole("button", { name: "Set B" }).click();
+  await settled(page);
+  const search = readSearch(new URL(page.url()).search);
+  expect(search.ranges?.[1]).toEqual(search.window);
 });

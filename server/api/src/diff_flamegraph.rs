@@ -38,6 +38,9 @@ pub struct DiffFlamegraph {
     pub pinned: bool,
     /// Callers below callees.
     pub inverted: bool,
+    /// What the first side was multiplied with so that both have the same total, if that was asked for.
+    #[serde(default)]
+    pub scaled_by: Option<f64>,
     /// The first side, in words.
     pub before: String,
     /// The second side, in words.

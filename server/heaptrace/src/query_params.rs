@@ -16,6 +16,18 @@ pub fn window(from: Option<&str>, to: Option<&str>, at: Option<&str>) -> Result<
     Ok(Window { from: time("from", from)?, to: time("to", to)?, at: time("at", at)? })
 }
 
+/// `10s..20s`; a missing end is that of the recording.
+///
+/// # Errors
+/// When the text is no window, naming the parameter.
+pub fn window_between(name: &str, text: &str) -> Result<Window> {
+    let Some((from, to)) = text.split_once("..") else {
+        return Err(QueryError::bad(name, format!("`{text}` is no window; write for instance `10s..20s`")));
+    };
+    let end = |text: &str| (!text.is_empty()).then(|| parse(name, text)).transpose();
+    Ok(Window { from: end(from)?, to: end(to)?, at: None })
+}
+
 /// Reads one value.
 ///
 /// # Errors

@@ -277,6 +277,37 @@ fn two_recordings_can_be_compared() {
     assert_eq!(server.get(&format!("{ID}/diff?other=r7")).status, 404);
 }
 
+/// What was allocated in two windows that meet is all that was; scaled, both sides have the second one's total.
+#[test]
+fn two_windows_of_a_recording_can_be_compared() {
+    let folder = folder_with_sample();
+    let server = Server::start(folder.path(), &["app.dat"]);
+    let windows = "before=..10us&after=10us..end&metric=allocated";
+    let everything = &server.json(ID)["allocations"];
+    for unit in ["bytes", "count"] {
+        let diff = server.json(&format!("{ID}/diff?{windows}&unit={unit}"));
+        let totals = |diff: &Value| {
+            ["total_before", "total_after"].map(|side| diff[side][unit].as_u64().expect("a sum of blocks"))
+        };
+        let [before, after] = totals(&diff);
+        assert!(before > 0 && after > 0, "{diff}");
+        assert_eq!(Some(before + after), everything[unit].as_u64());
+        assert_eq!((&diff["before"], &diff["scaled_by"]), (&json!("..10us"), &Value::Null));
+        let scaled = server.json(&format!("{ID}/diff?{windows}&unit={unit}&normalize=true"));
+        assert_eq!(totals(&scaled), [after, after]);
+        let graph = server.json(&format!("{ID}/diff/flamegraph?{windows}&unit={unit}"));
+        assert_eq!([&graph["total_before"], &graph["total_after"]], [&json!(before), &json!(after)]);
+        let graph = server.json(&format!("{ID}/diff/flamegraph?{windows}&unit={unit}&normalize=true"));
+        assert_eq!([&graph["total_before"], &graph["rows"]["before"][0]], [&json!(after); 2]);
+        assert_eq!(graph["scaled_by"].as_f64(), Some(after as f64 / before as f64));
+    }
+    for wrong in ["before=..1us", "before=..1us&after=1us", "before=..1us&after=1us..&from=0", "before=x..&after=..2us"]
+    {
+        let refused = server.get(&format!("{ID}/diff?{wrong}"));
+        assert_eq!(refused.status, 400, "{wrong}: {}", refused.text());
+    }
+}
+
 #[test]
 fn a_difference_is_a_flame_graph_as_well() {
     let folder = folder_with_sample();

@@ -40,6 +40,8 @@ pub struct DiffFlamegraphParams {
     pub limits: Limits,
     /// Callers below callees.
     pub inverted: bool,
+    /// Scale the first side so that both sides have the same total, as in [`super::diff::DiffParams::normalize`].
+    pub normalize: bool,
 }
 
 /// Index of a row of the laid-over tree; 0 is the root.
@@ -129,6 +131,18 @@ impl Overlay {
             self.own.push([0; 2]);
         }
         row
+    }
+
+    /// Makes the totals of both sides the same by scaling the first; the factor, or nothing if a side is empty.
+    fn scale(&mut self, before: u64, after: u64) -> Option<f64> {
+        if before == 0 || after == 0 {
+            return None;
+        }
+        let factor = after as f64 / before as f64;
+        for own in &mut self.own {
+            own[0] = (own[0] as f64 * factor).round() as u64;
+        }
+        Some(factor)
     }
 
     /// A row and its callers, without the root.
@@ -316,8 +330,12 @@ pub fn run(
         return Err(QueryError::bad("metric", "`grown` is a difference already; compare `live` instead"));
     }
     let mut overlay = Overlay::new(Across::new(&[before, after], cancel)?);
-    let total_before = overlay.add(before, 0, params, cancel)?;
+    let mut total_before = overlay.add(before, 0, params, cancel)?;
     let total_after = overlay.add(after, 1, params, cancel)?;
+    let scaled_by = if params.normalize { overlay.scale(total_before, total_after) } else { None };
+    if scaled_by.is_some() {
+        total_before = overlay.own.iter().map(|own| own[0]).sum();
+    }
     let mut frames = DiffFrames { overlay: &overlay, list: Vec::new(), numbers: HashMap::new() };
     let (ancestors, rows) = if params.inverted {
         shown(&mut inverted::InvertedDiff::new(&overlay, params.width_of), params, &mut frames, cancel)?
@@ -332,6 +350,7 @@ pub fn run(
         width_of: params.width_of,
         pinned: params.pinned,
         inverted: params.inverted,
+        scaled_by,
         before: before.label.to_owned(),
         after: after.label.to_owned(),
         total_before,

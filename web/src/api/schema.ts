@@ -116,7 +116,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What changed: live blocks on both sides, largest change first. */
+        /** What changed between the two sides, largest change first. */
         get: operations["diff"];
         put?: never;
         post?: never;
@@ -922,6 +922,11 @@ export interface components {
             pinned: boolean;
             /** @description The rows. */
             rows: components["schemas"]["DiffRows"];
+            /**
+             * Format: double
+             * @description What the first side was multiplied with so that both have the same total, if that was asked for.
+             */
+            scaled_by?: number | null;
             /** @description `heaptrace.diff_flamegraph/1`. */
             schema: string;
             /**
@@ -3658,7 +3663,7 @@ export interface operations {
     };
     diff: {
         parameters: {
-            query?: {
+            query: {
                 /** @description The first instant [default: start]. */
                 from?: string;
                 /** @description The second instant [default: end]. */
@@ -3669,7 +3674,13 @@ export interface operations {
                 at?: string;
                 /** @description The instant of the other one [default: end]. */
                 other_at?: string;
-                /** @description What is compared; anything but `live` needs `other`. */
+                /** @description The first window of two of this recording, such as `10s..20s`; a missing end is that of the recording. */
+                before?: string;
+                /** @description The second window. */
+                after?: string;
+                /** @description Scale the first side so that both have the same total: what is left is a change of shares. */
+                normalize: boolean;
+                /** @description What is compared; anything but `live` needs `other`, or `before` and `after`. */
                 metric?: "live" | "peak" | "leaked" | "allocated" | "freed" | "grown" | "temporary";
                 /** @description What the order is about. */
                 unit?: "bytes" | "count";
@@ -3823,7 +3834,13 @@ export interface operations {
                 at?: string;
                 /** @description The instant of the other one [default: end]. */
                 other_at?: string;
-                /** @description What is compared; anything but `live` needs `other`. */
+                /** @description The first window of two of this recording, such as `10s..20s`; a missing end is that of the recording. */
+                before?: string;
+                /** @description The second window. */
+                after?: string;
+                /** @description Scale the first side so that both have the same total: what is left is a change of shares. */
+                normalize: boolean;
+                /** @description What is compared; anything but `live` needs `other`, or `before` and `after`. */
                 metric?: "live" | "peak" | "leaked" | "allocated" | "freed" | "grown" | "temporary";
                 /** @description What the order is about. */
                 unit?: "bytes" | "count";

@@ -110,6 +110,10 @@ export interface PageSearch {
   site?: string;
   /** Another recording to compare with. */
   other?: string;
+  /** Two windows to compare. */
+  ranges?: readonly [Window, Window];
+  /** A comparison's first side is scaled to the total of the second. */
+  normalize?: true;
   /** The comparison as a flame graph. */
   graph?: true;
   /** Of a comparison: only what changed has a width. */
@@ -155,6 +159,11 @@ function readMany<T>(
   const parts = text.split(separator).map(read);
   const good = parts.filter((part) => part !== undefined);
   return good.length > 0 && good.length === parts.length ? good : undefined;
+}
+
+function readPair(text: string | undefined): readonly [Window, Window] | undefined {
+  const [first, second, ...more] = readMany(text, "~", readWindow) ?? [];
+  return first && second && more.length === 0 ? [first, second] : undefined;
 }
 
 function nested(windows: Window[] | undefined): Window[] | undefined {
@@ -220,6 +229,8 @@ export function readSearch(query: string): PageSearch {
     selected: raw["selected"] || undefined,
     site: /^s\d{1,10}$/.test(raw["site"] ?? "") ? raw["site"] : undefined,
     other: /^r\d{1,6}$/.test(raw["other"] ?? "") ? raw["other"] : undefined,
+    ranges: readPair(raw["ranges"]),
+    normalize: raw["normalize"] === "1" || undefined,
     graph: raw["graph"] === "1" || undefined,
     changes: raw["changes"] === "1" || undefined,
     kind: oneOf(CHANGE_KINDS, raw["kind"]),
@@ -268,6 +279,8 @@ export function writeSearch(search: PageSearch): string {
   put("selected", search.selected);
   put("site", search.site);
   put("other", search.other);
+  put("ranges", search.ranges?.map(writeWindow).join("~"));
+  put("normalize", search.normalize && "1");
   put("graph", search.graph && "1");
   put("changes", search.changes && "1");
   put("kind", search.kind);

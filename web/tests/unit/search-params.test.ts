@@ -17,6 +17,11 @@ const FULL: PageSearch = {
   q: "Vec<T> | größe",
   root: 4_294_967_295,
   inverted: true,
+  ranges: [
+    { from: 0, to: 5 },
+    { from: 1_000_000_000, to: 2_500_000_000 },
+  ],
+  normalize: true,
   upwards: true,
   collapse: true,
   by: "module",

@@ -84,7 +84,10 @@ pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
         (Some(_), Some(_)) if two => {
             return Err(Misuse("--before and --after are windows of one recording; two were given".into()).into());
         }
-        (Some(before), Some(after)) => Some((window("before", before)?, window("after", after)?)),
+        (Some(before), Some(after)) => {
+            let window = |name, text: &str| query_params::window_between(name, text).map_err(misuse);
+            Some((window("before", before)?, window("after", after)?))
+        }
         _ => None,
     };
     if two && (args.from.is_some() || args.to.is_some()) {
@@ -128,20 +131,6 @@ pub fn run(args: &DiffArgs, color: ColorChoice) -> Result<()> {
     }
     out.flush()?;
     Ok(())
-}
-
-/// `10s..20s`; a missing end is that of the recording.
-fn window(name: &str, text: &str) -> Result<Window> {
-    let Some((from, to)) = text.split_once("..") else {
-        return Err(Misuse(format!("--{name}: `{text}` is no window; write for instance `10s..20s`")).into());
-    };
-    let end = |text: &str| -> Result<Option<TimeExpr>> {
-        if text.is_empty() {
-            return Ok(None);
-        }
-        query_params::parse(name, text).map(Some).map_err(misuse)
-    };
-    Ok(Window { from: end(from)?, to: end(to)?, at: None })
 }
 
 /// Several recordings a side.

@@ -1,4 +1,4 @@
-// What changed between two instants of this recording, or between this recording and another.
+// What changed between two instants or two ranges of this recording, or between this recording and another.
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import type { Parameters } from "../../api/client.ts";
@@ -19,6 +19,7 @@ import { recordingText } from "../../lib/recording.ts";
 import { CHANGE_KINDS, effectiveWindow } from "../../lib/search-params.ts";
 import { sortedRows } from "../../lib/sorting.ts";
 import { allocatorName, allocatorPlace, callerName, frameName, stackText } from "../../lib/stack.ts";
+import type { Window } from "../../lib/time.ts";
 import { Button, Segmented, Select } from "../../ui/controls.tsx";
 import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { allocatorMenu, useFunctionMenu } from "../../ui/function-menu.ts";
@@ -30,6 +31,7 @@ import { Answer, Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
 import { type ChangeRow, changeRows, changeText, isOfKind, KIND_TEXT } from "./change.ts";
 import { DiffGraph } from "./diff-graph.tsx";
+import { ScaledNote } from "./scaled-note.tsx";
 
 const LIMIT = 2000;
 /** Pixels of the bar beside a change: growth to the right of its middle, shrinking to the left. */
@@ -56,44 +58,86 @@ export function CompareView() {
   const [from, to] = a <= b ? [a, b] : [b, a];
   const others = recordings.filter((known) => known.id !== recording.id && known.state !== "failed");
   const other = others.find((known) => known.id === search.other);
-  const metric = COMPARED.find((known) => known.value === search.metric)?.value ?? "live";
+  const ranges = other ? undefined : search.ranges;
+  const usual = ranges ? "allocated" : "live";
+  const metric = COMPARED.find((known) => known.value === search.metric)?.value ?? usual;
   const at = metric === "live" ? search.at : undefined;
+  const measured = metric === "live" ? undefined : metric;
+  const normalize = search.normalize;
   const sides: Parameters = other
-    ? { other: other.id, at, unit, metric: metric === "live" ? undefined : metric }
-    : { from, to, unit };
+    ? { other: other.id, at, unit, metric: measured, normalize }
+    : ranges
+      ? { before: rangeText(ranges[0]), after: rangeText(ranges[1]), unit, metric: measured, normalize }
+      : { from, to, unit, normalize };
   const query = useQuery({
     ...documentQuery(subject, "diff", { ...sides, ...request.filters, limit: LIMIT }),
     enabled: !search.graph,
   });
-  const names = other ? undefined : { before: `A, ${formatInstant(from)}`, after: `B, ${formatInstant(to)}` };
+  const names = ranges
+    ? { before: `A, ${formatRange(ranges[0])}`, after: `B, ${formatRange(ranges[1])}` }
+    : other
+      ? undefined
+      : { before: `A, ${formatInstant(from)}`, after: `B, ${formatInstant(to)}` };
+  const halves = (): [Window, Window] => {
+    const middle = Math.floor(endNs / 2);
+    return [
+      { from: 0, to: middle },
+      { from: middle, to: endNs },
+    ];
+  };
   return (
     <div className="compare-view">
       <div className="view-bar">
         <Select
           label="Compare"
-          value={other?.id ?? "instants"}
+          value={other?.id ?? (ranges ? "ranges" : "instants")}
           choices={[
             { value: "instants", label: "two instants of this recording" },
+            { value: "ranges", label: "two ranges of this recording" },
             ...others.map((known) => ({ value: known.id, label: `with ${recordingText(known)}` })),
           ]}
           onChange={(value) =>
             go({
-              other: value === "instants" ? undefined : value,
+              other: value === "instants" || value === "ranges" ? undefined : value,
+              ranges: value === "ranges" ? halves() : undefined,
               root: undefined,
               // Of programs that have ended, what is live is what they leaked: the peak is the better first question.
-              metric: value === "instants" ? search.metric : (search.metric ?? "peak"),
+              metric: value === "instants" ? search.metric : value === "ranges" ? undefined : (search.metric ?? "peak"),
             })
           }
         />
-        {other && (
+        {(other || ranges) && (
           <Segmented
             label="What is compared"
             value={metric}
             choices={COMPARED}
-            onChange={(value) => go({ metric: value === "live" ? undefined : value, root: undefined })}
+            onChange={(value) => go({ metric: value === usual ? undefined : value, root: undefined })}
           />
         )}
-        {!other && (
+        {ranges && (
+          <span>
+            <b className="ab">A</b> {formatRange(ranges[0])}{" "}
+            <Button
+              quiet
+              disabled={!window}
+              title="Make the timeline's window range A"
+              onClick={() => window && go({ ranges: [window, ranges[1]], root: undefined })}
+            >
+              Set A
+            </Button>{" "}
+            <b className="ab">B</b> {formatRange(ranges[1])}{" "}
+            <Button
+              quiet
+              disabled={!window}
+              title="Make the timeline's window range B"
+              onClick={() => window && go({ ranges: [ranges[0], window], root: undefined })}
+            >
+              Set B
+            </Button>
+            {!window && <span className="muted"> brush the timeline to set others</span>}
+          </span>
+        )}
+        {!other && !ranges && (
           <span>
             <b className="ab">A</b> {formatInstant(from)} <b className="ab">B</b> {formatInstant(to)}{" "}
             <span className="muted">
@@ -104,6 +148,13 @@ export function CompareView() {
           </span>
         )}
         <span className="spring" />
+        <Button
+          on={normalize === true}
+          title="Scale the first side so that both have the same total: what is left is a change of shares"
+          onClick={() => go({ normalize: normalize ? undefined : true })}
+        >
+          Normalize
+        </Button>
         <Segmented
           label="Unit of changes"
           value={unit}
@@ -187,6 +238,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
             <span className="muted">{diff.after}</span> {formatValue(diff.total_after[unit], unit)}
           </span>
           <b className={delta > 0 ? "grew" : delta < 0 ? "shrank" : "muted"}>{formatSigned(delta, unit)}</b>
+          <ScaledNote factor={diff.scaled_by} />
           {diff.total_rows > diff.rows.length && (
             <span className="warn">
               the {formatCount(diff.rows.length)} largest changes of {formatCount(diff.total_rows)}
@@ -260,6 +312,15 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
   );
 }
 
+/** As the server reads it. */
+function rangeText({ from, to }: Window): string {
+  return `${from}..${to}`;
+}
+
+function formatRange({ from, to }: Window): string {
+  return `${formatInstant(from)} – ${formatInstant(to)}`;
+}
+
 function change(row: DiffRow, unit: "bytes" | "count"): number {
   return row.after[unit] - row.before[unit];
 }
@@ -314,8 +375,8 @@ function columnsFor(unit: "bytes" | "count", largest: number, withSurvived: bool
       value: (row) => (row.before[unit] === 0 ? Number.MAX_VALUE : change(row, unit) / row.before[unit]),
       cell: (row) => changeText(row.before[unit], row.after[unit]),
     },
-    amount("before", "Before", "Live on the first side", (row) => row.before[unit]),
-    amount("after", "After", "Live on the second side", (row) => row.after[unit]),
+    amount("before", "Before", "The first side", (row) => row.before[unit]),
+    amount("after", "After", "The second side", (row) => row.after[unit]),
     ...(withSurvived
       ? [
           amount("survived", "Survived", "Blocks that are live on both sides", (row) => row.survived?.[unit] ?? 0),

@@ -29,6 +29,7 @@ import { usePage } from "../../ui/page.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { useWidth } from "../../ui/use-size.ts";
 import { changeText, KIND_TEXT, kindOf } from "./change.ts";
+import { ScaledNote } from "./scaled-note.tsx";
 import "../../ui/flame/flame.css";
 
 interface DiffGraphProps {
@@ -143,6 +144,7 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
       >
         {formatSigned(document.total_after - document.total_before, unit)}
       </b>
+      <ScaledNote factor={document.scaled_by} />
       <span className="spring" />
       <span className="diff-legend" aria-hidden="true">
         <i data-kind="gone" /> ▼ gone, −100% <i data-kind="shrank" /> shrank <i /> same <i data-kind="grew" /> ▲ grew{" "}

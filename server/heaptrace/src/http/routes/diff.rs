@@ -1,4 +1,4 @@
-//! `diff`: two instants of a recording, or two recordings, by backtrace.
+//! `diff`: two instants or windows of a recording, or two recordings, by backtrace.
 
 use axum::response::Response;
 use tracehound_api::diff::Diff;
@@ -28,7 +28,13 @@ parameters! {
         at: Option<String> = None,
         /// The instant of the other one [default: end].
         other_at: Option<String> = None,
-        /// What is compared; anything but `live` needs `other`.
+        /// The first window of two of this recording, such as `10s..20s`; a missing end is that of the recording.
+        before: Option<String> = None,
+        /// The second window.
+        after: Option<String> = None,
+        /// Scale the first side so that both have the same total: what is left is a change of shares.
+        normalize: bool = false,
+        /// What is compared; anything but `live` needs `other`, or `before` and `after`.
         #[param(inline, value_type = Option<Metric>)]
         metric: Metric = Metric::Live,
         /// What the order is about.
@@ -49,7 +55,7 @@ parameters! {
     }
 }
 
-/// What changed: live blocks on both sides, largest change first.
+/// What changed between the two sides, largest change first.
 #[utoipa::path(
     get,
     path = "/api/v1/recordings/{id}/diff",
@@ -69,7 +75,7 @@ pub async fn diff(asked: RecordingRequest) -> Result<Response> {
                 filter: filters.filter()?,
                 offset: rows.offset.0 as usize,
                 limit: Some(rows.limit.0 as usize),
-                normalize: false,
+                normalize: sides.normalize,
             };
             sides.compare(ask, other.as_ref(), |before, after| diff::run(before, after, &params, ask.cancel))
         })
@@ -91,7 +97,20 @@ pub async fn other_side(asked: &RecordingRequest, sides: &Sides) -> Result<Optio
             ));
         }
     }
-    let of_instants = sides.at.is_some() || sides.other_at.is_some() || sides.other.is_none();
+    let has_windows = sides.before.is_some() && sides.after.is_some();
+    for (name, wrong) in [
+        ("before", sides.before.is_some() && !has_windows),
+        ("after", sides.after.is_some() && !has_windows),
+        ("before", has_windows && (sides.other.is_some() || sides.from.is_some() || sides.to.is_some())),
+    ] {
+        if wrong {
+            return Err(HttpProblem::parameter(
+                name,
+                "before and after are two windows of one recording, without from, to and other",
+            ));
+        }
+    }
+    let of_instants = sides.at.is_some() || sides.other_at.is_some() || sides.other.is_none() && !has_windows;
     if sides.metric != Metric::Live && of_instants {
         return Err(HttpProblem::parameter("metric", "two instants are compared by what is live"));
     }
@@ -118,6 +137,11 @@ impl Sides {
         };
         let words = |text: &Option<String>, default: &str| text.clone().unwrap_or_else(|| default.to_owned());
         let here = |window, label| Side { trace: ask.trace, symbols: ask.symbols, window, label };
+        if let (Some(before), Some(after)) = (&self.before, &self.after) {
+            let first = query_params::window_between("before", before)?;
+            let second = query_params::window_between("after", after)?;
+            return Ok(run(here(&first, before), here(&second, after))?);
+        }
         let Some(other) = other else {
             let before = instant("from", &self.from, TimeExpr::Start)?;
             let after = instant("to", &self.to, TimeExpr::End)?;

@@ -1,4 +1,4 @@
-//! `diff/flamegraph`: two instants of a recording, or two recordings, as one flame graph.
+//! `diff/flamegraph`: two instants or windows of a recording, or two recordings, as one flame graph.
 
 use axum::response::Response;
 use tracehound_api::diff_flamegraph::{DiffFlamegraph, DiffWidth};
@@ -47,6 +47,7 @@ pub async fn diff_flamegraph(asked: RecordingRequest) -> Result<Response> {
                 root: shape.root.map(|root| root.0),
                 limits: shape.limits(),
                 inverted: direction.inverted,
+                normalize: sides.normalize,
             };
             sides.compare(ask, other.as_ref(), |before, after| diff_flamegraph::run(before, after, &params, ask.cancel))
         })
