@@ -73,15 +73,16 @@ pub fn init() -> TickSource {
 
 /// The calling thread will record events: call it before its first one. A thread may be counted twice.
 pub fn joined() {
-    if THREADS.load(Ordering::Relaxed) == SEVERAL {
+    // Whoever sees this sees that stamps are ordered, too: another thread may be on its way through the rest.
+    if THREADS.load(Ordering::Acquire) == SEVERAL {
         return;
     }
     let is_alone = THREADS.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_ok();
     #[cfg(loom)]
     let is_alone = is_alone || crate::sync::model::is_mutant("joined");
     if !is_alone {
-        THREADS.store(SEVERAL, Ordering::Release);
         let _ = STAMPS.compare_exchange(UNORDERED, ORDERED, Ordering::AcqRel, Ordering::Acquire);
+        THREADS.store(SEVERAL, Ordering::Release);
     }
 }
 
