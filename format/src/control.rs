@@ -37,6 +37,8 @@ pub enum Request {
     Flush,
     /// Look at the page tables now, and call the look so.
     Look(Vec<u8>),
+    /// Finish the recording for good, for this reason; the program goes on.
+    End(Vec<u8>),
 }
 
 /// Whether calls are being recorded.
@@ -173,6 +175,7 @@ mod tests {
             Request::Mark(vec![b'x'; MAX_LABEL]),
             Request::Flush,
             Request::Look(b"now".to_vec()),
+            Request::End(b"enough".to_vec()),
         ] {
             assert_eq!(decode::<Request>(&encode(&request).unwrap()), Ok(request));
         }

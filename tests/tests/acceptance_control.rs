@@ -261,3 +261,43 @@ fn a_stop_does_not_wait_for_threads_asleep_in_handlers() {
         assert_eq!(info["captures"].as_array().map_or(0, Vec::len), 2, "{:#}", info["captures"]);
     }
 }
+
+/// An end from outside while threads allocate without pause: all up to it is recorded, nothing behind it, and the program
+/// goes on to its own end.
+#[test]
+fn ended_from_outside() {
+    let mut words = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    words.write_all(&[0; 4096]).expect("a temporary file can be written");
+    let path = words.path().to_str().expect("a plain path").to_owned();
+    let phase = |phase: u64| {
+        words.as_file().write_all_at(&phase.to_le_bytes(), 0).expect("the phase can be written");
+        wait_for("the phase", Duration::from_secs(20), || {
+            let mut seen = [0; 24];
+            words.as_file().read_exact_at(&mut seen, 8).expect("the answers can be read");
+            seen.chunks_exact(8).all(|word| word == phase.to_le_bytes())
+        });
+        std::thread::sleep(Duration::from_millis(30));
+    };
+    let case = Case::new("phases.c").with_pauses().args(&["file", &path]);
+    let run = case.run_and(true, |pid, _| {
+        phase(1);
+        let (done, text) = ctl(pid, &["end", "enough is enough"]);
+        assert!(done && text.contains("ended"), "{text}");
+        phase(2);
+        let (done, text) = ctl(pid, &["start"]);
+        assert!(!done && text.contains("recording has ended"), "{text}");
+        words.as_file().write_all_at(&99_u64.to_le_bytes(), 0).expect("the phase can be written");
+    });
+    assert!(run.status.success(), "{}", run.stderr);
+    let recording = run.recordings_of(run.pid).pop().expect("there is a recording");
+    assert!(!PathBuf::from(format!("{}.live", recording.display())).exists());
+    let info = json(&["info"], &recording);
+    assert_eq!((&info["end"], number(&info, "/events/lost")), (&"stopped".into(), 0), "{info:#}");
+    assert_eq!(number(&info, "/recorder/unmatched_frees"), 0, "{info:#}");
+    all_inside(&recording, &info);
+    let sizes: Vec<u64> = dump(&recording).iter().filter_map(|event| event["size"].as_u64()).collect();
+    assert!(sizes.iter().filter(|&&size| size == 1001).count() > 10 && !sizes.contains(&1002));
+    let remarks = info["remarks"].as_array().expect("remarks");
+    let said = remarks.iter().find(|remark| remark["topic"] == "ended").expect("a remark");
+    assert_eq!(said["text"], "recording was ended from outside: enough is enough");
+}

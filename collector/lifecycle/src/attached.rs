@@ -124,7 +124,7 @@ pub(super) fn serve(writer: &mut RecordingWriter, session: &'static Session) {
             if capture_control::from_outside(session, false).is_none() {
                 return;
             }
-            settle(session);
+            settle(session, "detach-threads");
             writer.finish(EndReason::Detached);
             block.command.store(command::NONE, Ordering::Relaxed);
         }
@@ -132,8 +132,9 @@ pub(super) fn serve(writer: &mut RecordingWriter, session: &'static Session) {
     }
 }
 
-/// Waits for events that were stamped before the stop: they belong to the recording.
-fn settle(session: &Session) {
+/// Waits for events that were stamped before the stop: they belong to the recording. `what` names the wait, should it
+/// be given up.
+pub(super) fn settle(session: &Session, what: &'static str) {
     let started = sys::clock(libc::CLOCK_MONOTONIC);
     let is_late = |context: &ThreadContext| matches!(context.mode_seen(), thread::RECORDING | thread::STAMPED);
     loop {
@@ -143,7 +144,7 @@ fn settle(session: &Session) {
             return;
         }
         if waited > SETTLE_NS {
-            return session.give_up("detach-threads", waited, late as u32, false);
+            return session.give_up(what, waited, late as u32, false);
         }
         sys::sleep(200_000);
     }

@@ -8,8 +8,9 @@ use core::sync::atomic::Ordering;
 use std::ffi::{CStr, CString};
 
 use tracehound_format::control::{self, CaptureState, MAX_MESSAGE, Reply, Request, Status};
+use tracehound_format::meta::EndReason;
 
-use super::capture_control;
+use super::{attached, capture_control};
 use tracehound_background::writer::RecordingWriter;
 use tracehound_shared::clock;
 use tracehound_shared::gate::{self, Internal};
@@ -194,6 +195,7 @@ fn carry_out(request: &Request, writer: &mut RecordingWriter, session: &'static 
     match request {
         Request::Status => {}
         _ if ended => return refused("the recording has ended and does not go on"),
+        Request::End(why) => return end(why, writer, session),
         Request::Start => capture_control::from_outside(session, true)?,
         Request::Stop => capture_control::from_outside(session, false)?,
         Request::Mark(label) if label.len() > control::MAX_LABEL => {
@@ -216,6 +218,22 @@ fn carry_out(request: &Request, writer: &mut RecordingWriter, session: &'static 
         // What was asked for is in the file when the answer comes.
         writer.flush_now();
     }
+    Some(Reply::Done(status(writer, session)))
+}
+
+/// Finishes the recording for good, as a full disk does, and says why in it; `None`: not now.
+fn end(why: &[u8], writer: &mut RecordingWriter, session: &'static Session) -> Option<Reply> {
+    capture_control::from_outside(session, false)?;
+    if !session.paused.load(Ordering::SeqCst) {
+        // An end of the program's own is under way.
+        return None;
+    }
+    attached::settle(session, "end-threads");
+    let why = String::from_utf8_lossy(why.get(..why.len().min(control::MAX_LABEL)).unwrap_or_default());
+    let text = if why.is_empty() { "from outside".into() } else { format!("from outside: {why}") };
+    session.remark(clock::now(), "ended", format!("recording was ended {text}"));
+    writer.finish(EndReason::Stopped);
+    session.end_recording();
     Some(Reply::Done(status(writer, session)))
 }
 

@@ -15,7 +15,7 @@ use tracehound_query::info::rfc3339;
 use super::terminal::{self, ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, count, duration};
 
-/// Talk to the recorder in a running process: how it stands, start, stop, mark, look, flush.
+/// Talk to the recorder in a running process: how it stands, start, stop, mark, look, flush, end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace ctl 4711 status
@@ -56,6 +56,11 @@ enum CtlRequest {
     },
     /// Write everything recorded so far to the file
     Flush,
+    /// Finish the recording for good; the program goes on
+    End {
+        /// Why: it stands in the recording
+        reason: Option<OsString>,
+    },
 }
 
 /// Asks, and prints the answer.
@@ -67,6 +72,7 @@ pub fn run(args: &CtlArgs, color: ColorChoice) -> Result<()> {
         CtlRequest::Mark { label } => Request::Mark(label.clone().into_vec()),
         CtlRequest::Look { label } => Request::Look(label.clone().unwrap_or_default().into_vec()),
         CtlRequest::Flush => Request::Flush,
+        CtlRequest::End { reason } => Request::End(reason.clone().unwrap_or_default().into_vec()),
     };
     if tracehound_attach::is_dormant(args.pid) {
         match request {
@@ -166,7 +172,9 @@ fn print(args: &CtlArgs, status: &Status, style: Style, out: &mut dyn Write) -> 
         }
         CtlRequest::Look { .. } => return writeln!(out, "process {}: looked at its pages; {so_far}", args.pid),
         CtlRequest::Flush => return writeln!(out, "process {}: {so_far} in {}", args.pid, clean(&recording)),
-        CtlRequest::Start | CtlRequest::Stop => return writeln!(out, "process {}: {state}, {so_far}", args.pid),
+        CtlRequest::Start | CtlRequest::Stop | CtlRequest::End { .. } => {
+            return writeln!(out, "process {}: {state}, {so_far}", args.pid);
+        }
     }
     let mut line =
         |label: &str, text: String| writeln!(out, "  {}{text}", style.paint(TextRole::Faint, format!("{label:<13}")));
