@@ -16,6 +16,7 @@ mod qualified;
 mod resolve;
 pub mod search_paths;
 mod state;
+pub mod symbol_copy;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,7 @@ use tracehound_index::symbols::{FileId, FunctionFacts, FunctionId, LocationId, R
 
 pub use bundle::{Bundle, Named};
 use locate::SymbolFile;
-pub use locate::map;
+pub use locate::{hex, map};
 use perf_map::PerfMap;
 use state::{CallSite, Symbolization, place};
 
@@ -69,6 +70,11 @@ static SHOW_ALL: AtomicBool = AtomicBool::new(false);
 /// the start of the program.
 pub fn show_all_frames() {
     SHOW_ALL.store(true, Ordering::Relaxed);
+}
+
+/// Whether this machine has debug information of a module.
+pub fn has_debug_information(module: &ModuleFacts) -> bool {
+    locate::locate(module).quality == tracehound_api::modules::Symbols::Debug
 }
 
 /// Names for a recording; those of earlier runs lie in the folder of its index.

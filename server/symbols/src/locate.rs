@@ -45,14 +45,14 @@ pub enum SymbolFile {
 }
 
 /// What there is to know about an ELF file.
-struct Elf {
-    build_id: Option<Vec<u8>>,
-    has_debug: bool,
-    has_symbols: bool,
+pub(super) struct Elf {
+    pub(super) build_id: Option<Vec<u8>>,
+    pub(super) has_debug: bool,
+    pub(super) has_symbols: bool,
     /// Its symbols are those for the loader.
     is_stripped: bool,
     is_go: bool,
-    debug_link: Option<(PathBuf, u32)>,
+    pub(super) debug_link: Option<(PathBuf, u32)>,
     code: Vec<(u64, u64)>,
 }
 
@@ -66,13 +66,22 @@ pub fn locate(module: &ModuleFacts) -> SymbolFiles {
     // Somebody else's folders are searched by build id before giving up: a debug package may be installed although
     // the program itself is not, or has been replaced since.
     let elsewhere = || {
-        debug_file_by_build_id(&module.build_id)
+        file_by_build_id(&module.build_id, |elf| elf.has_debug)
             .or_else(|| debug_file_by_path(&recorded, &module.build_id))
             .or_else(|| fetched_debug_file(&module.build_id))
     };
-    let give_up = |quality, note: String| match elsewhere() {
-        Some(source) => SymbolFiles { source: Some(source), quality: Quality::Debug, note: None, is_go: false },
-        None => SymbolFiles { source: None, quality, note: Some(note), is_go: false },
+    let give_up = |quality, note: String| {
+        if let Some(source) = elsewhere() {
+            return SymbolFiles { is_go: is_go(&source), source: Some(source), quality: Quality::Debug, note: None };
+        }
+        match file_by_build_id(&module.build_id, |elf| elf.has_symbols) {
+            Some(source) => {
+                let note =
+                    format!("{note}; a copy of its symbol table is: functions without lines and inlined callers");
+                SymbolFiles { is_go: is_go(&source), source: Some(source), quality: Quality::Table, note: Some(note) }
+            }
+            None => SymbolFiles { source: None, quality, note: Some(note), is_go: false },
+        }
     };
     let file = match open(&path) {
         Ok(file) => file,
@@ -162,7 +171,7 @@ pub fn map(path: &Path) -> std::io::Result<Option<(Mmap, [u64; 5])>> {
     Ok(Some((unsafe { Mmap::map(&file)? }, identity)))
 }
 
-fn inspect(bytes: &[u8]) -> Option<Elf> {
+pub(super) fn inspect(bytes: &[u8]) -> Option<Elf> {
     let elf = ElfFile64::<Endianness>::parse(bytes).ok()?;
     let has = |name: &str| elf.section_by_name(name).is_some_and(|section| section.size() > 0 && has_bytes(&section));
     let symbols = elf.symbol_table().is_some_and(|table| table.symbols().nth(1).is_some());
@@ -194,7 +203,7 @@ fn has_bytes<'a>(section: &impl ObjectSection<'a>) -> bool {
 }
 
 /// `/usr/lib/debug/.build-id/ab/cdef.debug`, and what debuginfod clients have fetched before.
-fn debug_file_by_build_id(build_id: &[u8]) -> Option<SymbolFile> {
+fn file_by_build_id(build_id: &[u8], suits: impl Fn(&Elf) -> bool) -> Option<SymbolFile> {
     // Shorter ones are made up; the folder scheme needs two bytes at least.
     if build_id.len() < 4 {
         return None;
@@ -213,9 +222,14 @@ fn debug_file_by_build_id(build_id: &[u8]) -> Option<SymbolFile> {
     candidates.extend(fetched.map(|dir| dir.join(hex(build_id)).join("debuginfo")));
     candidates.into_iter().find_map(|path| {
         let (elf, identity) = open(&path).ok()??;
-        let good = elf.has_debug && elf.build_id.as_deref().is_none_or(|id| id == build_id);
+        let good = suits(&elf) && elf.build_id.as_deref().is_none_or(|id| id == build_id);
         good.then_some(SymbolFile::File { path, identity })
     })
+}
+
+fn is_go(source: &SymbolFile) -> bool {
+    let SymbolFile::File { path, .. } = source else { return false };
+    open(path).ok().flatten().is_some_and(|(elf, _)| elf.is_go)
 }
 
 /// A debug file of the same build id in the folders that the user named, by path or by name.
