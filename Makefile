@@ -13,7 +13,7 @@ FUZZ_SECONDS ?= 60
 
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -type f -print 2>/dev/null)
 
-.PHONY: build web demo demo-fleet test test-all test-rust test-proofs test-web test-page lint bench looks soak attach-hardship order fuzz prove dist install clean help
+.PHONY: build web demo demo-fleet test test-all test-rust test-proofs test-web test-page lint bench looks soak attach-hardship order fleet-schedules fleet-load fuzz prove dist install clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -83,6 +83,12 @@ attach-hardship: build ## ATTACH_CYCLES (default 10000) attaches, a tenth of it 
 
 order: build ## blocks that go from thread to thread, HAND_OVERS (default 10000000) of each kind: which thread freed which block
 	HAND_OVERS=$${HAND_OVERS:-10000000} cargo test --release -p tracehound-tests --test order -- --nocapture --test-threads=1
+
+fleet-schedules: build ## SCHEDULES (default 1000) random schedules of kills of program, collector and store: minutes
+	SCHEDULES=$${SCHEDULES:-1000} cargo test --release -p tracehound-tests --test fleet_schedules -- --nocapture
+
+fleet-load: build ## RECORDERS (default 200) processes for LOAD_SECONDS (default 60) against one collector: its memory and time
+	tests/fleet-load.sh
 
 fuzz: ## every decoder against hostile input, guided by coverage, FUZZ_SECONDS (default 60) each
 	SECONDS_EACH=$(FUZZ_SECONDS) tests/prove.sh fuzz

@@ -59,14 +59,25 @@ async fn local(store: &Store, url: &str, id: &str, cache: Option<&Path>) -> Resu
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     // The id is random: no other store has another recording by it.
     let path = folder.join(format!("{id}.dat"));
-    if path.metadata().is_ok_and(|meta| meta.len() == bytes) {
-        return Ok(path);
+    let names = format!("{name}.symbols");
+    if let Some(bytes) = store.length(&names).await? {
+        copy(store, &names, bytes, &folder.join(format!("{id}.dat.symbols"))).await?;
     }
-    let mut part = tempfile::NamedTempFile::new_in(&folder).context("cannot write into the cache folder")?;
-    let got = store.fetch(&name, part.as_file_mut()).await?;
+    copy(store, &name, bytes, &path).await?;
+    Ok(path)
+}
+
+/// Copies an object of so many bytes into a file, unless that is there.
+async fn copy(store: &Store, name: &str, bytes: u64, path: &Path) -> Result<()> {
+    if path.metadata().is_ok_and(|meta| meta.len() == bytes) {
+        return Ok(());
+    }
+    let folder = path.parent().context("a folder")?;
+    let mut part = tempfile::NamedTempFile::new_in(folder).context("cannot write into the cache folder")?;
+    let got = store.fetch(name, part.as_file_mut()).await?;
     if got != bytes {
         bail!("{name}: {got} bytes came of {bytes}");
     }
-    part.persist(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(path)
+    part.persist(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(())
 }

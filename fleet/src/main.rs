@@ -10,6 +10,7 @@
 //! push       profiles of recordings to servers of profiles
 //! sink       where recordings go: a store, or another collector
 //! store      folders and buckets
+//! symbols    symbols of the programs, once for each build id, while their files can be read
 //! tables/    the data set: tables of a recording into the store, and sums over all of them
 //! ask/       questions over a store: top, regress, leaks, outliers, budget
 //! ```
@@ -24,6 +25,7 @@ mod push;
 mod sink;
 mod source;
 mod store;
+mod symbols;
 mod tables;
 
 use std::process::ExitCode;

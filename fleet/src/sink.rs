@@ -1,5 +1,7 @@
 //! Destination of recordings: a store, or another collector over HTTP.
 
+use std::fs::File;
+use std::io::Read;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -56,6 +58,28 @@ impl ShippingTarget {
         match self {
             Self::Store(store) => store.append(id, at, bytes, is_end).await,
             Self::Remote(remote) => remote.append(id, at, bytes, is_end).await,
+        }
+    }
+
+    /// Whether the symbols of a build id are there.
+    ///
+    /// # Errors
+    /// When nobody answers.
+    pub async fn has_symbols(&self, build_id: &str) -> Result<bool> {
+        match self {
+            Self::Store(store) => store.has_symbols(build_id).await,
+            Self::Remote(remote) => remote.has_symbols(build_id).await,
+        }
+    }
+
+    /// Puts the packed symbols of a build id there.
+    ///
+    /// # Errors
+    /// When they are not taken.
+    pub async fn put_symbols(&self, build_id: &str, packed: File) -> Result<()> {
+        match self {
+            Self::Store(store) => store.put_symbols(build_id, packed).await,
+            Self::Remote(remote) => remote.put_symbols(build_id, packed).await,
         }
     }
 
@@ -120,4 +144,32 @@ impl Remote {
         let path = format!("/v1/recordings/{}/finish", about.recording);
         self.ask(reqwest::Method::POST, &path, serde_json::to_vec(about)?.into()).await.map(drop)
     }
+
+    async fn has_symbols(&self, build_id: &str) -> Result<bool> {
+        let answer = self.ask(reqwest::Method::GET, &format!("/v1/symbols/{build_id}"), Bytes::new()).await?;
+        let answer: KeptSymbols =
+            serde_json::from_slice(&answer).context("what the collector says cannot be understood")?;
+        Ok(answer.kept)
+    }
+
+    async fn put_symbols(&self, build_id: &str, mut packed: File) -> Result<()> {
+        let len = packed.metadata()?.len();
+        if len > MOST_SYMBOLS {
+            bail!("{len} bytes of symbols are more than a collector takes in one request");
+        }
+        let mut body = Vec::with_capacity(len as usize);
+        packed.read_to_end(&mut body)?;
+        let path = format!("/v1/symbols/{build_id}?crc32={}", crc32fast::hash(&body));
+        self.ask(reqwest::Method::PUT, &path, body.into()).await.map(drop)
+    }
+}
+
+/// Most bytes of packed symbols that are sent to another collector.
+pub const MOST_SYMBOLS: u64 = 64 << 20;
+
+/// Whether symbols are there.
+#[derive(Debug, Clone, Copy, serde::Serialize, serde::Deserialize)]
+pub struct KeptSymbols {
+    /// They are.
+    pub kept: bool,
 }

@@ -9,19 +9,22 @@
 //! shipped block are never given back: they say whose it is and where it goes on.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
 use tracehound_format::block::BlockKind;
 use tracehound_format::header::FileHeader;
-use tracehound_ingest::liveness::{RecordingLock, lock_of};
+use tracehound_ingest::liveness::{RecordingLock, lock_of, process_of as process_of_header};
 use tracehound_ingest::side_file::{SideFile, path_of};
 
 use crate::labels::{Collected, FRONT, describe, hex, process_of};
 use crate::sink::ShippingTarget;
+use crate::symbols::{SymbolKeeper, SymbolsUnderWay, modules_in, root_of};
 use crate::{blocks, ending};
 
 /// How long a file without a side file must have rested before it counts as finished: it may be being copied.
@@ -41,6 +44,11 @@ pub struct LocalRecording {
     asked: bool,
     last: Option<blocks::Placed>,
     holes: u64,
+    keeper: SymbolKeeper,
+    /// Root folder of its process.
+    root: Option<Arc<OwnedFd>>,
+    /// Symbols that are on their way into the store.
+    keeping: Vec<SymbolsUnderWay>,
 }
 
 /// How a step ended.
@@ -59,7 +67,7 @@ impl LocalRecording {
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn open(path: &Path) -> Result<Option<Self>> {
+    pub fn open(path: &Path, keeper: &SymbolKeeper) -> Result<Option<Self>> {
         // Whatever has the name of a recording is not waited for.
         let flags = rustix::fs::OFlags::RDWR
             | rustix::fs::OFlags::NONBLOCK
@@ -86,6 +94,9 @@ impl LocalRecording {
             asked: false,
             last: None,
             holes: 0,
+            keeper: keeper.clone(),
+            root: None,
+            keeping: Vec::new(),
         }))
     }
 
@@ -130,6 +141,9 @@ impl LocalRecording {
         if !self.asked {
             let there = sink.shipped(&self.about.recording).await?;
             if there.finished || there.sealed {
+                if lock_of(&self.file) == RecordingLock::Held {
+                    bail!("{}: the store calls it finished, and its process still writes it", self.path.display());
+                }
                 // An earlier run was stopped between the end of the recording and the end of its files.
                 self.shipped = there.bytes;
                 self.about.bytes = there.bytes;
@@ -138,6 +152,10 @@ impl LocalRecording {
             }
             if self.shipped != there.bytes {
                 (self.shipped, self.last) = (there.bytes, None);
+                // An earlier run may not have come to the symbols of what it shipped.
+                let mut front = vec![0; self.shipped.min(FRONT) as usize];
+                self.file.read_exact_at(&mut front, 0)?;
+                self.keep_symbols(&front);
             }
             self.asked = true;
         }
@@ -158,15 +176,48 @@ impl LocalRecording {
                 break;
             }
             let bytes = piece.bytes.len() as u64;
+            self.check_whole(self.shipped + bytes)?;
+            self.keep_symbols(&piece.bytes);
             sink.append(&self.about.recording, self.shipped, piece.bytes.into(), false).await?;
             self.shipped += bytes;
             self.last = piece.last.or(self.last);
             sent += bytes;
         }
+        // The store answers: what it did not take before is tried again.
+        for under_way in std::mem::take(&mut self.keeping) {
+            self.keeping.extend(self.keeper.look(under_way, self.root.clone()));
+        }
         if alive {
             return Ok(if sent > 0 { Step::Shipped(sent) } else { Step::Waiting });
         }
+        // With the files the last trace of the program may go.
+        if !self.keeping.is_empty() {
+            return Ok(Step::Waiting);
+        }
         self.finish(sink).await
+    }
+
+    /// Has the symbols of the files that blocks name brought into the store.
+    fn keep_symbols(&mut self, blocks: &[u8]) {
+        let modules = modules_in(blocks);
+        if !modules.is_empty() {
+            self.root = self.root.take().or_else(|| self.process().and_then(root_of));
+            self.keeping.extend(self.keeper.keep(self.root.clone(), modules));
+        }
+    }
+
+    /// Makes sure that the bytes from the shipped ones up to `to`, which were read, were those that were recorded: where
+    /// a hole is now, they may have been zeros.
+    fn check_whole(&self, to: u64) -> Result<()> {
+        // A file system that knows nothing of holes says that the first one is at the end.
+        let hole = seek(&self.file, SeekFrom::Hole(self.shipped)).unwrap_or(u64::MAX);
+        if hole < to {
+            bail!(
+                "{}: bytes from {hole} on, which the store lacks, are not here any more: another collector has given them back, or has brought them to another store",
+                self.path.display()
+            );
+        }
+        Ok(())
     }
 
     async fn finish(&mut self, sink: &ShippingTarget) -> Result<Step> {
@@ -194,6 +245,7 @@ impl LocalRecording {
         } else {
             tail
         };
+        self.check_whole(self.file.metadata()?.len())?;
         if !tail.is_empty() {
             let bytes = tail.len() as u64;
             // In one piece, so that a collector that starts anew finds either none or all of it.
@@ -230,6 +282,18 @@ impl LocalRecording {
     pub fn allocated(&self) -> u64 {
         let of = |path: &Path| path.metadata().map_or(0, |meta| meta.blocks() * 512);
         of(&self.path) + of(&path_of(&self.path))
+    }
+
+    /// Bytes of the recording that the store has not acknowledged, as far as is known: they cannot be given back.
+    pub fn unshipped(&self) -> u64 {
+        // Before the store has answered once, what is a hole was shipped.
+        self.file.metadata().map_or(0, |meta| meta.len().saturating_sub(self.shipped).min(meta.blocks() * 512))
+    }
+
+    /// Id of the process that writes it, if it runs and can be seen from here.
+    pub fn process(&self) -> Option<u32> {
+        let side = self.side().filter(|side| side.is_process_alive(&self.file))?;
+        process_of_header(&side.header)
     }
 
     /// Gives back to the disk what is acknowledged: all but the front and the last shipped block. The length stays, and

@@ -5,11 +5,15 @@
 //! raw/<id>/<from>-<to>.end     its end, where that was made from the side file of a killed process
 //! raw/<id>.json                what is known of it (`heaptrace.collected/1`)
 //! raw/<id>.dat                 the whole recording; the segments go when it is there
+//! raw/<id>.dat.symbols         names of the code that it went through
+//! symbols/<build id>.debug.zst what names need of a program or library, once
 //! data/v1/<table>/service=…/version=…/day=…/recording=<id>/<table>.parquet
 //! ```
 //! The length of a recording in a store is what its objects say; nobody remembers it. So shipping can stop and begin
 //! anew anywhere, and two may ship the same.
 
+use std::collections::BTreeMap;
+use std::io::Read;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -21,6 +25,10 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
 
 use crate::labels::Collected;
+use crate::symbols::object_name;
+
+/// Bytes of a part of an upload.
+const PART: usize = 8 << 20;
 
 /// A store.
 #[derive(Debug, Clone)]
@@ -148,6 +156,42 @@ impl Store {
         }
     }
 
+    /// Writes what is in a file as an object: whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be read, or the store does not take it.
+    pub async fn put_file(&self, name: &str, mut file: std::fs::File) -> Result<()> {
+        let upload = self.objects.put_multipart(&self.path(name)?).await;
+        let upload = upload.with_context(|| format!("cannot write {name} into the store"))?;
+        let mut write = WriteMultipart::new_with_chunk_size(upload, PART);
+        loop {
+            let mut part = Vec::new();
+            file.by_ref().take(PART as u64).read_to_end(&mut part)?;
+            if part.is_empty() {
+                break;
+            }
+            write.wait_for_capacity(1).await?;
+            write.put(part.into());
+        }
+        write.finish().await.map(drop).with_context(|| format!("cannot write {name} into the store"))
+    }
+
+    /// Whether the symbols of a build id are there.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn has_symbols(&self, build_id: &str) -> Result<bool> {
+        Ok(self.length(&symbols_of(build_id)?).await?.is_some())
+    }
+
+    /// Puts the packed symbols of a build id there.
+    ///
+    /// # Errors
+    /// When the store does not take them.
+    pub async fn put_symbols(&self, build_id: &str, packed: std::fs::File) -> Result<()> {
+        self.put_file(&symbols_of(build_id)?, packed).await
+    }
+
     /// How much of a recording is there.
     ///
     /// # Errors
@@ -157,31 +201,14 @@ impl Store {
             return Ok(Shipped { bytes, sealed: true, finished: true });
         }
         let chain = self.segments(id).await?;
-        let sealed = chain.last().is_some_and(|segment| segment.name.ends_with(".end"));
+        let sealed = chain.last().is_some_and(StoredSegment::is_end);
         Ok(Shipped { bytes: chain.last().map_or(0, |segment| segment.to), sealed, finished: false })
     }
 
     /// The segments that lie one behind the other from the beginning on.
     async fn segments(&self, id: &str) -> Result<Vec<StoredSegment>> {
-        let mut all: Vec<StoredSegment> = self
-            .list(&format!("raw/{id}"))
-            .await?
-            .into_iter()
-            .filter_map(|(name, size)| StoredSegment::of(name, size))
-            .collect();
-        // Of those that begin at one place an end, else the longest.
-        all.sort_by_key(|segment| (segment.from, segment.name.ends_with(".end"), segment.to));
-        let mut chain: Vec<StoredSegment> = Vec::new();
-        for segment in all {
-            if let Some(last) = chain.last_mut()
-                && last.from == segment.from
-            {
-                *last = segment;
-            } else if chain.last().map_or(0, |last| last.to) == segment.from {
-                chain.push(segment);
-            }
-        }
-        Ok(chain)
+        let all = self.list(&format!("raw/{id}")).await?;
+        Ok(longest_chain(all.into_iter().filter_map(|(name, size)| StoredSegment::of(name, size)).collect()))
     }
 
     /// Puts bytes of a recording behind those that are there; `is_end`: they are its end.
@@ -204,11 +231,14 @@ impl Store {
         if self.length(&whole).await?.is_none() {
             let chain = self.segments(id).await?;
             let Some(last) = chain.last() else { bail!("nothing of the recording {id} is in the store") };
+            if last.to < about.bytes {
+                bail!("the store has {} of {} bytes of the recording {id}", last.to, about.bytes);
+            }
             let about = Collected { bytes: last.to, ..about.clone() };
             self.put(&format!("raw/{id}.json"), serde_json::to_vec_pretty(&about)?.into()).await?;
             let upload = self.objects.put_multipart(&self.path(&whole)?).await;
             let upload = upload.with_context(|| format!("cannot write {whole} into the store"))?;
-            let mut write = WriteMultipart::new_with_chunk_size(upload, 8 << 20);
+            let mut write = WriteMultipart::new_with_chunk_size(upload, PART);
             for segment in &chain {
                 write.wait_for_capacity(2).await?;
                 write.put(self.get(&segment.name).await?);
@@ -219,6 +249,9 @@ impl Store {
             if StoredSegment::of(name.clone(), size).is_some() {
                 self.delete(&name).await?;
             }
+        }
+        if let Some(folder) = &self.folder {
+            sweep(&folder.join("raw"), id);
         }
         Ok(())
     }
@@ -242,6 +275,53 @@ impl Store {
     }
 }
 
+/// Name of the symbols of a build id.
+fn symbols_of(build_id: &str) -> Result<String> {
+    object_name(build_id).with_context(|| format!("{build_id:?} is no build id"))
+}
+
+/// Deletes what writers that were killed have left of a recording which is whole: files that were being written, which
+/// have a number behind their name, and the folder of its segments.
+fn sweep(raw: &std::path::Path, id: &str) {
+    let _ = std::fs::remove_dir_all(raw.join(id));
+    for entry in std::fs::read_dir(raw).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let rest = name.to_str().and_then(|name| name.strip_prefix(id));
+        let is_left = |rest: &str| rest.starts_with('.') && rest.contains('#');
+        if rest.is_some_and(is_left) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Of segments that may overlap, because two collectors have shipped the same, those that reach farthest from the
+/// beginning without a gap; to an end, if there is one.
+fn longest_chain(mut all: Vec<StoredSegment>) -> Vec<StoredSegment> {
+    all.sort_by_key(|segment| (segment.from, segment.to, segment.is_end()));
+    // Which segment leads to a place; a segment's own place is before its end, so one pass in order finds all.
+    let mut ways: BTreeMap<u64, Option<usize>> = BTreeMap::from([(0, None)]);
+    let mut ends: Option<usize> = None;
+    for (number, segment) in all.iter().enumerate() {
+        if !ways.contains_key(&segment.from) {
+            continue;
+        }
+        if segment.is_end() {
+            ends = Some(number);
+        } else {
+            ways.entry(segment.to).or_insert(Some(number));
+        }
+    }
+    let mut at = ends.or_else(|| ways.last_key_value().and_then(|(_, way)| *way));
+    let mut chain = Vec::new();
+    while let Some(number) = at {
+        let Some(segment) = all.get(number) else { break };
+        chain.push(segment.clone());
+        at = ways.get(&segment.from).copied().flatten();
+    }
+    chain.reverse();
+    chain
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct StoredSegment {
     name: String,
@@ -256,6 +336,11 @@ impl StoredSegment {
         let (from, to) = last.strip_suffix(".seg").or_else(|| last.strip_suffix(".end"))?.split_once('-')?;
         let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
         (to.checked_sub(from)? == size && size > 0).then_some(Self { name, from, to })
+    }
+
+    /// Whether it is the end of a killed process's recording.
+    fn is_end(&self) -> bool {
+        self.name.ends_with(".end")
     }
 }
 
@@ -289,6 +374,44 @@ mod tests {
         assert_eq!(store.list("raw").await.unwrap().len(), 2, "the segments are gone");
         assert_eq!(store.collected().await.unwrap()[0].bytes, 7);
         store.finish(&about).await.unwrap();
+    }
+
+    fn segment(from: u64, to: u64, kind: &str) -> StoredSegment {
+        StoredSegment { name: format!("{from}-{to}.{kind}"), from, to }
+    }
+
+    #[test]
+    fn segments_of_two_collectors_are_one_recording() {
+        let chain = |list: &[(u64, u64, &str)]| -> Vec<(u64, u64)> {
+            let all = list.iter().map(|&(from, to, kind)| segment(from, to, kind)).collect();
+            longest_chain(all).iter().map(|segment| (segment.from, segment.to)).collect()
+        };
+        // The second was stopped behind a longer piece: the first one's go further.
+        let two = [(0, 100, "seg"), (100, 200, "seg"), (100, 250, "seg"), (200, 300, "seg")];
+        assert_eq!(chain(&two), [(0, 100), (100, 200), (200, 300)]);
+        assert_eq!(chain(&[(0, 10, "seg"), (20, 30, "seg")]), [(0, 10)]);
+        // An end counts, whatever was shipped beside it.
+        assert_eq!(chain(&[(0, 10, "seg"), (10, 12, "end"), (10, 30, "seg")]), [(0, 10), (10, 12)]);
+        assert_eq!(chain(&[(10, 12, "end")]), []);
+    }
+
+    #[tokio::test]
+    async fn a_recording_of_which_something_lacks_is_not_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().to_str().unwrap()).unwrap();
+        let id = "0123456789abcdef0123456789abcdef";
+        store.append(id, 0, Bytes::from_static(b"abc"), false).await.unwrap();
+        let about = Collected { recording: id.into(), bytes: 4, ..Collected::default() };
+        let said = store.finish(&about).await.unwrap_err().to_string();
+        assert!(said.contains("3 of 4 bytes"), "{said}");
+        // What a killed writer has left goes with the segments.
+        let raw = folder.path().join("raw");
+        std::fs::write(raw.join(format!("{id}.dat#1")), "x").unwrap();
+        std::fs::write(raw.join(id).join("0-3.seg#1"), "x").unwrap();
+        store.finish(&Collected { bytes: 3, ..about }).await.unwrap();
+        let mut left: Vec<_> = std::fs::read_dir(&raw).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [format!("{id}.dat").as_str(), &format!("{id}.json")]);
     }
 
     #[test]

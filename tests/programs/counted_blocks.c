@@ -1,5 +1,5 @@
 // Allocates blocks of sizes that can be foretold, until it is killed or has made so many; how many are done stands in a
-// file that outlives it. Arguments: the file, and the number (0: without end).
+// file that outlives it. Arguments: the file, the number (0: without end), and microseconds of rest after each 64 (1000).
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@ int main(int argc, char **argv) {
         return 1;
     volatile uint64_t *done = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     uint64_t most = strtoull(argv[2], NULL, 10);
+    useconds_t rest = argc > 3 ? (useconds_t)strtoul(argv[3], NULL, 10) : 1000;
     static void *kept[KEPT];
     for (uint64_t i = 0; most == 0 || i < most; i++) {
         void **slot = &kept[i * 31 % KEPT];
@@ -21,7 +22,7 @@ int main(int argc, char **argv) {
         *slot = malloc(16 + i * 7919 % 3001);
         *done = i + 1;
         if (i % 64 == 0)
-            usleep(1000);
+            usleep(rest);
     }
     return 0;
 }

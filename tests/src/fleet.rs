@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
@@ -53,8 +54,14 @@ impl Fleet {
     /// `heaptrace collect` of the spool into the store.
     #[must_use]
     pub fn collect(&self, options: &[&str]) -> Command {
+        Self::collector(&self.spool(), &self.store, options)
+    }
+
+    /// `heaptrace collect` of a spool into a store.
+    #[must_use]
+    pub fn collector(spool: &Path, store: &str, options: &[&str]) -> Command {
         let mut command = Command::new(artifact("heaptrace"));
-        command.arg("collect").arg("--spool").arg(self.spool()).args(["--store", &self.store]).args(options);
+        command.arg("collect").arg("--spool").arg(spool).args(["--store", store]).args(options);
         command
     }
 
@@ -103,6 +110,37 @@ impl Fleet {
         all.sort();
         all
     }
+}
+
+/// An address that nobody listens at.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn free_address() -> String {
+    // Not one that the kernel gives to those who connect: whoever asks for such a port again and again while nobody
+    // listens there is connected to itself some day.
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let clock = std::time::UNIX_EPOCH.elapsed().expect("the clock is set").subsec_micros();
+    let mut number = clock.wrapping_add(GIVEN.fetch_add(101, Ordering::Relaxed)) % 20_000;
+    loop {
+        let address = format!("127.0.0.1:{}", 10_000 + number);
+        if std::net::TcpListener::bind(&address).is_ok() {
+            return address;
+        }
+        number = (number + 7) % 20_000;
+    }
+}
+
+/// Whether a collector answers at an address.
+///
+/// # Panics
+/// When `heaptrace` cannot be started.
+#[must_use]
+pub fn answers(address: &str) -> bool {
+    let mut command = Command::new(artifact("heaptrace"));
+    let output = command.args(["collect", "status", address]).output().expect("heaptrace can be started");
+    output.status.success()
 }
 
 /// Ends a process at once, as a crash does.

@@ -1,6 +1,7 @@
 //! Questions to `heaptrace` in a folder, by command and by HTTP, without the defaults and caches of whoever runs the
 //! tests.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -45,8 +46,14 @@ impl Server {
     #[must_use]
     pub fn of(recording: &Path) -> Self {
         let folder = recording.parent().expect("a recording lies in a folder");
+        Self::opening(folder, recording.file_name().expect("a recording has a name"))
+    }
+
+    /// Starts it in a folder on what is named: a recording, or the URL of a store; and waits until it listens.
+    #[must_use]
+    pub fn opening(folder: &Path, what: &OsStr) -> Self {
         let mut command = command(folder, &["server", "--port", "0"]);
-        command.arg(recording.file_name().expect("a recording has a name")).stdout(Stdio::piped());
+        command.arg(what).stdout(Stdio::piped());
         let mut server = Self(command.spawn().expect("heaptrace can be started"), String::new());
         let mut line = String::new();
         let out = server.0.stdout.as_mut().expect("it is a pipe");

@@ -1,21 +1,13 @@
 //! `heaptrace collect` and `heaptrace fleet`: what arrives in a store is what was recorded, whoever is killed when.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tracehound_tests::exporting::{export_of, run};
-use tracehound_tests::fleet::{Fleet, kill, running};
-use tracehound_tests::{ask, clients, compile, heaptrace, json, number, random_seed, root, wait_for};
-
-/// What `dump` prints: the events, with everything in them.
-fn dump(path: &Path) -> String {
-    let output = ask(&["dump"], path);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("dump prints UTF-8")
-}
+use tracehound_tests::fleet::{Fleet, free_address, kill, running};
+use tracehound_tests::{ask, clients, compile, heaptrace, json, number, root, wait_for};
 
 #[test]
 fn what_is_collected_is_what_was_recorded() {
@@ -55,87 +47,6 @@ fn what_is_collected_is_what_was_recorded() {
     assert_eq!(json(&["info"], Path::new(&url)), json(&["info"], &stored[0]));
 }
 
-/// Ends recorder and collector at random moments; what arrives is all that the program had done.
-fn crash(fleet: &Fleet, options: &[&str], seed: u32) -> std::path::PathBuf {
-    let program = compile("counted_blocks.c", &["-O1"]);
-    let counter = fleet.spool().join("done");
-    let mut state = seed | 1;
-    let mut random = move |below: u32| {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state % below
-    };
-    let mut traced = fleet.traced(&program, "service=crash");
-    let traced = traced.arg(&counter).arg("0").env("TRACEHOUND_SAMPLE_MEMORY_MS", "0").spawn().expect("it starts");
-    for _ in 0..3 + random(4) {
-        let collector = fleet.collect(options).args(["--interval", "10", "--no-tables"]).stderr(Stdio::null()).spawn();
-        std::thread::sleep(Duration::from_millis(u64::from(20 + random(400))));
-        kill(collector.expect("heaptrace can be started"));
-    }
-    kill(traced);
-    // Its end may be interrupted, too.
-    for _ in 0..2 {
-        let collector = fleet.collect(options).args(["--interval", "10", "--no-tables"]).stderr(Stdio::null()).spawn();
-        std::thread::sleep(Duration::from_millis(u64::from(random(60))));
-        kill(collector.expect("heaptrace can be started"));
-    }
-    counter
-}
-
-/// The blocks of `counted_blocks.c`: all that it had counted, in their order, with their sizes.
-fn check_counted(recording: &Path, counter: &Path) {
-    let done = std::fs::read(counter).expect("the counter");
-    let done = u64::from_le_bytes(done[..8].try_into().unwrap());
-    let mut at = 0;
-    for line in dump(recording).lines().filter(|line| line.contains("\"kind\":\"alloc\"")) {
-        let event: Value = serde_json::from_str(line).expect("JSON");
-        assert_eq!(event["size"].as_u64(), Some(16 + at * 7919 % 3001), "block {at}");
-        at += 1;
-    }
-    assert!(at == done || at == done + 1, "{at} blocks arrived, {done} were counted");
-    let info = json(&["info"], recording);
-    assert_eq!((&info["end"], &info["complete"]), (&"killed".into(), &false.into()));
-    assert_eq!(number(&info, "/events/lost"), 0);
-}
-
-#[test]
-fn nothing_is_lost_whoever_is_killed_when() {
-    let seed = random_seed();
-    let rounds = std::env::var("SCHEDULES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(4);
-    for round in 0..rounds {
-        println!("seed {seed}, round {round}");
-        let fleet = Fleet::default();
-        let counter = crash(&fleet, &["--keep"], seed.wrapping_add(round));
-        fleet.collect_all(&["--keep", "--no-tables"]);
-        let local = std::fs::read_dir(fleet.spool()).unwrap().map(|entry| entry.unwrap().path());
-        let local =
-            local.into_iter().find(|path| path.extension().is_some_and(|end| end == "dat")).expect("it is kept");
-        let [stored] = &fleet.recordings()[..] else { panic!("one recording") };
-        // Event by event what the recording and its side file say here.
-        assert!(dump(&local) == dump(stored), "{} and {} differ", local.display(), stored.display());
-        check_counted(stored, &counter);
-    }
-}
-
-#[test]
-fn nothing_is_lost_where_the_disk_gets_back_what_was_shipped() {
-    let seed = random_seed();
-    let rounds = std::env::var("SCHEDULES").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(4);
-    for round in 0..rounds {
-        println!("seed {seed}, round {round}");
-        let fleet = Fleet::default();
-        let counter = crash(&fleet, &["--quota", "1"], seed.wrapping_add(round));
-        let safe = fleet.stored().with_file_name("counted");
-        std::fs::copy(&counter, &safe).unwrap();
-        fleet.collect_all(&["--quota", "1", "--no-tables"]);
-        let [stored] = &fleet.recordings()[..] else { panic!("one recording") };
-        check_counted(stored, &safe);
-        let left: Vec<_> = std::fs::read_dir(fleet.spool()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, ["done"], "what was stored goes");
-    }
-}
-
 #[test]
 fn a_recording_with_holes_says_where_it_is() {
     let fleet = Fleet::default();
@@ -145,7 +56,7 @@ fn a_recording_with_holes_says_where_it_is() {
         command.arg(fleet.spool().join("done")).arg("0");
         command
     });
-    let mut collector = fleet.collect(&["--quota", "1", "--interval", "20"]);
+    let mut collector = fleet.collect(&["--quota", "1M", "--interval", "20"]);
     collector.stdout(Stdio::null());
     let _collector = running(collector);
     let noted = || {
@@ -166,11 +77,6 @@ fn a_recording_with_holes_says_where_it_is() {
         !output.status.success() && said.contains("its front was collected") && said.contains(&fleet.store),
         "{said}"
     );
-}
-
-/// An address that nobody listens at.
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 fn http(address: &str, path: &str) -> Option<String> {
@@ -306,7 +212,7 @@ fn a_store_that_is_away_loses_nothing() {
     command
         .args(["collect", "--interval", "20", "--spool"])
         .arg(fleet.spool())
-        .args(["--store", &nowhere, "--quota", "1"]);
+        .args(["--store", &nowhere, "--quota", "1M"]);
     let collector = command.stderr(Stdio::null()).spawn().expect("heaptrace can be started");
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs(2) {

@@ -4,12 +4,15 @@
 //! GET  /v1/recordings/ID                          how much of it is here: {"bytes": …, "sealed": …, "finished": …}
 //! PUT  /v1/recordings/ID?at=OFFSET&crc32=C&end=E  bytes behind those that are here; 409 and the length otherwise
 //! POST /v1/recordings/ID/finish                   nothing more will come; what is known of it (heaptrace.collected/1)
+//! GET  /v1/symbols/BUILD_ID                       whether they are here: {"kept": …}
+//! PUT  /v1/symbols/BUILD_ID?crc32=C               symbols, packed
 //! GET  /v1/status   GET /metrics   GET /
 //! ```
 //! Bytes are acknowledged when the store has them. What they are is not looked at: readers of recordings take none of
 //! them for granted.
 
 use std::collections::HashMap;
+use std::io::{Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 
@@ -27,8 +30,9 @@ use tokio::sync::{Mutex, Semaphore};
 use super::status::{CollectorStatus, RecordingState};
 use crate::clean;
 use crate::labels::Collected;
-use crate::sink::ShippingTarget;
+use crate::sink::{KeptSymbols, ShippingTarget};
 use crate::store::{Shipped, is_id};
+use crate::symbols::object_name;
 use crate::tables::pack::Packer;
 
 /// Longest body: the largest block there is, a piece before it, and the header.
@@ -70,6 +74,8 @@ pub async fn start(
         .route("/v1/recordings/{id}", get(shipped))
         .route("/v1/recordings/{id}", put(append).layer(DefaultBodyLimit::max(LONGEST_BODY)))
         .route("/v1/recordings/{id}/finish", post(finish).layer(DefaultBodyLimit::max(1 << 16)))
+        .route("/v1/symbols/{build_id}", get(kept_symbols))
+        .route("/v1/symbols/{build_id}", put(keep_symbols).layer(DefaultBodyLimit::max(LONGEST_BODY)))
         .route("/v1/status", get(status_json))
         .route("/metrics", get(metrics))
         .route("/", get(page))
@@ -102,6 +108,7 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 
 enum RefusedRequest {
     NoId,
+    NoBuildId,
     TooMany,
     Elsewhere(Shipped),
     Damaged,
@@ -113,6 +120,7 @@ impl IntoResponse for RefusedRequest {
     fn into_response(self) -> Response {
         match self {
             Self::NoId => (StatusCode::NOT_FOUND, "an id has 32 hexadecimal digits\n").into_response(),
+            Self::NoBuildId => (StatusCode::NOT_FOUND, "a build id has 8 to 128 hexadecimal digits\n").into_response(),
             Self::TooMany => (StatusCode::SERVICE_UNAVAILABLE, "too many recordings at once\n").into_response(),
             Self::Elsewhere(shipped) => (StatusCode::CONFLICT, Json(shipped)).into_response(),
             Self::Damaged => (StatusCode::BAD_REQUEST, "the bytes are not those that were sent\n").into_response(),
@@ -226,6 +234,44 @@ async fn finish(
         listener.packer.pack(about);
     }
     Ok(Json(now))
+}
+
+async fn kept_symbols(
+    State(listener): State<Arc<Listener>>,
+    Path(build_id): Path<String>,
+) -> Result<Json<KeptSymbols>, RefusedRequest> {
+    object_name(&build_id).ok_or(RefusedRequest::NoBuildId)?;
+    let kept = listener.sink.has_symbols(&build_id).await.map_err(|error| listener.failed(&error))?;
+    Ok(Json(KeptSymbols { kept }))
+}
+
+#[derive(Deserialize)]
+struct PackedBody {
+    crc32: u32,
+}
+
+async fn keep_symbols(
+    State(listener): State<Arc<Listener>>,
+    Path(build_id): Path<String>,
+    Query(asked): Query<PackedBody>,
+    request: Request,
+) -> Result<Json<KeptSymbols>, RefusedRequest> {
+    object_name(&build_id).ok_or(RefusedRequest::NoBuildId)?;
+    let _turn = listener.bodies.acquire().await.map_err(|_| RefusedRequest::TooMany)?;
+    let body = axum::body::to_bytes(request.into_body(), LONGEST_BODY).await;
+    let body: Bytes = body.map_err(|error| RefusedRequest::Wrong(format!("{error}\n")))?;
+    if crc32fast::hash(&body) != asked.crc32 || body.is_empty() {
+        return Err(RefusedRequest::Damaged);
+    }
+    let put = async {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(&body)?;
+        file.seek(SeekFrom::Start(0))?;
+        listener.sink.put_symbols(&build_id, file).await
+    };
+    put.await.map_err(|error| listener.failed(&error))?;
+    listener.status.symbols_kept(body.len() as u64);
+    Ok(Json(KeptSymbols { kept: true }))
 }
 
 async fn status_json(State(listener): State<Arc<Listener>>) -> Response {

@@ -3,12 +3,14 @@
 //!
 //! ```text
 //! mod      the loop over spool folders: follow, ship, finish, give back to the disk
+//! quota    what the spool may have: holes, and recordings that are ended
 //! listen   HTTP: other collectors' recordings, status, metrics, a page
 //! status   what a collector does, for people, programs and Prometheus
 //! send     one recording to a collector: what `heaptrace run` does with TRACEHOUND_COLLECTOR
 //! ```
 
 mod listen;
+mod quota;
 pub mod send;
 pub mod status;
 
@@ -26,6 +28,7 @@ use tracehound_format::options::parse_size;
 use crate::clean;
 use crate::sink::ShippingTarget;
 use crate::source::{LocalRecording, Step};
+use crate::symbols::SymbolKeeper;
 use crate::tables::pack;
 use status::{CollectorStatus, RecordingState};
 
@@ -59,9 +62,13 @@ pub struct CollectArgs {
     /// A secret of 16 characters or more that others must give, and that is given to another collector
     #[arg(long, env = "HEAPTRACE_TOKEN", hide_env_values = true, value_name = "SECRET")]
     token: Option<String>,
-    /// Most bytes of a spool folder's recordings on the disk: what the store has is given back, oldest first
+    /// Most bytes of the spool's recordings on the disk: what the store has is given back, of the largest first. When
+    /// more than that is not in the store, recordings are ended, the greediest first; their programs go on
     #[arg(long, value_name = "SIZE", value_parser = size)]
     quota: Option<u64>,
+    /// Most bytes of one recording that are not in the store: it is ended then, its program goes on
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    quota_each: Option<u64>,
     /// Leave recordings in the spool when the store has them
     #[arg(long)]
     keep: bool,
@@ -74,6 +81,9 @@ pub struct CollectArgs {
     /// Write the table of all allocations, too: six bytes a block
     #[arg(long)]
     allocations: bool,
+    /// Do not keep symbols of the programs in the store: recordings have the names that can be found later
+    #[arg(long)]
+    no_symbols: bool,
     /// Milliseconds between two looks at the spool
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     interval: u64,
@@ -117,7 +127,10 @@ pub async fn run(args: CollectArgs) -> Result<ExitCode> {
         listen::start(address, sink.clone(), args.token.clone(), Arc::clone(&status), packer.clone()).await?;
     }
     let mut stop = std::pin::pin!(stopped());
-    let mut spool = Spool { sources: HashMap::new(), done: HashSet::new(), sink, status, packer, store, args };
+    let keeper = SymbolKeeper::start(&sink, !args.no_symbols, Arc::clone(&status));
+    let quota = quota::SpoolQuota::new(args.quota, args.quota_each);
+    let (sources, done) = (HashMap::new(), HashSet::new());
+    let mut spool = Spool { sources, done, sink, status, packer, keeper, store, quota, args };
     loop {
         let busy = tokio::select! {
             busy = spool.look() => busy,
@@ -133,6 +146,9 @@ pub async fn run(args: CollectArgs) -> Result<ExitCode> {
             () = &mut stop => break,
         }
     }
+    // Sources hold it, too.
+    spool.sources.clear();
+    spool.keeper.finish().await;
     spool.packer.finish().await;
     Ok(if spool.args.once && spool.status.failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -153,7 +169,9 @@ struct Spool {
     sink: ShippingTarget,
     status: Arc<CollectorStatus>,
     packer: pack::Packer,
+    keeper: SymbolKeeper,
     store: String,
+    quota: quota::SpoolQuota,
     args: CollectArgs,
 }
 
@@ -182,7 +200,7 @@ impl Spool {
                 Some(Ok((source, step))) => busy |= self.take(source, step),
             }
         }
-        self.keep_quota();
+        self.quota.keep(&mut self.sources, &self.store, &self.status);
         busy
     }
 
@@ -203,7 +221,7 @@ impl Spool {
                 if identity(&path).is_none_or(|identity| self.done.contains(&identity)) {
                     continue;
                 }
-                match LocalRecording::open(&path) {
+                match LocalRecording::open(&path, &self.keeper) {
                     Ok(Some(source)) => drop(self.sources.insert(path, source)),
                     Ok(None) => {}
                     Err(error) => self.status.error(&format!("{error:#}")),
@@ -246,33 +264,6 @@ impl Spool {
             self.sources.insert(path, source);
         }
         false
-    }
-
-    /// Gives back what the store has, of the largest recordings first, until the quota is kept.
-    fn keep_quota(&mut self) {
-        let mut sizes: Vec<(u64, PathBuf)> =
-            self.sources.iter().map(|(path, source)| (source.allocated(), path.clone())).collect();
-        let mut all: u64 = sizes.iter().map(|(bytes, _)| bytes).sum();
-        self.status.spool(all);
-        let Some(quota) = self.args.quota else { return };
-        sizes.sort();
-        while all > quota
-            && let Some((_, path)) = sizes.pop()
-        {
-            let Some(source) = self.sources.get_mut(&path) else { continue };
-            match source.punch(&self.store) {
-                Ok(bytes) => {
-                    all = all.saturating_sub(bytes);
-                    self.status.given_back(bytes);
-                }
-                Err(error) => self.status.error(&format!("{}: {error:#}", path.display())),
-            }
-        }
-        self.status.spool(all);
-        if all > quota {
-            // Nothing is deleted that was not shipped.
-            self.status.over_quota();
-        }
     }
 
     fn is_over(&self) -> bool {

@@ -3,12 +3,15 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::status::CollectorStatus;
 use crate::sink::ShippingTarget;
 use crate::source::{LocalRecording, Step};
+use crate::symbols::SymbolKeeper;
 
 /// Options of `send`.
 #[derive(Debug, clap::Args)]
@@ -35,8 +38,12 @@ pub fn url_of(address: &str) -> String {
 /// Sends them.
 pub async fn run(args: SendArgs) -> Result<ExitCode> {
     let sink = ShippingTarget::open(&url_of(&args.to), args.token)?;
+    let status = Arc::new(CollectorStatus::new(args.to.clone()));
+    let keeper = SymbolKeeper::start(&sink, true, status);
     for path in &args.files {
-        let Some(mut source) = LocalRecording::open(path)? else { bail!("{} is no recording", path.display()) };
+        let Some(mut source) = LocalRecording::open(path, &keeper)? else {
+            bail!("{} is no recording", path.display())
+        };
         let mut since = Instant::now();
         loop {
             match source.step(&sink).await {

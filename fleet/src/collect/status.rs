@@ -52,6 +52,12 @@ struct StatusDocument {
     given_back_bytes: u64,
     spool_bytes: u64,
     over_quota: u64,
+    /// Recordings that were ended for a quota.
+    #[serde(default)]
+    ended: u64,
+    /// Files whose symbols were brought into the store.
+    #[serde(default)]
+    symbol_files: u64,
     stored: u64,
     packed: u64,
     errors: u64,
@@ -68,6 +74,8 @@ pub struct CollectorStatus {
     given_back: AtomicU64,
     spool: AtomicU64,
     over_quota: AtomicU64,
+    ended: AtomicU64,
+    symbol_files: AtomicU64,
     stored: AtomicU64,
     packed: AtomicU64,
     errors: AtomicU64,
@@ -85,6 +93,8 @@ impl CollectorStatus {
             given_back: AtomicU64::new(0),
             spool: AtomicU64::new(0),
             over_quota: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            symbol_files: AtomicU64::new(0),
             stored: AtomicU64::new(0),
             packed: AtomicU64::new(0),
             errors: AtomicU64::new(0),
@@ -116,6 +126,19 @@ impl CollectorStatus {
     /// The spool is over its quota, and nothing of it may go.
     pub fn over_quota(&self) {
         self.over_quota.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The symbols of a file are in the store: so many bytes of them are new.
+    pub fn symbols_kept(&self, bytes: u64) {
+        if bytes > 0 {
+            self.symbol_files.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A recording is ended for a quota; `why` is said on standard error.
+    pub fn ended_for_quota(&self, why: &str) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        eprintln!("heaptrace: {}", clean(why));
     }
 
     /// Something failed; it is said once on standard error, however often it comes again.
@@ -171,6 +194,8 @@ impl CollectorStatus {
             given_back_bytes: of(&self.given_back),
             spool_bytes: of(&self.spool),
             over_quota: of(&self.over_quota),
+            ended: of(&self.ended),
+            symbol_files: of(&self.symbol_files),
             stored: of(&self.stored),
             packed: of(&self.packed),
             errors: of(&self.errors),
@@ -201,6 +226,8 @@ impl CollectorStatus {
             ("given_back_bytes_total", "counter", "bytes of the spool that are holes now", status.given_back_bytes),
             ("spool_bytes", "gauge", "bytes of the spool on the disk", status.spool_bytes),
             ("over_quota_total", "counter", "looks that found the spool over its quota", status.over_quota),
+            ("ended_recordings_total", "counter", "recordings that were ended for a quota", status.ended),
+            ("symbol_files_total", "counter", "programs and libraries whose symbols were stored", status.symbol_files),
             ("stored_recordings_total", "counter", "recordings that the store has whole", status.stored),
             ("packed_recordings_total", "counter", "recordings whose tables the store has", status.packed),
             ("errors_total", "counter", "steps that failed, and were or will be tried again", status.errors),
@@ -236,6 +263,9 @@ fn text_of(status: &StatusDocument) -> String {
     );
     if status.over_quota > 0 {
         out.push_str("the spool is over its quota with what the store has not acknowledged\n");
+    }
+    if status.ended > 0 {
+        let _ = writeln!(out, "recordings ended for a quota, whose programs go on: {}", status.ended);
     }
     if !status.last_error.is_empty() {
         let _ = writeln!(out, "last error: {}", clean(&status.last_error));

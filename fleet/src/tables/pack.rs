@@ -1,21 +1,27 @@
 //! Tables of a recording into the store, when all of it is there.
 
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracehound_exports::{ExportInput, ExportScope, parquet};
-use tracehound_index::Cancel;
+use tracehound_index::{Cancel, Trace};
 use tracehound_ingest::{IndexPlace, OpenOptions, Recording};
 use tracehound_query::leaks;
+use tracehound_symbols::bundle::path_beside;
+use tracehound_symbols::search_paths::{self, SearchPaths};
+use tracehound_symbols::symbol_copy;
 
 use super::{RECORDINGS, ROOT, partition, write};
 use crate::collect::status::{CollectorStatus, RecordingState};
 use crate::labels::Collected;
 use crate::sink::ShippingTarget;
 use crate::store::Store;
+use crate::symbols::object_name;
 
 /// What is packed.
 #[derive(Debug, Clone, Copy)]
@@ -91,11 +97,15 @@ pub async fn pack(store: &Store, about: &Collected, options: Options) -> Result<
         }
     };
     let (folder, about) = (work.path().join("tables"), about.clone());
+    let names = work.path().join("names");
     let done = {
-        let folder = folder.clone();
-        tokio::task::spawn_blocking(move || make(&path, &folder, &about, options))
+        let (folder, names, store) = (folder.clone(), names.clone(), store.clone());
+        tokio::task::spawn_blocking(move || make(&store, &path, &folder, &names, &about, options))
     };
     let prefix = done.await.context("the tables could not be made")??;
+    if let Ok(names) = std::fs::read(path_beside(&names)) {
+        store.put(&format!("{raw}.symbols"), names.into()).await?;
+    }
     let mut names: Vec<String> = std::fs::read_dir(&folder)?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".parquet").map(str::to_owned))
         .collect();
@@ -107,13 +117,79 @@ pub async fn pack(store: &Store, about: &Collected, options: Options) -> Result<
     Ok(())
 }
 
-/// Makes the tables in a folder; the partition that they belong to.
-fn make(path: &Path, folder: &Path, about: &Collected, options: Options) -> Result<String> {
+/// Most bytes of symbols that are kept unpacked between two recordings.
+const MOST_UNPACKED: u64 = 1 << 30;
+
+/// The folder that symbols are unpacked into, which names are looked up in from now on.
+fn symbol_folder() -> Result<&'static Path> {
+    static FOLDER: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().ok()?;
+        let debug_dir = vec![folder.path().to_path_buf()];
+        search_paths::choose(SearchPaths { debug_dir, ..SearchPaths::default() });
+        Some(folder)
+    });
+    folder.as_ref().map(tempfile::TempDir::path).context("cannot make a folder for symbols")
+}
+
+/// Brings here the symbols of modules that this machine has no debug information of, as far as the store has them.
+fn fetch_symbols(store: &Store, trace: &Trace) -> Result<()> {
+    static UNPACKED: Mutex<u64> = Mutex::new(0);
+    let folder = symbol_folder()?;
+    let mut unpacked = UNPACKED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *unpacked > MOST_UNPACKED {
+        let _ = std::fs::remove_dir_all(folder.join(".build-id"));
+        *unpacked = 0;
+    }
+    let mut used = vec![false; trace.modules().len()];
+    for location in 0..trace.location_count() {
+        if let Some(used) = trace.location(location).module.and_then(|position| used.get_mut(position as usize)) {
+            *used = true;
+        }
+    }
+    let runtime = tokio::runtime::Handle::current();
+    let used = trace.modules().iter().zip(used).filter(|(_, used)| *used).map(|(module, _)| module);
+    for module in used.filter(|module| !tracehound_symbols::has_debug_information(module)) {
+        let Some(name) = object_name(&tracehound_symbols::hex(&module.build_id)) else { continue };
+        let Some(path) = symbol_copy::place_in(folder, &module.build_id).filter(|path| !path.exists()) else {
+            continue;
+        };
+        if runtime.block_on(store.length(&name))?.is_none() {
+            continue;
+        }
+        let mut packed = tempfile::tempfile().context("cannot make a file to work in")?;
+        runtime.block_on(store.fetch(&name, &mut packed))?;
+        packed.seek(SeekFrom::Start(0))?;
+        let parent = path.parent().context("a folder")?;
+        std::fs::create_dir_all(parent)?;
+        let mut file = tempfile::NamedTempFile::new_in(parent)?;
+        symbol_copy::unpack(packed, file.as_file_mut()).with_context(|| format!("{name} cannot be unpacked"))?;
+        *unpacked += file.as_file().metadata()?.blocks() * 512;
+        file.persist(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Makes the tables in a folder, and the names of the recording beside the path `names`; the partition that they belong
+/// to. On a thread that may wait.
+fn make(
+    store: &Store,
+    path: &Path,
+    folder: &Path,
+    names: &Path,
+    about: &Collected,
+    options: Options,
+) -> Result<String> {
     let cancel = Cancel::new();
     let index = IndexPlace::In(folder.with_file_name("index"));
     let recording = Recording::open(path, OpenOptions { index, ..OpenOptions::default() })?;
     let trace = recording.trace();
+    fetch_symbols(store, &trace)?;
     let symbols = tracehound_symbols::for_recording(&trace);
+    let bundle = symbols.bundle(&trace, &cancel)?;
+    if bundle.counts().0 > 0 {
+        bundle.write_beside(names).context("cannot write the names")?;
+    }
     let source = ExportInput { trace: &trace, symbols: &symbols, cancel: &cancel };
     let tables = if options.allocations { parquet::Tables::All } else { parquet::Tables::Sums };
     parquet::write_tables(source, &ExportScope::default(), tables, folder)?;

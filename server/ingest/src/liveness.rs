@@ -57,17 +57,23 @@ fn is_its_file(header: &LiveHeader, recording: &File) -> bool {
 }
 
 fn is_process_there(header: &LiveHeader) -> bool {
+    process_of(header).is_some()
+}
+
+/// Id of the process of a side file with this header in our own namespace, if it runs and can be seen from here.
+#[must_use]
+pub fn process_of(header: &LiveHeader) -> Option<u32> {
     if header.boot_id != [0; 16] && boot_id().is_some_and(|boot| boot != header.boot_id) {
-        return false;
+        return None;
     }
     let namespace = |process: &str| std::fs::metadata(format!("/proc/{process}/ns/pid")).ok().map(|meta| meta.ino());
     if header.pid_namespace == 0 || namespace("self") == Some(header.pid_namespace) {
-        return start_time(header.pid) == Some(header.process_start);
+        return (start_time(header.pid) == Some(header.process_start)).then_some(header.pid);
     }
     // Its id counts in another namespace; an inner one's processes are here, too, with ids of ours.
-    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.into_iter().any(|pid| {
+    let mut pids =
+        std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find(|&pid| {
         start_time(pid) == Some(header.process_start)
             && innermost_pid(pid) == Some(header.pid)
             && namespace(&pid.to_string()).is_none_or(|found| found == header.pid_namespace)
@@ -174,5 +180,7 @@ mod tests {
         assert!(!is_alive(&LiveHeader { process_start: ours.process_start + 1, ..ours }, &file));
         assert!(!is_alive(&LiveHeader { pid_namespace: 1, ..ours }, &file), "the pid counts elsewhere");
         assert!(is_alive(&LiveHeader { pid_namespace: 0, boot_id: [0; 16], ..ours }, &file), "an older recorder");
+        assert_eq!(process_of(&ours), Some(std::process::id()));
+        assert_eq!(process_of(&LiveHeader { pid: 0, ..ours }), None);
     }
 }
