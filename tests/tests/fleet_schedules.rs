@@ -19,7 +19,7 @@ use tracehound_tests::process::Running;
 use tracehound_tests::{ask, compile, heaptrace, json, number, random_seed, wait_for};
 
 /// Schedules that run side by side: most of their time they wait.
-const AT_ONCE: u32 = 3;
+const AT_ONCE: u32 = 4;
 
 /// System calls before which a collector may be killed: between writing a piece and having it in the store (`fsync`,
 /// `rename`), between that and the hole (`fallocate`), between the end and the files (`unlink`), in a request.
@@ -259,7 +259,9 @@ fn same_bytes(here: &File, there: &File, complete: bool) -> bool {
 /// The blocks of `counted_blocks.c`: all that it had counted, in their order, with their sizes; and what it frees is what
 /// it allocated a thousand blocks before in the same place.
 fn check_counted(dump: &str, counter: &Path, schedule: &Schedule) {
-    let done = u64::from_le_bytes(std::fs::read(counter).expect("the counter")[..8].try_into().unwrap());
+    // On a busy machine it may have been killed before it came to its counter.
+    let counted = std::fs::read(counter).unwrap_or_default();
+    let done = counted.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let (mut at, mut kept, mut freed) = (0_u64, vec![None; 1000], 0_u64);
     for line in dump.lines() {
         let is = |kind: &str| line.contains(&format!("\"kind\":\"{kind}\""));
