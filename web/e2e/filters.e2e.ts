@@ -1,6 +1,6 @@
 // Request contexts, an interpreter's frames and languages: chosen on the page, kept in the address, asked of the server.
 import { beforeAll, expect, inject, test } from "vitest";
-import type { Flamegraph } from "../src/api/types.ts";
+import type { Flamegraph, Functions } from "../src/api/types.ts";
 import { formatBytes } from "../src/lib/format.ts";
 import { api, open, recordingOf, settled, useBrowser } from "./browser.ts";
 
@@ -120,4 +120,25 @@ test.skipIf(inject("mock"))("under a filter the overview says which figures are 
   await page.goto(`${new URL(page.url()).origin}/r/${shop}/recording`);
   await settled(page);
   expect(await page.getByRole("button", { name: "+ Filter" }).count()).toBe(0);
+});
+
+test.skipIf(inject("mock"))("blocks are chosen by who freed them: what was never freed has nobody", async () => {
+  // Every line is formatted and freed by the same function; the cache is never freed.
+  const total = async (rest: string) =>
+    (await api<Functions>(`recordings/${shop}/functions?metric=allocated&unit=count&by=program${rest}`)).total;
+  expect(await total("&focus=%5Eformat_line%24&freed_by=%5Eformat_line%24")).toBe(
+    await total("&focus=%5Eformat_line%24"),
+  );
+  expect(await total("&focus=cache_insert&freed_by=.")).toBe(0);
+  const page = await open(`/r/${shop}/functions?metric=allocated&unit=count`);
+  await settled(page);
+  await page.getByRole("button", { name: "+ Filter" }).click();
+  await page.locator(".add-filter select").first().selectOption("freed_by");
+  await page.getByLabel("Value of the filter").fill("^format_line$");
+  await page.getByRole("button", { name: "Add", exact: true }).click();
+  await settled(page);
+  expect(new URL(page.url()).searchParams.get("freed_by")).toBe("^format_line$");
+  await expect.poll(() => page.locator(".table-body .table-row").count()).toBe(1);
+  expect(await page.locator(".table-body .table-row").first().textContent()).toContain("format_line");
+  expect(await page.locator(".chip").textContent()).toContain("freed by");
 });

@@ -1,7 +1,7 @@
 // The flame graph: zoom, search, keyboard, menus, deep stacks, hostile names.
 import type { Page } from "playwright-core";
 import { beforeAll, expect, inject, test } from "vitest";
-import type { Flamegraph } from "../src/api/types.ts";
+import type { Flamegraph, Functions, Info, Modules } from "../src/api/types.ts";
 import { readSearch } from "../src/lib/search-params.ts";
 import { api, open, recordingOf, settled, useBrowser } from "./browser.ts";
 
@@ -212,4 +212,35 @@ test("a name of ten thousand characters stays in its row", async () => {
   const box = await row.boundingBox();
   expect(box?.height).toBeLessThan(40);
   expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(1280);
+});
+
+test.skipIf(inject("mock"))("the tooltip has the module's build id and the number of blocks", async () => {
+  const { modules } = await api<Modules>(`recordings/${shop}/modules`);
+  const module = modules.find(({ path }) => /\/shop$/.test(path));
+  expect(module?.build_id).toMatch(/^[0-9a-f]{16,}$/);
+  const known = await api<Functions>(
+    `recordings/${shop}/functions?metric=allocated&by=function&search=%5Eimport_batch%24`,
+  );
+  const page = await open(`/r/${shop}/flamegraph?metric=allocated`);
+  await settled(page);
+  await page.locator(".flame-chart .frame", { hasText: "import_batch" }).first().hover({ force: true });
+  const tip = page.locator(".frame-tip");
+  await expect.poll(() => tip.textContent()).toContain(`build id ${module?.build_id}`);
+  expect(known.rows[0]?.cum_other).toBe(200);
+  expect(await tip.getByTestId("other-unit").textContent()).toBe("blocks200 blocks");
+});
+
+test("every view says how good the figures are", async () => {
+  const info = await api<Info>(`recordings/${shop}`);
+  for (const view of ["overview", "flamegraph", "sites", "recording"]) {
+    const page = await open(`/r/${shop}/${view}`);
+    await settled(page);
+    const pill = page.locator(".pill.quality");
+    await expect
+      .poll(() => pill.textContent(), { message: view })
+      .toMatch(/^(all named|[\d.<]+ ?% unnamed)( · [\d.<]+ ?% of stacks cut)? · waited [\d.<]+ ?%$/);
+    expect((await pill.textContent())?.includes("of stacks cut")).toBe(info.recorder.truncated_stacks > 0);
+    expect(await pill.getAttribute("title")).toContain("for the recorder");
+    await page.close();
+  }
 });

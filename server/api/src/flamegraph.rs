@@ -74,6 +74,9 @@ pub struct Rows {
     pub value: Vec<i64>,
     /// Own sum.
     pub own: Vec<i64>,
+    /// `value` in the other unit (blocks for bytes, bytes for blocks); `null` for synthetic rows.
+    #[serde(default)]
+    pub other: Vec<Option<i64>>,
     /// Functions folded into this row; 0 for ordinary rows.
     pub folded: Vec<u32>,
 }

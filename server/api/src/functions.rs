@@ -53,14 +53,16 @@ pub enum GroupBy {
     Thread,
     /// One allocating backtrace.
     Site,
+    /// Sizes from one power of two to the next.
+    SizeClass,
 }
 
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FunctionRow {
-    /// Stable handle: `f12` function, `s12` site, `t1` thread; else the name.
+    /// Stable handle: `f12` function, `s12` site, `t1` thread, `64` the smallest size of a size class; else the name.
     pub id: String,
-    /// Function, file, module, thread or innermost function of the site.
+    /// Function, file, module, thread, innermost function of the site, or bounds of the size class.
     pub name: String,
     /// File name of the module, where a row has one.
     pub module: Option<String>,

@@ -60,6 +60,7 @@ pub fn filter<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Result<Filter> {
             Err(never) => match never {},
         }),
         context: get("context").map(ContextFilter::new).transpose()?,
+        freed_by: regex("freed_by")?,
         min_size: with("min_size", parse_size)?,
         max_size: with("max_size", parse_size)?,
         min_lifetime: with("min_lifetime", parse_duration)?,
@@ -111,6 +112,7 @@ macro_rules! filter_texts {
                         "module" => &self.module,
                         "thread" => &self.thread,
                         "context" => &self.context,
+                        "freed_by" => &self.freed_by,
                         "min_size" => &self.min_size,
                         "max_size" => &self.max_size,
                         "min_lifetime" => &self.min_lifetime,
@@ -135,6 +137,7 @@ macro_rules! filter_texts {
                     ("module", &self.module),
                     ("thread", &self.thread),
                     ("context", &self.context),
+                    ("freed_by", &self.freed_by),
                     ("min_size", &self.min_size),
                     ("max_size", &self.max_size),
                     ("min_lifetime", &self.min_lifetime),
@@ -157,6 +160,7 @@ mod tests {
     fn a_bad_part_is_named() {
         for (name, text) in [
             ("focus", "("),
+            ("freed_by", "("),
             ("min_size", "big"),
             ("max_lifetime", "soon"),
             ("lifetime", "eternal"),

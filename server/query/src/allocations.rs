@@ -9,7 +9,7 @@ use super::filter::Filter;
 use super::scan::{Also, BLOCK, Picker, RowTest};
 use super::sorting::{MAX_SORT_KEYS, SortKeys};
 use super::window::Window;
-use super::{QueryError, Result, site_handle, stacks};
+use super::{QueryError, Result, site_handle, site_order, stacks};
 use tracehound_api::allocations::{Allocation, Allocations};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{AllocRow, Cancel, Trace};
@@ -23,6 +23,8 @@ pub struct AllocationsParams {
     pub filter: Filter,
     /// Of this site only.
     pub site: Option<u32>,
+    /// Of sites whose program's function, or its file or module, matches this regular expression.
+    pub search: Option<String>,
     /// Order; ties go by allocation.
     pub sort: SortKeys<AllocationSort>,
     /// All of the order turned round: largest or latest first.
@@ -48,6 +50,14 @@ pub enum AllocationSort {
     Size,
     /// By lifetime; what lives has lived until the end.
     Lifetime,
+    /// By address.
+    Address,
+    /// By id of the allocating thread.
+    Thread,
+    /// By id of the freeing thread; what lives comes first.
+    FreeThread,
+    /// By name of the program's function that allocated it.
+    Function,
 }
 
 /// Most blocks of one answer.
@@ -71,14 +81,20 @@ pub fn run(
     if let Some(site) = params.site {
         selection = selection.and_site(trace, site);
     }
+    if let Some(search) = &params.search {
+        let wanted = Filter::regex("search", search)?;
+        selection = selection.and_sites_with(trace, |site| stacks::is_about(trace, symbols, site, &wanted));
+    }
     let after = params.cursor.as_deref().map(parse_cursor).transpose()?;
     let test = selection.rows(trace);
     let (from, to, alive_at) = match window.at {
         Some((_, place)) => (0, place.allocs, Some(place.frees)),
         None => (window.span.from.allocs, window.span.to.allocs, None),
     };
+    let by_name = params.sort.keys().any(|(column, _)| column == AllocationSort::Function);
     let page = AllocationPage {
         trace,
+        names: if by_name { site_order::name_ranks(trace, symbols, cancel)? } else { Vec::new() },
         test,
         keys: params.sort.keys().map(|(column, reversed)| (column, reversed != params.descending)).collect(),
         alive_at,
@@ -144,6 +160,8 @@ fn allocation(trace: &Trace, symbols: &dyn RecordingSymbols, alloc: &AllocRow) -
 struct AllocationPage<'a> {
     trace: &'a Trace,
     test: RowTest<'a>,
+    /// By site, for an order by name.
+    names: Vec<u32>,
     /// Columns, and whether their largest comes first.
     keys: Vec<(AllocationSort, bool)>,
     /// Only what is live when this many frees have happened.
@@ -171,6 +189,18 @@ impl AllocationPage<'_> {
             AllocationSort::Lifetime => {
                 let end = trace.free_of(row).map_or(trace.duration_ns(), |d| trace.died_ns(d));
                 end.saturating_sub(trace.born_ns(row))
+            }
+            AllocationSort::Address => trace.address_of(row),
+            AllocationSort::Thread => {
+                let origin = trace.columns().alloc_origin.get(row as usize).copied().unwrap_or(u32::MAX);
+                trace.thread_id(trace.origin(origin).thread).into()
+            }
+            AllocationSort::FreeThread => trace.free_of(row).map_or(0, |free| {
+                let origin = trace.columns().free_origin.get(free as usize).copied().unwrap_or(u32::MAX);
+                u64::from(trace.thread_id(trace.origin(origin).thread)) + 1
+            }),
+            AllocationSort::Function => {
+                self.names.get(trace.site_amount(row).0 as usize).copied().unwrap_or(u32::MAX).into()
             }
         }
     }

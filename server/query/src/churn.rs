@@ -48,8 +48,12 @@ pub enum ChurnSort {
     Temporary,
     /// By bytes that reallocs moved.
     Moved,
+    /// By bytes that the longest chain of reallocs moved.
+    Chain,
     /// By name.
     Name,
+    /// By source file and line, else by module.
+    Source,
 }
 
 /// Rows between two looks at the cancel flag.
@@ -209,7 +213,9 @@ fn answer(
             ChurnSort::Bytes => b.sum.allocations.bytes.cmp(&a.sum.allocations.bytes),
             ChurnSort::Temporary => b.sum.temporary.count.cmp(&a.sum.temporary.count),
             ChurnSort::Moved => b.sum.moved_bytes.cmp(&a.sum.moved_bytes),
+            ChurnSort::Chain => chain_of(b).cmp(&chain_of(a)),
             ChurnSort::Name => a.function.cmp(&b.function),
+            ChurnSort::Source => source_of(a).cmp(&source_of(b)),
         });
         let amount = |row: &ChurnRow| (row.sum.allocations.count, row.sum.allocations.bytes);
         by_keys
@@ -227,4 +233,13 @@ fn answer(
         rows,
         exactness: trace.exactness(),
     }
+}
+
+/// What the longest chain of a row moved; nothing comes last.
+fn chain_of(row: &ChurnRow) -> Option<u64> {
+    row.longest.as_ref().map(|chain| chain.moved_bytes)
+}
+
+fn source_of(row: &ChurnRow) -> (Option<&String>, Option<u32>) {
+    (row.file.as_ref().or(row.module.as_ref()), row.line)
 }

@@ -9,6 +9,7 @@
 //! transforms       see `transform.rs`; behind those above, one after the other
 //! thread           blocks that this thread bore
 //! context          blocks that were allocated in these request contexts
+//! freed_by         blocks whose free has a backtrace in which some function or source file matches
 //! address          blocks that reach into a range of addresses
 //! sizes, lifetimes inclusive bounds; a block that still lives has lived until the end of the recording
 //! ```
@@ -50,6 +51,8 @@ pub struct Filter {
     pub thread: Option<ThreadFilter>,
     /// Blocks of these request contexts.
     pub context: Option<ContextFilter>,
+    /// Keep blocks that were freed with a matching function on the backtrace.
+    pub freed_by: Option<Regex>,
     /// Smallest size.
     pub min_size: Option<u64>,
     /// Largest size.
@@ -205,6 +208,7 @@ impl Filter {
         let stacks = [&self.ignore, &self.show_from, &self.module];
         self.thread.is_none()
             && self.context.is_none()
+            && self.freed_by.is_none()
             && self.lifetime.is_none()
             && self.address.is_none()
             && rows.iter().all(Option::is_none)
@@ -232,6 +236,12 @@ impl Filter {
         }
         if let Some(context) = &self.context {
             selection.contexts = Some(context.numbers(trace)?.into());
+        }
+        if let Some(freed_by) = &self.freed_by {
+            let tree = trace.frame_tree(symbols, cancel)?;
+            let hits = FilterFunctions::new(trace, &tree, symbols).on_path(&tree, freed_by);
+            let passes = |origin: u32| hits[tree.of_node(trace.origin(origin).node) as usize];
+            selection.free_origins = Some((0..trace.origin_count()).map(passes).collect());
         }
         if !self.focus.is_empty() || self.ignore.is_some() || self.show_from.is_some() {
             let tree = trace.frame_tree(symbols, cancel)?;
@@ -430,6 +440,8 @@ pub struct Selection {
     pub threads: Option<Vec<bool>>,
     /// By number of the request context of the allocation; `None`: all.
     pub contexts: Option<Arc<[bool]>>,
+    /// By origin of the free, for blocks that must have one; `None`: all.
+    pub free_origins: Option<Arc<[bool]>>,
     /// Smallest size.
     pub min_size: u64,
     /// Largest size.
@@ -452,6 +464,7 @@ impl Default for Selection {
             sites: None,
             threads: None,
             contexts: None,
+            free_origins: None,
             min_size: 0,
             max_size: u64::MAX,
             min_lifetime: 0,
@@ -482,6 +495,13 @@ impl Selection {
     pub fn and_sites(mut self, trace: &Trace, sites: &[u32]) -> Self {
         let wanted: std::collections::HashSet<u32> = sites.iter().copied().collect();
         self.keep_sites(trace, |site| wanted.contains(&site));
+        self
+    }
+
+    /// The same, of sites that pass a test.
+    #[must_use]
+    pub fn and_sites_with(mut self, trace: &Trace, passes: impl FnMut(u32) -> bool) -> Self {
+        self.keep_sites(trace, passes);
         self
     }
 
@@ -517,6 +537,7 @@ impl Selection {
     #[must_use]
     pub const fn is_about_origins(&self) -> bool {
         self.contexts.is_none()
+            && self.free_origins.is_none()
             && self.address.is_none()
             && self.min_size == 0
             && self.max_size == u64::MAX

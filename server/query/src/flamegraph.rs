@@ -167,18 +167,26 @@ impl FlameFrames<'_> {
     }
 }
 
-fn rows_of<R>(chosen: &[Chosen<R>], mut describe: impl FnMut(&R) -> (u64, Option<u32>)) -> Rows {
+/// What a row shows beside its sums in the unit that was asked for.
+struct RowFacts {
+    id: u64,
+    frame: Option<u32>,
+    other: i64,
+}
+
+fn rows_of<R>(chosen: &[Chosen<R>], mut describe: impl FnMut(&R) -> RowFacts) -> Rows {
     let mut rows = Rows::default();
     for row in chosen {
-        let (id, frame) = match &row.row {
-            Some(row) => describe(row),
-            None => (rows.id.get(row.parent as usize).copied().unwrap_or(0), None),
+        let (id, frame, other) = match row.row.as_ref().map(&mut describe) {
+            Some(RowFacts { id, frame, other }) => (id, frame, Some(other)),
+            None => (rows.id.get(row.parent as usize).copied().unwrap_or(0), None, None),
         };
         rows.id.push(id);
         rows.parent.push(row.parent);
         rows.frame.push(frame);
         rows.value.push(row.value);
         rows.own.push(row.own);
+        rows.other.push(other);
         rows.folded.push(row.folded);
     }
     rows
@@ -194,6 +202,7 @@ struct TopDown<'a> {
 #[derive(Clone, Copy)]
 struct Below {
     value: i64,
+    other: i64,
     weight: u64,
     size: u32,
 }
@@ -201,10 +210,13 @@ struct Below {
 impl<'a> TopDown<'a> {
     fn new(values: &'a ValueTree, unit: Unit) -> Self {
         let shape = &*values.shape;
-        let own = values.own.iter().map(|own| own.of(unit));
-        let mut rows: Vec<Below> = own.map(|value| Below { value, weight: value.unsigned_abs(), size: 0 }).collect();
+        let own = values.own.iter().map(|own| (own.of(unit), own.other(unit)));
+        let mut rows: Vec<Below> =
+            own.map(|(value, other)| Below { value, other, weight: value.unsigned_abs(), size: 0 }).collect();
         for row in (1..rows.len()).rev() {
-            let Below { value, weight, size } = rows[row];
+            let Below { value, other, weight, size } = rows[row];
+            // Blocks of no bytes have no width, but they are blocks.
+            rows[shape.parent[row] as usize].other += other;
             if weight == 0 {
                 continue;
             }
@@ -259,7 +271,10 @@ fn top_down(
         (u64::from(values.id(row)), (row != 0).then(|| frames.number(&frame)))
     };
     let chosen = prune(&mut tree, root, limits);
-    let rows = rows_of(&chosen, |&row| describe(row));
+    let rows = rows_of(&chosen, |&row| {
+        let (id, frame) = describe(row);
+        RowFacts { id, frame, other: tree.rows[row as usize].other }
+    });
     let mut above: Vec<RowId> = values.path(root).skip(1).collect();
     above.extend((root != 0).then_some(0));
     let ancestors = above.iter().rev().map(|&row| {
@@ -280,6 +295,7 @@ struct InvertedItem {
     leaf: RowId,
     next: RowId,
     value: i64,
+    other: i64,
 }
 
 /// A row of the inverted tree.
@@ -289,14 +305,19 @@ struct InvertedRow {
     frame: SymbolFrame,
     items: Vec<InvertedItem>,
     value: i64,
+    other: i64,
     weight: u64,
+    /// Backtraces with a value.
+    size: u32,
 }
 
 impl InvertedRow {
     fn new(depth: u32, frame: SymbolFrame, items: Vec<InvertedItem>) -> Self {
         let value = items.iter().map(|i| i.value).sum();
+        let other = items.iter().map(|i| i.other).sum();
         let weight = items.iter().map(|i| i.value.unsigned_abs()).sum();
-        Self { depth, frame, items, value, weight }
+        let size = u32::try_from(items.iter().filter(|i| i.value != 0).count()).unwrap_or(u32::MAX);
+        Self { depth, frame, items, value, other, weight, size }
     }
 }
 
@@ -314,7 +335,8 @@ impl Lazy for InvertedTree<'_> {
             });
             children[at].1.push(InvertedItem { next: self.values.shape.parent[item.next as usize], ..*item });
         }
-        children.into_iter().map(|(frame, items)| InvertedRow::new(row.depth + 1, frame, items)).collect()
+        let children = children.into_iter().map(|(frame, items)| InvertedRow::new(row.depth + 1, frame, items));
+        children.filter(|child| child.weight > 0).collect()
     }
 
     fn weight(&self, row: &InvertedRow) -> u64 {
@@ -327,7 +349,7 @@ impl Lazy for InvertedTree<'_> {
 
     fn size(&self, row: &InvertedRow) -> u32 {
         // How many rows lie below is not known without making them; how many backtraces do, is.
-        u32::try_from(row.items.len()).unwrap_or(u32::MAX)
+        row.size
     }
 }
 
@@ -350,8 +372,11 @@ fn inverted(
 ) -> Result<Parts> {
     let items = (0_u32..)
         .zip(&values.own)
-        .map(|(row, own): (u32, &Signed)| InvertedItem { leaf: row, next: row, value: own.of(params.unit) })
-        .filter(|item| item.value != 0)
+        .map(|(row, own): (u32, &Signed)| {
+            let (value, other) = (own.of(params.unit), own.other(params.unit));
+            InvertedItem { leaf: row, next: row, value, other }
+        })
+        .filter(|item| (item.value, item.other) != (0, 0))
         .collect();
     let mut tree = InvertedTree { values };
     let nobody = values.shape.frame[0];
@@ -382,7 +407,10 @@ fn inverted(
         }
     }
     let chosen = prune(&mut tree, root, limits);
-    let mut rows = rows_of(&chosen, |row| describe(row, frames));
+    let mut rows = rows_of(&chosen, |row| {
+        let (id, frame) = describe(row, frames);
+        RowFacts { id, frame, other: row.other }
+    });
     if let (Some(id), Some(first)) = (params.root, rows.id.first_mut()) {
         *first = id;
     }

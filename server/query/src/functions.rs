@@ -1,4 +1,4 @@
-//! Flat and cumulative sums per function, source file, module, thread, or site.
+//! Flat and cumulative sums per function, source file, module, thread, site, or size class.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::amounts::{Signed, SumKey, SumQuery};
 use super::filter::{Filter, identity_of};
 use super::node_sums::{self, NodeSums};
+use super::size_classes;
 use super::sorting::SortKeys;
 use super::stacks;
 use super::value_tree::ValueTree;
@@ -83,6 +84,7 @@ pub fn run(
     let unit = params.unit;
     let (mut rows, mut total_rows) = match params.by {
         GroupBy::Thread => all(by_thread(trace, symbols, params, cancel)?),
+        GroupBy::SizeClass => all(by_size_class(trace, symbols, params, cancel)?),
         GroupBy::Site => by_site(trace, symbols, params, &sums),
         GroupBy::Function | GroupBy::Program | GroupBy::File | GroupBy::Module => {
             let tree = trace.frame_tree(symbols, cancel)?;
@@ -105,6 +107,7 @@ pub fn run(
         let by_keys = params.sort.compare(|column| match column {
             FunctionSort::Flat => b.flat.cmp(&a.flat),
             FunctionSort::Cum => b.cum.cmp(&a.cum),
+            FunctionSort::Name if params.by == GroupBy::SizeClass => smallest_size(a).cmp(&smallest_size(b)),
             FunctionSort::Name => a.name.cmp(&b.name),
             FunctionSort::Other => b.flat_other.cmp(&a.flat_other),
             FunctionSort::Module => a.module.cmp(&b.module),
@@ -400,18 +403,31 @@ fn by_thread(
     let window = params.window.resolve(trace, &selection, cancel)?;
     let question = SumQuery { trace, selection: &selection, key: SumKey::Thread, cancel };
     let sums = question.metric(params.metric, &window)?;
-    let unit = params.unit;
-    let row = |(thread, sum): (&tracehound_index::facts::ThreadFacts, Signed)| FunctionRow {
-        id: format!("t{}", thread.id),
-        name: thread.name.clone(),
-        module: None,
-        file: None,
-        line: None,
-        library: false,
-        flat: sum.of(unit),
-        cum: sum.of(unit),
-        flat_other: sum.other(unit),
-        cum_other: sum.other(unit),
+    let texts = RowTexts { trace, unit: params.unit };
+    let row = |(thread, sum): (&tracehound_index::facts::ThreadFacts, Signed)| {
+        texts.row(format!("t{}", thread.id), thread.name.clone(), &Group { flat: sum, cum: sum, example: 0 })
     };
     Ok(trace.threads().iter().zip(sums).filter(|(_, sum)| !sum.is_zero()).map(row).collect())
+}
+
+fn by_size_class(
+    trace: &Trace,
+    symbols: &dyn RecordingSymbols,
+    params: &FunctionsParams,
+    cancel: &Cancel,
+) -> Result<Vec<FunctionRow>> {
+    let selection = params.filter.select(trace, symbols, cancel)?;
+    let window = params.window.resolve(trace, &selection, cancel)?;
+    let sums = size_classes::sums(trace, &selection, params.metric, &window, cancel)?;
+    let texts = RowTexts { trace, unit: params.unit };
+    let row = |(class, sum): (usize, Signed)| {
+        let id = size_classes::SCALE.floor(class).to_string();
+        texts.row(id, size_classes::name(class), &Group { flat: sum, cum: sum, example: 0 })
+    };
+    Ok(sums.into_iter().enumerate().filter(|(_, sum)| !sum.is_zero()).map(row).collect())
+}
+
+/// The smallest size of a size class's row.
+fn smallest_size(row: &FunctionRow) -> Option<u64> {
+    row.id.parse().ok()
 }

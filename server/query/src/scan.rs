@@ -45,6 +45,8 @@ pub struct RowTest<'a> {
     life: Option<LifetimeFilter>,
     /// By number of the request context: passes.
     contexts: Option<Arc<[bool]>>,
+    /// By origin of the free: passes; what lives does not.
+    free_origins: Option<Arc<[bool]>>,
     address: Option<AddressRange>,
     /// What zones can tell.
     skip: ZonePruning,
@@ -108,6 +110,7 @@ impl Selection {
             skip: ZonePruning::new(self, life.as_ref().map(|life| life.live.clone())),
             life,
             contexts: self.contexts.clone(),
+            free_origins: self.free_origins.clone(),
             address: self.address,
             few: self.few.clone(),
         }
@@ -147,7 +150,7 @@ impl RowTest<'_> {
         {
             return false;
         }
-        if !self.has_context_of(row) || !self.has_address_of(row) {
+        if !self.has_context_of(row) || !self.has_address_of(row) || !self.has_free_of(row) {
             return false;
         }
         let ledgers = self.trace.ledgers();
@@ -169,15 +172,25 @@ impl RowTest<'_> {
         self.address.is_none_or(|range| range.meets(self.trace.address_of(row), self.trace.size_of(row)))
     }
 
-    /// Whether there is a condition that zones know nothing of: request contexts, addresses.
+    /// Whether the backtrace of a block's free passes.
+    #[inline]
+    fn has_free_of(&self, row: u64) -> bool {
+        let Some(passing) = &self.free_origins else { return true };
+        let origins = &self.trace.columns().free_origin;
+        let origin = self.trace.free_of(row).and_then(|ordinal| origins.get(ordinal as usize).copied());
+        origin.is_some_and(|origin| passing.get(origin as usize) == Some(&true))
+    }
+
+    /// Whether there is a condition that zones know nothing of: request contexts, addresses, backtraces of frees.
     const fn is_beside_zones(&self) -> bool {
-        self.contexts.is_some() || self.address.is_some()
+        self.contexts.is_some() || self.address.is_some() || self.free_origins.is_some()
     }
 
     /// Takes out of `keep` what such a condition leaves out of `rows`.
     fn test_beside_zones(&self, rows: impl Iterator<Item = u64>, keep: &mut [u8]) {
         for (keep, row) in keep.iter_mut().zip(rows) {
-            *keep &= u8::from(*keep != 0 && self.has_context_of(row) && self.has_address_of(row));
+            *keep &=
+                u8::from(*keep != 0 && self.has_context_of(row) && self.has_address_of(row) && self.has_free_of(row));
         }
     }
 

@@ -1,7 +1,6 @@
 //! Allocating backtraces in a window, as a table and one by one.
 
-use std::collections::HashMap;
-
+use rustc_hash::FxHashMap;
 use serde::Deserialize;
 
 use super::amounts::{SumKey, SumQuery, Sums};
@@ -57,8 +56,14 @@ pub enum SiteSort {
     Count,
     /// By mean size of the blocks allocated in the window.
     Mean,
+    /// By median lifetime of the blocks allocated in the window.
+    Lifetime,
+    /// By live bytes at the end of the window less those at its start.
+    Trend,
     /// By the allocating function.
     Name,
+    /// By source file and line of the allocating function's frame, else by its module.
+    Source,
 }
 
 /// Moments of a trend.
@@ -71,6 +76,9 @@ struct SiteColumns {
     leaked: Sums,
     at_peak: Sums,
     temporary: Sums,
+    /// By site; only for an order that needs them.
+    grown: Sums,
+    medians: FxHashMap<u32, u64>,
 }
 
 impl SiteColumns {
@@ -85,7 +93,29 @@ impl SiteColumns {
             leaked: of(Metric::Leaked)?,
             at_peak: question.live_at(peak)?,
             temporary: of(Metric::Temporary)?,
+            grown: Sums::new(),
+            medians: FxHashMap::default(),
         })
+    }
+
+    /// Adds what an order compares and no row shows.
+    fn for_order(
+        mut self,
+        sort: &SortKeys<SiteSort>,
+        trace: &Trace,
+        selection: &Selection,
+        window: &Resolved,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        let has = |wanted| sort.keys().any(|(column, _)| column == wanted);
+        if has(SiteSort::Trend) {
+            let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
+            self.grown = question.metric(Metric::Grown, window)?;
+        }
+        if has(SiteSort::Lifetime) {
+            self.medians = lifetimes::medians(trace, selection, window.span, cancel)?;
+        }
+        Ok(self)
     }
 
     fn has_any(&self, site: usize) -> bool {
@@ -93,10 +123,13 @@ impl SiteColumns {
         all.iter().any(|sums| sums.get(site).is_some_and(|s| s.count != 0))
     }
 
-    /// What sorting by a sum sees; 0 for [`SiteSort::Name`].
+    /// What sorting by a figure sees; 0 for texts.
     fn key(&self, sort: SiteSort, site: usize) -> f64 {
         let sums = match sort {
-            SiteSort::Name => return 0.0,
+            SiteSort::Name | SiteSort::Source => return 0.0,
+            // Nanoseconds below 2^53 are exact: a hundred days.
+            SiteSort::Lifetime => return self.medians.get(&(site as u32)).map_or(0.0, |&ns| ns as f64),
+            SiteSort::Trend => &self.grown,
             SiteSort::Allocated | SiteSort::Count | SiteSort::Mean => &self.allocated,
             SiteSort::Freed => &self.freed,
             SiteSort::Live => &self.live,
@@ -154,10 +187,26 @@ fn trends(
     Ok(curves.into_iter().map(|curve| curve.into_iter().map(|live| live.bytes.max(0) as u64).collect()).collect())
 }
 
-/// What a site's row is called: the function that allocates, else its place in the module's file.
-fn name_of(trace: &Trace, symbols: &dyn RecordingSymbols, site: u32) -> String {
-    let (frame, _) = stacks::allocator_and_caller(trace, symbols, trace.site_node(site).unwrap_or(0));
-    frame.and_then(|frame| frame.function.or(frame.offset)).unwrap_or_else(|| site_handle(site))
+/// Texts of a row that an order compares.
+#[derive(Debug, Default)]
+struct SiteTexts {
+    /// The function that allocates, else its place in the module's file.
+    name: String,
+    /// Source file, else the module; and the line.
+    source: (Option<String>, Option<u32>),
+}
+
+impl SiteTexts {
+    fn new(trace: &Trace, symbols: &dyn RecordingSymbols, site: u32) -> Self {
+        let Some(frame) = stacks::allocated_by(trace, symbols, trace.site_node(site).unwrap_or(0)) else {
+            return Self { name: site_handle(site), source: (None, None) };
+        };
+        let line = frame.line.filter(|_| frame.file.is_some());
+        Self {
+            name: frame.function.or(frame.offset).unwrap_or_else(|| site_handle(site)),
+            source: (frame.file.or(frame.module), line),
+        }
+    }
 }
 
 /// Lists sites with an event in the window, or something live at its end.
@@ -169,26 +218,25 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &SitesParams, 
     let window = params.window.resolve(trace, &selection, cancel)?;
     let peak = peak::find(trace, &selection, window.span, window.from_ns, cancel)?;
     let columns = SiteColumns::new(trace, &selection, &window, peak.place, cancel)?;
+    let columns = columns.for_order(&params.sort, trace, &selection, &window, cancel)?;
     let mut sites: Vec<u32> = (0..trace.site_count()).filter(|&site| columns.has_any(site as usize)).collect();
     if let Some(search) = &params.search {
         let wanted = Filter::regex("search", search)?;
-        sites.retain(|&site| {
-            let frame = stacks::allocated_by(trace, symbols, trace.site_node(site).unwrap_or(0));
-            frame.is_some_and(|f| {
-                [f.function, f.file, f.module].into_iter().flatten().any(|name| wanted.is_match(&name))
-            })
-        });
+        sites.retain(|&site| stacks::is_about(trace, symbols, site, &wanted));
     }
     let total_sites = sites.len() as u64;
-    // Names are looked up only for an order that sees them.
-    let names: HashMap<u32, String> = if params.sort.keys().any(|(column, _)| column == SiteSort::Name) {
-        sites.iter().map(|&site| (site, name_of(trace, symbols, site))).collect()
+    // Texts are looked up only for an order that compares them.
+    let compares_texts = params.sort.keys().any(|(column, _)| matches!(column, SiteSort::Name | SiteSort::Source));
+    let texts: FxHashMap<u32, SiteTexts> = if compares_texts {
+        sites.iter().map(|&site| (site, SiteTexts::new(trace, symbols, site))).collect()
     } else {
-        HashMap::new()
+        FxHashMap::default()
     };
     sites.sort_by(|&a, &b| {
+        let (a_texts, b_texts) = (texts.get(&a), texts.get(&b));
         let order = params.sort.compare(|column| match column {
-            SiteSort::Name => names.get(&a).cmp(&names.get(&b)),
+            SiteSort::Name => a_texts.map(|texts| &texts.name).cmp(&b_texts.map(|texts| &texts.name)),
+            SiteSort::Source => a_texts.map(|texts| &texts.source).cmp(&b_texts.map(|texts| &texts.source)),
             _ => columns.key(column, b as usize).total_cmp(&columns.key(column, a as usize)),
         });
         (if params.ascending { order.reverse() } else { order }).then(a.cmp(&b))

@@ -75,6 +75,14 @@ pub fn allocated_by(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) ->
     own_frame(trace, symbols, node).map(|own| own.texts(trace, symbols))
 }
 
+/// Whether the frame that [`allocated_by`] gives of a site has a function, file or module that matches.
+#[must_use]
+pub fn is_about(trace: &Trace, symbols: &dyn RecordingSymbols, site: u32, wanted: &regex::Regex) -> bool {
+    allocated_by(trace, symbols, trace.site_node(site).unwrap_or(0)).is_some_and(|frame| {
+        [frame.function, frame.file, frame.module].into_iter().flatten().any(|name| wanted.is_match(&name))
+    })
+}
+
 /// The frame of a backtrace that is the program's function, before it has texts.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnFrame {

@@ -150,7 +150,7 @@ impl Arguments<'_> {
 
     /// What a row is.
     pub fn group(&self, at: usize) -> Result<GroupBy, QueryError> {
-        self.word(at, "grouped_by", "rows are grouped by function, program, file, module, thread or site")
+        self.word(at, "grouped_by", "rows are grouped by function, program, file, module, thread, site or size_class")
     }
 
     /// One of a few words, as everywhere; the usual one where none was given.

@@ -241,7 +241,10 @@ const SITE_COLUMNS: SortableColumn<SiteRow>[] = [
   ...(["live", "allocated", "freed", "leaked", "at_peak", "temporary"] as const).map(amount),
   { id: "count", numeric: true, value: (site) => site.allocated.count },
   { id: "mean", numeric: true, value: (site) => site.allocated.bytes / Math.max(1, site.allocated.count) },
+  { id: "lifetime", numeric: true, value: (site) => site.lifetimes.p50_ns },
+  { id: "trend", numeric: true, value: (site) => site.allocated.bytes - site.freed.bytes },
   { id: "name", value: (site) => site.function ?? site.offset ?? site.id },
+  { id: "source", value: (site) => `${site.file ?? site.module ?? ""}:${site.line ?? ""}` },
 ];
 
 function siteRows(table: Sites, parameters: Parameters): Sites {

@@ -1221,7 +1221,7 @@ export interface components {
              * @description `flat` in the other unit (blocks for bytes, bytes for blocks).
              */
             flat_other: number;
-            /** @description Stable handle: `f12` function, `s12` site, `t1` thread; else the name. */
+            /** @description Stable handle: `f12` function, `s12` site, `t1` thread, `64` the smallest size of a size class; else the name. */
             id: string;
             /** @description Of a function: of a standard library, or one that only hands out memory under another name. */
             library: boolean;
@@ -1232,7 +1232,7 @@ export interface components {
             line?: number | null;
             /** @description File name of the module, where a row has one. */
             module?: string | null;
-            /** @description Function, file, module, thread or innermost function of the site. */
+            /** @description Function, file, module, thread, innermost function of the site, or bounds of the size class. */
             name: string;
         };
         /** @description A table of functions (or files, modules, threads, sites). */
@@ -1280,7 +1280,7 @@ export interface components {
          * @description What a row adds up.
          * @enum {string}
          */
-        GroupBy: "function" | "program" | "file" | "module" | "thread" | "site";
+        GroupBy: "function" | "program" | "file" | "module" | "thread" | "site" | "size_class";
         /**
          * @description What of the address space was occupied when, by which site, and what of it was in memory.
          *
@@ -2400,6 +2400,8 @@ export interface components {
             frame: (number | null)[];
             /** @description Stable id, to be given as `root=`, below 2^53; for a synthetic row the id of its parent. */
             id: number[];
+            /** @description `value` in the other unit (blocks for bytes, bytes for blocks); `null` for synthetic rows. */
+            other?: (number | null)[];
             /** @description Own sum. */
             own: number[];
             /** @description Index of the parent row; row 0 points at itself. */
@@ -3159,6 +3161,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -3192,8 +3196,10 @@ export interface operations {
                 at?: string;
                 /** @description Only blocks of this site, `s12`. */
                 site?: string;
+                /** @description Only blocks whose allocating function of the program, or its file or module, matches this regular expression. */
+                search?: string;
                 /**
-                 * @description Columns of the order, the first decides: `born`, `died`, `size`, `lifetime`, smallest and earliest first; `-` turns one round.
+                 * @description Columns of the order, the first decides: `born`, `died`, `size`, `lifetime`, `address`, `thread`, `free_thread`, `function`, smallest, earliest and A first; `-` turns one round.
                  * @example size,-lifetime
                  */
                 sort?: string;
@@ -3326,6 +3332,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -3472,6 +3480,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -3501,7 +3511,7 @@ export interface operations {
                 address?: string;
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
-                /** @description Columns of the order, the first decides: `allocations`, `bytes`, `temporary`, `moved`, `name`; `-` turns one round. */
+                /** @description Columns of the order, the first decides: `allocations`, `bytes`, `temporary`, `moved`, `chain` (bytes moved by the longest chain), `name`, `source`; `-` turns one round. */
                 sort?: string;
                 /** @description Most rows. */
                 limit?: number;
@@ -3715,6 +3725,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -3878,6 +3890,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -4043,6 +4057,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -4214,6 +4230,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -4379,6 +4397,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -4409,7 +4429,7 @@ export interface operations {
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
                 /** @description What a row adds up. */
-                by?: "function" | "program" | "file" | "module" | "thread" | "site";
+                by?: "function" | "program" | "file" | "module" | "thread" | "site" | "size_class";
                 /**
                  * @description Columns of the order, the first decides: `flat`, `cum`, `name`, `other` (flat in the other unit), `module`, `source`; `-` turns one round.
                  * @example flat,name
@@ -4540,6 +4560,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -4698,6 +4720,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -4924,6 +4948,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -5507,6 +5533,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -5654,6 +5682,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -5684,7 +5714,7 @@ export interface operations {
                 /** @description `user` leaves out an interpreter's own frames around the program's functions, `all` does not. */
                 frames?: "user" | "all";
                 /**
-                 * @description Columns of the order, the first decides: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations), `mean` (size), `name`; `-` turns one round.
+                 * @description Columns of the order, the first decides: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations), `mean` (size), `lifetime` (median), `trend` (live bytes at the end of the window less those at its start), `name`, `source`; `-` turns one round.
                  * @example live,-name
                  */
                 sort?: string;
@@ -5813,6 +5843,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -5966,6 +5998,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -6095,6 +6129,8 @@ export interface operations {
                 max_lifetime?: string;
                 /** @description `leaked`, `temporary` or `freed`. */
                 lifetime?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /** @description Only blocks that reach into these addresses, hexadecimal, the end not included. */
                 address?: string;
                 /** @description What is measured. */
@@ -6233,6 +6269,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k
@@ -6386,6 +6424,8 @@ export interface operations {
                 thread?: string;
                 /** @description Only blocks allocated in the request context with this id, or in those whose name matches. */
                 context?: string;
+                /** @description Only blocks that were freed with a function or source file that matches on the stack of the free. */
+                freed_by?: string;
                 /**
                  * @description Only blocks of at least this size.
                  * @example 64k

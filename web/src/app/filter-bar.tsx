@@ -41,6 +41,10 @@ const FILTER_TEXT: Record<FilterName, { label: string; hint: string }> = {
   module: { label: "module", hint: "only stacks with a frame in a module that matches" },
   thread: { label: "thread", hint: "id or name of the allocating thread" },
   context: { label: "context", hint: "only blocks of request contexts with this id, or whose name matches" },
+  freed_by: {
+    label: "freed by",
+    hint: "only blocks freed with a function or source file that matches on the stack of the free",
+  },
   frames: { label: "frames", hint: "all: the interpreter's own frames as well" },
   min_size: { label: "at least (size)", hint: "e.g. 64k" },
   max_size: { label: "at most (size)", hint: "e.g. 1MiB" },
@@ -82,7 +86,7 @@ export function FilterBar({ slot }: { slot: (element: HTMLElement | null) => voi
           />
         </>
       )}
-      {text.search && <SearchField />}
+      {text.search && !(report && text.search === "asks") && <SearchField />}
       {!text.unfiltered && <Chips />}
       {!report && !text.unfiltered && <AddFilter />}
       {!report && !text.unfiltered && <Presets />}

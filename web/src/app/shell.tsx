@@ -205,10 +205,12 @@ function asksTooMuch(patch: Partial<PageSearch>, view: View): boolean {
   return [window, zoom, at, a, b, filters].some((part) => part !== undefined) || NOT_IN_REPORTS.has(view);
 }
 
-/** A view's own order of rows, open site or sandwich means nothing in another view. */
+/** A view's own order of rows, selected row, open lines, open site or sandwich means nothing in another view. */
 function patched(previous: PageSearch, patch: Partial<PageSearch>, from: View, to: View): PageSearch {
   if (from === to) return { ...previous, ...patch };
   const base: PageSearch = { ...previous, sort: undefined, site: undefined, sandwich: undefined };
+  delete base.open;
+  delete base.row;
   // Two sides have a tree of their own.
   if (from === "compare" || to === "compare") base.root = undefined;
   return { ...base, ...patch };

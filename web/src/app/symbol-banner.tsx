@@ -3,24 +3,21 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { documentQuery } from "../api/queries.ts";
 import { formatPercent } from "../lib/format.ts";
-import { adviceOn, unnamedOf } from "../lib/unnamed.ts";
+import { adviceOn } from "../lib/unnamed.ts";
 import { Button } from "../ui/controls.tsx";
 import { usePage } from "../ui/page.ts";
+import { useUnnamed } from "./use-unnamed.ts";
 
-/** A smaller part is not worth a bar. */
+/** A smaller part is not worth a bar; the top bar has it. */
 const WORTH = 0.05;
 
 export function SymbolBanner() {
-  const { subject, recording, running, report, info, view } = usePage();
+  const { subject, recording, view } = usePage();
   const [closed, setClosed] = useState<string | undefined>();
-  const enabled = !running && !report && closed !== recording.id && (info?.allocations.count ?? 0) > 0;
-  const functions = useQuery({
-    ...documentQuery(subject, "functions", { metric: "peak", by: "program", search: "^0x[0-9a-f]+$", limit: 1000 }),
-    enabled,
-  });
-  const unnamed = functions.data && unnamedOf(functions.data);
-  const modules = useQuery({ ...documentQuery(subject, "modules"), enabled: enabled && (unnamed?.part ?? 0) >= WORTH });
-  if (!enabled || !unnamed || unnamed.part < WORTH || !modules.data) return null;
+  const unnamed = useUnnamed();
+  const enabled = closed !== recording.id && (unnamed?.part ?? 0) >= WORTH;
+  const modules = useQuery({ ...documentQuery(subject, "modules"), enabled });
+  if (!enabled || !unnamed || !modules.data) return null;
   const advice = adviceOn(unnamed, modules.data.modules);
   return (
     <aside className="symbol-banner" aria-label="Functions without names" data-view={view}>

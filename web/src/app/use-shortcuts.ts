@@ -86,7 +86,7 @@ function press(key: string, page: Page, toggleSheet: () => void): boolean {
       return true;
     }
     case "i":
-      go({ inverted: search.inverted ? undefined : true, root: undefined });
+      go({ inverted: search.inverted ? undefined : true, root: undefined, open: undefined, row: undefined });
       return true;
     case "[":
     case "]":
@@ -100,7 +100,7 @@ function press(key: string, page: Page, toggleSheet: () => void): boolean {
       return true;
     case "Escape":
       if (search.q === undefined && search.root === undefined) return false;
-      go(search.q !== undefined ? { q: undefined } : { root: undefined });
+      go(search.q !== undefined ? { q: undefined } : { root: undefined, open: undefined, row: undefined });
       return true;
     default:
       return false;

@@ -62,14 +62,14 @@ interface ViewText {
   key: string;
   /** Shows the choice of metric and unit. */
   metric?: true;
-  /** Shows the search field. */
-  search?: true;
+  /** Shows the search field; `asks`: what it finds only a server can say. */
+  search?: true | "asks";
   /** Is about the whole process: filters of blocks mean nothing here. */
   unfiltered?: true;
 }
 
 export const VIEW_TEXT: Record<View, ViewText> = {
-  overview: { label: "Overview", key: "o", hint: "Key figures and findings" },
+  overview: { label: "Overview", key: "o", hint: "Key figures and findings", search: true },
   flamegraph: {
     label: "Flame graph",
     key: "f",
@@ -87,14 +87,20 @@ export const VIEW_TEXT: Record<View, ViewText> = {
   },
   sites: { label: "Sites", key: "s", hint: "One row for each allocating backtrace", search: true },
   leaks: { label: "Leaks", key: "l", hint: "What was never freed, with a verdict", search: true },
-  lifetimes: { label: "Lifetimes", key: "i", hint: "How long blocks live, against their size" },
-  allocations: { label: "Allocations", key: "a", hint: "Every block, with its allocation and its free" },
-  threads: { label: "Threads", key: "t", hint: "Allocations by thread, and frees across threads" },
+  lifetimes: { label: "Lifetimes", key: "i", hint: "How long blocks live, against their size", search: "asks" },
+  allocations: {
+    label: "Allocations",
+    key: "a",
+    hint: "Every block, with its allocation and its free",
+    search: "asks",
+  },
+  threads: { label: "Threads", key: "t", hint: "Allocations by thread, and frees across threads", search: true },
   compare: { label: "Compare", key: "d", hint: "What changed between two instants or two recordings", search: true },
   memory: {
     label: "Memory",
     key: "m",
     hint: "What resident memory is made of, at an instant and over time",
+    search: true,
     unfiltered: true,
   },
   pins: {
@@ -104,19 +110,32 @@ export const VIEW_TEXT: Record<View, ViewText> = {
     search: true,
     unfiltered: true,
   },
-  map: { label: "Heap map", key: "h", hint: "Addresses against time: what is occupied, by whom, and what is resident" },
+  map: {
+    label: "Heap map",
+    key: "h",
+    hint: "Addresses against time: what is occupied, by whom, and what is resident",
+    search: true,
+  },
   churn: { label: "Churn", key: "n", hint: "Who allocates how often, and what reallocs move", search: true },
   sql: {
     label: "SQL",
     key: "q",
     hint: "Any question, over tables of blocks, sites, backtraces and more",
+    search: true,
     unfiltered: true,
   },
   recording: {
     label: "Recording",
     key: "r",
     hint: "Process, modules, and the recorder about itself",
+    search: true,
     unfiltered: true,
   },
-  source: { label: "Source", key: "e", hint: "A source file with bytes or blocks for each line", metric: true },
+  source: {
+    label: "Source",
+    key: "e",
+    hint: "A source file with bytes or blocks for each line",
+    metric: true,
+    search: true,
+  },
 };

@@ -26,6 +26,7 @@ export function faultOf(name: FilterName, value: string): string | undefined {
     case "show":
     case "show_from":
     case "module":
+    case "freed_by":
       return readPattern(value).kind === "invalid" ? "no regular expression" : undefined;
     case "thread":
     case "lifetime":

@@ -12,6 +12,8 @@ export interface FlameNode {
   /** Own and descendants' sum; negative only for metric `grown`. */
   value: number;
   own: number;
+  /** Own and descendants' sum in the other unit, where it is known. */
+  other?: number | undefined;
   /** What is drawn as width: the sum of magnitudes, so that growth and shrinking do not cancel out. */
   weight: number;
   /** Functions that were folded into this node; 0 for ordinary nodes, infinite where nobody counted. */
@@ -80,6 +82,7 @@ export function buildTree(document: Flamegraph, depth = 0): FlameNode | undefine
       frame: frameIndex === null || frameIndex === undefined ? undefined : frames[frameIndex],
       value: rows.value[row] ?? 0,
       own: rows.own[row] ?? 0,
+      other: rows.other?.[row] ?? undefined,
       weight: 0,
       folded: rows.folded[row] ?? 0,
       depth: parent ? parent.depth + 1 : depth,
@@ -214,6 +217,7 @@ export function collapseRecursion(root: FlameNode): FlameNode {
         continue;
       }
       same.value += child.value;
+      same.other = same.other === undefined || child.other === undefined ? undefined : same.other + child.other;
       same.own += child.own;
       same.children.push(...child.children);
     }
@@ -238,6 +242,7 @@ export function callersOf(
     const node: FlameNode = {
       ...from,
       row: rows,
+      other: undefined,
       value: 0,
       own: 0,
       weight: 0,

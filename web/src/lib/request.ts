@@ -38,7 +38,7 @@ export function filterParameters(filters: Filters | undefined): Parameters {
 }
 
 function isPatternFilter(name: string): boolean {
-  return ["ignore", "hide", "show", "show_from", "module"].includes(name);
+  return ["ignore", "hide", "show", "show_from", "module", "freed_by"].includes(name);
 }
 
 /** Metric, unit, and the window or instant that goes with them. */

@@ -25,7 +25,7 @@ export const VIEWS = [
 export type View = (typeof VIEWS)[number];
 
 export const METRICS = ["live", "peak", "leaked", "allocated", "freed", "grown", "temporary"] as const;
-export const GROUPS = ["function", "program", "file", "module", "thread", "site"] as const;
+export const GROUPS = ["function", "program", "file", "module", "thread", "site", "size_class"] as const;
 export const TRACKS = ["count", "threads"] as const;
 export const FOLDS = ["bytes", "selected", "rss", "count", "rate", "threads"] as const;
 export type FoldName = (typeof FOLDS)[number];
@@ -57,6 +57,7 @@ export const FILTERS = [
   "module",
   "thread",
   "context",
+  "freed_by",
   "frames",
   "min_size",
   "max_size",
@@ -142,6 +143,10 @@ export interface PageSearch {
   line?: number;
   /** The question in SQL that was asked last. */
   sql?: string;
+  /** The lines of the call tree that are open. */
+  open?: string;
+  /** The row of the view's table that is selected. */
+  row?: string;
 }
 
 type Raw = Record<string, string>;
@@ -246,6 +251,8 @@ export function readSearch(query: string): PageSearch {
     file: raw["file"] || undefined,
     line: /^\d{1,9}$/.test(raw["line"] ?? "") ? Number(raw["line"]) : undefined,
     sql: raw["sql"] || undefined,
+    open: /^(\*|[0-9a-zR.]{1,16000})$/.test(raw["open"] ?? "") ? raw["open"] : undefined,
+    row: /^[0-9a-z]{1,16}$/.test(raw["row"] ?? "") ? raw["row"] : undefined,
   };
   return dropUndefined(search);
 }
@@ -296,6 +303,8 @@ export function writeSearch(search: PageSearch): string {
   put("file", search.file);
   put("line", search.line?.toString());
   put("sql", search.sql);
+  put("open", search.open);
+  put("row", search.row);
   return out.toString();
 }
 

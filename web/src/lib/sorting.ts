@@ -46,6 +46,8 @@ export function choose(keys: readonly SortKey[], column: string, add: boolean): 
 export interface SortableColumn<Row> {
   id: string;
   numeric?: boolean;
+  /** Its order begins with the largest, as that of figures, though it shows something else. */
+  largestFirst?: boolean;
   value?: (row: Row) => number | string;
 }
 
@@ -61,7 +63,7 @@ export function compareBy<Row>(column: SortableColumn<Row>, a: Row, b: Row): num
 
 /** Whether the column's larger values come first. */
 export function isDescending<Row>(column: SortableColumn<Row> | undefined, key: SortKey): boolean {
-  return (column?.numeric ?? false) !== key.reversed;
+  return (column?.numeric || column?.largestFirst || false) !== key.reversed;
 }
 
 /** The rows in an order, as a table sorts them: for what is copied or saved of it. */

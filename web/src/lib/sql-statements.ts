@@ -90,7 +90,13 @@ export function sitesStatement(search: PageSearch, window: Parameters, keys: rea
       at_peak: [{ by: "peak_bytes" }],
       count: [{ by: "allocated_count" }],
       mean: [{ by: "CAST(allocated_bytes AS REAL) / allocated_count" }],
+      lifetime: [{ by: "lifetime_p50_ns" }],
+      trend: [{ by: "allocated_bytes - freed_bytes" }],
       name: [{ by: "function", text: true }],
+      source: [
+        { by: "COALESCE(file, module)", text: true },
+        { by: "line", text: true },
+      ],
     },
     last: "site",
   });

@@ -21,6 +21,10 @@ export interface Column<Row> {
   /** A CSS grid track: `90px`, `minmax(200px, 1fr)`. */
   width: string;
   numeric?: boolean;
+  /** Its order begins with the largest, as that of figures, though it shows something else. */
+  largestFirst?: boolean;
+  /** The column whose order its header chooses, where the order of its own would be the same. */
+  sortsBy?: string;
   /** Says what a row is about: stands first where the columns do not all fit. */
   isSubject?: boolean;
   /** What sorting and copying see; columns without it cannot be sorted here. */
@@ -289,11 +293,12 @@ interface HeaderCellProps<Row> {
 
 function HeaderCell<Row>({ column, sorting, onSort }: HeaderCellProps<Row>) {
   const keys = sorting?.keys ?? NO_KEYS;
-  const rank = keys.findIndex((key) => key.column === column.id);
+  const sortsBy = column.sortsBy ?? column.id;
+  const rank = keys.findIndex((key) => key.column === sortsBy);
   const key = keys[rank];
   const sortable =
     sorting !== undefined &&
-    (sorting.by === "here" ? column.value !== undefined : (sorting.sortable ?? []).includes(column.id));
+    (sorting.by === "here" ? column.value !== undefined : (sorting.sortable ?? []).includes(sortsBy));
   const direction = key && (isDescending(column, key) ? "descending" : "ascending");
   return (
     <div
@@ -309,7 +314,7 @@ function HeaderCell<Row>({ column, sorting, onSort }: HeaderCellProps<Row>) {
           className="sort"
           data-active={key !== undefined || undefined}
           aria-description={rank > 0 ? `${direction}, decides among equals as number ${rank + 1}` : undefined}
-          onClick={(event) => onSort(column.id, event.shiftKey)}
+          onClick={(event) => onSort(sortsBy, event.shiftKey)}
         >
           {column.header}
           <span aria-hidden="true">
@@ -332,8 +337,11 @@ export function toTsv<Row>(columns: readonly Column<Row>[], rows: readonly Row[]
   return [usable.map((column) => column.header).join("\t"), ...lines].join("\n");
 }
 
+/** What a column is in a file. */
+export type SavedColumn<Row> = Pick<Column<Row>, "header" | "value">;
+
 /** The rows as comma-separated text (RFC 4180). */
-export function toCsv<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): string {
+export function toCsv<Row>(columns: readonly SavedColumn<Row>[], rows: readonly Row[]): string {
   const usable = columns.filter((column) => column.value !== undefined);
   // A cell that a spreadsheet would take for a formula is text.
   const cell = (value: number | string) => {
@@ -345,7 +353,7 @@ export function toCsv<Row>(columns: readonly Column<Row>[], rows: readonly Row[]
 }
 
 /** Lets the browser save the rows. */
-export function downloadCsv<Row>(columns: readonly Column<Row>[], rows: readonly Row[], name: string): void {
+export function downloadCsv<Row>(columns: readonly SavedColumn<Row>[], rows: readonly Row[], name: string): void {
   const address = URL.createObjectURL(new Blob([toCsv(columns, rows)], { type: "text/csv;charset=utf-8" }));
   const link = document.createElement("a");
   link.href = address;

@@ -3,6 +3,7 @@ import { useState } from "react";
 import type { Memory } from "../api/types.ts";
 import { formatBytes, formatExact, formatPercent, formatTimes } from "../lib/format.ts";
 import { childName, filledRows, ledgerText } from "../lib/ledger.ts";
+import type { Search } from "./search.tsx";
 import { Term } from "./term.tsx";
 import "./ledger.css";
 
@@ -42,10 +43,13 @@ export function LedgerTable({
   ledger,
   lit,
   light,
+  search,
 }: {
   ledger: Ledger;
   lit?: string | undefined;
   light?: (key?: string) => void;
+  /** Rows and parts that it finds are marked, and parts are shown. */
+  search?: Search;
 }) {
   const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
   const rss = Math.max(1, ledger.rss_bytes ?? 0);
@@ -67,12 +71,14 @@ export function LedgerTable({
       {filledRows(ledger.rows ?? []).map((row) => {
         const { label, definition, color } = ledgerText(row.key);
         const children = (row.children ?? []).filter((child) => child.bytes > 0);
-        const isOpen = open.has(row.key);
+        const isFound = (...texts: string[]) => (search?.active && search.hit(...texts)) || undefined;
+        const isOpen = open.has(row.key) || children.some((child) => isFound(childName(child)));
         return (
           <tbody key={row.key}>
             <tr
               data-part={row.key}
               data-lit={lit === row.key || undefined}
+              data-match={isFound(label)}
               onPointerEnter={() => light?.(row.key)}
               onPointerLeave={() => light?.()}
             >
@@ -100,7 +106,7 @@ export function LedgerTable({
             </tr>
             {isOpen &&
               children.map((child) => (
-                <tr key={`${child.key} ${child.name}`} data-child={row.key}>
+                <tr key={`${child.key} ${child.name}`} data-child={row.key} data-match={isFound(childName(child))}>
                   <td className="child">{childName(child)}</td>
                   <td className="numeric">{formatBytes(child.bytes)}</td>
                   <td className="numeric">{formatPercent(child.bytes / rss)}</td>

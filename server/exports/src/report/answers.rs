@@ -56,8 +56,15 @@ impl Detail {
 /// What the page offers to measure in a report.
 const METRICS: [Metric; 5] = [Metric::Live, Metric::Peak, Metric::Leaked, Metric::Allocated, Metric::Temporary];
 const UNITS: [Unit; 2] = [Unit::Bytes, Unit::Count];
-const GROUPS: [GroupBy; 6] =
-    [GroupBy::Function, GroupBy::Program, GroupBy::File, GroupBy::Module, GroupBy::Thread, GroupBy::Site];
+const GROUPS: [GroupBy; 7] = [
+    GroupBy::Function,
+    GroupBy::Program,
+    GroupBy::File,
+    GroupBy::Module,
+    GroupBy::Thread,
+    GroupBy::Site,
+    GroupBy::SizeClass,
+];
 /// Backtraces that mapped memory.
 const MAPPERS: usize = 300;
 /// Columns of the timeline.

@@ -13,7 +13,7 @@ use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{duration, percent, signed_bytes, signed_count};
 use super::{answer_each, misuse};
 
-const GROUPS: &[&str] = &["function", "program", "file", "module", "thread", "site"];
+const GROUPS: &[&str] = &["function", "program", "file", "module", "thread", "site", "size_class"];
 
 /// Show which functions (or files, modules, threads, sites) have the memory, in pprof's columns.
 ///
@@ -28,7 +28,7 @@ pub struct TopArgs {
     #[command(flatten)]
     files: Files,
     /// Add up per: function, program (the program's functions: what wrappers and libraries allocate is their callers'),
-    /// file, module, thread, site
+    /// file, module, thread, site, size_class
     #[arg(long, value_name = "WHAT", default_value = "function", value_parser = wire::<GroupBy>(GROUPS), hide_possible_values = true)]
     by: GroupBy,
     /// Sort by what was allocated below a function, not by the function itself
@@ -178,6 +178,7 @@ const fn column_name(by: GroupBy) -> &'static str {
         GroupBy::Module => "module",
         GroupBy::Thread => "thread",
         GroupBy::Site => "site",
+        GroupBy::SizeClass => "size class",
     }
 }
 
@@ -195,5 +196,7 @@ const fn group_name(by: GroupBy, count: u64) -> &'static str {
         (GroupBy::Thread, _) => "threads",
         (GroupBy::Site, 1) => "site",
         (GroupBy::Site, _) => "sites",
+        (GroupBy::SizeClass, 1) => "size class",
+        (GroupBy::SizeClass, _) => "size classes",
     }
 }

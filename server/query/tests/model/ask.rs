@@ -84,7 +84,15 @@ fn keep() -> impl Strategy<Value = Keep> {
         (text(), text(), text(), transforms()),
         prop_oneof![4 => Just(None), 1 => (1_u32..5).prop_map(Some)],
         (rare(100), rare(1 << 33), rare(500), rare(2000)),
-        prop_oneof![5 => Just(None), 1 => Just(Some("leaked")), 1 => Just(Some("freed")), 1 => Just(Some("temporary"))],
+        (
+            prop_oneof![
+                5 => Just(None),
+                1 => Just(Some("leaked")),
+                1 => Just(Some("freed")),
+                1 => Just(Some("temporary"))
+            ],
+            text(),
+        ),
         // Slots lie 32 bytes apart, so that ranges cut blocks.
         prop_oneof![4 => Just(None), 1 => (0_u64..9000, 1_u64..3000).prop_map(|(at, len)| {
             Some((0x5555_0000_0000 + at, 0x5555_0000_0000 + at + len))
@@ -96,7 +104,7 @@ fn keep() -> impl Strategy<Value = Keep> {
                 (hide, show, show_from, transforms),
                 thread,
                 (min_size, max_size, min_lifetime, max_lifetime),
-                lifetime,
+                (lifetime, freed_by),
                 address,
             )| Keep {
                 focus,
@@ -112,6 +120,7 @@ fn keep() -> impl Strategy<Value = Keep> {
                 min_lifetime: min_lifetime.unwrap_or(0),
                 max_lifetime,
                 lifetime,
+                freed_by,
                 address,
             },
         )
@@ -139,6 +148,7 @@ fn filter(keep: &Keep, truth: &Reference) -> Option<Filter> {
     }
     Some(Filter {
         context: None,
+        freed_by: regex(&keep.freed_by),
         focus: keep.focus.iter().map(|focus| regex(&Some(focus.clone())).unwrap()).collect(),
         ignore: regex(&keep.ignore),
         hide: regex(&keep.hide),

@@ -123,6 +123,7 @@ pub struct Keep {
     pub min_lifetime: u64,
     pub max_lifetime: Option<u64>,
     pub lifetime: Option<&'static str>,
+    pub freed_by: Option<String>,
     pub address: Option<(u64, u64)>,
 }
 
@@ -334,6 +335,9 @@ impl Reference {
             && keep.max_size.is_none_or(|m| b.size <= m)
             && lifetime >= keep.min_lifetime
             && keep.max_lifetime.is_none_or(|m| lifetime <= m)
+            && keep.freed_by.as_ref().is_none_or(|text| {
+                b.freed.is_some_and(|free| self.functions(free.node).iter().any(|&f| matches(f, text)))
+            })
             && keep.address.is_none_or(|(start, end)| b.address < end && b.address + b.size.max(1) > start)
             && match keep.lifetime {
                 None => true,

@@ -1,12 +1,12 @@
 // Every block that was allocated in the window: allocation, free, threads, both stacks.
 import "./allocations.css";
 import { keepPreviousData, useInfiniteQuery } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { useMemo } from "react";
 import { getJson } from "../../api/client.ts";
 import type { Allocation, Allocations } from "../../api/types.ts";
 import { formatCount, formatDuration, formatExact, formatInstant, plural } from "../../lib/format.ts";
 import { bareName } from "../../lib/names.ts";
-import { writeKeys } from "../../lib/sorting.ts";
+import { type SortKey, writeKeys } from "../../lib/sorting.ts";
 import { allocatorName, allocatorPlace, frameName } from "../../lib/stack.ts";
 import { bytesColumn, countColumn } from "../../ui/columns.tsx";
 import { Button } from "../../ui/controls.tsx";
@@ -14,6 +14,7 @@ import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.
 import { allocatorMenu, useFunctionMenu } from "../../ui/function-menu.ts";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { useSearch } from "../../ui/search.tsx";
 import { useSorting } from "../../ui/sorting.ts";
 import { Stack } from "../../ui/stack.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
@@ -21,21 +22,27 @@ import { ViewBar } from "../../ui/view-bar.tsx";
 import { SizeClassBars } from "./size-class-bars.tsx";
 
 const PAGE = 200;
-const SORTABLE = ["born", "size", "lifetime"] as const;
+const SORTABLE = ["born", "size", "lifetime", "address", "thread", "free_thread", "function"] as const;
+/** At the server the smallest and A come first; here figures begin with the largest. */
+const turned = ({ column, reversed }: SortKey): SortKey => ({
+  column,
+  reversed: column === "function" ? reversed : !reversed,
+});
 
 export function AllocationsView() {
   const { search, subject, go } = usePage();
   const request = useRequest();
   const copy = useCopy();
   const functionMenu = useFunctionMenu();
-  const [chosen, setChosen] = useState<number | undefined>();
+  const find = useSearch();
   // Numbers begin with the largest; allocations, unless asked otherwise, with the first.
   const sorting = useSorting({ column: "born", reversed: true }, SORTABLE);
   const parameters = {
     ...request.window,
     ...request.filters,
     site: search.site,
-    sort: writeKeys(sorting.keys.map(({ column, reversed }) => ({ column, reversed: !reversed }))),
+    search: find.asked,
+    sort: writeKeys(sorting.keys.map(turned)),
     limit: PAGE,
   };
   const query = useInfiniteQuery({
@@ -52,12 +59,17 @@ export function AllocationsView() {
   });
   const first = query.data?.pages[0];
   const rows = useMemo(() => query.data?.pages.flatMap((page) => page.allocations) ?? [], [query.data]);
-  const selected = rows.find((row) => row.index === chosen) ?? rows[0];
+  const selected = rows.find((row) => String(row.index) === search.row) ?? rows[0];
   return (
     <div className="split-view">
       <div className="table-view">
         <ViewBar>
-          {first && <span className="muted">{formatCount(first.total)} blocks were allocated in this window</span>}
+          {first && (
+            <span className="muted">
+              {formatCount(first.total)} blocks were allocated in this window
+              {find.active && ", by functions that match the search"}
+            </span>
+          )}
           {search.site && (
             <span className="chip">
               <b>site</b> {search.site}
@@ -83,7 +95,7 @@ export function AllocationsView() {
           {() =>
             rows.length === 0 ? (
               <Empty title="No block">
-                <p>No block allocated in this window passes the filters.</p>
+                <p>No block allocated in this window passes the filters{find.active ? " and the search" : ""}.</p>
               </Empty>
             ) : (
               <DataTable
@@ -95,7 +107,7 @@ export function AllocationsView() {
                 sorting={sorting}
                 isSelected={(row) => row.index === selected?.index}
                 functions={(row) => row.stack.map(frameName)}
-                onSelect={(row) => setChosen(row.index)}
+                onSelect={(row) => go({ row: String(row.index) }, { replace: true })}
                 onOpen={(row) => go({ site: row.site }, { view: "sites" })}
                 menu={(row) => [
                   { label: "Open its site", hint: "Enter", run: () => go({ site: row.site }, { view: "sites" }) },
@@ -163,15 +175,19 @@ function Details({ block }: { block: Allocation }) {
 }
 
 const COLUMNS: Column<Allocation>[] = [
-  countColumn(
-    { id: "index", header: "Block", definition: "Position among all allocations", width: "76px" },
-    (row) => row.index,
-  ),
+  {
+    ...countColumn(
+      { id: "index", header: "Block", definition: "Position among all allocations", width: "76px" },
+      (row: Allocation) => row.index,
+    ),
+    sortsBy: "born",
+  },
   {
     id: "address",
     header: "Address",
     definition: "Where it is or was",
     width: "108px",
+    largestFirst: true,
     value: (row) => row.address,
     cell: (row) => <span className="mono">{row.address}</span>,
   },
@@ -205,9 +221,9 @@ const COLUMNS: Column<Allocation>[] = [
     cell: (row) => row.thread,
   },
   {
-    id: "freed_by",
+    id: "free_thread",
     header: "Freed by",
-    definition: "Thread that freed it",
+    definition: "Thread that freed it; empty if it was never freed",
     width: "58px",
     numeric: true,
     value: (row) => row.free_thread ?? "",

@@ -11,14 +11,16 @@ import { bareName, location, shortName } from "../../lib/names.ts";
 import { readPattern } from "../../lib/pattern.ts";
 import { stackText } from "../../lib/stack.ts";
 import { Button, Segmented, Share } from "../../ui/controls.tsx";
-import { LitRow } from "../../ui/data-table.tsx";
+import { downloadCsv, LitRow } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
 import { below, isMenuKey, type MenuItem, useMenu } from "../../ui/menu.tsx";
 import { useCopy, useNotice } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { ViewBar } from "../../ui/view-bar.tsx";
+import { ALL, readOpen, writeOpen } from "./open-lines.ts";
 import { heaviestPath, keyOf, matchesIn, pathTo, type TreeLine, visibleLines } from "./rows.ts";
+import { ALL_ROWS, foldedIn, treeColumns, treeRows } from "./tree-csv.ts";
 import "./calltree.css";
 
 const ROW = 24;
@@ -29,6 +31,8 @@ const ASK_FINER = { min_px: 0, max_nodes: 8000 } as const;
 export function CallTreeView() {
   const { search, subject, go } = usePage();
   const request = useRequest();
+  const client = useQueryClient();
+  const notice = useNotice();
   const query = useQuery(
     documentQuery(subject, "flamegraph", {
       ...request.metric,
@@ -38,6 +42,25 @@ export function CallTreeView() {
       ...ASK,
     }),
   );
+  const save = async () => {
+    try {
+      const document = await client.fetchQuery(
+        documentQuery(subject, "flamegraph", {
+          ...request.metric,
+          ...request.filters,
+          inverted: search.inverted,
+          root: search.root,
+          ...ALL_ROWS,
+        }),
+      );
+      const rows = treeRows(document);
+      downloadCsv(treeColumns(document), rows, "calltree.csv");
+      const folded = foldedIn(rows);
+      if (folded > 0) notice(`${plural(folded, "smaller function")} are summed up in rows that say so.`);
+    } catch (error) {
+      notice(error instanceof Error ? error.message : String(error));
+    }
+  };
   return (
     <div className="table-view">
       <ViewBar>
@@ -48,10 +71,12 @@ export function CallTreeView() {
             { value: "down", label: "Top down", title: "From the program's entry to what allocates" },
             { value: "up", label: "Bottom up", title: "From what allocates to its callers" },
           ]}
-          onChange={(value) => go({ inverted: value === "up" ? true : undefined, root: undefined })}
+          onChange={(value) =>
+            go({ inverted: value === "up" ? true : undefined, root: undefined, open: undefined, row: undefined })
+          }
         />
         {search.root !== undefined && (
-          <Button onClick={() => go({ root: undefined })} title="The whole tree">
+          <Button onClick={() => go({ root: undefined, open: undefined, row: undefined })} title="The whole tree">
             Back to the whole tree
           </Button>
         )}
@@ -60,6 +85,14 @@ export function CallTreeView() {
             {query.data.metric} total <b className="strong">{formatValue(query.data.total, query.data.unit)}</b>
           </span>
         )}
+        <span className="spring" />
+        <Button
+          quiet
+          title="The whole tree, closed branches included, one row for each line"
+          onClick={() => void save()}
+        >
+          CSV
+        </Button>
       </ViewBar>
       <Answer query={query} what="the call tree">
         {(document) => <Loaded key={`${document.inverted} ${search.root ?? ""}`} document={document} />}
@@ -78,19 +111,56 @@ function Loaded({ document }: { document: Flamegraph }) {
   const functionMenu = useFunctionMenu();
   const scroller = useRef<HTMLDivElement>(null);
   const tree = useMemo(() => buildTree(document), [document]);
-  const [open, setOpen] = useState<ReadonlySet<string>>(() => {
-    if (!tree) return new Set();
-    const toSelected = search.selected === undefined ? [] : pathTo(tree, search.selected);
-    return new Set([...heaviestPath(tree), ...toSelected]);
-  });
+  const [open, setOpen] = useState<ReadonlySet<string>>(() => openAtFirst(tree, search.open, search.selected));
+  // The address has what the reader opened and closed; back and forward, and a link, bring it here.
+  const written = useRef(search.open);
+  useEffect(() => {
+    if (search.open === written.current) return;
+    written.current = search.open;
+    setOpen(openAtFirst(tree, search.open, search.selected));
+  }, [search.open, search.selected, tree]);
+  const changeOpen = (next: ReadonlySet<string>, text = writeOpen(next)) => {
+    setOpen(next);
+    written.current = text;
+    go({ open: text }, { replace: true });
+  };
+  const asked = useRef(new Set<string>());
   const [more, setMore] = useState<ReadonlyMap<number, readonly FlameNode[]>>(new Map());
-  const [focused, setFocused] = useState(0);
   useEffect(() => {
     // Other figures: what was loaded for the old ones does not hold any more.
     if (document) setMore(new Map());
+    asked.current = new Set();
   }, [document]);
 
   const lines = useMemo(() => (tree ? visibleLines(tree, open, more) : []), [tree, open, more]);
+  const loadRest = async ({ key, node }: TreeLine) => {
+    try {
+      const answer = await client.fetchQuery(
+        documentQuery(subject, "flamegraph", {
+          ...request.metric,
+          ...request.filters,
+          inverted: search.inverted,
+          root: node.parent?.parent ? node.id : search.root,
+          ...ASK_FINER,
+        }),
+      );
+      const finer = buildTree(answer);
+      const id = node.parent?.id;
+      if (finer && id !== undefined) setMore((before) => new Map(before).set(id, finer.children));
+    } catch (error) {
+      asked.current.delete(key);
+      setOpen((before) => new Set([...before].filter((known) => known !== key)));
+      notice(error instanceof Error ? error.message : "The rest could not be loaded.");
+    }
+  };
+  useEffect(() => {
+    // A rest that is open, and still a line, is on its way or has to be asked for.
+    for (const line of lines) {
+      if (line.node.folded === 0 || !line.open || asked.current.has(line.key)) continue;
+      asked.current.add(line.key);
+      void loadRest(line);
+    }
+  });
   const pattern = useMemo(() => readPattern(search.q ?? ""), [search.q]);
   const matches = useMemo(
     () => (tree && pattern.kind === "valid" ? matchesIn(tree, pattern.test) : undefined),
@@ -107,7 +177,8 @@ function Loaded({ document }: { document: Flamegraph }) {
     overscan: 15,
   });
 
-  const firstSelected = useRef(lines.findIndex(({ node }) => isChosen(node.frame, search.selected)));
+  const firstSelected = useRef(firstLine(lines, search.row, search.selected));
+  const [focused, setFocused] = useState(Math.max(0, firstSelected.current));
   useEffect(() => {
     // What was selected in another view is brought into sight, once.
     if (firstSelected.current > 0) virtual.scrollToIndex(firstSelected.current, { align: "center" });
@@ -142,37 +213,17 @@ function Loaded({ document }: { document: Flamegraph }) {
     }
   };
   const openAll = () => {
-    // As far as a screen reader and a browser are served well.
-    const all = [...everyNode(tree)].filter((node) => node.children.length > 0).slice(0, 5000);
-    setOpen(new Set(all.map(keyOf)));
+    changeOpen(everyLine(tree), ALL);
   };
   const toggle = (line: TreeLine) => {
     if (line.node.folded > 0) {
-      void loadRest(line.node);
+      changeOpen(new Set([...open, line.key]));
       return;
     }
     const next = new Set(open);
     if (line.open) next.delete(line.key);
     else next.add(line.key);
-    setOpen(next);
-  };
-  const loadRest = async (rest: FlameNode) => {
-    try {
-      const asked = rest.parent?.parent ? rest.id : search.root;
-      const answer = await client.fetchQuery(
-        documentQuery(subject, "flamegraph", {
-          ...request.metric,
-          ...request.filters,
-          inverted: search.inverted,
-          root: asked,
-          ...ASK_FINER,
-        }),
-      );
-      const finer = buildTree(answer);
-      if (finer && rest.parent) setMore(new Map(more).set(rest.parent.id, finer.children));
-    } catch (error) {
-      notice(error instanceof Error ? error.message : "The rest could not be loaded.");
-    }
+    changeOpen(next);
   };
   const menuOf = (line: TreeLine): MenuItem[] => [
     {
@@ -183,7 +234,7 @@ function Loaded({ document }: { document: Flamegraph }) {
     },
     {
       label: "Start the tree here",
-      run: () => go({ root: line.node.id }),
+      run: () => go({ root: line.node.id, open: undefined, row: undefined }),
       disabled: line.node.folded > 0 || !line.node.parent,
     },
     ...(line.node.frame
@@ -279,7 +330,13 @@ function Loaded({ document }: { document: Flamegraph }) {
                 tabIndex={item.index === current ? 0 : -1}
                 style={{ height: ROW, transform: `translateY(${item.start}px)` }}
                 onFocus={() => setFocused(item.index)}
-                onClick={() => node.frame && go({ selected: identityOf(node.frame) }, { replace: true })}
+                onClick={() =>
+                  node.frame &&
+                  go(
+                    { selected: identityOf(node.frame), row: node.folded > 0 ? undefined : String(node.id) },
+                    { replace: true },
+                  )
+                }
                 onDoubleClick={() => line.canOpen && toggle(line)}
                 onContextMenu={(event) => {
                   event.preventDefault();
@@ -326,6 +383,25 @@ function Loaded({ document }: { document: Flamegraph }) {
       </div>
     </>
   );
+}
+
+/** What is open before the reader opens anything: as the address says, else the way that the weight takes. */
+function openAtFirst(tree: FlameNode | undefined, text: string | undefined, selected: string | undefined) {
+  if (!tree) return new Set<string>();
+  if (text === ALL) return everyLine(tree);
+  return readOpen(text) ?? new Set([...heaviestPath(tree), ...(selected === undefined ? [] : pathTo(tree, selected))]);
+}
+
+/** All lines that can be open, as far as a screen reader and a browser are served well. */
+function everyLine(tree: FlameNode): Set<string> {
+  const all = [...everyNode(tree)].filter((node) => node.children.length > 0).slice(0, 5000);
+  return new Set(all.map(keyOf));
+}
+
+/** The line that the address names, else the first of the selected function. */
+function firstLine(lines: readonly TreeLine[], row: string | undefined, selected: string | undefined): number {
+  const named = row === undefined ? -1 : lines.findIndex(({ key }) => key === row);
+  return named >= 0 ? named : lines.findIndex(({ node }) => isChosen(node.frame, selected));
 }
 
 /** The same list for the same node, so that a row is drawn again only when it is lit. */

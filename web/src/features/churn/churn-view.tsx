@@ -1,5 +1,5 @@
 // Who allocates how often: allocations a second by function of the program, and what reallocs moved.
-import { useQuery } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Churn, ChurnRow } from "../../api/types.ts";
@@ -18,24 +18,37 @@ import { readPattern } from "../../lib/pattern.ts";
 import { writeKeys } from "../../lib/sorting.ts";
 import { placeColumn } from "../../ui/columns.tsx";
 import { Button, Share } from "../../ui/controls.tsx";
-import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
+import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { useFunctionMenu } from "../../ui/function-menu.ts";
-import { useCopy } from "../../ui/notice.tsx";
+import { useCopy, useNotice } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { type Sorting, useSorting } from "../../ui/sorting.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
 
 const LIMIT = 2000;
-const SORTABLE = ["allocations", "bytes", "temporary", "moved", "name"] as const;
+/** Rows that are saved at once: as many as the server gives. */
+const MOST_SAVED = 100_000;
+const SORTABLE = ["allocations", "bytes", "temporary", "moved", "chain", "name", "source"] as const;
 
 export function ChurnView() {
-  const { subject, go } = usePage();
+  const { search, subject, go } = usePage();
   const request = useRequest();
+  const client = useQueryClient();
+  const notice = useNotice();
   const sorting = useSorting("allocations", SORTABLE);
   const sort = writeKeys(sorting.keys);
-  const query = useQuery(
-    documentQuery(subject, "churn", { ...request.window, ...request.filters, sort, limit: LIMIT }),
-  );
+  const parameters = { ...request.window, ...request.filters, sort };
+  const query = useQuery(documentQuery(subject, "churn", { ...parameters, limit: LIMIT }));
+  const save = async () => {
+    try {
+      const churn = await client.fetchQuery(documentQuery(subject, "churn", { ...parameters, limit: MOST_SAVED }));
+      downloadCsv(columnsFor(churn), churn.rows.filter(rowTest(search.q)), "churn.csv");
+      if (churn.total_rows > churn.rows.length)
+        notice(`The first ${formatCount(churn.rows.length)} rows of ${formatCount(churn.total_rows)} were saved.`);
+    } catch (error) {
+      notice(error instanceof Error ? error.message : String(error));
+    }
+  };
   return (
     <div className="table-view">
       <div className="view-bar">
@@ -47,6 +60,9 @@ export function ChurnView() {
           onClick={() => go({ metric: "freed", freeing: true, root: undefined }, { view: "flamegraph" })}
         >
           Freed by
+        </Button>
+        <Button quiet title={`All rows, up to ${formatCount(MOST_SAVED)}`} onClick={() => void save()}>
+          CSV
         </Button>
       </div>
       <Answer query={query} what="who allocates how often">
@@ -73,11 +89,7 @@ function Loaded({ churn, sorting }: { churn: Churn; sorting: Sorting }) {
   const copy = useCopy();
   const functionMenu = useFunctionMenu();
   const columns = useMemo(() => columnsFor(churn), [churn]);
-  const pattern = useMemo(() => readPattern(search.q ?? ""), [search.q]);
-  const rows = useMemo(
-    () => churn.rows.filter((row) => pattern.kind !== "valid" || pattern.test(row.function)),
-    [churn.rows, pattern],
-  );
+  const rows = useMemo(() => churn.rows.filter(rowTest(search.q)), [churn.rows, search.q]);
   const named = (row: ChurnRow) => ({ name: row.function, module: row.module, file: row.file, line: row.line });
   if (rows.length === 0) {
     return (
@@ -111,6 +123,12 @@ function Loaded({ churn, sorting }: { churn: Churn; sorting: Sorting }) {
   );
 }
 
+/** Whether a row passes the search. */
+function rowTest(text: string | undefined): (row: ChurnRow) => boolean {
+  const pattern = readPattern(text ?? "");
+  return (row) => pattern.kind !== "valid" || pattern.test(row.function);
+}
+
 function columnsFor({ total }: Churn): Column<ChurnRow>[] {
   return [
     {
@@ -119,6 +137,7 @@ function columnsFor({ total }: Churn): Column<ChurnRow>[] {
       definition: "Allocations a second of the window",
       width: "84px",
       numeric: true,
+      sortsBy: "allocations",
       value: (row) => row.allocations_per_second,
       cell: (row) => formatShortCount(row.allocations_per_second),
     },
@@ -192,14 +211,15 @@ function columnsFor({ total }: Churn): Column<ChurnRow>[] {
       id: "chain",
       header: "Longest chain of reallocs",
       definition:
-        "The block of this function that reallocs moved most: how often it was resized, and from where to where",
+        "The block of this function that reallocs moved most: how often it was resized, and from where to where. Its order goes by the bytes moved",
       width: "minmax(230px, 3fr)",
+      largestFirst: true,
       value: (row) => row.longest?.moved_bytes ?? 0,
       cell: (row) => <span title={chainText(row)}>{chainText(row)}</span>,
     },
     placeColumn(
       {
-        id: "place",
+        id: "source",
         header: "Source",
         definition: "Source file and line of the declaration, where debug information has them",
         width: "minmax(110px, 1fr)",

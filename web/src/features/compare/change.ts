@@ -5,7 +5,8 @@ import { formatPercent, formatTimes } from "../../lib/format.ts";
 import type { ChangeKind } from "../../lib/search-params.ts";
 
 export interface ChangeRow extends DiffRow {
-  key: number;
+  /** Of what its stack is: the same in every answer about the recording. */
+  key: string;
   /** Live after, and not before; only where the same blocks can be told. */
   allocated: Amount | undefined;
   /** Live before, and not after. */
@@ -13,12 +14,28 @@ export interface ChangeRow extends DiffRow {
 }
 
 export function changeRows(diff: Diff): ChangeRow[] {
-  return diff.rows.map((row, key) => ({
-    ...row,
-    key,
-    allocated: row.survived ? minus(row.after, row.survived) : undefined,
-    dead: row.survived ? minus(row.before, row.survived) : undefined,
-  }));
+  const seen = new Map<string, number>();
+  return diff.rows.map((row) => {
+    const hash = hashOf(row.stack.map((frame) => `${frame.address} ${frame.function} ${frame.line}`).join("\n"));
+    const before = seen.get(hash) ?? 0;
+    seen.set(hash, before + 1);
+    return {
+      ...row,
+      key: before === 0 ? hash : `${hash}z${before}`,
+      allocated: row.survived ? minus(row.after, row.survived) : undefined,
+      dead: row.survived ? minus(row.before, row.survived) : undefined,
+    };
+  });
+}
+
+/** A text in a few letters and digits: two FNV-1a sums of 32 bits. */
+function hashOf(text: string): string {
+  const sum = (basis: number) => {
+    let hash = basis;
+    for (let i = 0; i < text.length; i += 1) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+    return (hash >>> 0).toString(36);
+  };
+  return sum(0x811c9dc5) + sum(0x9e3779b1);
 }
 
 function minus(whole: Amount, part: Amount): Amount {

@@ -1,6 +1,6 @@
 // What changed between two instants or two ranges of this recording, or between this recording and another.
 import { useQuery } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { useMemo } from "react";
 import type { Parameters } from "../../api/client.ts";
 import { documentQuery } from "../../api/queries.ts";
 import type { Diff, DiffRow } from "../../api/types.ts";
@@ -56,7 +56,9 @@ export function CompareView() {
   const a = search.a ?? window?.from ?? Math.floor(endNs / 3);
   const b = search.b ?? window?.to ?? endNs;
   const [from, to] = a <= b ? [a, b] : [b, a];
-  const others = recordings.filter((known) => known.id !== recording.id && known.state !== "failed");
+  const others = recordings.filter(
+    (known) => known.id !== recording.id && known.state !== "failed",
+  );
   const other = others.find((known) => known.id === search.other);
   const ranges = other ? undefined : search.ranges;
   const usual = ranges ? "allocated" : "live";
@@ -213,8 +215,7 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
       ),
     [unit, largest, rows],
   );
-  const [chosen, setChosen] = useState(0);
-  const selected = rows.find((row) => row.key === chosen) ?? rows[0];
+  const selected = rows.find((row) => row.key === search.row) ?? rows[0];
   const sorting = useSorting("change");
   const inOrder = () => sortedRows(rows, columns, sorting.keys);
   const delta = diff.total_after[unit] - diff.total_before[unit];
@@ -266,12 +267,12 @@ function Loaded({ diff, unit }: { diff: Diff; unit: "bytes" | "count" }) {
           label="Changes by backtrace"
           rows={rows}
           columns={columns}
-          rowKey={(row) => String(row.key)}
+          rowKey={(row) => row.key}
           total={diff.total_rows}
           sorting={sorting}
           isSelected={(row) => row.key === selected?.key}
           functions={(row) => row.stack.map(frameName)}
-          onSelect={(row) => setChosen(row.key)}
+          onSelect={(row) => go({ row: row.key }, { replace: true })}
           menu={(row) => [
             { label: "Copy stack", run: () => copy(stackText(row.stack), "the stack") },
             ...allocatorMenu(row.stack, functionMenu),

@@ -1,8 +1,20 @@
 // A frame with its full name and its numbers, as tooltips show it.
+import { useQuery } from "@tanstack/react-query";
+import { documentQuery } from "../../api/queries.ts";
 import type { Flamegraph } from "../../api/types.ts";
 import { type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatExact, formatPercent, formatValue } from "../../lib/format.ts";
-import { location } from "../../lib/names.ts";
+import { fileName, location } from "../../lib/names.ts";
+import { usePage } from "../../ui/page.ts";
+
+/** The build id of the module with this file name; nothing where it is not known, or several modules have the name. */
+function useBuildId(module: string | null | undefined): string | undefined {
+  const { subject } = usePage();
+  const { data } = useQuery({ ...documentQuery(subject, "modules"), enabled: module != null });
+  const ids = new Set(data?.modules.filter(({ path }) => fileName(path) === module).map(({ build_id }) => build_id));
+  const [only] = ids;
+  return ids.size === 1 ? (only ?? undefined) : undefined;
+}
 
 interface FrameFactsProps {
   node: FlameNode;
@@ -14,6 +26,8 @@ interface FrameFactsProps {
 export function FrameFacts({ node, document, zoom }: FrameFactsProps) {
   const { frame } = node;
   const { unit, total } = document;
+  const buildId = useBuildId(frame?.module);
+  const otherUnit = unit === "bytes" ? "count" : "bytes";
   const row = (name: string, value: number, whole: number) => (
     <div>
       <dt>{name}</dt>
@@ -40,8 +54,22 @@ export function FrameFacts({ node, document, zoom }: FrameFactsProps) {
             .join(" · ")}
         </div>
       )}
+      {buildId && (
+        <div className="muted frame-tip-build">
+          build id <span className="mono">{buildId}</span>
+        </div>
+      )}
       <dl>
         {row("total", node.value, total)}
+        {/* Of pages the number follows from the bytes. */}
+        {node.other !== undefined && !document.pinned && (
+          <div data-testid="other-unit">
+            <dt>{otherUnit === "count" ? "blocks" : "bytes"}</dt>
+            <dd>{otherUnit === "bytes" ? formatValue(node.other, otherUnit) : ""}</dd>
+            <dd>{formatExact(node.other, otherUnit)}</dd>
+            <dd />
+          </div>
+        )}
         {!Number.isNaN(node.own) && row("self", node.own, total)}
         {node.parent && part("of caller", node.parent.value)}
         {zoom.parent && node !== zoom && part("of shown", zoom.value)}

@@ -1,4 +1,4 @@
-// Functions with flat and cumulative sums, as in pprof; also by file, module, thread or site.
+// Functions with flat and cumulative sums, as in pprof; also by file, module, thread, site or size class.
 import { useMemo } from "react";
 import { getJson } from "../../api/client.ts";
 import type { FunctionRow, Functions } from "../../api/types.ts";
@@ -32,6 +32,7 @@ const GROUP_TEXT: Record<GroupName, string> = {
   module: "Module",
   thread: "Thread",
   site: "Site",
+  size_class: "Size class",
 };
 
 /** A row with the running sum of pprof's `sum%`; only where rows are in the order of `flat`. */
@@ -92,7 +93,9 @@ export function FunctionsView() {
         ? { thread: row.id.replace(/^t/, "") }
         : by === "module"
           ? { module: moduleNamed(row.name) }
-          : { focus: exactly(row.name) };
+          : by === "size_class"
+            ? sizesOf(row)
+            : { focus: exactly(row.name) };
     return [
       { label: "Copy name", run: () => copy(row.name, "the name") },
       { label: "Only this", run: () => go({ filters: { ...search.filters, ...filter }, by: undefined }) },
@@ -100,6 +103,8 @@ export function FunctionsView() {
   };
   const open = (row: RankedRow) => {
     if (by === "site") go({ site: row.id }, { view: "sites" });
+    else if (by === "size_class")
+      go({ filters: { ...search.filters, ...sizesOf(row) }, root: undefined }, { view: "flamegraph" });
     else if (by === "function" || by === "program")
       go({ q: undefined, root: undefined, selected: identityOf(row) }, { view: "flamegraph" });
   };
@@ -180,6 +185,11 @@ function unranked(row: FunctionRow): RankedRow {
   return { ...row, sum: undefined };
 }
 
+/** The filter that means a size class, whose id is its smallest size. */
+function sizesOf({ id }: FunctionRow): { min_size: string; max_size: string } {
+  return { min_size: id, max_size: String(Math.max(0, 2 * Number(id) - 1)) };
+}
+
 const nameOf = (row: RankedRow) => [row.name];
 
 function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow>[] {
@@ -189,7 +199,9 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
       ? "the function itself called the allocator"
       : by === "program"
         ? "it is the innermost function that is of no standard library and no wrapper of the allocator"
-        : `allocated by the ${by} itself`;
+        : by === "size_class"
+          ? "the requested size is in the class"
+          : `allocated by the ${by} itself`;
   const columns: Column<RankedRow>[] = [
     {
       id: "flat",
@@ -200,14 +212,18 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
       value: (row) => row.flat,
       cell: (row) => <span title={formatExact(row.flat, unit)}>{formatValue(row.flat, unit)}</span>,
     },
-    shareColumn(
-      { id: "flat_percent", header: "Flat %", definition: "Flat as a part of the total", width: "84px" },
-      (row) => row.flat / total,
-    ),
+    {
+      ...shareColumn(
+        { id: "flat_percent", header: "Flat %", definition: "Flat as a part of the total", width: "84px" },
+        (row: RankedRow) => row.flat / total,
+      ),
+      sortsBy: "flat",
+    },
     {
       id: "sum",
       header: "Sum %",
-      definition: "Flat of this and all rows above, as a part of the total; only in the order of flat",
+      definition:
+        "Flat of this and all rows above, as a part of the total; only in the order of flat. It follows from the order of the rows, so that they cannot be sorted by it: the same in pprof",
       width: "64px",
       numeric: true,
       cell: (row) => (row.sum === undefined ? "" : formatPercent(row.sum / total)),
@@ -221,10 +237,13 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
       value: (row) => row.cum,
       cell: (row) => <span title={formatExact(row.cum, unit)}>{formatValue(row.cum, unit)}</span>,
     },
-    shareColumn(
-      { id: "cum_percent", header: "Cum %", definition: "Cum as a part of the total", width: "84px" },
-      (row) => row.cum / total,
-    ),
+    {
+      ...shareColumn(
+        { id: "cum_percent", header: "Cum %", definition: "Cum as a part of the total", width: "84px" },
+        (row: RankedRow) => row.cum / total,
+      ),
+      sortsBy: "cum",
+    },
     {
       id: "other",
       header: other === "count" ? "Blocks" : "Bytes",
@@ -243,7 +262,7 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
       value: (row) => row.name,
       cell: (row) => (
         <span className="mono" title={shortName(row.name, 400)}>
-          {bareName(row.name, 200)}
+          {by === "size_class" ? row.name : bareName(row.name, 200)}
         </span>
       ),
     },

@@ -42,6 +42,21 @@ export function buildHeatMap(document: Lifetimes, unit: "bytes" | "count"): Heat
   };
 }
 
+/** Blocks by the lower bounds of a cell: maps of other blocks begin and end elsewhere. */
+export function countsOf({
+  map_size: sizes,
+  map_lifetime: lifetimes,
+  map_count: counts,
+}: Lifetimes): (size: number | undefined, lifetime: number | undefined) => number {
+  const rows = new Map(sizes.map((size, row) => [size, row]));
+  const columns = new Map(lifetimes.map((lifetime, column) => [lifetime, column]));
+  return (size, lifetime) => {
+    const row = rows.get(size ?? Number.NaN);
+    const column = columns.get(lifetime ?? Number.NaN);
+    return row === undefined || column === undefined ? 0 : (counts[row * lifetimes.length + column] ?? 0);
+  };
+}
+
 /** The filters that keep exactly the blocks of the patch; an open class has no upper bound. */
 export function filtersOf(map: HeatMap, patch: Patch): Filters {
   const { row, rowTo, column, columnTo } = ordered(patch);

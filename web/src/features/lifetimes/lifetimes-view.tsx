@@ -3,23 +3,36 @@ import { useQuery } from "@tanstack/react-query";
 import { type KeyboardEvent, useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Lifetimes } from "../../api/types.ts";
-import { formatBytes, formatCount, formatDuration, formatValue, plural } from "../../lib/format.ts";
+import { formatBytes, formatCount, formatDuration, formatPercent, formatValue, plural } from "../../lib/format.ts";
 import { moved, ordered, type Patch } from "../../lib/patch.ts";
+import { withPattern } from "../../lib/pattern.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
 import { Histogram } from "../../ui/histogram.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { useSearch } from "../../ui/search.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { useWidth } from "../../ui/use-size.ts";
 import { ViewBar } from "../../ui/view-bar.tsx";
-import { buildHeatMap, filtersOf, type HeatMap, sumOf } from "./heat-map.ts";
+import { buildHeatMap, countsOf, filtersOf, type HeatMap, sumOf } from "./heat-map.ts";
 import "./lifetimes.css";
 
 export function LifetimesView() {
-  const { subject, search, go } = usePage();
+  const { subject, search, go, report } = usePage();
   const request = useRequest();
   const unit = search.unit ?? "bytes";
   const parameters = { ...request.window, ...request.filters };
+  const find = useSearch();
   const lifetimes = useQuery(documentQuery(subject, "lifetimes", parameters));
+  // What the search finds is the part of the map whose stacks have a match.
+  const { focus } = request.filters;
+  const found = useQuery({
+    ...documentQuery(subject, "lifetimes", {
+      ...parameters,
+      focus: focus === undefined ? find.asked : withPattern(String(focus), find.asked ?? ""),
+    }),
+    enabled: find.active && !report,
+  });
+  const matched = find.active && !report ? found.data : undefined;
   const sizes = useQuery(documentQuery(subject, "sizes", parameters));
   return (
     <div className="lifetimes-view">
@@ -36,6 +49,7 @@ export function LifetimesView() {
         <span className="muted">
           Blocks allocated in the window. Blocks never freed count as live until the end of the recording.
         </span>
+        {matched && lifetimes.data && <output data-testid="matches">{foundText(lifetimes.data, matched, unit)}</output>}
       </ViewBar>
       <Answer query={lifetimes} what="the lifetimes">
         {(document) =>
@@ -45,7 +59,7 @@ export function LifetimesView() {
             </Empty>
           ) : (
             <div className="lifetimes-columns">
-              <HeatMapView document={document} unit={unit} />
+              <HeatMapView document={document} unit={unit} matched={matched} />
               <div>
                 <Histogram data={document.histogram} label="Lifetimes" formatClass={formatDuration} unit={unit} />
                 {sizes.data && (
@@ -95,11 +109,19 @@ export function LifetimesView() {
 /** Pixels of a label below the map, and of what must be between two. */
 const LABEL = 72;
 
-function HeatMapView({ document, unit }: { document: Lifetimes; unit: "bytes" | "count" }) {
+interface HeatMapProps {
+  document: Lifetimes;
+  unit: "bytes" | "count";
+  /** The same of what a search finds. */
+  matched: Lifetimes | undefined;
+}
+
+function HeatMapView({ document, unit, matched }: HeatMapProps) {
   const host = useRef<HTMLDivElement>(null);
   const width = useWidth(host);
   const { search, go } = usePage();
   const map = useMemo(() => buildHeatMap(document, unit), [document, unit]);
+  const countOf = useMemo(() => matched && countsOf(matched), [matched]);
   const [patch, setPatch] = useState<Patch | null>(null);
   const [dragging, setDragging] = useState(false);
   if (!map) {
@@ -161,10 +183,14 @@ function HeatMapView({ document, unit }: { document: Lifetimes; unit: "bytes" | 
                     (chosen && r >= chosen.row && r <= chosen.rowTo && c >= chosen.column && c <= chosen.columnTo) ||
                     undefined
                   }
-                  title={cellText(map, r, c)}
+                  data-match={(countOf && countOf(map.sizes[r], map.lifetimes[c]) > 0) || undefined}
+                  title={cellText(map, r, c) + foundIn(countOf?.(map.sizes[r], map.lifetimes[c]))}
                   style={
                     {
-                      "--heat": value > 0 ? `${12 + 88 * Math.sqrt(value / map.largest)}%` : "0%",
+                      "--heat": heat(
+                        value / map.largest,
+                        countOf === undefined || countOf(map.sizes[r], map.lifetimes[c]) > 0,
+                      ),
                     } as React.CSSProperties
                   }
                   onPointerDown={(event) => {
@@ -214,6 +240,23 @@ function withoutSizeAndLifetime<T extends Record<string, unknown>>(filters: T | 
   const rest = { ...filters } as Partial<T>;
   for (const name of ["min_size", "max_size", "min_lifetime", "max_lifetime"] as (keyof T)[]) delete rest[name];
   return rest;
+}
+
+/** How strong a cell is; what a search does not find is faint. */
+function heat(part: number, isFound: boolean): string {
+  if (part <= 0) return "0%";
+  return `${(12 + 88 * Math.sqrt(part)) * (isFound ? 1 : FAINT)}%`;
+}
+
+const FAINT = 0.25;
+
+function foundIn(count: number | undefined): string {
+  return count === undefined || count === 0 ? "" : `, of it ${plural(count, "block")} in stacks with a match`;
+}
+
+function foundText(all: Lifetimes, matched: Lifetimes, unit: "bytes" | "count"): string {
+  const sum = (document: Lifetimes) => document.histogram[unit].reduce((a, b) => a + b, 0);
+  return `${formatValue(sum(matched), unit)} (${formatPercent(sum(matched) / (sum(all) || 1))}) in stacks with a match`;
 }
 
 function cellText(map: HeatMap, row: number, column: number): string {

@@ -13,8 +13,17 @@ export function cellAt(map: HeapMap, x: number, y: number): { row: number; colum
 /** Sites with a colour of their own; the others share one. */
 export const COLORED = 10;
 
+/** What is left of the strength of a cell that a search does not find. */
+const FAINT = 0.12;
+
 /** Name of the colour of a cell, and how strong it is; nothing where nothing is. */
-export function paintOf(map: HeapMap, row: number, column: number): { color: string; alpha: number } | undefined {
+export function paintOf(
+  map: HeapMap,
+  row: number,
+  column: number,
+  /** Sites by their position that are in the foreground; the others are faint. */
+  isFound?: readonly boolean[],
+): { color: string; alpha: number } | undefined {
   const occupied = map.occupied[row]?.[column] ?? 0;
   if (occupied === 0) {
     const resident = map.resident[row]?.[column] ?? 0;
@@ -22,7 +31,9 @@ export function paintOf(map: HeapMap, row: number, column: number): { color: str
   }
   const site = map.dominant[row]?.[column];
   const color = site == null || site >= COLORED ? "--layer-rest" : layerColor(site);
-  return { color, alpha: 0.25 + 0.75 * Math.min(1, occupied / map.row_bytes) };
+  const alpha = 0.25 + 0.75 * Math.min(1, occupied / map.row_bytes);
+  const isFaint = isFound !== undefined && (site == null || isFound[site] !== true);
+  return { color, alpha: isFaint ? alpha * FAINT : alpha };
 }
 
 /** The value of the filter that keeps the blocks of a patch: from its lowest address to behind its highest. */

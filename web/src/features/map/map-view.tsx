@@ -9,6 +9,7 @@ import { bareName } from "../../lib/names.ts";
 import { moved, ordered, type Patch } from "../../lib/patch.ts";
 import { Button } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { token, useTheme } from "../../ui/theme.ts";
 import { ViewBar } from "../../ui/view-bar.tsx";
@@ -48,6 +49,11 @@ function Loaded({ map }: { map: HeapMap }) {
   const [patch, setPatch] = useState<Patch | null>(null);
   const [hover, setHover] = useState<Patch | null>(null);
   const dragging = useRef(false);
+  const find = useSearch();
+  const isFound = useMemo(
+    () => (find.active ? map.sites.map((site) => find.hit(site.function, site.file, site.module)) : undefined),
+    [map, find],
+  );
   const rows = map.addresses.length;
   const columns = map.t_ns.length;
   const at = patch ?? { row: 0, rowTo: 0, column: columns - 1, columnTo: columns - 1 };
@@ -98,7 +104,7 @@ function Loaded({ map }: { map: HeapMap }) {
           setHover(null);
         }}
       >
-        <Picture map={map} />
+        <Picture map={map} isFound={isFound} />
         {told && <Frame map={map} patch={ordered(told)} chosen={patch !== null} />}
       </div>
       <div className="map-bar" data-testid="map-bar">
@@ -120,9 +126,15 @@ function Loaded({ map }: { map: HeapMap }) {
           </>
         )}
       </div>
+      <MatchCount
+        search={find}
+        shown={isFound?.filter((found) => found).length ?? 0}
+        of={map.sites.length}
+        what="sites that have most of a cell"
+      />
       <ol className="map-legend">
         {map.sites.slice(0, COLORED).map((site, i) => (
-          <li key={site.id}>
+          <li key={site.id} data-match={isFound?.[i] || undefined} data-faint={isFound?.[i] === false || undefined}>
             <span className="map-swatch" style={{ background: `var(${layerColor(i)})` }} />
             <Button quiet onClick={() => go({ site: site.id }, { view: "sites" })}>
               <span title={site.function ?? undefined}>{bareName(site.function ?? site.id, 80)}</span>
@@ -144,7 +156,7 @@ function Loaded({ map }: { map: HeapMap }) {
 }
 
 /** The cells, a pixel each; the browser enlarges them without blurring. */
-function Picture({ map }: { map: HeapMap }) {
+function Picture({ map, isFound }: { map: HeapMap; isFound: readonly boolean[] | undefined }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useTheme();
   const gaps = useMemo(() => gapsOf(map), [map]);
@@ -157,7 +169,7 @@ function Picture({ map }: { map: HeapMap }) {
     const colors = new Map<string, string>();
     for (let row = 0; row < rows; row += 1) {
       for (let column = 0; column < map.t_ns.length; column += 1) {
-        const paint = paintOf(map, row, column);
+        const paint = paintOf(map, row, column, isFound);
         if (!paint) continue;
         let color = colors.get(paint.color);
         if (color === undefined) {
@@ -169,7 +181,7 @@ function Picture({ map }: { map: HeapMap }) {
         context.fillRect(column, rows - 1 - row, 1, 1);
       }
     }
-  }, [map, theme]);
+  }, [map, theme, isFound]);
   return (
     <>
       <canvas ref={canvas} width={map.t_ns.length} height={map.addresses.length} />

@@ -10,6 +10,7 @@ import { frameName } from "../../lib/stack.ts";
 import { Button } from "../../ui/controls.tsx";
 import { LedgerBar, LedgerTable } from "../../ui/ledger.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { StackedChart } from "../../ui/stacked-chart.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
@@ -20,12 +21,17 @@ import "./memory.css";
 const LOOKS = 40;
 /** Backtraces that mapped memory. */
 const MAPPERS = 12;
+/** The same while something is searched. */
+const MAPPERS_SEARCHED = 1000;
 
 export function MemoryView() {
   const { search, subject, report, info, running, go } = usePage();
   const request = useRequest();
   const at = memoryMoment(search, info, running);
-  const memory = useQuery(documentQuery(subject, "memory", report ? {} : { at, limit: MAPPERS }));
+  const find = useSearch();
+  const memory = useQuery(
+    documentQuery(subject, "memory", report ? {} : { at, limit: find.active ? MAPPERS_SEARCHED : MAPPERS }),
+  );
   const history = useQuery({
     ...documentQuery(subject, "memory_history", report ? {} : { ...request.window, points: LOOKS }),
     // The moment comes first: it is what is read.
@@ -62,6 +68,7 @@ export function MemoryView() {
 function Moment({ memory }: { memory: Memory }) {
   const { go, report, info } = usePage();
   const [lit, setLit] = useState<string | undefined>();
+  const find = useSearch();
   const beside = (memory.beside ?? []).filter((row) => row.bytes > 0);
   const trim = memory.returnable_by_trim_bytes;
   return (
@@ -72,7 +79,7 @@ function Moment({ memory }: { memory: Memory }) {
         </h2>
         <p>{memory.why}</p>
         <LedgerBar ledger={memory} lit={lit} light={setLit} />
-        <LedgerTable ledger={memory} lit={lit} light={setLit} />
+        <LedgerTable ledger={memory} lit={lit} light={setLit} search={find} />
       </div>
       <div>
         <h3>Beside it</h3>
@@ -175,8 +182,10 @@ function History({ history, open }: { history: MemoryHistory; open: ((t: number)
 
 /** Beside malloc, programs map memory themselves: address space, not what is resident. */
 function Mappers({ memory }: { memory: Memory }) {
-  const rows = memory.mappers.filter((mapper) => mapper.stack.length > 0);
-  if (rows.length === 0) return null;
+  const find = useSearch();
+  const all = memory.mappers.filter((mapper) => mapper.stack.length > 0);
+  const rows = all.filter(({ stack }) => find.hit(...stack.flatMap((frame) => [frameName(frame), frame.module])));
+  if (all.length === 0) return null;
   return (
     <section aria-labelledby="mapped">
       <h2 id="mapped">
@@ -185,6 +194,7 @@ function Mappers({ memory }: { memory: Memory }) {
           {formatBytes(memory.mapped_bytes)}, at most {formatBytes(memory.mapped_peak_bytes)} up to here
         </span>
       </h2>
+      <MatchCount search={find} shown={rows.length} of={all.length} what="stacks that map" />
       <table className="small-table">
         <thead>
           <tr>

@@ -81,7 +81,7 @@ export function Holders({ functions }: { functions: Functions | undefined }) {
           {lines?.length === 0 && (
             <tr>
               <td colSpan={4} className="muted">
-                No block passes the filters here.
+                {search.q ? "No function here matches the search." : "No block passes the filters here."}
               </td>
             </tr>
           )}

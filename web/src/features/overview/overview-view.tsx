@@ -7,6 +7,7 @@ import { identityOf } from "../../lib/identity.ts";
 import { bareName, location } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { Sparkline } from "../../ui/sparkline.tsx";
 import { Empty } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
@@ -31,12 +32,14 @@ export function OverviewView() {
   const { info, subject, running, search, report } = usePage();
   const request = useRequest();
   const top = useWindowHeight() >= TALL ? TOP.tall : TOP.low;
+  const find = useSearch();
   const windowed = useQuery(
     documentQuery(subject, "functions", {
       ...request.metric,
       ...request.filters,
       by: "program",
       limit: top,
+      search: find.asked,
     }),
   );
   // What is drawn at once is asked for at once; what takes a look at every site's history comes after it.
@@ -46,7 +49,12 @@ export function OverviewView() {
     enabled,
   });
   const leaks = useQuery({
-    ...documentQuery(subject, "leaks", { ...request.suppressions, limit: 20, functions: 20 }),
+    ...documentQuery(subject, "leaks", {
+      ...request.suppressions,
+      limit: 20,
+      // The search goes through all of them.
+      functions: find.active ? 10_000 : 20,
+    }),
     enabled,
   });
   const temporary = useQuery({
@@ -83,7 +91,7 @@ export function OverviewView() {
   const looking = [leaks, peak, temporary, threads].some((query) => query.isPending);
   const part = effectiveWindow(search) !== undefined || search.filters !== undefined;
   const whole = part && <span className="muted">of the whole recording</span>;
-  const findings = findingsOf({
+  const allFindings = findingsOf({
     info,
     leaks: leaks.data,
     peak: peak.data,
@@ -93,6 +101,8 @@ export function OverviewView() {
     pins: pins.data,
     replay: replay.data,
   });
+  const findings = allFindings.filter(({ figure, title, text }) => find.hit(`${figure} ${title}`, text));
+  const leaking = (leaks.data?.functions ?? []).filter((row) => find.hit(row.function, row.file, row.module));
   return (
     <div className="overview">
       <section aria-labelledby="key-figures">
@@ -109,11 +119,16 @@ export function OverviewView() {
       <div className="overview-columns">
         <section aria-labelledby="findings">
           <h2 id="findings">Worth reading first {whole}</h2>
+          <MatchCount search={find} shown={findings.length} of={allFindings.length} what="findings" />
           <ol className="findings">
             {findings.map((finding) => (
               <FindingItem key={finding.id} finding={finding} />
             ))}
-            {findings.length === 0 && <li className="muted">{looking ? "Looking…" : "Nothing stands out."}</li>}
+            {findings.length === 0 && (
+              <li className="muted">
+                {looking ? "Looking…" : find.active ? "No finding matches the search." : "Nothing stands out."}
+              </li>
+            )}
           </ol>
         </section>
         <Holders functions={windowed.data} />
@@ -122,6 +137,7 @@ export function OverviewView() {
             {running ? "Live now, by function" : "Never freed, by function"}{" "}
             <span className="muted">{leaks.data ? formatValue(leaks.data.leaked.bytes, "bytes") : ""}</span> {whole}
           </h2>
+          <MatchCount search={find} shown={leaking.length} of={leaks.data?.functions?.length ?? 0} what="functions" />
           <table className="small-table">
             <thead>
               <tr>
@@ -133,7 +149,7 @@ export function OverviewView() {
               </tr>
             </thead>
             <tbody>
-              {leaks.data?.functions?.slice(0, top).map((row) => (
+              {leaking.slice(0, top).map((row) => (
                 <LeakLine key={`${row.function} ${row.module} ${row.file}`} row={row} />
               ))}
               {!leaks.data && (

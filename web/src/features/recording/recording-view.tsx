@@ -20,6 +20,7 @@ import { type Column, DataTable, toTsv } from "../../ui/data-table.tsx";
 import { useNotes } from "../../ui/notes.ts";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage } from "../../ui/page.ts";
+import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { useSorting } from "../../ui/sorting.ts";
 import { Answer } from "../../ui/states.tsx";
 import { Term } from "../../ui/term.tsx";
@@ -112,6 +113,10 @@ function Cost({ info, file }: { info: Info; file: string }) {
 function Remarks({ info }: { info: Info }) {
   const { go, recording } = usePage();
   const notes = useNotes(recording.name);
+  const find = useSearch();
+  const marks = info.marks.filter(({ label }) => find.hit(label));
+  const remarks = info.remarks.filter(({ topic, text }) => find.hit(topic, text));
+  const own = notes.list.filter(({ text }) => find.hit(text));
   return (
     <ul className="remarks">
       {info.captures.map((capture) => (
@@ -125,7 +130,7 @@ function Remarks({ info }: { info: Info }) {
           </Button>
         </li>
       ))}
-      {info.marks.map((mark) => (
+      {marks.map((mark) => (
         <li key={`mark ${mark.t_ns} ${mark.label}`}>
           Mark <b>{mark.label}</b> at {formatInstant(mark.t_ns)}{" "}
           <Button
@@ -136,7 +141,7 @@ function Remarks({ info }: { info: Info }) {
           </Button>
         </li>
       ))}
-      {notes.list.map((note) => (
+      {own.map((note) => (
         <li key={`note ${note.t} ${note.text}`}>
           Your mark <b>{note.text}</b> at {formatInstant(note.t)}{" "}
           <Button quiet aria-label={`Remove the mark ${note.text}`} onClick={() => notes.remove(note)}>
@@ -144,14 +149,12 @@ function Remarks({ info }: { info: Info }) {
           </Button>
         </li>
       ))}
-      {info.remarks.map((remark) => (
+      {remarks.map((remark) => (
         <li key={`remark ${remark.t_ns} ${remark.topic} ${remark.text}`}>
           <span className="muted">{formatInstant(remark.t_ns)}</span> {remark.text}
         </li>
       ))}
-      {info.captures.length + info.marks.length + info.remarks.length + notes.list.length === 0 && (
-        <li className="muted">None.</li>
-      )}
+      {info.captures.length + marks.length + remarks.length + own.length === 0 && <li className="muted">None.</li>}
     </ul>
   );
 }
@@ -169,12 +172,18 @@ function Modules({ modules }: { modules: readonly Module[] }) {
   const copy = useCopy();
   const columns = useMemo(() => COLUMNS, []);
   const sorting = useSorting("addresses");
+  const find = useSearch();
+  const shown = useMemo(
+    () => modules.filter((module) => find.hit(module.path, module.build_id, module.note)),
+    [modules, find],
+  );
   return (
     <div className="table-view modules">
+      <MatchCount search={find} shown={shown.length} of={modules.length} what="modules" />
       <DataTable
         label="Modules"
         fit
-        rows={modules}
+        rows={shown}
         columns={columns}
         rowKey={(module) => String(module.id)}
         sorting={sorting}
@@ -195,7 +204,7 @@ function Modules({ modules }: { modules: readonly Module[] }) {
             : []),
           {
             label: "Copy table",
-            run: () => copy(toTsv(columns, sortedRows(modules, columns, sorting.keys)), plural(modules.length, "row")),
+            run: () => copy(toTsv(columns, sortedRows(shown, columns, sorting.keys)), plural(shown.length, "row")),
           },
         ]}
       />

@@ -24,7 +24,7 @@ import { SitePage } from "./site-page.tsx";
 const PAGE = 200;
 const AMOUNTS = ["live", "allocated", "freed", "leaked", "at_peak", "temporary"] as const;
 type AmountName = (typeof AMOUNTS)[number];
-const SORTABLE = [...AMOUNTS, "count", "mean", "name"] as const;
+const SORTABLE = [...AMOUNTS, "count", "mean", "lifetime", "trend", "name", "source"] as const;
 
 export function SitesView() {
   const { search } = usePage();
@@ -195,8 +195,10 @@ const COLUMNS: Column<SiteRow>[] = [
   {
     id: "trend",
     header: "Trend",
-    definition: "Live bytes at 32 instants of the window",
+    definition:
+      "Live bytes at 32 instants of the window. Its order goes by growth: live bytes at the end of the window less those at its start",
     width: "72px",
+    largestFirst: true,
     cell: (site) => <Sparkline values={site.trend} width={72} />,
   },
   {
@@ -216,7 +218,7 @@ const COLUMNS: Column<SiteRow>[] = [
     ),
   },
   placeColumn(
-    { id: "place", header: "Source", definition: "Source line, else the module", width: "minmax(100px, 1fr)" },
+    { id: "source", header: "Source", definition: "Source line, else the module", width: "minmax(100px, 1fr)" },
     (site) => location(site.file, site.line) ?? site.module,
   ),
 ];

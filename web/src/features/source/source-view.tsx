@@ -1,12 +1,13 @@
 // A source file with sums for each line, where the server's machine can read it.
 import { useQuery } from "@tanstack/react-query";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { type KeyboardEvent, useEffect, useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Source } from "../../api/types.ts";
 import { formatExact, formatPercent, formatValue } from "../../lib/format.ts";
-import { Share } from "../../ui/controls.tsx";
+import { Button, Share } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { blockFilters, editorLink, sourceLines } from "./lines.ts";
 import "./source.css";
@@ -36,7 +37,7 @@ export function SourceView() {
 }
 
 function Loaded({ source }: { source: Source }) {
-  const { search } = usePage();
+  const { search, go } = usePage();
   const scroller = useRef<HTMLDivElement>(null);
   const [template, setTemplate] = useEditorTemplate();
   const { rows, total } = useMemo(() => sourceLines(source), [source]);
@@ -46,6 +47,24 @@ function Loaded({ source }: { source: Source }) {
     estimateSize: () => ROW,
     overscan: 30,
   });
+  const find = useSearch();
+  const found = useMemo(
+    () => (find.active ? rows.flatMap((row, at) => (find.hit(row.text) ? [at] : [])) : []),
+    [rows, find],
+  );
+  const toMatch = (step: 1 | -1) => {
+    const at = rows.findIndex((row) => row.line === search.line);
+    const next =
+      step > 0 ? (found.find((one) => one > at) ?? found[0]) : (found.findLast((one) => one < at) ?? found.at(-1));
+    const line = next === undefined ? undefined : rows[next]?.line;
+    if (line !== undefined) go({ line }, { replace: true });
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.key.toLowerCase() !== "n" || found.length === 0) return;
+    toMatch(event.shiftKey ? -1 : 1);
+    event.preventDefault();
+    event.stopPropagation();
+  };
   const wanted = rows.findIndex((row) => row.line === search.line);
   useEffect(() => {
     if (wanted >= 0) virtual.scrollToIndex(wanted, { align: "center" });
@@ -58,6 +77,17 @@ function Loaded({ source }: { source: Source }) {
           {source.metric}, flat in this file <b className="strong">{formatValue(total, source.unit)}</b>
         </span>
         {source.note && <span className="warn">{source.note}</span>}
+        <MatchCount search={find} shown={found.length} of={rows.length} what="lines" />
+        {find.active && (
+          <>
+            <Button quiet disabled={found.length === 0} title="Previous match (Shift+n)" onClick={() => toMatch(-1)}>
+              ↑
+            </Button>
+            <Button quiet disabled={found.length === 0} title="Next match (n)" onClick={() => toMatch(1)}>
+              ↓
+            </Button>
+          </>
+        )}
         <span className="spring" />
         <label className="editor-template">
           <span className="muted">Editor link</span>
@@ -78,7 +108,7 @@ function Loaded({ source }: { source: Source }) {
         </Empty>
       ) : (
         // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached with the keyboard
-        <section ref={scroller} className="source-lines" aria-label="Lines" tabIndex={0}>
+        <section ref={scroller} className="source-lines" aria-label="Lines" tabIndex={0} onKeyDown={onKeyDown}>
           <div className="source-head muted">
             <span className="numeric">Flat</span>
             <span className="numeric">Cum</span>
@@ -95,6 +125,7 @@ function Loaded({ source }: { source: Source }) {
                   key={row.line}
                   className="source-line"
                   data-on={row.line === search.line || undefined}
+                  data-match={(find.active && find.hit(row.text)) || undefined}
                   style={{ transform: `translateY(${item.start}px)`, height: ROW }}
                 >
                   <span

@@ -7,6 +7,7 @@ import { sortedRows } from "../../lib/sorting.ts";
 import { Button } from "../../ui/controls.tsx";
 import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { useCopy } from "../../ui/notice.tsx";
+import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { useSorting } from "../../ui/sorting.ts";
 import { Empty } from "../../ui/states.tsx";
 import { type AnswerRow, charactersOf, columnId, exactText, kindOf, rowsOf, shortText } from "./cells.ts";
@@ -23,8 +24,13 @@ export function AnswerTable({ answer, ms }: TimedAnswer) {
   const copy = useCopy();
   const chosen = useSorting(OWN_ORDER);
   const sorting = { ...chosen, keys: chosen.keys.filter((key) => key.column !== OWN_ORDER.column) };
-  const rows = useMemo(() => rowsOf(answer), [answer]);
-  const { columns, characters } = useMemo(() => columnsFor(answer, rows), [answer, rows]);
+  const find = useSearch();
+  const all = useMemo(() => rowsOf(answer), [answer]);
+  const rows = useMemo(
+    () => all.filter((row) => find.hit(...row.cells.map((cell) => (cell === null ? "NULL" : String(cell))))),
+    [all, find],
+  );
+  const { columns, characters } = useMemo(() => columnsFor(answer, all), [answer, all]);
   const shown = () => sortedRows(rows, columns, sorting.keys);
   const width = `calc(${characters}ch + ${(columns.length + 1) * GAP}px)`;
   return (
@@ -37,6 +43,7 @@ export function AnswerTable({ answer, ms }: TimedAnswer) {
             {answer.truncated && `; the first ${formatCount(answer.row_count)}, there are more`}
           </span>
         </span>
+        <MatchCount search={find} shown={rows.length} of={all.length} what="rows" />
         <span className="spring" />
         <Button quiet onClick={() => copy(toTsv(columns, shown()), plural(rows.length, "row"))}>
           Copy table
@@ -47,7 +54,11 @@ export function AnswerTable({ answer, ms }: TimedAnswer) {
       </div>
       {rows.length === 0 ? (
         <Empty title="No row">
-          <p>The columns would be {answer.columns.join(", ")}.</p>
+          <p>
+            {find.active
+              ? "Nothing in the answer matches the search."
+              : `The columns would be ${answer.columns.join(", ")}.`}
+          </p>
         </Empty>
       ) : (
         <div className="answer sql-answer" style={{ "--sql-width": width } as CSSProperties}>

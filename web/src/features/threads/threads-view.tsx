@@ -11,6 +11,7 @@ import { CopySql } from "../../ui/copy-sql.tsx";
 import { type Column, DataTable, downloadCsv, toTsv } from "../../ui/data-table.tsx";
 import { useCopy } from "../../ui/notice.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
+import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { useSorting } from "../../ui/sorting.ts";
 import { Answer, Empty } from "../../ui/states.tsx";
 import { ViewBar } from "../../ui/view-bar.tsx";
@@ -43,7 +44,12 @@ function Loaded({ threads }: { threads: Threads }) {
   const unit = search.unit ?? "bytes";
   const columns = useMemo(() => columnsFor(unit), [unit]);
   const sorting = useSorting("allocated");
-  const inOrder = () => sortedRows(threads.threads, columns, sorting.keys);
+  const find = useSearch();
+  const shown = useMemo(
+    () => threads.threads.filter((thread) => find.hit(thread.name, String(thread.id), String(thread.os_thread))),
+    [threads.threads, find],
+  );
+  const inOrder = () => sortedRows(shown, columns, sorting.keys);
   const only = (thread: Thread) => go({ filters: { ...search.filters, thread: String(thread.id) }, root: undefined });
   return (
     <div className="threads-view">
@@ -59,8 +65,9 @@ function Loaded({ threads }: { threads: Threads }) {
             onChange={(value) => go({ unit: value === "count" ? "count" : undefined })}
           />
           <span className="muted">{plural(threads.threads.length, "thread")}</span>
+          <MatchCount search={find} shown={shown.length} of={threads.threads.length} what="threads" />
           <span className="spring" />
-          <Button quiet onClick={() => copy(toTsv(columns, inOrder()), plural(threads.threads.length, "row"))}>
+          <Button quiet onClick={() => copy(toTsv(columns, inOrder()), plural(shown.length, "row"))}>
             Copy table
           </Button>
           <Button quiet onClick={() => downloadCsv(columns, inOrder(), "threads.csv")}>
@@ -71,7 +78,7 @@ function Loaded({ threads }: { threads: Threads }) {
         <DataTable
           label="Threads"
           fit
-          rows={threads.threads}
+          rows={shown}
           columns={columns}
           rowKey={(thread) => String(thread.id)}
           sorting={sorting}

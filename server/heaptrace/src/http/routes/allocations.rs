@@ -17,7 +17,9 @@ parameters! {
         at: Option<String> = None,
         /// Only blocks of this site, `s12`.
         site: Option<String> = None,
-        /// Columns of the order, the first decides: `born`, `died`, `size`, `lifetime`, smallest and earliest first; `-` turns one round.
+        /// Only blocks whose allocating function of the program, or its file or module, matches this regular expression.
+        search: Option<String> = None,
+        /// Columns of the order, the first decides: `born`, `died`, `size`, `lifetime`, `address`, `thread`, `free_thread`, `function`, smallest, earliest and A first; `-` turns one round.
         #[param(value_type = Option<String>, example = "size,-lifetime")]
         sort: SortKeys<AllocationSort> = SortKeys::default(),
         /// All of the order turned round: largest or latest first.
@@ -38,6 +40,7 @@ recording_route! {
             window: query_params::window(times.from.as_deref(), times.to.as_deref(), rows.at.as_deref())?,
             filter: filters.filter()?,
             site: rows.site.map(|site| parse_site("site", &site)).transpose()?,
+            search: rows.search,
             sort: rows.sort,
             descending: rows.descending,
             cursor: rows.cursor,
@@ -56,7 +59,7 @@ mod tests {
     fn orders_that_are_named_are_accepted() {
         let error = AllocationSort::from_text("freed").unwrap_err();
         let named: Vec<&str> = error.split('`').skip(1).step_by(2).collect();
-        assert_eq!(named, ["born", "died", "size", "lifetime"]);
+        assert_eq!(named, ["born", "died", "size", "lifetime", "address", "thread", "free_thread", "function"]);
         assert!(named.iter().all(|name| AllocationSort::from_text(name).is_ok()));
     }
 }

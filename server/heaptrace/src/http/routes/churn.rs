@@ -11,12 +11,12 @@ use crate::http::route::recording_route;
 parameters! {
     /// Which rows.
     ChurnQuery {
-        /// Columns of the order, the first decides: `allocations`, `bytes`, `temporary`, `moved`, `name`; `-` turns one round.
+        /// Columns of the order, the first decides: `allocations`, `bytes`, `temporary`, `moved`, `chain` (bytes moved by the longest chain), `name`, `source`; `-` turns one round.
         #[param(value_type = Option<String>)]
         sort: SortKeys<ChurnSort> = SortKeys::default(),
         /// Most rows.
-        #[param(value_type = Option<u32>, minimum = 1, maximum = 10000)]
-        limit: Within<1, 10_000> = Within(200),
+        #[param(value_type = Option<u32>, minimum = 1, maximum = 100000)]
+        limit: Within<1, 100_000> = Within(200),
     }
 }
 

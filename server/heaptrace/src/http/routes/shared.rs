@@ -69,6 +69,8 @@ parameters! {
         thread: Option<String> = None,
         /// Only blocks allocated in the request context with this id, or in those whose name matches.
         context: Option<String> = None,
+        /// Only blocks that were freed with a function or source file that matches on the stack of the free.
+        freed_by: Option<String> = None,
         /// Only blocks of at least this size.
         #[param(example = "64k")]
         min_size: Option<String> = None,

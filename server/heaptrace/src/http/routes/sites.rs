@@ -15,7 +15,7 @@ use crate::http::route::recording_route;
 parameters! {
     /// Which sites, in which order.
     Rows {
-        /// Columns of the order, the first decides: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations), `mean` (size), `name`; `-` turns one round.
+        /// Columns of the order, the first decides: `live`, `allocated`, `freed`, `leaked`, `at_peak`, `temporary` (bytes), `count` (allocations), `mean` (size), `lifetime` (median), `trend` (live bytes at the end of the window less those at its start), `name`, `source`; `-` turns one round.
         #[param(value_type = Option<String>, example = "live,-name")]
         sort: SortKeys<SiteSort> = SiteSort::Live.into(),
         /// All of the order turned round.

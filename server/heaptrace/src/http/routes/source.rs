@@ -47,6 +47,8 @@ pub struct Which {
     max_lifetime: Option<String>,
     /// `leaked`, `temporary` or `freed`.
     lifetime: Option<String>,
+    /// Only blocks that were freed with a function or source file that matches on the stack of the free.
+    freed_by: Option<String>,
     /// Only blocks that reach into these addresses, hexadecimal, the end not included.
     address: Option<String>,
 }
@@ -67,6 +69,7 @@ impl Query for Which {
             min_lifetime: optional(params, "min_lifetime")?,
             max_lifetime: optional(params, "max_lifetime")?,
             lifetime: optional(params, "lifetime")?,
+            freed_by: optional(params, "freed_by")?,
             address: optional(params, "address")?,
         })
     }
@@ -83,6 +86,7 @@ impl Which {
             "min_lifetime" => &self.min_lifetime,
             "max_lifetime" => &self.max_lifetime,
             "lifetime" => &self.lifetime,
+            "freed_by" => &self.freed_by,
             "address" => &self.address,
             _ => &None,
         }

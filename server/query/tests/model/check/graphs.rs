@@ -56,6 +56,20 @@ pub fn flamegraph_agrees(
     let got = rows_by_path(&whole);
     assert_eq!(got, paths);
     is_a_tree(&whole);
+    // Blocks beside the bytes, those of no bytes included.
+    let mut counts: BTreeMap<Vec<String>, i64> = BTreeMap::new();
+    for (&node, &(_, count)) in expected {
+        let mut path: Vec<String> = truth.shown(node, &ask.keep).into_iter().map(symbols::name).collect();
+        if !inverted {
+            path.reverse();
+        }
+        for end in 0..=path.len() {
+            *counts.entry(path[..end].to_vec()).or_default() += count;
+        }
+    }
+    for (path, count) in column_by_path(&whole, &whole.rows.other) {
+        assert_eq!(count, Some(counts.get(&path).copied().unwrap_or(0)), "{path:?}");
+    }
     // Pruned: the same totals, nothing lost, no more rows than asked for.
     for (min_px, max_nodes) in [(30.0, 100_000), (0.0, 5), (80.0, 9)] {
         params.min_px = min_px;
@@ -240,15 +254,29 @@ pub fn churn_agrees(trace: &Trace, truth: &Reference, ask: &Ask) {
     assert_eq!(longest, chains.values().map(|chain| chain[1]).max());
     let counts: Vec<u64> = got.rows.iter().map(|row| row.sum.allocations.count).collect();
     assert!(counts.is_sorted_by(|a, b| a >= b));
+    let sorted = |sort: churn::ChurnSort| {
+        let params = churn::ChurnParams { sort: sort.into(), ..params.clone() };
+        churn::run(trace, &Names, &params, &no()).unwrap().rows
+    };
+    let chains: Vec<Option<u64>> =
+        sorted(churn::ChurnSort::Chain).iter().map(|row| row.longest.map(|chain| chain.moved_bytes)).collect();
+    assert!(chains.is_sorted_by(|a, b| a >= b), "{chains:?}");
+    let place = |row: &tracehound_api::churn::ChurnRow| (row.file.clone().or(row.module.clone()), row.line);
+    assert!(sorted(churn::ChurnSort::Source).iter().map(place).is_sorted());
 }
 
 fn rows_by_path(graph: &tracehound_api::flamegraph::Flamegraph) -> BTreeMap<Vec<String>, i64> {
+    column_by_path(graph, &graph.rows.value)
+}
+
+/// A column of a graph by the paths of functions.
+fn column_by_path<T: Copy>(graph: &tracehound_api::flamegraph::Flamegraph, column: &[T]) -> BTreeMap<Vec<String>, T> {
     let mut paths: Vec<Vec<String>> = Vec::new();
     let mut values = BTreeMap::new();
-    for row in 0..graph.rows.id.len() {
+    for (row, &value) in column.iter().enumerate() {
         let mut path = if row == 0 { Vec::new() } else { paths[graph.rows.parent[row] as usize].clone() };
         path.extend(graph.rows.frame[row].map(|f| graph.frames[f as usize].name.clone()));
-        assert!(values.insert(path.clone(), graph.rows.value[row]).is_none(), "{path:?} is there twice");
+        assert!(values.insert(path.clone(), value).is_none(), "{path:?} is there twice");
         paths.push(path);
     }
     values
@@ -263,6 +291,7 @@ fn is_a_tree(graph: &tracehound_api::flamegraph::Flamegraph) {
         assert!(parent < row);
         below[parent] += rows.value[row];
         assert_eq!(rows.frame[row].is_none(), rows.folded[row] > 0);
+        assert_eq!(rows.other[row].is_none(), rows.folded[row] > 0);
     }
     assert_eq!(below, rows.value);
 }
@@ -335,6 +364,17 @@ pub fn functions_agree(
     let by_thread: BTreeMap<String, i64> =
         table(GroupBy::Thread).rows.into_iter().map(|r| (r.name, r.flat)).filter(|r| r.1 != 0).collect();
     assert_eq!(by_thread, threads);
+    let mut classes: BTreeMap<String, (i64, i64)> = BTreeMap::new();
+    for b in truth.allocs.iter().filter(|b| truth.passes(b, &ask.keep)) {
+        let weight = truth.weight(b, metric, ask.from, ask.to, at);
+        let smallest = if b.size == 0 { 0 } else { 1_u64 << b.size.ilog2() };
+        let sum = classes.entry(smallest.to_string()).or_default();
+        sum.0 += weight * b.size as i64;
+        sum.1 += weight;
+    }
+    classes.retain(|_, sum| *sum != (0, 0));
+    let by_class = table(GroupBy::SizeClass).rows.into_iter().map(|r| (r.id, (r.flat, r.flat_other)));
+    assert_eq!(by_class.collect::<BTreeMap<_, _>>(), classes);
 }
 
 /// Rows that are not shown need no names: those that are shown are the same as in the whole table.

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tracehound_api::allocations::Allocation;
+use tracehound_api::sites::SiteRow;
 use tracehound_api::{Amount, Metric};
 use tracehound_index::Trace;
 use tracehound_query::amounts::{SumKey, SumQuery};
@@ -33,6 +35,10 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         AllocationSort::Freed => b.freed_event,
         AllocationSort::Size => b.size,
         AllocationSort::Lifetime => b.lifetime(truth.duration),
+        AllocationSort::Address => b.address,
+        AllocationSort::Thread => b.thread.into(),
+        AllocationSort::FreeThread => b.freed.map_or(0, |free| u64::from(free.thread) + 1),
+        AllocationSort::Function => unreachable!("see names_are_ordered"),
     };
     for (keys, descending) in [
         (vec![(AllocationSort::Allocated, false)], false),
@@ -43,6 +49,9 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         (vec![(AllocationSort::Lifetime, false)], true),
         (vec![(AllocationSort::Size, true), (AllocationSort::Lifetime, false)], false),
         (vec![(AllocationSort::Size, false), (AllocationSort::Allocated, true)], true),
+        (vec![(AllocationSort::Address, false)], true),
+        (vec![(AllocationSort::Thread, false), (AllocationSort::FreeThread, true)], false),
+        (vec![(AllocationSort::FreeThread, false)], true),
     ] {
         let mut expected = expected.clone();
         expected.sort_by_key(|e| {
@@ -56,6 +65,7 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
                 window: ask.window(),
                 filter: ask.filter.clone(),
                 site: None,
+                search: None,
                 sort: SortKeys::new(keys.iter().copied()).unwrap(),
                 descending,
                 cursor,
@@ -72,6 +82,25 @@ pub fn allocations_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
         }
         assert_eq!(got, expected.iter().map(|e| e.0).collect::<Vec<_>>(), "{keys:?} {descending} {ask:?}");
     }
+    names_are_ordered(trace, ask);
+}
+
+/// Blocks by the program's function of their backtraces, as pages show it; what has none comes last.
+fn names_are_ordered(trace: &Trace, ask: &Ask) {
+    let params = allocations::AllocationsParams {
+        window: ask.window(),
+        filter: ask.filter.clone(),
+        sort: allocations::AllocationSort::Function.into(),
+        limit: allocations::MAX_LIMIT,
+        ..allocations::AllocationsParams::default()
+    };
+    let page = allocations::run(trace, &Names, &params, &no()).unwrap();
+    let key = |block: &Allocation| {
+        let by = block.stack.iter().find(|frame| !frame.library).or(block.stack.first());
+        let name = by.and_then(|frame| frame.function.clone());
+        (name.is_none(), name, block.index)
+    };
+    assert!(page.allocations.iter().map(key).is_sorted(), "{ask:?}");
 }
 
 pub fn leaks_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
@@ -171,6 +200,25 @@ pub fn histograms_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     assert_eq!(got.map_count.len(), got.map_size.len() * got.map_lifetime.len());
 }
 
+/// Each order is that of what the rows show.
+fn site_orders_agree(trace: &Trace, ask: &Ask, params: &sites::SitesParams) {
+    use sites::SiteSort;
+    let rows = |sort: SortKeys<SiteSort>, ascending| {
+        let params = sites::SitesParams { sort, ascending, ..params.clone() };
+        sites::run(trace, &Names, &params, &no()).unwrap().sites
+    };
+    let grown = |row: &SiteRow| row.allocated.bytes as i64 - row.freed.bytes as i64;
+    let medians: Vec<u64> = rows(SiteSort::Lifetime.into(), false).iter().map(|row| row.lifetimes.p50_ns).collect();
+    assert!(medians.is_sorted_by(|a, b| a >= b), "{medians:?} {ask:?}");
+    let changes: Vec<i64> = rows(SiteSort::Trend.into(), true).iter().map(grown).collect();
+    assert!(changes.is_sorted(), "{changes:?} {ask:?}");
+    let place = |row: &SiteRow| (row.file.clone().or(row.module.clone()), row.line.filter(|_| row.file.is_some()));
+    let keys = SortKeys::new([(SiteSort::Name, false), (SiteSort::Source, false)]).unwrap();
+    let by_name = rows(keys, false);
+    assert!(by_name.iter().filter(|row| row.function.is_some()).map(|r| (r.function.clone(), place(r))).is_sorted());
+    assert!(rows(SiteSort::Source.into(), false).iter().map(place).is_sorted(), "{ask:?}");
+}
+
 pub fn sites_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     let params =
         sites::SitesParams { window: ask.window(), filter: ask.filter.clone(), ..sites::SitesParams::default() };
@@ -199,6 +247,7 @@ pub fn sites_agree(trace: &Trace, truth: &Reference, ask: &Ask) {
     nodes.sort_unstable();
     nodes.dedup();
     assert_eq!(got.total_sites, nodes.len() as u64);
+    site_orders_agree(trace, ask, &params);
     let Some(first) = got.sites.first() else { return };
     let site = tracehound_query::parse_site("site", &first.id).unwrap();
     let node = trace.site_node(site).unwrap();
