@@ -365,6 +365,8 @@ pub enum State {
     Running,
     /// It cannot be opened.
     Failed,
+    /// Indexing was cancelled; it can be started again.
+    Cancelled,
 }
 
 /// Progress of indexing.

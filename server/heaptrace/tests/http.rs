@@ -24,6 +24,8 @@ fn the_committed_description_is_the_programs() {
 fn routes(server: &Server) -> Vec<(String, Vec<String>)> {
     let description = server.json("/api/v1/openapi.json");
     let paths = description["paths"].as_object().unwrap();
+    // Two commands are posted, and answer nothing.
+    let questions = paths.iter().filter(|(_, item)| item.get("get").is_some());
     let route = |(path, item): (&String, &Value)| {
         let parameters = item["get"]["parameters"].as_array().cloned().unwrap_or_default();
         let queries = parameters.iter().filter(|parameter| parameter["in"] == "query");
@@ -31,7 +33,7 @@ fn routes(server: &Server) -> Vec<(String, Vec<String>)> {
         let path = path.replace("{id}", "r1").replace("{site}", "s0").replace("{format}", "json");
         (path, names)
     };
-    paths.iter().map(route).collect()
+    questions.map(route).collect()
 }
 
 #[test]

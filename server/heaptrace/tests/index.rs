@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
-use support::{folder_with_sample, heaptrace};
+use support::{Server, folder_with_sample, heaptrace};
 use tracehound_ingest::{OnProgress, OpenOptions, Recording};
 use tracehound_query::info;
 use tracehound_recordings::{Shape, generate};
@@ -183,4 +183,61 @@ fn a_full_disk_is_one_sentence() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("cannot index") && said.contains("No space left on device"), "{said}");
+}
+
+/// Waits until a recording is in this state; its progress then.
+fn reach(server: &Server, recording: usize, wanted: &str) -> Value {
+    let started = Instant::now();
+    loop {
+        let list = server.json("/api/v1/recordings");
+        let summary = &list["recordings"][recording];
+        if summary["state"] == wanted {
+            return summary["progress"].clone();
+        }
+        assert!(started.elapsed() < Duration::from_secs(120), "{wanted}: {summary}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn indexing_is_cancelled_leaves_nothing_and_starts_again() {
+    let folder = folder_with_sample();
+    let path = folder.path().join("big.dat");
+    big(&path, 6_000_000, 1);
+    let index = folder.path().join("big.dat.idx");
+    let server = Server::start(folder.path(), &["big.dat", "app.dat"]);
+    let post = |command: &str| server.request("POST", &format!("/api/v1/recordings/r1/{command}"), &[]);
+    assert_eq!(server.get("/api/v1/recordings/r1/cancel_indexing").status, 405);
+    assert_eq!(post("start_indexing").status, 409, "it was not cancelled");
+
+    let asked = Instant::now();
+    let answer = post("cancel_indexing");
+    assert_eq!(answer.status, 202, "{}", answer.text());
+    reach(&server, 0, "cancelled");
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert!(!index.exists());
+    let refused = server.get("/api/v1/recordings/r1/leaks");
+    assert_eq!(refused.status, 409);
+    assert!(refused.json()["detail"].as_str().unwrap().contains("indexing big.dat was cancelled"), "{refused:?}");
+    assert_eq!(post("cancel_indexing").status, 409);
+    // The others are as they were.
+    reach(&server, 1, "ready");
+
+    // In the middle as well: something was written already.
+    assert_eq!(post("start_indexing").status, 202);
+    while reach(&server, 0, "indexing")["events"] == 0 {}
+    assert!(index.exists());
+    assert_eq!(post("cancel_indexing").status, 202);
+    reach(&server, 0, "cancelled");
+    assert!(!index.exists());
+
+    assert_eq!(post("start_indexing").status, 202);
+    reach(&server, 0, "ready");
+    let events = &server.json("/api/v1/recordings/r1")["events"];
+    let of = |kind: &str| events[kind].as_u64().unwrap();
+    assert!(of("alloc") + of("free") + of("realloc") >= 5_900_000, "{events}");
+    assert!(index.join("index.json").exists());
+    assert_eq!(post("cancel_indexing").status, 409, "it is done");
+    assert_eq!(server.request("POST", "/api/v1/recordings/r2/cancel_indexing", &[]).status, 409);
+    assert_eq!(server.request("POST", "/api/v1/recordings/r9/cancel_indexing", &[]).status, 404);
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::files::{MANIFEST, Manifest};
+use crate::files::{MANIFEST, Manifest, read_manifest};
 
 /// A folder that this process may write.
 #[derive(Debug)]
@@ -77,6 +77,26 @@ impl Folder {
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path.join("lock"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self { path: path.to_path_buf(), is_temporary, _lock: lock })
+    }
+
+    /// Removes an index that is not finished and that nobody is building.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn discard_unfinished(place: &Path) -> io::Result<()> {
+        if !place.is_dir() {
+            return Ok(());
+        }
+        let folder = match Self::lock(place, false) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            locked => locked?,
+        };
+        if read_manifest(place).is_some_and(|manifest| manifest.is_final) {
+            return Ok(());
+        }
+        // Without its manifest it is no index any more, should the rest stay for whatever reason.
+        folder.invalidate()?;
+        std::fs::remove_dir_all(place)
     }
 
     /// Puts the manifest in place, in one step.

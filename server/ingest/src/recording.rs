@@ -161,6 +161,17 @@ impl Recording {
         Ok(Self { trace: Arc::new(trace), growth: more.then(|| Box::new(growth)) })
     }
 
+    /// Removes what a run that was cancelled has left of an index in its usual places: the next one begins anew.
+    ///
+    /// # Errors
+    /// When the recording cannot be read, or the disk refuses.
+    pub fn discard_unfinished(path: &Path) -> io::Result<()> {
+        let mut header = vec![0; FileHeader::LEN];
+        File::open(path)?.read_exact_at(&mut header, 0)?;
+        let header = FileHeader::decode(&header).map_err(io::Error::other)?;
+        candidates(path, header.recording_id).iter().try_for_each(|place| Folder::discard_unfinished(place))
+    }
+
     /// The latest snapshot.
     #[must_use]
     pub fn trace(&self) -> Arc<Trace> {

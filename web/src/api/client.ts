@@ -56,6 +56,17 @@ export async function getJson<T>(path: string, parameters: Parameters, signal?: 
   return (await response.json()) as T;
 }
 
+/** Tells the server to do something. */
+export async function sendCommand(path: string): Promise<void> {
+  let response: Response;
+  try {
+    response = await fetch(apiUrl(path), { method: "POST", headers: { accept: "application/json" } });
+  } catch {
+    throw new LostServerError();
+  }
+  if (!response.ok) throw new ProblemError(await readProblem(response));
+}
+
 async function readProblem(response: Response): Promise<Problem> {
   const fallback: Problem = {
     type: "about:blank",

@@ -152,6 +152,8 @@ export function StateText({ recording }: { recording: RecordingSummary }) {
   switch (recording.state) {
     case "failed":
       return <span className="bad">cannot be opened: {recording.error ?? "no reason was given"}</span>;
+    case "cancelled":
+      return <span className="muted">indexing was cancelled; open it to start again</span>;
     case "running":
       return <span className="good">the program is running</span>;
     case "indexing":

@@ -7,13 +7,13 @@ import { documentQuery, recordingsQuery } from "../api/queries.ts";
 import { currentReport } from "../api/report.ts";
 import type { RecordingSummary } from "../api/types.ts";
 import { Timeline } from "../features/timeline/timeline.tsx";
-import { formatBytes, formatCount, formatPercent } from "../lib/format.ts";
 import type { PageSearch, View } from "../lib/search-params.ts";
 import { useNotice } from "../ui/notice.tsx";
 import { type GoOptions, type Page, PageContext } from "../ui/page.ts";
 import { Answer, Empty, Failure, Loading } from "../ui/states.tsx";
 import { ViewBarSlot } from "../ui/view-bar.tsx";
 import { FilterBar } from "./filter-bar.tsx";
+import { Indexing, IndexingCancelled } from "./indexing.tsx";
 import { ReportBar } from "./report-bar.tsx";
 import { viewRoute } from "./router.tsx";
 import { ShortcutSheet } from "./shortcut-sheet.tsx";
@@ -51,7 +51,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
   const live = useLive(recording);
   const [frozen, setFrozen] = useState<{ revision: number; endNs: number } | null>(null);
   // The list knows of the end even if the stream of events broke before it could tell.
-  const over = recording.state === "ready" || recording.state === "failed";
+  const over = recording.state === "ready" || recording.state === "failed" || recording.state === "cancelled";
   const state = over ? recording.state : (live?.state ?? recording.state);
   const running = state === "running";
   const indexing = state === "indexing";
@@ -59,7 +59,10 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
   // The end is a change of the data as well: a revision of its own after the last that was seen.
   const revision = frozen?.revision ?? (live ? live.revision + (over ? 0.5 : 0) : 0);
   const subject = useMemo(() => ({ recording: recording.id, revision }), [recording.id, revision]);
-  const info = useQuery({ ...documentQuery(subject, ""), enabled: !indexing && recording.state !== "failed" });
+  const info = useQuery({
+    ...documentQuery(subject, ""),
+    enabled: !indexing && state !== "failed" && state !== "cancelled",
+  });
   // A page whose server went away keeps what it had: the next revision has no answer then.
   const known = useRef(info.data);
   if (info.data) known.current = info.data;
@@ -169,8 +172,10 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
               </p>
             </Empty>
           </main>
+        ) : state === "cancelled" ? (
+          <IndexingCancelled recording={recording} />
         ) : indexing ? (
-          <Indexing progress={live?.progress ?? recording.progress} />
+          <Indexing recording={recording} progress={live?.progress ?? recording.progress} />
         ) : described === undefined ? (
           <main>
             {info.error ? (
@@ -214,25 +219,4 @@ function patched(previous: PageSearch, patch: Partial<PageSearch>, from: View, t
   // Two sides have a tree of their own.
   if (from === "compare" || to === "compare") base.root = undefined;
   return { ...base, ...patch };
-}
-
-function Indexing({ progress }: { progress: RecordingSummary["progress"] }) {
-  const part = progress.done_bytes / Math.max(1, progress.total_bytes);
-  return (
-    <main>
-      <div className="state" role="status">
-        <h2>Indexing the recording (first time only)</h2>
-        <progress
-          value={progress.done_bytes}
-          max={Math.max(1, progress.total_bytes)}
-          aria-label="Reading the recording"
-        />
-        <p className="muted">
-          {formatPercent(part)} of {formatBytes(progress.total_bytes)}, {formatCount(progress.events)} events
-          {progress.events_per_second > 0 && `, ${formatCount(Math.round(progress.events_per_second))} a second`}. The
-          next time it opens at once.
-        </p>
-      </div>
-    </main>
-  );
 }

@@ -108,10 +108,12 @@ impl RequestGuard {
         if matches!(site, Some(site) if site != b"same-origin" && site != b"none") && !following_a_link {
             return Err(HttpProblem::new(StatusCode::FORBIDDEN, "pages of other sites may not ask this server"));
         }
-        if method != Method::GET && method != Method::HEAD {
+        let (allowed, only): (&[Method], _) =
+            if is_command(uri) { (&[Method::POST], "POST") } else { (&[Method::GET, Method::HEAD], "GET and HEAD") };
+        if !allowed.contains(method) {
             return Err(HttpProblem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
-                format!("{method} is not possible: only GET and HEAD"),
+                format!("{method} is not possible here: only {only}"),
             ));
         }
         Ok(())
@@ -212,6 +214,11 @@ fn is_api(uri: &Uri) -> bool {
     uri.path().starts_with("/api/")
 }
 
+/// Whether the route changes what the server does; all others only answer.
+fn is_command(uri: &Uri) -> bool {
+    is_api(uri) && ["/cancel_indexing", "/start_indexing"].iter().any(|end| uri.path().ends_with(end))
+}
+
 fn without_token(uri: &Uri) -> Uri {
     let pairs: Vec<_> = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.starts_with("token=")).collect();
     // A path that begins with two slashes would be read as another host in a Location header.
@@ -292,6 +299,26 @@ mod tests {
         assert_eq!(fetched("/api/v1/recordings", "cross-site", "navigate", "document"), 403);
         assert_eq!(fetched("/api/v1/recordings", "same-site", "no-cors", "image"), 403);
         assert_eq!(fetched("/api/v1/recordings", "none", "navigate", "document"), 200);
+    }
+
+    #[test]
+    fn commands_are_posted_and_questions_are_not() {
+        let guard = RequestGuard::new(LOOPBACK, 8080, &[], None);
+        let status = |method: Method, uri: &str, origin: &str| {
+            let headers = [(header::HOST, "localhost:8080"), (header::ORIGIN, origin)];
+            let headers = headers.map(|(name, value)| (name, value.parse().unwrap())).into_iter().collect();
+            guard
+                .check(&method, &uri.parse().unwrap(), &headers)
+                .map_or_else(|problem| problem.status().as_u16(), |()| 200)
+        };
+        let own = "http://localhost:8080";
+        let (command, question) = ("/api/v1/recordings/r1/cancel_indexing", "/api/v1/recordings/r1");
+        assert_eq!(status(Method::POST, command, own), 200);
+        assert_eq!(status(Method::GET, command, own), 405);
+        assert_eq!(status(Method::POST, question, own), 405);
+        assert_eq!(status(Method::POST, "/r/r1/cancel_indexing", own), 405);
+        assert_eq!(status(Method::POST, command, "http://evil.example"), 403);
+        assert_eq!(status(Method::POST, command, "null"), 403);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tracehound_api::info::{Progress, RecordingSummary, State};
 use tracehound_api::live::Live;
 use tracehound_index::{Cancel, Trace};
-use tracehound_ingest::{OpenOptions, Recording};
+use tracehound_ingest::{OpenError, OpenOptions, Recording};
 use tracehound_query::info::rfc3339;
 use tracehound_query::leaks;
 
@@ -107,6 +107,8 @@ impl App {
     pub fn stop(&self) {
         self.stop.cancel();
         for served in &self.served {
+            served.indexing.lock().unwrap_or_else(PoisonError::into_inner).cancel();
+            served.turn.wake();
             served.attention.wake();
             // Watchers of the state see that it is over.
             served.state.send_modify(|snapshot| snapshot.over = true);
@@ -121,8 +123,15 @@ pub struct Served {
     id: String,
     path: PathBuf,
     name: String,
+    /// All recordings of the server: one may be the parent of this one.
+    others: Vec<PathBuf>,
     state: watch::Sender<Snapshot>,
     attention: Attention,
+    /// Ends the present run of indexing.
+    indexing: Mutex<Cancel>,
+    turn: Arc<Turns>,
+    /// The server is ending.
+    stop: Cancel,
 }
 
 /// A state of a recording.
@@ -181,41 +190,100 @@ impl Served {
             id: format!("r{}", number + 1),
             path: path.to_owned(),
             name,
+            others: all.to_vec(),
             state: watch::Sender::new(Snapshot { state: Some(State::Indexing), ..Snapshot::default() }),
             attention: Attention::default(),
+            indexing: Mutex::default(),
+            turn: Arc::clone(turn),
+            stop: stop.clone(),
         });
-        let (this, turn, stop, all) = (Arc::clone(&served), Arc::clone(turn), stop.clone(), all.to_vec());
-        let spawned = std::thread::Builder::new().name(format!("heaptrace-r{}", number + 1)).spawn(move || {
-            let recording = turn.take(|| this.open(all, &stop));
-            if let Some((mut recording, symbols)) = recording {
-                this.follow(&mut recording, &symbols, &stop);
-                // Verdicts on all sites are there before somebody asks for them, and stay beside the index.
-                let _ = turn.take(|| leaks::keep(&recording.trace(), &stop));
-            }
-        });
-        if let Err(error) = spawned {
-            served.fail(format!("no thread can be started to open it: {error}"));
-        }
+        served.index();
         served
     }
 
-    fn open(&self, others: Vec<PathBuf>, stop: &Cancel) -> Option<(Recording, Arc<Symbolizer>)> {
+    /// Opens it on a thread of its own, and follows it there.
+    fn index(self: &Arc<Self>) {
+        let cancel = self.indexing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if self.stop.is_cancelled() {
+            cancel.cancel();
+        }
+        let this = Arc::clone(self);
+        let spawned = std::thread::Builder::new().name(format!("heaptrace-{}", self.id)).spawn(move || {
+            let opened = this.turn.take(&cancel, || this.open(&cancel)).flatten();
+            if let Some((mut recording, symbols)) = opened {
+                this.follow(&mut recording, &symbols);
+                // Verdicts on all sites are there before somebody asks for them, and stay beside the index.
+                let _ = this.turn.take(&this.stop, || leaks::keep(&recording.trace(), &this.stop));
+            } else if cancel.is_cancelled() && !this.stop.is_cancelled() {
+                this.settle_cancelled();
+            }
+        });
+        if let Err(error) = spawned {
+            self.fail(format!("no thread can be started to open it: {error}"));
+        }
+    }
+
+    /// Ends indexing; false if nothing is being indexed.
+    pub fn cancel_indexing(&self) -> bool {
+        let mut is_indexing = false;
+        // Nothing is published while the state is looked at.
+        self.state.send_if_modified(|snapshot| {
+            is_indexing = snapshot.state == Some(State::Indexing);
+            if is_indexing {
+                self.indexing.lock().unwrap_or_else(PoisonError::into_inner).cancel();
+            }
+            false
+        });
+        self.turn.wake();
+        is_indexing
+    }
+
+    /// Starts indexing again after it was cancelled; false if it was not.
+    pub fn start_indexing(self: &Arc<Self>) -> bool {
+        let starts = self.state.send_if_modified(|snapshot| {
+            let starts = snapshot.state == Some(State::Cancelled);
+            if starts {
+                *self.indexing.lock().unwrap_or_else(PoisonError::into_inner) = Cancel::new();
+                *snapshot = Snapshot { state: Some(State::Indexing), over: snapshot.over, ..Snapshot::default() };
+            }
+            starts
+        });
+        if starts {
+            self.index();
+        }
+        starts
+    }
+
+    /// Indexing was cancelled: nothing of it stays.
+    fn settle_cancelled(&self) {
+        let left = match Recording::discard_unfinished(&self.path) {
+            Ok(()) => String::new(),
+            Err(error) => format!("; what was written of the index cannot be removed: {error}"),
+        };
+        self.state.send_modify(|snapshot| {
+            snapshot.state = Some(State::Cancelled);
+            snapshot.progress = Progress::default();
+            snapshot.error = Some(format!("indexing {} was cancelled{left}", self.name));
+        });
+    }
+
+    /// Nothing if it cannot be opened, or not any more.
+    fn open(&self, cancel: &Cancel) -> Option<(Recording, Arc<Symbolizer>)> {
         let state = self.state.clone();
         let options = OpenOptions {
-            cancel: stop.clone(),
-            others,
+            cancel: cancel.clone(),
+            others: self.others.clone(),
             progress: Some(Arc::new(move |progress: &tracehound_ingest::IndexProgress| {
                 state.send_modify(|snapshot| snapshot.progress = wire(progress));
             })),
             ..OpenOptions::default()
         };
-        let opened = Recording::open(&self.path, options);
-        match opened {
+        match Recording::open(&self.path, options) {
             Ok(recording) => {
                 let symbols = Arc::new(tracehound_symbols::for_recording(&recording.trace()));
-                self.publish(&recording, &symbols);
-                Some((recording, symbols))
+                self.publish(&recording, &symbols, cancel).then_some((recording, symbols))
             }
+            Err(OpenError::Cancelled { .. }) => None,
             Err(error) => {
                 self.fail(error.to_string());
                 None
@@ -223,14 +291,17 @@ impl Served {
         }
     }
 
-    fn follow(&self, recording: &mut Recording, symbols: &Arc<Symbolizer>, stop: &Cancel) {
-        while recording.is_running() && !stop.is_cancelled() {
+    fn follow(&self, recording: &mut Recording, symbols: &Arc<Symbolizer>) {
+        let going_on = Cancel::new();
+        while recording.is_running() && !self.stop.is_cancelled() {
             self.attention.wait();
-            if stop.is_cancelled() {
+            if self.stop.is_cancelled() {
                 return;
             }
             match recording.refresh() {
-                Ok(true) => self.publish(recording, symbols),
+                Ok(true) => {
+                    self.publish(recording, symbols, &going_on);
+                }
                 Ok(false) => {
                     // Nobody is informed, but questions need not wait for a fresher look.
                     self.state.send_if_modified(|snapshot| {
@@ -247,15 +318,20 @@ impl Served {
         }
     }
 
-    fn publish(&self, recording: &Recording, symbols: &Arc<Symbolizer>) {
+    /// False if indexing was cancelled at the last moment.
+    fn publish(&self, recording: &Recording, symbols: &Arc<Symbolizer>, cancel: &Cancel) -> bool {
         let trace = recording.trace();
         let state = if recording.is_running() { State::Running } else { State::Ready };
-        self.state.send_modify(|snapshot| {
+        self.state.send_if_modified(|snapshot| {
+            if cancel.is_cancelled() {
+                return false;
+            }
             snapshot.state = Some(state);
             snapshot.revision = trace.revision();
             snapshot.data = Some((trace, Arc::clone(symbols)));
             snapshot.taken = Some(Instant::now());
-        });
+            true
+        })
     }
 
     fn fail(&self, error: String) {
@@ -402,15 +478,28 @@ impl Turns {
         Self { free: Mutex::new(free), bell: Condvar::new() }
     }
 
-    fn take<T>(&self, work: impl FnOnce() -> T) -> T {
+    /// Does the work when there is room; nothing if it was cancelled before.
+    fn take<T>(&self, cancel: &Cancel, work: impl FnOnce() -> T) -> Option<T> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free = self.bell.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+        let waits = |free: &mut usize| *free == 0 && !cancel.is_cancelled();
+        let mut free = self.bell.wait_while(free, waits).unwrap_or_else(PoisonError::into_inner);
+        if cancel.is_cancelled() {
+            return None;
+        }
         *free -= 1;
         drop(free);
         let result = work();
         *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.bell.notify_one();
-        result
+        // All: one that was cancelled takes no turn.
+        self.bell.notify_all();
+        Some(result)
+    }
+
+    /// Lets those that wait look whether they were cancelled.
+    fn wake(&self) {
+        // Under the lock, so that nobody is between looking and waiting.
+        let _free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        self.bell.notify_all();
     }
 }
 

@@ -215,7 +215,7 @@ const COLUMNS: Column<Allocation>[] = [
     id: "thread",
     header: "Thread",
     definition: "Thread that allocated it",
-    width: "48px",
+    width: "64px",
     numeric: true,
     value: (row) => row.thread,
     cell: (row) => row.thread,
@@ -224,7 +224,7 @@ const COLUMNS: Column<Allocation>[] = [
     id: "free_thread",
     header: "Freed by",
     definition: "Thread that freed it; empty if it was never freed",
-    width: "58px",
+    width: "74px",
     numeric: true,
     value: (row) => row.free_thread ?? "",
     cell: (row) =>

@@ -57,7 +57,7 @@ export function CompareView() {
   const b = search.b ?? window?.to ?? endNs;
   const [from, to] = a <= b ? [a, b] : [b, a];
   const others = recordings.filter(
-    (known) => known.id !== recording.id && known.state !== "failed",
+    (known) => known.id !== recording.id && known.state !== "failed" && known.state !== "cancelled",
   );
   const other = others.find((known) => known.id === search.other);
   const ranges = other ? undefined : search.ranges;

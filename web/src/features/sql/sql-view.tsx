@@ -33,7 +33,9 @@ function SqlConsole() {
   // Back and forward bring other queries.
   useEffect(() => setDraft(asked ?? ""), [asked]);
 
-  const others = recordings.filter((known) => known.id !== recording.id && known.state !== "failed");
+  const others = recordings.filter(
+    (known) => known.id !== recording.id && known.state !== "failed" && known.state !== "cancelled",
+  );
   const other = others.find((known) => known.id === search.other);
   const question = sqlQuery(other ? [recording.id, other.id] : [recording.id], asked ?? "");
   const query = useQuery({ ...question, enabled: asked !== undefined });

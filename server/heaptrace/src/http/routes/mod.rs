@@ -89,6 +89,8 @@ fn described() -> OpenApiRouter<Arc<App>> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(recordings::recordings))
         .routes(routes!(recordings::recording))
+        .routes(routes!(recordings::cancel_indexing))
+        .routes(routes!(recordings::start_indexing))
         .routes(routes!(timeline::timeline))
         .routes(routes!(flamegraph::flamegraph))
         .routes(routes!(functions::functions))
