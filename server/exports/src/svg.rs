@@ -244,6 +244,7 @@ mod tests {
                 frame: vec![None, Some(0), Some(1), None],
                 value: vec![100, 100, 60, 10],
                 own: vec![0, 30, 60, 0],
+                other: vec![Some(4), Some(4), Some(2), None],
                 folded: vec![0, 0, 0, 7],
             },
             frames: vec![frame("main"), frame("<evil>&\"]]>\x1b")],
