@@ -16,8 +16,9 @@ mod truth;
 pub mod valgrind;
 
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -234,6 +235,16 @@ pub fn json(args: &[&str], file: &Path) -> Value {
 #[must_use]
 pub fn dump(file: &Path) -> Vec<Value> {
     dump_with(&[], file)
+}
+
+/// The events that `wanted` wants, of a dump that may be larger than memory.
+#[must_use]
+pub fn dump_where(file: &Path, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let mut child = Command::new(heaptrace()).arg("dump").arg(file).stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let events = lines.map(|line| serde_json::from_str(&line.expect("text")).expect("JSON")).filter(wanted).collect();
+    assert!(child.wait().expect("it ends").success(), "heaptrace dump failed");
+    events
 }
 
 /// The same with options.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use tracehound_tests::{Traced, dump, dump_with, functions, json, number, root, trace};
+use tracehound_tests::{Traced, dump, dump_where, dump_with, functions, json, number, random_seed, root, trace};
 
 /// File, line, qualified name.
 type PythonFrame = (String, u64, String);
@@ -30,8 +30,13 @@ fn minor(interpreter: &Path) -> u32 {
 }
 
 fn run(interpreter: &Path, script: &str, variables: &[(&str, &str)]) -> Traced {
+    run_with(interpreter, script, &[], variables)
+}
+
+fn run_with(interpreter: &Path, script: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Traced {
     let script = root().join("tests/python").join(script);
-    let run = trace(interpreter, &[script.to_str().unwrap()], variables);
+    let words: Vec<&str> = std::iter::once(script.to_str().unwrap()).chain(arguments.iter().copied()).collect();
+    let run = trace(interpreter, &words, variables);
     assert!(run.output.status.success(), "{}: {}", interpreter.display(), run.stderr());
     assert_eq!(run.stderr(), "", "{}", interpreter.display());
     run
@@ -65,7 +70,11 @@ fn by_size(events: Vec<Value>) -> BTreeMap<(String, u64), Value> {
 
 /// Everything that the script has told, with the events that it belongs to.
 fn compared(run: &Traced, innermost_only: bool) -> usize {
-    let events = by_size(run.dump());
+    compared_with(run, run.dump(), innermost_only)
+}
+
+fn compared_with(run: &Traced, events: Vec<Value>, innermost_only: bool) -> usize {
+    let events = by_size(events);
     let mut count = 0;
     for line in run.stdout().lines() {
         let told: Value = serde_json::from_str(line).unwrap();
@@ -96,6 +105,22 @@ fn stacks_are_those_that_python_tells() {
 fn a_function_where_another_one_was_is_not_taken_for_it() {
     for interpreter in interpreters() {
         assert_eq!(compared(&run(&interpreter, "same_place.py", &[]), true), 2000, "{}", interpreter.display());
+    }
+}
+
+/// Each of the stacks is met by two ways through C, twice: some when others with their number have been forgotten.
+/// `STACKS=25000` asks 100,000 times for each version, and again where every object is an allocation.
+#[test]
+fn more_stacks_than_are_remembered_are_not_taken_for_each_other() {
+    let asked: Option<usize> = std::env::var("STACKS").ok().map(|text| text.parse().expect("STACKS is a number"));
+    let stacks = asked.unwrap_or(1500);
+    let arguments = [stacks.to_string(), random_seed().to_string()];
+    let arguments = arguments.each_ref().map(String::as_str);
+    let allocators: &[&str] = if asked.is_some() { &["default", "malloc"] } else { &["default"] };
+    for (interpreter, allocator) in interpreters().iter().flat_map(|one| allocators.iter().map(move |two| (one, two))) {
+        let run = run_with(interpreter, "many_stacks.py", &arguments, &[("PYTHONMALLOC", allocator)]);
+        let events = dump_where(&run.recording(), |event| event["size"].as_u64().is_some_and(|size| size > 100_000));
+        assert_eq!(compared_with(&run, events, false), 4 * stacks, "{}", interpreter.display());
     }
 }
 

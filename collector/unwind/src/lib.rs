@@ -295,7 +295,9 @@ impl Unwinder {
             // SAFETY: as the caller of `capture` promises.
             captured = unsafe { self.python.complete(captured, self.tree) };
         }
-        count_flags(self.counters, captured.flags);
+        if captured.flags & COUNTED != 0 {
+            count_flags(self.counters, captured.flags);
+        }
         captured
     }
 
@@ -374,6 +376,9 @@ impl Unwinder {
         }
     }
 }
+
+/// Flags that are counted.
+const COUNTED: u8 = TRUNCATED | HEURISTIC | FRAME_POINTERS | REGISTERED;
 
 #[cold]
 fn count_flags(counters: &StackCounters, flags: u8) {

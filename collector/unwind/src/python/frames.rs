@@ -5,20 +5,21 @@ use tracehound_shared::python::{EntryMark, ObjectMemory, PythonInterpreter, Pyth
 /// Frames of a chain that are followed.
 pub const MOST_FRAMES: usize = 100_000;
 
-/// What a frame's words must be: where it lies, its code object, its instruction, and the byte that says whether it is the
-/// outermost of a call of the evaluation loop.
+/// What tells a frame from others that run something else: its code object, its instruction, and the byte that says whether
+/// it is the outermost of a call of the evaluation loop. Where it lies does not matter: generators, and what is called
+/// again and again, run in many places.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameWord {
-    /// Address (48 bits), and the byte in the upper eight.
-    frame_mark: u64,
     /// Address of the code object, as the frame has it.
     pub code: u64,
-    /// Address or number of the instruction, as the frame has it.
-    pub instruction: u64,
+    /// Address or number of the instruction, as the frame has it, and the byte in the upper eight bits.
+    instruction_mark: u64,
 }
 
+/// Bits that addresses have.
 const ADDRESS: u64 = (1 << 48) - 1;
+const MARK_SHIFT: u32 = 56;
 
 /// What a frame is to the call of the evaluation loop that runs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,12 +55,6 @@ fn mark_offset(layout: &PythonLayout) -> Option<u64> {
 }
 
 impl FrameWord {
-    /// The frame's address.
-    #[inline(always)]
-    pub fn frame(self) -> u64 {
-        self.frame_mark & ADDRESS
-    }
-
     /// What the frame at `frame` is now, and the next one outwards. `None` where no frame can be.
     pub fn read(layout: &PythonLayout, memory: &mut ObjectMemory, frame: u64) -> Option<(FrameWord, u64)> {
         if frame & !ADDRESS != 0 {
@@ -68,21 +63,23 @@ impl FrameWord {
         let code = memory.word(frame + u64::from(layout.frame_code))?;
         let at = frame + u64::from(layout.frame_instruction);
         let instruction = if layout.has_inline_code() { memory.word(at)? } else { u64::from(memory.half_word(at)?) };
+        if instruction >> MARK_SHIFT != 0 {
+            return None;
+        }
         let mark = match mark_offset(layout) {
             Some(offset) => memory.byte(frame + offset)?,
             None => 0,
         };
         let previous = memory.word(frame + u64::from(layout.frame_previous))?;
-        Some((FrameWord { frame_mark: frame | u64::from(mark) << 48, code, instruction }, previous))
+        Some((FrameWord { code, instruction_mark: instruction | u64::from(mark) << MARK_SHIFT }, previous))
     }
 
-    /// Whether the frame is as it was. Gives the next one outwards.
+    /// Whether the frame at `frame` runs this. Gives the next one outwards.
     ///
     /// # Safety
     /// A frame of the calling thread must be at this address.
     #[inline(always)]
-    pub unsafe fn stands(self, layout: &PythonLayout) -> Option<u64> {
-        let frame = self.frame();
+    pub unsafe fn stands(self, layout: &PythonLayout, frame: u64) -> Option<u64> {
         // SAFETY: passed on.
         unsafe {
             let mark = match mark_offset(layout) {
@@ -90,15 +87,25 @@ impl FrameWord {
                 None => 0,
             };
             (load(frame + u64::from(layout.frame_code)) == self.code
-                && load_instruction(layout, frame) == self.instruction
-                && mark == self.frame_mark >> 48)
+                && load_instruction(layout, frame) | mark << MARK_SHIFT == self.instruction_mark)
                 .then(|| load(frame + u64::from(layout.frame_previous)))
         }
     }
 
+    /// A number of 64 bits that words one behind the other have, made of the number of those before.
+    #[inline]
+    pub fn mixed_into(self, before: u64) -> u64 {
+        let code = (before ^ self.code).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (code ^ code >> 32 ^ self.instruction_mark).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+    }
+
+    fn instruction(self) -> u64 {
+        self.instruction_mark & (1 << MARK_SHIFT) - 1
+    }
+
     /// See [`FrameRole`].
     pub fn role(self, layout: &PythonLayout) -> FrameRole {
-        let mark = self.frame_mark >> 48;
+        let mark = self.instruction_mark >> MARK_SHIFT;
         match layout.entry {
             EntryMark::Every => FrameRole::Outermost,
             EntryMark::Flag(_) if mark != 0 => FrameRole::Outermost,
@@ -113,22 +120,16 @@ impl FrameWord {
     /// The frame must stand.
     pub unsafe fn address(self, interpreter: &PythonInterpreter, memory: &mut ObjectMemory) -> Option<u64> {
         // SAFETY: passed on.
-        unsafe { tracehound_shared::python::address_of(interpreter, memory, self.code, self.instruction) }
+        unsafe { tracehound_shared::python::address_of(interpreter, memory, self.code, self.instruction()) }
     }
 }
 
-/// What the innermost frames say of a stack, to look it up by: that frame, its instruction, and the next one's.
+/// The instruction of the frame at `frame`.
 ///
 /// # Safety
-/// A frame of the calling thread must be at `frame`.
+/// A frame of the calling thread must be there.
 #[inline(always)]
-pub unsafe fn key_of(layout: &PythonLayout, frame: u64) -> u64 {
-    // SAFETY: passed on; the next frame stands as the first does.
-    unsafe {
-        let instruction = load_instruction(layout, frame);
-        let next = load(frame + u64::from(layout.frame_previous));
-        let outer = if next == 0 { 0 } else { load_instruction(layout, next) ^ next.rotate_left(17) };
-        let mixed = (frame ^ instruction.rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (mixed ^ outer.rotate_left(40) ^ mixed >> 29).wrapping_mul(0xD6E8_FEB8_6659_FD93)
-    }
+pub unsafe fn instruction_of(layout: &PythonLayout, frame: u64) -> u64 {
+    // SAFETY: passed on.
+    unsafe { load_instruction(layout, frame) }
 }

@@ -1,13 +1,13 @@
-//! Python's stacks that were seen before: their words, one behind the other, found by the innermost frame.
+//! Python's stacks that were seen before: their words, one behind the other, found by all of them.
 //!
 //! ```text
-//! heads[key]   stack number + 1            what was met last with this key
-//! stack        first word, count, key, next with the same head
+//! heads[hash]  stack number + 1            what was met last with this head
+//! stack        hash of all words, first word, count, next with the same head
 //! words        FrameWord, FrameWord, …     innermost first
 //! ```
 //! When the memory is used up, everything is forgotten, and the next memory is larger, up to a limit.
 
-use super::frames::{FrameWord, MOST_FRAMES, key_of};
+use super::frames::{FrameWord, MOST_FRAMES};
 use crate::Array;
 use tracehound_shared::python::{ObjectMemory, PythonInterpreter, PythonLayout};
 
@@ -20,7 +20,7 @@ const WORDS_PER_STACK: usize = 8;
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct StackEntry {
-    key: u64,
+    hash: u64,
     first: u32,
     count: u32,
     /// Number + 1 of the next stack with the same head.
@@ -32,6 +32,8 @@ pub struct KnownStacks {
     memory: Option<KnownMemory>,
     stacks: usize,
     words: usize,
+    /// How often everything was forgotten: numbers of stacks and words are of one such time.
+    pub forgotten: u32,
 }
 
 struct KnownMemory {
@@ -58,12 +60,35 @@ impl KnownMemory {
         }
     }
 
-    /// The head of a key.
+    /// The head of a hash.
     #[inline(always)]
-    fn head(&self, key: u64) -> *mut u32 {
+    fn head(&self, hash: u64) -> *mut u32 {
         // A power of two is not promised: arrays are whole pages.
-        let index = ((key >> 32) * self.heads.len() as u64) >> 32;
+        let index = ((hash >> 32) * self.heads.len() as u64) >> 32;
         self.heads.as_ptr().wrapping_add(index as usize)
+    }
+
+    /// # Safety
+    /// `first` and `count` must be of words in use.
+    unsafe fn words(&self, first: usize, count: usize) -> &[FrameWord] {
+        // SAFETY: passed on.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr().add(first), count) }
+    }
+
+    /// The number of the stack with these words, which have this hash.
+    fn find(&self, hash: u64, words: &[FrameWord]) -> Option<u32> {
+        // SAFETY: numbers lead to stacks in use, and these to words in use.
+        unsafe {
+            let mut number = *self.head(hash);
+            while number != 0 {
+                let entry = *self.stacks.as_ptr().add(number as usize - 1);
+                if entry.hash == hash && self.words(entry.first as usize, entry.count as usize) == words {
+                    return Some(number - 1);
+                }
+                number = entry.next;
+            }
+        }
+        None
     }
 
     /// # Safety
@@ -80,60 +105,41 @@ impl KnownMemory {
 
 impl KnownStacks {
     pub const fn new() -> KnownStacks {
-        KnownStacks { memory: None, stacks: 0, words: 0 }
+        KnownStacks { memory: None, stacks: 0, words: 0, forgotten: 0 }
     }
 
-    /// The number of the stack whose innermost frame is `top`, if it was seen before.
+    /// Whether the stack whose innermost frame is `top` has these words, which are numbered from `first`.
     ///
     /// # Safety
-    /// `top` must be the innermost frame of the calling thread.
-    #[inline]
-    pub unsafe fn recall(&self, layout: &PythonLayout, top: u64) -> Option<u32> {
-        let memory = self.memory.as_ref()?;
-        // SAFETY: numbers lead to stacks in use, and these to words in use; frames are looked at after what led to
-        // them was right.
-        unsafe {
-            let key = key_of(layout, top);
-            let mut number = *memory.head(key);
-            while number != 0 {
-                let entry = *memory.stacks.as_ptr().add(number as usize - 1);
-                if entry.key == key && Self::stands(memory, entry, layout, top) {
-                    return Some(number - 1);
-                }
-                number = entry.next;
-            }
-        }
-        None
-    }
-
+    /// `top` must be the innermost frame of the calling thread; the words must be of a stack that was learnt since
+    /// everything was forgotten last.
     #[inline(always)]
-    unsafe fn stands(memory: &KnownMemory, entry: StackEntry, layout: &PythonLayout, top: u64) -> bool {
-        let mut expected = top;
-        // SAFETY: as above.
+    pub unsafe fn stands(&self, first: u32, count: u32, layout: &PythonLayout, top: u64) -> bool {
+        let Some(memory) = &self.memory else { return false };
+        let mut frame = top;
+        // SAFETY: passed on; a frame is looked at after the one within it, which leads to it.
         unsafe {
-            let mut at = memory.words.as_ptr().add(entry.first as usize).cast_const();
-            let end = at.add(entry.count as usize);
+            let mut at = memory.words.as_ptr().add(first as usize).cast_const();
+            let end = at.add(count as usize);
             while at != end {
-                let word = *at;
-                if word.frame() != expected {
+                if frame == 0 {
                     return false;
                 }
-                match word.stands(layout) {
-                    Some(previous) => expected = previous,
+                match (*at).stands(layout, frame) {
+                    Some(previous) => frame = previous,
                     None => return false,
                 }
                 at = at.add(1);
             }
         }
-        expected == 0
+        frame == 0
     }
 
-    /// Reads the stack whose innermost frame is `top` and remembers it. `None` when it is not as it must be, or there is no
-    /// memory.
+    /// Reads the stack whose innermost frame is `top`, and gives its number: that of the same stack, if it was seen before.
+    /// `None` when it is not as it must be, or there is no memory.
     ///
     /// # Safety
-    /// As for [`recall`](Self::recall).
-    #[cold]
+    /// `top` must be the innermost frame of the calling thread.
     pub unsafe fn learn(&mut self, interpreter: &PythonInterpreter, top: u64) -> Option<u32> {
         loop {
             let room = self.memory.as_ref().map_or(0, |memory| {
@@ -142,7 +148,7 @@ impl KnownStacks {
             });
             // SAFETY: passed on.
             match unsafe { self.read(interpreter.layout, top, room) } {
-                ReadStack::Whole(count) => return self.put(interpreter.layout, top, count),
+                ReadStack::Whole { count, hash } => return self.find_or_put(count, hash),
                 ReadStack::NoRoom => self.make_room()?,
                 ReadStack::Broken => return None,
             }
@@ -152,7 +158,7 @@ impl KnownStacks {
     /// Reads the chain into the free words.
     unsafe fn read(&mut self, layout: &PythonLayout, top: u64, room: usize) -> ReadStack {
         let mut memory = ObjectMemory::for_backtrace();
-        let (mut frame, mut count) = (top, 0);
+        let (mut frame, mut count, mut hash) = (top, 0, 0);
         while frame != 0 {
             if count >= room {
                 return ReadStack::NoRoom;
@@ -161,24 +167,30 @@ impl KnownStacks {
             let Some(own) = &self.memory else { return ReadStack::NoRoom };
             // SAFETY: `count` is below the room behind the words in use.
             unsafe { own.words.as_ptr().add(self.words + count).write(word) };
+            hash = word.mixed_into(hash);
             count += 1;
             if count >= MOST_FRAMES {
                 return ReadStack::Broken;
             }
             frame = previous;
         }
-        ReadStack::Whole(count)
+        ReadStack::Whole { count, hash }
     }
 
-    fn put(&mut self, layout: &PythonLayout, top: u64, count: usize) -> Option<u32> {
+    /// The number of the stack whose words have just been read, behind those in use.
+    fn find_or_put(&mut self, count: usize, hash: u64) -> Option<u32> {
         let memory = self.memory.as_ref()?;
+        // SAFETY: the words have just been written.
+        let words = unsafe { memory.words(self.words, count) };
+        if let Some(number) = memory.find(hash, words) {
+            return Some(number);
+        }
         let number = u32::try_from(self.stacks).ok()?;
-        // SAFETY: there is room for a stack; the frame has just been read.
+        let entry = |next| StackEntry { hash, first: self.words as u32, count: count as u32, next };
+        // SAFETY: there is room for a stack.
         unsafe {
-            let key = key_of(layout, top);
-            let head = memory.head(key);
-            let (first, count) = (self.words as u32, count as u32);
-            memory.stacks.as_ptr().add(self.stacks).write(StackEntry { key, first, count, next: *head });
+            let head = memory.head(hash);
+            memory.stacks.as_ptr().add(self.stacks).write(entry(*head));
             *head = number + 1;
         }
         self.stacks += 1;
@@ -206,16 +218,27 @@ impl KnownStacks {
         self.memory.is_some().then_some(())
     }
 
+    /// The first word of a stack, and how many there are.
+    ///
+    /// # Safety
+    /// The stack must have been learnt since everything was forgotten last.
+    pub unsafe fn extent(&self, number: u32) -> (u32, u32) {
+        let Some(memory) = &self.memory else { return (0, 0) };
+        // SAFETY: passed on.
+        let entry = unsafe { *memory.stacks.as_ptr().add(number as usize) };
+        (entry.first, entry.count)
+    }
+
     /// The frames of a stack, innermost first.
     ///
     /// # Safety
-    /// The stack must have been recalled or learnt since the last change.
+    /// As for [`extent`](Self::extent).
     pub unsafe fn frames(&self, number: u32) -> &[FrameWord] {
         let Some(memory) = &self.memory else { return &[] };
         // SAFETY: passed on.
         unsafe {
-            let entry = *memory.stacks.as_ptr().add(number as usize);
-            core::slice::from_raw_parts(memory.words.as_ptr().add(entry.first as usize), entry.count as usize)
+            let (first, count) = self.extent(number);
+            memory.words(first as usize, count as usize)
         }
     }
 
@@ -227,6 +250,7 @@ impl KnownStacks {
             unsafe { core::ptr::write_bytes(memory.heads.as_ptr(), 0, memory.heads.len()) };
         }
         (self.stacks, self.words) = (0, 0);
+        self.forgotten = self.forgotten.wrapping_add(1);
     }
 
     /// # Safety
@@ -244,8 +268,11 @@ impl KnownStacks {
 }
 
 enum ReadStack {
-    /// So many frames.
-    Whole(usize),
+    /// So many frames, and the hash of all.
+    Whole {
+        count: usize,
+        hash: u64,
+    },
     NoRoom,
     /// Not as it must be.
     Broken,

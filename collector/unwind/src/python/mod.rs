@@ -4,17 +4,17 @@
 //! capture ─▶ native node, INTERPRETED? ─no─▶ done                     stacks without the evaluation loop: nothing added
 //!                │ yes
 //!                ▼
-//!            known stacks: innermost frame, then word for word ─▶ number of the Python stack
-//!                │ new                                             │
-//!                ▼                                                 ▼
-//!            walk, learn                              pairs: (native node, Python stack) ─▶ combined node
-//!                                                                  │ new
-//!                                                                  ▼
-//!                                                     interleave, from the innermost frame outwards
+//!            recent: what was met last at this innermost frame, word for word ─▶ combined node      (nearly every event)
+//!                │ other words
+//!                ▼
+//!            known stacks: by all words ─▶ number of the Python stack ─▶ pairs: (native node, Python stack) ─▶ combined node
+//!                                                                            │ new
+//!                                                                            ▼
+//!                                                             interleave, from the innermost frame outwards
 //! ```
-//! Frames of Python are words in memory as frames of machine code are. `previous` of one frame is compared before the next
-//! one is looked at, so that each is proved to stand. What is remembered ends with the epoch: when a code object is
-//! freed that a backtrace went through.
+//! Frames of Python are words in memory as frames of machine code are: code object and instruction are compared, from the
+//! innermost frame outwards, as the frames lead to each other. What is remembered ends with the epoch: when a code object
+//! is freed that a backtrace went through.
 //!
 //! A call of the evaluation loop runs a part of Python's chain, up to the frame that says so. Parts and calls are paired
 //! from the inside outwards: calls that are left over belong to another greenlet or interpreter and stay as they are;
@@ -23,18 +23,23 @@
 mod frames;
 mod known;
 mod pair;
+mod recent;
 
 use crate::{Captured, HEURISTIC, TRUNCATED};
 use frames::FrameWord;
 use known::KnownStacks;
 use pair::{Combined, Pairs};
+use recent::RecentStacks;
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::python::{self, ObjectMemory, PythonInterpreter};
 
 /// What one thread remembers of Python's stacks.
 pub struct PythonStacks {
+    recent: RecentStacks,
     known: KnownStacks,
     pairs: Pairs,
+    /// [`KnownStacks::forgotten`] of what `recent` and `pairs` name.
+    forgotten: u32,
     interpreter: Option<PythonInterpreter>,
     epoch: u32,
 }
@@ -42,7 +47,14 @@ pub struct PythonStacks {
 impl PythonStacks {
     /// Nothing remembered, and no memory taken yet.
     pub const fn new() -> PythonStacks {
-        PythonStacks { known: KnownStacks::new(), pairs: Pairs::new(), interpreter: None, epoch: 0 }
+        PythonStacks {
+            recent: RecentStacks::new(),
+            known: KnownStacks::new(),
+            pairs: Pairs::new(),
+            forgotten: 0,
+            interpreter: None,
+            epoch: 0,
+        }
     }
 
     /// The backtrace `native`, which goes through the evaluation loop, with Python's frames in it.
@@ -70,64 +82,67 @@ impl PythonStacks {
             return native;
         }
         // SAFETY: frames of the calling thread, which stand while it is here.
-        let known = unsafe { self.known.recall(interpreter.layout, top.frame) };
-        if let Some(stack) = known
-            && let Some(combined) = self.pairs.find(native.node, stack, top.is_certain)
-        {
+        if let Some(combined) = unsafe { self.recent.find(&self.known, interpreter.layout, native.node, top) } {
             return with(native, combined);
         }
         // SAFETY: as above.
-        crate::room::with_room(|| unsafe { self.learn(&interpreter, native, known, top, tree) })
+        crate::room::with_room(|| unsafe { self.learn(&interpreter, native, top, tree) })
     }
 
-    #[cold]
+    #[inline(never)]
     unsafe fn learn(
         &mut self,
         interpreter: &PythonInterpreter,
         native: Captured,
-        known: Option<u32>,
         top: python::TopFrameFound,
         tree: &CallTree,
     ) -> Captured {
         let failed = Combined { node: native.node, flags: HEURISTIC };
-        let stack = match known {
-            Some(stack) => stack,
-            // SAFETY: passed on.
-            None => match unsafe { self.known.learn(interpreter, top.frame) } {
-                Some(stack) => stack,
-                None => {
-                    if ObjectMemory::failed() {
-                        interpreter.refuse();
-                    }
-                    return with(native, failed);
-                }
-            },
-        };
-        // SAFETY: passed on: the frames that have just been compared or read.
-        let frames: &[FrameWord] = unsafe { self.known.frames(stack) };
-        // SAFETY: as above.
-        let combined = unsafe { self.pairs.combine(interpreter, native, frames, top.is_certain, tree) };
-        match combined {
-            Some(combined) => {
-                // What was freed meanwhile may have been named.
-                if python::epoch() == self.epoch {
-                    self.pairs.keep(native.node, stack, top.is_certain, combined);
-                }
-                with(native, combined)
-            }
-            None => {
-                if ObjectMemory::failed() {
-                    interpreter.refuse();
-                }
-                with(native, failed)
-            }
+        // SAFETY: passed on.
+        let stack = unsafe { self.known.learn(interpreter, top.frame) };
+        if self.known.forgotten != self.forgotten {
+            // Numbers of stacks begin anew: what has them names others.
+            self.recent.forget();
+            self.pairs.forget();
+            self.forgotten = self.known.forgotten;
         }
+        let Some(stack) = stack else {
+            if ObjectMemory::failed() {
+                interpreter.refuse();
+            }
+            return with(native, failed);
+        };
+        let known = self.pairs.find(native.node, stack, top.is_certain);
+        let combined = known.or_else(|| {
+            // SAFETY: passed on: the frames that have just been read.
+            unsafe {
+                let frames: &[FrameWord] = self.known.frames(stack);
+                self.pairs.combine(interpreter, native, frames, top.is_certain, tree)
+            }
+        });
+        let Some(combined) = combined else {
+            if ObjectMemory::failed() {
+                interpreter.refuse();
+            }
+            return with(native, failed);
+        };
+        // What was freed meanwhile may have been named.
+        if python::epoch() == self.epoch {
+            if known.is_none() {
+                self.pairs.keep(native.node, stack, top.is_certain, combined);
+            }
+            // SAFETY: as above.
+            unsafe { self.recent.keep(interpreter.layout, native, top, self.known.extent(stack), combined) };
+        }
+        with(native, combined)
     }
 
     /// Forgets everything, keeps the memory.
     pub fn forget(&mut self) {
+        self.recent.forget();
         self.known.forget();
         self.pairs.forget();
+        self.forgotten = self.known.forgotten;
     }
 
     /// Gives the memory back.
@@ -137,6 +152,7 @@ impl PythonStacks {
     pub unsafe fn release(&mut self) {
         // SAFETY: passed on.
         unsafe {
+            self.recent.release();
             self.known.release();
             self.pairs.release();
         }
@@ -144,7 +160,7 @@ impl PythonStacks {
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.known.bytes() + self.pairs.bytes()
+        self.recent.bytes() + self.known.bytes() + self.pairs.bytes()
     }
 }
 
