@@ -302,3 +302,38 @@ fn the_peak_is_the_sum_of_its_rows() {
         assert!(ledger.get("resident").is_none() && ledger.get("kinds").is_none(), "{ledger:#}");
     }
 }
+
+/// Row by row, where pages are huge, offered back, or moved out to swap.
+fn page_kinds(variables: &[(&str, &str)]) {
+    let program = compile("page_kinds.c", &["-O1", &include()]);
+    let traced = trace(program, &[], variables);
+    let truth = truth(&traced.stdout());
+    let suffix = format!("-{}.dat", truth["pid"]);
+    let recordings = traced.recordings();
+    let of_process = recordings.iter().find(|path| path.to_string_lossy().ends_with(&suffix));
+    let recording = of_process.expect("the process that printed has a recording");
+    let ledger = memory(recording, "truth");
+    assert!(ledger["look_ns"].is_u64(), "{ledger:#}");
+    near("mappings", row(&ledger, "mappings"), truth["mappings"], 2 * PAGE);
+    near("live", row(&ledger, "live"), truth["live"], 2 * PAGE);
+    near("swapped", beside(&ledger, "swapped"), truth["swapped"], 2 * PAGE);
+    let end = memory(recording, "end");
+    near("lazily freed", beside(&end, "lazy_free"), truth["lazy"], 2 * PAGE);
+    near("huge", beside(&end, "huge_pages"), truth["huge"], 2 * PAGE);
+    assert!(row(&ledger, "unexplained") * 100 <= number(&ledger, "/rss_bytes"), "{ledger:#}");
+}
+
+#[test]
+fn huge_pages_and_those_offered_back_have_their_rows() {
+    page_kinds(&[]);
+}
+
+#[test]
+fn a_forked_child_has_its_own_pages() {
+    page_kinds(&[("FORK", "1"), ("TRACEHOUND_CHILDREN", "1")]);
+}
+
+#[test]
+fn pages_are_read_behind_a_filter_that_kills_for_mincore() {
+    page_kinds(&[("FILTER", "1")]);
+}

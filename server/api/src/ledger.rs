@@ -59,7 +59,7 @@ pub struct LedgerRow {
 /// A figure beside resident memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BesideRow {
-    /// `swapped`, `live_untouched`, `free_not_resident`, `lazy_free`, `page_tables`, `cgroup_…`.
+    /// `swapped`, `live_untouched`, `free_not_resident`, `lazy_free`, `huge_pages`, `page_tables`, `cgroup_…`.
     pub key: String,
     /// Bytes.
     pub bytes: u64,

@@ -215,7 +215,7 @@ fn gone_before<'a>(modules: impl Iterator<Item = &'a ModuleFacts>, fork_ns: u64)
 const FIRST_THREAD: u32 = 1;
 
 /// Begins a child's index with the blocks of its parent that were alive at the fork, in the order of their allocations,
-/// as allocations at time 0. False when cancelled; then the index is of no use.
+/// as allocations at time 0, and with what the parent had mapped, as mappings from before with a backtrace. False when cancelled; then the index is of no use.
 pub(super) fn begin_with(
     parent: &Trace,
     fork: &ForkedFrom,
@@ -262,6 +262,17 @@ pub(super) fn begin_with(
             engine.take(&mut batch, None, &mut hand_over)?;
             batch.clear();
         }
+    }
+    let space = parent.mapped_at(parent.facts().ns_of_tick(fork.tick));
+    for mapping in space.mappings().filter(|mapping| mapping.node != 0) {
+        let node = nodes.look_up(mapping.node, child);
+        let (kind, detail) = (Kind::MapExisting as u8, Kind::SizeHigh as u8);
+        if mapping.len >> 32 != 0 {
+            let origin = engine.origin(0, thread, detail);
+            batch.push(MergedEvent { tick, address: mapping.len >> 32, size: 0, origin, thread, kind: detail });
+        }
+        let origin = engine.origin(node, thread, kind);
+        batch.push(MergedEvent { tick, address: mapping.start, size: mapping.len as u32, origin, thread, kind });
     }
     engine.take(&mut batch, None, &mut hand_over)?;
     if let Some(thread) = engine.threads.get_mut(thread as usize) {

@@ -17,6 +17,7 @@ mod words;
 use std::collections::BTreeMap;
 
 use tracehound_format::look::{MappingClass, PageState};
+use tracehound_format::meta::MemoryDetail;
 
 use super::Result;
 use super::live_blocks::{HeapRegions, PageWalk, PlacedBlock};
@@ -259,8 +260,9 @@ pub fn from_look(
         BesideRow { key: "free_not_resident".into(), bytes: not_resident.saturating_sub(untouched.bytes) },
         BesideRow { key: "page_tables".into(), bytes: map.after.page_tables },
     ];
-    if let Some(detail) = nearest_detail(trace, map.t_ns) {
-        beside.push(BesideRow { key: "lazy_free".into(), bytes: detail });
+    if let Some(kinds) = nearest_kinds(trace, map.t_ns) {
+        beside.push(BesideRow { key: "lazy_free".into(), bytes: kinds.lazy_free });
+        beside.push(BesideRow { key: "huge_pages".into(), bytes: kinds.anonymous_huge });
     }
     beside.extend(map.cgroup.iter().map(|(name, bytes)| BesideRow { key: format!("cgroup_{name}"), bytes: *bytes }));
     Ok(MemoryLedger {
@@ -320,10 +322,10 @@ impl<'a> Untouched<'a> {
     }
 }
 
-/// Bytes given back with `MADV_FREE` and still resident, by the look at the kernel's kinds that is nearest.
-fn nearest_detail(trace: &Trace, t_ns: u64) -> Option<u64> {
+/// Memory by the kernel's kinds, as counted nearest to a time.
+fn nearest_kinds(trace: &Trace, t_ns: u64) -> Option<&MemoryDetail> {
     let nearest = trace.facts().memory_details.iter().min_by_key(|detail| detail.t_ns.abs_diff(t_ns))?;
-    Some(nearest.kinds.lazy_free)
+    Some(&nearest.kinds)
 }
 
 /// Bytes of a resident set that nobody looked at page by page:

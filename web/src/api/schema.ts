@@ -666,7 +666,7 @@ export interface components {
              * @description Bytes.
              */
             bytes: number;
-            /** @description `swapped`, `live_untouched`, `free_not_resident`, `lazy_free`, `page_tables`, `cgroup_…`. */
+            /** @description `swapped`, `live_untouched`, `free_not_resident`, `lazy_free`, `huge_pages`, `page_tables`, `cgroup_…`. */
             key: string;
         };
         /**

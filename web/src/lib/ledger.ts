@@ -82,6 +82,7 @@ const BESIDE: Record<string, string> = {
   swapped: "Swapped out",
   live_untouched: "Live blocks never touched",
   free_not_resident: "Free and not resident",
+  huge_pages: "Resident in huge pages",
   lazy_free: "Given back, not yet taken (MADV_FREE)",
   page_tables: "Page tables",
 };

@@ -134,6 +134,7 @@ fn beside(key: &str) -> &str {
         "swapped" => "swapped out",
         "live_untouched" => "of live blocks never touched",
         "free_not_resident" => "free and not resident, which costs nothing",
+        "huge_pages" => "of resident memory in huge pages",
         "lazy_free" => "resident until the kernel wants it (MADV_FREE)",
         "page_tables" => "of page tables",
         other => other,

@@ -197,11 +197,16 @@ fn stack_name(trace: &Trace, mapping: &LookedMapping) -> String {
 
 /// The program's own mappings in a range, with the nodes that made them.
 fn mapped_in(space: &AddressSpace, range: Range<u64>) -> Vec<(Range<u64>, u32)> {
-    let own = |kind| matches!(kind, MappingUse::Anonymous | MappingUse::Stack | MappingUse::File);
+    let own = |mapping: &Mapping| match mapping.kind {
+        MappingUse::Anonymous | MappingUse::Stack | MappingUse::File => true,
+        // Inherited from the process that forked this one, whose recording knows who mapped it.
+        MappingUse::Existing => mapping.node != 0,
+        MappingUse::Break => false,
+    };
     let mut found = Vec::new();
     for mapping in overlapping(space, range.clone()) {
         let (from, to) = (mapping.start.max(range.start), mapping.start.saturating_add(mapping.len).min(range.end));
-        if own(mapping.kind) && from < to {
+        if own(mapping) && from < to {
             found.push((from..to, mapping.node));
         }
     }
