@@ -14,6 +14,7 @@ import { Answer, Empty, Failure, Loading } from "../ui/states.tsx";
 import { ViewBarSlot } from "../ui/view-bar.tsx";
 import { FilterBar } from "./filter-bar.tsx";
 import { Indexing, IndexingCancelled } from "./indexing.tsx";
+import { QualityPill } from "./quality-pill.tsx";
 import { ReportBar } from "./report-bar.tsx";
 import { viewRoute } from "./router.tsx";
 import { ShortcutSheet } from "./shortcut-sheet.tsx";
@@ -186,7 +187,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
           </main>
         ) : (
           <>
-            <Timeline />
+            <Timeline beside={<QualityPill />} />
             <FilterBar slot={setSlot} />
             <SymbolBanner />
             <main className="view" data-view={view} id="view" tabIndex={-1}>

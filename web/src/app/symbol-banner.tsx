@@ -8,7 +8,7 @@ import { Button } from "../ui/controls.tsx";
 import { usePage } from "../ui/page.ts";
 import { useUnnamed } from "./use-unnamed.ts";
 
-/** A smaller part is not worth a bar; the top bar has it. */
+/** A smaller part is not worth a bar; the bar above the timeline has it. */
 const WORTH = 0.05;
 
 export function SymbolBanner() {

@@ -11,7 +11,6 @@ import { usePage, useRequest } from "../ui/page.ts";
 import { toggleTheme, useTheme } from "../ui/theme.ts";
 import { endText } from "./end-text.ts";
 import { documentOf, download, EXPORTS } from "./exports.ts";
-import { QualityPill } from "./quality-pill.tsx";
 import { ReportDialog } from "./report-dialog.tsx";
 import { ViewTabs } from "./view-tabs.tsx";
 
@@ -124,7 +123,6 @@ export function TopBar({ openSheet, ready }: { openSheet: () => void; ready: boo
           {plural(info.exactness.lost_events, "event")} missing
         </a>
       )}
-      {ready && <QualityPill />}
       {ready ? <ViewTabs /> : <span className="spring" />}
       {!report && (
         <>

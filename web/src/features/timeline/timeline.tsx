@@ -1,6 +1,6 @@
 // The timeline over every view: tracks, the brush, committed windows, instants.
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { type KeyboardEvent, type PointerEvent, useMemo, useRef, useState } from "react";
+import { type KeyboardEvent, type PointerEvent, type ReactNode, useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Timeline as TimelineDocument } from "../../api/types.ts";
 import { formatDuration, formatInstant, sentence } from "../../lib/format.ts";
@@ -32,7 +32,8 @@ type Drag =
   | { kind: "from" | "to"; other: number }
   | { kind: "a" | "b" };
 
-export function Timeline() {
+/** `beside`: what stands between the windows and the readout. */
+export function Timeline({ beside }: { beside?: ReactNode }) {
   const page = usePage();
   const { search, endNs, go } = page;
   const { filters } = useRequest();
@@ -225,6 +226,7 @@ export function Timeline() {
     <section className="timeline" aria-label="Timeline" data-stale={query.isPlaceholderData || undefined}>
       <div className="timeline-bar">
         <Crumbs window={window} commit={commit} />
+        {beside}
         <Readout timeline={query.data} peak={peak} at={hover ?? search.at} step={step} />
         <div className="timeline-side">
           <Shortcuts peakAt={peak?.at_ns} />
