@@ -147,6 +147,29 @@ fn a_running_server_has_what_was_replayed_since() {
 }
 
 #[test]
+fn the_command_of_the_systems_allocator_leads_past_the_programs_own() {
+    let include = format!("-I{}", root().join("preload/include").display());
+    let program = compile("block_cache.cpp", &["-O1", "-g", "-pthread", &include, "-ljemalloc"]);
+    let arguments = ["1", "60000", "48"];
+    let traced = trace(&program, &arguments, &[]);
+    let replay = json(&["replay", "--allocator", "system"], &traced.recording());
+    let row = &replay["rows"][0];
+    let command = row["command"].as_str().unwrap_or_default();
+    assert!(command.starts_with("LD_PRELOAD=libc.so.6 "), "{replay:#}");
+    let system = real(&program, &arguments, &[("LD_PRELOAD", "libc.so.6")]);
+    let (low, high) = bounds(row, "end_bytes");
+    assert!(low <= system + system / 10 && high + system / 10 >= system, "{replay:#}: {system} in reality");
+    // Only what lies in its own heap can glibc give back.
+    let trimmed = |variables: &[(&str, &str)]| {
+        let said = plain(&program, &arguments, &[variables, &[("TRIM", "1")]].concat()).stderr;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        said.split_whitespace().last().and_then(|word| word.parse::<i64>().ok()).unwrap_or_else(|| panic!("{said}"))
+    };
+    let (own, system) = (trimmed(&[]), trimmed(&[("LD_PRELOAD", "libc.so.6")]));
+    assert!(own < 1 << 20 && system > 4 << 20, "{own} and {system}");
+}
+
+#[test]
 fn what_cannot_be_played_is_said_in_one_line() {
     let traced = trace(block_cache(), &["1", "1000", "8"], &[]);
     let recording = traced.recording();

@@ -128,7 +128,8 @@ fn play_all(opened: &OpenRecording, candidates: &[Candidate], orders: u32) -> Re
     }
     let mut rows = Vec::new();
     for candidate in candidates {
-        rows.push(row(opened, &player, file.path(), candidate, orders, &predicted)?);
+        let command = command_line(opened, candidate, basis.allocator == "glibc");
+        rows.push(row(&player, file.path(), candidate, orders, command, &predicted)?);
     }
     let recorded = recorded(&basis, recorded_as);
     let replay = Replay { schema: "heaptrace.replay/1".into(), recorded, self_check, rows };
@@ -141,11 +142,11 @@ fn recorded(basis: &ReplayBasis, allocator: String) -> RecordedMemory {
 }
 
 fn row(
-    opened: &OpenRecording,
     player: &Path,
     file: &Path,
     candidate: &Candidate,
     orders: u32,
+    command: String,
     predicted: &dyn Fn(u64) -> u64,
 ) -> Result<ReplayRow> {
     let mut row = ReplayRow {
@@ -154,7 +155,7 @@ fn row(
         peak_bytes: [u64::MAX, 0],
         end_bytes: [u64::MAX, 0],
         cpu_ns: u64::MAX,
-        command: command_line(opened, candidate),
+        command,
         failed: None,
     };
     for &chunk in CHUNKS.iter().cycle().take(orders as usize) {
@@ -180,9 +181,12 @@ fn row(
     Ok(row)
 }
 
-/// The command that proves a row.
-fn command_line(opened: &OpenRecording, candidate: &Candidate) -> String {
-    let variables = candidate.environment().into_iter();
+/// The command that proves a row. A program that brings an allocator of its own has the system's only where the C library
+/// is asked first.
+fn command_line(opened: &OpenRecording, candidate: &Candidate, has_system_allocator: bool) -> String {
+    let is_system = candidate.family == Family::System && !has_system_allocator;
+    let preload = is_system.then(|| ("LD_PRELOAD".to_owned(), "libc.so.6".to_owned()));
+    let variables = preload.into_iter().chain(candidate.environment());
     let variables = variables.map(|(name, value)| format!("{name}={}", replays::shell_word(&value)));
     let program = Some(replays::command_line(&opened.trace)).filter(|line| !line.is_empty());
     variables.chain(program).collect::<Vec<_>>().join(" ")
