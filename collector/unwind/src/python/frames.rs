@@ -100,7 +100,7 @@ impl FrameWord {
     }
 
     fn instruction(self) -> u64 {
-        self.instruction_mark & (1 << MARK_SHIFT) - 1
+        self.instruction_mark & ((1 << MARK_SHIFT) - 1)
     }
 
     /// See [`FrameRole`].
