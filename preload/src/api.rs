@@ -1,4 +1,4 @@
-//! The C interface of `tracehound.h`, the toggle signal, and hooks that only tell the recorder something.
+//! The C interface of `tracehound.h`, the toggle signal, and hooks that only pass information to the recorder.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;

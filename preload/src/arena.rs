@@ -1,7 +1,7 @@
 //! Blocks that are served before the real allocator is known, and blocks that libc takes on the recorder's behalf.
 //!
-//! A bump allocator over static memory; usable before the library is relocated, hence no pointers in statics and no calls
-//! of libc. Its blocks can be freed (nothing happens) and reallocated for ever.
+//! A bump allocator over static memory; usable before the library is relocated, hence no pointers in statics and no
+//! calls of libc. Its blocks can be freed (which does nothing) and reallocated at any time.
 //!
 //! ```text
 //! block   | size: u64 | owner: u64 | bytes …        aligned to 16 or more; OWN or PROGRAM

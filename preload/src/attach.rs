@@ -1,10 +1,11 @@
-//! The inside of `heaptrace attach`: what a borrowed thread is made to call in a process that runs already.
+//! The side of `heaptrace attach` inside the process: the functions that a borrowed thread calls.
 //!
-//! Nothing is hooked by name then. heaptrace leads the functions themselves to the hooks, with jumps at their beginnings,
-//! and tells by which way they can still be called. Here the functions are looked up, the recording is set up in files
-//! that heaptrace has opened, and its thread is started; see [`tracehound_format::attach`] for what follows.
+//! Hooks by symbol name have no effect then. heaptrace writes a jump to the hook at the beginning of each function, and
+//! passes the addresses by which the original code can be called. Here the functions are looked up, the recording is
+//! set up in files that heaptrace has opened, and its thread is started; see [`tracehound_format::attach`] for what
+//! follows.
 //!
-//! A recorder that came with the program and sleeps is used as it is: its hooks are there.
+//! A dormant recorder that was loaded at the start of the program is used as it is: it has its hooks already.
 
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! exec: the recording of this image is finished before; should exec fail, it goes on.
+//! exec: finishes the recording of this image before the call, and resumes it if exec fails.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 

@@ -1,7 +1,7 @@
-//! The hooks of `__register_frame` and its kin, by which programs register unwind information of code that no object
-//! describes: JIT compilers, and the start files of programs without `.eh_frame_hdr`.
+//! The hooks of `__register_frame` and related functions, by which programs register unwind information of code that no
+//! object describes: JIT compilers, and the start files of programs without `.eh_frame_hdr`.
 //!
-//! Each calls the function that would have been called without us, and tells the recorder's unwinder.
+//! Each calls the next definition in link order, and passes the information to the recorder's unwinder.
 
 use core::ffi::c_void;
 

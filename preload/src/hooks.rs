@@ -1,4 +1,4 @@
-//! The malloc family.
+//! The hooks of the malloc family: `malloc`, `free`, `realloc` and the others.
 
 use core::ffi::{c_int, c_void};
 

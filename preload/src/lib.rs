@@ -21,6 +21,8 @@ mod hooks;
 mod loader;
 mod maps;
 mod next;
+#[cfg(unwinder_inside)]
+mod panics;
 mod process;
 mod pymem;
 mod seccomp;

@@ -1,12 +1,12 @@
-//! What stands in the place of the dynamic loader where this code is linked into a program, as `libtracehound.a`: a table of
-//! the functions behind the hooks, which the linker fills in.
+//! The substitute for the dynamic loader where this code is linked into a program, as `libtracehound.a`: a table of the
+//! functions behind the hooks, which the linker fills in.
 //!
 //! ```text
 //! wrapped   gcc … --wrap=malloc     program ─▶ __wrap_malloc, the hook ─▶ __real_malloc
 //! plain     the crate `tracehound`  program ─▶ its global allocator ─▶ crate::allocator ─▶ the allocator inside
 //! ```
-//! There is always a recorder in such a program. It records where it is asked to, by `heaptrace run` or by any of our
-//! variables, and sleeps elsewhere.
+//! Such a program always has a recorder. It records when `heaptrace run` or any `TRACEHOUND_*` variable requests it,
+//! and is dormant otherwise.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ops::Range;

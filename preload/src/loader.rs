@@ -1,12 +1,13 @@
-//! What is asked of the dynamic loader: what stands behind this library, and where the library itself is. And the loader's
-//! functions that are hooked: `dlopen`, `dlmopen`.
+//! Look-ups in the dynamic loader: the next definition of a symbol, and where this library is loaded. And the hooks of
+//! the loader's functions: `dlopen`, `dlmopen`.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use tracehound_shared::code;
+use tracehound_shared::code::{self, DynamicSymbols};
 use tracehound_shared::gate::Internal;
+use tracehound_shared::libc_version;
 use tracehound_shared::session;
 use tracehound_shared::sys;
 
@@ -21,6 +22,9 @@ unsafe extern "C" {
 
 /// The function `name` that would have been called without us; 0: none.
 pub fn find_next(name: &CStr) -> usize {
+    if libc_version::lacks(name) {
+        return 0;
+    }
     // SAFETY: the name is terminated; the search begins behind this library, as the call comes from it.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
 }
@@ -217,8 +221,13 @@ pub fn look_at_first_malloc() {
         if libc::dladdr(first, info.as_mut_ptr()) == 0 || info.assume_init_ref().dli_fname.is_null() {
             return;
         }
+        let base = info.assume_init_ref().dli_fbase as u64;
+        // In a position-dependent executable the address of another object's function may be its own PLT entry.
+        if DynamicSymbols::of(base).is_some_and(|symbols| symbols.find(b"malloc").is_none()) {
+            return;
+        }
         CStr::from_ptr(info.assume_init_ref().dli_fname)
     };
-    let text = |path: &str| format!("malloc is {path}'s own: only what that asks of the next allocator is recorded");
+    let text = |path: &str| format!("{path} defines malloc: only its calls of the next allocator are recorded");
     remark("first-malloc", text, path);
 }

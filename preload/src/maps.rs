@@ -1,4 +1,4 @@
-//! The address space: mmap, munmap, mremap, brk, sbrk.
+//! The hooks of the mapping calls: mmap, munmap, mremap, brk, sbrk.
 
 use core::ffi::{c_int, c_void};
 
@@ -28,9 +28,9 @@ fn wanted() -> bool {
 
 /// Whether the hook was called by code of this library, seen by the return address.
 fn is_own(stack: u64) -> bool {
-    // SAFETY: the return address was pushed by the call of the hook.
-    let caller = unsafe { *(stack as *const u64) };
-    loader::own_code().contains(&caller)
+    // SAFETY: as a hook passes it.
+    let caller = unsafe { caller(stack, 0) };
+    loader::own_code().contains(&caller.pc)
 }
 
 fn page_bytes() -> usize {

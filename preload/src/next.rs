@@ -1,11 +1,13 @@
-//! The next definitions in link order: what would have been called without us.
+//! The next definitions in link order: the functions that the program would call without the recorder.
 //!
-//! Only names that libc always has are looked up: a look-up that fails makes libc allocate its error message, which a
-//! program with a malloc of its own would see. What `free` can do is left to `free`. libgcc is there because this library
-//! needs it itself.
+//! Only names that libc has are looked up: a look-up that fails makes libc allocate its error message, which a program with
+//! a malloc of its own would see. What `free` can do is left to `free`. libgcc's names are looked up when the program calls
+//! them: not every program has libgcc, and neither does this library.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
+
+use tracehound_shared::gate::Internal;
 
 use crate::loader;
 
@@ -81,6 +83,32 @@ functions! {
     prctl: c"prctl", fn(c_int, usize, usize, usize, usize) -> c_int;
     sigaltstack: c"sigaltstack", fn(*const libc::stack_t, *mut libc::stack_t) -> c_int;
     syscall: c"syscall", fn(libc::c_long) -> libc::c_long;
+}
+
+/// As [`functions`], of functions that are looked up when they are called first.
+macro_rules! functions_on_demand {
+    ($($name:ident: $symbol:literal, fn($($argument:ty),*) -> $result:ty;)*) => {
+        $(
+            #[doc = concat!("The next `", stringify!($name), "`, if there is one.")]
+            pub fn $name() -> Option<unsafe extern "C-unwind" fn($($argument),*) -> $result> {
+                static ADDRESS: AtomicUsize = AtomicUsize::new(UNKNOWN);
+                let mut address = ADDRESS.load(Ordering::Relaxed);
+                if address == UNKNOWN {
+                    let _internal = Internal::enter();
+                    address = loader::find_next($symbol);
+                    ADDRESS.store(address, Ordering::Relaxed);
+                }
+                // SAFETY: as above.
+                unsafe { core::mem::transmute::<usize, Option<unsafe extern "C-unwind" fn($($argument),*) -> $result>>(address) }
+            }
+        )*
+    };
+}
+
+/// Nobody has looked yet.
+const UNKNOWN: usize = usize::MAX;
+
+functions_on_demand! {
     register_frame: c"__register_frame", fn(Ptr) -> ();
     register_frame_table: c"__register_frame_table", fn(Ptr) -> ();
     register_frame_info: c"__register_frame_info", fn(Ptr, Ptr) -> ();

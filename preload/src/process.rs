@@ -1,4 +1,4 @@
-//! The ends and the splittings of a process: exit, _exit, quick_exit, fork, daemon.
+//! The hooks of exit and fork: exit, _exit, quick_exit, fork, daemon.
 
 use core::ffi::{c_int, c_void};
 

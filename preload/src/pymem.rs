@@ -1,14 +1,14 @@
 //! Python's own allocator, object by object (`TRACEHOUND_PYTHON_OBJECTS`).
 //!
-//! CPython gives memory for objects out of arenas of its own (pymalloc). Its functions are reached through two tables, of
-//! the domains "mem" and "object", which `PyMem_SetAllocator` replaces: ours record the event and call what was there. So
-//! the program keeps its allocator.
+//! CPython gives memory for objects out of arenas of its own (pymalloc). Its functions are reached through two tables,
+//! of the domains "mem" and "object", which `PyMem_SetAllocator` replaces: the recorder's functions record the event
+//! and call the previous ones. So the program keeps its allocator.
 //!
 //! ```text
 //! PyObject_Malloc ─▶ table ─▶ hook here ─▶ pymalloc ─▶ an arena; or malloc, for more than 512 bytes
 //!                                                      └ inside a call that is recorded: no event of its own
 //! ```
-//! An arena is mapped inside such a call, too: no byte counts twice.
+//! An arena is mapped inside such a call, too, so no byte counts twice.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -79,18 +79,36 @@ hook!(private python_realloc, 3, realloc_body);
 hook!(private python_free, 2, free_body);
 
 /// Before the interpreter begins, in the library's constructor: puts our functions into the tables if that is `wanted`,
-/// and says in the recording if Python takes its objects from malloc anyway.
+/// and adds a remark to the recording if `PYTHONMALLOC` selects another allocator for Python's objects.
 pub fn begin(wanted: bool) {
     if wanted {
         install();
     }
-    let value = environment::get("PYTHONMALLOC").unwrap_or_default();
-    if matches!(value, b"malloc" | b"malloc_debug")
-        && function(c"PyMem_GetAllocator").is_some()
+    let text = match environment::get("PYTHONMALLOC").unwrap_or_default() {
+        b"malloc" | b"malloc_debug" => {
+            "PYTHONMALLOC is set: Python takes each object from malloc, and it is recorded as that"
+        }
+        // What is in the program itself is hooked, or has a remark of its own.
+        b"mimalloc" | b"mimalloc_debug" if !is_in_program(c"PyMem_GetAllocator") => {
+            "PYTHONMALLOC is set: Python takes objects from the mimalloc inside its library, whose blocks are not recorded"
+        }
+        _ => return,
+    };
+    if function(c"PyMem_GetAllocator").is_some()
         && let Some(session) = session::current()
     {
-        let text = "PYTHONMALLOC is set: Python takes each object from malloc, and it is recorded as that";
         session.remark(clock::now(), "python-malloc", text.into());
+    }
+}
+
+/// Whether the executable defines the function with this name.
+fn is_in_program(name: &CStr) -> bool {
+    let Some(address) = function(name) else { return false };
+    let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the address of a loaded function, and room for the answer. Program headers are in the first page.
+    unsafe {
+        libc::dladdr(address as *const c_void, info.as_mut_ptr()) != 0
+            && info.assume_init_ref().dli_fbase as u64 == libc::getauxval(libc::AT_PHDR) & !4095
     }
 }
 
@@ -137,12 +155,12 @@ pub fn tell() {
     let text = match STATE.load(Ordering::Acquire) {
         IN_PLACE if function(c"PyMem_GetAllocator").is_none_or(is_ours) => return,
         IN_PLACE => {
-            "Python has put another allocator in place of ours (-X dev, or an extension): its objects are missing"
+            "Python has replaced the recorder's allocator functions (-X dev, or an extension): its objects are missing"
         }
         OTHER_WISH => {
-            "PYTHONMALLOC is set, and Python uses what it asks for: objects are recorded as far as that calls malloc"
+            "PYTHONMALLOC is set, and Python uses that allocator: objects are recorded only if it calls malloc"
         }
-        NO_PYTHON => "there was no Python in the program when it began: no objects of Python's are recorded",
+        NO_PYTHON => "the program had no Python at its start: Python objects are not recorded",
         _ => return,
     };
     session.remark(clock::now(), "python-objects", text.into());

@@ -1,7 +1,8 @@
-//! Filters of system calls that the program puts on itself. A filter that fails our calls is met when they fail; one that
-//! would kill the process for them is seen here, before it is in place, and recording ends instead.
+//! Seccomp filters that the program installs. If a filter makes the recorder's calls fail, that is handled where they
+//! fail. If it would kill the process for them, this is detected here, before the filter is installed, and recording
+//! ends instead.
 //!
-//! The filter is run ([`crate::bpf`]) for the calls that the recorder makes, as the one module lists them that makes them.
+//! The filter is run ([`crate::bpf`]) on every call in the table of `collector/shared/src/sys/calls.rs`.
 
 use core::ffi::{c_int, c_long};
 
@@ -57,7 +58,7 @@ pub unsafe fn before_filter(filter: usize, all: bool) {
 }
 
 /// Why a recording ends before the program does.
-const WHY: &str = "the program forbids itself system calls by a seccomp filter that would kill it for ours";
+const WHY: &str = "the program installs a seccomp filter that would kill it for the recorder's system calls";
 
 /// `syscall(2)`: looked at on the way, for `seccomp(2)` has no function of its own in the C library.
 #[cfg(target_arch = "x86_64")]

@@ -3,8 +3,8 @@
 //! ```text
 //! COLD ── first hooked call ──▶ files, memory, gate open ── constructor ──▶ writer's thread, exit handlers
 //! ```
-//! A library that comes into a process that runs already does none of this: it waits for `heaptrace attach`, which
-//! begins the recording on a thread that it borrows ([`crate::attach`]).
+//! A library that is loaded into a running process does none of this: it waits for `heaptrace attach`, which begins the
+//! recording on a borrowed thread ([`crate::attach`]).
 //!
 //! Before the loader has relocated the library and initialised thread-local storage (an IFUNC resolver may allocate
 //! that early), a hook can do nothing but serve from the arena.

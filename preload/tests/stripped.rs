@@ -10,5 +10,5 @@ use tracehound_shared::elf_file::ElfFile;
 fn the_remark_names_them() {
     // This test program holds the texts: it names them.
     let file = ElfFile::open(c"/proc/self/exe").unwrap();
-    assert!(stripped::remark(&file).is_some_and(|text| text.contains("mimalloc")));
+    assert!(stripped::remark(&file, b"").is_some_and(|text| text.contains("mimalloc")));
 }

@@ -1,4 +1,4 @@
-//! The records that make a thread's next block, where they lie: nothing is copied before it is encoded.
+//! The records of a thread's next block, read in place from their chunks: nothing is copied before it is encoded.
 
 use tracehound_format::record::{Kind, Record};
 

@@ -1,6 +1,6 @@
 //! Builds blocks and appends them to the file: encodes, compresses, checksums, numbers.
 //!
-//! Blocks gather in a buffer until [`BlockWriter::commit`]; what a block holds may be forgotten only after that.
+//! Blocks gather in a buffer until [`BlockWriter::commit`]; the caller may drop the data of a block only after that.
 
 use tracehound_format::block::{BlockHeader, BlockKind, BlockLabel, Codec, compress_lz4};
 use tracehound_format::columns::Encoder;

@@ -1,8 +1,8 @@
-//! Recordings that already have a name that this process would take: which of them may be replaced.
+//! Recordings whose name this process would use: decides which of them may be replaced.
 //!
-//! In a container every start has the same pid and so the same name, and what a killed process left is what its user
-//! looks for. Only a whole recording makes room: one with an end block, that nobody holds, that may be written, and that
-//! was last written before this process began.
+//! In a container every start has the same pid and therefore the same name, and the user needs the recording of the
+//! process that was killed. Only a complete recording is replaced: one that has an end block, is not locked, is
+//! writable, and was last written before this process began.
 
 use std::ffi::CString;
 

@@ -1,5 +1,5 @@
-//! The recording's file: appends at a length that we know, keeps a little disk space in reserve for the end block, and
-//! cuts off what could not be written whole.
+//! The recording's file: appends at a known length, reserves disk space for the end block, and truncates the file after
+//! an incomplete write.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::ffi::CString;

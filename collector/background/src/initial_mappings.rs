@@ -1,4 +1,4 @@
-//! Mappings from before recording began: the process's own list, without what is the recorder's.
+//! Mappings from before recording began: the process's list of mappings without those of the recorder.
 
 use core::ops::Range;
 

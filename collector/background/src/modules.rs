@@ -1,7 +1,8 @@
-//! The ELF objects of the process, as the recording tells of them: which came, which went.
+//! The ELF objects of the process as records: which were loaded, which were unloaded.
 //!
-//! They are taken from the table that threads keep when they load and unload (`shared::code`), not from the loader: its
-//! lock may be held by a thread that waits for us, and an object that came and went between two looks would be missed.
+//! They are read from the table that threads update when they load and unload objects (`shared::code`), not from the
+//! loader: a thread that waits for the writer may hold the loader's lock, and an object that was loaded and unloaded
+//! between two reads would be missed.
 
 use tracehound_format::meta::{Meta, ModuleLoad, ModuleUnload, Segment};
 

@@ -1,5 +1,5 @@
-//! Output files of a recording: expands the output template, creates the file and its side file, and never takes the
-//! name of a recording that lives, that has no end, or that is an earlier one of this process.
+//! Output files of a recording: expands the output template, creates the file and its side file, and never uses the
+//! name of a recording that is being written, that has no end, or that is an earlier one of this process.
 
 use std::ffi::CString;
 

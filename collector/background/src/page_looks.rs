@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! private, no file   mincore, 16 MiB at a time (about 1 ms a GiB; other threads' mmap waits for one such slice at most)
-//! files, shared      pagemap, since mincore tells of the page cache
+//! files, shared      pagemap, since mincore reports the page cache
 //! what mincore took for more or less than the kernel counts: pages of zeros, swap   pagemap, there and from then on
 //! ```
-//! pagemap is asked by `PAGEMAP_SCAN` where the kernel has it, else read. Behind a filter of system calls it is read alone.
-//! The time that looks take is bounded: one part in [`SHARE`] of the recording's, somewhat more for marks.
+//! pagemap is queried by `PAGEMAP_SCAN` where the kernel has it, else read. Under a seccomp filter it is only read. The
+//! time of all looks is bounded: one part in [`SHARE`] of the recording's time, somewhat more for marks.
 
 mod pass;
 mod probe;

@@ -1,8 +1,8 @@
-//! Chunks taken away from threads that are not recording.
+//! Takes chunks away from threads that are not recording.
 //!
-//! A thread announces each event by its mode before it looks whether its chunk has room. So a chunk is taken in this order:
-//! lock the chunk fields, take the room away, barrier, look at the mode. Who is recording keeps its chunk; who begins after
-//! the barrier finds no room, and waits for the lock.
+//! A thread announces each event by its mode before it looks whether its chunk has room. So a chunk is taken in this
+//! order: lock the chunk fields, set the limit to 0, barrier, read the mode. A thread that is recording keeps its
+//! chunk; a thread that begins an event after the barrier finds no room and waits for the lock.
 
 use tracehound_shared::pool::Pool;
 use tracehound_shared::sync::atomic::Ordering;

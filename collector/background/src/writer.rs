@@ -2,9 +2,9 @@
 //!
 //! One round drains the channel of full chunks, and writes the chunks of a thread together when there are many, when
 //! the oldest is 200 ms old, or when the pool runs low; at every 200 ms it also writes what the chunks in use hold so
-//! far, without the threads' help, and says up to which tick everything is in the file (the watermark). With thousands
-//! of threads it does so less often, see [`RecordingWriter::flush_period`], and takes chunks back that have been idle for a
-//! second.
+//! far, without the threads' help, and writes up to which tick everything is in the file (the watermark). With
+//! thousands of threads it does so less often, see [`RecordingWriter::flush_period`], and takes chunks back that have
+//! been idle for a second.
 //!
 //! For each thread the writer knows the number of the next record to write. Chunks of a thread are taken in the order
 //! of their first records; a chunk that is not yet in turn waits.

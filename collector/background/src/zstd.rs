@@ -1,7 +1,7 @@
-//! zstd compression in memory of our own.
+//! zstd compression in the recorder's own memory.
 //!
-//! libzstd is C and would take its memory by `malloc`, which here is the program's. A static context takes none: it works
-//! in a buffer that it is given. The functions are declared here because `zstd-sys` hides them behind its feature for
+//! libzstd is C and would call `malloc`, which is the program's here. A static context does not allocate: it works in a
+//! buffer that the caller passes. The functions are declared here because `zstd-sys` hides them behind its feature for
 //! experimental functions; the C header calls static contexts stable in use but not in size.
 
 use core::ffi::{c_int, c_void};

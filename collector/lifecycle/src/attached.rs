@@ -1,8 +1,9 @@
 //! A recording of a process that was running already: begun and ended from outside, by the words of an [`AttachBlock`].
 //!
-//! Our thread looks at the block's command in every round. Once the file has its end, the session is nobody's: it is
-//! taken out of the way, and our thread waits for somebody outside to have seen that no thread of the program is in the
-//! middle of it, and to have taken it out of the threads' slots. Then everything is given back, and our thread ends.
+//! The recorder's thread reads the command of the block in every round. Once the file has its end block, the session is
+//! detached from the globals. Then the recorder's thread waits until heaptrace, from outside, has checked that no
+//! thread of the program is inside an event and has cleared the threads' slots. Then all memory is unmapped, and the
+//! recorder's thread ends.
 
 use tracehound_shared::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 

@@ -1,8 +1,8 @@
 //! Recording on and off, marks, flush: by the program's own calls, by a signal, or from outside.
 //!
-//! A switch is exact. The record of a start is stamped before the gate opens. A stop closes the gate, takes their room
-//! from all threads, and is stamped then. From there on stamps decide: an event that is still under way and was stamped
-//! before the stop is recorded, however late; one that is stamped after it is not.
+//! A switch is exact. The record of a start is stamped before the gate opens. A stop closes the gate, sets the limit of
+//! every thread to 0, and is stamped then. From there on time stamps decide: an event in progress that was stamped
+//! before the stop is recorded, however late it is published; one that is stamped after it is not.
 
 use core::sync::atomic::Ordering;
 

@@ -1,8 +1,8 @@
 //! Requests of `heaptrace ctl`, served by the writer's thread between two rounds: it never waits for a client.
 //!
-//! The socket lies in a folder that belongs to the user alone, is the user's alone itself, and answers nobody but that
-//! user and root. Its descriptor is in the writer thread's own table: the program can neither see nor close it. A
-//! forked child has none of its parent's, and an orderly end removes the name.
+//! The socket and its folder are accessible to the user alone, and the recorder answers only that user and root. Its
+//! descriptor is in the writer thread's own table: the program can neither see nor close it. A forked child does not
+//! have its parent's socket, and an orderly end removes the name.
 
 use core::sync::atomic::Ordering;
 use std::ffi::{CStr, CString};
@@ -194,7 +194,7 @@ fn carry_out(request: &Request, writer: &mut RecordingWriter, session: &'static 
     let ended = state(session) == CaptureState::Ended;
     match request {
         Request::Status => {}
-        _ if ended => return refused("the recording has ended and does not go on"),
+        _ if ended => return refused("the recording has ended and cannot be continued"),
         Request::End(why) => return end(why, writer, session),
         Request::Start => capture_control::from_outside(session, true)?,
         Request::Stop => capture_control::from_outside(session, false)?,
@@ -203,14 +203,16 @@ fn carry_out(request: &Request, writer: &mut RecordingWriter, session: &'static 
         }
         Request::Mark(label) => {
             if !capture_control::mark_from_outside(session, label) {
-                return refused("recording is stopped: a mark would lie in no capture");
+                return refused("recording is stopped: the mark would be in no capture");
             }
         }
         Request::Flush => {}
         Request::Look(label) => {
             let label = label.get(..label.len().min(control::MAX_LABEL)).unwrap_or_default();
             if !writer.look_now(label.to_vec()) {
-                return refused("it does not look at pages: TRACEHOUND_PAGES is off, or the kernel does not tell");
+                return refused(
+                    "it does not look at pages: TRACEHOUND_PAGES is off, or the kernel does not support it",
+                );
             }
         }
     }

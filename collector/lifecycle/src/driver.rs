@@ -1,4 +1,4 @@
-//! The writer's thread: how it is made, its commands, and who does its work when it does not exist.
+//! The writer's thread: its creation, its commands, and which thread writes when it does not exist.
 
 use core::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! The ends and the splittings of a recorded process: exit, exec, fork, and the ends of its threads.
+//! Exit, exec and fork of a recorded process, and the ends of its threads.
 
 use tracehound_shared::sync::atomic::Ordering;
 

@@ -1,14 +1,17 @@
 //! Start, fork, exec, stop and end of a recording: puts the hot path, the shared state and the writer together.
 //!
 //! ```text
-//! mod       the start of a recording            switch    recording on and off, marks, flush
-//! driver    the writer's thread, its commands   control   the same, asked for from outside
-//! ends      exit, exec and fork             frame_loader  unwind information from files
-//! quiesce   how a recording ends while threads run
-//! attached  a recording that begins and ends while the process runs
+//! lib              the start of a recording
+//! driver           the writer's thread and its commands
+//! capture_control  recording on and off, marks, flush
+//! control          the same, requested from outside by the control socket
+//! fork_exec_exit   exit, exec and fork
+//! quiesce          the end of a recording while threads run
+//! attached         a recording that begins and ends while the process runs
+//! frame_loader     unwind information from files
 //! ```
-//! Lock order: the switch's lock, the writer's lock, then a thread's chunk lock, then the pool's or the notes'. Threads
-//! of the program take the writer's lock only when the writer's own thread does not exist.
+//! Lock order: `SWITCH`, `WRITER`, `SOCKET`, then a thread's `chunk_lock`, then the notes; docs/ARCHITECTURE.md has the
+//! whole table. Threads of the program take the writer's lock only when the writer's own thread does not exist.
 
 #![cfg_attr(
     loom,
@@ -329,7 +332,7 @@ pub fn leave_libunwind() {
         return;
     }
     let _internal = gate::Internal::enter();
-    let text = "the program has a filter of system calls: libunwind is not asked any more";
+    let text = "the program installed a seccomp filter: libunwind is no longer used";
     session.remark(clock::now(), "no-libunwind", text.into());
     let started = sys::clock(libc::CLOCK_MONOTONIC);
     while tracehound_unwind::is_in_libunwind() {
@@ -351,7 +354,7 @@ pub fn prepare_unwinder() {
         return;
     };
     if !tracehound_unwind::prepare_libunwind() {
-        let text = "there is no libunwind.so.8: backtraces are found by the recorder's own rules";
+        let text = "libunwind.so.8 is not installed: the recorder's own unwinder is used";
         log::warn(text);
         session.remark(clock::now(), "no-libunwind", text.into());
     }

@@ -7,8 +7,8 @@
 //! settle  those in the middle of an event finish it, or are counted
 //! write   the writer writes the rest and the end, and ends the gate if it is still held
 //! ```
-//! Nothing here waits without end, but for a single write where the process has no thread of ours. What was not reached in time is recorded as given up, the threads record on, and the
-//! side file keeps what the file lacks.
+//! Every wait here is bounded, except a single write where the process has no recorder thread. A wait that times out is
+//! recorded as given up, the threads go on recording, and the side file keeps what the file lacks.
 
 use tracehound_shared::sync::atomic::Ordering;
 
@@ -287,9 +287,9 @@ fn give_up(session: &'static Session, why: Ending, waited_ns: u64) {
         Ending::Stopped => ("at the end of recording", "the program"),
         _ => ("at exit", "the program"),
     };
-    let kept = if has_side_file { "the side file keeps what it lacks" } else { "what it lacks is lost" };
+    let kept = if has_side_file { "the side file keeps the rest" } else { "the rest is lost" };
     let (whole, part) = (tenths / 10, tenths % 10);
     log::error_line(format_args!(
-        "{path}: its disk did not take it within {whole}.{part} s {when}; {rest} goes on, {kept}"
+        "{path}: the disk did not accept the end of the recording within {whole}.{part} s {when}; {rest} continues, {kept}"
     ));
 }

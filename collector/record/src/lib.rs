@@ -1,4 +1,5 @@
-//! Recording inside the application's own calls: never allocates, never panics, blocks only for back-pressure.
+//! Recording of events inside the application's calls of `malloc` and `free`: never allocates, never panics, blocks
+//! only for back-pressure.
 
 #![cfg_attr(
     loom,

@@ -16,6 +16,8 @@ use tracehound_shared::gate;
 use tracehound_shared::session;
 use tracehound_shared::stack_counters::count;
 use tracehound_shared::thread::{IDLE, IN_REAL, MODE, RECORDING, STAMPED, ThreadContext};
+#[cfg(target_arch = "aarch64")]
+use tracehound_unwind::is_signal_return;
 use tracehound_unwind::room::with_room;
 use tracehound_unwind::{Caller, Unwinder, capture_nested, count_nested, first_answer};
 
@@ -124,6 +126,11 @@ impl SlowEntry {
         self.enter(RECORDING);
     }
 
+    /// The real call is next, and an event is stamped before it.
+    pub fn stamp(&self) {
+        self.enter(STAMPED);
+    }
+
     /// The real call is next: what was to be recorded before it has been.
     pub fn in_real(&self) {
         self.enter(IN_REAL);
@@ -226,20 +233,6 @@ fn own_code() -> Range<u64> {
 fn is_signal_return(pc: u64) -> bool {
     // mov $15, %rax; syscall
     const RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
-    let Some((start, end)) = code::object_at(pc).and_then(|object| object.segment(pc)) else { return false };
-    if pc < start || pc + RETURN.len() as u64 > end {
-        return false;
-    }
-    // SAFETY: inside a loaded, readable segment of the object around a return address.
-    let bytes = unsafe { core::slice::from_raw_parts(pc as *const u8, RETURN.len()) };
-    bytes == RETURN
-}
-
-/// Whether the code at `pc` is what the kernel makes signal handlers return to.
-#[cfg(target_arch = "aarch64")]
-fn is_signal_return(pc: u64) -> bool {
-    // mov x8, #139; svc #0
-    const RETURN: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
     let Some((start, end)) = code::object_at(pc).and_then(|object| object.segment(pc)) else { return false };
     if pc < start || pc + RETURN.len() as u64 > end {
         return false;

@@ -1,5 +1,5 @@
 //! Calls of allocators that are neither malloc nor free nor realloc: a block that gets another size where it is, with
-//! the size known only afterwards (`xallocx`, `mi_expand`); work on the allocator's own books; and calls that end by an
+//! the size known only afterwards (`xallocx`, `mi_expand`); work on the allocator's metadata; and calls that end by an
 //! exception.
 
 use core::ffi::c_void;

@@ -1,4 +1,5 @@
-//! The events of the malloc family and of the address space, as they are recorded around the real call.
+//! Records the events of the malloc family and of the address space around the real call: [`alloc`], [`free`],
+//! [`realloc`].
 //!
 //! The fast path is [`ready`] and one of the functions below it; everything else is in [`crate::nested`].
 
@@ -87,7 +88,7 @@ fn prefetch_stack(unwinder: *mut (), caller: Caller) {
     }
 }
 
-/// A call that may bear a block of `size` bytes: `real` makes it.
+/// A call that may allocate a block of `size` bytes: `real` makes it.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller; `context` the calling thread's, in no event.
@@ -338,7 +339,12 @@ pub unsafe fn change(
     change: impl FnOnce(usize) -> Option<MappingChange>,
 ) -> Option<usize> {
     // SAFETY: passed on.
-    let Some(entry) = (unsafe { nested::enter_event(caller, STAMPED) }) else { return real() };
+    let Some(entry) = (unsafe { nested::enter_event(caller, RECORDING) }) else { return real() };
+    // Before the call: what it unmaps may be the memory of an interpreter's frames that a backtrace goes through. CPython
+    // 3.11 unmaps a piece of its stack whose last frame it still names as the thread's.
+    // SAFETY: passed on.
+    let node = unsafe { entry.node(caller) };
+    entry.stamp();
     let before = clock::now_before_free();
     let address = real();
     let Some(what) = address.and_then(change) else {
@@ -347,12 +353,9 @@ pub unsafe fn change(
     };
     entry.record();
     let tick = clock::now_after_alloc();
-    // SAFETY: passed on.
-    with_room(|| unsafe {
-        if let Some(node) = entry.node(caller) {
-            publish_change(entry.context, what, before, tick, address.unwrap_or(0), node, entry.nested);
-        }
-    });
+    if let Some(node) = node {
+        with_room(|| publish_change(entry.context, what, before, tick, address.unwrap_or(0), node, entry.nested));
+    }
     entry.leave(true);
     address
 }

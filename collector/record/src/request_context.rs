@@ -1,4 +1,4 @@
-//! Request contexts: the id that the program gives a thread's events.
+//! Request contexts: the id that the program assigns to a thread's events.
 //!
 //! An event does not carry it. The thread's records do, as a timeline: a record of kind
 //! [`Context`](tracehound_format::record::Kind::Context) stands before the first event of another request context. It is
@@ -8,7 +8,7 @@
 //! set(id)      ThreadGate::request_context = id, ThreadContext::limit = CONTEXT_CHANGED
 //! next event   finds no room in its chunk ─▶ refill ─▶ record of the change, the chunk's limit as it was
 //! ```
-//! Events get no instruction for it: they look at the limit anyway.
+//! An event needs no extra instruction for it: it compares the limit anyway.
 
 use tracehound_shared::sync::atomic::Ordering;
 

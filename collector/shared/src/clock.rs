@@ -17,7 +17,8 @@
 //!
 //! While only one thread has recorded anything nobody hands blocks over, and the counter is read without waiting
 //! ([`joined`]). A thread that joins says so before its first event, hence before it can hand anything on: who gets a
-//! block of its sees that there are two.
+//! block of its sees that there are two. That needs loads in program order, which aarch64 does not have: stamps are always
+//! ordered there.
 
 use core::sync::atomic::AtomicU8;
 
@@ -32,6 +33,10 @@ pub const SHIFT: u32 = 4;
 /// Ticks are as they are read.
 #[cfg(not(target_arch = "x86_64"))]
 pub const SHIFT: u32 = 0;
+
+/// Whether one thread alone reads the counter at once. Who gets a block of a second thread must then see that there are two:
+/// on x86-64 the load of [`STAMPS`] comes behind the load that brought the block, on aarch64 it may come before.
+const MAY_RUN_AHEAD: bool = cfg!(any(target_arch = "x86_64", loom));
 
 /// Where ticks come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +69,7 @@ pub fn init() -> TickSource {
     SOURCE.store(source as u8, Ordering::Release);
     let stamps = match source {
         TickSource::Monotonic => MONOTONIC,
-        TickSource::Counter if THREADS.load(Ordering::Acquire) < SEVERAL => UNORDERED,
+        TickSource::Counter if MAY_RUN_AHEAD && THREADS.load(Ordering::Acquire) < SEVERAL => UNORDERED,
         TickSource::Counter => ORDERED,
     };
     STAMPS.store(stamps, Ordering::Release);

@@ -1,15 +1,15 @@
 //! Which code is loaded, and since when: the code epoch, the loaded objects, the generations of addresses.
 //!
-//! Unwind rules and verified chains hold while the code at their PCs stays the same. The *epoch* is a number
-//! that every thread compares before it trusts what it remembers; it moves when code came or went, and says in
-//! which range. A *generation* tells apart the codes that lived at one address after each other.
+//! Unwind rules and verified chains hold while the code at their PCs stays the same. The *epoch* is a number that every
+//! thread compares before it uses its caches; it changes when code is loaded or unloaded, and names the range. A
+//! *generation* distinguishes the code that was mapped at one address at different times.
 //!
 //! Changes of the loaded objects are taken in inside `dl_iterate_phdr`, that is with the loader's own, recursive
 //! lock held: one thread at a time does it, and a thread that finds the loader's counters unmoved knows that they are complete.
 //!
-//! **The thread that writes the recording must not call `dl_iterate_phdr` itself.** A thread that waits for the
-//! writer in the middle of dlclose holds the loader's lock, and both would wait for ever. [`modules`] tells all
-//! that is to be known without a lock.
+//! **The thread that writes the recording must not call `dl_iterate_phdr` itself.** A thread that waits for the writer
+//! in the middle of dlclose holds the loader's lock: that would be a deadlock. [`modules`] has the same information
+//! without a lock.
 
 mod dynamic_symbols;
 #[doc(hidden)]
@@ -22,7 +22,7 @@ mod shape;
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use core::cell::UnsafeCell;
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ops::Range;
 
@@ -36,6 +36,8 @@ pub use regions::Regions;
 #[cfg(loom)]
 pub use shape::ModuleShape;
 pub use shape::Object;
+
+use crate::libc_version;
 
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 static ADDED: AtomicU64 = AtomicU64::new(0);
@@ -99,9 +101,12 @@ pub fn init(tick: u64) {
     if READY.swap(true, Ordering::AcqRel) {
         return;
     }
-    // SAFETY: a constant, terminated name; the default handle needs no object.
-    let find = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
-    FIND_OBJECT.store(find as usize, Ordering::Release);
+    const FIND: &CStr = c"_dl_find_object";
+    if !libc_version::lacks(FIND) {
+        // SAFETY: a constant, terminated name; the default handle needs no object.
+        let find = unsafe { libc::dlsym(libc::RTLD_DEFAULT, FIND.as_ptr()) };
+        FIND_OBJECT.store(find as usize, Ordering::Release);
+    }
     // SAFETY: getauxval reads the process's own auxiliary vector.
     let loader = unsafe { libc::getauxval(libc::AT_BASE) };
     // SAFETY: AT_BASE is zero or where the kernel mapped the loader, headers first.

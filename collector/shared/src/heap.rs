@@ -1,4 +1,4 @@
-//! The recorder's own heap: the bundled, prefixed jemalloc. Nothing of ours ever comes from the program's allocator.
+//! The recorder's own heap: the bundled, prefixed jemalloc. The recorder never allocates from the program's allocator.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;

@@ -1,5 +1,5 @@
 //! Everything that two threads of the traced process can see, and the floor below it: system calls, private memory,
-//! clock, atomics. The other crates of the recorder know this one; it knows none of them.
+//! clock, atomics. The other crates of the recorder depend on this one; it depends on none of them.
 
 #![cfg_attr(
     loom,
@@ -13,6 +13,7 @@ pub mod code;
 pub mod elf_file;
 pub mod gate;
 pub mod heap;
+pub mod libc_version;
 pub mod lock;
 pub mod log;
 pub mod own;

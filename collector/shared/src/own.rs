@@ -1,4 +1,4 @@
-//! Ranges of the process's address space that are the recorder's own: they are in nobody's numbers.
+//! Ranges of the process's address space that are the recorder's own: they are counted in no figure of the program.
 //!
 //! A table without locks that grows: segment after segment, each as large as all before it together, so that a range's place
 //! is found by its index and never moves. Callable in the middle of the program's malloc and in signal handlers. A range that

@@ -1,4 +1,5 @@
-//! The chunks of a recording: the free ones, the full ones on their way to the writer, and who waits for one.
+//! The chunks of a recording: free chunks, full chunks that are queued for the writer, and the threads that wait for a
+//! chunk.
 //!
 //! A chunk has one owner at any moment. It goes pool → thread ([`Pool::take`]) → writer ([`Pool::send`]) → pool
 //! ([`Pool::give_back`]). Only the writer wipes a chunk, so the writer may read any chunk at any time.

@@ -1,4 +1,4 @@
-//! Cache lines that will be needed soon, fetched while something else is waited for.
+//! Software prefetch of cache lines that will be needed soon.
 
 /// Fetches the line around `address`, which need not be one that can be read.
 #[cfg(target_arch = "x86_64")]

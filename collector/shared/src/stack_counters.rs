@@ -1,6 +1,6 @@
 //! Per-thread counters of how backtraces were found: written by their thread alone, read by the writer.
 //!
-//! Known stacks, which are most, are not counted: they are what is left of the thread's events.
+//! Known stacks, which are most, are not counted: they are the difference to the number of the thread's events.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 

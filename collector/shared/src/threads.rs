@@ -1,5 +1,5 @@
-//! The set of all thread contexts, in slabs that double. A context of an ended thread is used again; which are in use
-//! is a bit map, so that a new thread finds a context without a look at the others, and the writer passes over those
+//! The set of all thread contexts, in slabs that double. A context of an ended thread is used again; a bit map says
+//! which are in use, so that a new thread finds a free context without reading the others, and the writer skips those
 //! that are free. A slab is one mapping: a thread that begins makes no other, and the kernel's lock of the address
 //! space, for which a thousand threads that begin at once would queue, is not needed.
 //!

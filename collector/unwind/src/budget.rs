@@ -1,9 +1,9 @@
 //! Memory budget of all unwinders of the process.
 //!
-//! The verified-chain table and the paths of every thread may have [`FREE`] bytes each without asking. What goes beyond
-//! is taken from one account: [`SHARED`] bytes plus [`PER_NODE`] bytes for each node of the call tree. Who gets nothing
-//! forgets what it has and begins again; stacks stay exact. Paths answer events and verified chains only help to learn
-//! them, so that verified chains may not use the account up.
+//! The verified-chain table and the stack trie of every thread may have [`FREE`] bytes each without a request. More is
+//! taken from one account: [`SHARED`] bytes plus [`PER_NODE`] bytes for each node of the call tree. A thread whose
+//! request is refused empties its table and begins again; stacks stay exact. The trie answers events, and verified
+//! chains only serve to fill it, so verified chains may not use up the whole account.
 
 use tracehound_shared::sync::atomic::{AtomicUsize, Ordering};
 

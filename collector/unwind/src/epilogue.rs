@@ -7,7 +7,7 @@
 //! ```
 //! Only instructions that are known to do nothing else are passed over, so most functions have no such rule; but some
 //! compilers leave just the smallest ones without information. It is a heuristic: a call that never returns may be
-//! followed by another function's code. So it is believed only where the return address it leads to stands behind a
+//! followed by another function's code. So it is used only where the return address that it leads to is preceded by a
 //! call.
 
 use super::lookup::code_at;

@@ -5,8 +5,9 @@
 //! FREE ── a PC that nothing else covers ──▶ WANTED ── our own thread reads the file ──▶ READY or NOTHING
 //! ```
 //!
-//! No file is opened here: whoever unwinds leaves a request and goes on with heuristics, and the stack is marked. When
-//! the information is there, all that was learned of the object meanwhile is dropped, and resolved exactly from then on.
+//! No file is opened here: the unwinding thread leaves a request and continues with heuristics, and the stack is marked
+//! as heuristic. Once the information is loaded, everything that was cached for the object is dropped, and later stacks
+//! are exact.
 //!
 //! The sections are copied, not mapped: a file that shrinks under a mapping would kill the program. Copies stay until
 //! the process ends, at most [`MAX_OBJECTS`] of them.

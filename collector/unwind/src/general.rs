@@ -1,17 +1,21 @@
 //! The general unwinder: any register, any expression. For the few hand-written functions whose frames are not a
 //! function of (pc, sp, rbp) alone.
 //!
-//! It begins in our own frame, where the callee-saved registers are known, and comes out through our own frames to
-//! the hook's caller. Every load is checked first, so it costs around a microsecond a frame; nothing of what it
-//! finds is kept.
+//! It begins in the recorder's own frame, where the callee-saved registers are known, and unwinds through the
+//! recorder's frames to the hook's caller. Every load is checked first, so it costs around a microsecond a frame; its
+//! results are not cached.
 
+#[cfg(target_arch = "aarch64")]
+use super::aarch64::{self as epilogue, HereAarch64 as Here, current, is_callee_saved};
+use super::address::{is_in_user_space, strip};
 use super::cfi::expression::{Machine, evaluate};
 use super::cfi::program::{Cfa, FullRow, Recovery, register, row_at};
+#[cfg(target_arch = "x86_64")]
 use super::epilogue;
 use super::lookup::{LocatedFde, follows_call, is_registered, locate};
 use super::rule::RuleKind;
 use super::rule_cache::rule_of;
-use super::step::keeps_frame_pointers;
+use super::step::{SAYS_SIZE, keeps_frame_pointers};
 use super::verified_chains::ucontext;
 use super::{Caller, FRAME_POINTERS, HEURISTIC, REGISTERED, SLOW, TRUNCATED};
 use crate::room::is_on_stack_of_ours;
@@ -26,7 +30,10 @@ const MAX_FRAMES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 struct Registers {
     values: [u64; register::COUNT],
-    known: u32,
+    known: u64,
+    /// The stack pointer is no more than a lower bound, because a frame was left by its frame pointer, which does not say
+    /// how large it is.
+    sp_is_bound: bool,
     /// The last page that was found readable.
     page: u64,
 }
@@ -46,11 +53,8 @@ pub struct GeneralFrame {
 /// `caller` must be the state of a function that has not returned, further out on the running thread's stack.
 #[inline(never)]
 pub unsafe fn unwind(caller: Caller, mut each: impl FnMut(GeneralFrame) -> bool) -> Option<u8> {
-    if cfg!(not(target_arch = "x86_64")) {
-        return None;
-    }
-    let mut here = Here { saved: [0; 8] };
-    // SAFETY: writes the eight values that `here` has room for.
+    let mut here = Here::new();
+    // SAFETY: writes the values that `here` has room for.
     unsafe { current(&raw mut here) };
     let mut registers = here.registers();
     let mut own_frames = 0;
@@ -88,7 +92,7 @@ enum Outer {
 
 impl Registers {
     fn nothing() -> Registers {
-        Registers { values: [0; register::COUNT], known: 0, page: 1 }
+        Registers { values: [0; register::COUNT], known: 0, sp_is_bound: false, page: 1 }
     }
 
     fn get(&self, register: u64) -> Option<u64> {
@@ -106,7 +110,7 @@ impl Registers {
     }
 
     fn pc(&self) -> u64 {
-        self.get(register::RETURN).unwrap_or(0)
+        self.get(register::PC).unwrap_or(0)
     }
 
     fn sp(&self) -> u64 {
@@ -128,6 +132,7 @@ impl Registers {
         }
         let (outer, flags) = match locate(inside) {
             Some(located) => (self.step(&located), if is_registered(inside) { REGISTERED } else { 0 }),
+            None if self.was_interrupted() => (self.by_link_register(), HEURISTIC),
             None => (self.by_epilogue(), HEURISTIC),
         };
         match outer {
@@ -141,9 +146,19 @@ impl Registers {
         let LocatedFde { entry, window } = located;
         let row: FullRow = row_at::<FullRow, 4>(entry, self.pc().wrapping_sub(1))?;
         let cfa = match row.cfa {
+            // What saves x29 lets it point there.
+            Cfa::Register { register: register::RSP, .. } if self.sp_is_bound => {
+                let Recovery::Offset(offset) = row.registers[register::RBP as usize] else { return None };
+                self.get(register::RBP)?.wrapping_sub(offset as u64)
+            }
             Cfa::Register { register, offset } => self.get(register)?.wrapping_add(offset as u64),
             Cfa::Expression(expression) => evaluate(expression.code(*window)?, None, self)?,
         };
+        // The call that the frame made has overwritten it.
+        let is_kept = !matches!(row.registers[register::RETURN as usize], Recovery::Unset | Recovery::Same);
+        if cfg!(target_arch = "aarch64") && !is_kept && !self.was_interrupted() {
+            return None;
+        }
         let mut outer = Registers::nothing();
         outer.page = self.page;
         for (number, recovery) in row.registers.iter().enumerate() {
@@ -168,19 +183,53 @@ impl Registers {
         if matches!(row.registers[register::RSP as usize], Recovery::Unset) {
             outer.set(register::RSP, cfa);
         }
-        let mut pc = outer.get(entry.return_register)?;
+        let mut pc = strip(outer.get(entry.return_register)?);
+        outer.set(entry.return_register, pc);
         if entry.signal {
             pc = pc.wrapping_add(1);
-        } else if outer.sp() <= self.sp() && !is_on_stack_of_ours(self.sp()) {
+        } else if self.leads_inwards(outer.sp()) && !is_on_stack_of_ours(self.sp()) {
             return None;
         }
-        outer.set(register::RETURN, pc);
+        outer.set(register::PC, pc);
+        Some(outer)
+    }
+
+    /// Whether a frame cannot be called from one with this stack pointer. An interrupted function may have put nothing on
+    /// the stack, where a call puts nothing there either.
+    fn leads_inwards(&self, outer_sp: u64) -> bool {
+        outer_sp < self.sp() || outer_sp == self.sp() && !self.was_interrupted()
+    }
+
+    /// Whether the frame stands at an instruction where a signal came in, as far as that can be told: a return address is
+    /// a multiple of four on aarch64.
+    fn was_interrupted(&self) -> bool {
+        cfg!(target_arch = "aarch64") && self.pc() & 3 != 0
+    }
+
+    /// The caller's registers as if an interrupted function had put nothing on the stack, as the jumps of a procedure
+    /// linkage table do.
+    fn by_link_register(&self) -> Option<Registers> {
+        let pc = strip(self.get(register::RETURN)?);
+        let mut outer = *self;
+        outer.set(register::PC, follows_call(pc).then_some(pc)?);
         Some(outer)
     }
 
     /// The registers that a signal frame without usable unwind information has saved.
     fn interrupted(&mut self) -> Option<Registers> {
+        /// DWARF numbers in the order of the ucontext.
+        #[cfg(target_arch = "aarch64")]
+        const ORDER: [u64; 32] = {
+            let mut order = [0; 32];
+            let mut number = 0;
+            while number < order.len() {
+                order[number] = number as u64;
+                number += 1;
+            }
+            order
+        };
         /// DWARF numbers in the order of the ucontext: r8 to r15, then rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp.
+        #[cfg(target_arch = "x86_64")]
         const ORDER: [u64; 16] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7];
         let mut outer = Registers::nothing();
         for (index, register) in ORDER.iter().enumerate() {
@@ -189,7 +238,7 @@ impl Registers {
             outer.set(*register, value);
         }
         let pc = self.load(self.sp().wrapping_add(ucontext::RIP), 8)?;
-        outer.set(register::RETURN, pc.wrapping_add(1));
+        outer.set(register::PC, pc.wrapping_add(1));
         outer.page = self.page;
         Some(outer)
     }
@@ -201,7 +250,7 @@ impl Registers {
         let pc = self.load(cfa.wrapping_sub(8), 8)?;
         let mut outer = Registers::nothing();
         outer.set(register::RSP, cfa);
-        outer.set(register::RETURN, follows_call(pc).then_some(pc)?);
+        outer.set(register::PC, follows_call(pc).then_some(pc)?);
         let rbp = if rule.m() == 0 { self.get(register::RBP) } else { self.load(cfa.wrapping_sub(rule.m()), 8) };
         if let Some(rbp) = rbp {
             outer.set(register::RBP, rbp);
@@ -223,8 +272,10 @@ impl Registers {
             let mut outer = Registers::nothing();
             outer.set(register::RBP, self.load(rbp, 8)?);
             outer.set(register::RSP, rbp.wrapping_add(16));
-            let pc = self.load(rbp.wrapping_add(8), 8)?;
-            outer.set(register::RETURN, (4096..1 << 47).contains(&pc).then_some(pc)?);
+            let pc = strip(self.load(rbp.wrapping_add(8), 8)?);
+            outer.set(register::RETURN, is_in_user_space(pc).then_some(pc)?);
+            outer.set(register::PC, pc);
+            outer.sp_is_bound = !SAYS_SIZE;
             outer.page = self.page;
             Some(Outer::Frame(outer))
         };
@@ -267,31 +318,36 @@ impl Machine for Registers {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 fn is_callee_saved(number: u64) -> bool {
     matches!(number, register::RBX | register::RBP | 12..=15)
 }
 
 /// rbx, rbp, r12 to r15, then rsp and rip as they will be when [`current`] has returned.
+#[cfg(target_arch = "x86_64")]
 #[repr(C)]
 struct Here {
     saved: [u64; 8],
 }
 
+#[cfg(target_arch = "x86_64")]
+impl Here {
+    const ORDER: [u64; 8] = [register::RBX, register::RBP, 12, 13, 14, 15, register::RSP, register::PC];
+
+    const fn new() -> Here {
+        Here { saved: [0; 8] }
+    }
+}
+
 impl Here {
     fn registers(&self) -> Registers {
-        const ORDER: [u64; 8] = [register::RBX, register::RBP, 12, 13, 14, 15, register::RSP, register::RETURN];
         let mut registers = Registers::nothing();
-        for (register, value) in ORDER.iter().zip(self.saved) {
+        for (register, value) in Self::ORDER.iter().zip(self.saved) {
             registers.set(*register, value);
         }
         registers
     }
 }
-
-/// # Safety
-/// None: it does nothing, and nobody calls it.
-#[cfg(not(target_arch = "x86_64"))]
-unsafe extern "C" fn current(_: *mut Here) {}
 
 /// # Safety
 /// `here` must be valid for writes.

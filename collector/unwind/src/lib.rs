@@ -1,24 +1,28 @@
 //! Backtraces: from a caller's registers to a node of the call tree, exact and for a few nanoseconds a frame.
 //!
 //! ```text
-//! capture ─▶ paths: seen before and still standing?  ─▶ node             (every event)
+//! capture ─▶ stack trie: seen before, words equal?  ─▶ node             (every event)
 //!               │ no
 //!               ▼
-//!            walk: rule by rule, join the verified-chain table, plant the rest there   (new stacks)
+//!            walk: rule by rule, join the verified-chain table, insert the rest there  (new stacks)
 //!               │ rule not in the cache           │ rule too complicated
 //!               ▼                                 ▼
 //!            cfi: parse, compile                general unwinder         (new code; odd code)
 //! ```
 //!
-//! One [`Unwinder`] belongs to one thread. Rules are shared by all of them and die with the code epoch.
+//! One [`Unwinder`] belongs to one thread. Rules are shared by all threads and are dropped with the code epoch.
 
 #![cfg_attr(
     loom,
     allow(dead_code, unused_imports, reason = "a model has stand-ins for what asks the kernel or the processor")
 )]
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+mod address;
 mod budget;
 pub mod cfi;
+#[cfg(target_arch = "x86_64")]
 mod epilogue;
 pub mod file_sections;
 mod general;
@@ -59,6 +63,8 @@ use tracehound_shared::threads::UNWINDER_BYTES;
 use verified_chains::WalkedFrame;
 use walk::{Means, Rules};
 
+#[cfg(target_arch = "aarch64")]
+pub use aarch64::is_sigreturn as is_signal_return;
 pub use budget::limit as memory_limit;
 pub use registered::Registration;
 #[cfg(loom)]
@@ -80,7 +86,7 @@ pub const REGISTERED: u8 = 16;
 /// Some frame is a call of Python's evaluation loop.
 pub const INTERPRETED: u8 = 32;
 
-/// State of the caller of the hooked function, at the entry of the hook: `([rsp], rsp + 8, rbp)`.
+/// State of the caller of the hooked function, at the entry of the hook: `([rsp], rsp + 8, rbp)`, or `(x30, sp, x29)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     /// Return address of the hooked function.

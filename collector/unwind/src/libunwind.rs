@@ -1,7 +1,7 @@
-//! `libunwind.so.8`, if the machine has it: an engine of its own, to compare with.
+//! `libunwind.so.8`, if it is installed: an alternative unwinder, for comparison.
 //!
-//! It takes the loader's lock and opens files while it unwinds, in the middle of the program's calls of malloc. So it is
-//! used where it is asked for, and nowhere else.
+//! It takes the loader's lock and opens files while it unwinds, in the middle of the program's calls of malloc. So it
+//! is used only with `TRACEHOUND_UNWINDER=libunwind`.
 //!
 //! It is opened by name at run time, in its own scope. Linking it would put its `_Unwind_*` and `backtrace` before
 //! those of libgcc and glibc for the whole program.

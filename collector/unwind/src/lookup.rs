@@ -1,5 +1,11 @@
-//! Finds the unwind information of a PC, wherever it lies.
+//! Finds the unwind information of a PC: in a loaded object, a registered section, or a section that was read from a
+//! file.
 
+#[cfg(target_arch = "aarch64")]
+use super::aarch64::is_call_before;
+#[cfg(target_arch = "aarch64")]
+pub use super::aarch64::is_sigreturn;
+use super::address::is_in_user_space;
 use super::cfi::bytes::Bytes;
 use super::cfi::entry::Fde;
 use super::cfi::index;
@@ -56,34 +62,20 @@ pub fn is_sigreturn(pc: u64) -> bool {
 
 /// Whether `pc` is the first address of a function, and no call stands before it: a return address that somebody put
 /// under the outermost frame of a stack, as makecontext does.
-#[cfg(target_arch = "x86_64")]
 pub fn is_synthetic_return_address(pc: u64) -> bool {
     let is_first = locate(pc).is_some_and(|located| located.entry.begin == pc);
-    is_first && code_at::<7>(pc.wrapping_sub(7)).is_some_and(|code| !ends_in_call(&code))
-}
-
-/// Whether a handler that returns to `pc` returns to what a signal interrupted: not known here.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn is_sigreturn(_: u64) -> bool {
-    false
-}
-
-/// Whether somebody has put `pc` under the outermost frame of a stack: not known here.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn is_synthetic_return_address(_: u64) -> bool {
-    false
-}
-
-/// Whether a call may stand before `pc`, as it does before a return address: not known here.
-#[cfg(not(target_arch = "x86_64"))]
-pub fn follows_call(_: u64) -> bool {
-    false
+    is_first && is_call_before(pc) == Some(false)
 }
 
 /// Whether a call may stand before `pc`, as it does before a return address.
-#[cfg(target_arch = "x86_64")]
 pub fn follows_call(pc: u64) -> bool {
-    code_at::<7>(pc.wrapping_sub(7)).is_some_and(|code| ends_in_call(&code))
+    is_call_before(pc) == Some(true)
+}
+
+/// The same; `None` if nothing can be read there.
+#[cfg(target_arch = "x86_64")]
+fn is_call_before(pc: u64) -> Option<bool> {
+    code_at::<7>(pc.wrapping_sub(7)).map(|code| ends_in_call(&code))
 }
 
 /// Whether the last bytes of `code` may be a call: `e8 rel32`, or `ff /2` with its operand.
@@ -116,7 +108,7 @@ pub fn begins_frames(_: u64) -> bool {
 /// The bytes at `pc`, where the thread will return to.
 pub fn code_at<const N: usize>(pc: u64) -> Option<[u8; N]> {
     let last = pc.checked_add(N as u64 - 1)?;
-    let readable = (4096..1 << 47).contains(&pc) && is_readable(pc & !4095) && is_readable(last & !4095);
+    let readable = is_in_user_space(pc) && is_readable(pc & !4095) && is_readable(last & !4095);
     // SAFETY: both pages are readable, and code that the thread will return to stays.
     readable.then(|| unsafe { (pc as *const [u8; N]).read_unaligned() })
 }

@@ -2,10 +2,11 @@
 
 use super::general;
 use super::lookup::is_registered;
-use super::rule::RuleKind;
+use super::rule::{Rule, RuleKind};
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
-use super::step::{FrameState, StepResult, heuristic, heuristic_rule, kind_of_heuristic, step};
+use super::step::{FrameState, SAYS_SIZE, StepResult, heuristic, heuristic_rule, kind_of_heuristic};
+use super::step::{rule_behind_frame_pointer, step};
 use super::{Caller, Captured, REGISTERED, SLOW, TRUNCATED};
 use tracehound_shared::call_tree::{CallTree, NodeId};
 use tracehound_shared::code;
@@ -115,19 +116,25 @@ unsafe fn pass(how: How, caller: Caller, take: &mut dyn FnMut(u64) -> bool) -> O
     let mut own = OwnStack::of_this_thread(caller.sp);
     let mut state = FrameState::from(caller);
     let mut readable = Readable::from(&mut own, state.sp);
+    let mut sp_is_known = true;
     while state.pc != 0 && take(state.pc) {
-        let rule = rule_of(state.pc);
+        let mut rule = rule_of(state.pc);
+        if !sp_is_known && rule.kind() != RuleKind::Unknown {
+            rule = rule_behind_frame_pointer(rule).unwrap_or(Rule::UNKNOWN);
+        }
         // SAFETY: `readable` begins at or below the state's sp.
         let next = unsafe {
             if rule.kind() == RuleKind::Unknown {
                 let chosen = heuristic_rule(state, &mut readable, &mut own);
                 let next = heuristic(chosen.rule, state, &mut readable, &mut own);
                 flags |= kind_of_heuristic(chosen.rule, state.pc, &next);
+                sp_is_known = SAYS_SIZE;
                 next
             } else {
                 if is_registered(state.pc.wrapping_sub(1)) {
                     flags |= REGISTERED;
                 }
+                sp_is_known = true;
                 step(rule, state, &mut readable, &mut own)
             }
         };

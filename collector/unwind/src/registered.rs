@@ -1,4 +1,5 @@
-//! Unwind information that the program registered itself: `__register_frame` and its kin, as JIT compilers call them.
+//! Unwind information that the program registered itself: `__register_frame` and related functions, as JIT compilers
+//! call them.
 //!
 //! A section is copied when it is registered, and only the copy is read: the program may free its own at any time. The
 //! copies live in one reservation that is never unmapped.

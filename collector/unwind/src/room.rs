@@ -1,5 +1,5 @@
-//! Stack for what the recorder does off the fast path: the thread's own where enough of it is left for sure, else one of the
-//! recorder's.
+//! Stack for the recorder's work off the fast path: the thread's own stack where enough of it is certainly left, else a
+//! stack of the recorder.
 //!
 //! ```text
 //! own stack of the thread, ROOM bytes below the stack pointer known to be there   ─▶ right here

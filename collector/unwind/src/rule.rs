@@ -12,6 +12,17 @@
 //! General  needs more registers than sp and rbp, or an expression
 //! Unknown  no unwind information covers the PC
 //! ```
+//! On aarch64 `rbp` stands for x29 here and in the whole crate. A function keeps its return address where it likes there,
+//! with the caller's x29 below it:
+//!
+//! ```text
+//! bits   | 0..3 kind | 3..17 N/8 | 17..31 R/8 | 31 K |
+//!
+//! Sp     CFA = sp + N              Frame  CFA = x29 + N
+//!        pc  = [CFA - R]                  pc  = [CFA - R]
+//!        x29 = K ? [CFA - R - 8] : x29    x29 = K ? [CFA - R - 8] : x29
+//! General  also where the return address is still in x30, as behind the frame of a signal
+//! ```
 //!
 //! A rule is a pure function of the PC for as long as the code there stays the same. Whatever does not fit
 //! is `General`: the fast kinds are a list of what is allowed, not of what is forbidden.
@@ -45,18 +56,6 @@ impl Rule {
     pub const GENERAL: Rule = Rule(RuleKind::General as u32);
     /// See [`RuleKind::Unknown`].
     pub const UNKNOWN: Rule = Rule(RuleKind::Unknown as u32);
-    /// The convention of frame pointers: what is assumed of code without unwind information.
-    pub const FRAME_POINTER: Rule = Rule(RuleKind::Frame as u32 | 16 | (16 >> 3) << 20);
-
-    /// `General` if an offset is negative, odd or too large to be packed.
-    pub fn pack(kind: RuleKind, n: i64, m: i64) -> Rule {
-        let fits = |value: i64, bits: u32| value & 7 == 0 && (0..1 << (bits + 3)).contains(&value);
-        if !fits(n, 17) || !fits(m, 12) {
-            return Rule::GENERAL;
-        }
-        Rule(kind as u32 | n as u32 | (m as u32 >> 3) << 20)
-    }
-
     /// Which line of the table it is.
     #[inline(always)]
     pub fn kind(self) -> RuleKind {
@@ -72,6 +71,34 @@ impl Rule {
         }
     }
 
+    /// The canonical frame address of a frame that is called from one with this stack pointer. They are the same, but
+    /// where a frame was left by its frame pointer, which does not say how large it is.
+    #[inline(always)]
+    pub fn cfa(self, rbp: u64, outer_sp: u64) -> u64 {
+        if cfg!(target_arch = "aarch64") && self == Rule::FRAME_POINTER { rbp.wrapping_add(self.n()) } else { outer_sp }
+    }
+
+    /// Where the return address lies.
+    #[inline(always)]
+    pub fn return_slot(self, cfa: u64) -> u64 {
+        cfa.wrapping_sub(self.r())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Rule {
+    /// The convention of frame pointers: what is assumed of code without unwind information.
+    pub const FRAME_POINTER: Rule = Rule(RuleKind::Frame as u32 | 16 | (16 >> 3) << 20);
+
+    /// `General` if an offset is negative, odd or too large to be packed.
+    pub fn pack(kind: RuleKind, n: i64, m: i64) -> Rule {
+        let fits = |value: i64, bits: u32| value & 7 == 0 && (0..1 << (bits + 3)).contains(&value);
+        if !fits(n, 17) || !fits(m, 12) {
+            return Rule::GENERAL;
+        }
+        Rule(kind as u32 | n as u32 | (m as u32 >> 3) << 20)
+    }
+
     /// `N`, in bytes.
     #[inline(always)]
     pub fn n(self) -> u64 {
@@ -83,9 +110,63 @@ impl Rule {
     pub fn m(self) -> u64 {
         u64::from(self.0 >> 20) << 3
     }
+
+    /// How far below the CFA the return address lies.
+    #[inline(always)]
+    pub fn r(self) -> u64 {
+        8
+    }
+
+    /// The same for a frame whose sp is not known: by frame pointers alone it is known here.
+    pub fn from_frame_record(self) -> Rule {
+        self
+    }
 }
 
-#[cfg(test)]
+#[cfg(target_arch = "aarch64")]
+impl Rule {
+    /// The convention of frame pointers: x29 points to the caller's and to the return address. How large the frame is
+    /// nothing says, see [`from_frame_record`](Self::from_frame_record).
+    pub const FRAME_POINTER: Rule = Rule(RuleKind::Frame as u32 | 16 | (8 >> 3) << 17 | 1 << 31);
+
+    /// `General` if an offset is negative, odd or too large to be packed, or the return address lies nowhere in the frame.
+    pub fn pack(kind: RuleKind, n: i64, r: i64, keeps_x29: bool) -> Rule {
+        let fits = |value: i64| value & 7 == 0 && (0..1 << 17).contains(&value);
+        if !fits(n) || !fits(r) || r < 8 {
+            return Rule::GENERAL;
+        }
+        Rule(kind as u32 | n as u32 | (r as u32 >> 3) << 17 | u32::from(keeps_x29) << 31)
+    }
+
+    /// `N`, in bytes.
+    #[inline(always)]
+    pub fn n(self) -> u64 {
+        u64::from(self.0 & 0x1_fff8)
+    }
+
+    /// How far below the CFA the caller's x29 lies; 0 when it passes through unchanged.
+    #[inline(always)]
+    pub fn m(self) -> u64 {
+        if self.0 >> 31 != 0 { self.r() + 8 } else { 0 }
+    }
+
+    /// `R`, in bytes.
+    #[inline(always)]
+    pub fn r(self) -> u64 {
+        u64::from(self.0 >> 17 & 0x3fff) << 3
+    }
+
+    /// The same for a frame whose sp is not known, since what it calls has been left by its frame pointer: a function
+    /// that saves x29 and x30 side by side lets x29 point there.
+    pub fn from_frame_record(self) -> Rule {
+        if self.kind() != RuleKind::Sp || self.m() == 0 {
+            return self;
+        }
+        Rule(self.0 & !0x1_ffff | self.m() as u32 | RuleKind::Frame as u32)
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
 

@@ -3,14 +3,16 @@
 //! ```text
 //! word   | pc >> 15: 32 bits | rule: 32 bits |        index = low 15 bits of pc, mixed with the upper ones
 //! ```
+//! The PC is packed into 47 bits, where it has more.
 //!
-//! A word is one atomic, so nobody sees half of it. The index and the tag together give the PC back, which lets
+//! A word is one atomic, so no reader sees half of it. The index and the tag together give the PC back, which lets
 //! [`forget`] drop the rules of a range of code.
 
 use core::ops::Range;
 use tracehound_shared::sync::atomic::{AtomicU64, Ordering, fence};
 use tracehound_shared::sync::order;
 
+use super::address;
 use super::cfi::compile;
 use super::lookup::{LocatedFde, is_sigreturn, is_synthetic_return_address, locate};
 use super::rule::{Rule, RuleKind};
@@ -24,15 +26,12 @@ const MASK: u64 = SIZE as u64 - 1;
 static RULES: [AtomicU64; SIZE] = [const { AtomicU64::new(0) }; SIZE];
 static FILLED: Regions = Regions::new();
 
-/// The rule for a frame whose `pc` is a return address (or an interrupted address plus one). There are rules for x86-64
-/// alone: elsewhere no information counts as unwind information, and stacks are followed by frame pointers, marked.
+/// The rule for a frame whose `pc` is a return address (or an interrupted address plus one).
 #[inline(always)]
 pub fn rule_of(pc: u64) -> Rule {
-    if cfg!(not(target_arch = "x86_64")) {
-        return Rule::UNKNOWN;
-    }
-    let word = RULES[slot_of(pc)].load(Ordering::Relaxed);
-    if word >> 32 == pc >> BITS { Rule(word as u32) } else { fill(pc) }
+    let packed = address::pack(pc);
+    let word = RULES[slot_of(packed)].load(Ordering::Relaxed);
+    if word >> 32 == packed >> BITS { Rule(word as u32) } else { fill(pc) }
 }
 
 /// Drops the rules of the code in `range`. The epoch must have moved before.
@@ -43,7 +42,7 @@ pub fn forget(range: &Range<u64>) {
     }
     for (slot, word) in RULES.iter().enumerate() {
         let value = word.load(Ordering::Relaxed);
-        if value != 0 && range.contains(&(pc_of(slot, value) - 1)) {
+        if value != 0 && range.contains(&(address::unpack(pc_of(slot, value)) - 1)) {
             word.store(0, Ordering::Relaxed);
         }
     }
@@ -66,9 +65,10 @@ fn fill(pc: u64) -> Rule {
     // What is looked up is at least as new as the epoch: code that goes does so before the epoch moves.
     fence(order!("rule-epoch": Acquire, not Release));
     let rule = compute(pc);
-    if pc != 0 && pc >> 47 == 0 && rule.kind() != RuleKind::Missing {
-        let word = (pc >> BITS) << 32 | u64::from(rule.0);
-        let slot = &RULES[slot_of(pc)];
+    let packed = address::pack(pc);
+    if pc != 0 && packed >> 47 == 0 && rule.kind() != RuleKind::Missing {
+        let word = (packed >> BITS) << 32 | u64::from(rule.0);
+        let slot = &RULES[slot_of(packed)];
         FILLED.add(pc.wrapping_sub(1));
         slot.store(word, Ordering::Relaxed);
         // Whoever changes code moves the epoch first and drops rules then: either it sees this rule, or this
@@ -84,10 +84,15 @@ fn fill(pc: u64) -> Rule {
 /// Computes the rule from the unwind information around `pc`.
 pub fn compute(pc: u64) -> Rule {
     let inside = pc.wrapping_sub(1);
+    if cfg!(target_arch = "aarch64") && is_sigreturn(pc) {
+        return Rule::SIGNAL;
+    }
     match locate(inside) {
         Some(LocatedFde { entry, window }) => compile::compile(&entry, window, inside),
         None if is_sigreturn(pc) => Rule::SIGNAL,
         None if is_synthetic_return_address(pc) => Rule::END,
+        // An interrupted instruction: the return address may still be in x30.
+        None if cfg!(target_arch = "aarch64") && pc & 3 != 0 => Rule::GENERAL,
         None => Rule::UNKNOWN,
     }
 }

@@ -1,4 +1,4 @@
-//! Which stack memory may be read. Nothing is loaded from a stack before it is known to be readable.
+//! Ranges of stack memory that may be read. Nothing is loaded from a stack before it is known to be readable.
 //!
 //! - The thread's **own stack** is remembered as one range that lives as long as the thread: its upper end is
 //!   fixed, its lower end follows the deepest stack pointer seen.

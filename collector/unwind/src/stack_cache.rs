@@ -51,7 +51,7 @@ impl StackCache {
         self.chains.set_previous(self.chains.index(record));
     }
 
-    /// Makes sure that `frames` more frames can be planted. True: records may have moved or may be gone.
+    /// Makes sure that `frames` more frames can be inserted. True: records may have moved or may be gone.
     #[cold]
     pub fn make_room(&mut self, frames: usize, tree: &CallTree) -> bool {
         let room = self.chains.make_room(frames, tree);

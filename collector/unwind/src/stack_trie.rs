@@ -21,6 +21,7 @@
 mod insert;
 
 use super::Captured;
+use super::address::{is_same, strip};
 use super::budget::Account;
 use super::memory::{Array, MemoryBlock, bytes_in_block};
 use super::step::FrameState;
@@ -191,7 +192,8 @@ impl StackTrie {
                         if !self.holds(path, state.sp) {
                             return None;
                         }
-                        let value = if path.next == RBP { state.rbp } else { load(state.sp, u64::from(path.next)) };
+                        let value =
+                            if path.next == RBP { state.rbp } else { strip(load(state.sp, u64::from(path.next))) };
                         key = PathKey::behind(path.what, value);
                     }
                     PathEnd::Chain => {
@@ -214,7 +216,7 @@ impl StackTrie {
         // SAFETY: runs lie in the array, padded to whole steps; slots are readable by the induction that the module's
         // description tells.
         unsafe {
-            let holds = |word: u64| load(sp, u64::from(word as u16)) == word >> OFFSET_BITS;
+            let holds = |word: u64| is_same(load(sp, u64::from(word as u16)), word >> OFFSET_BITS);
             let mut at = self.words.as_ptr().add(path.run as usize).cast_const();
             let mut left = i32::from(path.len);
             while left > 0 {

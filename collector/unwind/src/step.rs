@@ -1,5 +1,9 @@
 //! One step outwards: from the state of a frame and its rule to the state of its caller.
 
+#[cfg(target_arch = "aarch64")]
+use super::aarch64 as epilogue;
+use super::address::{is_in_user_space, strip};
+#[cfg(target_arch = "x86_64")]
 use super::epilogue;
 use super::lookup::{begins_frames, follows_call};
 use super::rule::{Rule, RuleKind};
@@ -9,7 +13,7 @@ use super::{Caller, FRAME_POINTERS, HEURISTIC};
 use tracehound_shared::code;
 use tracehound_shared::sys::is_readable;
 
-/// A frame's state: all that the fast rules depend on.
+/// A frame's state: all that the fast rules depend on. On aarch64 `rbp` is x29.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameState {
     pub pc: u64,
@@ -58,10 +62,10 @@ pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: 
         _ => return unsafe { step_special(rule, state, readable, own) },
     };
     let cfa = base.wrapping_add(rule.n());
-    if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) {
+    if cfa & 7 != 0 || cfa < sp.wrapping_add(rule.r()) || !readable.holds(sp, cfa) {
         return StepResult::Cut { lasting: true };
     }
-    if !readable.reads(cfa - 8) {
+    if !readable.reads(rule.return_slot(cfa)) {
         return StepResult::Cut { lasting: false };
     }
     let saved = rule.m();
@@ -71,7 +75,7 @@ pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: 
     // SAFETY: `sp..cfa` is readable where `reads` says so; both words lie in it or, for rbp, in the red zone.
     unsafe {
         let rbp = if saved != 0 { load(cfa - saved) } else { rbp };
-        StepResult::Out(FrameState { pc: load(cfa - 8), sp: cfa, rbp })
+        StepResult::Out(FrameState { pc: strip(load(rule.return_slot(cfa))), sp: cfa, rbp })
     }
 }
 
@@ -79,7 +83,7 @@ pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: 
 /// it, and the red zone keeps its value.
 #[cold]
 fn is_in_red_zone(slot: u64, sp: u64) -> bool {
-    const RED_ZONE: u64 = 128;
+    const RED_ZONE: u64 = if cfg!(target_arch = "x86_64") { 128 } else { 0 };
     slot < sp && sp - slot <= RED_ZONE && is_readable(slot & !4095)
 }
 
@@ -128,6 +132,18 @@ unsafe fn step_special(rule: Rule, state: FrameState, readable: &mut Readable, o
         _ => StepResult::Cut { lasting: false },
     }
 }
+
+/// The rule of a frame with unwind information, whose stack pointer is not known because what it calls was left by its
+/// frame pointer: what saves x29 and x30 lets x29 point there. `None` if this one does not.
+#[cold]
+pub fn rule_behind_frame_pointer(rule: Rule) -> Option<Rule> {
+    let rule = rule.from_frame_record();
+    (rule.kind() != RuleKind::Sp).then_some(rule)
+}
+
+/// Whether a frame pointer tells how large its frame is, and thus the caller's sp: not where functions keep it anywhere in
+/// their frames.
+pub const SAYS_SIZE: bool = cfg!(target_arch = "x86_64");
 
 /// What is believed of code without unwind information.
 pub struct HeuristicRule {
@@ -198,14 +214,14 @@ unsafe fn heuristic_by_rbp(state: FrameState, readable: &mut Readable) -> StepRe
         return StepResult::Cut { lasting: true };
     }
     // SAFETY: `sp..rbp + 16` is readable.
-    let (pc, outer_rbp) = unsafe { (load(rbp + 8), load(rbp)) };
-    if !(4096..1 << 47).contains(&pc) {
+    let (pc, outer_rbp) = unsafe { (strip(load(rbp + 8)), load(rbp)) };
+    if !is_in_user_space(pc) {
         return StepResult::Cut { lasting: false };
     }
     StepResult::Out(FrameState { pc, sp: rbp + 16, rbp: outer_rbp })
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
     use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};

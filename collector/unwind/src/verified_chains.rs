@@ -1,4 +1,5 @@
-//! A verified-chain table of verified chains: the frames that one thread has seen, and who called whom.
+//! Verified-chain table: the frames that one thread has seen, each with the words that were read from the stack, and
+//! its caller.
 //!
 //! ```text
 //! record      check, check, check, ──▶ record     this frame's read and those of the two frames outside
@@ -7,16 +8,16 @@
 //! children    (outer record, pc, sp) ──▶ record   finds the record of a frame again (cold)
 //! ```
 //!
-//! A backtrace is a function of the state at its top and of the words that unwinding reads from the stack. A
-//! record's chain lists those words, address and value, in the order of reading. If the top state is the same
-//! and each word still has its value, the backtrace is the same: nothing is unwound, the node is the answer.
-//! Each word is loaded only after all before it were right, so its frame is proved to stand and the load cannot
-//! fault. Records never change once made; stacks that come and go need no bookkeeping at all.
+//! A backtrace is a function of the state at its top and of the words that unwinding reads from the stack. A record's
+//! chain lists those words, address and value, in the order of reading. If the top state is the same and each word
+//! still has its value, the backtrace is the same: nothing is unwound, the node is the answer. Each word is loaded only
+//! after all words before it were equal, so its frame is proved to exist and the load cannot fault. Records never
+//! change once made; stacks that come and go need no bookkeeping at all.
 //!
 //! Frames that need more than one word (a saved rbp that matters, a realigned frame, a signal frame) have one
 //! record for each, the outer ones marked as *parts* of the frame.
 //!
-//! The verified-chain table is where walks join what is known; common events are answered by [`super::paths`].
+//! A walk stops at the first frame that this table already has; most events are answered by `stack_trie`.
 
 mod chain_record;
 mod insert;
@@ -38,7 +39,10 @@ use tracehound_shared::sys;
 const MAX_RECORDS: usize = 1 << INDEX_BITS;
 const FIRST_RECORDS: usize = 128;
 const FIRST_CHILDREN: usize = 2 * FIRST_RECORDS;
+#[cfg(target_arch = "aarch64")]
+pub use crate::aarch64::ucontext;
 /// Offsets in the ucontext that a signal frame's sp points to (`<sys/ucontext.h>`).
+#[cfg(target_arch = "x86_64")]
 pub mod ucontext {
     pub const REGISTERS: u64 = 40;
     pub const RBP: u64 = REGISTERS + 10 * 8;
@@ -219,7 +223,7 @@ impl VerifiedChains {
         unsafe { (*record).summary.captured() }
     }
 
-    /// Makes sure that the next `frames` frames can be planted without moving anything.
+    /// Makes sure that the next `frames` frames can be inserted without moving anything.
     #[cold]
     pub fn make_room(&mut self, frames: usize, tree: &CallTree) -> Room {
         if self.has_room_for(frames, tree) {
@@ -236,7 +240,7 @@ impl VerifiedChains {
             || wanted.checked_next_power_of_two().is_some_and(|size| self.enlarge(size, tree).is_some())
     }
 
-    /// Frames that can be planted for certain.
+    /// Frames that can be inserted for certain.
     pub fn room(&self) -> usize {
         (self.records.len() - self.count) / MAX_PARTS
     }

@@ -1,4 +1,4 @@
-//! Unwinding frame by frame, where no verified chain has the answer; what is found becomes a chain.
+//! Unwinding frame by frame, where no verified chain matches; the result becomes a chain.
 
 use super::general::{self, GeneralFrame};
 use super::lookup::is_registered;
@@ -7,12 +7,13 @@ use super::rule::{Rule, RuleKind};
 use super::rule_cache::rule_of;
 use super::stack::{OwnStack, Readable};
 use super::stack_cache::StackCache;
-use super::step::{FrameState, StepResult, heuristic, heuristic_rule, kind_of_heuristic, load, step};
+use super::step::{FrameState, SAYS_SIZE, StepResult, heuristic, heuristic_rule, kind_of_heuristic, load};
+use super::step::{rule_behind_frame_pointer, step};
 use super::verified_chains::{self, ChainRecord, VerifiedChains, WalkedFrame, ucontext};
 use super::{Caller, Captured, FRAME_POINTERS, INTERPRETED, REGISTERED, SLOW, TRUNCATED};
+use crate::python::is_evaluation;
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::code;
-use tracehound_shared::python;
 use tracehound_shared::sys;
 
 /// Which rules a walk goes by.
@@ -169,7 +170,7 @@ impl WalkedFrames<'_> {
     /// False when there is no memory for more frames.
     #[inline(always)]
     fn push(&mut self, mut frame: WalkedFrame) -> bool {
-        if python::is_evaluation(frame.pc) {
+        if is_evaluation(frame.pc) {
             frame.flags |= INTERPRETED;
         }
         if self.count == self.scratch.len() && !self.grow() {
@@ -211,13 +212,15 @@ unsafe fn walk(
     let mut readable = Readable::from(own, state.sp);
     let mut pure = true;
     let mut candidate = chains.previous();
+    // Where frame pointers do not say how large a frame is, the sp outside of one is no more than a lower bound.
+    let mut sp_is_known = true;
     let end = loop {
         // Frames further in than this state cannot be it. On another stack this may skip too much: then
         // nothing joins, and the walk goes on to the end.
         while chains.origin(candidate).sp < state.sp {
             candidate = chains.outer(candidate);
         }
-        if is_at(chains, candidate, state) {
+        if sp_is_known && is_at(chains, candidate, state) {
             // SAFETY: the walk has reached the state that the candidate's chain begins with.
             unsafe {
                 if verified_chains::verify_chain(candidate) {
@@ -243,8 +246,15 @@ unsafe fn walk(
             }
         }
         pure &= verified_chains::is_insertable(state.pc, state.sp);
-        let (mut rule, ground) = rules.of(state.pc);
-        if ground == RuleSource::Heuristic {
+        let (mut rule, mut ground) = rules.of(state.pc);
+        if !sp_is_known && ground == RuleSource::Information {
+            pure = false;
+            (rule, ground) = match rule_behind_frame_pointer(rule) {
+                Some(rule) => (rule, ground),
+                None => (Rule::FRAME_POINTER, RuleSource::Heuristic),
+            };
+        }
+        if ground == RuleSource::Heuristic && sp_is_known {
             // SAFETY: `readable` begins at or below the state's sp.
             let chosen = unsafe { heuristic_rule(state, &mut readable, own) };
             rule = chosen.rule;
@@ -277,6 +287,7 @@ unsafe fn walk(
                 // A convention may only be relied on again where its words are sure to be readable then: on the own
                 // stack, or in the page of a frame that is known to stand.
                 pure &= ground == RuleSource::Information || readable.is_own() || same_page(state.sp - 1, outer.sp - 1);
+                sp_is_known = SAYS_SIZE || ground == RuleSource::Information || rules == Rules::FramePointers;
                 state = outer;
             }
             StepResult::End => break WalkEnd::Outermost,
@@ -330,7 +341,9 @@ unsafe fn follow(
         }
         // The recorded rbp is the real one only where it matters to the old chain; it may matter to the new.
         let slot = match origin.rule.kind() {
-            RuleKind::Sp | RuleKind::Frame if origin.rule.m() != 0 => chains.origin(outer).sp - origin.rule.m(),
+            RuleKind::Sp | RuleKind::Frame if origin.rule.m() != 0 => {
+                origin.rule.cfa(rbp, chains.origin(outer).sp) - origin.rule.m()
+            }
             RuleKind::Drap => rbp,
             RuleKind::Signal => origin.sp + ucontext::RBP,
             _ => 0,

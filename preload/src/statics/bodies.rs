@@ -2,8 +2,8 @@
 //! recorded around it, as for the hooks of the C library's functions.
 //!
 //! Allocators call themselves: `mi_realloc` calls `mi_malloc`, a thread's end calls `mi_free` for the allocator's own
-//! books. A call that comes from the allocator's own code goes straight on. One that it makes by way of others, inside
-//! a call that is being recorded, is known from the thread's state (see `collector/record/src/nested.rs`).
+//! metadata. A call from the allocator's own code is passed through unrecorded. An indirect one, inside a call that is
+//! being recorded, is recognised by the thread's state (see `collector/record/src/nested.rs`).
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ops::Range;

@@ -1,9 +1,9 @@
 //! Allocators inside the program itself: found by the names of their functions and hooked where these begin.
 //!
-//! A call within one object does not go by names, so no preloaded library ever sees it. What can be done is to lead the
-//! functions themselves to us: the `detour` crate moves their first instructions elsewhere and puts a jump in their
-//! place. That happens once, when the process has a single thread that is not in these instructions, and it is all or
-//! nothing: half an allocator would be worse than none. Where it cannot be, the recording says so.
+//! A call within one object does not use the symbol, so a preloaded library never sees it. Therefore the functions
+//! themselves are patched: the `detour` crate moves their first instructions elsewhere and puts a jump to the hook in
+//! their place. That happens once, when the process has a single thread that is not in these instructions, and it is
+//! all or nothing: half an allocator would be worse than none. If it fails, the recording says so.
 
 mod bodies;
 mod entry;
@@ -25,6 +25,7 @@ use tracehound_shared::session;
 use tracehound_shared::symbols::{self, SymbolTableKind};
 use tracehound_shared::sys;
 
+use crate::environment;
 use entry::FreeSlots;
 
 /// What the self-audit calls it.
@@ -44,12 +45,15 @@ pub fn install() {
             if !found.functions.is_empty() {
                 return Some(hook(module, found));
             }
-            let unnamed = (table != SymbolTableKind::Full).then(|| stripped::remark(&file)).flatten();
+            let python_malloc = environment::get("PYTHONMALLOC").unwrap_or_default();
+            let unnamed = (table != SymbolTableKind::Full).then(|| stripped::remark(&file, python_malloc)).flatten();
             unnamed.map(Outcome::Unnamed)
         });
         match outcome {
             Ok(outcome) => outcome.map(Outcome::log),
-            Err(_) => Some(Outcome::Not("the program's own allocator is not recorded: its code is odd".into()).log()),
+            Err(_) => Some(
+                Outcome::Not("the program's own allocator is not recorded: its code cannot be analysed".into()).log(),
+            ),
         }
     });
     if let (Some(text), Some(session)) = (said, session::current()) {
@@ -109,7 +113,7 @@ fn hook(module: &LoadedModule, found: Allocators) -> Outcome {
     let families = Family::list(&found.families());
     let not = |why: &str| Outcome::Not(format!("{families}, inside the program, is not recorded: {why}"));
     if found.sanitizer {
-        return not("the program was built with a sanitizer, which keeps its own books of every block");
+        return not("the program was built with a sanitizer, which tracks every block itself");
     }
     if !is_single_threaded() {
         return not("the program had threads before the recorder could change its code");
@@ -124,7 +128,7 @@ fn hook(module: &LoadedModule, found: Allocators) -> Outcome {
                 let name = String::from_utf8_lossy(&found.name).into_owned();
                 if ends_blocks(found.function.shape) {
                     forget(detours);
-                    return not(&format!("{name} cannot be hooked ({why}), so no end of a block would be seen"));
+                    return not(&format!("{name} cannot be hooked ({why}), so frees would not be recorded"));
                 }
                 left_out.push(format!("{name} ({why})"));
             }
@@ -189,7 +193,7 @@ fn prepare(module: &LoadedModule, found: &FoundFunction, slots: &mut FreeSlots) 
     // SAFETY: inside a segment of code that is mapped from the file and stays loaded with the program.
     let code = unsafe { core::slice::from_raw_parts(start as *const u8, (end - start) as usize) };
     prologue::check(code, start)?;
-    let body = bodies::body_of(&found.function).ok_or("it takes its arguments in an unknown way")?;
+    let body = bodies::body_of(&found.function).ok_or("its arguments are unknown")?;
     let (slot, entry) = slots.take(found.function.arguments).ok_or("there are too many such functions")?;
     slot.body.store(body, Ordering::Relaxed);
     slot.kind.store(found.function.kind as u8, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Check that the beginning of a function can be replaced by a jump.
 //!
-//! The detour moves the first instructions elsewhere. That is right unless something comes back to them: a branch of the
-//! function itself into their middle, or the return from a call among them. Both can be seen in the code.
+//! The detour moves the first instructions elsewhere. That is correct unless control returns to them: by a branch of
+//! the function itself into their middle, or by the return from a call among them. Both can be seen in the code.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 

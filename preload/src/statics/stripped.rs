@@ -9,9 +9,13 @@ const PIECE: usize = 256 << 10;
 const MAX_BYTES: u64 = 256 << 20;
 
 /// What to say about the program in `file`, none of whose functions is an allocator's by name; `None`: nothing.
-pub fn remark(file: &ElfFile) -> Option<String> {
+/// `python_malloc` is the value of `PYTHONMALLOC`.
+pub fn remark(file: &ElfFile, python_malloc: &[u8]) -> Option<String> {
     let section = file.section_named(b".rodata\0")?;
-    let found = texts_in(file, &section)?;
+    let mut found = texts_in(file, &section)?;
+    if found.contains(&Family::Mimalloc) && !python_malloc.starts_with(b"mimalloc") && !is_used(file, &section) {
+        found.retain(|family| *family != Family::Mimalloc);
+    }
     if found.is_empty() {
         return None;
     }
@@ -22,12 +26,29 @@ pub fn remark(file: &ElfFile) -> Option<String> {
     ))
 }
 
+/// Whether the program with mimalloc inside uses it without being asked to: CPython has it from 3.13 on, and a build with
+/// the global lock does not. True of any other program.
+fn is_used(file: &ElfFile, section: &ElfSection) -> bool {
+    let is_python = search(file, section, &[((), memmem::Finder::new(b"PYTHONMALLOC"))]);
+    let is_free_threaded = || search(file, section, &[((), memmem::Finder::new(b"free-threading build"))]);
+    is_python.is_none_or(|found| found.is_empty()) || is_free_threaded().is_none_or(|found| !found.is_empty())
+}
+
 /// The families whose messages are in the section.
 fn texts_in(file: &ElfFile, section: &ElfSection) -> Option<Vec<Family>> {
     let finders: Vec<(Family, memmem::Finder<'static>)> = Family::WITH_TEXT
         .iter()
         .filter_map(|family| Some((*family, memmem::Finder::new(family.text_inside()?))))
         .collect();
+    search(file, section, &finders)
+}
+
+/// What of `finders` is found in the section.
+fn search<T: Copy + PartialEq>(
+    file: &ElfFile,
+    section: &ElfSection,
+    finders: &[(T, memmem::Finder<'static>)],
+) -> Option<Vec<T>> {
     let longest = finders.iter().map(|(_, finder)| finder.needle().len()).max()?;
     let mut found = Vec::new();
     let mut buffer = vec![0_u8; PIECE];
@@ -36,7 +57,7 @@ fn texts_in(file: &ElfFile, section: &ElfSection) -> Option<Vec<Family>> {
         let wanted = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
         let read = file.read(buffer.get_mut(..wanted)?, at)?;
         let piece = buffer.get(..read)?;
-        for (family, finder) in &finders {
+        for (family, finder) in finders {
             if !found.contains(family) && finder.find(piece).is_some() {
                 found.push(*family);
             }

@@ -1,4 +1,4 @@
-//! The kernel's ways to tell which pages are in memory.
+//! System calls that report which pages are in memory.
 
 use core::num::NonZero;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Blocks that the program's heap held when recording began, from the list that `heaptrace attach --existing` has made.
+//! Blocks that the program's heap held when recording began, from the list that `heaptrace attach --existing` made.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! From chunks to blocks: whose turn it is, what goes into a block, when a chunk is free again.
+//! From chunks to blocks: the order of chunks, the records of a block, and when a chunk is free again.
 
 use std::sync::atomic::Ordering;
 

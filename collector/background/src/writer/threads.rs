@@ -1,4 +1,4 @@
-//! Starts, names and ends of threads, and what those leave that end without a word.
+//! Starts, names and ends of threads, and the cleanup after threads that ended without a call of ours.
 
 use std::sync::atomic::Ordering;
 

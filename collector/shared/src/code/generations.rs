@@ -1,4 +1,4 @@
-//! Which of the codes that lived at an address lives there now.
+//! Generation of the code that is mapped at an address.
 //!
 //! Code that was never unloaded has generation 0. An address range gets a new generation when its object is
 //! unloaded, and another when other code takes the place; if the very same object comes back to the very same

@@ -1,4 +1,4 @@
-//! One loaded object: what is kept of it, and how the loader shows it.
+//! One loaded object: the data that is kept of it, and how it is read from the loader.
 
 use core::cell::Cell;
 use core::ffi::{CStr, c_int, c_void};

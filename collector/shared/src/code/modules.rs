@@ -5,9 +5,9 @@
 //! FREE ─────────────▶ LOADED ─────────────▶ GONE ─────────────────▶ FREE
 //! ```
 //!
-//! *Update* runs with the loader's own lock held (inside `dl_iterate_phdr`), so there is one at a time. Whoever
-//! stores modules in the recording *acknowledges* those that are gone once it has stored them; until then they
-//! keep their place, so that none is missed however short its life was.
+//! *Update* runs with the loader's own lock held (inside `dl_iterate_phdr`), so there is one at a time. The writer
+//! *acknowledges* modules that are gone once it has stored them in the recording; until then they keep their place, so
+//! that none is missed, however briefly it was loaded.
 //!
 //! What unwinding needs of an object lies in its [`ModuleShape`], which any thread may read at any time: all of it is atomic,
 //! and a version that is odd while the shape is written tells a reader that what it has read belongs together.

@@ -1,18 +1,20 @@
 //! Code objects that backtraces go through, and the addresses that stand for their instructions.
 //!
-//! A code object is known by its content, not by where it lies: name, file, first line, line table. Each distinct one gets
-//! a range of addresses that no process has, so that the call tree and everything behind it need not know of Python:
+//! A code object is known by its content, not by where it lies: name, file, first line, line table. Each distinct one
+//! gets a range of addresses that no process has, so that the call tree and all later stages need no special case for
+//! Python:
 //!
 //! ```text
 //! CODE_ADDRESSES | base + 0        before the first instruction
 //! CODE_ADDRESSES | base + 1 + n    instruction n
 //! ```
-//! Where an object lies is remembered until it dies. What it is called goes into a list that is only ever added to: the
-//! writer puts it into the recording before the first node that names it, and a forked child once more into its own.
+//! The address of an object is kept until the object is freed. Its name goes into an append-only list: the writer
+//! writes it into the recording before the first node that refers to it, and a forked child writes it again into its
+//! own recording.
 
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use super::layout::{BYTES_DATA, OBJECT_SIZE, OBJECT_TYPE, PythonLayout, TEXT_STATE, UNIT};
+use super::layout::{BYTES_DATA, OBJECT_SIZE, OBJECT_TYPE, PythonLayout, REFERENCE_MARKS, TEXT_STATE, UNIT};
 use super::memory::ObjectMemory;
 use super::{PythonInterpreter, move_epoch};
 use crate::gate;
@@ -179,7 +181,7 @@ fn give_back(guard: LockGuard<'static, Codes>) {
 }
 
 /// The address that stands for an instruction of the code object at `code`: for the call tree, so one more, as of a call.
-/// `instruction` is what the frame has. `None` if this is no code object, or the instruction none of its own.
+/// `code` and `instruction` are what the frame has. `None` if this is no code object, or the instruction none of its own.
 ///
 /// # Safety
 /// The calling thread must be inside a frame of it.
@@ -189,6 +191,7 @@ pub unsafe fn address_of(
     code: u64,
     instruction: u64,
 ) -> Option<u64> {
+    let code = code & !REFERENCE_MARKS;
     let mut codes = codes()?;
     let known = codes.known(interpreter, memory, code);
     give_back(codes);
@@ -209,7 +212,7 @@ pub unsafe fn address_of(
     (number <= units).then_some(CODE_ADDRESSES + base + number + 1)
 }
 
-/// The code object at `code` dies.
+/// The code object at `code` is being freed.
 pub(super) fn forget(code: u64) {
     let Some(mut codes) = codes() else {
         // Whoever has the lock looks at this before it trusts any place.

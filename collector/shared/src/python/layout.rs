@@ -58,6 +58,8 @@ pub const BYTES_DATA: u64 = 32;
 pub const TYPE_DEALLOC: u64 = 48;
 /// Bytes of an instruction.
 pub const UNIT: u64 = 2;
+/// Bits of a frame's word for its code that are no part of the address: 0 before 3.14.
+pub const REFERENCE_MARKS: u64 = 3;
 
 const fn with_frame_objects(minor: u8, instruction: u16, step: u16) -> PythonLayout {
     PythonLayout {
@@ -78,7 +80,27 @@ const fn with_frame_objects(minor: u8, instruction: u16, step: u16) -> PythonLay
     }
 }
 
-const LAYOUTS: [PythonLayout; 5] = [
+/// From 3.14 on a frame has a reference to its code, whose lowest bits are marks.
+const fn with_references(minor: u8, thread_id: u16) -> PythonLayout {
+    PythonLayout {
+        minor,
+        top: TopFrame::Direct(72),
+        thread_id,
+        frame_code: 0,
+        frame_previous: 8,
+        frame_instruction: 56,
+        instruction_step: 0,
+        entry: EntryMark::Shim(74),
+        code_instructions: 208,
+        code_name: 128,
+        code_file: 112,
+        code_first_line: 68,
+        code_lines: 136,
+        text_headers: [40, 56],
+    }
+}
+
+const LAYOUTS: [PythonLayout; 7] = [
     with_frame_objects(9, 104, 2),
     with_frame_objects(10, 96, 1),
     PythonLayout {
@@ -129,6 +151,8 @@ const LAYOUTS: [PythonLayout; 5] = [
         code_lines: 136,
         text_headers: [40, 56],
     },
+    with_references(14, 152),
+    with_references(15, 176),
 ];
 
 impl PythonLayout {

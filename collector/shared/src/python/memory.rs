@@ -1,4 +1,5 @@
-//! Reads CPython's objects, and asks the kernel first as long as it is not proved that they are where they should be.
+//! Reads CPython's objects. As long as their addresses are not verified, it asks the kernel first whether they can be
+//! read.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 

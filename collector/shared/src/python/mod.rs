@@ -4,12 +4,13 @@
 //! module loaded ─▶ look_at: has it _PyRuntime?  ─▶ FOUND, pcs of the evaluation loop are known
 //! first event below the loop ─▶ interpreter(): version, layout, destructor of code objects ─▶ READY or REFUSED
 //! ```
-//! Nothing of Python is called but four functions that only read: the thread's state (two ways), whether the interpreter
+//! Only four functions of Python are called, and they only read: the thread's state (two ways), whether the interpreter
 //! ends, the version.
 
 mod codes;
 mod layout;
 mod memory;
+mod own_offsets;
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -21,6 +22,7 @@ use super::sys;
 pub use codes::{CODE_ADDRESSES, CodeText, ListPosition, address_of, code_texts};
 pub use layout::{EntryMark, PythonLayout, TopFrame};
 pub use memory::ObjectMemory;
+use own_offsets::{OwnLayout, own_layout};
 
 const UNSEEN: u32 = 0;
 const FOUND: u32 = 1;
@@ -34,6 +36,10 @@ static STATE: AtomicU32 = AtomicU32::new(UNSEEN);
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 /// The evaluation loop, and the part of it that the compiler has put elsewhere.
 static LOOP: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+/// `_PyRuntime`.
+static RUNTIME: AtomicU64 = AtomicU64::new(0);
+/// The part of the loop that lies elsewhere was looked for.
+static PART_KNOWN: AtomicBool = AtomicBool::new(false);
 static CODE_TYPE: AtomicU64 = AtomicU64::new(0);
 static CURRENT_THREAD: AtomicU64 = AtomicU64::new(0);
 static OWN_THREAD: AtomicU64 = AtomicU64::new(0);
@@ -95,9 +101,7 @@ pub unsafe fn look_at(map_start: u64) {
     }
     // SAFETY: passed on.
     let Some(symbols) = (unsafe { DynamicSymbols::of(map_start) }) else { return };
-    if symbols.find(b"_PyRuntime").is_none() {
-        return;
-    }
+    let Some(runtime) = symbols.find(b"_PyRuntime") else { return };
     let Some(evaluation) = symbols.find(b"_PyEval_EvalFrameDefault") else { return };
     let address = |names: &[&[u8]]| names.iter().find_map(|name| symbols.find(name)).map_or(0, |found| found.address);
     for (place, names) in [
@@ -110,6 +114,7 @@ pub unsafe fn look_at(map_start: u64) {
     ] {
         place.store(address(names), Ordering::Relaxed);
     }
+    RUNTIME.store(runtime.address, Ordering::Relaxed);
     let [_, end, ..] = &LOOP;
     end.store(evaluation.address + evaluation.bytes, Ordering::Relaxed);
     STATE.store(FOUND, Ordering::Release);
@@ -124,12 +129,32 @@ pub fn gone(range: &Range<u64>) {
         for word in [start, end, cold, cold_end] {
             word.store(0, Ordering::Relaxed);
         }
+        PART_KNOWN.store(false, Ordering::Release);
         STATE.store(UNSEEN, Ordering::Release);
         EPOCH.fetch_add(1, Ordering::Release);
     }
 }
 
-/// Whether a frame whose return address is `pc` is a call of the evaluation loop.
+/// The evaluation loop, as long as the part of it that lies elsewhere was not looked for.
+#[inline]
+pub fn loop_without_parts() -> Option<Range<u64>> {
+    let [start, end, ..] = &LOOP;
+    let start = start.load(Ordering::Acquire);
+    if start == 0 || PART_KNOWN.load(Ordering::Acquire) || !ENABLED.load(Ordering::Relaxed) {
+        return None;
+    }
+    Some(start..end.load(Ordering::Relaxed))
+}
+
+/// That part lies here; an empty range: there is none.
+pub fn set_loop_part(part: Range<u64>) {
+    let [.., cold, cold_end] = &LOOP;
+    cold_end.store(part.end, Ordering::Relaxed);
+    cold.store(part.start, Ordering::Relaxed);
+    PART_KNOWN.store(true, Ordering::Release);
+}
+
+/// Whether a frame whose return address is `pc` is a call of the evaluation loop, as far as its parts are known.
 #[inline]
 pub fn is_evaluation(pc: u64) -> bool {
     let [start, end, cold, cold_end] = &LOOP;
@@ -202,8 +227,13 @@ unsafe fn prepare() -> Option<u32> {
     if text.windows(14).any(|part| part == b"free-threading") {
         return Some(FREE_THREADED);
     }
-    if u8::try_from(minor).ok().and_then(PythonLayout::of).is_none() {
+    let Some(layout) = u8::try_from(minor).ok().and_then(PythonLayout::of) else {
         return Some(UNKNOWN_VERSION + minor);
+    };
+    match own_layout(layout, RUNTIME.load(Ordering::Relaxed), &mut ObjectMemory::for_backtrace()) {
+        OwnLayout::Agrees => {}
+        OwnLayout::Differs => return Some(WRONG_LAYOUT),
+        OwnLayout::FreeThreaded => return Some(FREE_THREADED),
     }
     // SAFETY: a word of CPython's own, static and writable type.
     let slot = unsafe { &*((CODE_TYPE.load(Ordering::Relaxed) + layout::TYPE_DEALLOC) as *const AtomicU64) };
@@ -301,12 +331,16 @@ pub fn remark() -> Option<String> {
     }
     let minor = MINOR.load(Ordering::Relaxed);
     Some(match REFUSAL.load(Ordering::Relaxed) {
-        NO_SYMBOLS => "Python's frames are missing: this interpreter hides the functions that tell its state".into(),
+        NO_SYMBOLS => {
+            "Python's frames are missing: this interpreter does not export the functions that return its state".into()
+        }
         FREE_THREADED => format!("Python's frames are missing: 3.{minor} without the global lock is not supported"),
         WRONG_LAYOUT => {
-            format!("Python's frames are missing: those of this 3.{minor} are not laid out as its version says")
+            format!(
+                "Python's frames are missing: the structures of this 3.{minor} do not have the layout of that version"
+            )
         }
-        _ => format!("Python's frames are missing: 3.{minor} is none of the versions 3.9 to 3.13"),
+        _ => format!("Python's frames are missing: 3.{minor} is none of the versions 3.9 to 3.15"),
     })
 }
 
@@ -326,6 +360,6 @@ mod tests {
         assert_eq!(minor_version(b"3.9.18"), 9);
         assert_eq!(minor_version(b"2.7.18"), 0);
         assert_eq!(minor_version(b""), 0);
-        assert!(PythonLayout::of(8).is_none() && PythonLayout::of(14).is_none());
+        assert!(PythonLayout::of(8).is_none() && PythonLayout::of(16).is_none());
     }
 }

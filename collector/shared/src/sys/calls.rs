@@ -1,6 +1,6 @@
-//! The table of what leaves [`sys`](super): each function, the threads that may call it, and the system calls that it makes,
-//! with the arguments that matter to filters: operations, flags and protections. Addresses, lengths and descriptors are
-//! zero, or whatever they are.
+//! The table of the functions that [`sys`](super) exports: each function, the threads that may call it, and the system
+//! calls that it makes, with the arguments that matter to filters: operations, flags and protections. Addresses,
+//! lengths and descriptors are zero or arbitrary.
 
 use core::ffi::{c_int, c_long};
 

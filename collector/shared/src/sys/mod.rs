@@ -6,11 +6,11 @@
 //! memory   mappings of ours             process  ids, threads, tables of descriptors, signals
 //! files    files and directories        waiting  futexes, clocks, barriers
 //! pages    which pages are in memory        socket   the socket of `heaptrace ctl`
-//! raw      what rustix has not
+//! raw      what rustix lacks
 //! ```
 //!
-//! The functions of these files are private to this module. What is to be used outside must be in the table of [`calls`],
-//! which is also the list that a seccomp filter is judged by: there is no second list to forget.
+//! The functions of these files are private to this module. A function that is used outside must be in the table of
+//! [`calls`], which is also the list that seccomp filters are checked against: there is no second list to maintain.
 
 pub mod calls;
 mod files;

@@ -1,5 +1,5 @@
-//! The system calls that rustix has not, or not in the form that is needed here, with the reason beside each. What is "not
-//! public" lies in its `runtime` module, which is for its author's own crates.
+//! The system calls that rustix does not have, or not in the form that is needed here, with the reason beside each.
+//! "Not public" means: it is in rustix's `runtime` module, which is meant for its author's own crates.
 
 use core::ffi::{c_int, c_long};
 

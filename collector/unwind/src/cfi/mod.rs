@@ -1,5 +1,5 @@
-//! Unwind information (DWARF call frame information, CFI): reads it in place, allocates nothing, and believes
-//! none of it: every offset is checked against the memory it may point into.
+//! Unwind information (DWARF call frame information, CFI): reads it in place, allocates nothing, and treats it as
+//! untrusted: every offset is checked against the memory that it may point into.
 
 pub mod bytes;
 pub mod compile;

@@ -4,13 +4,27 @@ use super::bytes::Bytes;
 use super::entry::Fde;
 
 /// DWARF numbers of the x86-64 registers (System V ABI, figure 3.36).
+#[cfg(target_arch = "x86_64")]
 #[allow(missing_docs, reason = "the registers' names say it")]
 pub mod register {
     pub const RBX: u64 = 3;
     pub const RBP: u64 = 6;
     pub const RSP: u64 = 7;
     pub const RETURN: u64 = 16;
+    pub const PC: u64 = 16;
     pub const COUNT: usize = 17;
+}
+
+/// DWARF numbers of the aarch64 registers (DWARF for the Arm 64-bit Architecture, 4.1), by what they are to unwinding: x29,
+/// sp, and x30, which has the return address.
+#[cfg(target_arch = "aarch64")]
+#[allow(missing_docs, reason = "the line above says it")]
+pub mod register {
+    pub const RBP: u64 = 29;
+    pub const RETURN: u64 = 30;
+    pub const RSP: u64 = 31;
+    pub const PC: u64 = 32;
+    pub const COUNT: usize = 33;
 }
 
 /// How to compute the canonical frame address.
@@ -244,6 +258,8 @@ pub fn row_at<R: CfiRow, const DEPTH: usize>(entry: &Fde, pc: u64) -> Option<R> 
                     let expression = expression(&mut code)?;
                     set(&mut row, register, Recovery::ValueExpression(expression));
                 }
+                // The signing of return addresses begins or ends: what is read is stripped of signatures in any case.
+                (_, 0x2c | 0x2d) if cfg!(target_arch = "aarch64") => {}
                 // GNU_args_size says how much the call pushed: nothing to unwinding.
                 (_, 0x2e) => {
                     code.uleb()?;

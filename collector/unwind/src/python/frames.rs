@@ -1,4 +1,4 @@
-//! One frame of Python's, as words that tell it from every other.
+//! One Python frame, as the words that distinguish it from every other frame.
 
 use tracehound_shared::python::{EntryMark, ObjectMemory, PythonInterpreter, PythonLayout};
 
@@ -11,7 +11,7 @@ pub const MOST_FRAMES: usize = 100_000;
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameWord {
-    /// Address of the code object, as the frame has it.
+    /// Address of the code object, as the frame has it: from 3.14 on with marks in the lowest bits.
     pub code: u64,
     /// Address or number of the instruction, as the frame has it, and the byte in the upper eight bits.
     instruction_mark: u64,
@@ -30,6 +30,8 @@ pub enum FrameRole {
     Outermost,
     /// None of the program's: it stands for the call.
     Call,
+    /// None of the program's either: the thread's first one, below all calls, which 3.15 has. It has no instruction.
+    Base,
 }
 
 #[inline(always)]
@@ -109,6 +111,7 @@ impl FrameWord {
         match layout.entry {
             EntryMark::Every => FrameRole::Outermost,
             EntryMark::Flag(_) if mark != 0 => FrameRole::Outermost,
+            EntryMark::Shim(_) if mark == 3 && self.instruction() == 0 => FrameRole::Base,
             EntryMark::Shim(_) if mark == 3 => FrameRole::Call,
             EntryMark::Flag(_) | EntryMark::Shim(_) => FrameRole::Inner,
         }

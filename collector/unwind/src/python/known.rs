@@ -1,11 +1,11 @@
-//! Python's stacks that were seen before: their words, one behind the other, found by all of them.
+//! Python stacks that were seen before: their words in sequence, found by a hash of all words.
 //!
 //! ```text
 //! heads[hash]  stack number + 1            what was met last with this head
 //! stack        hash of all words, first word, count, next with the same head
 //! words        FrameWord, FrameWord, …     innermost first
 //! ```
-//! When the memory is used up, everything is forgotten, and the next memory is larger, up to a limit.
+//! When the memory is used up, all entries are dropped, and the next memory is larger, up to a limit.
 
 use super::frames::{FrameWord, MOST_FRAMES};
 use crate::Array;

@@ -1,4 +1,4 @@
-//! Python's frames in backtraces: what the program's author wrote, between the interpreter's own frames.
+//! Python frames in backtraces: the functions of the Python program, between the native frames of the interpreter.
 //!
 //! ```text
 //! capture ─▶ native node, INTERPRETED? ─no─▶ done                     stacks without the evaluation loop: nothing added
@@ -12,9 +12,9 @@
 //!                                                                            ▼
 //!                                                             interleave, from the innermost frame outwards
 //! ```
-//! Frames of Python are words in memory as frames of machine code are: code object and instruction are compared, from the
-//! innermost frame outwards, as the frames lead to each other. What is remembered ends with the epoch: when a code object
-//! is freed that a backtrace went through.
+//! Frames of Python are words in memory as frames of machine code are: code object and instruction are compared, from
+//! the innermost frame outwards, as the frames lead to each other. The caches end with the epoch: when a code object is
+//! freed that a backtrace went through.
 //!
 //! A call of the evaluation loop runs a part of Python's chain, up to the frame that says so. Parts and calls are paired
 //! from the inside outwards: calls that are left over belong to another greenlet or interpreter and stay as they are;
@@ -22,12 +22,14 @@
 
 mod frames;
 mod known;
+mod loop_parts;
 mod pair;
 mod recent;
 
 use crate::{Captured, HEURISTIC, TRUNCATED};
 use frames::FrameWord;
 use known::KnownStacks;
+pub use loop_parts::is_evaluation;
 use pair::{Combined, Pairs};
 use recent::RecentStacks;
 use tracehound_shared::call_tree::CallTree;

@@ -1,9 +1,10 @@
 //! A native backtrace and a Python stack, put together.
 
 use super::frames::{FrameRole, FrameWord};
+use super::is_evaluation;
 use crate::{Array, Captured, TRUNCATED};
 use tracehound_shared::call_tree::{CallTree, NodeId};
-use tracehound_shared::python::{self, ObjectMemory, PythonInterpreter};
+use tracehound_shared::python::{ObjectMemory, PythonInterpreter};
 
 /// Pairs that are remembered: each has one place.
 const PAIRS: usize = 8192;
@@ -88,7 +89,7 @@ impl Pairs {
         tree: &CallTree,
     ) -> Option<Combined> {
         let layout = interpreter.layout;
-        let calls = frames_of(tree, native.node).filter(|frame| python::is_evaluation(frame.pc)).count();
+        let calls = frames_of(tree, native.node).filter(|frame| is_evaluation(frame.pc)).count();
         let parts = parts_of(interpreter, frames);
         let is_cut = native.flags & TRUNCATED != 0;
         // Calls that are left over are another greenlet's. Where the thread's state is not certain, there must be none.
@@ -104,10 +105,10 @@ impl Pairs {
         let mut rest = frames.iter();
         let mut put_all = || {
             for frame in frames_of(tree, native.node) {
-                if python::is_evaluation(frame.pc) {
+                if is_evaluation(frame.pc) {
                     for word in rest.by_ref() {
                         let role = word.role(layout);
-                        if role != FrameRole::Call {
+                        if role != FrameRole::Call && role != FrameRole::Base {
                             // SAFETY: passed on.
                             let address = unsafe { word.address(interpreter, &mut memory) }?;
                             list.push((address, 0))?;
@@ -163,8 +164,8 @@ fn frames_of(tree: &CallTree, node: NodeId) -> impl Iterator<Item = tracehound_s
 fn parts_of(interpreter: &PythonInterpreter, frames: &[FrameWord]) -> usize {
     let mut parts = 0;
     let mut is_open = false;
-    for word in frames {
-        let is_end = word.role(interpreter.layout) != FrameRole::Inner;
+    for role in frames.iter().map(|word| word.role(interpreter.layout)).filter(|&role| role != FrameRole::Base) {
+        let is_end = role != FrameRole::Inner;
         parts += usize::from(is_end);
         is_open = !is_end;
     }

@@ -1,6 +1,6 @@
-//! What was met last: a place for each innermost frame and native backtrace, with the words to compare and the answer.
+//! Cache of the last result for each innermost frame and native backtrace, with the words to compare.
 //!
-//! One line of memory is looked at before the words and the frames themselves.
+//! One cache line is read before the words and the frames themselves.
 
 use super::frames::instruction_of;
 use super::known::KnownStacks;

@@ -1,4 +1,5 @@
-//! Laying paths: a stack that the verified-chain table knows by a record becomes one that its caller's state leads to.
+//! Insertion into the trie of seen stacks: a stack that the verified-chain table holds as a record becomes a path that
+//! is found by its caller's state.
 
 use super::{OFFSET_BITS, PathEnd, PathKey, PathSlot, RBP, STEP, StackPath, StackTrie, VALUE_BITS};
 use crate::budget::Account;

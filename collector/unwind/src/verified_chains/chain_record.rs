@@ -2,6 +2,7 @@
 
 use super::VerifiedChains;
 use crate::Captured;
+use crate::address::is_same;
 use crate::rule::Rule;
 use tracehound_shared::call_tree::NodeId;
 
@@ -105,13 +106,13 @@ pub unsafe fn verify_chain(record: *mut ChainRecord) -> bool {
         let mut at = record;
         while left > 0 {
             let checks = &(*at).checks;
-            if load(checks[0].slot) != checks[0].value {
+            if !is_same(load(checks[0].slot), checks[0].value) {
                 return false;
             }
-            if load(checks[1].slot) != checks[1].value {
+            if !is_same(load(checks[1].slot), checks[1].value) {
                 return false;
             }
-            if load(checks[2].slot) != checks[2].value {
+            if !is_same(load(checks[2].slot), checks[2].value) {
                 return false;
             }
             at = (*at).outer3;
@@ -129,7 +130,7 @@ pub unsafe fn first_failing(chains: &VerifiedChains, record: *mut ChainRecord) -
     let mut at = record;
     // SAFETY: as for `verify_chain`: each slot is loaded after the ones before it were right.
     unsafe {
-        while (*at).summary.checks() > 0 && load((*at).checks[0].slot) == (*at).checks[0].value {
+        while (*at).summary.checks() > 0 && is_same(load((*at).checks[0].slot), (*at).checks[0].value) {
             at = chains.outer(at);
         }
     }

@@ -1,12 +1,14 @@
-//! Planting: a frame that a walk has found becomes the records of its reads, called from those of its caller.
+//! Insertion into the verified-chain table: a frame that a walk has found becomes one record for each of its reads,
+//! linked to the records of its caller.
 
 use super::chain_record::{ChainRecord, Marks, RecordOrigin, RecordSummary, StackCheck, ZERO};
 use super::{VerifiedChains, ucontext};
+use crate::address::{self, BITS, STACK_SHIFT};
 use crate::rule::{Rule, RuleKind};
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::code;
 
-/// `key` is exact: pc in 47 bits, sp / 8 in 44, the outer record in 18; the record fills the other 18.
+/// `key` is exact: pc in 47 bits, sp / 8 (or 16) in 44, the outer record in 18; the record fills the other 18.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Child {
@@ -33,6 +35,13 @@ pub struct WalkedFrame {
     pub flags: u8,
 }
 
+impl WalkedFrame {
+    /// The canonical frame address of a frame that is called from one with this stack pointer.
+    pub fn cfa(&self, outer_sp: u64) -> u64 {
+        self.rule.cfa(self.rbp, outer_sp)
+    }
+}
+
 pub(super) const INDEX_BITS: u32 = 18;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 /// Records one frame may need.
@@ -51,7 +60,9 @@ impl VerifiedChains {
         let outer_index = self.index(outer) as usize;
         let key = key(frame.pc, frame.sp, outer_index);
         // Where rbp is not given by (outer, pc, sp) it must be compared as well.
-        let picky = outer_index == 0 || frame.rule.kind() == RuleKind::Drap;
+        let picky = outer_index == 0
+            || frame.rule.kind() == RuleKind::Drap
+            || cfg!(target_arch = "aarch64") && frame.rule == Rule::FRAME_POINTER;
         let mut place = child_hash(key) & self.child_mask;
         loop {
             // SAFETY: the mask keeps `place` inside the table.
@@ -125,9 +136,10 @@ impl VerifiedChains {
                     }
                 }
                 _ => {
-                    check(outer_origin.sp - 8, outer_origin.pc);
+                    let cfa = frame.cfa(outer_origin.sp);
+                    check(frame.rule.return_slot(cfa), outer_origin.pc);
                     if outer_needs && frame.rule.m() != 0 {
-                        check(outer_origin.sp - frame.rule.m(), outer_origin.rbp);
+                        check(cfa - frame.rule.m(), outer_origin.rbp);
                     }
                 }
             }
@@ -182,12 +194,15 @@ impl VerifiedChains {
 
 /// Whether a state can be a key: its numbers fit, and its sp is aligned.
 pub fn is_insertable(pc: u64, sp: u64) -> bool {
-    pc < 1 << 47 && sp < 1 << 47 && sp & 7 == 0
+    address::pack(pc) < 1 << 47 && sp < 1 << BITS && sp & ((1 << STACK_SHIFT) - 1) == 0
 }
 
 fn key(pc: u64, sp: u64, outer: usize) -> Child {
-    let words = sp >> 3;
-    Child { low: pc | words << 47, high: (words >> 17) << (2 * INDEX_BITS) | (outer as u64) << INDEX_BITS }
+    let words = sp >> STACK_SHIFT;
+    Child {
+        low: address::pack(pc) | words << 47,
+        high: (words >> 17) << (2 * INDEX_BITS) | (outer as u64) << INDEX_BITS,
+    }
 }
 
 #[inline(always)]
