@@ -1,5 +1,5 @@
-//! The end of a recording whose process was killed: what its side file has beyond the file, as ordinary blocks, and an end
-//! block. With these the recording is one file, and nothing behind the collector knows of side files.
+//! The end of a recording whose process was killed: what its side file has beyond the file, as ordinary blocks, and an
+//! end block. With these the recording is one file, and later stages need not read side files.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Labels of a process among many: service, version, host, and what else it was labelled with.
+//! Labels of a process: service, version, host, and the others of `TRACEHOUND_LABELS`.
 
 use std::collections::BTreeMap;
 use std::fs::File;

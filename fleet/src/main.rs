@@ -9,7 +9,8 @@
 //! collect/   the loop over spool folders, and the collector that listens for others
 //! push       profiles of recordings to servers of profiles
 //! sink       where recordings go: a store, or another collector
-//! store      folders and buckets
+//! store      what lies where in a store
+//! buckets    stores of Amazon, Google and Azure, by their URLs
 //! symbols    symbols of the programs, once for each build id, while their files can be read
 //! tables/    the data set: tables of a recording into the store, and sums over all of them
 //! ask/       questions over a store: top, regress, leaks, outliers, budget
@@ -17,6 +18,7 @@
 
 mod ask;
 mod blocks;
+mod buckets;
 mod collect;
 mod ending;
 mod fetch;

@@ -131,7 +131,7 @@ impl Remote {
 
     async fn shipped(&self, id: &str) -> Result<Shipped> {
         let answer = self.ask(reqwest::Method::GET, &format!("/v1/recordings/{id}"), Bytes::new()).await?;
-        serde_json::from_slice(&answer).context("what the collector says cannot be understood")
+        serde_json::from_slice(&answer).context("the answer of the collector cannot be parsed")
     }
 
     async fn append(&self, id: &str, at: u64, bytes: Bytes, is_end: bool) -> Result<()> {
@@ -148,7 +148,7 @@ impl Remote {
     async fn has_symbols(&self, build_id: &str) -> Result<bool> {
         let answer = self.ask(reqwest::Method::GET, &format!("/v1/symbols/{build_id}"), Bytes::new()).await?;
         let answer: KeptSymbols =
-            serde_json::from_slice(&answer).context("what the collector says cannot be understood")?;
+            serde_json::from_slice(&answer).context("the answer of the collector cannot be parsed")?;
         Ok(answer.kept)
     }
 

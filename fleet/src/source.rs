@@ -142,7 +142,7 @@ impl LocalRecording {
             let there = sink.shipped(&self.about.recording).await?;
             if there.finished || there.sealed {
                 if lock_of(&self.file) == RecordingLock::Held {
-                    bail!("{}: the store calls it finished, and its process still writes it", self.path.display());
+                    bail!("{}: it is finished in the store, but its process still writes it", self.path.display());
                 }
                 // An earlier run was stopped between the end of the recording and the end of its files.
                 self.shipped = there.bytes;
@@ -311,9 +311,9 @@ impl LocalRecording {
         let mut note = self.path.clone().into_os_string();
         note.push(".shipped");
         let text = format!("{store}\nraw/{}.dat\n", self.about.recording);
-        std::fs::write(&note, text).context("cannot say beside the recording where its front is")?;
+        std::fs::write(&note, text).context("cannot write the note beside the recording")?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        fallocate(&self.file, flags, from, to - from).context("this file system makes no holes")?;
+        fallocate(&self.file, flags, from, to - from).context("this file system does not support holes")?;
         self.holes = to;
         Ok(to - from)
     }

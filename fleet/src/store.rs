@@ -1,4 +1,4 @@
-//! Stores: a folder (`file:///…` or a path) or a bucket (`s3://bucket/prefix`, with the usual AWS_* variables).
+//! Stores: a folder (`file:///…` or a path) or a bucket of one of three services (`buckets.rs`).
 //!
 //! ```text
 //! raw/<id>/<from>-<to>.seg     bytes [from, to) of a recording that grows, sixteen hexadecimal digits each
@@ -18,12 +18,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use futures_util::TryStreamExt;
-use object_store::aws::AmazonS3Builder;
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
 
+use crate::buckets;
 use crate::labels::Collected;
 use crate::symbols::object_name;
 
@@ -57,15 +58,12 @@ impl Store {
     /// # Errors
     /// When the URL is of no kind that is known, or the folder cannot be made.
     pub fn open(url: &str) -> Result<Self> {
-        if let Some(rest) = url.strip_prefix("s3://") {
-            let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-            let s3 = AmazonS3Builder::from_env().with_bucket_name(bucket).build();
-            let objects = Arc::new(s3.with_context(|| format!("cannot open {url}"))?);
-            return Ok(Self { objects, prefix: Path::parse(prefix.trim_matches('/'))?, folder: None });
+        if let Some((objects, prefix)) = buckets::open(url)? {
+            return Ok(Self { objects, prefix, folder: None });
         }
         let folder = match url.split_once("://") {
             Some(("file", path)) => path,
-            Some((other, _)) => bail!("a store is file:///FOLDER or s3://BUCKET/PREFIX, not {other}://"),
+            Some((other, _)) => bail!("a store is file:///FOLDER or {}, not {other}://", buckets::FORMS),
             None => url,
         };
         let make = || -> Result<_> {
@@ -161,19 +159,47 @@ impl Store {
     /// # Errors
     /// When it cannot be read, or the store does not take it.
     pub async fn put_file(&self, name: &str, mut file: std::fs::File) -> Result<()> {
-        let upload = self.objects.put_multipart(&self.path(name)?).await;
-        let upload = upload.with_context(|| format!("cannot write {name} into the store"))?;
-        let mut write = WriteMultipart::new_with_chunk_size(upload, PART);
-        loop {
+        let next = move || {
             let mut part = Vec::new();
-            file.by_ref().take(PART as u64).read_to_end(&mut part)?;
-            if part.is_empty() {
+            match file.by_ref().take(PART as u64).read_to_end(&mut part) {
+                Ok(0) => None,
+                Ok(_) => Some(Ok(Bytes::from(part))),
+                Err(error) => Some(Err(error.into())),
+            }
+        };
+        self.put_pieces(name, stream::iter(std::iter::from_fn(next)).boxed()).await
+    }
+
+    /// Writes an object of pieces, one behind the other: whole or not at all.
+    async fn put_pieces(&self, name: &str, mut pieces: BoxStream<'_, Result<Bytes>>) -> Result<()> {
+        // What is no longer than a part is written at once: one request in place of three.
+        let (mut first, mut more) = (Vec::new(), None);
+        while let Some(piece) = pieces.try_next().await? {
+            if first.len() + piece.len() > PART {
+                more = Some(piece);
                 break;
             }
-            write.wait_for_capacity(1).await?;
-            write.put(part.into());
+            first.extend_from_slice(&piece);
         }
-        write.finish().await.map(drop).with_context(|| format!("cannot write {name} into the store"))
+        let Some(more) = more else { return self.put(name, first.into()).await };
+        let context = || format!("cannot write {name} into the store");
+        let upload = self.objects.put_multipart(&self.path(name)?).await.with_context(context)?;
+        let mut write = WriteMultipart::new_with_chunk_size(upload, PART);
+        let filled = async {
+            write.put(first.into());
+            write.put(more);
+            while let Some(piece) = pieces.try_next().await? {
+                write.wait_for_capacity(1).await.with_context(context)?;
+                write.put(piece);
+            }
+            anyhow::Ok(())
+        };
+        if let Err(error) = filled.await {
+            // A bucket keeps the parts of an upload that nobody gives up, and bills them.
+            let _ = write.abort().await;
+            return Err(error);
+        }
+        write.finish().await.map(drop).with_context(context)
     }
 
     /// Whether the symbols of a build id are there.
@@ -236,14 +262,9 @@ impl Store {
             }
             let about = Collected { bytes: last.to, ..about.clone() };
             self.put(&format!("raw/{id}.json"), serde_json::to_vec_pretty(&about)?.into()).await?;
-            let upload = self.objects.put_multipart(&self.path(&whole)?).await;
-            let upload = upload.with_context(|| format!("cannot write {whole} into the store"))?;
-            let mut write = WriteMultipart::new_with_chunk_size(upload, PART);
-            for segment in &chain {
-                write.wait_for_capacity(2).await?;
-                write.put(self.get(&segment.name).await?);
-            }
-            write.finish().await.with_context(|| format!("cannot write {whole} into the store"))?;
+            let names = chain.into_iter().map(|segment| segment.name);
+            let pieces = stream::iter(names).then(move |name| async move { self.get(&name).await });
+            self.put_pieces(&whole, pieces.boxed()).await?;
         }
         for (name, size) in self.list(&format!("raw/{id}")).await? {
             if StoredSegment::of(name.clone(), size).is_some() {

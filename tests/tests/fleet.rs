@@ -38,7 +38,7 @@ fn what_is_collected_is_what_was_recorded() {
     let python = clients().join("python/bin/python");
     let script = root().join("tests/clients/same_tables.py");
     let same = run(python, &[&script, &tables, &fleet.stored(), &id(&local[0])]);
-    assert_eq!(same.trim(), "allocations frames marks modules sites stacks threads timeline");
+    assert_eq!(same.trim(), "allocations frames marks modules site_minutes sites stacks threads timeline");
 
     // Collected again it is the same, and then the spool is empty.
     fleet.collect_all(&[]);
@@ -147,6 +147,11 @@ fn collectors_and_programs_send_to_a_collector() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("needs --token"));
 }
 
+/// A number of JSON that may have a point.
+fn whole(value: &Value) -> u64 {
+    value.as_f64().expect("a number") as u64
+}
+
 #[test]
 fn a_version_that_leaks_is_found() {
     let fleet = Fleet::default();
@@ -164,11 +169,27 @@ fn a_version_that_leaks_is_found() {
         let top = fleet.json("top", &["--service", "shop"]);
         assert_eq!(number(&top, "/recordings"), 12, "{when}: {top}");
         let python = clients().join("python/bin/python");
-        let sums = run(python, &[&root().join("tests/clients/fleet_sums.py"), &fleet.stored()]);
+        let sums = run(&python, &[&root().join("tests/clients/fleet_sums.py"), &fleet.stored()]);
         let sums: Value = serde_json::from_str(&sums).expect("JSON");
         if when == "fresh" {
             assert_eq!(sums["leaked"], top["total_bytes"], "{when}: DuckDB and we add up the same");
         }
+        // What is asked in SQL has the same rows; a version is text there, too.
+        let script = root().join("tests/clients/fleet_engines.py");
+        let in_sql = run(&python, &[&script, &heaptrace(), &fleet.store]);
+        let in_sql: Value = serde_json::from_str(&in_sql).expect("JSON");
+        let all = fleet.json("top", &["-n", "100000"]);
+        let rows = all["rows"].as_array().expect("rows").iter();
+        let mut rows: Vec<(u64, u64)> = rows.map(|row| (number(row, "/bytes"), number(row, "/recordings"))).collect();
+        rows.sort_unstable();
+        let theirs = in_sql["top_rows"].as_array().expect("rows").iter();
+        let theirs: Vec<(u64, u64)> = theirs.map(|row| (whole(&row[0]), whole(&row[1]))).collect();
+        assert_eq!(rows, theirs, "{when}");
+        assert_eq!(number(&in_sql, "/budget"), 3, "{when}: {in_sql}");
+        // All processes have ended: what they allocated and did not free in all minutes is what leaked.
+        let grown = fleet.json("top", &["--metric", "grown"]);
+        assert_eq!(grown["total_bytes"], top["total_bytes"], "{when}: {grown}");
+        assert_eq!(whole(&in_sql["grown_bytes"]), number(&top, "/total_bytes"), "{when}: {in_sql}");
         let leaks = fleet.json("leaks", &[]);
         let first = &leaks["rows"][0];
         assert_eq!((&first["function"], &first["version"]), (&"session_open".into(), &"1.2".into()), "{when}: {leaks}");
@@ -191,6 +212,13 @@ fn a_version_that_leaks_is_found() {
         Command::new("find").arg(fleet.stored().join("data/v1/sites")).args(["-name", "*.parquet"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&files.stdout).lines().count(), 3, "a file for each version");
     assert_eq!(check("compacted"), fresh);
+
+    let today = fleet.json("top", &["--from", "2020-01-01T00:00"]);
+    assert_eq!((&today["metric"], &today["total_bytes"]), (&"grown".into(), &fresh.0["total_bytes"]));
+    let before = fleet.json("top", &["--to", "2020-01-01T00:00", "--metric", "allocated"]);
+    assert_eq!((&before["to"], &before["total_bytes"]), (&"2020-01-01T00:00".into(), &0.into()), "{before}");
+    let refused = fleet.ask("top", &["--to", "2020-01-01T00:00", "--metric", "peak"]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("allocated or grown"));
 
     let budget = fleet.ask("budget", &["--max-leaked", "650k", "--share", "90"]);
     let said = String::from_utf8_lossy(&budget.stdout);
@@ -222,53 +250,4 @@ fn a_store_that_is_away_loses_nothing() {
     fleet.collect_all(&[]);
     let [stored] = &fleet.recordings()[..] else { panic!("one recording") };
     assert_eq!(json(&["info"], stored)["complete"], true);
-}
-
-#[test]
-#[ignore = "a real S3 server takes minutes to build: tests/s3.sh does that and runs this"]
-fn a_bucket_is_a_store() {
-    let gateway = std::env::var_os("VERSITYGW").expect("tests/s3.sh says where versitygw is");
-    let mut fleet = Fleet::default();
-    let address = free_address();
-    std::fs::create_dir_all(fleet.stored().join("heap")).unwrap();
-    let mut command = Command::new(gateway);
-    command.args(["--port", &address, "posix"]).arg(fleet.stored()).stdout(Stdio::null());
-    command.env("ROOT_ACCESS_KEY", "key").env("ROOT_SECRET_KEY", "a secret");
-    let _gateway = running(command);
-    wait_for("the gateway", Duration::from_secs(30), || std::net::TcpStream::connect(&address).is_ok());
-    fleet.store = "s3://heap/fleet".into();
-    let aws = |command: &mut Command| {
-        let endpoint = format!("http://{address}");
-        let variables = [
-            ("AWS_ACCESS_KEY_ID", "key"),
-            ("AWS_SECRET_ACCESS_KEY", "a secret"),
-            ("AWS_REGION", "us-east-1"),
-            ("AWS_ALLOW_HTTP", "true"),
-            ("AWS_ENDPOINT", &endpoint),
-        ];
-        let output = command.envs(variables).env("XDG_CACHE_HOME", fleet.spool().join("cache")).output();
-        let output = output.expect("heaptrace can be started");
-        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("UTF-8")
-    };
-    let program = compile("planted.c", &["-O1", "-g"]);
-    assert!(fleet.traced(&program, "service=shop,version=1").arg("leak").status().expect("it starts").success());
-    // More than one part of an upload.
-    let counter = fleet.spool().join("done");
-    let mut long = fleet.traced(&compile("counted_blocks.c", &["-O1"]), "service=long");
-    assert!(long.arg(counter).arg("200000").status().expect("it starts").success());
-    aws(&mut fleet.collect(&["--once", "--keep"]));
-    let leaks = aws(Command::new(heaptrace()).args(["fleet", "leaks", &fleet.store]));
-    assert!(leaks.contains("session_open"), "{leaks}");
-    for stored in std::fs::read_dir(fleet.stored().join("heap/fleet/raw")).unwrap().map(|entry| entry.unwrap().path()) {
-        if stored.extension().is_some_and(|end| end == "dat") {
-            let name = stored.file_name().unwrap().to_str().unwrap();
-            let info = aws(Command::new(heaptrace()).args(["info", "--json", &format!("{}/raw/{name}", fleet.store)]));
-            let info: Value = serde_json::from_str(&info).expect("JSON");
-            assert_eq!(info["complete"], true, "{name}");
-        }
-    }
-    aws(Command::new(heaptrace()).args(["fleet", "compact", &fleet.store, "--before", "9999-01-01"]));
-    let after = aws(Command::new(heaptrace()).args(["fleet", "leaks", &fleet.store]));
-    assert_eq!(after, leaks);
 }

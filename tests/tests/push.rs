@@ -9,9 +9,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::Value;
-use tracehound_tests::exporting::export_of;
-use tracehound_tests::fleet::Fleet;
-use tracehound_tests::{compile, heaptrace, json, number, pprof_rules};
+use tracehound_tests::exporting::{export_of, run};
+use tracehound_tests::fleet::{Fleet, running};
+use tracehound_tests::{clients, compile, heaptrace, json, number, pprof_rules, root};
 
 /// A request as it arrived.
 struct Arrived {
@@ -152,6 +152,49 @@ fn pyroscope_has_the_profile_of_a_tenant() {
     );
     let [sample] = series["samples"].as_array().unwrap().as_slice() else { panic!("one profile") };
     assert_profile(sample, &recording);
+}
+
+/// The server that is made of what Pyroscope's own API declares and of pprof's parser; Go builds it.
+fn profiles() -> PathBuf {
+    let program = clients().join("bin/profiles");
+    let mut command = Command::new("go");
+    command.args(["build", "-o"]).arg(&program).arg(".").current_dir(root().join("tests/clients/profiles"));
+    let output = command.output().expect("go is installed by tests/needs.sh");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+#[test]
+fn what_pyroscope_declares_takes_it_and_pprofs_parser_opens_it() {
+    let (_fleet, recording) = recorded();
+    let program = profiles();
+    let mut server = running({
+        let mut command = Command::new(&program);
+        command.stdout(Stdio::piped());
+        command
+    });
+    let mut said = BufReader::new(server.stdout.take().expect("what it prints"));
+    let mut line = || {
+        let mut line = String::new();
+        said.read_line(&mut line).expect("it prints");
+        line
+    };
+    let url = format!("http://{}", line().trim());
+    let (output, pushed) = push(&["pyroscope", &url], &recording);
+    assert!(output.status.success(), "{pushed}");
+    let arrived: Value = serde_json::from_str(&line()).expect("JSON");
+    let labels = &arrived["labels"];
+    assert_eq!((&labels["service_name"], &labels["__delta__"]), (&"shop".into(), &"false".into()), "{arrived}");
+    let info = json(&["info"], &recording);
+    for (kind, path) in [("inuse_space", "/leaked/bytes"), ("alloc_space", "/allocations/bytes")] {
+        assert_eq!(number(&arrived["totals"], &format!("/{kind}")), number(&info, path), "{kind}: {arrived}");
+    }
+    let names = arrived["names"].as_array().expect("names");
+    assert!(names.contains(&"session_open".into()) && arrived["period_type"] == "space/bytes", "{arrived}");
+    // What is exported to a file, too.
+    let exported = export_of(&recording, "pprof", "parsed.pb.gz");
+    let of_file: Value = serde_json::from_str(&run(&program, &[&exported])).expect("JSON");
+    assert_eq!((&of_file["totals"], &of_file["samples"]), (&arrived["totals"], &arrived["samples"]));
 }
 
 #[test]

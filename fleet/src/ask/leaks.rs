@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
-use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Array, RecordBatch};
 use serde::Serialize;
 
 use super::{Where, bytes};
-use crate::tables::read::{Name, RecordingRow, StackText, recording_at};
+use crate::tables::read::{BatchRecordings, Name, RecordingRow, StackText};
 
 /// Options of `fleet leaks`.
 #[derive(Debug, clap::Args)]
@@ -62,26 +62,27 @@ pub async fn run(args: FleetLeaksArgs) -> Result<()> {
     let set = args.place.open(&store, args.version.as_deref()).await?;
     let known: BTreeMap<&str, &RecordingRow> = set.recordings.iter().map(|row| (row.id.as_str(), row)).collect();
     let mut all: BTreeMap<(Name, &str, &str), FleetLeakSum> = BTreeMap::new();
-    for (path, batches) in set.read("verdicts").await? {
-        for batch in &batches {
-            let column = |name: &str| batch.column_by_name(name).with_context(|| format!("{path}: no column {name}"));
-            let kinds = column("kind")?.as_string_opt::<i32>().context("kind")?;
-            let stacks = column("stack")?.as_fixed_size_binary_opt().context("stack")?;
-            let sizes = column("bytes")?.as_primitive_opt::<Int64Type>().context("bytes")?;
-            let rates = column("bytes_per_second")?.as_primitive_opt::<Float64Type>().context("bytes_per_second")?;
-            let late = column("freed_at_exit")?.as_boolean_opt().context("freed_at_exit")?;
-            for row in (0..batch.num_rows()).filter(|&row| kinds.is_valid(row) && kinds.value(row) == "growing") {
-                let recording = recording_at(&path, batch, row)?;
-                let Some(about) = known.get(recording.as_str()) else { continue };
-                let stack: Name = stacks.value(row).try_into().context("stack")?;
-                let sum = all.entry((stack, &about.service, &about.version)).or_default();
-                sum.recordings.insert(recording);
-                sum.bytes += sizes.value(row);
-                sum.rate += rates.value(row);
-                sum.late |= late.value(row);
-            }
+    let mut of_batch = |path: &str, batch: &RecordBatch| -> Result<()> {
+        let column = |name: &str| batch.column_by_name(name).with_context(|| format!("there is no column {name}"));
+        let kinds = column("kind")?.as_string_opt::<i32>().context("kind")?;
+        let stacks = column("stack")?.as_fixed_size_binary_opt().context("stack")?;
+        let sizes = column("bytes")?.as_primitive_opt::<Int64Type>().context("bytes")?;
+        let rates = column("bytes_per_second")?.as_primitive_opt::<Float64Type>().context("bytes_per_second")?;
+        let late = column("freed_at_exit")?.as_boolean_opt().context("freed_at_exit")?;
+        let recordings = BatchRecordings::of(path, batch)?;
+        for row in (0..batch.num_rows()).filter(|&row| kinds.is_valid(row) && kinds.value(row) == "growing") {
+            let Some(about) = known.get(recordings.at(row)) else { continue };
+            let stack: Name = stacks.value(row).try_into().context("stack")?;
+            let sum = all.entry((stack, &about.service, &about.version)).or_default();
+            sum.recordings.insert(recordings.at(row).to_owned());
+            sum.bytes += sizes.value(row);
+            sum.rate += rates.value(row);
+            sum.late |= late.value(row);
         }
-    }
+        Ok(())
+    };
+    let columns = ["kind", "stack", "bytes", "bytes_per_second", "freed_at_exit"];
+    set.scan("verdicts", &columns, &mut of_batch).await?;
     let names = set.names(Some(&all.keys().map(|key| key.0).collect())).await?;
     let of_version = |service: &str, version: &str| {
         set.recordings.iter().filter(|row| row.service == service && row.version == version).count()

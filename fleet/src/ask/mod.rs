@@ -7,13 +7,16 @@
 //! leaks      stacks whose verdict is growing, by service and version
 //! outliers   hosts whose recordings are unlike the others'
 //! budget     recordings over limits
+//! sql        the sums as SQL, for DuckDB and Spark
 //! pack, compact   the tables themselves
 //! ```
 
 mod budget;
+mod interval;
 mod leaks;
 mod outliers;
 mod regress;
+mod sql;
 mod top;
 
 use std::process::ExitCode;
@@ -27,7 +30,7 @@ use crate::tables::pack::{Options, pack};
 use crate::tables::read::{DataSet, Scope};
 use crate::tables::{RECORDINGS, ROOT, compact, value_of};
 
-/// Ask all recordings of a store: who leaks, what a version changed, which hosts are unlike the others.
+/// Query all recordings of a store: leaks, changes between versions, hosts that differ from the others.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace fleet top s3://bucket/heap --service api
@@ -46,24 +49,26 @@ pub struct QuestionArgs {
 enum FleetCommand {
     /// Show the stacks with most bytes over all recordings
     Top(top::FleetTopArgs),
-    /// Show what a version has more of than the one before, beyond chance, and since which version
+    /// Show the stacks that have significantly more in a version than in the one before, and the first such version
     Regress(regress::RegressArgs),
     /// Show the stacks that grow, by service and version
     Leaks(leaks::FleetLeaksArgs),
-    /// Show hosts whose recordings are unlike the others'
+    /// Show hosts whose recordings differ from those of the others
     Outliers(outliers::OutliersArgs),
-    /// Check that recordings keep limits; exit code 1 when they do not
+    /// Check recordings against limits; exit code 1 if too many exceed them
     Budget(budget::BudgetArgs),
+    /// Print a question in SQL, for DuckDB or Spark over the same tables
+    Sql(sql::FleetSqlArgs),
     /// Write the tables of recordings that have none
     Pack(PackArgs),
-    /// Make one file of the many small ones of each day that is over
+    /// Merge the small files of each past day into one file per table
     Compact(CompactArgs),
 }
 
-/// The store, and which of its recordings are asked.
+/// The store, and the selection of its recordings.
 #[derive(Debug, Clone, clap::Args)]
 struct Where {
-    /// The store: file:///FOLDER or s3://BUCKET/PREFIX
+    /// The store: file:///FOLDER or a bucket (s3://, gs://, az://)
     #[arg(value_name = "STORE")]
     store: String,
     /// Only recordings of this service
@@ -94,10 +99,7 @@ impl Where {
         };
         let set = DataSet::open(store, scope).await?;
         if set.recordings.is_empty() {
-            bail!(
-                "no recording in {} has tables and is of what was asked; `heaptrace fleet pack` writes tables",
-                self.store
-            );
+            bail!("no matching recording in {} has tables; `heaptrace fleet pack` writes tables", self.store);
         }
         Ok(set)
     }
@@ -130,15 +132,29 @@ enum FleetMetric {
     Allocated,
     /// Freed at once
     Temporary,
+    /// Allocated and not freed again, in an interval
+    Grown,
 }
 
 impl FleetMetric {
-    const fn column(self) -> &'static str {
+    /// The column of `sites`; `None` of what is a sum of minutes.
+    const fn column(self) -> Option<&'static str> {
         match self {
-            Self::Leaked => "leaked_bytes",
-            Self::Peak => "peak_bytes",
-            Self::Allocated => "allocated_bytes",
-            Self::Temporary => "temporary_bytes",
+            Self::Leaked => Some("leaked_bytes"),
+            Self::Peak => Some("peak_bytes"),
+            Self::Allocated => Some("allocated_bytes"),
+            Self::Temporary => Some("temporary_bytes"),
+            Self::Grown => None,
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Leaked => "leaked",
+            Self::Peak => "peak",
+            Self::Allocated => "allocated",
+            Self::Temporary => "temporary",
+            Self::Grown => "grown",
         }
     }
 }
@@ -171,6 +187,7 @@ pub async fn run(args: QuestionArgs) -> Result<ExitCode> {
         FleetCommand::Leaks(args) => leaks::run(args).await,
         FleetCommand::Outliers(args) => outliers::run(args).await,
         FleetCommand::Budget(args) => return budget::run(args).await,
+        FleetCommand::Sql(args) => sql::run(args).await,
         FleetCommand::Pack(args) => pack_all(args).await,
         FleetCommand::Compact(args) => compact_all(args).await,
     }?;

@@ -107,7 +107,7 @@ pub async fn run(args: OutliersArgs) -> Result<()> {
     args.place.print(&answer, |answer| {
         let mut out = format!("{} hosts, median {}\n", answer.hosts, bytes(answer.median));
         if answer.rows.is_empty() {
-            out.push_str("no host is unlike the others\n");
+            out.push_str("no host differs from the others\n");
         }
         for row in &answer.rows {
             out.push_str(&format!(

@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 use tracehound_query::statistics::{Moments, discoveries, student_95, welch};
 
 use super::{FleetMetric, Where, bytes};
-use crate::tables::read::{RecordingRow, StackText};
+use crate::tables::read::{Name, RecordingRow, StackText};
 
 /// Options of `fleet regress`.
 #[derive(Debug, clap::Args)]
@@ -72,6 +73,9 @@ const RATE: f64 = 0.05;
 
 /// Answers.
 pub async fn run(args: RegressArgs) -> Result<()> {
+    let Some(column) = args.metric.column() else {
+        bail!("versions are compared by sums of whole recordings, not by grown")
+    };
     let store = args.place.store()?;
     let set = args.place.open(&store, None).await?;
     let services: Vec<&str> = unique(set.recordings.iter().map(|row| row.service.as_str()));
@@ -83,53 +87,43 @@ pub async fn run(args: RegressArgs) -> Result<()> {
     let (before, after) = sides(&versions, args.before, args.after)?;
     let place: BTreeMap<&str, usize> =
         versions.iter().enumerate().map(|(at, version)| (version.as_str(), at)).collect();
-    let version_of: BTreeMap<&str, usize> =
-        set.recordings.iter().map(|row: &RecordingRow| (row.id.as_str(), place[row.version.as_str()])).collect();
+    let version_of: Vec<usize> = set.recordings.iter().map(|row: &RecordingRow| place[row.version.as_str()]).collect();
     let mut counts = vec![0.0; versions.len()];
-    version_of.values().for_each(|&at| counts[at] += 1.0);
+    version_of.iter().for_each(|&at| counts[at] += 1.0);
     if counts[before] < 2.0 || counts[after] < 2.0 {
         bail!("a test of significance needs two recordings of each version, better five");
     }
 
     let names = set.names(None).await?;
-    // By recording, since several stacks of one build may have the same name.
-    let mut values: BTreeMap<u64, BTreeMap<String, f64>> = BTreeMap::new();
-    let mut texts: BTreeMap<u64, StackText> = BTreeMap::new();
-    set.stacks("sites", &[args.metric.column()], &mut |recording, stack, of| {
+    let mut values: FxHashMap<Name, Vec<(u32, f64)>> = FxHashMap::default();
+    let mut texts: FxHashMap<Name, StackText> = FxHashMap::default();
+    let mut keys: FxHashMap<Name, Name> = FxHashMap::default();
+    let mut totals = vec![0.0; set.recordings.len()];
+    set.stacks("sites", &[column], &mut |recording, stack, of| {
         if of[0] != 0.0 {
-            let text = names.get(&stack);
-            *values.entry(text.key).or_default().entry(recording.to_owned()).or_default() += of[0];
-            texts.entry(text.key).or_insert(text);
+            let key = *keys.entry(stack).or_insert_with(|| {
+                let text = names.get(&stack);
+                let key = text.key;
+                texts.entry(key).or_insert(text);
+                key
+            });
+            values.entry(key).or_default().push((recording, of[0]));
+            totals[recording as usize] += of[0];
         }
     })
     .await?;
 
-    let moments = |by_recording: &BTreeMap<String, f64>| -> Vec<Moments> {
+    let moments = |by_recording: &[(u32, f64)]| -> Vec<Moments> {
         let mut all: Vec<Moments> = counts.iter().map(|&count| Moments { count, ..Moments::default() }).collect();
-        for (recording, &value) in by_recording {
-            if let Some(&at) = version_of.get(recording.as_str()) {
-                all[at].add(value);
-            }
+        for &(recording, value) in by_recording {
+            all[version_of[recording as usize]].add(value);
         }
         all
     };
-    let mut totals: BTreeMap<String, f64> = BTreeMap::new();
-    for by_recording in values.values() {
-        for (recording, value) in by_recording {
-            *totals.entry(recording.clone()).or_default() += value;
-        }
-    }
+    let totals: Vec<(u32, f64)> = (0..).zip(totals).collect();
     let total = moments(&totals);
-    let mut rows: Vec<(f64, u64, Vec<Moments>)> = values
-        .iter()
-        .map(|(&key, by_recording)| (key, moments(by_recording)))
-        .filter(|(_, all)| all[before].sum > 0.0 || all[after].sum > 0.0)
-        .map(|(key, all)| (welch(&all[before], &all[after]), key, all))
-        .collect();
-    rows.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-    let stacks = rows.len();
-    let p_values: Vec<f64> = rows.iter().map(|row| row.0).collect();
-    rows.truncate(discoveries(&p_values, RATE));
+    let tested = values.iter_mut().map(|(&key, by_recording)| (key, moments(summed(by_recording))));
+    let (mut rows, stacks) = beyond_chance(tested, before, after);
     let noise = stacks - rows.len();
     let change = |all: &[Moments]| all[after].mean() - all[before].mean();
     rows.sort_by(|a, b| change(&b.2).abs().total_cmp(&change(&a.2).abs()));
@@ -161,6 +155,39 @@ pub async fn run(args: RegressArgs) -> Result<()> {
             .collect(),
     };
     args.place.print(&answer, text)
+}
+
+/// A stack whose difference is beyond chance: p-value, name, and the moments of all versions.
+type Significant = (f64, Name, Vec<Moments>);
+
+/// The stacks that differ between two versions by more than chance, of those that one of both has; and how many these are.
+fn beyond_chance(
+    tested: impl Iterator<Item = (Name, Vec<Moments>)>,
+    before: usize,
+    after: usize,
+) -> (Vec<Significant>, usize) {
+    let mut rows: Vec<Significant> = tested
+        .filter(|(_, all)| all[before].sum > 0.0 || all[after].sum > 0.0)
+        .map(|(key, all)| (welch(&all[before], &all[after]), key, all))
+        .collect();
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let stacks = rows.len();
+    let p_values: Vec<f64> = rows.iter().map(|row| row.0).collect();
+    rows.truncate(discoveries(&p_values, RATE));
+    (rows, stacks)
+}
+
+/// One sum for each recording, since several stacks of one build may have the same name.
+fn summed(by_recording: &mut Vec<(u32, f64)>) -> &[(u32, f64)] {
+    by_recording.sort_by_key(|&(recording, _)| recording);
+    by_recording.dedup_by(|next, sum| {
+        let same = next.0 == sum.0;
+        if same {
+            sum.1 += next.1;
+        }
+        same
+    });
+    by_recording
 }
 
 fn text(answer: &FleetRegress) -> String {
@@ -242,31 +269,71 @@ mod tests {
         assert_eq!(since(&all[..2]), None);
     }
 
-    #[test]
-    fn chance_is_no_regression() {
-        // 200 draws without a difference: at most one in twenty may be taken for one.
-        let mut state = 88_172_645_463_325_252_u64;
-        let mut draw = || {
-            // Twelve uniform numbers are nearly normal.
-            (0..12)
-                .map(|_| {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    (state >> 11) as f64 / (1_u64 << 53) as f64
-                })
-                .sum::<f64>()
-        };
-        let mut found = 0;
-        for _ in 0..200 {
-            let mut p: Vec<f64> = (0..50)
-                .map(|_| {
-                    welch(&Moments::of((0..8).map(|_| 100.0 + draw())), &Moments::of((0..8).map(|_| 100.0 + draw())))
-                })
-                .collect();
-            p.sort_by(f64::total_cmp);
-            found += usize::from(discoveries(&p, RATE) > 0);
+    /// Bytes that stacks have in a recording: of any size, most of them the more the longer tail, some not there at all.
+    struct Draws(u64);
+
+    impl Draws {
+        fn uniform(&mut self) -> f64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 11) as f64 / (1_u64 << 53) as f64
         }
-        assert!(found <= 20, "{found} of 200");
+
+        fn bytes(&mut self, stack: usize) -> f64 {
+            let size = 64.0 * (1 << (stack % 12)) as f64;
+            // Twelve uniform numbers are nearly normal.
+            let normal: f64 = (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0;
+            match stack % 4 {
+                0 => size * (10.0 + normal).max(0.0).round(),
+                1 => size * normal.exp().round(),
+                2 => size * if self.uniform() < 0.6 { 0.0 } else { (5.0 + normal).round() },
+                // The same in every run, but for one object more or less.
+                _ => size * (100.0 + (normal * 0.4).round()),
+            }
+        }
+
+        /// Two versions with so many recordings each; `planted` has half as much again in the second one.
+        fn versions(&mut self, recordings: usize, planted: Option<usize>) -> Vec<(Name, Vec<Moments>)> {
+            let stack = |number: usize| {
+                let mut name = Name::default();
+                name[..8].copy_from_slice(&number.to_le_bytes());
+                let factor = |version: usize| if planted == Some(number) && version == 1 { 1.5 } else { 1.0 };
+                let of = |version| {
+                    Moments::of((0..recordings).map(|_| self.bytes(number) * factor(version)).collect::<Vec<_>>())
+                };
+                (name, [0, 1].map(of).to_vec())
+            };
+            (0..1000).map(stack).collect()
+        }
+    }
+
+    #[test]
+    fn chance_is_no_regression_and_one_stack_in_a_thousand_is_found() {
+        const DRAWS: usize = 200;
+        for recordings in [8, 20] {
+            let mut draws = Draws(88_172_645_463_325_252);
+            let (mut false_alarms, mut found, mut false_share) = (0, 0, 0.0);
+            for draw in 0..DRAWS {
+                let null = draws.versions(recordings, None);
+                false_alarms += usize::from(!beyond_chance(null.into_iter(), 0, 1).0.is_empty());
+                // Each size and each kind but those that vary more than they grow.
+                let planted = draw * 4 % 1000 + if draw % 2 == 0 { 0 } else { 3 };
+                let (rows, stacks) = beyond_chance(draws.versions(recordings, Some(planted)).into_iter(), 0, 1);
+                assert!(stacks <= 1000);
+                let is_planted = |name: &Name| name[..8] == planted.to_le_bytes();
+                let true_rows = rows.iter().filter(|row| is_planted(&row.1)).count();
+                found += true_rows;
+                false_share += (rows.len() - true_rows) as f64 / rows.len().max(1) as f64 / DRAWS as f64;
+            }
+            let said = format!(
+                "{recordings} recordings: false alarms in {false_alarms} of {DRAWS} draws, planted found in {found}, {:.1} % of the rows are false discoveries",
+                false_share * 100.0
+            );
+            println!("{said}");
+            // With eight recordings of a version, what varies most is not always beyond chance.
+            let least = if recordings < 20 { DRAWS * 17 / 20 } else { DRAWS };
+            assert!(false_alarms * 20 <= DRAWS && found >= least && false_share <= 0.05, "{said}");
+        }
     }
 }

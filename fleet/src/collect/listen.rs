@@ -25,7 +25,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use serde::Deserialize;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
 use super::status::{CollectorStatus, RecordingState};
 use crate::clean;
@@ -89,7 +89,7 @@ pub async fn start(
 /// Who may ask: whoever has the token; and no page of another site.
 async fn guard(State(listener): State<Arc<Listener>>, request: Request, next: Next) -> Response {
     if request.headers().contains_key(header::ORIGIN) {
-        return (StatusCode::FORBIDDEN, "pages cannot ask a collector\n").into_response();
+        return (StatusCode::FORBIDDEN, "web pages may not send requests to a collector\n").into_response();
     }
     if let Some(token) = &listener.token {
         let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -131,6 +131,17 @@ impl IntoResponse for RefusedRequest {
 }
 
 impl Listener {
+    /// The bytes of a request whose checksum is `crc32`, and the turn that bounds how many bodies are in memory at once.
+    async fn checked_body(&self, request: Request, crc32: u32) -> Result<(Bytes, SemaphorePermit<'_>), RefusedRequest> {
+        let turn = self.bodies.acquire().await.map_err(|_| RefusedRequest::TooMany)?;
+        let body = axum::body::to_bytes(request.into_body(), LONGEST_BODY).await;
+        let body = body.map_err(|error| RefusedRequest::Wrong(format!("{error}\n")))?;
+        if crc32fast::hash(&body) != crc32 || body.is_empty() {
+            return Err(RefusedRequest::Damaged);
+        }
+        Ok((body, turn))
+    }
+
     fn recording(&self, id: &str) -> Result<Arc<Mutex<Option<Shipped>>>, RefusedRequest> {
         if !is_id(id) {
             return Err(RefusedRequest::NoId);
@@ -185,12 +196,7 @@ async fn append(
     request: Request,
 ) -> Result<Json<Shipped>, RefusedRequest> {
     let recording = listener.recording(&id)?;
-    let _turn = listener.bodies.acquire().await.map_err(|_| RefusedRequest::TooMany)?;
-    let body = axum::body::to_bytes(request.into_body(), LONGEST_BODY).await;
-    let body: Bytes = body.map_err(|error| RefusedRequest::Wrong(format!("{error}\n")))?;
-    if crc32fast::hash(&body) != asked.crc32 || body.is_empty() {
-        return Err(RefusedRequest::Damaged);
-    }
+    let (body, _turn) = listener.checked_body(request, asked.crc32).await?;
     let mut known = recording.lock().await;
     let before = listener.known(&id, &mut known).await?;
     if before.finished || before.sealed || before.bytes != asked.at {
@@ -257,12 +263,7 @@ async fn keep_symbols(
     request: Request,
 ) -> Result<Json<KeptSymbols>, RefusedRequest> {
     object_name(&build_id).ok_or(RefusedRequest::NoBuildId)?;
-    let _turn = listener.bodies.acquire().await.map_err(|_| RefusedRequest::TooMany)?;
-    let body = axum::body::to_bytes(request.into_body(), LONGEST_BODY).await;
-    let body: Bytes = body.map_err(|error| RefusedRequest::Wrong(format!("{error}\n")))?;
-    if crc32fast::hash(&body) != asked.crc32 || body.is_empty() {
-        return Err(RefusedRequest::Damaged);
-    }
+    let (body, _turn) = listener.checked_body(request, asked.crc32).await?;
     let put = async {
         let mut file = tempfile::tempfile()?;
         file.write_all(&body)?;

@@ -53,7 +53,7 @@ pub struct CollectArgs {
     /// A folder that recordings (*.dat) are written into; may be repeated
     #[arg(long, value_name = "FOLDER")]
     spool: Vec<PathBuf>,
-    /// Where they go: file:///FOLDER, s3://BUCKET/PREFIX, or http://HOST:PORT, another collector
+    /// Where they go: file:///FOLDER, a bucket (s3://BUCKET/PREFIX, gs://…, az://…), or http://HOST:PORT, another collector
     #[arg(long, value_name = "URL", required = true)]
     store: Option<String>,
     /// Take in what other collectors and `heaptrace run` send, and show status, metrics and a page, at this address
@@ -256,7 +256,13 @@ impl Spool {
             Ok(Step::Waiting) => self.status.recording(&source.about, source.shipped, RecordingState::Following),
             Err(error) => {
                 self.status.recording(&source.about, source.shipped, RecordingState::Waiting);
-                self.status.error(&format!("{}: {error:#}", clean(&id)));
+                let why = format!("{}: {error:#}", clean(&id));
+                // What is still there at the next look is tried again, with --once until all of it is in the store.
+                if path.exists() {
+                    self.status.retried(&why);
+                } else {
+                    self.status.error(&why);
+                }
             }
         }
         // A file that somebody took away is none of ours any more.

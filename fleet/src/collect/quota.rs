@@ -1,5 +1,6 @@
-//! Quotas of a spool: what the store has is given back to the disk; when that is not enough, because the store is away or
-//! slower than the programs write, recordings are ended, the greediest first. What the store lacks is never deleted.
+//! Quotas of a spool: what the store has is given back to the disk; when that is not enough, because the store is away
+//! or slower than the programs write, recordings are ended, the one with most unshipped bytes first. Bytes that the
+//! store lacks are never deleted.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
@@ -79,6 +79,7 @@ pub struct CollectorStatus {
     stored: AtomicU64,
     packed: AtomicU64,
     errors: AtomicU64,
+    has_failed: AtomicBool,
     last_error: Mutex<String>,
     recordings: Mutex<BTreeMap<String, RecordingStatus>>,
 }
@@ -98,6 +99,7 @@ impl CollectorStatus {
             stored: AtomicU64::new(0),
             packed: AtomicU64::new(0),
             errors: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
             last_error: Mutex::default(),
             recordings: Mutex::default(),
         }
@@ -141,8 +143,14 @@ impl CollectorStatus {
         eprintln!("heaptrace: {}", clean(why));
     }
 
-    /// Something failed; it is said once on standard error, however often it comes again.
+    /// Something failed for good; it is said once on standard error, however often it comes again.
     pub fn error(&self, why: &str) {
+        self.has_failed.store(true, Ordering::Relaxed);
+        self.retried(why);
+    }
+
+    /// Something failed that is tried again; it is said as an error is.
+    pub fn retried(&self, why: &str) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         let why: String = clean(why).chars().take(LONGEST).collect();
         let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,9 +160,9 @@ impl CollectorStatus {
         }
     }
 
-    /// Whether anything failed.
+    /// Whether anything failed for good.
     pub fn failed(&self) -> bool {
-        self.errors.load(Ordering::Relaxed) > 0
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// A recording is this far.

@@ -15,8 +15,8 @@ use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use serde::{Deserialize, Serialize};
 
-use super::read::{batches_of, day_of, recording_at};
-use super::{RECORDINGS, ROOT, TABLES, value_of, write};
+use super::read::{BatchRecordings, batches_of, day_of};
+use super::{ADDED, RECORDINGS, ROOT, TABLES, value_of, write};
 use crate::store::Store;
 
 /// What counts of a day that was compacted.
@@ -101,7 +101,11 @@ async fn one_day(
             let path = format!("{ROOT}/{table}/{day}/{file}");
             parts.push((path.clone(), batches_of(store.get(&path).await?)?));
         }
+        let there = if ADDED.contains(&table) { Some(recordings_with(store, table, day).await?) } else { None };
         for id in ids.difference(&known.recordings) {
+            if there.as_ref().is_some_and(|there| !there.contains(id)) {
+                continue;
+            }
             let path = format!("{ROOT}/{table}/{day}/recording={id}/{table}.parquet");
             parts.push((path.clone(), batches_of(store.get(&path).await?).with_context(|| path.clone())?));
         }
@@ -114,6 +118,12 @@ async fn one_day(
     }
     store.put(&format!("{ROOT}/_state/{day}.json"), serde_json::to_vec_pretty(&state)?.into()).await?;
     after_step("the state was written")
+}
+
+/// The recordings of a day that have a table.
+async fn recordings_with(store: &Store, table: &str, day: &str) -> Result<BTreeSet<String>> {
+    let names = store.list(&format!("{ROOT}/{table}/{day}")).await?;
+    Ok(names.iter().filter_map(|(name, _)| value_of(name, "recording").map(str::to_owned)).collect())
 }
 
 /// What the state of a day does not name any more.
@@ -154,9 +164,9 @@ fn merged(table: &str, parts: &[(String, Vec<RecordBatch>)]) -> Result<Option<Ve
                 columns.push(Arc::clone(column));
             }
             if !is_shared {
-                let ids =
-                    (0..batch.num_rows()).map(|row| recording_at(path, batch, row)).collect::<Result<Vec<_>>>()?;
-                columns.insert(0, Arc::new(StringArray::from(ids)));
+                let ids = BatchRecordings::of(path, batch)?;
+                let ids = (0..batch.num_rows()).map(|row| Some(ids.at(row)));
+                columns.insert(0, Arc::new(ids.collect::<StringArray>()));
             }
             all.push(columns);
         }

@@ -13,7 +13,10 @@ pub mod read;
 pub mod write;
 
 /// The tables of the set, `recordings` last: a recording counts when it is there.
-pub const TABLES: [&str; 8] = ["sites", "verdicts", "stacks", "frames", "threads", "modules", "marks", "timeline"];
+pub const TABLES: [&str; 9] =
+    ["sites", "site_minutes", "verdicts", "stacks", "frames", "threads", "modules", "marks", "timeline"];
+/// Those that recordings may lack which were packed before there was such a table.
+pub const ADDED: [&str; 1] = ["site_minutes"];
 /// The table that has a row for each recording.
 pub const RECORDINGS: &str = "recordings";
 /// Where the set begins.

@@ -1,14 +1,16 @@
 //! The data set as questions read it: recordings, sums of stacks in them, and what stacks are called.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, RecordBatch, StringArray};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use rustc_hash::FxHashMap;
 use tracehound_index::program::CodeKind;
 
@@ -86,38 +88,80 @@ impl<'a> DataSet<'a> {
         let compacted = super::compact::states(store).await?;
         let mut set = Self { store, scope, recordings: Vec::new(), compacted };
         let mut rows = Vec::new();
-        for (path, batches) in set.read(RECORDINGS).await? {
-            for batch in &batches {
-                for row in 0..batch.num_rows() {
-                    rows.push(recording_of(&path, batch, row)?);
-                }
+        let mut of_batch = |path: &str, batch: &RecordBatch| -> Result<()> {
+            for row in 0..batch.num_rows() {
+                rows.push(recording_of(path, batch, row)?);
             }
-        }
+            Ok(())
+        };
+        set.scan(RECORDINGS, &RECORDING_COLUMNS, &mut of_batch).await?;
         rows.sort_by(|a, b| (a.started_unix_ns, &a.id).cmp(&(b.started_unix_ns, &b.id)));
         set.recordings = rows;
         Ok(set)
     }
 
-    /// The files of a table that count, with what is in them.
+    /// The files of a table that count: of recordings as they came, and of compacted days.
     ///
     /// # Errors
-    /// When the store does not answer, or a file is none of ours.
-    pub async fn read(&self, table: &str) -> Result<Vec<(String, Vec<RecordBatch>)>> {
-        let names: Vec<String> = self
-            .store
-            .list(&format!("{ROOT}/{table}"))
-            .await?
-            .into_iter()
-            .map(|(name, _)| name)
+    /// When the store does not answer.
+    pub async fn files(&self, table: &str) -> Result<Vec<String>> {
+        let names = self.store.list(&format!("{ROOT}/{table}")).await?.into_iter().map(|(name, _)| name);
+        Ok(names
             .filter(|name| name.ends_with(".parquet") && self.scope.has(name) && self.counts(table, name))
-            .collect();
+            .collect())
+    }
+
+    /// The columns of a table's files; those of its folders are not among them.
+    ///
+    /// # Errors
+    /// When the store does not answer, or the file is none of ours.
+    pub async fn columns(&self, table: &str) -> Result<Vec<String>> {
+        let Some(name) = self.files(table).await?.into_iter().next() else { return Ok(Vec::new()) };
+        let bytes = self.store.get(&name).await?;
+        let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).with_context(|| name.clone())?;
+        Ok(builder.schema().fields().iter().map(|field| field.name().clone()).collect())
+    }
+
+    /// Hands on the rows of a table that count, with the columns that are named (and `recording`, where that is one), by
+    /// batches: files are read and decoded side by side, and few batches of each are in memory.
+    ///
+    /// # Errors
+    /// When the store does not answer, a file is none of ours, or `each` says so.
+    pub async fn scan(
+        &self,
+        table: &str,
+        columns: &[&str],
+        each: &mut dyn FnMut(&str, &RecordBatch) -> Result<()>,
+    ) -> Result<()> {
+        let columns: Arc<[String]> = columns.iter().map(|&name| name.to_owned()).collect();
         let store = self.store;
-        let read = stream::iter(names).map(|name| async move {
-            let bytes = store.get(&name).await?;
-            let batches = batches_of(bytes).with_context(|| name.clone())?;
-            Ok::<_, anyhow::Error>((name, batches))
+        let decoded = stream::iter(self.files(table).await?).map(|name| {
+            let columns = Arc::clone(&columns);
+            async move {
+                let bytes = store.get(&name).await?;
+                let (sender, batches) = tokio::sync::mpsc::channel::<Result<RecordBatch>>(2);
+                let decode = move || {
+                    let failed = match projected(bytes, &columns) {
+                        Ok(mut reader) => {
+                            reader.find_map(|batch| sender.blocking_send(batch.map_err(Into::into)).err())
+                        }
+                        Err(error) => sender.blocking_send(Err(error)).err(),
+                    };
+                    // Nobody waits for more.
+                    drop(failed);
+                };
+                tokio::task::spawn_blocking(decode);
+                anyhow::Ok((name, batches))
+            }
         });
-        read.buffered(AT_ONCE).try_collect().await
+        let mut decoded = std::pin::pin!(decoded.buffered(AT_ONCE));
+        while let Some((name, mut batches)) = decoded.try_next().await? {
+            while let Some(batch) = batches.recv().await {
+                let batch = batch.with_context(|| name.clone())?;
+                each(&name, &batch).with_context(|| name.clone())?;
+            }
+        }
+        Ok(())
     }
 
     /// Of a compacted day the file that its state names, and recordings that came later; no other.
@@ -131,77 +175,92 @@ impl<'a> DataSet<'a> {
         }
     }
 
-    /// For each row of a table: the recording, the stack, and a column of numbers.
+    /// For each row of a table that is of one of the recordings: the recording by its place in the list, the stack, and
+    /// columns of numbers.
     ///
     /// # Errors
     /// When the store does not answer, or a file is none of ours.
-    pub async fn stacks(&self, table: &str, columns: &[&str], each: &mut dyn FnMut(&str, Name, &[f64])) -> Result<()> {
+    pub async fn stacks(&self, table: &str, columns: &[&str], each: &mut dyn FnMut(u32, Name, &[f64])) -> Result<()> {
+        let known = self.places();
         let mut values = vec![0.0; columns.len()];
-        for (path, batches) in self.read(table).await? {
-            for batch in &batches {
-                let stacks = column(batch, "stack")?.as_fixed_size_binary_opt().context("stack")?;
-                let picked = columns.iter().map(|name| column(batch, name)).collect::<Result<Vec<_>>>()?;
-                for row in 0..batch.num_rows() {
-                    for (value, column) in values.iter_mut().zip(&picked) {
-                        *value = number_at(column.as_ref(), row);
-                    }
-                    let recording = recording_at(&path, batch, row)?;
-                    each(&recording, name_of(stacks.value(row))?, &values);
+        let all: Vec<&str> = columns.iter().copied().chain(["stack"]).collect();
+        let mut of_batch = |path: &str, batch: &RecordBatch| -> Result<()> {
+            let stacks = column(batch, "stack")?.as_fixed_size_binary_opt().context("stack")?;
+            let picked = columns.iter().map(|name| column(batch, name)).collect::<Result<Vec<_>>>()?;
+            let recordings = BatchRecordings::of(path, batch)?;
+            for row in 0..batch.num_rows() {
+                // One whose row in `recordings` is not there (yet) does not count.
+                let Some(&recording) = known.get(recordings.at(row)) else { continue };
+                for (value, column) in values.iter_mut().zip(&picked) {
+                    *value = number_at(column.as_ref(), row);
                 }
+                each(recording, name_of(stacks.value(row))?, &values);
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        self.scan(table, &all, &mut of_batch).await
     }
 
-    /// What stacks are called: the program's functions on them, innermost first, at most `most`; all of them if no stack
+    /// Places of the recordings in the list, by id.
+    pub fn places(&self) -> FxHashMap<&str, u32> {
+        self.recordings.iter().zip(0..).map(|(row, place)| (row.id.as_str(), place)).collect()
+    }
+
+    /// What stacks are called: the program's functions on them, innermost first; all of them if no stack
     /// is named.
     ///
     /// # Errors
     /// When the store does not answer, or a file is none of ours.
     pub async fn names(&self, wanted: Option<&BTreeSet<Name>>) -> Result<StackTexts> {
         let mut frames: FxHashMap<Name, Vec<NamedLevel>> = FxHashMap::default();
-        for (_, batches) in self.read("frames").await? {
-            for batch in &batches {
-                let hashes = column(batch, "frame")?.as_fixed_size_binary_opt().context("frame")?;
-                let text = |name: &str| -> Result<_> {
-                    Ok(column(batch, name)?.as_string_opt::<i32>().with_context(|| name.to_owned())?.clone())
-                };
-                let (functions, files, modules) = (text("function")?, text("file")?, text("module")?);
-                let (lines, levels) = (column(batch, "line")?, column(batch, "level")?);
-                for row in 0..batch.num_rows() {
-                    let of =
-                        |column: &arrow_array::StringArray| column.is_valid(row).then(|| column.value(row).to_owned());
-                    let level = number_at(levels.as_ref(), row) as usize;
-                    let list = frames.entry(name_of(hashes.value(row))?).or_default();
-                    if list.len() != level {
-                        // Of another recording: the same.
-                        continue;
-                    }
-                    let line = lines.is_valid(row).then(|| number_at(lines.as_ref(), row) as u64);
-                    list.push(NamedLevel::new(of(&functions), of(&files), of(&modules), line));
+        let mut of_batch = |_: &str, batch: &RecordBatch| -> Result<()> {
+            let hashes = column(batch, "frame")?.as_fixed_size_binary_opt().context("frame")?;
+            let text = |name: &str| -> Result<_> {
+                Ok(column(batch, name)?.as_string_opt::<i32>().with_context(|| name.to_owned())?.clone())
+            };
+            let (functions, files, modules) = (text("function")?, text("file")?, text("module")?);
+            let (lines, levels) = (column(batch, "line")?, column(batch, "level")?);
+            for row in 0..batch.num_rows() {
+                let of = |column: &StringArray| column.is_valid(row).then(|| column.value(row).to_owned());
+                let level = number_at(levels.as_ref(), row) as usize;
+                let list = frames.entry(name_of(hashes.value(row))?).or_default();
+                if list.len() != level {
+                    // Of another recording: the same.
+                    continue;
                 }
+                let line = lines.is_valid(row).then(|| number_at(lines.as_ref(), row) as u64);
+                list.push(NamedLevel::new(of(&functions), of(&files), of(&modules), line));
             }
-        }
+            Ok(())
+        };
+        let columns = ["frame", "function", "file", "module", "line", "level"];
+        self.scan("frames", &columns, &mut of_batch).await?;
         let mut texts = StackTexts::default();
-        for (_, batches) in self.read("stacks").await? {
-            for batch in &batches {
-                let stacks = column(batch, "stack")?.as_fixed_size_binary_opt().context("stack")?;
-                let lists = column(batch, "frames")?.as_list_opt::<i32>().context("frames")?;
-                for row in 0..batch.num_rows() {
-                    let name = name_of(stacks.value(row))?;
-                    if wanted.is_some_and(|wanted| !wanted.contains(&name)) || texts.0.contains_key(&name) {
-                        continue;
-                    }
-                    let list = lists.value(row);
-                    let list = list.as_fixed_size_binary_opt().context("frames")?;
-                    let mut levels = Vec::new();
-                    for frame in 0..list.len() {
-                        levels.extend(frames.get(&name_of(list.value(frame))?).into_iter().flatten());
-                    }
-                    texts.0.insert(name, StackText::new(&levels));
+        let mut of_batch = |_: &str, batch: &RecordBatch| -> Result<()> {
+            let stacks = column(batch, "stack")?.as_fixed_size_binary_opt().context("stack")?;
+            let by_names = batch.column_by_name("names").and_then(|column| column.as_fixed_size_binary_opt());
+            let lists = column(batch, "frames")?.as_list_opt::<i32>().context("frames")?;
+            for row in 0..batch.num_rows() {
+                let name = name_of(stacks.value(row))?;
+                if wanted.is_some_and(|wanted| !wanted.contains(&name)) || texts.0.contains_key(&name) {
+                    continue;
                 }
+                let list = lists.value(row);
+                let list = list.as_fixed_size_binary_opt().context("frames")?;
+                let mut levels = Vec::new();
+                for frame in 0..list.len() {
+                    levels.extend(frames.get(&name_of(list.value(frame))?).into_iter().flatten());
+                }
+                let key = match by_names {
+                    Some(column) => name_of(column.value(row))?,
+                    // An earlier version of heaptrace wrote it: it is the same in this build alone.
+                    None => name,
+                };
+                texts.0.insert(name, StackText::new(&levels, key));
             }
-        }
+            Ok(())
+        };
+        self.scan("stacks", &["stack", "names", "frames"], &mut of_batch).await?;
         Ok(texts)
     }
 }
@@ -230,7 +289,7 @@ pub struct StackText {
     pub callers: Vec<String>,
     /// Hash of all functions with their modules: the same in another build.
     #[serde(skip)]
-    pub key: u64,
+    pub key: Name,
 }
 
 #[derive(Debug, Clone)]
@@ -238,7 +297,6 @@ struct NamedLevel {
     function: String,
     file: Option<String>,
     line: Option<u64>,
-    module: String,
     library: bool,
 }
 
@@ -247,17 +305,12 @@ impl NamedLevel {
         let module = module.map(|path| path.rsplit('/').next().unwrap_or_default().to_owned());
         let library = CodeKind::of(function.as_deref(), file.as_deref(), module.as_deref()).is_library();
         let function = function.unwrap_or_else(|| "(no name)".into());
-        Self { function, file, line, module: module.unwrap_or_default(), library }
+        Self { function, file, line, library }
     }
 }
 
 impl StackText {
-    fn new(levels: &[&NamedLevel]) -> Self {
-        use std::hash::{Hash, Hasher};
-        let mut hash = std::collections::hash_map::DefaultHasher::new();
-        for level in levels {
-            (&level.function, &level.module).hash(&mut hash);
-        }
+    fn new(levels: &[&NamedLevel], key: Name) -> Self {
         let own: Vec<&&NamedLevel> = levels.iter().filter(|level| !level.library).collect();
         let shown: Vec<&&NamedLevel> = if own.is_empty() { levels.iter().collect() } else { own };
         let first = shown.first();
@@ -266,7 +319,7 @@ impl StackText {
             file: first.and_then(|level| level.file.clone()),
             line: first.and_then(|level| level.line),
             callers: shown.iter().skip(1).take(3).map(|level| level.function.clone()).collect(),
-            key: hash.finish(),
+            key,
         }
     }
 
@@ -279,6 +332,19 @@ impl StackText {
         let callers: String = self.callers.iter().map(|caller| format!(" ← {caller}")).collect();
         crate::clean(&format!("{}{callers}{place}", self.function))
     }
+}
+
+/// A file's batches, with the columns that are named and `recording`, as far as it has them.
+fn projected(bytes: Bytes, columns: &[String]) -> Result<ParquetRecordBatchReader> {
+    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes)?;
+    let fields = builder.schema().fields();
+    let wanted = fields.iter().enumerate().filter(|(_, field)| {
+        let name = field.name();
+        name == "recording" || columns.iter().any(|column| column == name)
+    });
+    let roots: Vec<usize> = wanted.map(|(place, _)| place).collect();
+    let mask = ProjectionMask::roots(builder.parquet_schema(), roots);
+    Ok(builder.with_projection(mask).with_batch_size(1 << 15).build()?)
 }
 
 /// The batches of a file.
@@ -309,20 +375,52 @@ fn name_of(bytes: &[u8]) -> Result<Name> {
     bytes.try_into().context("a name has 16 bytes")
 }
 
-/// The recording of a row: of the column in a compacted file, else of the folder.
-pub fn recording_at(path: &str, batch: &RecordBatch, row: usize) -> Result<String> {
-    if let Some(column) = batch.column_by_name("recording") {
-        return Ok(column.as_string_opt::<i32>().context("recording")?.value(row).to_owned());
-    }
-    Ok(unescape(value_of(path, "recording").with_context(|| format!("{path} is of no recording"))?))
+/// The recordings of a batch's rows: a column in a compacted file, else all rows are of the folder's.
+pub enum BatchRecordings<'b> {
+    Column(&'b StringArray),
+    Folder(String),
 }
+
+impl<'b> BatchRecordings<'b> {
+    /// Of a batch of a file.
+    ///
+    /// # Errors
+    /// When neither says it.
+    pub fn of(path: &str, batch: &'b RecordBatch) -> Result<Self> {
+        if let Some(column) = batch.column_by_name("recording") {
+            return Ok(Self::Column(column.as_string_opt::<i32>().context("recording")?));
+        }
+        let folder = value_of(path, "recording").with_context(|| format!("{path} is of no recording"))?;
+        Ok(Self::Folder(unescape(folder)))
+    }
+
+    /// Of a row.
+    pub fn at(&self, row: usize) -> &str {
+        match self {
+            Self::Column(column) => column.value(row),
+            Self::Folder(id) => id,
+        }
+    }
+}
+
+/// The columns that [`recording_of`] reads.
+const RECORDING_COLUMNS: [&str; 8] = [
+    "host",
+    "started_unix_ns",
+    "duration_ns",
+    "peak_bytes",
+    "leaked_bytes",
+    "allocated_bytes",
+    "peak_rss_bytes",
+    "complete",
+];
 
 fn recording_of(path: &str, batch: &RecordBatch, row: usize) -> Result<RecordingRow> {
     let number = |name: &str| -> Result<i64> { Ok(number_at(column(batch, name)?.as_ref(), row) as i64) };
     let part = |key: &str| value_of(path, key).map(unescape).unwrap_or_default();
     let host = column(batch, "host")?.as_string_opt::<i32>().context("host")?.value(row).to_owned();
     Ok(RecordingRow {
-        id: recording_at(path, batch, row)?,
+        id: BatchRecordings::of(path, batch)?.at(row).to_owned(),
         service: part("service"),
         version: part("version"),
         day: part("day"),

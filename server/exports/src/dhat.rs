@@ -57,7 +57,7 @@ impl Points {
         point
     }
 
-    fn die(&mut self, site: u32, size: u64, born_ns: u64, t_ns: u64) {
+    fn free(&mut self, site: u32, size: u64, born_ns: u64, t_ns: u64) {
         self.live = self.live.saturating_sub(size);
         let point = self.point(site);
         point.live = (point.live.0.saturating_sub(size), point.live.1.saturating_sub(1));
@@ -65,7 +65,7 @@ impl Points {
         point.allocs_ns = point.allocs_ns.saturating_sub(u128::from(born_ns));
     }
 
-    fn bear(&mut self, site: u32, size: u64, t_ns: u64) {
+    fn allocate(&mut self, site: u32, size: u64, t_ns: u64) {
         self.live += size;
         let point = self.point(site);
         point.total = (point.total.0 + size, point.total.1 + 1);
@@ -100,9 +100,9 @@ pub fn write(source: ExportInput<'_>, scope: &ExportScope, out: &mut dyn Write) 
     let mut points = Points { of_site, peak_ns: window.from_ns, ..Points::default() };
     each(source, scope, |step| {
         if step.allocated {
-            points.bear(step.site, step.size, step.t_ns);
+            points.allocate(step.site, step.size, step.t_ns);
         } else {
-            points.die(step.site, step.size, trace.born_ns(step.row), step.t_ns);
+            points.free(step.site, step.size, trace.born_ns(step.row), step.t_ns);
         }
         Ok(())
     })?;

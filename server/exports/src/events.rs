@@ -1,4 +1,4 @@
-//! Allocations and frees of a scope, one after the other: what formats are made from that tell a story.
+//! Allocations and frees of a scope in time order: the input of formats that keep single events.
 
 use tracehound_index::Cancel;
 use tracehound_query::filter::Selection;

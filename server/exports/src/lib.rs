@@ -1,4 +1,4 @@
-//! Other formats: what heaptrace knows, for other tools and for people without heaptrace.
+//! Exports: recordings in the formats of other tools, pictures, and reports that need no heaptrace.
 //!
 //! Every exporter writes as it goes; none holds a recording's events in memory.
 

@@ -1,5 +1,5 @@
 //! pprof's `profile.proto`, gzipped, with the four values that heap profiles of Go have and four more: at the peak, and
-//! temporary. Samples have labels: the bearing thread (`thread`, `thread_id`) and the size of the blocks (`bytes`).
+//! temporary. Samples have labels: the allocating thread (`thread`, `thread_id`) and the size of the blocks (`bytes`).
 //! <https://github.com/google/pprof/blob/main/proto/profile.proto>
 //!
 //! Protocol buffers allow the fields of a message in any order, so samples are written as they come and tables behind

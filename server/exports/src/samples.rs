@@ -1,4 +1,4 @@
-//! Backtraces with several values each: what profile formats are made of.
+//! Backtraces with several values each: the input of profile formats.
 
 use std::collections::HashMap;
 

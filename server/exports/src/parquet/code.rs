@@ -7,20 +7,26 @@ use arrow_array::builder::{ArrayBuilder, BooleanBuilder, Int64Builder, ListBuild
 use arrow_schema::{DataType, Field};
 
 use super::super::{ExportInput, Result};
-use super::names::{FrameNames, place};
+use super::names::{FrameNames, Name, name_of, place};
 use super::table::{BATCH, ParquetTable, hex, int, name_type, names_builder};
 
 pub(super) fn stacks(source: ExportInput<'_>, names: &FrameNames, out: &mut dyn Write) -> Result<()> {
     let trace = source.trace;
     let item = Arc::new(Field::new("element", name_type(), false));
-    let columns = [("stack", name_type(), false), ("frames", DataType::List(Arc::clone(&item)), false)];
+    let columns = [
+        ("stack", name_type(), false),
+        ("names", name_type(), false),
+        ("frames", DataType::List(Arc::clone(&item)), false),
+    ];
+    let by_names = names_of_locations(source);
     let mut table = ParquetTable::new(source, &columns, out)?;
     // What a block refers to: allocating and freeing stacks. Two nodes may be the same stack.
     let mut seen = std::collections::HashSet::new();
     let mut origins = (0..trace.origin_count()).peekable();
     while origins.peek().is_some() {
         source.cancel.check()?;
-        let mut stack = names_builder(0);
+        let (mut stack, mut same) = (names_builder(0), names_builder(0));
+        let mut of_stack: Vec<&[u8]> = Vec::new();
         let mut frames = ListBuilder::new(names_builder(0)).with_field(Arc::clone(&item));
         for origin in origins.by_ref() {
             let node = trace.origin(origin).node;
@@ -29,17 +35,38 @@ pub(super) fn stacks(source: ExportInput<'_>, names: &FrameNames, out: &mut dyn 
                 continue;
             }
             stack.append_value(name)?;
+            of_stack.clear();
             for location in trace.stack(node).filter_map(|node| trace.node_location(node)) {
                 frames.values().append_value(names.frames[location as usize])?;
+                of_stack.push(&by_names[location as usize]);
             }
+            same.append_value(name_of(&of_stack, 0))?;
             frames.append(true);
             if frames.values().len() >= BATCH {
                 break;
             }
         }
-        table.batch(vec![Arc::new(stack.finish()), Arc::new(frames.finish())])?;
+        table.batch(vec![Arc::new(stack.finish()), Arc::new(same.finish()), Arc::new(frames.finish())])?;
     }
     table.finish()
+}
+
+/// For each location a hash of its functions' names and its module's, which another build has, too.
+fn names_of_locations(source: ExportInput<'_>) -> Vec<Name> {
+    let trace = source.trace;
+    let mut levels = Vec::new();
+    let of_location = |location| {
+        let module = place(trace, location).0.and_then(|position| trace.modules().get(position as usize));
+        let module =
+            module.map_or(&b""[..], |module| module.path.rsplit(|&byte| byte == b'/').next().unwrap_or_default());
+        levels.clear();
+        source.symbols.frames(trace, location, &mut levels);
+        let functions: Vec<_> = levels.iter().map(|symbol| source.symbols.function(symbol.function).name).collect();
+        let mut parts = vec![module];
+        parts.extend(functions.iter().map(|name| name.as_deref().unwrap_or_default().as_bytes()));
+        name_of(&parts, 0)
+    };
+    (0..trace.location_count()).map(of_location).collect()
 }
 
 pub(super) fn frames(source: ExportInput<'_>, names: &FrameNames, out: &mut dyn Write) -> Result<()> {

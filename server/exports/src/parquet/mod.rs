@@ -3,7 +3,8 @@
 //! ```text
 //! allocations   one row a block, by allocation      → stack, free_stack, thread, free_thread
 //! sites         one row an allocating stack with its sums
-//! stacks        stack → frames, a list; the first called the allocating function
+//! site_minutes  one row an allocating stack and minute of the clock in which it had an event: allocated, freed, live, lowest
+//! stacks        stack → names, the same in another build; frames, a list, the first called the allocating function
 //! frames        (frame, level) → build id, offset, function, file, line; level 0 is innermost, the others inlined it
 //! threads, modules, marks, timeline
 //! ```
@@ -15,6 +16,7 @@
 
 mod blocks;
 mod code;
+mod minutes;
 mod names;
 mod process;
 mod table;
@@ -110,6 +112,7 @@ pub fn write_tables(source: ExportInput<'_>, scope: &ExportScope, tables: Tables
         table("allocations", &|out| blocks::allocations(source, scope, &names, out))?;
     }
     table("sites", &|out| blocks::sites(source, scope, &names, out))?;
+    table("site_minutes", &|out| minutes::site_minutes(source, scope, &names, out))?;
     table("stacks", &|out| code::stacks(source, &names, out))?;
     table("frames", &|out| code::frames(source, &names, out))?;
     table("threads", &|out| process::threads(source, out))?;

@@ -24,9 +24,9 @@ impl FrameNames {
                 let (module, offset) = place(trace, location);
                 let module = module.and_then(|module| trace.modules().get(module as usize));
                 match module {
-                    Some(module) if !module.build_id.is_empty() => name(&[b"b", &module.build_id], offset),
-                    Some(module) => name(&[b"p", &module.path], offset),
-                    None => name(&[b"-"], offset),
+                    Some(module) if !module.build_id.is_empty() => name_of(&[b"b", &module.build_id], offset),
+                    Some(module) => name_of(&[b"p", &module.path], offset),
+                    None => name_of(&[b"-"], offset),
                 }
             })
             .collect();
@@ -42,7 +42,7 @@ impl FrameNames {
             while let Some(node) = path.pop() {
                 let caller = stacks[trace.nodes().parent(node) as usize];
                 stacks[node as usize] = match trace.node_location(node) {
-                    Some(location) => name(&[&caller, &frames[location as usize]], 0),
+                    Some(location) => name_of(&[&caller, &frames[location as usize]], 0),
                     None => caller,
                 };
                 known[node as usize] = true;
@@ -57,7 +57,7 @@ impl FrameNames {
     }
 }
 
-fn name(parts: &[&[u8]], number: u64) -> Name {
+pub(super) fn name_of(parts: &[&[u8]], number: u64) -> Name {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_le_bytes());
