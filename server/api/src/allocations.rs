@@ -33,13 +33,13 @@ pub struct Allocation {
     pub address: String,
     /// Requested bytes.
     pub size: u64,
-    /// Function that bore it.
+    /// Allocation function that was called.
     pub function: String,
     /// Allocation.
     pub born_ns: u64,
     /// Free; `null` while it lives.
     pub died_ns: Option<u64>,
-    /// Thread that bore it.
+    /// Thread that allocated it.
     pub thread: u32,
     /// Thread that freed it.
     pub free_thread: Option<u32>,

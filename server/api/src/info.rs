@@ -21,7 +21,7 @@ pub struct Info {
     pub attached: bool,
     /// Events by kind.
     pub events: Events,
-    /// Allocated blocks; a successful realloc bears one more.
+    /// Allocated blocks; a successful realloc counts as one more.
     pub allocations: Amount,
     /// Largest sum of live bytes, exact to the event.
     pub peak: Peak,

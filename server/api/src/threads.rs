@@ -39,7 +39,7 @@ pub struct Thread {
     pub allocated: Amount,
     /// Freed by this thread in the window.
     pub freed: Amount,
-    /// Live at the end of the window, of those that it bore.
+    /// Allocated by this thread and live at the end of the window.
     pub live: Amount,
     /// Allocated in the window and live at the end of the recording.
     pub leaked: Amount,
@@ -50,9 +50,9 @@ pub struct Thread {
 /// One cell of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ThreadPair {
-    /// Who bore the blocks.
+    /// Thread that allocated the blocks.
     pub allocated_by: u32,
-    /// Who freed them.
+    /// Thread that freed them.
     pub freed_by: u32,
     /// How much.
     pub amount: Amount,

@@ -1,5 +1,5 @@
-//! All threads stand still and none is in the allocator: then its heap can be read, and what is recorded from that instant
-//! on fits what was there before it.
+//! Stops all threads at an instant in which none is in the allocator: then its heap can be read, and later events fit
+//! the blocks that were read.
 
 use std::time::Duration;
 

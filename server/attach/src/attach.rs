@@ -1,4 +1,4 @@
-//! From a process that knows nothing of us to one that records.
+//! Attach: all steps from an unrecorded process to a recorded one.
 
 use std::fs::File;
 use std::io::Write;
@@ -84,13 +84,13 @@ pub fn plan(pid: u32, options: &AttachOptions) -> Result<Vec<String>> {
     match &target.library {
         None => lines.push(format!("{} would be loaded by one of its threads", options.library.display())),
         Some(library) if library.is_dormant(&target.memory) => {
-            lines.push("the recorder is in it from its start, asleep, and would begin: no function is changed".into());
+            lines.push("it has a dormant recorder, which would begin: no function would be changed".into());
             return Ok(lines);
         }
         Some(_) => lines.push("the recorder is in it from an earlier attach and would be used again".into()),
     }
     let places = allocator_functions(&target)?;
-    lines.push(format!("{} functions would lead to the recorder while it is attached:", places.len()));
+    lines.push(format!("{} functions would be redirected to the recorder while it is attached:", places.len()));
     lines.extend(places.into_iter().map(|(name, path)| format!("  {name} of {path}")));
     Ok(lines)
 }

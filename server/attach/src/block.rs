@@ -1,4 +1,4 @@
-//! The library's block in the process, read and written from here.
+//! The library's shared block ([`tracehound_format::attach`]) in the process, read and written from outside.
 
 use std::mem::offset_of;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! A thread of the process that makes system calls and calls functions for us, and then goes on where it was.
+//! A borrowed thread: it makes system calls and calls functions for heaptrace, and then continues where it was.
 //!
 //! Whatever it does, it is on its way back by itself: for a system call it stands at one of libc's own `syscall; ret`,
 //! behind which lies a signal frame with all that the thread was; for a call it runs on a stack of ours, in a few

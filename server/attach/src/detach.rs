@@ -1,4 +1,4 @@
-//! From a process that records to one that is as it was: the library stays mapped and does nothing.
+//! Detach: all steps back to an unrecorded process. The library stays mapped and does nothing.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -73,7 +73,7 @@ pub(crate) fn finish(target: &TargetProcess, library: &LoadedLibrary) -> Result<
             if !is_there() {
                 return Ok(Detached::Gone);
             }
-            return refuse(format!("the recorder in process {pid} does not end; its hooks are taken back"));
+            return refuse(format!("the recorder in process {pid} does not end; its hooks are removed"));
         }
     }
     let outcome = (|| {

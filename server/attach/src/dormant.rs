@@ -1,4 +1,5 @@
-//! A recorder that came with the process and sleeps (`TRACEHOUND_START=off`): whether there is one, and how it wakes.
+//! A dormant recorder that was loaded at the start of the process (`TRACEHOUND_START=off`): whether there is one, and
+//! how it is started.
 
 use tracehound_format::attach::DORMANT;
 
@@ -25,7 +26,7 @@ pub fn wake(pid: u32) -> Result<()> {
     let target = look_at(pid, false)?;
     let wake = target.library.as_ref().map_or(0, |library| library.wake);
     if wake == 0 {
-        return refuse(format!("process {pid} has no recorder that sleeps"));
+        return refuse(format!("process {pid} has no dormant recorder"));
     }
     let thread = choose(&target, &mut Figures::default())?;
     let mut thread = borrow(&target, thread)?;

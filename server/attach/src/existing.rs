@@ -1,7 +1,7 @@
 //! `--existing`: the blocks that the heap holds at the instant in which recording begins.
 //!
-//! All of it happens while all threads stand still and none is in the allocator: the jumps are laid, the heap is read,
-//! the recorder's own thread opens the recording. So a block is either in the list or has an event.
+//! All of it happens while all threads are stopped and none is in the allocator: the jumps are written, the heap is
+//! read, and the recorder's own thread opens the recording. So a block is either in the list or has an event.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! The recording's files, opened here and handed to the process: where it may write, and who it runs as, does not matter.
+//! The recording's files, opened here and passed to the process: its own permissions and user do not matter.
 
 use std::fs::File;
 use std::io::{self, Read};

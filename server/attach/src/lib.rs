@@ -1,4 +1,4 @@
-//! Takes the recorder into a process that runs already, and out again, by ptrace alone.
+//! Brings the recorder into a running process and removes it again, by ptrace alone.
 //!
 //! ```text
 //! target      look before touching, refuse in words          objects   mappings, ELF objects, symbols: from memory
@@ -9,8 +9,8 @@
 //! existing    the instant in which both meet              dormant   a recorder that came with the process
 //! attach, detach   the two ways, from beginning to end        seccomp   may the recorder's system calls be made?
 //! ```
-//! The rule of all of it: whenever this program is killed, the process lives, and a later attach or detach finds out how
-//! far it came.
+//! The rule for all of it: if this program is killed at any point, the process lives on, and a later attach or detach
+//! detects how far the earlier one came.
 
 #[cfg(target_arch = "x86_64")]
 mod at_rest;

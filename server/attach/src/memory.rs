@@ -1,4 +1,4 @@
-//! The memory of another process, by `/proc/PID/mem`: code can be written there, too, without a change of protection.
+//! The memory of another process, by `/proc/PID/mem`, which can write code without a change of its protection.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! Why a process is left alone, in one line for whoever asked.
+//! Reasons to refuse an attach, as one line for the user.
 
 use std::io;
 
@@ -34,7 +34,7 @@ pub fn not_permitted(pid: u32) -> Refusal {
     let hint = match scope.trim() {
         "1" => "kernel.yama.ptrace_scope is 1: run it as root, or `sysctl kernel.yama.ptrace_scope=0`",
         "2" => "kernel.yama.ptrace_scope is 2: it needs the capability SYS_PTRACE; run it as root",
-        "3" => "kernel.yama.ptrace_scope is 3: no process may be traced until the machine starts anew",
+        "3" => "kernel.yama.ptrace_scope is 3: no process may be traced until the machine is restarted",
         _ => "run it as the user of the process or as root, and in a container with the capability SYS_PTRACE",
     };
     Refusal(format!("the kernel does not let process {pid} be traced ({hint})"))

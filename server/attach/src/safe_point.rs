@@ -1,9 +1,10 @@
-//! Which thread may be borrowed: one that was interrupted where a signal handler could have called anything.
+//! Choice of a thread that may be borrowed: one that was interrupted where a signal handler could have called any
+//! function.
 //!
-//! POSIX's rule for handlers is the measure: a call is safe when no unsafe one was interrupted. So a full unwinding from
-//! outside must show a stack that begins in the program's own code or in a system call of libc's that only waits, and that
-//! nowhere goes through the loader, an allocator, fork, exit, or code of libc's that has no name. A stack that cannot be
-//! unwound to its end proves nothing.
+//! The rule is that of POSIX for signal handlers: a call is safe if no unsafe function was interrupted. So a full
+//! unwinding from outside must show a stack that begins in the program's own code or in a system call of libc's that
+//! only waits, and that nowhere goes through the loader, an allocator, fork, exit, or code of libc's that has no name.
+//! A stack that cannot be unwound to its end proves nothing.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Looks at a process before it is touched, and says why it is to be left alone.
+//! Checks a process before any change to it, and gives the reason if an attach must be refused.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -58,7 +58,7 @@ pub fn look_at(pid: u32, force: bool) -> Result<TargetProcess> {
     }
     match field(&status, "State").and_then(|state| state.chars().next()) {
         Some('Z' | 'X') => return refuse(format!("process {pid} has ended")),
-        Some('T') => return refuse(format!("process {pid} is stopped: let it go on first (`kill -CONT {pid}`)")),
+        Some('T') => return refuse(format!("process {pid} is stopped: continue it first (`kill -CONT {pid}`)")),
         _ => {}
     }
     if let Some(tracer) = field(&status, "TracerPid").filter(|tracer| *tracer != "0") {
@@ -108,7 +108,7 @@ fn check_sanitizer(pid: u32, memory: &ProcessMemory, objects: &[ProcessObject]) 
         INIT.iter().any(|name| symbol_named(&symbols, name).is_some())
     };
     if objects.iter().any(|object| by_file(&object)) || objects.first().is_some_and(inside) {
-        return refuse(format!("process {pid} runs with a sanitizer, which keeps its own books of every block"));
+        return refuse(format!("process {pid} runs with a sanitizer, which tracks every block itself"));
     }
     Ok(())
 }
@@ -125,7 +125,7 @@ fn libc(pid: u32, objects: &[ProcessObject]) -> Result<ProcessObject> {
     if objects.iter().any(|object| object.has_interpreter) {
         return refuse(format!("process {pid} has no C library yet, or one that attach does not know"));
     }
-    refuse(format!("process {pid} is statically linked: there is no loader that could bring the recorder in"))
+    refuse(format!("process {pid} is statically linked: it has no loader that could load the recorder"))
 }
 
 impl TargetProcess {

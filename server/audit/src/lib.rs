@@ -226,6 +226,11 @@ fn look_at(module: &ModuleFacts) -> Option<Examined> {
         object.runtimes.push(RUNTIMES[3].1);
     }
     object.inside_by_text = texts_inside(&elf);
+    if object.offers.contains(&b"Py_GetVersion"[..]) {
+        // CPython 3.13 and later contain it. The recorder has a remark where PYTHONMALLOC selects it.
+        object.inside.retain(|family| *family != Family::Mimalloc);
+        object.inside_by_text.retain(|family| *family != Family::Mimalloc);
+    }
     Some(object)
 }
 

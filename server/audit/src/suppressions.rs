@@ -1,4 +1,4 @@
-//! Suppressions that a program brings along: what its `__lsan_default_suppressions` returns, read from the file.
+//! Suppressions inside a program: the text that its `__lsan_default_suppressions` returns, read from the file.
 //!
 //! The function is not run. Compilers make of `return "…";` two instructions, the address of the text and a return;
 //! anything else is not understood, which is said.

@@ -1,4 +1,4 @@
-//! Room that blocks take in their allocator's memory, by its rules.
+//! Bytes that a block occupies in its allocator's memory, by the allocator's rules.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Request contexts: whose request an event belongs to, as the program has said.
+//! Request contexts: the request that an event belongs to, as set by the program.
 
 use super::Trace;
 

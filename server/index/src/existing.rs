@@ -1,5 +1,5 @@
-//! Blocks that were in the heap before recording began, by `heaptrace attach --existing`. They stand among the events that
-//! are neither allocations nor frees of seen blocks.
+//! Blocks that were in the heap before recording began, by `heaptrace attach --existing`. They are kept with the events
+//! that are neither allocations nor frees of recorded blocks.
 
 use std::collections::HashMap;
 

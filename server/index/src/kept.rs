@@ -1,6 +1,6 @@
-//! Answers that are worth keeping: made once, then in memory with the snapshot, and in a file beside the columns.
+//! Cached results: computed once, then kept in memory with the snapshot and in a file beside the columns.
 //!
-//! The file is a hint: one of another recording, state or version is passed over, and so is one that cannot be written.
+//! The file is only a cache: a file of another recording, state or version is ignored, and so is a write that fails.
 
 use std::any::Any;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Which language a function is written in, as far as its file, its module or the form of its name tells.
+//! Language of a function, derived from its file, its module or the form of its name.
 
 use super::program::is_clone;
 

@@ -2,7 +2,7 @@
 
 use super::links;
 
-/// An origin that bears nothing.
+/// The site of an origin that allocates nothing.
 pub const NO_SITE: u32 = u32::MAX;
 
 /// How fine the index is.

@@ -1,4 +1,4 @@
-//! The index of a recording: an immutable snapshot that any number of threads may ask at once.
+//! The index of a recording: an immutable snapshot that any number of threads may query at once.
 //!
 //! ```text
 //! allocations   sorted by time: when, size, origin, address, and (ledger) which free ended it

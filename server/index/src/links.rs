@@ -1,5 +1,5 @@
-//! Links between an allocation and its free: how far apart their numbers are, in four bytes each, however many there
-//! are.
+//! Links between an allocation and its free: the distance of their numbers, in four bytes each, for any number of
+//! events.
 //!
 //! ```text
 //! code        0 none   1 far: the number itself stands elsewhere   else the distance, as if signed, top bit flipped

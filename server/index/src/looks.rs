@@ -1,4 +1,5 @@
-//! Looks at the page tables: the index knows where in the recording they lie, their pages are read when they are asked for.
+//! Looks at the page tables: the index has their offsets in the recording; their pages are read when a query needs
+//! them.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,6 @@
-//! The program's function: who is named as the one who allocated. Standard libraries, functions that only pass memory on
-//! and code without a name are left out, as long as there is something better further out on the stack.
+//! The program's function of a backtrace: the frame that is reported as the allocating function. Standard libraries,
+//! functions that only pass memory on, installed packages and code without a name are left out, as long as the stack has a
+//! better frame further out.
 //!
 //! ```text
 //! malloc ← sqlite3MemMalloc ← 0xa7504 ← sqlite3DbMallocRawNN ← sqlite3BtreeInsert ← …
@@ -11,6 +12,8 @@
 pub enum CodeKind {
     /// The program's own, or a library's that is no standard library.
     Program,
+    /// Of a package that an installer of Python or JavaScript has put there: numpy, Django, express.
+    Package,
     /// Code without a name.
     Nameless,
     /// It hands out memory under another name.
@@ -19,19 +22,70 @@ pub enum CodeKind {
     Library,
 }
 
+/// The best frame of a stack so far, kind by kind. `T` is what stands for a frame.
+#[derive(Debug, Clone, Copy)]
+pub struct BestFrame<T> {
+    program: Option<T>,
+    package: Option<T>,
+    nameless: Option<T>,
+    wrapper: Option<T>,
+}
+
+impl<T: Copy> Default for BestFrame<T> {
+    fn default() -> Self {
+        Self { program: None, package: None, nameless: None, wrapper: None }
+    }
+}
+
+impl<T: Copy> BestFrame<T> {
+    /// The frame further in, if it is of this kind, is better than all further out.
+    pub fn put_inner(&mut self, kind: CodeKind, frame: T) {
+        if let Some(place) = self.of(kind) {
+            *place = Some(frame);
+        }
+    }
+
+    /// The frame further out is the best one of its kind, if there was none.
+    pub fn put_outer(&mut self, kind: CodeKind, frame: T) {
+        if let Some(place @ None) = self.of(kind) {
+            *place = Some(frame);
+        }
+    }
+
+    const fn of(&mut self, kind: CodeKind) -> Option<&mut Option<T>> {
+        match kind {
+            CodeKind::Program => Some(&mut self.program),
+            CodeKind::Package => Some(&mut self.package),
+            CodeKind::Nameless => Some(&mut self.nameless),
+            CodeKind::Wrapper => Some(&mut self.wrapper),
+            CodeKind::Library => None,
+        }
+    }
+
+    /// The program's function; `None` if all frames are of standard libraries.
+    #[must_use]
+    pub fn best(self) -> Option<T> {
+        self.program.or(self.package).or(self.nameless).or(self.wrapper)
+    }
+
+    /// No frame further out can be better.
+    #[must_use]
+    pub const fn is_final(&self) -> bool {
+        self.program.is_some()
+    }
+}
+
 /// Which frame of a stack, innermost first, is the program's function; `None` if all are of standard libraries.
 #[must_use]
 pub fn program_frame(kinds: impl IntoIterator<Item = CodeKind>) -> Option<usize> {
-    let (mut nameless, mut wrapper) = (None, None);
+    let mut found = BestFrame::default();
     for (at, kind) in kinds.into_iter().enumerate() {
-        match kind {
-            CodeKind::Program => return Some(at),
-            CodeKind::Nameless => nameless = nameless.or(Some(at)),
-            CodeKind::Wrapper => wrapper = wrapper.or(Some(at)),
-            CodeKind::Library => {}
+        found.put_outer(kind, at);
+        if found.is_final() {
+            break;
         }
     }
-    nameless.or(wrapper)
+    found.best()
 }
 
 /// Sources of standard libraries.
@@ -184,7 +238,8 @@ impl CodeKind {
     #[must_use]
     pub fn of(function: Option<&str>, file: Option<&str>, module: Option<&str>) -> Self {
         let in_sources = |file: &str| {
-            SOURCES.iter().any(|source| file.starts_with(source)) || file.contains(RUST_SOURCES) || is_in_python(file)
+            let is_standard = SOURCES.iter().any(|source| file.starts_with(source)) || file.contains("/lib/python3");
+            is_standard && !is_installed(file) || file.contains(RUST_SOURCES) || file.starts_with("<frozen ")
         };
         let is_library = module.is_some_and(|module| MODULES.iter().any(|library| module.starts_with(library)))
             || file.is_some_and(in_sources)
@@ -193,16 +248,26 @@ impl CodeKind {
             _ if is_library => Self::Library,
             None => Self::Nameless,
             Some(name) if is_wrapper(name) => Self::Wrapper,
+            Some(_) if file.is_some_and(|file| is_installed(file) || is_command(file)) => Self::Package,
             Some(_) => Self::Program,
         }
     }
+
+    /// The same, of a function in the module with this path: extension modules are parts of packages.
+    #[must_use]
+    pub fn in_module(self, path: &str) -> Self {
+        if self == Self::Program && is_installed(path) { Self::Package } else { self }
+    }
 }
 
-/// Whether a file is one of Python's own library.
-fn is_in_python(file: &str) -> bool {
-    let installed = ["/site-packages/", "/dist-packages/"];
-    file.starts_with("<frozen ")
-        || file.contains("/lib/python3") && !installed.iter().any(|folder| file.contains(folder))
+/// Whether a path is below a folder that packages are installed in.
+fn is_installed(path: &str) -> bool {
+    ["/site-packages/", "/dist-packages/", "/node_modules/"].iter().any(|folder| path.contains(folder))
+}
+
+/// Whether a file is a command that came with a package, such as `bin/pytest`.
+fn is_command(file: &str) -> bool {
+    file.rsplit_once("/bin/").is_some_and(|(_, name)| !name.contains(['/', '.']))
 }
 
 /// By its name alone: whether it only passes on what its callers ask for.
@@ -449,6 +514,22 @@ mod tests {
     }
 
     #[test]
+    fn packages_are_known_by_where_they_are() {
+        let of = |file| CodeKind::of(Some("f"), Some(file), Some("python"));
+        assert_eq!(of("/v/lib/python3.11/site-packages/pandas/core/frame.py"), CodeKind::Package);
+        assert_eq!(of("/usr/lib/python3/dist-packages/apt/cache.py"), CodeKind::Package);
+        assert_eq!(of("/srv/app/node_modules/express/lib/router.js"), CodeKind::Package);
+        assert_eq!(of("/v/bin/pytest"), CodeKind::Package);
+        assert_eq!(of("/srv/bin/service.py"), CodeKind::Program);
+        assert_eq!(of("/usr/local/lib/python3.13/json/decoder.py"), CodeKind::Library);
+        assert_eq!(of("/srv/app/main.py"), CodeKind::Program);
+        let extension = "/v/lib/python3.11/site-packages/numpy/_core/_multiarray_umath.cpython-311-x86_64-linux-gnu.so";
+        assert_eq!(CodeKind::Program.in_module(extension), CodeKind::Package);
+        assert_eq!(CodeKind::Wrapper.in_module(extension), CodeKind::Wrapper);
+        assert_eq!(CodeKind::Program.in_module("/srv/app/own.cpython-311-x86_64-linux-gnu.so"), CodeKind::Program);
+    }
+
+    #[test]
     fn v8_is_known_by_its_names() {
         for (name, is_of_v8) in [
             ("Builtins_ArrayForEach", true),
@@ -467,9 +548,11 @@ mod tests {
 
     #[test]
     fn the_best_frame_is_found() {
-        use CodeKind::{Library, Nameless, Program, Wrapper};
+        use CodeKind::{Library, Nameless, Package, Program, Wrapper};
         for (kinds, at) in [
-            (&[Library, Wrapper, Nameless, Wrapper, Program, Program][..], Some(4)),
+            (&[Library, Package, Nameless, Program, Program][..], Some(3)),
+            (&[Nameless, Wrapper, Package, Library, Package], Some(2)),
+            (&[Library, Wrapper, Nameless, Wrapper, Program, Program], Some(4)),
             (&[Program], Some(0)),
             (&[Library, Wrapper, Nameless, Nameless, Library], Some(2)),
             (&[Wrapper, Library], Some(0)),

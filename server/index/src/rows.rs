@@ -19,7 +19,7 @@ pub struct AllocRow {
     pub size: u64,
     /// Call-tree node of the caller.
     pub node: u32,
-    /// Position of the bearing thread.
+    /// Position of the allocating thread.
     pub thread: u32,
     /// Kind number of the function.
     pub kind: u8,

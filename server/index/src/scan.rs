@@ -1,7 +1,8 @@
 //! One scan through a range from front to back: every allocation and free, or every block with its free.
 //!
-//! [`Trace::alloc`] and [`Trace::events`] tell more of one event, and search for it; who wants all of millions walks
-//! the order of events bit by bit here. What a row refers to may lie anywhere, and is fetched some rows ahead.
+//! [`Trace::alloc`] and [`Trace::events`] return more about one event, and search for it; a scan over millions of
+//! events reads the order of events bit by bit here. The data that a row refers to may be anywhere, and is prefetched
+//! some rows ahead.
 
 use tracehound_format::record::Kind;
 

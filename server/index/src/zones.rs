@@ -19,7 +19,7 @@ pub struct Zone {
     pub min_size: u64,
     /// Largest size.
     pub max_size: u64,
-    /// Bearing threads: bit [`thread_bit`] of each.
+    /// Allocating threads: bit [`thread_bit`] of each.
     pub threads: u64,
     /// Sites: bit [`site_bit`] of each.
     pub sites: u64,

@@ -1,4 +1,4 @@
-//! The heart of ingest: takes all events in their true order, pairs allocations with frees, and fills columns.
+//! Pairing: takes all events in their true order, pairs allocations with frees, and fills columns.
 //!
 //! ```text
 //! allocation   row = allocations so far; columns of allocations; the block goes into the live map

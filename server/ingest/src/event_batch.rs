@@ -1,4 +1,4 @@
-//! Batch that the pairing hands to the sealer: a range of consecutive events as columns.
+//! Batch that the pairing passes to the sealer: a range of consecutive events as columns.
 
 use super::checkpoint::Checkpoint;
 use super::engine::OccupiedRun;

@@ -1,5 +1,5 @@
-//! Everything that follows one recording: takes in what is there, makes snapshots, and finishes the index when nothing
-//! more will come.
+//! Indexing of one recording while it grows: reads the new blocks, makes snapshots, and finishes the index when the
+//! recording has ended.
 
 use std::fs::File;
 use std::io;

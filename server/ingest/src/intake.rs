@@ -1,4 +1,4 @@
-//! Everything that the pass over the blocks reads besides events: process, clock, modules, threads, nodes, samples.
+//! Intake of everything besides events: process, clock, modules, threads, nodes, samples.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -190,18 +190,18 @@ impl Intake {
             "exec-threads" => "An exec did not wait longer for other threads",
             "stopped-threads" => "The end of recording did not wait longer for other threads",
             "stop-threads" => "A stop did not wait longer for other threads, whose events count to the time before it",
-            "fork-child" => "A signal handler came to the forked child before it was recorded",
+            "fork-child" => "A signal handler ran in the forked child before it was recorded",
             "fork-inside" => {
                 "A signal handler forked in the middle of the recorder's work, and the child is not recorded"
             }
-            "filter-libunwind" => "A filter of system calls did not wait longer for threads in libunwind",
+            "filter-libunwind" => "The installation of a seccomp filter did not wait longer for threads in libunwind",
             "notes" => "Waits that were given up could not be noted",
             "start-writer" => "At the program's start the writer did not answer",
             "resume-writer" => "After a failed exec the writer did not answer",
-            "suspend-writer" => "Before a call that wants a single thread the writer did not answer",
+            "suspend-writer" => "Before a call that needs a single thread the writer did not answer",
             "look-writer" => "A look at pages was not waited for any longer",
             "flush-writer" => "A flush did not wait longer for the disk",
-            "hold" => "A thread that was held while recording ended went on, and recording with it",
+            "hold" => "A thread that was held while recording ended continued, and so did recording",
             other => other,
         };
         let text = format!("{what}: the recorder gave up after {seconds:.3} s.{threads} {missing}");

@@ -110,7 +110,7 @@ pub enum OpenError {
         error: io::Error,
     },
     /// Stopped from outside.
-    #[error("indexing {path} was stopped; it goes on from there the next time")]
+    #[error("indexing {path} was stopped; the next run continues from there")]
     Cancelled {
         /// The recording.
         path: PathBuf,

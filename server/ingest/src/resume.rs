@@ -1,4 +1,4 @@
-//! Going on with an index that an earlier run left unfinished: cancelled, or of a recording that was still growing.
+//! Resumes an index that an earlier run left unfinished: it was cancelled, or its recording was still growing.
 //!
 //! The earlier run's columns are cut to the lengths of its manifest, frees that were stored after it are taken back,
 //! and the live blocks are found again among the allocations.

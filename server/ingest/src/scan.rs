@@ -1,5 +1,5 @@
-//! The pass over the blocks of a recording, in file order: checks headers, finds its way again after damage, and hands
-//! on metadata, call-tree nodes, and where the events lie. Payloads of events are read later, see [`super::decode`].
+//! The pass over the blocks of a recording, in file order: checks headers, resynchronises after damage, and passes on
+//! metadata, call-tree nodes, and the offsets of the events. Payloads of events are read later, see [`super::decode`].
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! Takes chunks off the hands of the pairing, on a thread of its own: stores columns, adds up buckets.
+//! Sealer: takes batches from the pairing, on a thread of its own, stores columns, and adds up buckets.
 
 use std::collections::HashMap;
 use std::io;

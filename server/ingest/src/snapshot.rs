@@ -1,4 +1,4 @@
-//! From the state of ingest to an immutable snapshot.
+//! Makes an immutable snapshot from the state of ingest.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

@@ -19,7 +19,7 @@ use tracehound_index::{Cancel, Position, Span, Trace};
 pub enum SumKey {
     /// Allocating backtraces.
     Site,
-    /// Bearing threads, by position.
+    /// Allocating threads, by position.
     Thread,
 }
 

@@ -1,5 +1,5 @@
-//! Live bytes over time by function, module, thread, site or language: a few layers and the rest, which add up to the curve
-//! of the heap at every moment.
+//! Live bytes over time by function, module, thread, site or language: a few layers and the rest, which add up to the
+//! live bytes at every moment.
 
 use std::collections::HashMap;
 

@@ -26,7 +26,7 @@ pub struct Class {
     pub site: u32,
     /// Call-tree node of the backtrace.
     pub node: u32,
-    /// Position of the bearing thread.
+    /// Position of the allocating thread.
     pub thread: u32,
     /// Size of the blocks if they are of one size, else the power of two that none exceeds.
     pub size: u64,

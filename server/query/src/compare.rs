@@ -1,8 +1,8 @@
-//! Several recordings a side, by backtrace: which differences are more than what runs differ by anyhow.
+//! Several recordings on each side, by backtrace: which differences are larger than those between equal runs.
 //!
 //! Each backtrace has one number in each recording. Welch's test says how likely a difference of the two means is by
 //! chance alone; because there are many backtraces, the p-values are held against the Benjamini-Hochberg line, so that
-//! of what is called a change about one in twenty is none. The rest is folded into one row.
+//! about one in twenty reported changes is none. The rest is folded into one row.
 
 use std::collections::HashMap;
 

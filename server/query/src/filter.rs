@@ -1,4 +1,4 @@
-//! The filter language, everywhere the same, and what it selects in a recording.
+//! The filter language, the same in all queries, and its evaluation on a recording.
 //!
 //! ```text
 //! focus            keep backtraces in which some function or source file matches; of several patterns each must
@@ -7,7 +7,7 @@
 //! show_from        keep backtraces with a match and cut off what is above the first one
 //! hide, show       take matching (all other) functions out of the backtraces; nothing is dropped
 //! transforms       see `transform.rs`; behind those above, one after the other
-//! thread           blocks that this thread bore
+//! thread           blocks that this thread allocated
 //! context          blocks that were allocated in these request contexts
 //! freed_by         blocks whose free has a backtrace in which some function or source file matches
 //! address          blocks that reach into a range of addresses
@@ -436,7 +436,7 @@ impl FilterFunctions {
 pub struct Selection {
     /// By site; `None`: all.
     pub sites: Option<Vec<bool>>,
-    /// By position of the bearing thread; `None`: all.
+    /// By position of the allocating thread; `None`: all.
     pub threads: Option<Vec<bool>>,
     /// By number of the request context of the allocation; `None`: all.
     pub contexts: Option<Arc<[bool]>>,

@@ -17,7 +17,7 @@ use super::{Result, site_handle};
 use tracehound_api::functions::{FunctionRow, Functions, GroupBy};
 use tracehound_api::{Metric, Unit};
 use tracehound_index::frame_tree::NO_FUNCTION;
-use tracehound_index::program::CodeKind;
+use tracehound_index::program::{BestFrame, CodeKind};
 use tracehound_index::symbols::{RecordingSymbols, SymbolFrame};
 use tracehound_index::{Cancel, Trace};
 
@@ -324,13 +324,6 @@ fn by_function(
 /// What each row allocated itself, where each allocation is that of its stack's function of the program (see
 /// [`tracehound_index::program::program_frame`]); what has none stays where it is.
 fn owned_by_program(symbols: &dyn RecordingSymbols, values: &ValueTree) -> Vec<Signed> {
-    /// The innermost row of a kind, on the way from a row to the root; 0: none.
-    #[derive(Clone, Copy, Default)]
-    struct Innermost {
-        program: u32,
-        nameless: u32,
-        wrapper: u32,
-    }
     let mut kinds: Vec<Option<CodeKind>> = Vec::new();
     let mut kind = |function: u32| {
         let at = function as usize;
@@ -341,21 +334,16 @@ fn owned_by_program(symbols: &dyn RecordingSymbols, values: &ValueTree) -> Vec<S
     };
     let mut owned = vec![Signed::default(); values.len()];
     // Parents stand before their children.
-    let mut innermost = vec![Innermost::default(); values.len()];
+    let mut innermost: Vec<BestFrame<u32>> = vec![BestFrame::default(); values.len()];
     for (row, own) in (0_u32..).zip(&values.own) {
         let at = row as usize;
         let mut its = innermost[values.shape.parent[at] as usize];
         if row > 0 {
-            match kind(values.shape.frame[at].function) {
-                CodeKind::Program => its.program = row,
-                CodeKind::Nameless => its.nameless = row,
-                CodeKind::Wrapper => its.wrapper = row,
-                CodeKind::Library => {}
-            }
+            its.put_inner(kind(values.shape.frame[at].function), row);
         }
         innermost[at] = its;
         if !own.is_zero() {
-            let owner = [its.program, its.nameless, its.wrapper].into_iter().find(|&owner| owner > 0).unwrap_or(row);
+            let owner = its.best().unwrap_or(row);
             add(&mut owned[owner as usize], own);
         }
     }

@@ -1,4 +1,4 @@
-//! The heap map: what of the address space was occupied when, by which site, and what of it was in memory.
+//! The heap map: which addresses were occupied at which time, by which site, and which of them were in memory.
 //!
 //! ```text
 //! columns   moments, equally spaced: what is live at the end of each interval of the window

@@ -1,4 +1,4 @@
-//! Questions about a recording: pure functions `(trace, symbols, parameters) → document`, one file each.
+//! Queries over a recording: pure functions `(trace, symbols, parameters) → document`, one file each.
 //!
 //! ```text
 //! window (times → positions)    filter (texts → selection of sites, threads, rows)

@@ -1,4 +1,4 @@
-//! Conditions on lifetimes: decided by the class that stands in the ledger, but where a bound cuts through a class.
+//! Conditions on lifetimes: uses the stored lifetime class, and the exact times only in a class that a bound divides.
 
 use std::ops::Range;
 

@@ -125,7 +125,7 @@ pub fn summary(trace: &Trace, selection: &Selection, span: Span, cancel: &Cancel
     Ok((document(SCALE, &cells), quantiles))
 }
 
-/// Quantiles of the lifetimes of the blocks that each of `sites` bore in a span.
+/// Quantiles of the lifetimes of the blocks that each of `sites` allocated in a span.
 ///
 /// # Errors
 /// When cancelled.

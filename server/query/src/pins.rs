@@ -1,4 +1,4 @@
-//! Pinned pages: whose blocks hold pages that would be given back without them.
+//! Pinned pages: the blocks that hold pages which would be given back without them.
 //!
 //! A page is given back by a group of blocks when every block in it belongs to the group. Functions are groups that overlap:
 //! a page is given back by each function that stands on the backtraces of all its blocks. So for each page the functions

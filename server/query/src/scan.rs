@@ -3,9 +3,9 @@
 //! ```text
 //! sizes     codes compared with the bounds; those above 48 KiB looked up
 //! origins   looked up in a table: site and thread
-//! fates     looked up in a table by class of lifetime; exact times only where a bound cuts through a class
+//! lifetimes looked up in a table by class of lifetime; exact times only where a bound cuts through a class
 //! ```
-//! Before rows are looked at, the zones of their runs are asked: see `skip`.
+//! Zone maps decide first which runs of rows need a look: see `zone_pruning`.
 
 use std::ops::Range;
 use std::sync::Arc;

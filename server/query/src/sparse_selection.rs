@@ -1,5 +1,4 @@
-//! The blocks that a selection keeps, found once, where they are few against all: what is asked about them then touches
-//! little else.
+//! The rows that a selection keeps, found once, where they are few: later queries over them read few other rows.
 
 use std::sync::Arc;
 

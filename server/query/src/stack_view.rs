@@ -1,5 +1,6 @@
-//! The tree of functions as a filter shows it: which row of it stands for a row of the frame tree, and which one gets
-//! what was allocated there. Made by `hide`, `show` and `show_from`, then by the transforms, each a pass over all rows.
+//! The tree of functions under a filter: maps each row of the frame tree to the row of the view that is shown for it
+//! and that gets its allocations. Made by `hide`, `show` and `show_from`, then by the transforms, each a pass over all
+//! rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;

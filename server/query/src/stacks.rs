@@ -2,7 +2,7 @@
 
 use tracehound_api::Frame;
 use tracehound_index::Trace;
-use tracehound_index::program::{CodeKind, program_frame};
+use tracehound_index::program::{BestFrame, CodeKind, program_frame};
 use tracehound_index::symbols::{FunctionFacts, RecordingSymbols, SymbolFrame};
 
 /// The frames of a backtrace, leaf first, beginning with the caller of the allocating function; inlined functions are
@@ -105,7 +105,7 @@ impl OwnFrame {
 /// As [`allocated_by`], for very many backtraces.
 #[must_use]
 pub fn own_frame(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Option<OwnFrame> {
-    let (mut first, mut nameless, mut wrapper) = (None, None, None);
+    let (mut first, mut found) = (None, BestFrame::default());
     let mut some = Vec::new();
     for location in trace.shown_stack(symbols, node).filter_map(|node| trace.node_location(node)) {
         some.clear();
@@ -114,15 +114,13 @@ pub fn own_frame(trace: &Trace, symbols: &dyn RecordingSymbols, node: u32) -> Op
         for &level in &some {
             let own = OwnFrame { level, pc, is_stand_in: false };
             first = first.or(Some(OwnFrame { is_stand_in: true, ..own }));
-            match symbols.kind(level.function) {
-                CodeKind::Program => return Some(own),
-                CodeKind::Nameless => nameless = nameless.or(Some(own)),
-                CodeKind::Wrapper => wrapper = wrapper.or(Some(own)),
-                CodeKind::Library => {}
+            found.put_outer(symbols.kind(level.function), own);
+            if found.is_final() {
+                return found.best();
             }
         }
     }
-    nameless.or(wrapper).or(first)
+    found.best().or(first)
 }
 
 /// What [`allocated_by`] gives, and the frame that called it.

@@ -1,4 +1,4 @@
-//! Leaks that somebody has decided not to hear about, in LeakSanitizer's words.
+//! Suppressions of leaks, in LeakSanitizer's format.
 //!
 //! ```text
 //! # comment

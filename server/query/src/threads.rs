@@ -17,7 +17,7 @@ use tracehound_index::{Cancel, Span, Trace};
 pub struct ThreadsParams {
     /// When.
     pub window: Window,
-    /// Of what; `thread` means the bearing thread.
+    /// Of what; `thread` means the allocating thread.
     pub filter: Filter,
 }
 
@@ -79,7 +79,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &ThreadsParams
     })
 }
 
-/// Frees by (bearing, freeing) thread.
+/// Frees by (allocating, freeing) thread.
 fn pairs(
     trace: &Trace,
     selection: &Selection,

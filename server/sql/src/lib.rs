@@ -1,4 +1,4 @@
-//! Questions in SQL: the indexes of recordings as virtual tables of SQLite, which parses, plans and sorts.
+//! Queries in SQL: the indexes of recordings as virtual tables of SQLite, which parses, plans and sorts.
 //!
 //! ```text
 //! schema        what tables, columns and parameters there are; the guide is made from it

@@ -1,7 +1,7 @@
-//! Limits of a question, where whoever asks is not who answers for the machine.
+//! Limits of a query that comes from a client: time and memory.
 //!
-//! Time is looked at from outside, every now and then; memory where it is taken. Both are of one step at least: SQLite
-//! sorts what it holds in memory in one.
+//! Time is checked periodically from outside, memory where it is allocated. Both checks can be late by one step: SQLite
+//! sorts its rows in memory in one step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

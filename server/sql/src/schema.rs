@@ -74,6 +74,11 @@ const fn text(name: &'static str, about: &'static str) -> SqlColumn {
 
 const RECORDING: SqlColumn =
     integer("recording", "number of the recording, from 1 in the order in which they are named");
+const THREAD: SqlColumn = integer("thread", "number in the recording, from 1");
+const OS_THREAD: SqlColumn = integer("os_thread", "the kernel's id");
+const THREAD_NAME: SqlColumn = text("name", "last known name");
+const THREAD_STARTED: SqlColumn = integer("started_ns", "first event");
+const THREAD_ENDED: SqlColumn = integer("ended_ns", "end; NULL: not seen");
 const FROM: SqlColumn = text("from_time", "start of the window: `1.5s`, `50%`, `peak`, a mark's label, or nanoseconds");
 const TO: SqlColumn = text("to_time", "end of the window");
 const AT: SqlColumn = text("at_time", "a moment");
@@ -244,11 +249,11 @@ pub const THREAD_SUMS: SqlTable = SqlTable {
     about: "One row a thread that made an event, with what it allocated and freed in the window.",
     columns: &[
         RECORDING,
-        integer("thread", "number in the recording, from 1"),
-        integer("os_thread", "the kernel's id"),
-        text("name", "last known name"),
-        integer("started_ns", "first event"),
-        integer("ended_ns", "end; NULL: not seen"),
+        THREAD,
+        OS_THREAD,
+        THREAD_NAME,
+        THREAD_STARTED,
+        THREAD_ENDED,
         integer("allocated_bytes", "allocated in the window"),
         integer("allocated_count", "blocks of them"),
         integer("freed_bytes", "freed by it in the window, whoever had allocated them"),
@@ -371,14 +376,7 @@ pub const DIFF: SqlTable = SqlTable {
 pub const THREADS: SqlTable = SqlTable {
     name: "threads",
     about: "One row a thread that made an event.",
-    columns: &[
-        RECORDING,
-        integer("thread", "number in the recording, from 1"),
-        integer("os_thread", "the kernel's id"),
-        text("name", "last known name"),
-        integer("started_ns", "first event"),
-        integer("ended_ns", "end; NULL: not seen"),
-    ],
+    columns: &[RECORDING, THREAD, OS_THREAD, THREAD_NAME, THREAD_STARTED, THREAD_ENDED],
     parameters: &[],
 };
 

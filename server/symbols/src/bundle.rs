@@ -1,4 +1,4 @@
-//! Names that travel with a recording: inside it, as blocks behind all others, or in a file beside it.
+//! Names that are stored with a recording: inside it, as blocks behind all others, or in a file beside it.
 //!
 //! ```text
 //! recording  header block*  names-block+  trailer-block          see docs/FORMAT.md, "Names"

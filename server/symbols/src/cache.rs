@@ -10,10 +10,10 @@
 //!               from version 2 on: file of the declaration + 1, or 0; its line, or 0; first address + 1, or 0
 //! u32        CRC-32 of everything before
 //! ```
-//! A key holds the identity of the file that the names come from: once that changes, they are looked up again.
-//! The last byte of the magic is the version. A cache that is damaged, truncated or of another version is no cache;
-//! nobody is told. Names of version 1 were chosen by other rules: they are looked up again where they can be, and used
-//! where a recording brought them along from another machine.
+//! A key holds the identity of the file that the names come from: once that changes, they are looked up again. The last
+//! byte of the magic is the version. A cache that is damaged, truncated or of another version is ignored silently.
+//! Names of version 1 were chosen by other rules: they are looked up again where they can be, and used where a
+//! recording brought them along from another machine.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

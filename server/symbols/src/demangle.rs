@@ -1,5 +1,5 @@
-//! Names as their authors wrote them, from names as linkers need them. Only names that are mangled are touched: C
-//! functions may be called `f` or `St`, which as fragments of C++ mangling would read `float` and `std`.
+//! Demangles C++ and Rust names. Only names that are mangled are touched: C functions may be called `f` or `St`, which
+//! as fragments of C++ mangling would read `float` and `std`.
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Generated code as perf maps call it, taken apart: function, place, language.
+//! Names of generated code in perf maps, parsed into function, place and language.
 //!
 //! ```text
 //! LazyCompile:*handle /srv/app.js:12:9      V8: what was compiled, how (~ ^ + *), function, place of the function

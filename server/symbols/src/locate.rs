@@ -1,4 +1,4 @@
-//! Finds the file that holds a recorded module's symbols, and says how good they are.
+//! Finds the file that holds a recorded module's symbols, and rates their quality.
 //!
 //! A file counts only if it is the recorded one: same build id, or, without build ids, the same segments.
 //! Debug information may be in the file itself, behind its `.gnu_debuglink`, or in the folders that are keyed by

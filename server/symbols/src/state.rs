@@ -223,12 +223,13 @@ impl Symbolization {
             let module_name = module.and_then(|module| self.modules.get(&module)).map(|known| &*known.name);
             let file = declared.map(|(file, _)| file).or(function.file.as_ref());
             let is_interpreter = module.is_some_and(|module| trace.interpreter().has_module(module));
-            let kind = match CodeKind::of(name.as_deref(), file.map(|file| &**file), module_name) {
+            let recorded = module.and_then(|module| trace.modules().get(module as usize));
+            let path = recorded.map_or("".into(), |module| String::from_utf8_lossy(&module.path));
+            let kind = match CodeKind::of(name.as_deref(), file.map(|file| &**file), module_name).in_module(&path) {
                 CodeKind::Program if is_interpreter => CodeKind::Library,
                 kind => kind,
             };
-            let is_python = module.and_then(|module| trace.modules().get(module as usize));
-            let language = if is_python.is_some_and(ModuleFacts::is_interpreted) {
+            let language = if recorded.is_some_and(ModuleFacts::is_interpreted) {
                 Some(SourceLanguage::Python)
             } else if module.and_then(|module| self.modules.get(&module)).is_some_and(|known| known.located.is_go) {
                 SourceLanguage::in_go_module(name.as_deref(), file.map(|file| &**file))

@@ -1,4 +1,4 @@
-//! Copies of the files that names come from, for later: what a collector keeps of a program whose container will be gone.
+//! Copies of the files that names come from: a collector keeps them for programs whose container will be gone.
 //!
 //! A copy is an ELF file with zeros in place of code and data, so that it compresses to its symbols and debug
 //! information, and is read as the file itself. Files are copied before they are looked into: one that is cut off

@@ -1,4 +1,4 @@
-//! Chunks with a mapping of their own. No list tells of them: the pages at which one may begin are looked at.
+//! Chunks with a mapping of their own. No list contains them: every page at which one may begin is read.
 //!
 //! ```text
 //! page     0 | bytes, bit 2 | the block …

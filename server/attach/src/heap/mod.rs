@@ -6,8 +6,8 @@
 //! caches   free chunks that look as if they were in use: the arenas' fast bins, the threads' caches
 //! mapped   chunks with a mapping of their own, of which no list tells
 //! ```
-//! Nothing here is believed: whatever does not fit ends the walk of that region with a remark, and every loop has a bound.
-//! glibc's malloc/malloc.c and arena.c, 2.17 to 2.42, are what the layouts are from.
+//! All of it is untrusted: data that does not fit ends the walk of that region with a remark, and every loop has a
+//! bound. glibc's malloc/malloc.c and arena.c, 2.17 to 2.42, are what the layouts are from.
 
 mod arenas;
 mod caches;

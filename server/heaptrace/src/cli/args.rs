@@ -117,7 +117,7 @@ where
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Filters (RE is a regular expression)")]
 pub struct Filters {
-    /// Only blocks whose stack has a function or source file that matches (or name@file:line@module); of several each must
+    /// Only blocks whose stack has a matching function or file (or name@file:line@module); several must all match
     #[arg(long, value_name = "RE")]
     pub focus: Vec<String>,
     /// Only blocks whose stack has none that matches
@@ -129,7 +129,7 @@ pub struct Filters {
     /// Leave only matching functions in the stacks
     #[arg(long, value_name = "RE")]
     pub show: Option<String>,
-    /// Leave out what is above the outermost match, and blocks without a match
+    /// Leave out frames above the outermost match, and blocks without a match
     #[arg(long, value_name = "RE")]
     pub show_from: Option<String>,
     /// Change the stacks, in the order given: merge-function:NAME, drop-function:NAME, collapse-function:NAME,
@@ -164,7 +164,7 @@ pub struct Filters {
     /// Only blocks of this class: leaked, temporary, freed
     #[arg(long, value_name = "CLASS", value_parser = PossibleValuesParser::new(["leaked", "temporary", "freed"]), hide_possible_values = true)]
     pub lifetime: Option<String>,
-    /// Only blocks that reach into these addresses (hexadecimal, the end not included)
+    /// Only blocks that overlap these addresses (hexadecimal, the end not included)
     #[arg(long, value_name = "A..B")]
     pub address: Option<String>,
 }

@@ -16,9 +16,9 @@ use super::{Misuse, interrupt, terminal, units};
 /// Time between two looks at the process.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Record a process that runs already, from now on.
+/// Record a running process from now on.
 ///
-/// Nothing is restarted: one thread of the process is borrowed for a moment, and at the end the process is as it was.
+/// The process is not restarted: one of its threads is borrowed for a moment, and at the end the process is as it was.
 /// Options are taken from the TRACEHOUND_* variables of the environment, as by `heaptrace run`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -42,7 +42,7 @@ pub struct AttachArgs {
     /// List the blocks that the heap holds at the start (glibc's): later frees of them are known
     #[arg(long)]
     existing: bool,
-    /// Say what would be done, and touch nothing
+    /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     /// Attach in spite of a seccomp filter that cannot be read
@@ -82,7 +82,7 @@ pub fn run(args: &AttachArgs) -> Result<()> {
     if let Some((count, bytes)) = attached.figures.existing {
         let stopped = units::duration(attached.figures.stopped.as_nanos() as u64);
         let (count, bytes) = (units::count(count), units::bytes(bytes));
-        eprintln!("heaptrace: {count} blocks of {bytes} were there before; the process stood still for {stopped}");
+        eprintln!("heaptrace: {count} blocks of {bytes} were allocated before; the process was stopped for {stopped}");
     }
     let started = Instant::now();
     while attached.is_recording() && !flag.is_cancelled() && duration.is_none_or(|limit| started.elapsed() < limit) {

@@ -73,7 +73,7 @@ fn check_target(args: &BundleArgs, path: &Path) -> Result<()> {
     let is_file = path != Path::new("-") && fs::metadata(path).map_or(true, |meta| meta.is_file());
     if side.is_file() && !is_file {
         let why = format!("the program was killed, and a part of its recording is {}", side.display());
-        return Err(Misuse(format!("{why}: write the bundle to a file, so that both lie side by side")).into());
+        return Err(Misuse(format!("{why}: write the bundle to a file, so that both are in one folder")).into());
     }
     Ok(())
 }

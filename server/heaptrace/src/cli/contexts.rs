@@ -17,9 +17,9 @@ use super::units::{bytes, count};
 /// Rows of the table; the JSON has all.
 const MOST_ROWS: usize = 50;
 
-/// Show what each request context of the program allocated, and what of it lives on.
+/// Show what each request context of the program allocated, and how much of it is still live.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A program says which request it works on by tracehound_context_set(id), see tracehound.h.
+#[command(after_help = "A program sets the request that it works on by tracehound_context_set(id), see tracehound.h.
 
 Examples:
   heaptrace contexts memory-app-1.dat

@@ -25,7 +25,7 @@ pub struct ExportArgs {
     /// The format
     #[arg(short, long, value_enum)]
     format: Format,
-    /// Where it goes; - is standard output; a name that ends in .gz is compressed
+    /// The output file; - is standard output; a name that ends in .gz is compressed
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     #[command(flatten)]

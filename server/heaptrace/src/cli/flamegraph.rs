@@ -24,7 +24,7 @@ pub struct FlamegraphArgs {
     /// A recording: finished, running, cut off or damaged
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where the picture goes; - is standard output
+    /// The output file; - is standard output
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     /// Allocating functions at the root, their callers above them
@@ -36,7 +36,7 @@ pub struct FlamegraphArgs {
     /// Resident pages that only blocks from below a function hold, with --metric live or peak
     #[arg(long, conflicts_with = "freeing")]
     pinned: bool,
-    /// Draw so many functions at most; what is narrower is folded, and says so
+    /// Draw at most this many functions; narrower ones are folded into marked rows
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     max_nodes: u32,
     /// Print the tree that would be drawn, as one JSON document

@@ -36,7 +36,8 @@ fn program() -> Result<PathBuf> {
 
 /// Whether a recording is named by a URL.
 pub fn is_url(path: &Path) -> bool {
-    path.to_str().is_some_and(|text| text.starts_with("s3://") || text.starts_with("file://"))
+    path.to_str()
+        .is_some_and(|text| ["s3://", "gs://", "az://", "file://"].iter().any(|scheme| text.starts_with(scheme)))
 }
 
 /// The recordings that a URL names, as files of this machine: one of `…/raw/ID.dat`, all whole ones of a store.

@@ -12,10 +12,10 @@ use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{bytes, count, duration};
 use super::{answer_each, misuse};
 
-/// Show what of the address space was occupied when, by which site, and what of it was in memory.
+/// Show the occupied addresses over time, with their sites, and which of them were in memory.
 ///
-/// A line is a range of addresses, a column a moment. A letter is the site that has most bytes there, upper case where
-/// half of the addresses or more are live blocks; `.` is memory that nothing occupies, `?` a site without a letter.
+/// A line is a range of addresses, a column a moment. A letter is the site with most bytes there, upper case if half
+/// of the addresses or more are live blocks; `.` is resident memory without a block, `?` a site without a letter.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace map memory-app-1.dat

@@ -10,9 +10,9 @@ use super::output::OutputArgs;
 use super::units;
 use tracehound_imports::heaptrack;
 
-/// Turn a recording of heaptrack into one that every command here, and the page, can open.
+/// Convert a recording of heaptrack, so that all commands and the page can open it.
 ///
-/// Versions 1 to 3 of its format, compressed or not; the names of functions come along.
+/// Versions 1 to 3 of its format, compressed or not, with the names of functions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace import heaptrack.app.4711.zst -o app.dat && heaptrace server app.dat
@@ -21,7 +21,7 @@ pub struct ImportArgs {
     /// A recording of heaptrack (.gz, .zst, or plain); - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where our recording goes
+    /// The converted recording
     #[arg(short, long, value_name = "OUT.dat")]
     output: PathBuf,
 }

@@ -42,7 +42,7 @@ pub fn print(info: &Info, path: &str, style: Style, out: &mut dyn Write) -> io::
     let arguments: Vec<_> = process.arguments.iter().map(|argument| clean(argument)).collect();
     let command = if arguments.is_empty() { clean(&process.executable).into_owned() } else { arguments.join(" ") };
     if process.pid == 0 && command.is_empty() {
-        line("program", "unknown: what the recording begins with is not there".into())?;
+        line("program", "unknown: the beginning of the recording is missing".into())?;
     } else {
         line(
             "program",
@@ -221,7 +221,7 @@ fn end(info: &Info) -> (&'static str, TextRole) {
         End::Detached if info.complete => ("complete: heaptrace detached from the program", TextRole::Good),
         End::Detached => ("heaptrace detached from the program; events are missing", TextRole::Bad),
         End::Stopped => ("recording was stopped before the program ended", TextRole::Hot),
-        End::Killed => ("the program was killed; what it had completed was recovered", TextRole::Hot),
+        End::Killed => ("the program was killed; all completed events were recovered", TextRole::Hot),
         End::DiskFull => ("cut short: the disk was full", TextRole::Bad),
         End::Unknown => ("cut short: the file has no end, and no side file completes it", TextRole::Bad),
     }

@@ -33,7 +33,7 @@ pub struct LeaksArgs {
     /// Show stacks to their root
     #[arg(long)]
     full: bool,
-    /// Add sites up apart that have a function, file or module that matches; may be repeated
+    /// Add up sites separately that have a matching function, file or module; may be repeated
     #[arg(long, value_name = "RE")]
     suppress: Vec<String>,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub struct SuppressionFiles {
     /// A file of suppressions in LeakSanitizer's format: one `leak:PATTERN` a line; may be repeated
     #[arg(long, value_name = "FILE")]
     suppressions: Vec<PathBuf>,
-    /// Do not read the suppressions that the program itself brings along (__lsan_default_suppressions)
+    /// Ignore the suppressions of the program itself (__lsan_default_suppressions)
     #[arg(long)]
     no_program_suppressions: bool,
 }

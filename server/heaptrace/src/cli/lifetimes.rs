@@ -12,7 +12,7 @@ use super::terminal::{ColorChoice, Style, TextRole};
 use super::units::{bytes, count, duration, percent};
 use super::{answer_each, misuse};
 
-/// Show how long blocks live, and how many of each age still do.
+/// Show how long blocks live, and how many of each age are still live.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace lifetimes memory-app-1.dat

@@ -179,9 +179,9 @@ const ENVIRONMENT: [(&str, &str); 6] = [
     ("NO_COLOR", "No colours, unless --color always is given."),
     ("HEAPTRACE_CONFIG", "The file with defaults for options; empty: none."),
     ("HEAPTRACE_TOKEN", "The secret of `heaptrace server`."),
-    ("HEAPTRACE_PUSH_TOKEN", "The bearer token that `heaptrace push` gives."),
-    ("DEBUGINFOD_URLS", "Where --debuginfod asks for debug files."),
-    ("TRACEHOUND_*", "What the recorder does, for `heaptrace run` and programs that preload libtracehound.so."),
+    ("HEAPTRACE_PUSH_TOKEN", "The bearer token that `heaptrace push` sends."),
+    ("DEBUGINFOD_URLS", "The servers that --debuginfod asks for debug files."),
+    ("TRACEHOUND_*", "Options of the recorder, for `heaptrace run` and for programs that preload libtracehound.so."),
 ];
 
 const FILES: [(&str, &str); 3] = [
@@ -191,9 +191,9 @@ const FILES: [(&str, &str); 3] = [
 ];
 
 const EXIT_STATUS: [(&str, &str); 3] = [
-    ("0", "Fine."),
+    ("0", "Success."),
     ("1", "Something failed, or `heaptrace check` found a limit exceeded."),
-    ("2", "The command line or the environment asks for something that makes no sense."),
+    ("2", "Wrong usage, on the command line or in the environment."),
 ];
 
 /// The script or the document, to standard output.

@@ -15,8 +15,8 @@ use super::units::{bytes, count, duration, percent};
 use super::{answer_each, misuse};
 use crate::query_params;
 
-/// Show what resident memory is made of: live blocks, the rest of their pages, what the allocator keeps, files, and us;
-/// and who mapped what.
+/// Show the parts of resident memory: live blocks, the rest of their pages, memory that the allocator keeps, files, the
+/// recorder; and the backtraces that mapped memory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace memory memory-app-1.dat                at the end
@@ -135,7 +135,7 @@ fn beside(key: &str) -> &str {
         "live_untouched" => "of live blocks never touched",
         "free_not_resident" => "free and not resident, which costs nothing",
         "huge_pages" => "of resident memory in huge pages",
-        "lazy_free" => "resident until the kernel wants it (MADV_FREE)",
+        "lazy_free" => "resident until the kernel needs it (MADV_FREE)",
         "page_tables" => "of page tables",
         other => other,
     }

@@ -67,10 +67,10 @@ use tracehound_exports::ExportError;
     after_help = "Examples:
   heaptrace run -- ./app             record a program
   heaptrace server memory-app-1.dat  look at the recording in a browser
-  heaptrace leaks memory-app-1.dat   what was never freed, and who allocated it
+  heaptrace leaks memory-app-1.dat   blocks that were never freed, by allocating backtrace
 
-`heaptrace help COMMAND` says more about a command; `heaptrace man FOLDER` writes it down as manual pages.
-Defaults for options can stand in heaptrace.toml."
+`heaptrace help COMMAND` describes a command; `heaptrace man FOLDER` writes the manual pages.
+heaptrace.toml can set defaults for options."
 )]
 struct Cli {
     /// Colour: auto (on a terminal, unless NO_COLOR is set), always, never
@@ -112,22 +112,22 @@ enum Command {
     Dump(dump::DumpArgs),
     Sql(sql::SqlArgs),
     Mcp(mcp::McpArgs),
-    /// Collect the recordings of many processes in a store, and take in those that other collectors send
+    /// Copy the recordings of many processes into a store, and accept recordings from other collectors
     #[command(after_help = "Examples:
   heaptrace collect --spool /var/spool/heap --store file:///srv/heap
   heaptrace collect --listen 0.0.0.0:9900 --store s3://bucket/heap
   heaptrace collect status 127.0.0.1:9900
   heaptrace collect --help
 
-docs/guide/fleet.md says more.")]
+docs/guide/fleet.md has the details.")]
     Collect(fleet::FleetArgs),
-    /// Ask all recordings of a store: who leaks, what a version changed, which hosts are unlike the others
+    /// Query all recordings of a store: leaks, changes between versions, hosts that differ from the others
     #[command(after_help = "Examples:
   heaptrace fleet leaks file:///srv/heap
   heaptrace fleet regress s3://bucket/heap --service api --before 1.4 --after 1.5
   heaptrace fleet --help
 
-docs/guide/fleet.md says more.")]
+docs/guide/fleet.md has the details.")]
     Fleet(fleet::FleetArgs),
     /// Send the heap profile of recordings to a Parca or Pyroscope server
     #[command(after_help = "Examples:
@@ -135,7 +135,7 @@ docs/guide/fleet.md says more.")]
   heaptrace push pyroscope http://localhost:4040 memory-*.dat --label env=live
   heaptrace push --help
 
-docs/guide/fleet.md says more.")]
+docs/guide/fleet.md has the details.")]
     Push(fleet::FleetArgs),
     Attach(attach::AttachArgs),
     Detach(attach::DetachArgs),
@@ -157,13 +157,13 @@ docs/guide/fleet.md says more.")]
     #[command(after_help = "Example:
   heaptrace man ~/.local/share/man/man1 && man heaptrace-leaks")]
     Man {
-        /// The folder; it is made if it is not there
+        /// The folder; it is created if it does not exist
         #[arg(value_hint = clap::ValueHint::DirPath)]
         folder: std::path::PathBuf,
     },
 }
 
-/// The command line or the environment asks for something that makes no sense: exit code 2.
+/// Wrong usage, on the command line or in the environment: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Misuse(pub String);

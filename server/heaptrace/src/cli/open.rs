@@ -37,7 +37,7 @@ impl OpenRecording {
                 && *ns > end
             {
                 eprintln!(
-                    "heaptrace: {}: {} is behind the end of the recording, which is taken in its place: {}",
+                    "heaptrace: {}: {} is after the end of the recording; the end is used instead: {}",
                     terminal::clean(&self.path),
                     units::duration(*ns),
                     units::duration(end)
@@ -63,9 +63,9 @@ fn shortfall(facts: &RecordingFacts, end: End) -> Option<String> {
     missing.extend(facts.inherited.as_ref().and_then(|inherited| inherited.shortfall.clone()));
     let until = units::duration(facts.watermark_ns);
     match end {
-        End::Running => missing.push(format!("the program runs, and answers hold up to {until}")),
+        End::Running => missing.push(format!("the program still runs; answers are about the time up to {until}")),
         End::DiskFull => missing.push(format!("the disk was full at {until}")),
-        End::Killed => missing.push("the program was killed, and what it had completed is here".into()),
+        End::Killed => missing.push("the program was killed; all completed events are here".into()),
         End::Unknown => missing.push("the file has no end, and no side file completes it".into()),
         End::Exit | End::Exec | End::Stopped | End::Detached if facts.cut => missing.push("the file is cut off".into()),
         End::Exit | End::Exec | End::Stopped | End::Detached => {}

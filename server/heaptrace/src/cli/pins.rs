@@ -14,10 +14,10 @@ use super::units::{bytes, count, duration, percent};
 use super::{answer_each, misuse};
 use crate::query_params;
 
-/// Show whose blocks hold pages in memory, and what would be given back if they lay elsewhere.
+/// Show the code whose blocks hold pages in memory, and what would be given back if they were elsewhere.
 ///
-/// A page can be given back only when no block is left in it. A few long-lived blocks can hold many pages: moved into a
-/// pool or an arena of their own, they let all these pages go.
+/// A page can be given back only when no block is left in it. A few long-lived blocks can hold many pages: if they were
+/// in a pool or an arena of their own, all these pages would be given back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace pins memory-app-1.dat                  by function, at the end

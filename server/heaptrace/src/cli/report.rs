@@ -68,13 +68,15 @@ pub fn run(args: &ReportArgs) -> Result<()> {
     }
     match &made.example {
         Some(path) => eprintln!(
-            "heaptrace: the report holds {} paths of this machine, such as {}, the command line and the names of all \
-             functions: look before you pass it on, or use --strip-paths",
+            "heaptrace: the report contains {} paths of this machine, such as {}, the command line and the names of all \
+             functions: check it before you share it, or use --strip-paths",
             units::count(made.paths as u64),
             terminal::clean(path)
         ),
         None => {
-            eprintln!("heaptrace: the report holds the names of all functions and files: look before you pass it on")
+            eprintln!(
+                "heaptrace: the report contains the names of all functions and files: check it before you share it"
+            )
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use super::table::{Align, TextCell, TextTable};
 use super::terminal::{ColorChoice, Style, TextRole};
 use super::{Interrupted, Misuse, interrupt, open, terminal};
 
-/// Ask recordings in SQL; the tables are described by --schema and in the guide.
+/// Query recordings in SQL; --schema and the guide describe the tables.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace sql memory-app-1.dat 'SELECT * FROM recordings'

@@ -17,7 +17,7 @@ use super::terminal::{ColorChoice, Style, TextRole, clean, truncate};
 use super::units::{bytes, count, duration, percent, plural};
 use super::{Shortfall, for_each, interrupt, leaks, misuse, stack, terminal};
 
-/// Show the peak, who had it, what leaks and grows, and what is allocated in vain, on one screen.
+/// Show the peak and its holders, leaks and growth, and temporary allocations, on one screen.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace summary memory-app-1.dat
@@ -151,7 +151,7 @@ fn print_replay(replay: &Replay, style: Style, out: &mut dyn Write) -> io::Resul
     );
     let words = match replays::smaller(replay) {
         None if !replays::is_checked(replay) => {
-            "the self-check of heaptrace replay does not hold: it gave figures, but no verdict".to_owned()
+            "the self-check of heaptrace replay failed: there are figures, but no verdict".to_owned()
         }
         Some(row) => {
             let settings: Vec<String> = row.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();

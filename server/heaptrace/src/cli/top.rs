@@ -15,7 +15,7 @@ use super::{answer_each, misuse};
 
 const GROUPS: &[&str] = &["function", "program", "file", "module", "thread", "site", "size_class"];
 
-/// Show which functions (or files, modules, threads, sites) have the memory, in pprof's columns.
+/// Show the functions (or files, modules, threads, sites) that hold the memory, in pprof's columns.
 ///
 /// flat: allocated by the function itself. cum: by it and everything below it, recursion counted once.
 #[derive(Debug, clap::Args)]

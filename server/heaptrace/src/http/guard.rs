@@ -45,7 +45,7 @@ impl std::str::FromStr for Token {
     fn from_str(text: &str) -> Result<Self, String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
         if text.len() < 16 {
-            return Err("a token has 16 characters or more, so that it cannot be heuristic".into());
+            return Err("a token needs 16 characters or more, so that it cannot be found by trial".into());
         }
         if text.len() > 256 || !text.chars().all(plain) {
             return Err("a token is made of letters, digits and -._~, at most 256 of them".into());
@@ -97,7 +97,7 @@ impl RequestGuard {
             if !same {
                 return Err(HttpProblem::new(
                     StatusCode::FORBIDDEN,
-                    format!("a page of {origin:?} may not ask the server at {host:?}"),
+                    format!("a page of {origin:?} may not send requests to the server at {host:?}"),
                 ));
             }
         }
@@ -106,7 +106,10 @@ impl RequestGuard {
         let navigation = value("sec-fetch-mode") == Some(b"navigate") && value("sec-fetch-dest") == Some(b"document");
         let following_a_link = navigation && !is_api(uri);
         if matches!(site, Some(site) if site != b"same-origin" && site != b"none") && !following_a_link {
-            return Err(HttpProblem::new(StatusCode::FORBIDDEN, "pages of other sites may not ask this server"));
+            return Err(HttpProblem::new(
+                StatusCode::FORBIDDEN,
+                "pages of other sites may not send requests to this server",
+            ));
         }
         let (allowed, only): (&[Method], _) =
             if is_command(uri) { (&[Method::POST], "POST") } else { (&[Method::GET, Method::HEAD], "GET and HEAD") };
@@ -189,7 +192,7 @@ pub async fn guard(State(guard): State<Arc<RequestGuard>>, mut request: Request,
         Carried::InHeader => next.run(request).await,
         Carried::Nowhere => {
             let detail =
-                "this server wants a token: open the URL that it printed, or send `Authorization: Bearer TOKEN`";
+                "this server requires a token: open the URL that it printed, or send `Authorization: Bearer TOKEN`";
             let mut response = HttpProblem::new(StatusCode::UNAUTHORIZED, detail).into_response();
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             response

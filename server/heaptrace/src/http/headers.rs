@@ -1,4 +1,4 @@
-//! Headers that every answer carries: browsers are told to load nothing from elsewhere and to show us in no frame.
+//! Headers of every answer: they forbid browsers to load anything from elsewhere and to show the page in a frame.
 
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, header};

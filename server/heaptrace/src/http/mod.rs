@@ -1,4 +1,4 @@
-//! The HTTP server: JSON under `/api/v1/`, the page for everything else. docs/http-api.md says it in words.
+//! The HTTP server: JSON under `/api/v1/`, the page for everything else. docs/http-api.md describes it.
 //!
 //! ```text
 //! security headers ▶ guard (Host, Origin, token, method) ▶ compression ▶ routes ▶ answer (cache, cancel) ▶ query

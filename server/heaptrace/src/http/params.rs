@@ -39,7 +39,7 @@ impl<T: FromText + Copy + PartialEq> FromText for SortKeys<T> {
             T::from_text(column).map(|column| (column, reversed))
         };
         let keys = text.split(',').map(key).collect::<Result<Vec<_>, _>>();
-        keys.map_err(|columns| format!("up to {MAX_SORT_KEYS} of {columns}, with commas between; - turns one round"))
+        keys.map_err(|columns| format!("up to {MAX_SORT_KEYS} of {columns}, separated by commas; - reverses one"))
             .and_then(|keys| Self::new(keys).ok_or_else(|| format!("at most {MAX_SORT_KEYS} columns")))
     }
 }

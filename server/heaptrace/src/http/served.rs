@@ -1,8 +1,7 @@
 //! The recordings that are served: opened in the background, followed while their programs run.
 //!
-//! Each recording has a thread of its own, which is the only one to change its state; everybody else reads snapshots.
-//! A running recording is read again at least four times a second while somebody watches it, and not at all while
-//! nobody does.
+//! Each recording has a thread of its own, which is the only one that changes its state; all others read snapshots. A
+//! running recording is read again at least four times a second while a client watches it, and not at all otherwise.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -86,7 +86,7 @@ mod tests {
             ("v 10400 3\nx /bin/app\n", "raw data"),
             ("v 10400 3\n+ 0\n", "line 2"),
             ("v 10400 3\nt 1 0\n", "line 2"),
-            ("v 10400 3\ni 1 9\n", "a string that there is not"),
+            ("v 10400 3\ni 1 9\n", "a string that does not exist"),
         ] {
             let error = done(text).unwrap_err().to_string();
             assert!(error.contains(words), "{text:?}: {error}");

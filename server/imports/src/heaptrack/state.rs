@@ -138,7 +138,7 @@ impl<W: Write> ImportState<W> {
     fn text(&self, number: u64) -> Result<Option<Arc<str>>, LineError> {
         let Some(index) = number.checked_sub(1) else { return Ok(None) };
         let text = usize::try_from(index).ok().and_then(|index| self.strings.get(index));
-        text.cloned().map(Some).ok_or(LineError::Means("it names a string that there is not"))
+        text.cloned().map(Some).ok_or(LineError::Means("it refers to a string that does not exist"))
     }
 
     fn start(&mut self) {
@@ -220,13 +220,14 @@ impl<W: Write> ImportState<W> {
             None => Some(0),
             Some(index) => list.get(usize::try_from(index).ok()?).copied(),
         };
-        let parent = known(&self.traces, parent).ok_or(LineError::Means("it names a backtrace that there is not"))?;
+        let parent =
+            known(&self.traces, parent).ok_or(LineError::Means("it refers to a backtrace that does not exist"))?;
         let place = match place.checked_sub(1) {
             // Nowhere: the backtrace is its caller's.
             None => None,
             Some(index) => {
                 let place = usize::try_from(index).ok().and_then(|index| self.places.get(index));
-                Some(*place.ok_or(LineError::Means("it names a place in the code that there is not"))?)
+                Some(*place.ok_or(LineError::Means("it refers to a code location that does not exist"))?)
             }
         };
         self.start();
@@ -243,7 +244,7 @@ impl<W: Write> ImportState<W> {
             None => 0,
             Some(index) => {
                 let node = usize::try_from(index).ok().and_then(|index| self.traces.get(index));
-                *node.ok_or(LineError::Means("it names a backtrace that there is not"))?
+                *node.ok_or(LineError::Means("it refers to a backtrace that does not exist"))?
             }
         };
         self.kinds.push(AllocationKind { size, node, live: Vec::new() });
@@ -254,7 +255,7 @@ impl<W: Write> ImportState<W> {
         self.start();
         let index = fields.number().and_then(|index| usize::try_from(index).ok());
         let kind = index.and_then(|index| self.kinds.get_mut(index));
-        let kind = kind.ok_or(LineError::Means("it names a kind of allocation that there is not"))?;
+        let kind = kind.ok_or(LineError::Means("it refers to a kind of allocation that does not exist"))?;
         let address = self.free_addresses.pop().unwrap_or_else(|| {
             self.next_address += 16;
             self.next_address
@@ -269,7 +270,7 @@ impl<W: Write> ImportState<W> {
         self.start();
         let index = fields.number().and_then(|index| usize::try_from(index).ok());
         let kind = index.and_then(|index| self.kinds.get_mut(index));
-        let kind = kind.ok_or(LineError::Means("it names a kind of allocation that there is not"))?;
+        let kind = kind.ok_or(LineError::Means("it refers to a kind of allocation that does not exist"))?;
         let Some(address) = kind.live.pop() else {
             self.done.unmatched += 1;
             return Ok(());

@@ -1,5 +1,5 @@
-//! Blocks that were there before recording began. They are listed, their frees are reported; they are no allocations of
-//! the recording, so nothing that is added up counts them.
+//! Blocks that were allocated before recording began. They are listed, their frees are reported; they are no
+//! allocations of the recording, so nothing that is added up counts them.
 
 use rustc_hash::FxHashMap;
 use tracehound_format::record::Kind;

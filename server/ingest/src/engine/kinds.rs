@@ -40,9 +40,9 @@ impl KindClass {
         CLASSES[(kind & 63) as usize]
     }
 
-    /// Whether events of the class bear a block.
+    /// Whether events of the class allocate a block.
     #[inline]
-    pub(super) const fn bears(self) -> bool {
+    pub(super) const fn allocates(self) -> bool {
         matches!(self, Self::Alloc | Self::ReallocTo)
     }
 

@@ -67,7 +67,7 @@ impl Recent {
 
 /// What else happens at an address in the window, in the order of the stamps.
 struct Next {
-    /// Position of the first event, whether it bears, its thread.
+    /// Position of the first event, whether it allocates, its thread.
     first: Option<(usize, bool, u32)>,
     /// Whether it and those behind it contradict the order of the stamps: two allocs or two frees in a row, if the
     /// event in front is taken where it stands.
@@ -162,7 +162,7 @@ impl PairingEngine {
             .filter(|(_, other)| key_of(other.address, other.kind) == key)
             .filter_map(|(index, other)| {
                 let class = KindClass::of(other.kind);
-                (class.bears() || class.ends()).then_some((index, class.bears(), other.thread))
+                (class.allocates() || class.ends()).then_some((index, class.allocates(), other.thread))
             })
             .take(MOST_TIED + 1)
             .collect();
@@ -203,24 +203,24 @@ impl PairingEngine {
     }
 }
 
-/// Finds an order of `tied` (position, bears, thread) in which allocs and frees alternate, and each thread's own order
-/// is kept; `lives`: a block is there before. The earliest choices come first.
+/// Finds an order of `tied` (position, allocates, thread) in which allocs and frees alternate, and each thread's own
+/// order is kept; `lives`: a block is there before. The earliest choices come first.
 fn alternate(tied: &[(usize, bool, u32)], lives: bool, order: &mut Vec<usize>, steps: &mut u32) -> bool {
     if order.len() == tied.len() {
         return true;
     }
-    for (index, &(_, bears, thread)) in tied.iter().enumerate() {
+    for (index, &(_, allocates, thread)) in tied.iter().enumerate() {
         if *steps == 0 {
             return false;
         }
         let is_next = !order.contains(&index)
             && tied.iter().take(index).enumerate().all(|(before, other)| other.2 != thread || order.contains(&before));
-        if bears == lives || !is_next {
+        if allocates == lives || !is_next {
             continue;
         }
         *steps -= 1;
         order.push(index);
-        if alternate(tied, bears, order, steps) {
+        if alternate(tied, allocates, order, steps) {
             return true;
         }
         order.pop();
@@ -228,26 +228,26 @@ fn alternate(tied: &[(usize, bool, u32)], lives: bool, order: &mut Vec<usize>, s
     false
 }
 
-/// Looks for the events at the address of the one at `at`, which bears or ends a block.
-fn look_ahead(events: &[MergedEvent], at: usize, window: u64, bears: bool) -> Next {
+/// Looks for the events at the address of the one at `at`, which allocates or ends a block.
+fn look_ahead(events: &[MergedEvent], at: usize, window: u64, allocates: bool) -> Next {
     let mut next = Next { first: None, contradicts: false };
     let Some(event) = events.get(at) else { return next };
     let key = key_of(event.address, event.kind);
     let until = event.tick.saturating_add(window);
-    let mut before = bears;
+    let mut before = allocates;
     let rest = events.iter().enumerate().skip(at + 1).take(MOST_EVENTS).take_while(|(_, e)| e.tick <= until);
     for (index, other) in rest.filter(|(_, other)| key_of(other.address, other.kind) == key) {
         let class = KindClass::of(other.kind);
-        let other_bears = class.bears();
-        if !other_bears && !class.ends() {
+        let other_allocates = class.allocates();
+        if !other_allocates && !class.ends() {
             continue;
         }
-        if next.first.is_some() && other_bears == before {
+        if next.first.is_some() && other_allocates == before {
             next.contradicts = true;
             break;
         }
-        next.first.get_or_insert((index, other_bears, other.thread));
-        before = other_bears;
+        next.first.get_or_insert((index, other_allocates, other.thread));
+        before = other_allocates;
     }
     next
 }

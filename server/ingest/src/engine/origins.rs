@@ -161,7 +161,7 @@ impl Origins {
         let OriginKey { node, thread, kind, alignment } = key;
         let index = self.list.len() as u32;
         self.table.insert(key, index);
-        let site = if KindClass::of(kind).bears() {
+        let site = if KindClass::of(kind).allocates() {
             let next_site = self.site_of_node.len() as u32;
             let site = *self.site_of_node.entry(node).or_insert(next_site);
             if site == next_site {

@@ -1,4 +1,4 @@
-//! Leaks by the program's function: one leak has several backtraces, and is one leak.
+//! Leaks grouped by the program's function: one leak may have several backtraces.
 
 use std::collections::HashMap;
 

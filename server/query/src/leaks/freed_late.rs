@@ -1,4 +1,4 @@
-//! Sites that grew until the program ended and were freed then: nothing of them is left, so no list of leaks has them.
+//! Sites that grew until the program ended and were freed then: no block of them is left, so no list of leaks has them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Which suppression a backtrace falls under, for very many backtraces: patterns are tried once for each function, and what
-//! is known of a node's callers is not looked at again.
+//! Finds the suppression that matches a backtrace, for very many backtraces: patterns are tried once for each function,
+//! and the result for a node's callers is used again.
 
 use rustc_hash::FxHashMap;
 

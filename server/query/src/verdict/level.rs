@@ -1,4 +1,4 @@
-//! Histories that do not grow, or in steps: levels, swings, jumps; and those without a verdict.
+//! Histories that do not grow, or grow in steps: levels, swings, jumps; and histories without a verdict.
 
 use super::History;
 use super::outline::{STILL, SeriesOutline};

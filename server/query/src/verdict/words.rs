@@ -1,4 +1,4 @@
-//! Verdicts put together: rates, forecasts.
+//! Parts of the words of verdicts: rates, forecasts.
 
 use super::statistics::Slope;
 use tracehound_api::leaks::{Forecast, Shape, Verdict, VerdictKind};

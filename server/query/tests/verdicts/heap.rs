@@ -70,7 +70,7 @@ impl Heap {
         self.events.push(Record::new(kind, self.now, address, node, size));
     }
 
-    fn bear(&mut self, node: u32, size: u32) -> Block {
+    fn allocate(&mut self, node: u32, size: u32) -> Block {
         self.next_address += 0x100;
         let block = Block { address: self.next_address, size };
         self.event(Kind::Malloc, block.address, node, size);
@@ -79,7 +79,7 @@ impl Heap {
 
     /// An allocation in question.
     pub fn subject(&mut self, size: u64) -> Block {
-        self.bear(2, size as u32)
+        self.allocate(2, size as u32)
     }
 
     /// A free.
@@ -107,7 +107,7 @@ impl Heap {
             turn(self, i);
             for _ in 0..3 {
                 let size = 64 + self.below(512);
-                let block = self.bear(3, size as u32);
+                let block = self.allocate(3, size as u32);
                 self.free(block);
             }
             self.now += TURN / 2 + self.below(TURN);

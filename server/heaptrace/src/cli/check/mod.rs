@@ -19,9 +19,9 @@ use super::{Misuse, open};
 use budget::{Budget, ByteSize, Percent};
 use measure::{CheckReport, Measured, Subject};
 
-/// Check that recordings keep limits, and show who does not; exit code 1 when a limit is exceeded.
+/// Check recordings against limits, and show the backtraces that exceed them; exit code 1 if a limit is exceeded.
 ///
-/// Leaks of libc and ld.so do not count, nor what suppressions name.
+/// Leaks of libc and ld.so do not count, and neither do leaks that match suppressions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace check --max-leaked 0 --max-peak 64MiB memory-app-1.dat
@@ -32,10 +32,10 @@ pub struct CheckArgs {
     /// Recordings: finished, running, cut off or damaged
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Bytes that may live at the end
+    /// Bytes that may be live at the end
     #[arg(long, value_name = "SIZE")]
     max_leaked: Option<ByteSize>,
-    /// Bytes that may live at any one moment
+    /// Bytes that may be live at any moment
     #[arg(long, value_name = "SIZE")]
     max_peak: Option<ByteSize>,
     /// Part of the allocations that may be temporary
@@ -56,10 +56,10 @@ pub struct CheckArgs {
     /// A file of limits: peak, leaked (in all, by function, by module), temporary, largest, allocations (in all, per mark)
     #[arg(long, value_name = "heap.toml")]
     budget: Option<PathBuf>,
-    /// What to be no worse than: a recording, or JSON of `check --evidence` or `info --json`
+    /// Baseline that must not be exceeded: a recording, or JSON of `check --evidence` or `info --json`
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// How much worse than the baseline is still the same
+    /// Tolerance for values above the baseline
     #[arg(long, value_name = "PERCENT", default_value = "5%")]
     tolerance: Percent,
     /// Write a JUnit report

@@ -15,7 +15,7 @@ use tracehound_query::info::rfc3339;
 use super::terminal::{self, ColorChoice, Style, TextRole, clean};
 use super::units::{bytes, count, duration};
 
-/// Talk to the recorder in a running process: how it stands, start, stop, mark, look, flush, end.
+/// Control the recorder in a running process: status, start, stop, mark, look, flush, end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace ctl 4711 status
@@ -51,14 +51,14 @@ enum CtlRequest {
     },
     /// Look at which pages of the process are in memory, for `heaptrace memory`
     Look {
-        /// What the look is called
+        /// Label of the look
         label: Option<OsString>,
     },
     /// Write everything recorded so far to the file
     Flush,
     /// Finish the recording for good; the program goes on
     End {
-        /// Why: it stands in the recording
+        /// The reason, for the recording
         reason: Option<OsString>,
     },
 }
@@ -79,7 +79,7 @@ pub fn run(args: &CtlArgs, color: ColorChoice) -> Result<()> {
             Request::Start => tracehound_attach::wake(args.pid)?,
             Request::Status => return asleep(args),
             _ => bail!(
-                "process {pid}: the recorder sleeps (TRACEHOUND_START=off): `heaptrace ctl {pid} start` has it begin",
+                "process {pid}: the recorder is dormant (TRACEHOUND_START=off): `heaptrace ctl {pid} start` starts it",
                 pid = args.pid
             ),
         }
@@ -107,7 +107,7 @@ fn asleep(args: &CtlArgs) -> Result<()> {
         serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
         writeln!(out)?;
     } else {
-        writeln!(out, "process {pid}: dormant; `heaptrace ctl {pid} start` has it begin", pid = args.pid)?;
+        writeln!(out, "process {pid}: dormant; `heaptrace ctl {pid} start` starts it", pid = args.pid)?;
     }
     out.flush()?;
     Ok(())

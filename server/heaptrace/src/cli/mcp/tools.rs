@@ -186,7 +186,7 @@ const TOOLS: [Tool; 8] = [
     Tool {
         name: "recordings",
         title: "List recordings",
-        description: "Lists the recordings that can be asked: program, how long, peak, what leaked, how it ended.",
+        description: "Lists the recordings that can be queried: program, duration, peak, leaks, end.",
         properties: || json!({}),
         required: &[],
         call: |shelf, _| answers::recordings(shelf),
@@ -194,7 +194,7 @@ const TOOLS: [Tool; 8] = [
     Tool {
         name: "summary",
         title: "Summary of a recording",
-        description: "The first question: the peak and who had it, what leaks and grows, what is allocated in vain, and what the recording could not see.",
+        description: "The first query: the peak and its holders, leaks and growth, temporary allocations, and what was not recorded.",
         properties: || json!({"recording": recording()}),
         required: &[],
         call: |shelf, arguments| answers::summary(shelf, &read(arguments)?),
@@ -244,12 +244,12 @@ const TOOLS: [Tool; 8] = [
     Tool {
         name: "memory",
         title: "Resident memory",
-        description: "Why the process is as large as it is: rows that add up to resident memory (live blocks, holes, free pages, files …). With `pins`: whose blocks hold pages that would be given back otherwise.",
+        description: "The parts of resident memory: rows that add up to it (live blocks, holes, free pages, files …). With `pins`: the code whose blocks hold pages that would be given back otherwise.",
         properties: || {
             json!({
                 "recording": recording(),
                 "at": {"type": "string", "description": "the instant: 1.5s, 50%, peak, end, a mark's label; the end if left out"},
-                "pins": one_of("also whose blocks hold pages, by this", &["none", "function", "site", "age", "thread"]),
+                "pins": one_of("also the blocks that hold pages, grouped by this", &["none", "function", "site", "age", "thread"]),
             })
         },
         required: &[],

@@ -22,10 +22,10 @@ use super::units::{bytes, duration};
 use super::{Misuse, Shortfall, for_each, interrupt, misuse, terminal};
 use allocators::{Candidate, Family};
 
-/// Play the recorded calls back against other allocators, and show what memory they would have taken.
+/// Replay the recorded calls with other allocators, and show how much memory they would have taken.
 ///
-/// The calls are made with the threads, the order and the sizes of the recording, at the recorded times as far as an
-/// allocator asks for the time. The recording's own allocator is tried first: how far it is off is how far all rows may be.
+/// The calls are made with the threads, the order and the sizes of the recording; an allocator that queries the time
+/// gets the recorded time. The recording's own allocator is replayed first: its error is an estimate for all rows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   heaptrace replay memory-app-1.dat                                    what is installed, and usual settings
@@ -245,7 +245,7 @@ fn print(replay: &Replay, style: Style, out: &mut dyn Write) -> io::Result<()> {
     match &replay.self_check {
         Some(check) => writeln!(
             out,
-            "self-check: its own allocator replayed takes {} ({:+.1}%); all rows may be off by as much",
+            "self-check: its own allocator replayed takes {} ({:+.1}%); all rows may have an error of this size",
             bytes(check.peak_bytes),
             check.error * 100.0
         )?,
@@ -276,7 +276,7 @@ fn print(replay: &Replay, style: Style, out: &mut dyn Write) -> io::Result<()> {
     }
     table.print(style, out)?;
     if !replays::is_checked(replay) {
-        return writeln!(out, "\nThe self-check does not hold: take these for figures, not for a verdict.");
+        return writeln!(out, "\nThe self-check failed: these are figures without a verdict.");
     }
     let best = replay.rows.iter().filter(|row| row.failed.is_none()).min_by_key(|row| row.end_bytes[1]);
     if let Some(best) = best {

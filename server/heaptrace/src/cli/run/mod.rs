@@ -141,7 +141,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     variables.push(("TRACEHOUND_OUTPUT", template.clone().into_os_string()));
     if program.shell_script && !options.children {
         say(&format!(
-            "{} is a shell script: what it starts is recorded only with --children",
+            "{} is a shell script: programs that it starts are recorded only with --children",
             args.command[0].display()
         ));
     }
