@@ -145,6 +145,17 @@ interface Violation {
   nodes: { html: string; failureSummary: string }[];
 }
 
+/** The lines, head first, of the file that a button of this name saves. */
+export async function savedLines(page: Page, button = "CSV"): Promise<string[]> {
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("button", { name: button }).click(),
+  ]);
+  return readFileSync(await download.path(), "utf8")
+    .trim()
+    .split("\r\n");
+}
+
 /** What axe finds that keeps people out. */
 export async function seriousFaults(page: Page): Promise<string[]> {
   // Evaluated by the debugger, which no content policy hinders.

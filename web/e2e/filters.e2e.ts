@@ -103,6 +103,35 @@ test.skipIf(inject("mock"))("a second focus adds to the first: the stacks need b
   await expect.poll(() => total.textContent()).toBe(formatBytes(two));
 });
 
+test.skipIf(inject("mock"))(
+  "a second pattern to ignore has a chip of its own, from the menu and from “+ Filter”",
+  async () => {
+    const page = await open(`/r/${shop}/functions?metric=allocated&ignore=cache_INSERT`);
+    await settled(page);
+    await page.locator(".table-body [role=row]", { hasText: "import_batch" }).click({ button: "right" });
+    await page.getByRole("menuitem", { name: /^Ignore/ }).click();
+    await settled(page);
+    await page.getByRole("button", { name: "+ Filter" }).click();
+    await page.locator(".add-filter select").first().selectOption("ignore");
+    await page.getByLabel("Value of the filter").fill("format_line");
+    await page.getByRole("button", { name: "Add", exact: true }).click();
+    await settled(page);
+    const chips = page.locator(".filter-bar .chip-value");
+    await expect
+      .poll(() => chips.allTextContents())
+      .toEqual(["cache_INSERT", expect.stringMatching(/^\^import_batch/), "format_line"]);
+    const rows = page.locator(".table-body [role=row]");
+    const names = async () => (await rows.allTextContents()).join(" ");
+    expect(await names()).not.toMatch(/import_batch|format_line/);
+    // Small letters match both, capitals only themselves.
+    expect(await names()).toContain("cache_insert");
+    await page.locator(".filter-bar .chip button").nth(2).click();
+    await settled(page);
+    await expect.poll(names).toContain("format_line");
+    expect(await names()).not.toContain("import_batch");
+  },
+);
+
 test.skipIf(inject("mock"))("under a filter the overview says which figures are whose", async () => {
   const page = await open(`/r/${shop}/overview`);
   await settled(page);

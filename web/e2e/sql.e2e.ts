@@ -1,11 +1,10 @@
 // Questions in SQL: asked, answered as a table, refused with a reason, cancelled; the address has the query.
-import { readFileSync } from "node:fs";
 import type { Page } from "playwright-core";
 import { beforeAll, expect, inject, test } from "vitest";
 import { apiUrl } from "../src/api/client.ts";
 import type { Info, SqlAnswer, SqlSchema } from "../src/api/types.ts";
 import { readSearch } from "../src/lib/search-params.ts";
-import { api, open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
+import { api, open, recordingOf, savedLines, seriousFaults, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
 
@@ -87,13 +86,7 @@ real("numbers are those of the recording, sorted and saved with every digit", as
   const { rows: sizes } = await answerOf(query, shop);
   const ascending = sizes.map((row) => Number(row["size"]));
   await page.getByRole("button", { name: "size" }).and(page.locator(".sort")).click();
-  const [download] = await Promise.all([
-    page.waitForEvent("download"),
-    page.getByRole("button", { name: "CSV" }).click(),
-  ]);
-  const [head, ...lines] = readFileSync(await download.path(), "utf8")
-    .trim()
-    .split("\r\n");
+  const [head, ...lines] = await savedLines(page);
   expect(head).toBe("size,none");
   expect(lines).toEqual([...ascending].reverse().map((size) => `${size},`));
 });

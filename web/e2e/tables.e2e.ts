@@ -1,8 +1,7 @@
 // Tables in several columns' order: by pointer, by keyboard, from a link, and in what is saved.
-import { readFileSync } from "node:fs";
 import type { Page } from "playwright-core";
 import { beforeAll, expect, test } from "vitest";
-import { open, recordingOf, settled, useBrowser } from "./browser.ts";
+import { open, recordingOf, savedLines, settled, useBrowser } from "./browser.ts";
 
 useBrowser();
 let shop = "";
@@ -42,13 +41,7 @@ test("a click and a Shift+click right after it: the server sorts by both, the CS
   expect((await headers(page))[count]).toBe("Blocks ▾1");
   expect((await headers(page))[name]).toBe("Allocated by ▴2");
 
-  const [download] = await Promise.all([
-    page.waitForEvent("download"),
-    page.getByRole("button", { name: "CSV" }).click(),
-  ]);
-  const [head, ...lines] = readFileSync(await download.path(), "utf8")
-    .trim()
-    .split("\r\n");
+  const [head, ...lines] = await savedLines(page);
   const saved = (head ?? "").split(",").indexOf("Blocks");
   const counts = lines.map((line) => Number(line.split(",")[saved]));
   expect(counts.length).toBeGreaterThan(5);
@@ -122,13 +115,7 @@ test("below the pins, too, a table is saved in the order that it has", async () 
   await settled(page);
   await page.locator("button.sort", { hasText: "Function" }).click();
   await expect.poll(() => sortOf(page)).toBe("function");
-  const [download] = await Promise.all([
-    page.waitForEvent("download"),
-    page.getByRole("button", { name: "Download CSV" }).click(),
-  ]);
-  const lines = readFileSync(await download.path(), "utf8")
-    .trim()
-    .split("\r\n");
+  const lines = await savedLines(page, "Download CSV");
   const at = (lines[0] ?? "").split(",").indexOf("Function");
   // Names in full are saved; those of C are shown in full, too.
   const plain = (name: string | undefined) => /^\w+$/.test(name ?? "");
@@ -146,13 +133,7 @@ test.each(["threads", "allocations", "compare"] as const)(
   async (view) => {
     const page = await open(`/r/${shop}/${view}?a=0.2s&b=0.5s`);
     await settled(page);
-    const [download] = await Promise.all([
-      page.waitForEvent("download"),
-      page.getByRole("button", { name: "CSV" }).click(),
-    ]);
-    const lines = readFileSync(await download.path(), "utf8")
-      .trim()
-      .split("\r\n");
+    const lines = await savedLines(page);
     const loaded = Number(await page.getByRole("grid").first().getAttribute("aria-rowcount")) - 1;
     expect(lines.length - 1).toBe(Math.min(loaded, 200));
     expect(lines[0]?.split(",").length).toBeGreaterThan(5);
@@ -248,13 +229,7 @@ test("blocks are grouped by size class, and a class is a filter", async () => {
 test("the call tree is saved as CSV: all of it, the callers above what they call", async () => {
   const page = await open(`/r/${shop}/calltree?metric=allocated`);
   await settled(page);
-  const [download] = await Promise.all([
-    page.waitForEvent("download"),
-    page.getByRole("button", { name: "CSV" }).click(),
-  ]);
-  const [head = "", ...lines] = readFileSync(await download.path(), "utf8")
-    .trim()
-    .split("\r\n");
+  const [head = "", ...lines] = await savedLines(page);
   expect(head.split(",").slice(0, 5)).toEqual(["Level", "Total (bytes)", "Total (%)", "Self (bytes)", "Function"]);
   // Two thousand frames of recursion are closed on the page.
   expect(lines.length).toBeGreaterThan(2000);
@@ -266,13 +241,7 @@ test("the call tree is saved as CSV: all of it, the callers above what they call
 test("churn is saved as CSV in the order of the table, as far as the search lets rows through", async () => {
   const page = await open(`/r/${shop}/churn?sort=bytes&q=_`);
   await settled(page);
-  const [download] = await Promise.all([
-    page.waitForEvent("download"),
-    page.getByRole("button", { name: "CSV" }).click(),
-  ]);
-  const [head = "", ...lines] = readFileSync(await download.path(), "utf8")
-    .trim()
-    .split("\r\n");
+  const [head = "", ...lines] = await savedLines(page);
   const [bytes, name] = [head.split(",").indexOf("Bytes"), head.split(",").indexOf("Program function")];
   const sums = lines.map((line) => Number(line.split(",")[bytes]));
   expect(sums.length).toBeGreaterThan(2);

@@ -565,7 +565,7 @@ export interface components {
              * @description Thread that freed it.
              */
             free_thread?: number | null;
-            /** @description Function that bore it. */
+            /** @description Allocation function that was called. */
             function: string;
             /**
              * Format: int64
@@ -593,7 +593,7 @@ export interface components {
             stack: components["schemas"]["Frame"][];
             /**
              * Format: int32
-             * @description Thread that bore it.
+             * @description Thread that allocated it.
              */
             thread: number;
         };
@@ -1385,7 +1385,7 @@ export interface components {
         };
         /** @description A recording in one document. */
         Info: {
-            /** @description Allocated blocks; a successful realloc bears one more. */
+            /** @description Allocated blocks; a successful realloc counts as one more. */
             allocations: components["schemas"]["Amount"];
             /** @description The process was running already when recording began: blocks from before are not known. */
             attached?: boolean;
@@ -2846,7 +2846,7 @@ export interface components {
             id: number;
             /** @description Allocated in the window and live at the end of the recording. */
             leaked: components["schemas"]["Amount"];
-            /** @description Live at the end of the window, of those that it bore. */
+            /** @description Allocated by this thread and live at the end of the window. */
             live: components["schemas"]["Amount"];
             /** @description Last known name. */
             name: string;
@@ -2867,14 +2867,14 @@ export interface components {
         ThreadPair: {
             /**
              * Format: int32
-             * @description Who bore the blocks.
+             * @description Thread that allocated the blocks.
              */
             allocated_by: number;
             /** @description How much. */
             amount: components["schemas"]["Amount"];
             /**
              * Format: int32
-             * @description Who freed them.
+             * @description Thread that freed them.
              */
             freed_by: number;
         };

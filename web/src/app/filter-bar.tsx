@@ -5,7 +5,15 @@ import { type FormEvent, useEffect, useRef, useState } from "react";
 import { documentQuery } from "../api/queries.ts";
 import { faultOf } from "../lib/filter-values.ts";
 import { formatBytes } from "../lib/format.ts";
-import { caseOf, patternsOf, readPattern, withOtherCase, withoutPattern, withPattern } from "../lib/pattern.ts";
+import {
+  caseOf,
+  patternsOf,
+  readPattern,
+  takesSeveral,
+  withOtherCase,
+  withoutPattern,
+  withPattern,
+} from "../lib/pattern.ts";
 import { FILTERS, type FilterName, METRICS, type MetricName } from "../lib/search-params.ts";
 import { readTransforms } from "../lib/transforms.ts";
 import { Button, Segmented, Select } from "../ui/controls.tsx";
@@ -52,7 +60,7 @@ const FILTER_TEXT: Record<FilterName, { label: string; hint: string }> = {
   max_lifetime: { label: "lived at most", hint: "e.g. 1.5s" },
   transform: { label: "transform", hint: "one a line, in the order in which they are applied" },
   address: { label: "addresses", hint: "only blocks that reach into these, e.g. 0x7f0000..0x7f8000" },
-  lifetime: { label: "lifetime_class", hint: "leaked, temporary or freed" },
+  lifetime: { label: "lifetime class", hint: "leaked, temporary or freed" },
 };
 
 /** What a report holds; the others need a server. */
@@ -126,7 +134,7 @@ function SearchField() {
         <span className="visually-hidden">Search functions</span>
         <input
           type="search"
-          placeholder="Search (regular expression)  /"
+          placeholder="Search (pattern)  /"
           value={text}
           spellCheck={false}
           autoComplete="off"
@@ -145,7 +153,7 @@ function SearchField() {
         <Button
           quiet
           on={!caseOf(text).ignoresCase}
-          title="Whether capitals and small letters are different; by itself, they are where the text has a capital"
+          title="Match case; automatically, case matters only if the text has a capital letter"
           onClick={() => setText(withOtherCase(text))}
         >
           <span aria-hidden="true">Aa</span>
@@ -164,11 +172,11 @@ function Chips() {
   // Of patterns that add up each has a chip, too.
   const chips = active.flatMap((name) => {
     const value = search.filters?.[name] ?? "";
-    return (name === "focus" ? patternsOf(value) : [value]).map((part, at) => ({ name, part, at }));
+    return (takesSeveral(name) ? patternsOf(value) : [value]).map((part, at) => ({ name, part, at }));
   });
   const without = (name: FilterName, at: number) => {
     const { [name]: value, ...rest } = search.filters ?? {};
-    const left = name === "focus" ? withoutPattern(value, at) : undefined;
+    const left = takesSeveral(name) ? withoutPattern(value, at) : undefined;
     const filters = left === undefined ? rest : { ...rest, [name]: left };
     go({ filters: Object.keys(filters).length > 0 ? filters : undefined, root: undefined });
   };
@@ -218,7 +226,7 @@ function AddFilter() {
     const why = faultOf(name, text);
     setFault(why);
     if (why !== undefined) return;
-    const added = name === "focus" ? withPattern(search.filters?.focus, text) : text;
+    const added = takesSeveral(name) ? withPattern(search.filters?.[name], text) : text;
     go({ filters: { ...search.filters, [name]: added }, root: undefined });
     setOpen(false);
     setValue("");

@@ -5,6 +5,7 @@ import { documentQuery, recordingsQuery } from "../api/queries.ts";
 import type { Info, RecordingSummary } from "../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatPercent, formatRate, formatStart } from "../lib/format.ts";
 import { fileName } from "../lib/names.ts";
+import { Logo } from "../ui/logo.tsx";
 import { Answer, Empty } from "../ui/states.tsx";
 import { endText } from "./end-text.ts";
 
@@ -12,7 +13,10 @@ export function Lobby() {
   const query = useQuery(recordingsQuery());
   return (
     <main className="lobby">
-      <h1>heaptrace</h1>
+      <h1 className="brand">
+        <Logo />
+        heaptrace
+      </h1>
       <Answer query={query} what="the list of recordings">
         {({ recordings }) => {
           const only = recordings.length === 1 ? recordings[0] : undefined;

@@ -169,7 +169,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
             <Empty title="This recording cannot be opened">
               <p>{recording.error ?? "The server returned no reason."}</p>
               <p>
-                <code>heaptrace info {recording.name}</code> tries to read it as far as it goes.
+                <code>heaptrace info {recording.name}</code> reads as much of it as possible.
               </p>
             </Empty>
           </main>

@@ -5,6 +5,7 @@ import { formatDuration, plural } from "../lib/format.ts";
 import { fileName } from "../lib/names.ts";
 import { recordingText } from "../lib/recording.ts";
 import { Button } from "../ui/controls.tsx";
+import { Logo } from "../ui/logo.tsx";
 import { below, type MenuItem, useMenu } from "../ui/menu.tsx";
 import { useCopy } from "../ui/notice.tsx";
 import { usePage, useRequest } from "../ui/page.ts";
@@ -57,9 +58,13 @@ export function TopBar({ openSheet, ready }: { openSheet: () => void; ready: boo
   return (
     <header className="top-bar">
       {report ? (
-        <span className="brand">heaptrace</span>
+        <span className="brand">
+          <Logo />
+          heaptrace
+        </span>
       ) : (
         <a className="brand" href="/" title="All recordings of this server">
+          <Logo />
           heaptrace
         </a>
       )}

@@ -23,7 +23,7 @@ export function loadOtherViews(): void {
 function NotLoaded() {
   return (
     <Empty title="This view could not be loaded">
-      <p>The server is away, or another version of it answers. Reload the page.</p>
+      <p>The server does not answer, or it has another version now. Reload the page.</p>
     </Empty>
   );
 }
@@ -99,35 +99,35 @@ export const VIEW_TEXT: Record<View, ViewText> = {
   memory: {
     label: "Memory",
     key: "m",
-    hint: "What resident memory is made of, at an instant and over time",
+    hint: "Parts of resident memory, at an instant and over time",
     search: true,
     unfiltered: true,
   },
   pins: {
     label: "Pins",
     key: "p",
-    hint: "Whose blocks hold pages that could be given back",
+    hint: "Code whose blocks hold pages that could be given back",
     search: true,
     unfiltered: true,
   },
   map: {
     label: "Heap map",
     key: "h",
-    hint: "Addresses against time: what is occupied, by whom, and what is resident",
+    hint: "Addresses against time: occupied by which site, and resident",
     search: true,
   },
-  churn: { label: "Churn", key: "n", hint: "Who allocates how often, and what reallocs move", search: true },
+  churn: { label: "Churn", key: "n", hint: "Allocation rates by function, and bytes that reallocs move", search: true },
   sql: {
     label: "SQL",
     key: "q",
-    hint: "Any question, over tables of blocks, sites, backtraces and more",
+    hint: "Queries over tables of blocks, sites, backtraces and more",
     search: true,
     unfiltered: true,
   },
   recording: {
     label: "Recording",
     key: "r",
-    hint: "Process, modules, and the recorder about itself",
+    hint: "Process, modules, quality and cost of the recording",
     search: true,
     unfiltered: true,
   },

@@ -3,7 +3,11 @@
 export type Theme = "light" | "dark";
 
 /** Hues that stay apart for the common kinds of colour blindness when lightness varies as well. */
-const HUES = [255, 60, 150, 320, 200, 95, 285, 20, 175, 345] as const;
+const HUES = {
+  light: [255, 60, 150, 320, 200, 95, 285, 20, 175, 345],
+  // As dark as light letters need them, orange and yellow are brown and olive.
+  dark: [250, 40, 150, 320, 200, 225, 285, 15, 175, 345],
+} as const;
 
 /** FNV-1a, 32 bits. */
 export function hash(text: string): number {
@@ -24,8 +28,9 @@ function isSystemModule(module: string): boolean {
 export function frameColor(module: string | null | undefined, name: string, theme: Theme): string {
   const shade = ((hash(name) % 7) - 3) * 0.011;
   if (!module) return theme === "light" ? grey(0.86 + shade) : grey(0.42 + shade);
-  const hue = HUES[hash(module) % HUES.length] ?? 255;
-  const chroma = isSystemModule(module) ? 0.018 : theme === "light" ? 0.085 : 0.1;
+  const hues = HUES[theme];
+  const hue = hues[hash(module) % hues.length] ?? 255;
+  const chroma = isSystemModule(module) ? 0.018 : theme === "light" ? 0.085 : 0.115;
   const lightness = theme === "light" ? 0.83 + shade : 0.48 + shade;
   return `oklch(${lightness.toFixed(3)} ${chroma} ${hue})`;
 }

@@ -18,6 +18,21 @@ export function ordered(patch: Patch): Patch {
   };
 }
 
+export function isInside(patch: Patch, rows: number, columns: number): boolean {
+  return Math.max(patch.row, patch.rowTo) < rows && Math.max(patch.column, patch.columnTo) < columns;
+}
+
+/** As it stands in an address. */
+export function writePatch({ row, column, rowTo, columnTo }: Patch): string {
+  return [row, column, rowTo, columnTo].join(".");
+}
+
+export function readPatch(text: string): Patch | undefined {
+  if (!/^\d{1,4}(\.\d{1,4}){3}$/.test(text)) return undefined;
+  const [row = 0, column = 0, rowTo = 0, columnTo = 0] = text.split(".").map(Number);
+  return { row, column, rowTo, columnTo };
+}
+
 const STEPS: Record<string, [number, number]> = {
   ArrowUp: [1, 0],
   ArrowDown: [-1, 0],

@@ -36,7 +36,12 @@ export function serverPattern(text: string): string {
   return ignoresCase ? `(?i)${body}` : body;
 }
 
-/** The patterns of a filter that takes several, one a line; each must match. */
+/** Filters that take several patterns, one a line: of `focus` each must match, of the others any. */
+const SEVERAL: ReadonlySet<string> = new Set(["focus", "ignore", "hide", "show"]);
+
+export const takesSeveral = (filter: string): boolean => SEVERAL.has(filter);
+
+/** The patterns of a filter that takes several. */
 export function patternsOf(text: string | undefined): string[] {
   return (text ?? "").split("\n").filter((line) => line !== "");
 }
@@ -53,6 +58,14 @@ export function withoutPattern(text: string | undefined, at: number): string | u
       .filter((_, i) => i !== at)
       .join("\n") || undefined
   );
+}
+
+/** For the server: what matches where any of these does; each keeps its own rule for capitals. */
+export function anyPattern(patterns: readonly string[]): string {
+  const [only = ""] = patterns;
+  return patterns.length > 1
+    ? patterns.map((pattern) => `(?:${serverPattern(pattern)})`).join("|")
+    : serverPattern(only);
 }
 
 /** A pattern that matches this name and nothing else, here and at the server. */

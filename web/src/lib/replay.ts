@@ -52,7 +52,7 @@ export function replayVerdict(kept: KeptReplay): string | undefined {
   const row = smallerRow(kept);
   if (row)
     return `${replayedName(row)} would hold ${formatBytes(boundsOf(row.peak_bytes).high)} at the peak instead of ${formatBytes(recorded)} (${allocator})`;
-  if (!checked) return "The self-check does not hold: take these for figures, not for a verdict";
+  if (!checked) return "The self-check failed: these are figures without a verdict";
   return `None of ${plural(replay.rows.length, "replayed allocator")} would hold a tenth less than ${allocator} does`;
 }
 

@@ -1,7 +1,7 @@
 // From the state of the page to the parameters of a request.
 import type { Parameters } from "../api/client.ts";
 import { faultOf } from "./filter-values.ts";
-import { exactly, patternsOf, serverPattern } from "./pattern.ts";
+import { anyPattern, exactly, patternsOf, serverPattern, takesSeveral } from "./pattern.ts";
 import { effectiveWindow, FILTERS, type Filters, type MetricName, type PageSearch } from "./search-params.ts";
 
 /** What is measured: as chosen; else what is live at the chosen instant or now, and of what has ended its peak. */
@@ -29,16 +29,20 @@ export function filterParameters(filters: Filters | undefined): Parameters {
   const out: Parameters = {};
   for (const name of FILTERS) {
     const value = filters?.[name];
-    // The chip says what is wrong with it; a question with it would be refused as a whole.
-    if (value === undefined || faultOf(name, value) !== undefined) continue;
-    if (name === "focus") out[name] = patternsOf(value).map(serverPattern).join("\n");
-    else out[name] = isPatternFilter(name) ? serverPattern(value) : value;
+    if (value === undefined) continue;
+    // A chip says what is wrong with it; a question with it would be refused as a whole.
+    const usable = (takesSeveral(name) ? patternsOf(value) : [value]).filter((one) => faultOf(name, one) === undefined);
+    const [first] = usable;
+    if (first === undefined) continue;
+    if (name === "focus") out[name] = usable.map(serverPattern).join("\n");
+    else if (takesSeveral(name)) out[name] = anyPattern(usable);
+    else out[name] = isPatternFilter(name) ? serverPattern(first) : first;
   }
   return out;
 }
 
 function isPatternFilter(name: string): boolean {
-  return ["ignore", "hide", "show", "show_from", "module", "freed_by"].includes(name);
+  return ["show_from", "module", "freed_by"].includes(name);
 }
 
 /** Metric, unit, and the window or instant that goes with them. */

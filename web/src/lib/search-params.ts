@@ -1,5 +1,6 @@
 // The state of the page as it stands in the URL: everything but the recording and the view, which are its path.
 // Unknown or malformed parts are dropped, so that an old or a mistyped link opens with what can be understood.
+import { type Patch, readPatch, writePatch } from "./patch.ts";
 import { SORT_TEXT } from "./sorting.ts";
 import { readTime, readWindow, type Window, writeTime, writeWindow } from "./time.ts";
 
@@ -147,6 +148,8 @@ export interface PageSearch {
   open?: string;
   /** The row of the view's table that is selected. */
   row?: string;
+  /** The chosen cells of the map of sizes and lifetimes. */
+  patch?: Patch;
 }
 
 type Raw = Record<string, string>;
@@ -253,6 +256,7 @@ export function readSearch(query: string): PageSearch {
     sql: raw["sql"] || undefined,
     open: /^(\*|[0-9a-zR.]{1,16000})$/.test(raw["open"] ?? "") ? raw["open"] : undefined,
     row: /^[0-9a-z]{1,16}$/.test(raw["row"] ?? "") ? raw["row"] : undefined,
+    patch: readPatch(raw["patch"] ?? ""),
   };
   return dropUndefined(search);
 }
@@ -305,6 +309,7 @@ export function writeSearch(search: PageSearch): string {
   put("sql", search.sql);
   put("open", search.open);
   put("row", search.row);
+  put("patch", search.patch && writePatch(search.patch));
   return out.toString();
 }
 

@@ -26,11 +26,9 @@ export function useFunctionMenu(): (subject: MenuSubject) => MenuItem[] {
   return useMemo(() => {
     const filter = (name: FilterName, value: string) => () =>
       go({ filters: { ...search.filters, [name]: value }, root: undefined });
-    // What is left out adds up: each choice takes more away.
-    const also = (name: "ignore" | "hide", value: string) => {
-      const before = search.filters?.[name];
-      return filter(name, before === undefined || before === value ? value : `${before}|${value}`);
-    };
+    // They add up: each choice has a chip of its own.
+    const also = (name: "focus" | "ignore" | "hide", value: string) =>
+      filter(name, withPattern(search.filters?.[name], value));
     return ({ name, module, file, line, stack }: MenuSubject): MenuItem[] => {
       const chosen = identityOf({ name, module, file });
       const pattern = patternOf(chosen);
@@ -73,7 +71,7 @@ export function useFunctionMenu(): (subject: MenuSubject) => MenuItem[] {
       if (!report) {
         items.push(
           "separator",
-          { label: "Focus: only stacks with it", run: filter("focus", withPattern(search.filters?.focus, pattern)) },
+          { label: "Focus: only stacks with it", run: also("focus", pattern) },
           { label: "Ignore: only stacks without it", run: also("ignore", pattern) },
           { label: "Hide it in stacks", run: also("hide", pattern) },
           { label: "Show from it on", run: filter("show_from", pattern) },

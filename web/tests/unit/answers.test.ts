@@ -1,8 +1,8 @@
 // Small computations behind the views: layers, names for tables, notes, generations, faults of filters, advice.
 import { expect, test } from "vitest";
-import type { Functions, KeptReplay, LeakFunction, Leaks, Memory, Module } from "../../src/api/types.ts";
+import type { Functions, KeptReplay, LeakFunction, Leaks, Memory, Module, Pins, Threads } from "../../src/api/types.ts";
 import { matchesIn } from "../../src/features/calltree/rows.ts";
-import { findingsOf } from "../../src/features/overview/findings.ts";
+import { findingsOf, growingSubject } from "../../src/features/overview/findings.ts";
 import { auditOf } from "../../src/features/recording/audit.ts";
 import { buildTracks } from "../../src/features/timeline/tracks.ts";
 import { faultOf } from "../../src/lib/filter-values.ts";
@@ -241,6 +241,68 @@ test("findings do not miss what was never freed, and do not cry wolf over a few 
   expect(findingsOf(evidence([leaker({ function: "0x16a62", bytes: 1590 })]))).toEqual([]);
 });
 
+test("what keeps growing until the exit frees it is a finding; a few blocks are none", () => {
+  const growing = { kind: "growing", shape: "growing", bytes_per_second: 2048, why: "it rose", freed_at_exit: true };
+  const site = (id: string, bytes: number, count: number) => ({
+    id,
+    bytes,
+    count,
+    stack: [{ function: "cache_insert", file: "a.c", line: 3, module: "app", inlined: false, library: false }],
+    verdict: growing,
+  });
+  const base = evidence([]);
+  const of = (freed_at_exit: unknown[]) =>
+    findingsOf({ ...base, leaks: { ...base.leaks, sites: [], freed_at_exit } as unknown as Leaks });
+  const [found, ...more] = of([site("s1", 300_000, 100), site("s2", 200_000, 50)]);
+  expect(found).toMatchObject({ figure: "+4.00 KiB/s", tone: "warn", view: "sites", search: { site: "s1" } });
+  expect(found?.title).toBe("cache_insert keeps growing, and is freed only at exit");
+  expect(found?.text).toMatch(/^488 KiB in 150 blocks/);
+  expect(more).toEqual([]);
+  expect(of([site("s1", 64, 4)])).toEqual([]);
+  expect(of([site("s1", 500_000, 4)])).toEqual([]);
+});
+
+test("of what grows the thread is named that makes nearly all of it", () => {
+  const verdict = { ...leaker({ function: "f" }).verdict, kind: "growing" as const, shape: "growing" as const };
+  const base = evidence([leaker({ function: "log_line", verdict })]);
+  const growers = (flat: number) => ({ total: 100, rows: [{ name: "collector", flat }] }) as unknown as Functions;
+  const threads = { threads: [{ id: 1 }, { id: 2 }], pairs: [] } as unknown as Threads;
+  const [all] = findingsOf({ ...base, growers: growers(100), threads });
+  expect(all?.text).toMatch(/All of them by thread “collector”\.$/);
+  expect(findingsOf({ ...base, growers: growers(95), threads })[0]?.text).toContain("Nearly all");
+  expect(findingsOf({ ...base, growers: growers(60), threads })[0]?.text).not.toContain("collector");
+  expect(growingSubject(base.leaks)).toContain("log_line");
+});
+
+test("who pins nearly all pages by itself is named, who only calls it is not", () => {
+  const row = (name: string, library = false) => ({
+    function: name,
+    library,
+    given_back_bytes: 20 << 20,
+    own_bytes: 240_000,
+    pages: 5059,
+    blocks: 5000,
+  });
+  const pins = (...rows: unknown[]) =>
+    ({ look_ns: 8, pages: { count: 5060, bytes: 5060 * 4096, live_bytes: 1 }, rows }) as unknown as Pins;
+  const base = { ...evidence([]), leaks: undefined };
+  const [found] = findingsOf({ ...base, pins: pins(row("index_entry"), row("main")) });
+  expect(found).toMatchObject({ id: "pins", figure: "20.0 MiB", view: "pins" });
+  expect(found?.title).toContain("index_entry");
+  expect(findingsOf({ ...base, pins: pins(row("g_malloc", true), row("main")) })).toEqual([]);
+});
+
+test("what trim gives back is not said a second time as resident", () => {
+  const MIB = 1 << 20;
+  const memory = {
+    look_ns: 8,
+    rss_bytes: 208 * MIB,
+    returnable_by_trim_bytes: 190 * MIB,
+    rows: [{ key: "live", bytes: MIB, basis: "exact", children: [] }],
+  } as unknown as Memory;
+  expect(findingsOf({ ...evidence([]), leaks: undefined, memory }).map(({ id }) => id)).toEqual(["trim"]);
+});
+
 test("findings name what comes back, and who holds it", () => {
   const row = (key: string, bytes: number) => ({ key, bytes, basis: "exact" as const, children: [] });
   const MIB = 1 << 20;
@@ -289,7 +351,7 @@ test("another allocator is a finding where the server says that it holds a tenth
     tone: "warn",
     view: "memory",
   });
-  expect(found?.text).toContain("1.00% off");
+  expect(found?.text).toContain("is 1.00%");
   expect(more).toEqual([]);
   expect(findingsOf({ ...base, replay: { ...replay, smaller: null } })).toEqual([]);
   expect(findingsOf({ ...base, replay: { ...replay, replay: null, smaller: null } })).toEqual([]);

@@ -67,6 +67,13 @@ test.each(["light", "dark"] as const)("text can be read in the %s theme", (theme
   expect(contrast(token(theme, "on-accent"), token(theme, "accent"))).toBeGreaterThanOrEqual(4.5);
 });
 
+test("no module is brown or olive in the dark theme", () => {
+  for (let i = 0; i < 60; i += 1) {
+    const hue = Number(/ ([\d.]+)\)$/.exec(frameColor(`lib${i}.so`, "f", "dark"))?.[1]);
+    expect(hue > 45 && hue < 130, `lib${i}.so: ${hue}`).toBe(false);
+  }
+});
+
 test("a module has the same colour in every session", () => {
   expect(hash("libc.so.6")).toBe(hash("libc.so.6"));
   expect(frameColor("server", "main", "light")).toBe("oklch(0.863 0.085 150)");

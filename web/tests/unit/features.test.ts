@@ -148,7 +148,8 @@ test("saved pictures hold names as text", () => {
   const document = flamegraph(view, new Map());
   const tree = buildTree(document);
   if (!tree) throw new Error("no tree");
-  const svg = pictureOf(tree, document, 1000, "light").svg();
+  const svg = pictureOf(tree, document, 1000, "light", undefined, "shop (4711)").svg();
+  expect(svg).toContain(">shop (4711): ");
   expect(svg).not.toContain("<img");
   expect(svg).toContain(escapeXml(HOSTILE_NAME));
   expect(escapeXml("a\u0000\u001b<b>&")).toBe("a\ufffd\ufffd&#60;b&#62;&#38;");

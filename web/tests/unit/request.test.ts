@@ -35,8 +35,19 @@ test("of several patterns to focus on each keeps its own rule, and they come and
   expect(withPattern(both, "parse")).toBe("Cache\nparse");
   expect(withoutPattern(both, 0)).toBe("Cache");
   expect(withoutPattern("Cache", 0)).toBeUndefined();
-  // One that cannot be understood is left out with the others of its filter: the chip says so.
-  expect(filterParameters({ focus: withPattern(both, "(") })).toEqual({});
+  // One that cannot be understood is left out: its chip says so, and the others have theirs.
+  expect(filterParameters({ focus: withPattern(both, "(") })).toEqual({ focus: "(?i)parse\nCache" });
+  expect(filterParameters({ ignore: "(" })).toEqual({});
+});
+
+test("of several patterns to ignore, to hide or to show any may match", () => {
+  const both = withPattern("parse", "Cache");
+  expect(filterParameters({ ignore: both, hide: "one", show: "a|B" })).toEqual({
+    ignore: "(?:(?i)parse)|(?:Cache)",
+    hide: "(?i)one",
+    show: "a|B",
+  });
+  expect(filterParameters({ ignore: withPattern("(", "parse") })).toEqual({ ignore: "(?i)parse" });
 });
 
 test("addresses hold each parameter once, in order, escaped", () => {

@@ -31,6 +31,7 @@ const FULL: PageSearch = {
   other: "r2",
   tracks: ["count", "threads"],
   sandwich: "f(x)",
+  patch: { row: 3, column: 0, rowTo: 1, columnTo: 12 },
   file: "/a b/c.rs",
   line: 12,
   sql: "SELECT a.size + b.size -- 100 %\nFROM blocks a, blocks b WHERE a.function = 'x&y=\"z\"'",

@@ -160,7 +160,7 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
       {isOfMoment(document.metric) && (
         <Button
           on={document.pinned}
-          title="Resident pages, in bytes, that nobody but the functions below holds, on both sides"
+          title="Resident pages, in bytes, that only the functions below hold, on both sides"
           onClick={() => go({ pinned: document.pinned ? undefined : true, root: undefined })}
         >
           Pinned pages

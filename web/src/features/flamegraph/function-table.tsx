@@ -145,7 +145,7 @@ function Neighbours({ of: chosen }: { of: string }) {
         {shortName(boxName(nameIn(chosen)), 60)}
       </b>
       {(search.filters?.focus ?? search.filters?.show_from) !== undefined && (
-        <span className="warn">the filters focus and show from are set aside here</span>
+        <span className="warn">the filters focus and show from are ignored here</span>
       )}
       {list("Called by", callers, above.data)}
       {list("Calls", callees, below.data)}

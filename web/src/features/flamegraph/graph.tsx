@@ -183,7 +183,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     pin: (element) => pin(active, below(element)),
     transform: transforms.press,
   });
-  const picture = () => pictureOf(zoom, document, width, theme, by);
+  const picture = () => pictureOf(zoom, document, width, theme, by, recording.title || recording.name);
 
   return (
     <>
@@ -236,7 +236,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
         {isOfMoment(document.metric) && !report && (
           <Button
             on={document.pinned}
-            title="Resident pages, in bytes, that nobody but the functions below holds: a page stands at the innermost function below which all its blocks were allocated"
+            title="Resident pages, in bytes, that only the functions below hold: a page is assigned to the innermost function below which all its blocks were allocated"
             onClick={() => go({ pinned: document.pinned ? undefined : true, root: undefined })}
           >
             Pinned pages

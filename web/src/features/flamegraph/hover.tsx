@@ -30,7 +30,7 @@ export function HoverTip({ store, document, zoom }: TipProps) {
     <Tip store={store}>
       <FrameFacts node={node} document={document} zoom={zoom} />
       <div className="muted">
-        {node.folded > 0 ? "Click to look closer" : "Click to zoom, Shift + click to keep this, right click for more"}
+        {node.folded > 0 ? "Click to zoom in" : "Click to zoom, Shift + click to keep this, right click for more"}
       </div>
     </Tip>
   );

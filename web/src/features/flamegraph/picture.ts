@@ -38,7 +38,8 @@ export function pictureOf(
   document: Flamegraph,
   width: number,
   theme: Theme,
-  by?: ColorGroup,
+  by: ColorGroup | undefined,
+  program: string,
 ): Picture {
   const color = colorOf(root, document, theme, by);
   const left = new Map<FlameNode, number>([[root, 0]]);
@@ -70,7 +71,7 @@ export function pictureOf(
   const picture: Omit<Picture, "svg"> = {
     width,
     height: TITLE + (depth + 1) * ROW + 4,
-    title: `${document.metric} ${document.unit}, ${document.at_ns == null ? span : `at ${formatInstant(document.at_ns)}${document.peak_of ? `, the peak of ${document.peak_of === "filter" ? "what passes the filter" : "the heap"}` : ""}`}, total ${formatValue(document.total, document.unit)}`,
+    title: `${program}: ${document.metric} ${document.unit}, ${document.at_ns == null ? span : `at ${formatInstant(document.at_ns)}${document.peak_of ? `, the peak of ${document.peak_of === "filter" ? "what passes the filter" : "the heap"}` : ""}`}, total ${formatValue(document.total, document.unit)}`,
     boxes,
     ink: theme === "light" ? "#1b1e25" : "#e8ebf0",
     paper: theme === "light" ? "#ffffff" : "#16181d",

@@ -55,7 +55,7 @@ export function Sandwich({ of: chosen }: { of: string }) {
         )}
         <span className="spring" />
         {search.filters && (search.filters.focus ?? search.filters.show_from) && (
-          <span className="warn">the filters focus and show from are set aside here</span>
+          <span className="warn">the filters focus and show from are ignored here</span>
         )}
       </div>
       <Answer query={callers} what="the callers">

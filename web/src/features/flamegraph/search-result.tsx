@@ -22,12 +22,12 @@ export function SearchResult({ document, matches, at, step }: SearchResultProps)
   const { search, subject, report } = usePage();
   const request = useRequest();
   const pattern = readPattern(search.q ?? "");
-  const canAsk = pattern.kind === "valid" && search.filters?.focus === undefined && !report;
+  const canAsk = pattern.kind === "valid" && !report;
   const query = useQuery({
     ...documentQuery(subject, "flamegraph", {
       ...request.metric,
       ...request.filters,
-      focus: serverPattern(search.q ?? ""),
+      focus: [request.filters["focus"], serverPattern(search.q ?? "")].filter(Boolean).join("\n"),
       width: 100,
       max_nodes: 10,
     }),

@@ -25,7 +25,7 @@ export function useTransforms(): Transforming {
       const transform = of(kind, node);
       if (!transform) return;
       const text = withTransform(search.filters?.transform, transform);
-      if (text === undefined) notice("That many transforms are as many as the server takes; remove one first.");
+      if (text === undefined) notice("The server accepts no more transforms; remove one first.");
       else go({ filters: { ...search.filters, transform: text }, root: undefined });
     };
     return {

@@ -40,7 +40,7 @@ export function functionColumnsFor(leaks: Leaks): Column<LeakFunction>[] {
     {
       id: "verdict",
       header: "Verdict",
-      definition: "What the history of all its sites together says; hover for the reason",
+      definition: "Verdict on the history of all its sites together; hover for the reason",
       width: "84px",
       value: (row) => verdictName(row.verdict),
       cell: (row) => <VerdictWord verdict={row.verdict} />,

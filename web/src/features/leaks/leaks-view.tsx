@@ -363,7 +363,7 @@ function columnsFor(leaks: Leaks): Column<LeakSite>[] {
     {
       id: "verdict",
       header: "Verdict",
-      definition: "What the history of the site says; hover for the meaning",
+      definition: "Verdict on the history of the site; hover for its meaning",
       width: "76px",
       value: (site) => verdictName(site.verdict),
       cell: (site) => <VerdictWord verdict={site.verdict} />,

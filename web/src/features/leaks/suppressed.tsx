@@ -11,7 +11,7 @@ export function useSuppress(): (name: string) => MenuItem {
   const { search, go, report } = usePage();
   const notice = useNotice();
   return (name) => ({
-    label: "Suppress: add it up apart",
+    label: "Suppress: add it up separately",
     run: () => {
       if (report) {
         notice("A report has the suppressions that it was made with.");
@@ -60,7 +60,7 @@ export function Suppressed({ leaks }: { leaks: Leaks }) {
       quiet
       aria-haspopup="menu"
       data-testid="suppressed"
-      title="Leaks that are added up apart, and by which suppression"
+      title="Leaks that are added up separately, by suppression"
       onClick={(event) => openMenu(below(event.currentTarget), items)}
     >
       suppressed {formatBytes(leaks.suppressed.bytes)}

@@ -4,7 +4,7 @@ import { type KeyboardEvent, useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
 import type { Lifetimes } from "../../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatPercent, formatValue, plural } from "../../lib/format.ts";
-import { moved, ordered, type Patch } from "../../lib/patch.ts";
+import { isInside, moved, ordered, type Patch } from "../../lib/patch.ts";
 import { withPattern } from "../../lib/pattern.ts";
 import { Button, Segmented } from "../../ui/controls.tsx";
 import { Histogram } from "../../ui/histogram.tsx";
@@ -65,14 +65,16 @@ export function LifetimesView() {
                 {sizes.data && (
                   <>
                     <Histogram data={sizes.data.histogram} label="Sizes" formatClass={formatBytes} unit={unit} />
-                    <h3>Commonest sizes</h3>
+                    <h2>Commonest sizes</h2>
                     <table className="small-table">
                       <thead>
                         <tr>
                           <th className="numeric">Size</th>
                           <th className="numeric">Blocks</th>
                           <th className="numeric">Bytes</th>
-                          <th />
+                          <th>
+                            <span className="visually-hidden">Filter</span>
+                          </th>
                         </tr>
                       </thead>
                       <tbody>
@@ -122,7 +124,7 @@ function HeatMapView({ document, unit, matched }: HeatMapProps) {
   const { search, go } = usePage();
   const map = useMemo(() => buildHeatMap(document, unit), [document, unit]);
   const countOf = useMemo(() => matched && countsOf(matched), [matched]);
-  const [patch, setPatch] = useState<Patch | null>(null);
+  const [drawn, setDrawn] = useState<Patch | null>(null);
   const [dragging, setDragging] = useState(false);
   if (!map) {
     return (
@@ -133,10 +135,20 @@ function HeatMapView({ document, unit, matched }: HeatMapProps) {
   }
   const rows = map.values.length;
   const columns = map.values[0]?.length ?? 0;
+  // While it is drawn the address waits; another map may have fewer cells.
+  const kept = search.patch && isInside(search.patch, rows, columns) ? search.patch : null;
+  const patch = dragging ? drawn : kept;
+  const setPatch = (next: Patch | null) => go({ patch: next ?? undefined }, { replace: true });
+  const endDrag = () => {
+    if (!dragging) return;
+    setDragging(false);
+    setPatch(drawn);
+  };
   const at = patch ?? { row: 0, rowTo: 0, column: 0, columnTo: 0 };
   const apply = () => {
-    if (patch)
-      go({ filters: { ...withoutSizeAndLifetime(search.filters), ...filtersOf(map, patch) }, root: undefined });
+    if (!patch) return;
+    const filters = { ...withoutSizeAndLifetime(search.filters), ...filtersOf(map, patch) };
+    go({ filters, root: undefined, patch: undefined });
   };
   const onKeyDown = (event: KeyboardEvent) => {
     const next = moved(at, event, { rows, columns });
@@ -153,9 +165,9 @@ function HeatMapView({ document, unit, matched }: HeatMapProps) {
   const sum = patch && sumOf(map, patch);
   return (
     <section className="heat" aria-labelledby="heat-title">
-      <h3 id="heat-title">
+      <h2 id="heat-title">
         Size <span className="muted">↑</span> against lifetime <span className="muted">→</span>
-      </h3>
+      </h2>
       <div
         ref={host}
         className="heat-map"
@@ -164,8 +176,8 @@ function HeatMapView({ document, unit, matched }: HeatMapProps) {
         tabIndex={0}
         style={{ gridTemplateColumns: `64px repeat(${columns}, minmax(0, 1fr))` }}
         onKeyDown={onKeyDown}
-        onPointerUp={() => setDragging(false)}
-        onPointerLeave={() => setDragging(false)}
+        onPointerUp={endDrag}
+        onPointerLeave={endDrag}
       >
         {map.values
           .map((row, r) => ({ row, r }))
@@ -196,10 +208,10 @@ function HeatMapView({ document, unit, matched }: HeatMapProps) {
                   onPointerDown={(event) => {
                     event.currentTarget.releasePointerCapture(event.pointerId);
                     setDragging(true);
-                    setPatch({ row: r, rowTo: r, column: c, columnTo: c });
+                    setDrawn({ row: r, rowTo: r, column: c, columnTo: c });
                   }}
                   onPointerEnter={() => {
-                    if (dragging && patch) setPatch({ ...patch, rowTo: r, columnTo: c });
+                    if (dragging && drawn) setDrawn({ ...drawn, rowTo: r, columnTo: c });
                   }}
                 />
               ))}

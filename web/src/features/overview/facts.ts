@@ -94,7 +94,7 @@ export function factsOf(info: Info, leaks: Leaks | undefined, running: boolean):
       note: `${formatShortCount(info.leaked.count)} blocks`,
       definition: running
         ? "Requested bytes of blocks that are live at this moment."
-        : "Requested bytes of blocks that were still live when the recording ended. Not each is a mistake: the Leaks view gives a verdict for every site.",
+        : "Requested bytes of blocks that were still live when the recording ended. Not every one is a bug: the Leaks view gives a verdict for every site.",
       ...(info.leaked.bytes > 0 && !running ? { tone: "warn" as const } : {}),
       link: { view: "leaks", search: WHOLE },
     },

@@ -4,6 +4,7 @@ import type {
   Functions,
   Info,
   KeptReplay,
+  LeakSite,
   Leaks,
   Memory,
   Pins,
@@ -43,6 +44,8 @@ export interface Finding {
 export interface Evidence {
   info: Info;
   leaks: Leaks | undefined;
+  /** The same of the function that grows fastest, by the thread that allocates. */
+  growers?: Functions | undefined;
   peak: Functions | undefined;
   temporary: Functions | undefined;
   threads: Threads | undefined;
@@ -65,6 +68,7 @@ export function findingsOf(evidence: Evidence, limit = 5): Finding[] {
   const found = [
     lost(evidence),
     ...leaking(evidence),
+    freedLate(evidence),
     peak(evidence),
     temporary(evidence),
     crossing(evidence),
@@ -141,7 +145,24 @@ function isMuch(bytes: number, info: Info): boolean {
   return bytes >= 4096 && bytes >= 0.001 * info.peak.bytes;
 }
 
-function leaking({ info, leaks }: Evidence): Weighed[] {
+/** The function that grows, whose threads are worth a question. */
+export function growingSubject(leaks: Leaks | undefined): string | undefined {
+  const [first] = leaks ? leakersOf(leaks).filter(isGrowing) : [];
+  return first?.search.selected;
+}
+
+const isFew = (leaker: Leaker) => leaker.verdict.shape === "stepwise" && leaker.count <= FEW_BLOCKS;
+const isGrowing = (leaker: Leaker) => leaker.verdict.kind === "growing" && !isFew(leaker);
+
+/** Which thread makes nearly all of it, where others run as well. */
+function onlyThread({ growers, threads }: Evidence): string {
+  const [first] = growers?.rows ?? [];
+  if (!first || !growers || (threads?.threads.length ?? 0) < 2 || first.flat < 0.9 * growers.total) return "";
+  return ` ${first.flat === growers.total ? "All" : "Nearly all"} of them by thread “${first.name}”.`;
+}
+
+function leaking(evidence: Evidence): Weighed[] {
+  const { info, leaks } = evidence;
   if (!leaks || leaks.sites.length === 0) return [];
   const out: Weighed[] = [];
   const leakers = leakersOf(leaks);
@@ -154,15 +175,14 @@ function leaking({ info, leaks }: Evidence): Weighed[] {
   });
   const amount = (leaker: Leaker) =>
     `${formatBytes(leaker.bytes)} in ${plural(leaker.count, "block")}${leaker.sites > 1 ? ` at ${plural(leaker.sites, "site")}` : ""}`;
-  const isFew = (leaker: Leaker) => leaker.verdict.shape === "stepwise" && leaker.count <= FEW_BLOCKS;
   const growing = leakers.filter((leaker) => leaker.verdict.kind === "growing");
-  for (const leaker of growing.filter((one) => !isFew(one)).slice(0, 2)) {
+  for (const [at, leaker] of growing.filter(isGrowing).slice(0, 2).entries()) {
     out.push({
       ...base(leaker),
       id: `growing ${leaker.key}`,
       figure: `+${formatBytes(leaker.verdict.bytes_per_second)}/s`,
       title: `${bareName(leaker.name, 80)} keeps growing`,
-      text: `${amount(leaker)} were never freed.`,
+      text: `${amount(leaker)} were never freed.${at === 0 ? onlyThread(evidence) : ""}`,
       tone: "bad",
       // A leak of a tenth of the peak comes before everything but losses, one of a thousandth after the peak.
       weight: 3 + 4 * Math.sqrt(Math.min(1, (10 * leaker.bytes) / Math.max(1, info.peak.bytes))),
@@ -175,7 +195,7 @@ function leaking({ info, leaks }: Evidence): Weighed[] {
       id: `steps ${steps.key}`,
       figure: formatBytes(steps.bytes),
       title: `${bareName(steps.name, 80)} rose in steps`,
-      text: `${plural(steps.count, "block")}, made one by one: for something that comes seldom, or a slow leak.`,
+      text: `${plural(steps.count, "block")}, allocated one by one: a rare event, or a slow leak.`,
       tone: "plain",
       weight: 1.8,
     });
@@ -213,6 +233,34 @@ function leaking({ info, leaks }: Evidence): Weighed[] {
     });
   }
   return out;
+}
+
+/** What grew until the program gave everything back at its end: no leak, but a cache or a list without a limit. */
+function freedLate({ info, leaks }: Evidence): Weighed | undefined {
+  const sums = new Map<string, { bytes: number; count: number; rate: number; first: LeakSite }>();
+  for (const site of leaks?.freed_at_exit ?? []) {
+    const name = allocatorTitle(site.stack, site.id);
+    const sum = sums.get(name) ?? { bytes: 0, count: 0, rate: 0, first: site };
+    sum.bytes += site.bytes;
+    sum.count += site.count;
+    sum.rate += site.verdict.bytes_per_second;
+    sums.set(name, sum);
+  }
+  const [largest] = [...sums].sort((a, b) => b[1].bytes - a[1].bytes);
+  if (!largest) return undefined;
+  const [name, { bytes, count, rate, first }] = largest;
+  if (!isMuch(bytes, info) || bytes < 0.05 * info.peak.bytes || count <= FEW_BLOCKS) return undefined;
+  return {
+    id: "freed at exit",
+    figure: `+${formatBytes(rate)}/s`,
+    title: `${bareName(name, 80)} keeps growing, and is freed only at exit`,
+    text: `${formatBytes(bytes)} in ${plural(count, "block")} before the end: a cache or a list without a limit.`,
+    why: sentence(first.verdict.why),
+    tone: "warn",
+    view: "sites",
+    search: { site: first.id },
+    weight: 3 + 2 * Math.sqrt(Math.min(1, bytes / Math.max(1, info.peak.bytes))),
+  };
 }
 
 function heaviest(functions: Functions | undefined): FunctionRow | undefined {
@@ -299,14 +347,14 @@ function pinned({ memory, pins }: Evidence): Weighed | undefined {
   const row = pins?.rows.find((one) => !one.library);
   if (!pins || !row) return undefined;
   const rss = memory?.rss_bytes ?? pins.pages.bytes;
-  // What holds nearly all pages, such as main, says nothing.
-  const general = row.pages > 0.9 * pins.pages.count && pins.rows.length > 1;
+  // What holds nearly all pages, such as main, says nothing; the server puts it behind those that allocate themselves.
+  const general = row.pages > 0.9 * pins.pages.count && row !== pins.rows[0];
   if (general || row.given_back_bytes < 4 * 1024 * 1024 || row.given_back_bytes < 0.05 * rss) return undefined;
   return {
     id: "pins",
     figure: formatBytes(row.given_back_bytes),
     title: `pinned by ${bareName(row.function, 80)} (${formatBytes(row.own_bytes)})`,
-    text: `${plural(row.blocks, "block")} hold ${plural(row.pages, "page")} that would be given back if they lay elsewhere.`,
+    text: `${plural(row.blocks, "block")} hold ${plural(row.pages, "page")} that would be given back if these blocks were elsewhere.`,
     tone: "warn",
     view: "pins",
     search: { at: pins.look_ns ?? pins.at_ns, window: undefined, metric: undefined },
@@ -321,7 +369,7 @@ function resident({ memory }: Evidence): Weighed | undefined {
   const trim = memory.returnable_by_trim_bytes ?? 0;
   // What trim would give back is a finding by itself.
   const rest = own - live - trim;
-  if (rest < MUCH || rest < live) return undefined;
+  if (rest < MUCH || rest < live || rest < SMALL * own) return undefined;
   return {
     id: "resident",
     figure: formatBytes(own - live),
@@ -347,7 +395,7 @@ function otherAllocator({ replay: kept }: Evidence): Weighed | undefined {
     id: "replay",
     figure: formatBytes(high),
     title: `instead of ${formatBytes(recorded)} at the peak, by ${replayedName(row)}`,
-    text: `“heaptrace replay” found it, which is ${replayError(kept) ?? "an unknown part"} off for the recording itself. The Memory view has the command that proves it.`,
+    text: `Predicted by “heaptrace replay”; its error for the recording itself is ${replayError(kept) ?? "unknown"}. The Memory view has the command that proves it.`,
     tone: saved < MUCH ? "plain" : "warn",
     view: "memory",
     search: {},

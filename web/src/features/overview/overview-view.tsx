@@ -3,7 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { documentQuery, freshQuery } from "../../api/queries.ts";
 import type { Info, LeakFunction } from "../../api/types.ts";
 import { formatCount, formatExact, formatInstant, formatStart, formatValue, plural } from "../../lib/format.ts";
-import { identityOf } from "../../lib/identity.ts";
+import { identityOf, patternOf } from "../../lib/identity.ts";
 import { bareName, location } from "../../lib/names.ts";
 import { effectiveWindow } from "../../lib/search-params.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
@@ -14,7 +14,7 @@ import { Term } from "../../ui/term.tsx";
 import { useWindowHeight } from "../../ui/use-size.ts";
 import { VerdictBadge } from "../../ui/verdict.tsx";
 import { type Fact, factsOf } from "./facts.ts";
-import { type Finding, findingsOf } from "./findings.ts";
+import { type Finding, findingsOf, growingSubject } from "./findings.ts";
 import { Holders } from "./holders.tsx";
 import { LayersPanel } from "./layers-panel.tsx";
 import { LitLine } from "./lit-line.tsx";
@@ -57,6 +57,16 @@ export function OverviewView() {
     }),
     enabled,
   });
+  const grower = growingSubject(leaks.data);
+  const growers = useQuery({
+    ...documentQuery(subject, "functions", {
+      metric: "leaked",
+      by: "thread",
+      limit: 1,
+      focus: grower === undefined ? undefined : patternOf(grower),
+    }),
+    enabled: grower !== undefined && !report && (info?.threads ?? 0) > 1,
+  });
   const temporary = useQuery({
     ...documentQuery(subject, "functions", { metric: "temporary", unit: "count", by: "program", limit: 3 }),
     enabled,
@@ -94,6 +104,7 @@ export function OverviewView() {
   const allFindings = findingsOf({
     info,
     leaks: leaks.data,
+    growers: growers.data,
     peak: peak.data,
     temporary: temporary.data,
     threads: threads.data,
@@ -162,7 +173,9 @@ export function OverviewView() {
               {leaks.data?.sites.length === 0 && (
                 <tr>
                   <td colSpan={5} className="muted">
-                    {leaks.data.suppressed.count > 0 ? "Nothing beside what is suppressed." : "Everything was freed."}
+                    {leaks.data.suppressed.count > 0
+                      ? "Nothing besides the suppressed leaks."
+                      : "Everything was freed."}
                   </td>
                 </tr>
               )}

@@ -106,7 +106,7 @@ function Loaded({ pins, by }: { pins: Pins; by: PinGroup }) {
   if (pins.rows.length === 0) {
     return (
       <Empty title="No page is pinned">
-        <p>No live block lies in a resident page at this moment.</p>
+        <p>No live block is in a resident page at this moment.</p>
       </Empty>
     );
   }
@@ -154,7 +154,7 @@ function Loaded({ pins, by }: { pins: Pins; by: PinGroup }) {
               <tr>
                 <th className="numeric">Given back</th>
                 <th className="numeric">Shared pages</th>
-                <th>If the blocks of both lay elsewhere</th>
+                <th>If the blocks of both were elsewhere</th>
               </tr>
             </thead>
             <tbody>
@@ -191,8 +191,7 @@ function columnsFor(pins: Pins, by: PinGroup): Column<PinRow>[] {
     {
       id: "rank",
       header: "#",
-      definition:
-        "Order of interest: what gives most back first; libraries and functions that hold nearly all pages last",
+      definition: "Order of relevance: most given back first; libraries and functions that hold nearly all pages last",
       width: "44px",
       value: (row) => rank.get(row) ?? 0,
       cell: (row) => formatCount((rank.get(row) ?? 0) + 1),
@@ -202,7 +201,7 @@ function columnsFor(pins: Pins, by: PinGroup): Column<PinRow>[] {
         id: "given_back",
         header: "Given back",
         definition:
-          "What resident memory would shrink by if these blocks lay elsewhere, less the bytes that would move with them",
+          "How much resident memory would shrink if these blocks were elsewhere, minus the bytes that would move with them",
         width: "96px",
       },
       (row) => row.given_back_bytes,

@@ -72,7 +72,7 @@ export function auditOf(info: Info): AuditEntry[] {
         "reordered",
         "Repairs of the order",
         recorder.order_repairs ?? 0,
-        "Blocks that went from one thread to another with stamps the wrong way round. They were put right.",
+        "Blocks that went from one thread to another with stamps in the wrong order. The order was corrected.",
         "warn",
       ),
       tone: "good",

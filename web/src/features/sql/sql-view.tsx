@@ -17,8 +17,8 @@ export function SqlView() {
   const { report } = usePage();
   if (!report) return <SqlConsole />;
   return (
-    <Empty title="A report answers no questions in SQL">
-      <p>Run “heaptrace server” on the recording to ask it.</p>
+    <Empty title="A report has no SQL">
+      <p>Run “heaptrace server” on the recording to query it.</p>
     </Empty>
   );
 }
@@ -131,7 +131,7 @@ function SqlConsole() {
                 </li>
               ))}
             </ul>
-            <p>Window and filters of the page do not count here: conditions do.</p>
+            <p>Window and filters of the page do not apply here; use conditions.</p>
           </Empty>
         ) : query.isFetching ? (
           <Loading what="the answer" />

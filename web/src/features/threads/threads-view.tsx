@@ -114,7 +114,8 @@ function Matrix({ threads, unit }: { threads: Threads; unit: "bytes" | "count" }
       <h2 id="matrix-title">
         Frees by thread <span className="muted">{formatPercent(matrix.across / matrix.total)} across threads</span>
       </h2>
-      <div className="matrix-scroll">
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls has to be reached by keys */}
+      <section className="matrix-scroll" aria-label="Frees by thread, the matrix" tabIndex={0}>
         <table>
           <thead>
             <tr>
@@ -152,7 +153,7 @@ function Matrix({ threads, unit }: { threads: Threads; unit: "bytes" | "count" }
             ))}
           </tbody>
         </table>
-      </div>
+      </section>
       {matrix.leftOut > 0 && (
         <p className="muted">
           {plural(matrix.leftOut, "thread")} with fewer frees are not in the matrix; the table has them.
@@ -209,7 +210,7 @@ function columnsFor(unit: "bytes" | "count"): Column<Thread>[] {
     },
     amount("allocated", "Allocated", "Allocated in the window"),
     amount("freed", "Freed", "Freed by this thread in the window"),
-    amount("live", "Live", "Of those that it bore, live at the end of the window"),
+    amount("live", "Live", "Allocated by the thread and live at the end of the window"),
     amount("leaked", "Leaked", "Allocated in the window and never freed"),
     amount("temporary", "Temporary", "Allocated in the window and freed again at once"),
     {

@@ -258,18 +258,18 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
                   title={isFolded ? "Show this track" : "Fold this track"}
                   onClick={() => go({ folded: toggled(folded, foldName(track.id)) }, { replace: true })}
                 >
-                  {track.name}
+                  <span className="track-title">{track.name}</span>
+                  {!isFolded && track.legend.length > 0 && (
+                    <span className="track-legends">
+                      {track.legend.map((entry) => (
+                        <span key={entry.label} className="legend" title={entry.label}>
+                          <i data-look={entry.look} style={{ color: `var(${entry.color})` }} />
+                          {entry.label}
+                        </span>
+                      ))}
+                    </span>
+                  )}
                 </button>
-                {!isFolded && (
-                  <span className="track-legends">
-                    {track.legend.map((entry) => (
-                      <span key={entry.label} className="legend" title={entry.label}>
-                        <i data-look={entry.look} style={{ color: `var(${entry.color})` }} />
-                        {entry.label}
-                      </span>
-                    ))}
-                  </span>
-                )}
               </div>
             );
           })}
@@ -384,7 +384,7 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
 }
 
 /** Pixels of a folded track. */
-const FOLDED_PX = 17;
+const FOLDED_PX = 25;
 
 /** Tracks of single threads fold together. */
 function foldName(id: string): FoldName {
