@@ -26,6 +26,7 @@ from pathlib import Path
 
 # No folder of compiled Python among the sources.
 sys.dont_write_bytecode = True
+import needs
 import sbom
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,15 +51,6 @@ def version():
 def epoch():
     given = os.environ.get("SOURCE_DATE_EPOCH")
     return int(given or output("git", "-C", str(ROOT), "log", "-1", "--format=%ct"))
-
-
-def newest_glibc(*files):
-    """The newest version of glibc that the files ask for, as numbers."""
-    found = {(2, 0)}
-    for file in files:
-        text = output("objdump", "-T", str(file)).decode()
-        found.update(tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_(\d+(?:\.\d+)+)", text))
-    return max(found)[:2]
 
 
 def stage(build, tree):
@@ -147,14 +139,14 @@ def wheel(tree, out, when, glibc):
     return target
 
 
-def deb(tree, out, when, glibc):
+def deb(tree, out, when, glibc, libgcc):
     entries = [(f"./usr/{path}", mode(path), (tree / path).read_bytes()) for path in files(tree)]
     # No program is linked against the library, so its rights are those of any other.
     entries = [(name, 0o644 if name.endswith(".so") else rights, data) for name, rights, data in entries]
     installed = sum(len(data) for _, _, data in entries) // 1024
-    needs = f"libc6 (>= {glibc[0]}.{glibc[1]}), libgcc-s1"
+    depends = f"libc6 (>= {glibc[0]}.{glibc[1]})" + (", libgcc-s1" if libgcc else "")
     control = (f"Package: {NAME}\nVersion: {version()}\nArchitecture: amd64\nMaintainer: Tracehound <tracehound@localhost>\n"
-               f"Installed-Size: {installed}\nDepends: {needs}\nSection: devel\nPriority: optional\n"
+               f"Installed-Size: {installed}\nDepends: {depends}\nSection: devel\nPriority: optional\n"
                f"Description: heap tracer that records every event\n {SUMMARY}.\n")
     sums = "".join(f"{hashlib.md5(data).hexdigest()}  {name[2:]}\n" for name, _, data in entries)
     parts = [("debian-binary", b"2.0\n"),
@@ -169,13 +161,14 @@ def deb(tree, out, when, glibc):
     return target
 
 
-def rpm(tree, out, when, glibc):
+def rpm(tree, out, when, glibc, libgcc):
     """By rpmbuild, which only packs: what is in the package lies there already."""
     listed = "\n".join(f'%attr({0o644 if path.suffix == ".so" else mode(path):o},root,root) "/usr/{path}"'
                        for path in files(tree))
+    requires = f"libc.so.6(GLIBC_{glibc[0]}.{glibc[1]})(64bit)" + (", libgcc_s.so.1()(64bit)" if libgcc else "")
     spec = (f"Name: {NAME}\nVersion: {version()}\nRelease: 1\nSummary: Heap tracer that records every event\n"
             f"License: MIT OR Apache-2.0\nAutoReqProv: no\n"
-            f"Requires: libc.so.6(GLIBC_{glibc[0]}.{glibc[1]})(64bit), libgcc_s.so.1()(64bit)\n"
+            f"Requires: {requires}\n"
             f"%description\n{SUMMARY}.\n%install\nmkdir -p %{{buildroot}}\ncp -a {tree} %{{buildroot}}/usr\n"
             f"%files\n{listed}\n")
     settings = {"_topdir": str(tree.parent / "rpm"), "_rpmdir": str(tree.parent / "rpms"), "_buildhost": "localhost",
@@ -208,9 +201,10 @@ def main():
         tree = Path(folder) / "tree"
         tree.mkdir()
         stage(arguments.build, tree)
-        glibc = newest_glibc(*(tree / program for program in PROGRAMS))
+        programs = [tree / program for program in PROGRAMS]
+        glibc, libgcc = needs.newest_glibc(*programs), "libgcc_s.so.1" in needs.libraries(*programs)
         made = [tarball(tree, arguments.out, when), wheel(tree, arguments.out, when, glibc),
-                deb(tree, arguments.out, when, glibc), rpm(tree, arguments.out, when, glibc)]
+                deb(tree, arguments.out, when, glibc, libgcc), rpm(tree, arguments.out, when, glibc, libgcc)]
     made.append(arguments.out / f"{NAME}-{version()}.cdx.json")
     made[-1].write_bytes(sbom.document(ROOT, version(), when))
     sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in made)
