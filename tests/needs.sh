@@ -12,7 +12,7 @@ needs=(
     libgoogle-perftools-dev:/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so gcc-multilib:/usr/lib32/crt1.o
     redis-server:/usr/bin/redis-server redis-tools:/usr/bin/redis-benchmark git:/usr/bin/git nodejs:/usr/bin/node
     default-jdk-headless:/usr/bin/javac gdb:/usr/bin/gdb perl:/usr/bin/perl xz-utils:/usr/bin/xz make:/usr/bin/make
-    rpm:/usr/bin/rpmbuild
+    rpm:/usr/bin/rpmbuild patchelf:/usr/bin/patchelf
     # programs that open our exports; more of them come from npm and PyPI, see clients.sh
     heaptrack:/usr/bin/heaptrack_print debuginfod:/usr/bin/debuginfod-find zstd:/usr/bin/zstd libxml2-utils:/usr/bin/xmllint
 )
@@ -23,12 +23,14 @@ missing=()
 for need in "${needs[@]}"; do
     [ -e "${need#*:}" ] || missing+=("${need%%:*}")
 done
-[ "${#missing[@]}" -gt 0 ] || exit 0
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+if [ "${#missing[@]}" -eq 0 ]; then
+    exec "$(dirname "$0")/newer-pythons.sh"
+elif [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing ${missing[*]}" >&2
     export DEBIAN_FRONTEND=noninteractive
     apt-get update -qq
     apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    exec "$(dirname "$0")/newer-pythons.sh"
 else
     echo "the tests need these Debian packages: ${missing[*]}" >&2
     echo "install them with: sudo apt-get install --no-install-recommends ${missing[*]}" >&2

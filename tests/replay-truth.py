@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far off `heaptrace replay` is: real programs, each run for real as replay says, beside what it foretold.
+"""How far off `heaptrace replay` is: real programs, each run for real as replay says, beside what replay predicted.
 
     tests/replay-truth.py [--runs N] [--markdown] [--keep DIR] [cache] [jq] [sqlite] [perl] [node] [redis] [python] [gdb] [decay]
 
@@ -193,9 +193,9 @@ def environment_of(command):
     return variables
 
 
-def distance(foretold, real):
+def distance(predicted, real):
     """How far a range lies from a figure, as a part of it; 0 where it holds it."""
-    low, high = foretold
+    low, high = predicted
     nearest = min(max(real, low), high)
     return (nearest - real) / real
 
@@ -223,7 +223,7 @@ def measure(work, program, runs):
             middle = statistics.median(figures)
             error = distance(row[f"{key}_bytes"], middle)
             spread = (max(figures) - min(figures)) / middle
-            entry[key] = {"foretold": row[f"{key}_bytes"], "real": middle, "error": error, "spread": spread,
+            entry[key] = {"predicted": row[f"{key}_bytes"], "real": middle, "error": error, "spread": spread,
                           "held": abs(error) <= max(0.10, spread) or abs(error) * middle <= LEAST}
         rows.append(entry)
         print(f"{name} · {entry['setting']}", file=sys.stderr)
@@ -242,7 +242,7 @@ def ranking(rows):
             if abs(one_peak - other_peak) <= 0.1 * min(one_peak, other_peak):
                 continue
             pairs += 1
-            middles = [sum(row["peak"]["foretold"]) for row in (one, other)]
+            middles = [sum(row["peak"]["predicted"]) for row in (one, other)]
             if (middles[0] < middles[1]) == (one_peak < other_peak):
                 right += 1
             else:
@@ -260,7 +260,7 @@ def span(bounds):
 
 
 def show(results, markdown):
-    header = ["program", "allocator", "peak foretold", "real", "error", "end foretold", "real", "error"]
+    header = ["program", "allocator", "predicted peak", "real", "error", "predicted end", "real", "error"]
     lines = []
     for result in results:
         for row in result["rows"]:
@@ -271,7 +271,7 @@ def show(results, markdown):
             for key in ("peak", "end"):
                 part = row[key]
                 mark = "" if part["held"] else " !"
-                cells += [span(part["foretold"]), f"{mib(part['real'])} ± {part['spread'] * 50:.0f} %", f"{part['error'] * 100:+.1f} %{mark}"]
+                cells += [span(part["predicted"]), f"{mib(part['real'])} ± {part['spread'] * 50:.0f} %", f"{part['error'] * 100:+.1f} %{mark}"]
             lines.append(cells)
     if markdown:
         print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))

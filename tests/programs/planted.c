@@ -1,4 +1,6 @@
 // A service with one planted fault, which the argument names; what else it does is the same in all of them.
+#define _GNU_SOURCE
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +25,7 @@ static __attribute__((noinline)) void format_line(int n) {
 }
 static __attribute__((noinline)) void index_entry(void) { keep(malloc(40)); }
 static __attribute__((noinline)) void *load_document(void) { return malloc(2000); }
+static __attribute__((noinline)) void *log_line(int n) { return calloc(1, 700 + n % 3 * 100); }
 
 // What every service does.
 static __attribute__((noinline)) void startup_tables(void) { keep(calloc(1, 600000)); }
@@ -33,6 +36,25 @@ static __attribute__((noinline)) void handle_request(int n) {
     free(body);
     __asm__ volatile("" ::"r"(answer) : "memory");
     free(answer);
+}
+
+// Four threads do the same work; one of them keeps what it makes.
+static void *thread_work(void *name) {
+    static __thread void *lines[ROUNDS * 5];
+    int keeps = !strcmp(name, "collector");
+    pthread_setname_np(pthread_self(), name);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < 5; i++) {
+            int n = round * 5 + i;
+            free(lines[keeps ? n : i]);
+            lines[keeps ? n : i] = log_line(n);
+        }
+        usleep(5000);
+    }
+    if (!keeps)
+        for (int i = 0; i < 5; i++)
+            free(lines[i]);
+    return NULL;
 }
 
 int main(int argc, char **argv) {
@@ -52,10 +74,15 @@ int main(int argc, char **argv) {
         for (int i = 0; i < 20000; i++)
             free(documents[i]);
     }
+    static const char *const names[] = {"parser", "writer", "collector", "sender"};
+    pthread_t threads[4];
+    int started = !strcmp(fault, "thread") ? 4 : 0;
+    for (int i = 0; i < started; i++)
+        pthread_create(&threads[i], NULL, thread_work, (void *)names[i]);
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < 20; i++)
             handle_request(i);
-        if (!strcmp(fault, "leak"))
+        if (!strcmp(fault, "leak") || (!strcmp(fault, "stopped") && round < ROUNDS / 3))
             for (int i = 0; i < calls; i++)
                 session_open();
         if (!strcmp(fault, "cache"))
@@ -71,6 +98,8 @@ int main(int argc, char **argv) {
                 format_line(i);
         usleep(5000);
     }
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
     while (cached > 0)
         free(cache[--cached]);
     return 0;

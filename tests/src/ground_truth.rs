@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::ledger::Ledger;
 use crate::process::Running;
-use crate::{compile, json, library, number, truth, unless_busy};
+use crate::{aarch64, compile, json, library, number, truth, unless_busy};
 
 /// Longest time a run may take; a program that hangs is killed with its process group, and the test fails.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -79,6 +79,7 @@ pub struct Case {
     limits: Option<String>,
     variables: Vec<(String, String)>,
     options: Vec<(String, String)>,
+    recorder: Option<PathBuf>,
     preload: Vec<PathBuf>,
     preload_first: bool,
     ends: &'static str,
@@ -87,6 +88,7 @@ pub struct Case {
     whole_stacks: bool,
     all_allocs: bool,
     side_file_stays: bool,
+    emulated: bool,
     limit: Duration,
 }
 
@@ -134,6 +136,7 @@ impl Case {
             limits: None,
             variables: Vec::new(),
             options: Vec::new(),
+            recorder: None,
             preload: Vec::new(),
             preload_first: false,
             ends: "exit",
@@ -142,8 +145,18 @@ impl Case {
             whole_stacks: true,
             all_allocs: true,
             side_file_stays: false,
+            emulated: false,
             limit: LIMIT,
         }
+    }
+
+    /// A program of `tests/programs`, compiled with these flags for aarch64 and run by an emulator.
+    #[must_use]
+    pub fn emulated(source: &str, flags: &str) -> Self {
+        let name = format!("{source}{flags}").replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+        let program = aarch64::compile(&name, &[(format!("programs/{source}"), flags.to_owned())], &[]);
+        let name = format!("{source} {flags}");
+        Self { name, emulated: true, limit: 3 * LIMIT, ..Self::command(program) }
     }
 
     /// Arguments of the program.
@@ -171,6 +184,13 @@ impl Case {
     #[must_use]
     pub fn option(mut self, name: &str, value: &str) -> Self {
         self.options.push((format!("TRACEHOUND_{name}"), value.to_owned()));
+        self
+    }
+
+    /// Another build of the recorder than that of `make build`.
+    #[must_use]
+    pub fn recorder(mut self, library: impl Into<PathBuf>) -> Self {
+        self.recorder = Some(library.into());
         self
     }
 
@@ -238,7 +258,8 @@ impl Case {
     }
 
     fn preload_list(&self, traced: bool) -> OsString {
-        let ours = if traced { vec![library()] } else { Vec::new() };
+        let own = || if self.emulated { aarch64::libraries().join("libtracehound.so") } else { library() };
+        let ours = if traced { vec![self.recorder.clone().unwrap_or_else(own)] } else { Vec::new() };
         let (first, second) = if self.preload_first { (&self.preload, &ours) } else { (&ours, &self.preload) };
         let paths: Vec<OsString> = first.iter().chain(second).map(|path| path.clone().into_os_string()).collect();
         paths.join(OsString::from(":").as_os_str())
@@ -248,6 +269,13 @@ impl Case {
     fn start(&self, traced: bool, folder: &Path, output: &Path) -> std::process::Child {
         let preload = self.preload_list(traced);
         let mut command = match &self.limits {
+            None if self.emulated => {
+                let mut emulator = Command::new(aarch64::EMULATOR[0]);
+                let mut preloaded = OsString::from("LD_PRELOAD=");
+                preloaded.push(&preload);
+                emulator.args(&aarch64::EMULATOR[1..]).arg("-E").arg(preloaded).arg(&self.program);
+                emulator
+            }
             None => Command::new(&self.program),
             Some(limits) => {
                 let mut shell = Command::new("/bin/sh");
@@ -266,7 +294,7 @@ impl Case {
         if traced {
             command.envs(self.options.iter().map(|(name, value)| (name, value)));
         }
-        if self.limits.is_none() && !preload.is_empty() {
+        if self.limits.is_none() && !self.emulated && !preload.is_empty() {
             command.env("LD_PRELOAD", preload);
         }
         let interrupts = || {
@@ -350,10 +378,16 @@ impl Case {
                 self.name
             );
         }
-        let ledger = Ledger::of(&recording);
+        let program = if self.emulated { Path::new(aarch64::EMULATOR[0]) } else { &self.program };
+        let ledger = if self.emulated {
+            let root = aarch64::sysroot(&self.program, traced.folder.path());
+            Ledger::with(&["--sysroot".as_ref(), root.as_os_str()], &recording)
+        } else {
+            Ledger::of(&recording)
+        };
         let leaks = json(&["leaks"], &recording);
         ledger.assert_agrees(&info, &leaks, &self.name);
-        let module = self.program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let module = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         for line in traced.stdout.lines().filter_map(|line| line.strip_prefix("truth ")) {
             let words: Vec<&str> = line.split(' ').collect();
             truth::check(&ledger, &info, &module, &words)

@@ -2,6 +2,7 @@
 //! events. `info` and `leaks` must agree with them to the byte.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -108,8 +109,15 @@ impl Ledger {
     /// Reads `heaptrace dump FILE`.
     #[must_use]
     pub fn of(file: &Path) -> Self {
+        Self::with(&[], file)
+    }
+
+    /// The same, with options of `heaptrace dump`.
+    #[must_use]
+    pub fn with(options: &[&OsStr], file: &Path) -> Self {
         let mut child = Command::new(heaptrace())
             .arg("dump")
+            .args(options)
             .arg(file)
             .stdout(Stdio::piped())
             .spawn()

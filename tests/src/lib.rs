@@ -3,17 +3,24 @@
 //! The programs lie in `tests/programs` and print their own ground truth. The recorder and `heaptrace` are the release
 //! builds that `make build` makes; a test that cannot find them fails and says so.
 
+pub mod aarch64;
 pub mod attached;
 pub mod exporting;
+pub mod fault_proxy;
 pub mod fleet;
 pub mod ground_truth;
 pub mod http_client;
 pub mod ledger;
 pub mod pprof_rules;
 pub mod process;
+mod pythons;
 pub mod redis;
+pub mod shipped;
+pub mod stated_stacks;
 mod truth;
 pub mod valgrind;
+
+pub use pythons::pythons;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! What a line of ground truth means, and whether a recording bears it out.
+//! What a line of ground truth means, and whether a recording agrees with it.
 //!
 //! The lines that a program prints (`tests/programs/truth.h`):
 //!

@@ -87,7 +87,7 @@ fn held(threads: u32) -> (TempDir, BTreeMap<u64, u64>, Vec<Value>, Value) {
     program.say("free");
     assert_eq!(program.line(), "done");
     let said = detach(attached);
-    assert!(said.contains("were there before"), "{said}");
+    assert!(said.contains("were allocated before"), "{said}");
     program.say("quit");
     assert!(program.child.wait().unwrap().success());
     let events = dump_with(&["--no-symbols"], &path);

@@ -161,7 +161,7 @@ fn damaged_and_cut_ones() {
 #[test]
 fn those_of_running_and_of_killed_programs() {
     let (program, _folder, recording) = waiting();
-    ask_everything(&recording, Some("the program runs"));
+    ask_everything(&recording, Some("the program still runs"));
     drop(program);
     assert_eq!(json(&["info"], &recording)["end"], "killed");
     ask_everything(&recording, Some("the program was killed"));
@@ -198,7 +198,7 @@ fn a_closed_pipe_is_no_reason_to_complain() {
         let mut said = String::new();
         child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("it can be read");
         let status = child.wait().expect("it ends");
-        let quiet = said.lines().all(|line| line.contains("the report holds"));
+        let quiet = said.lines().all(|line| line.contains("the report contains"));
         assert!(status.success() && quiet, "{args:?}: {status} {said}");
         assert!(started.elapsed() < Duration::from_secs(30), "{args:?}");
     }

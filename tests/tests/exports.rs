@@ -325,7 +325,7 @@ fn parquet_tables_join_in_duckdb_and_pyarrow() {
     }
     assert_eq!(answer["unnamed_stacks"], 0, "every stack of a block has its frames");
     assert_eq!(answer["leaf"], "inlined_alloc(unsigned long)");
-    assert_eq!(answer["tables"], 8);
+    assert_eq!(answer["tables"], 9);
     assert_eq!(answer["unsigned"], serde_json::json!([]), "Spark and Trino know signed integers alone");
 
     // The same program again, elsewhere in memory: the same stacks by name.

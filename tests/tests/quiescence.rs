@@ -180,7 +180,11 @@ fn an_exit_does_not_wait_for_a_stuck_disk() {
         assert!(gave_up(info, "exit the writer did not answer"), "{info:#}");
         assert!(number(info, "/events/alloc") > 1000, "{info:#}");
         assert_eq!(number(info, "/events/lost"), 0, "{info:#}");
-        assert_eq!(stderr.lines().filter(|line| line.contains("did not take it within")).count(), 1, "{stderr}");
+        assert_eq!(
+            stderr.lines().filter(|line| line.contains("did not accept the end of the recording within")).count(),
+            1,
+            "{stderr}"
+        );
     }
 }
 
@@ -202,7 +206,11 @@ fn an_exec_does_not_wait_for_a_stuck_disk() {
     assert_eq!(info["end"], "exec", "{info:#}");
     assert!(gave_up(info, "exec the writer did not answer"), "{info:#}");
     assert!(number(info, "/events/alloc") > 1000, "{info:#}");
-    assert_eq!(stderr.lines().filter(|line| line.contains("did not take it within")).count(), 1, "{stderr}");
+    assert_eq!(
+        stderr.lines().filter(|line| line.contains("did not accept the end of the recording within")).count(),
+        1,
+        "{stderr}"
+    );
 }
 
 /// The disk is stuck, an exec does not wait for it and fails: everything is recorded on.
@@ -232,7 +240,11 @@ fn an_end_without_a_writers_thread_is_bounded() {
     let info = &infos[0];
     assert_eq!(info["end"], "exit", "{info:#}");
     assert!(gave_up(info, "exit the writer did not answer"), "{info:#}");
-    assert_eq!(stderr.lines().filter(|line| line.contains("did not take it within")).count(), 1, "{stderr}");
+    assert_eq!(
+        stderr.lines().filter(|line| line.contains("did not accept the end of the recording within")).count(),
+        1,
+        "{stderr}"
+    );
     // On a quick disk there is nothing to say.
     let run = Case::new("end_counted.c").args(&["counters", "exit", "0"]).preloads(&refuses).run(true);
     let info = json(&["info"], &run.recordings()[0]);

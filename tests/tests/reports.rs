@@ -100,7 +100,7 @@ fn a_time_behind_the_end_is_told() {
         let output = ask(folder, args);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{args:?}: {said}");
-        assert!(said.contains("r.dat: 1 h 00 min is behind the end of the recording"), "{args:?}: {said}");
+        assert!(said.contains("r.dat: 1 h 00 min is after the end of the recording"), "{args:?}: {said}");
         let end: Vec<&str> =
             args.iter().map(|arg| if arg.contains('h') && arg.ends_with("1h") { "end" } else { *arg }).collect();
         if args[0] == "top" && args.contains(&"--at") {

@@ -9,7 +9,11 @@ use std::process::Command;
 use tracehound_tests::root;
 
 /// Replaced words, and what stands for them.
-const REPLACED: [(&str, &str); 23] = [
+const REPLACED: [(&str, &str); 28] = [
+    ("bear", "allocate"),
+    ("bears", "allocates"),
+    ("bearing", "allocating"),
+    ("bore", "allocated"),
     ("birth", "alloc, allocation"),
     ("births", "allocs, allocations"),
     ("rebirth", "realloc"),
@@ -21,6 +25,7 @@ const REPLACED: [(&str, &str); 23] = [
     ("dying", "free"),
     ("bury", "reap"),
     ("fate", "outcome, lifetime class"),
+    ("fates", "outcomes, lifetime classes"),
     ("heritage", "inherited"),
     ("homeless", "contexts_unavailable"),
     ("foresee", "prefetch"),

@@ -1,6 +1,7 @@
 //! The unwinder behind a C interface, for the traced programs of these tests: `probe()` takes the backtrace of
 //! its caller as a hook of malloc would, and the rest reads what it found.
 
+#[cfg(target_arch = "x86_64")]
 mod framehop;
 
 use std::arch::naked_asm;
@@ -44,6 +45,17 @@ fn thread() -> &'static Thread {
     let thread: *const Thread;
     // SAFETY: the slot above is zeroed for each thread, which is a valid `Thread`; only its thread uses it.
     unsafe {
+        #[cfg(target_arch = "aarch64")]
+        std::arch::asm!(
+            "mrs {1}, tpidr_el0",
+            "adrp {0}, :gottprel:tracehound_probe_thread",
+            "ldr {0}, [{0}, :gottprel_lo12:tracehound_probe_thread]",
+            "add {0}, {0}, {1}",
+            out(reg) thread,
+            out(reg) _,
+            options(nostack, readonly, pure)
+        );
+        #[cfg(target_arch = "x86_64")]
         std::arch::asm!(
             "mov {0}, qword ptr [rip + tracehound_probe_thread@GOTTPOFF]",
             "add {0}, qword ptr fs:[0]",
@@ -69,6 +81,9 @@ fn engine() -> UnwindEngine {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn probe() -> u64 {
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!("hint #34", "mov x0, x30", "mov x1, sp", "mov x2, x29", "b {}", sym probe_at);
+    #[cfg(target_arch = "x86_64")]
     naked_asm!("mov rdi, [rsp]", "lea rsi, [rsp + 8]", "mov rdx, rbp", "jmp {}", sym probe_at)
 }
 
@@ -101,6 +116,9 @@ pub unsafe extern "C" fn probe_at(pc: u64, sp: u64, fp: u64) -> u64 {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn probe_nested() -> u64 {
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!("hint #34", "mov x0, x30", "mov x1, sp", "mov x2, x29", "b {}", sym nested);
+    #[cfg(target_arch = "x86_64")]
     naked_asm!("mov rdi, [rsp]", "lea rsi, [rsp + 8]", "mov rdx, rbp", "jmp {}", sym nested)
 }
 
@@ -109,16 +127,28 @@ unsafe extern "C" fn nested(pc: u64, sp: u64, fp: u64) -> u64 {
     pack(unsafe { capture_nested(tree(), Caller { pc, sp, fp }) })
 }
 
+/// The PCs of the caller's stack by framehop; answers how many there are. Not asked on aarch64.
+///
+/// # Safety
+/// None: it does nothing.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn probe_framehop(_: *mut u64, _: usize) -> usize {
+    0
+}
+
 /// The PCs of the caller's stack by framehop; answers how many there are.
 ///
 /// # Safety
 /// `out` must have room for `max` values.
+#[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn probe_framehop(out: *mut u64, max: usize) -> usize {
     naked_asm!("mov rdx, [rsp]", "lea rcx, [rsp + 8]", "mov r8, rbp", "jmp {}", sym by_framehop)
 }
 
+#[cfg(target_arch = "x86_64")]
 unsafe extern "C" fn by_framehop(out: *mut u64, max: usize, pc: u64, sp: u64, fp: u64) -> usize {
     let mut count = 0;
     let each = |pc| {
