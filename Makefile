@@ -13,7 +13,7 @@ FUZZ_SECONDS ?= 60
 
 WEB_SOURCES := $(shell find web -path web/node_modules -prune -o -path web/dist -prune -o -type f -print 2>/dev/null)
 
-.PHONY: build web demo demo-fleet test test-all test-rust test-proofs test-web test-page lint bench looks soak attach-hardship order fleet-schedules fleet-load fuzz prove dist install clean help
+.PHONY: build web demo demo-fleet test test-all test-rust test-proofs test-web test-page lint bench looks soak attach-hardship order fleet-schedules fleet-load fleet-scale stores engines systems fuzz prove dist install clean help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -87,6 +87,20 @@ order: build ## blocks that go from thread to thread, HAND_OVERS (default 100000
 fleet-schedules: build ## SCHEDULES (default 1000) random schedules of kills of program, collector and store: minutes
 	SCHEDULES=$${SCHEDULES:-1000} cargo test --release -p tracehound-tests --test fleet_schedules -- --nocapture
 
+stores: build ## collect into servers of S3, Google's and Azure's storage, S3 behind a proxy that cuts and refuses: some minutes, once
+	cargo test --release -p tracehound-tests --test stores -- --ignored
+
+systems: build ## the library that is shipped, with programs of glibc 2.31 and 2.41: minutes, once
+	tests/needs.sh
+	cargo test --release -p tracehound-tests --test systems -- --ignored
+
+engines: build ## the questions of `heaptrace fleet sql` by DuckDB, Spark and DataFusion: equal rows (460 MB, minutes)
+	tests/needs.sh
+	tests/engines.sh
+
+fleet-scale: build ## every question over RECORDINGS (default 1000) of STACKS (default 17000): seconds, and what was planted
+	tests/fleet-scale.sh
+
 fleet-load: build ## RECORDERS (default 200) processes for LOAD_SECONDS (default 60) against one collector: its memory and time
 	tests/fleet-load.sh
 
@@ -96,8 +110,8 @@ fuzz: ## every decoder against hostile input, guided by coverage, FUZZ_SECONDS (
 prove: ## models, fuzzing, sanitizers, Miri: docs/proving.md
 	tests/prove.sh full
 
-dist: web ## what is shipped, linked as one (some minutes more than build), in target/dist, and packed, in target/packages
-	cargo build --profile dist -p tracehound-preload -p tracehound-linked -p heaptrace -p heaptrace-replay -p heaptrace-fleet
+dist: web ## what is shipped, for glibc 2.17 (everything is compiled once more), in target/dist, and packed, in target/packages
+	packaging/build.sh $(DIST)
 	preload/linked/archive.sh $(DIST)
 	packaging/pack.py --from $(DIST) --out target/packages
 

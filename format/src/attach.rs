@@ -6,7 +6,8 @@
 //! ```
 //! The borrowed thread alone makes the first step; the recorder's own thread makes the others, when it finds a command.
 //! The words of the functions' first bytes are changed from outside, between `PREPARED` and `START`, and back again
-//! between `ENDED` and `RELEASE`. A recorder that came with the program and sleeps has its hooks already: nothing is changed.
+//! between `ENDED` and `RELEASE`. A dormant recorder that was loaded at the start of the program has its hooks already:
+//! no code is changed.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 

@@ -1,12 +1,12 @@
 //! Blocks: the unit of writing, compression, damage and resynchronisation.
 //!
 //! ```text
-//!  0  sync             F5 'T' 'H' 'B' 'L' 'K' 0D 0A     a reader that lost its place searches for this
+//!  0  sync             F5 'T' 'H' 'B' 'L' 'K' 0D 0A     a reader that meets damage searches for this
 //!  8  kind u8          1 meta, 2 nodes, 3 events, 4 end; unknown kinds are skipped and counted
 //!  9  codec u8         0 none, 1 LZ4 block, 2 zstd frame
 //! 10  flags u16        zero
 //! 12  thread u32       events: whose; else 0
-//! 16  block number u32 counts from 0; a jump tells how many blocks are missing
+//! 16  block number u32 counts from 0; a gap means that so many blocks are missing
 //! 20  first record u64 events: ordinal of the first record among its thread's records; nodes: id of the first node
 //! 28  first tick u64   smallest time stamp inside
 //! 36  last tick u64    largest time stamp inside

@@ -1,12 +1,12 @@
-//! Protocol of `heaptrace ctl` and a running recorder: one request and one reply, each a message of its own
-//! on a sequenced-packet Unix socket that is its owner's alone, in a folder that is its owner's alone.
+//! Protocol of `heaptrace ctl` and a running recorder: one request and one reply, each one message on a
+//! sequenced-packet Unix socket. Socket and folder are accessible to their owner alone.
 //!
 //! ```text
 //! message   "thct"  version u8  body (bincode 2, standard configuration)
 //! folder    /run/user/<user>/tracehound, else /tmp/tracehound-<user>
 //! name      <number of the pid namespace>-<process id in it>
 //! ```
-//! Each side checks by the kernel's word who the other one is; nothing in a message is trusted.
+//! Each side asks the kernel for the other side's process and user; nothing in a message is trusted.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

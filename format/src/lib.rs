@@ -1,5 +1,5 @@
 //! Formats that cross a process boundary: the recording (`memory-*.dat`), its side file (`.live`) and the launch
-//! options; and what both sides must know alike: the allocators that can be inside a program.
+//! options; and the tables that both sides share: the allocators that can be inside a program.
 //!
 //! This crate does no I/O and has no unsafe code.
 //! docs/FORMAT.md is the specification; every example in it is decoded by a test here.

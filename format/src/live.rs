@@ -1,8 +1,7 @@
 //! The side file `memory-*.dat.live`: the memory that the traced process shares with whoever opens its recording.
 //!
-//! It exists while the process runs and after a kill; a clean exit removes it.
-//! Everything lies at fixed offsets, is allocated up front, and is written by plain stores. Header fields that an older
-//! recorder did not know read as zero.
+//! It exists while the process runs and after a kill; a clean exit removes it. Everything is at fixed offsets, is
+//! allocated up front, and is written by plain stores. Header fields that an older recorder did not know read as zero.
 //!
 //! ```text
 //! 0                         LiveHeader (one page)

@@ -1,4 +1,4 @@
-//! Metadata records: what a recording says about its process, clock, modules, threads and itself.
+//! Metadata records: process, clock, modules, threads, and the recorder's statistics.
 //!
 //! A meta block's payload is a sequence of frames: `tag u16, length u32, body`; bodies are the fields of a record in
 //! order ([`crate::wire`], docs/FORMAT.md). Unknown tags are skipped and counted, so a minor version may add records; a

@@ -1,4 +1,4 @@
-//! The recorded time in place of the real one: allocators give memory back after a while.
+//! The recorded time in place of the real one, because allocators give memory back after some time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

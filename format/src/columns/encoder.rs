@@ -1,8 +1,8 @@
 //! From records to the payload of an events block. This runs in the traced process, once for every event.
 //!
-//! Whether a prediction holds is as good as random in many programs, and a branch that the processor foresees wrongly
-//! costs as much as the rest of a record. So each record is encoded by one way for allocations and one for frees, in
-//! which what depends on a prediction is selected, not jumped to.
+//! In many programs it is nearly random whether a prediction holds, and a branch that the processor mispredicts costs
+//! as much as the rest of a record. So each record is encoded by one path for allocations and one for frees, in which
+//! what depends on a prediction is selected, not jumped to.
 
 use super::{
     AllocEntry, CLASS_MASK, ColumnRole, FixedTable, LAYOUT, Predictions, RecordColumns, class, context, node_slot,
