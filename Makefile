@@ -76,23 +76,23 @@ looks: build ## a picture of every view, theme and width in LOOKS (default targe
 
 soak: build ## redis under load for SOAK_MINUTES (default 10): the recorder's memory must stay flat
 	tests/needs.sh
-	cargo test --release -p tracehound-tests --test soak -- --ignored --nocapture
+	cargo test --release --workspace --test soak -- --ignored --nocapture
 
 attach-hardship: build ## ATTACH_CYCLES (default 10000) attaches, a tenth of it for each hazard, heaptrace killed at every step: hours
-	ATTACH_CYCLES=$${ATTACH_CYCLES:-10000} cargo test --release -p tracehound-tests --test attach_hardship -- --nocapture --test-threads=1
+	ATTACH_CYCLES=$${ATTACH_CYCLES:-10000} cargo test --release --workspace --test attach_hardship -- --nocapture --test-threads=1
 
 order: build ## blocks that go from thread to thread, HAND_OVERS (default 10000000) of each kind: which thread freed which block
-	HAND_OVERS=$${HAND_OVERS:-10000000} cargo test --release -p tracehound-tests --test order -- --nocapture --test-threads=1
+	HAND_OVERS=$${HAND_OVERS:-10000000} cargo test --release --workspace --test order -- --nocapture --test-threads=1
 
 fleet-schedules: build ## SCHEDULES (default 1000) random schedules of kills of program, collector and store: minutes
-	SCHEDULES=$${SCHEDULES:-1000} cargo test --release -p tracehound-tests --test fleet_schedules -- --nocapture
+	SCHEDULES=$${SCHEDULES:-1000} cargo test --release --workspace --test fleet_schedules -- --nocapture
 
 stores: build ## collect into servers of S3, Google's and Azure's storage, S3 behind a proxy that cuts and refuses: some minutes, once
-	cargo test --release -p tracehound-tests --test stores -- --ignored
+	cargo test --release --workspace --test stores -- --ignored
 
 systems: build ## the library that is shipped, with programs of glibc 2.31 and 2.41: minutes, once
 	tests/needs.sh
-	cargo test --release -p tracehound-tests --test systems -- --ignored
+	cargo test --release --workspace --test systems -- --ignored
 
 engines: build ## the questions of `heaptrace fleet sql` by DuckDB, Spark and DataFusion: equal rows (460 MB, minutes)
 	tests/needs.sh

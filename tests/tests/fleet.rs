@@ -227,7 +227,7 @@ fn a_version_that_leaks_is_found() {
     let outliers = fleet.json("outliers", &[]);
     assert_eq!(outliers["rows"], serde_json::json!([]));
     let none = fleet.ask("top", &["--service", "nothing"]);
-    assert!(!none.status.success() && String::from_utf8_lossy(&none.stderr).contains("no recording"));
+    assert!(!none.status.success() && String::from_utf8_lossy(&none.stderr).contains("no matching recording"));
 }
 
 #[test]

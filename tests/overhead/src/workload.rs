@@ -67,9 +67,9 @@ pub fn all() -> Vec<Workload> {
         goal: Goal::AddedNs(added_ns),
     };
     vec![
-        stacks("reenter10", "depth 10, re-entered, 32 call sites", &["reenter10"], 90.0),
-        stacks("reenter50", "depth 50, re-entered, 32 call sites", &["reenter50"], 160.0),
-        stacks("leaf50", "depth 50, only the leaf changes", &["leaf50"], 120.0),
+        stacks("reenter10", "depth 10, re-entered, 32 call sites", &["reenter10"], 70.0),
+        stacks("reenter50", "depth 50, re-entered, 32 call sites", &["reenter50"], 95.0),
+        stacks("leaf50", "depth 50, only the leaf changes", &["leaf50"], 95.0),
         stacks("distinct10", "depth 10, 32,768 distinct stacks", &["distinct10"], 150.0),
         Workload {
             name: "threads",
@@ -77,7 +77,7 @@ pub fn all() -> Vec<Workload> {
             program: Program::Compiled("threads.c", &[]),
             amount: 20_000_000,
             quick_amount: 4_000_000,
-            goal: Goal::AddedNs(110.0),
+            goal: Goal::AddedNs(100.0),
         },
         Workload {
             name: "mix",
@@ -85,7 +85,7 @@ pub fn all() -> Vec<Workload> {
             program: Program::Compiled("mix.cpp", &[]),
             amount: 400_000,
             quick_amount: 50_000,
-            goal: Goal::AddedNs(130.0),
+            goal: Goal::AddedNs(110.0),
         },
         Workload {
             name: "sizes",
@@ -101,7 +101,7 @@ pub fn all() -> Vec<Workload> {
             program: Program::Python("json_work.py"),
             amount: 8,
             quick_amount: 2,
-            goal: Goal::AddedNs(100.0),
+            goal: Goal::AddedNs(95.0),
         },
         Workload {
             name: "redis",
