@@ -24,6 +24,7 @@ mod ending;
 mod fetch;
 mod labels;
 mod push;
+mod refusals;
 mod sink;
 mod source;
 mod store;

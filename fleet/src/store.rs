@@ -26,6 +26,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, WriteMul
 
 use crate::buckets;
 use crate::labels::Collected;
+use crate::refusals::words;
 use crate::symbols::object_name;
 
 /// Bytes of a part of an upload.
@@ -87,7 +88,7 @@ impl Store {
     pub async fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>> {
         let path = self.path(prefix)?;
         let all: Vec<ObjectMeta> =
-            self.objects.list(Some(&path)).try_collect().await.context("cannot list the store")?;
+            self.objects.list(Some(&path)).try_collect().await.map_err(words).context("cannot list the store")?;
         let skip = if self.prefix.as_ref().is_empty() { 0 } else { self.prefix.as_ref().len() + 1 };
         let mut names: Vec<(String, u64)> =
             all.into_iter().filter_map(|m| Some((m.location.as_ref().get(skip..)?.to_owned(), m.size))).collect();
@@ -103,7 +104,7 @@ impl Store {
         match self.objects.head(&self.path(name)?).await {
             Ok(meta) => Ok(Some(meta.size)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot look at {name} in the store")),
+            Err(error) => Err(words(error)).with_context(|| format!("cannot look at {name} in the store")),
         }
     }
 
@@ -113,7 +114,7 @@ impl Store {
     /// When the store does not take it.
     pub async fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
         let done = self.objects.put(&self.path(name)?, PutPayload::from_bytes(bytes)).await;
-        done.map(drop).with_context(|| format!("cannot write {name} into the store"))
+        done.map(drop).map_err(words).with_context(|| format!("cannot write {name} into the store"))
     }
 
     /// Reads an object.
@@ -122,8 +123,8 @@ impl Store {
     /// When it is not there, or the store does not answer.
     pub async fn get(&self, name: &str) -> Result<Bytes> {
         let got = self.objects.get(&self.path(name)?).await;
-        let got = got.with_context(|| format!("cannot read {name} in the store"))?;
-        got.bytes().await.with_context(|| format!("cannot read {name} in the store"))
+        let got = got.map_err(words).with_context(|| format!("cannot read {name} in the store"))?;
+        got.bytes().await.map_err(words).with_context(|| format!("cannot read {name} in the store"))
     }
 
     /// Copies an object into a file.
@@ -133,9 +134,9 @@ impl Store {
     pub async fn fetch(&self, name: &str, file: &mut std::fs::File) -> Result<u64> {
         use std::io::Write;
         let got = self.objects.get(&self.path(name)?).await;
-        let mut stream = got.with_context(|| format!("cannot read {name} in the store"))?.into_stream();
+        let mut stream = got.map_err(words).with_context(|| format!("cannot read {name} in the store"))?.into_stream();
         let mut bytes = 0;
-        while let Some(part) = stream.try_next().await.with_context(|| format!("cannot read {name} in the store"))? {
+        while let Some(part) = stream.try_next().await.map_err(words).with_context(|| format!("cannot read {name} in the store"))? {
             bytes += part.len() as u64;
             file.write_all(&part).with_context(|| format!("cannot write what {name} has"))?;
         }
@@ -150,7 +151,7 @@ impl Store {
     pub async fn delete(&self, name: &str) -> Result<()> {
         match self.objects.delete(&self.path(name)?).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error).with_context(|| format!("cannot delete {name} in the store")),
+            Err(error) => Err(words(error)).with_context(|| format!("cannot delete {name} in the store")),
         }
     }
 
@@ -183,13 +184,13 @@ impl Store {
         }
         let Some(more) = more else { return self.put(name, first.into()).await };
         let context = || format!("cannot write {name} into the store");
-        let upload = self.objects.put_multipart(&self.path(name)?).await.with_context(context)?;
+        let upload = self.objects.put_multipart(&self.path(name)?).await.map_err(words).with_context(context)?;
         let mut write = WriteMultipart::new_with_chunk_size(upload, PART);
         let filled = async {
             write.put(first.into());
             write.put(more);
             while let Some(piece) = pieces.try_next().await? {
-                write.wait_for_capacity(1).await.with_context(context)?;
+                write.wait_for_capacity(1).await.map_err(words).with_context(context)?;
                 write.put(piece);
             }
             anyhow::Ok(())
@@ -199,7 +200,7 @@ impl Store {
             let _ = write.abort().await;
             return Err(error);
         }
-        write.finish().await.map(drop).with_context(context)
+        write.finish().await.map(drop).map_err(words).with_context(context)
     }
 
     /// Whether the symbols of a build id are there.

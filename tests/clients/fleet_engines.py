@@ -47,6 +47,9 @@ class DuckDB:
             connection.execute(table)
         return connection.execute(select).fetchall()
 
+    def stop(self):
+        pass
+
 
 class Spark:
     def __init__(self):
@@ -55,6 +58,7 @@ class Spark:
         # Executors are programs of their own, as in a cluster.
         master = os.environ.get("SPARK_MASTER", "local-cluster[2,1,1024]")
         builder = SparkSession.builder.master(master).appName("fleet").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
         self.spark = builder.config("spark.sql.shuffle.partitions", "4").getOrCreate()
         self.spark.sparkContext.setLogLevel("ERROR")
 
@@ -63,6 +67,10 @@ class Spark:
         for table in tables:
             self.spark.sql(table)
         return [tuple(row) for row in self.spark.sql(select).collect()]
+
+    def stop(self):
+        # Else its executors start anew while the process ends.
+        self.spark.stop()
 
 
 class DataFusion:
@@ -80,6 +88,9 @@ class DataFusion:
         [select] = statements(question, "--without-tables")
         return [tuple(row.values()) for batch in context.sql(select).collect() for row in batch.to_pylist()]
 
+    def stop(self):
+        pass
+
 
 answers = {}
 for name in ["duckdb", *engines]:
@@ -94,6 +105,7 @@ for name in ["duckdb", *engines]:
                 print(f"{name}: {question}: only {'here' if row in found else 'in DuckDB'}: {row}", file=sys.stderr)
             sys.exit(f"{name} answers {question} with {len(found)} rows, DuckDB with {len(expected)}")
         print(f"{name:10} {question:9} {len(found):7} rows  {took:6.1f} s", file=sys.stderr)
+    engine.stop()
 totals = {question: len(found) for question, found in answers.items()}
 # What `heaptrace fleet top` says is the same.
 totals["top_rows"] = sorted(json.loads(row)[:2] for row in answers["top"])

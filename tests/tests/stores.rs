@@ -82,27 +82,6 @@ impl Bucket {
         Self { objects: fleet.stored(), fleet, address, variables, _server: server }
     }
 
-    /// Bucket `heap` of fake-gcs-server, a server of Google's storage.
-    fn gs() -> Self {
-        let mut fleet = Fleet::default();
-        let address = free_address();
-        let (host, port) = address.split_once(':').expect("a port");
-        let objects = fleet.stored().join("heap");
-        std::fs::create_dir_all(&objects).unwrap();
-        let mut command = Command::new(server("fake-gcs-server"));
-        command.args(["-scheme", "http", "-host", host, "-port", port, "-public-host", &address]);
-        command.args(["-backend", "filesystem", "-filesystem-root"]).arg(fleet.stored()).stdout(Stdio::null());
-        let server = running(command);
-        wait_for("the server", Duration::from_secs(30), || std::net::TcpStream::connect(&address).is_ok());
-        fleet.store = "gs://heap/fleet".into();
-        let variables = BTreeMap::from([
-            ("GOOGLE_BASE_URL", format!("http://{address}")),
-            ("GOOGLE_SKIP_SIGNATURE", "true".into()),
-            ("GOOGLE_ALLOW_HTTP", "true".into()),
-        ]);
-        Self { fleet, address, variables, objects, _server: server }
-    }
-
     /// A proxy in front of the server, which `heaptrace` talks to from now on.
     fn behind_proxy(&mut self) -> FaultProxy {
         let proxy = FaultProxy::start(&self.address);
@@ -196,12 +175,6 @@ fn a_bucket_of_s3_is_a_store() {
 #[ignore = "the server takes a minute to install: make stores"]
 fn a_container_of_azure_is_a_store() {
     is_a_store(&Bucket::az());
-}
-
-#[test]
-#[ignore = "the server takes minutes to build: make stores"]
-fn a_bucket_of_google_is_a_store() {
-    is_a_store(&Bucket::gs());
 }
 
 /// Numbers without a pattern, by a seed.
@@ -308,4 +281,21 @@ fn expired_credentials_delete_nothing_and_collecting_goes_on_with_new_ones() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("SignatureDoesNotMatch"), "{said}");
     assert!(!said.contains("another") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+#[ignore = "the server takes minutes to build: make stores"]
+fn a_store_that_refuses_is_given_up_in_few_words() {
+    let mut bucket = Bucket::s3();
+    let proxy = bucket.behind_proxy();
+    bucket.record();
+    let spooled = bucket.spooled();
+    proxy.schedule(|_, _| Fault::Expired);
+    let output = bucket.output(&mut bucket.fleet.collect(&["--once", "--patience", "3", "--interval", "20"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("it stays in the spool"), "{said}");
+    assert!(said.contains("in the store: 403 Forbidden; given up after"), "{said}");
+    assert!(said.lines().count() < 20, "said once each: {said}");
+    assert!(proxy.done().len() < 200, "pauses grow: {}", proxy.done().len());
+    assert_eq!(bucket.spooled(), spooled);
 }

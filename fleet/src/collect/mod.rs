@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tokio::task::JoinSet;
@@ -75,6 +75,9 @@ pub struct CollectArgs {
     /// Ship what is there, wait for the processes to end, and exit
     #[arg(long)]
     once: bool,
+    /// With --once: give a recording up that the store has refused for so many seconds; it stays in the spool
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    patience: u64,
     /// Do not write tables into the store when a recording is complete
     #[arg(long)]
     no_tables: bool,
@@ -129,8 +132,8 @@ pub async fn run(args: CollectArgs) -> Result<ExitCode> {
     let mut stop = std::pin::pin!(stopped());
     let keeper = SymbolKeeper::start(&sink, !args.no_symbols, Arc::clone(&status));
     let quota = quota::SpoolQuota::new(args.quota, args.quota_each);
-    let (sources, done) = (HashMap::new(), HashSet::new());
-    let mut spool = Spool { sources, done, sink, status, packer, keeper, store, quota, args };
+    let (sources, done, refused) = (HashMap::new(), HashSet::new(), HashMap::new());
+    let mut spool = Spool { sources, done, refused, sink, status, packer, keeper, store, quota, args };
     loop {
         let busy = tokio::select! {
             busy = spool.look() => busy,
@@ -166,6 +169,8 @@ struct Spool {
     sources: HashMap<PathBuf, LocalRecording>,
     /// Files that stay (`--keep`), by device, inode and length.
     done: HashSet<(u64, u64)>,
+    /// Recordings whose last step failed.
+    refused: HashMap<PathBuf, Refused>,
     sink: ShippingTarget,
     status: Arc<CollectorStatus>,
     packer: pack::Packer,
@@ -175,11 +180,23 @@ struct Spool {
     args: CollectArgs,
 }
 
+/// A recording whose steps fail: it is tried again after a pause, which grows.
+struct Refused {
+    since: Instant,
+    again: Instant,
+    pause: Duration,
+}
+
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
 impl Spool {
     /// One look: new recordings are found, all of them make a step. Whether one of them may have more at once.
     async fn look(&mut self) -> bool {
         self.find();
-        let mut waiting: Vec<PathBuf> = self.sources.keys().cloned().collect();
+        let now = Instant::now();
+        let is_due = |path: &PathBuf| self.refused.get(path).is_none_or(|refused| refused.again <= now);
+        let mut waiting: Vec<PathBuf> = self.sources.keys().filter(|path| is_due(path)).cloned().collect();
         waiting.sort();
         let (mut steps, mut busy) = (JoinSet::new(), false);
         loop {
@@ -233,6 +250,9 @@ impl Spool {
     /// What a step came to.
     fn take(&mut self, source: LocalRecording, step: Result<Step>) -> bool {
         let (id, path) = (source.about.recording.clone(), source.path.clone());
+        if step.is_ok() {
+            self.refused.remove(&path);
+        }
         match step {
             Ok(Step::Finished) => {
                 self.status.recording(&source.about, source.shipped, RecordingState::Stored);
@@ -257,12 +277,19 @@ impl Spool {
             Err(error) => {
                 self.status.recording(&source.about, source.shipped, RecordingState::Waiting);
                 let why = format!("{}: {error:#}", clean(&id));
-                // What is still there at the next look is tried again, with --once until all of it is in the store.
-                if path.exists() {
-                    self.status.retried(&why);
-                } else {
+                // A file that somebody took away is none of ours any more.
+                if !path.exists() {
+                    self.refused.remove(&path);
                     self.status.error(&why);
+                    return false;
                 }
+                let since = self.refuse(&path);
+                if self.args.once && since >= Duration::from_secs(self.args.patience) {
+                    self.status.error(&format!("{why}; given up after {} s, it stays in the spool", since.as_secs()));
+                    self.done.extend(identity(&path));
+                    return false;
+                }
+                self.status.retried(&why);
             }
         }
         // A file that somebody took away is none of ours any more.
@@ -270,6 +297,16 @@ impl Spool {
             self.sources.insert(path, source);
         }
         false
+    }
+
+    /// A step has failed: the next one comes after a pause. For how long steps have been failing.
+    fn refuse(&mut self, path: &Path) -> Duration {
+        let (now, first) = (Instant::now(), Duration::from_millis(self.args.interval));
+        let refused = Refused { since: now, again: now, pause: first };
+        let refused = self.refused.entry(path.to_owned()).or_insert(refused);
+        refused.again = now + refused.pause;
+        refused.pause = (2 * refused.pause).min(LONGEST_PAUSE);
+        now.duration_since(refused.since)
     }
 
     fn is_over(&self) -> bool {

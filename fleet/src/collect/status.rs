@@ -1,10 +1,11 @@
 //! Status of a collector: for people (`heaptrace collect status`, the page), for programs (JSON) and for Prometheus.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,10 @@ use crate::sink::Remote;
 const MOST_STORED: usize = 1000;
 /// Characters of an error that is kept.
 const LONGEST: usize = 500;
+/// A message that comes again is said again after so long.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+/// The most messages in that time.
+const MOST_SAID: usize = 200;
 
 /// Where a recording is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +86,8 @@ pub struct CollectorStatus {
     errors: AtomicU64,
     has_failed: AtomicBool,
     last_error: Mutex<String>,
+    /// When each message was said last.
+    said: Mutex<HashMap<String, Instant>>,
     recordings: Mutex<BTreeMap<String, RecordingStatus>>,
 }
 
@@ -101,6 +108,7 @@ impl CollectorStatus {
             errors: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
             last_error: Mutex::default(),
+            said: Mutex::default(),
             recordings: Mutex::default(),
         }
     }
@@ -143,7 +151,7 @@ impl CollectorStatus {
         eprintln!("heaptrace: {}", clean(why));
     }
 
-    /// Something failed for good; it is said once on standard error, however often it comes again.
+    /// Something failed for good; it is said on standard error, once a minute however often it comes again.
     pub fn error(&self, why: &str) {
         self.has_failed.store(true, Ordering::Relaxed);
         self.retried(why);
@@ -153,10 +161,12 @@ impl CollectorStatus {
     pub fn retried(&self, why: &str) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         let why: String = clean(why).chars().take(LONGEST).collect();
-        let mut last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
-        if *last != why {
+        (*self.last_error.lock().unwrap_or_else(PoisonError::into_inner)).clone_from(&why);
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.retain(|_, when| when.elapsed() < SAY_AGAIN);
+        if said.len() < MOST_SAID && !said.contains_key(&why) {
             eprintln!("heaptrace: {why}");
-            *last = why;
+            said.insert(why, Instant::now());
         }
     }
 
