@@ -13,9 +13,9 @@ use crate::workload::{Goal, Run, Workload};
 
 const SCHEMA: &str = "tracehound.overhead/1";
 const MIB: f64 = 1024.0 * 1024.0;
-/// What we may hold in the program: a base, for each thread, for each node of the call tree.
-const MEMORY_GOAL: (f64, f64, f64) = (32.0 * MIB, MIB, 64.0);
-const BYTES_GOAL: f64 = 4.0;
+/// What we may hold in the program.
+const MEMORY_GOAL: f64 = 16.0 * MIB;
+const BYTES_GOAL: f64 = 3.0;
 /// What a call may cost that passes through a recorder asleep, in nanoseconds.
 const PASS_GOAL_NS: f64 = 2.0;
 /// All tools, in the order of tables.
@@ -134,13 +134,6 @@ impl Outcome {
         let bytes = self.each(tool, |run| run.recorded_bytes.map(|bytes| bytes as f64))?.median;
         Some(bytes / self.events(tool)? as f64)
     }
-
-    /// What the goal allows us in the program's memory.
-    fn memory_goal(&self) -> f64 {
-        let number = |key: &str| self.info().and_then(|info| info.get(key)?.as_f64());
-        let (base, thread, node) = MEMORY_GOAL;
-        base + thread * number("threads").unwrap_or(1.0) + node * number("nodes").unwrap_or(0.0)
-    }
 }
 
 impl Report {
@@ -207,7 +200,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
         }
     }
     json!({"name": outcome.name, "title": outcome.title, "pairs": outcome.pairs(), "events": outcome.events(Tool::Plain),
-           "goal": goal, "bytes_goal": BYTES_GOAL, "memory_goal_bytes": outcome.memory_goal(),
+           "goal": goal, "bytes_goal": BYTES_GOAL, "memory_goal_bytes": MEMORY_GOAL,
            "tools": tools, "info": outcome.info()})
 }
 
@@ -378,7 +371,7 @@ fn space_row(outcome: &Outcome) -> Vec<String> {
         format!("≤ {BYTES_GOAL:.0}"),
         bytes(Tool::Heaptrack),
         memory(Tool::Tracehound),
-        format!("≤ {:.0}", outcome.memory_goal() / MIB),
+        format!("≤ {:.0}", MEMORY_GOAL / MIB),
         memory(Tool::Heaptrack),
         memory(Tool::TcmallocHeap),
     ]
