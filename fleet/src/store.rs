@@ -23,6 +23,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
+use tokio::sync::Semaphore;
 
 use crate::buckets;
 use crate::labels::Collected;
@@ -39,7 +40,12 @@ pub struct Store {
     prefix: Path,
     /// Where its objects are files: the folder.
     pub folder: Option<std::path::PathBuf>,
+    /// Who makes a whole object of segments: each has parts of it in memory.
+    finishing: Arc<Semaphore>,
 }
+
+/// Objects that are made of segments at the same time.
+const FINISHING: usize = 2;
 
 /// How much of a recording a store has.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -59,8 +65,9 @@ impl Store {
     /// # Errors
     /// When the URL is of no kind that is known, or the folder cannot be made.
     pub fn open(url: &str) -> Result<Self> {
+        let finishing = Arc::new(Semaphore::new(FINISHING));
         if let Some((objects, prefix)) = buckets::open(url)? {
-            return Ok(Self { objects, prefix, folder: None });
+            return Ok(Self { objects, prefix, folder: None, finishing });
         }
         let folder = match url.split_once("://") {
             Some(("file", path)) => path,
@@ -73,7 +80,7 @@ impl Store {
         };
         let folder = make().with_context(|| format!("cannot make the folder {folder}"))?;
         let objects = Arc::new(LocalFileSystem::new_with_prefix(&folder)?.with_fsync(true));
-        Ok(Self { objects, prefix: Path::default(), folder: Some(folder) })
+        Ok(Self { objects, prefix: Path::default(), folder: Some(folder), finishing })
     }
 
     fn path(&self, name: &str) -> Result<Path> {
@@ -113,7 +120,11 @@ impl Store {
     /// # Errors
     /// When the store does not take it.
     pub async fn put(&self, name: &str, bytes: Bytes) -> Result<()> {
-        let done = self.objects.put(&self.path(name)?, PutPayload::from_bytes(bytes)).await;
+        self.put_payload(name, PutPayload::from_bytes(bytes)).await
+    }
+
+    async fn put_payload(&self, name: &str, payload: PutPayload) -> Result<()> {
+        let done = self.objects.put(&self.path(name)?, payload).await;
         done.map(drop).map_err(words).with_context(|| format!("cannot write {name} into the store"))
     }
 
@@ -136,7 +147,9 @@ impl Store {
         let got = self.objects.get(&self.path(name)?).await;
         let mut stream = got.map_err(words).with_context(|| format!("cannot read {name} in the store"))?.into_stream();
         let mut bytes = 0;
-        while let Some(part) = stream.try_next().await.map_err(words).with_context(|| format!("cannot read {name} in the store"))? {
+        while let Some(part) =
+            stream.try_next().await.map_err(words).with_context(|| format!("cannot read {name} in the store"))?
+        {
             bytes += part.len() as u64;
             file.write_all(&part).with_context(|| format!("cannot write what {name} has"))?;
         }
@@ -174,21 +187,23 @@ impl Store {
     /// Writes an object of pieces, one behind the other: whole or not at all.
     async fn put_pieces(&self, name: &str, mut pieces: BoxStream<'_, Result<Bytes>>) -> Result<()> {
         // What is no longer than a part is written at once: one request in place of three.
-        let (mut first, mut more) = (Vec::new(), None);
+        let (mut first, mut bytes, mut more) = (Vec::new(), 0, None);
         while let Some(piece) = pieces.try_next().await? {
-            if first.len() + piece.len() > PART {
+            if bytes + piece.len() > PART {
                 more = Some(piece);
                 break;
             }
-            first.extend_from_slice(&piece);
+            bytes += piece.len();
+            first.push(piece);
         }
-        let Some(more) = more else { return self.put(name, first.into()).await };
+        let Some(more) = more else { return self.put_payload(name, first.into_iter().collect()).await };
         let context = || format!("cannot write {name} into the store");
         let upload = self.objects.put_multipart(&self.path(name)?).await.map_err(words).with_context(context)?;
         let mut write = WriteMultipart::new_with_chunk_size(upload, PART);
         let filled = async {
-            write.put(first.into());
-            write.put(more);
+            for piece in first.into_iter().chain([more]) {
+                write.put(piece);
+            }
             while let Some(piece) = pieces.try_next().await? {
                 write.wait_for_capacity(1).await.map_err(words).with_context(context)?;
                 write.put(piece);
@@ -263,6 +278,7 @@ impl Store {
             }
             let about = Collected { bytes: last.to, ..about.clone() };
             self.put(&format!("raw/{id}.json"), serde_json::to_vec_pretty(&about)?.into()).await?;
+            let _one_of_few = self.finishing.acquire().await?;
             let names = chain.into_iter().map(|segment| segment.name);
             let pieces = stream::iter(names).then(move |name| async move { self.get(&name).await });
             self.put_pieces(&whole, pieces.boxed()).await?;

@@ -1,16 +1,16 @@
 // Indexing on the page: it can be cancelled, leaves nothing behind then, and can be started again.
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { existsSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, expect, inject, test } from "vitest";
 import { open, settled, useBrowser } from "./browser.ts";
+import { serveOwn } from "./own-server.ts";
 
 useBrowser();
 const real = test.skipIf(inject("mock"));
 const folder = inject("folder");
 const recording = join(folder, "memory-busy.dat");
-let server: ChildProcess | undefined;
-let url = "";
+let server: Awaited<ReturnType<typeof serveOwn>> | undefined;
 
 beforeAll(async () => {
   if (inject("mock")) return;
@@ -19,32 +19,23 @@ beforeAll(async () => {
   expect(spawnSync("gcc", ["-O1", source, "-o", program]).status).toBe(0);
   const env = { ...process.env, LD_PRELOAD: join(folder, "libtracehound.so"), TRACEHOUND_OUTPUT: recording };
   expect(spawnSync(program, [], { env }).status).toBe(0);
-  const started = spawn(inject("heaptrace"), ["server", recording, "--port", "0"], {
-    stdio: ["ignore", "pipe", "ignore"],
-  });
-  server = started;
-  url = await new Promise<string>((found) => {
-    started.stdout.on("data", (part: Buffer) => {
-      const address = /http:\/\/[0-9.:]+[0-9]/.exec(part.toString())?.[0];
-      if (address) found(address);
-    });
-  });
+  server = await serveOwn([recording]);
 });
 
 afterAll(() => {
-  server?.kill("SIGKILL");
+  server?.end();
   for (const path of [recording, `${recording}.idx`, join(folder, "busy")])
     rmSync(path, { recursive: true, force: true });
 });
 
 real("indexing is cancelled by a button, nothing of it stays, and another button starts it again", async () => {
-  const page = await open("/", { server: url });
+  const page = await open("/", { server: server?.url });
   await page.getByRole("button", { name: "Cancel indexing" }).click();
   await page.waitForSelector("text=Indexing was cancelled");
   expect(existsSync(`${recording}.idx`)).toBe(false);
-  const list = (await (await fetch(`${url}/api/v1/recordings`)).json()) as { recordings: { state: string }[] };
+  const list = (await (await fetch(`${server?.url}/api/v1/recordings`)).json()) as { recordings: { state: string }[] };
   expect(list.recordings[0]?.state).toBe("cancelled");
-  expect((await fetch(`${url}/api/v1/recordings/r1/leaks`)).status).toBe(409);
+  expect((await fetch(`${server?.url}/api/v1/recordings/r1/leaks`)).status).toBe(409);
   // A reload finds the same state.
   await page.reload();
   await page.getByRole("button", { name: "Index it" }).click();
@@ -53,5 +44,5 @@ real("indexing is cancelled by a button, nothing of it stays, and another button
   await expect.poll(() => page.locator("[data-fact=allocations]").textContent()).toContain("8.0");
   expect(existsSync(join(`${recording}.idx`, "index.json"))).toBe(true);
   // There is nothing to cancel any more.
-  expect((await fetch(`${url}/api/v1/recordings/r1/cancel_indexing`, { method: "POST" })).status).toBe(409);
+  expect((await fetch(`${server?.url}/api/v1/recordings/r1/cancel_indexing`, { method: "POST" })).status).toBe(409);
 });

@@ -1,9 +1,10 @@
 // The first screen of programs with one planted fault each: it names the function, and says nothing that is wrong.
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, expect, inject, test } from "vitest";
 import { open, settled, useBrowser } from "./browser.ts";
+import { serveOwn } from "./own-server.ts";
 
 useBrowser();
 const real = test.skipIf(inject("mock"));
@@ -20,8 +21,7 @@ const FAULTS = [
 ] as const;
 
 const recording = (fault: string): string => join(folder, `memory-planted-${fault}.dat`);
-let server: ChildProcess | undefined;
-let url = "";
+let server: Awaited<ReturnType<typeof serveOwn>> | undefined;
 
 beforeAll(async () => {
   if (inject("mock")) return;
@@ -33,27 +33,18 @@ beforeAll(async () => {
     expect(spawnSync(program, [fault], { env }).status).toBe(0);
   }
   const files = FAULTS.map(([fault]) => recording(fault));
-  const started = spawn(inject("heaptrace"), ["server", ...files, "--port", "0"], {
-    stdio: ["ignore", "pipe", "ignore"],
-  });
-  server = started;
-  url = await new Promise<string>((found) => {
-    started.stdout.on("data", (part: Buffer) => {
-      const address = /http:\/\/[0-9.:]+[0-9]/.exec(part.toString())?.[0];
-      if (address) found(address);
-    });
-  });
+  server = await serveOwn(files);
 });
 
 afterAll(() => {
-  server?.kill("SIGKILL");
+  server?.end();
   for (const path of FAULTS.flatMap(([fault]) => [recording(fault), `${recording(fault)}.idx`]).concat(program))
     rmSync(path, { recursive: true, force: true });
 });
 
 real.each(FAULTS)("%s: the first screen names %s", async (fault, blamed, right, wrong) => {
   const at = FAULTS.findIndex(([known]) => known === fault) + 1;
-  const page = await open(`/r/r${at}/overview`, { server: url, width: 1440, height: 900 });
+  const page = await open(`/r/r${at}/overview`, { server: server?.url, width: 1440, height: 900 });
   await settled(page);
   const findings = page.locator(".findings li");
   await expect.poll(() => findings.allTextContents(), { timeout: 20_000 }).toContainEqual(expect.stringMatching(right));

@@ -82,6 +82,35 @@ const OWN_OFFSETS: [OwnOffsets; 3] = [
     },
 ];
 
+impl OwnOffsets {
+    /// Where each number is in the structure, and what the layout expects there.
+    fn numbers(&self, layout: &PythonLayout) -> [(u16, u16); 13] {
+        let top = match layout.top {
+            TopFrame::Direct(offset) | TopFrame::CFrame(offset, _) => offset,
+        };
+        let mark = match layout.entry {
+            EntryMark::Every => 0,
+            EntryMark::Flag(offset) | EntryMark::Shim(offset) => offset,
+        };
+        let [ascii_header, _] = layout.text_headers;
+        [
+            (self.current_frame, top),
+            (self.thread_id, layout.thread_id),
+            (self.previous, layout.frame_previous),
+            (self.executable, layout.frame_code),
+            (self.instruction, layout.frame_instruction),
+            (self.owner, mark),
+            (self.file, layout.code_file),
+            (self.qualified_name, layout.code_name),
+            (self.lines, layout.code_lines),
+            (self.first_line, layout.code_first_line),
+            (self.instructions, layout.code_instructions),
+            (self.object_type, OBJECT_TYPE as u16),
+            (self.ascii_header, ascii_header),
+        ]
+    }
+}
+
 /// What an interpreter says of itself, beside the layout of its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnLayout {
@@ -102,30 +131,8 @@ pub fn own_layout(layout: &PythonLayout, runtime: u64, memory: &mut ObjectMemory
     if is_known && word(FREE_THREADED) == Some(1) {
         return OwnLayout::FreeThreaded;
     }
-    let top = match layout.top {
-        TopFrame::Direct(offset) | TopFrame::CFrame(offset, _) => offset,
-    };
-    let mark = match layout.entry {
-        EntryMark::Every => 0,
-        EntryMark::Flag(offset) | EntryMark::Shim(offset) => offset,
-    };
-    let [ascii_header, _] = layout.text_headers;
-    let pairs = [
-        (own.current_frame, top),
-        (own.thread_id, layout.thread_id),
-        (own.previous, layout.frame_previous),
-        (own.executable, layout.frame_code),
-        (own.instruction, layout.frame_instruction),
-        (own.owner, mark),
-        (own.file, layout.code_file),
-        (own.qualified_name, layout.code_name),
-        (own.lines, layout.code_lines),
-        (own.first_line, layout.code_first_line),
-        (own.instructions, layout.code_instructions),
-        (own.object_type, OBJECT_TYPE as u16),
-        (own.ascii_header, ascii_header),
-    ];
-    let is_same = pairs.into_iter().all(|(offset, expected)| word(u64::from(offset)) == Some(u64::from(expected)));
+    let is_same =
+        own.numbers(layout).into_iter().all(|(offset, expected)| word(u64::from(offset)) == Some(u64::from(expected)));
     if is_known && is_same { OwnLayout::Agrees } else { OwnLayout::Differs }
 }
 
@@ -139,22 +146,7 @@ mod tests {
         let mut put = |offset: u16, value: u64| words[usize::from(offset) / 8] = value;
         put(0, COOKIE);
         put(8, 0x0300_0000 + (u64::from(layout.minor) << 16) + 0x8f0);
-        let (TopFrame::Direct(top), EntryMark::Shim(mark)) = (layout.top, layout.entry) else { unreachable!() };
-        for (offset, value) in [
-            (own.current_frame, top),
-            (own.thread_id, layout.thread_id),
-            (own.previous, layout.frame_previous),
-            (own.executable, layout.frame_code),
-            (own.instruction, layout.frame_instruction),
-            (own.owner, mark),
-            (own.file, layout.code_file),
-            (own.qualified_name, layout.code_name),
-            (own.lines, layout.code_lines),
-            (own.first_line, layout.code_first_line),
-            (own.instructions, layout.code_instructions),
-            (own.object_type, 8),
-            (own.ascii_header, 40),
-        ] {
+        for (offset, value) in own.numbers(layout) {
             put(offset, u64::from(value));
         }
         words
