@@ -1,13 +1,17 @@
 // The recordings of this server; with only one, straight to it.
 import { useQuery } from "@tanstack/react-query";
 import { Link, Navigate } from "@tanstack/react-router";
+import { useState } from "react";
 import { documentQuery, recordingsQuery } from "../api/queries.ts";
 import type { Info, RecordingSummary } from "../api/types.ts";
 import { formatBytes, formatCount, formatDuration, formatPercent, formatRate, formatStart } from "../lib/format.ts";
 import { fileName } from "../lib/names.ts";
+import { recordingText } from "../lib/recording.ts";
+import { Select } from "../ui/controls.tsx";
 import { Logo } from "../ui/logo.tsx";
 import { Answer, Empty } from "../ui/states.tsx";
 import { endText } from "./end-text.ts";
+import "./lobby.css";
 
 export function Lobby() {
   const query = useQuery(recordingsQuery());
@@ -40,22 +44,24 @@ export function Lobby() {
           const [before, after] = usable;
           return (
             <>
-              {before && after && usable.length === 2 && (
-                <p>
-                  <Comparison before={before} after={after} />
-                </p>
-              )}
+              {before && after && <Comparison usable={usable} />}
               <table className="small-table recordings">
                 <thead>
                   <tr>
-                    <th scope="col">Program</th>
-                    <th scope="col">Recording</th>
-                    <th scope="col">Started</th>
+                    <th scope="col" className="recording-program">
+                      Program
+                    </th>
+                    <th scope="col" className="recording-file">
+                      Recording
+                    </th>
+                    <th scope="col" className="recording-start">
+                      Started
+                    </th>
                     <th scope="col">State</th>
                     <th scope="col" className="numeric">
                       Runtime
                     </th>
-                    <th scope="col" className="numeric">
+                    <th scope="col" className="numeric recording-events">
                       Events
                     </th>
                     <th scope="col" className="numeric">
@@ -72,17 +78,6 @@ export function Lobby() {
                   ))}
                 </tbody>
               </table>
-              {before && usable.length > 2 && (
-                <p className="muted">
-                  Compare {before.name} with{" "}
-                  {usable.slice(1).map((other, i) => (
-                    <span key={other.id}>
-                      {i > 0 && ", "}
-                      <Comparison before={before} after={other} short />
-                    </span>
-                  ))}
-                </p>
-              )}
             </>
           );
         }}
@@ -98,8 +93,13 @@ function Row({ recording }: { recording: RecordingSummary }) {
   const { data: info } = useQuery({ ...documentQuery(subject, ""), enabled: usable });
   return (
     <tr>
-      <td>
-        <Link to="/r/$recording/$view" params={{ recording: recording.id, view: "overview" }} search={{}}>
+      <td className="recording-program">
+        <Link
+          className="recording-title"
+          to="/r/$recording/$view"
+          params={{ recording: recording.id, view: "overview" }}
+          search={{}}
+        >
           {recording.title || recording.name}
         </Link>
         {info && info.process.arguments.length > 1 && (
@@ -108,20 +108,28 @@ function Row({ recording }: { recording: RecordingSummary }) {
           </div>
         )}
       </td>
-      <td className="mono muted">{recording.name}</td>
-      <td className="muted nowrap">{recording.started_at && formatStart(recording.started_at)}</td>
+      <td className="recording-file mono muted" title={recording.name}>
+        {recording.name}
+      </td>
+      <td className="recording-start muted nowrap">{recording.started_at && formatStart(recording.started_at)}</td>
       {info ? (
         <>
-          <td>
+          <td className="recording-state">
             <EndText info={info} />
           </td>
-          <td className="numeric">{formatDuration(info.process.duration_ns)}</td>
-          <td className="numeric">{formatCount(eventsOf(info))}</td>
-          <td className="numeric">{formatBytes(info.peak.bytes)}</td>
-          <td className="numeric">{info.end === "running" ? "" : formatBytes(info.leaked.bytes)}</td>
+          <td className="numeric" data-head="Runtime">
+            {formatDuration(info.process.duration_ns)}
+          </td>
+          <td className="numeric recording-events">{formatCount(eventsOf(info))}</td>
+          <td className="numeric" data-head="Peak">
+            {formatBytes(info.peak.bytes)}
+          </td>
+          <td className="numeric" data-head="Leaked">
+            {info.end === "running" ? "" : formatBytes(info.leaked.bytes)}
+          </td>
         </>
       ) : (
-        <td colSpan={5}>
+        <td colSpan={5} className="recording-state">
           <StateText recording={recording} />
         </td>
       )}
@@ -138,16 +146,39 @@ function EndText({ info }: { info: Info }) {
   return <span className={kind}>{endText(info)}</span>;
 }
 
-function Comparison({ before, after, short }: { before: RecordingSummary; after: RecordingSummary; short?: true }) {
+/** Two of the recordings, and the way to their comparison. */
+function Comparison({ usable }: { usable: readonly RecordingSummary[] }) {
+  const [chosen, setChosen] = useState<{ before?: string; after?: string }>({});
+  const before = usable.find((known) => known.id === chosen.before) ?? usable[0];
+  const others = usable.filter((known) => known !== before);
+  const after = others.find((known) => known.id === chosen.after) ?? others[0];
+  if (!before || !after) return null;
+  const choices = (all: readonly RecordingSummary[]) =>
+    all.map((known) => ({ value: known.id, label: `${known.name} · ${recordingText(known)}` }));
   return (
-    <Link
-      to="/r/$recording/$view"
-      params={{ recording: before.id, view: "compare" }}
-      search={{ other: after.id, graph: true, metric: "peak" }}
-      aria-label={`Compare ${before.name} with ${after.name}`}
-    >
-      {short ? after.name : `Compare ${before.name} with ${after.name}`}
-    </Link>
+    <p className="lobby-compare">
+      <Select
+        label="Compare"
+        value={before.id}
+        choices={choices(usable)}
+        onChange={(id) => setChosen({ before: id, after: after.id === id ? before.id : after.id })}
+      />
+      <Select
+        label="with"
+        value={after.id}
+        choices={choices(others)}
+        onChange={(id) => setChosen({ before: before.id, after: id })}
+      />
+      <Link
+        className="button"
+        to="/r/$recording/$view"
+        params={{ recording: before.id, view: "compare" }}
+        search={{ other: after.id, graph: true, metric: "peak" }}
+        aria-label={`Compare ${before.name} with ${after.name}`}
+      >
+        Compare
+      </Link>
+    </p>
   );
 }
 

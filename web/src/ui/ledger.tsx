@@ -79,6 +79,7 @@ export function LedgerTable({
               data-part={row.key}
               data-lit={lit === row.key || undefined}
               data-match={isFound(label)}
+              data-basis={row.basis}
               onPointerEnter={() => light?.(row.key)}
               onPointerLeave={() => light?.()}
             >

@@ -147,8 +147,24 @@ function Loaded({ document, width }: { document: DiffFlamegraph; width: number }
       <ScaledNote factor={document.scaled_by} />
       <span className="spring" />
       <span className="diff-legend" aria-hidden="true">
-        <i data-kind="gone" /> ▼ gone, −100% <i data-kind="shrank" /> shrank <i /> same <i data-kind="grew" /> ▲ grew{" "}
-        <i data-kind="new" /> new, +100% of the larger side
+        <span>
+          <i data-kind="gone" />▼ gone, −100%
+        </span>
+        <span>
+          <i data-kind="shrank" />
+          shrank
+        </span>
+        <span>
+          <i />
+          same
+        </span>
+        <span>
+          <i data-kind="grew" />▲ grew
+        </span>
+        <span>
+          <i data-kind="new" />
+          new, +100% of the larger side
+        </span>
       </span>
       <Button
         on={search.inverted === true}

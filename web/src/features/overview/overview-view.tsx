@@ -149,7 +149,7 @@ export function OverviewView() {
             <span className="muted">{leaks.data ? formatValue(leaks.data.leaked.bytes, "bytes") : ""}</span> {whole}
           </h2>
           <MatchCount search={find} shown={leaking.length} of={leaks.data?.functions?.length ?? 0} what="functions" />
-          <table className="small-table">
+          <table className="small-table leak-lines">
             <thead>
               <tr>
                 <th className="numeric">Bytes</th>
@@ -220,14 +220,14 @@ function LeakLine({ row }: { row: LeakFunction }) {
       <td className="numeric" title={formatExact(row.bytes, "bytes")}>
         {formatValue(row.bytes, "bytes")}
       </td>
-      <td className="numeric">{formatCount(row.count)}</td>
+      <td className="numeric leak-blocks">{formatCount(row.count)}</td>
       <td>
         <Sparkline values={row.curve} width={72} />
       </td>
       <td>
         <VerdictBadge verdict={row.verdict} />
       </td>
-      <td>
+      <td className="leak-function">
         <PageLink patch={{ selected: identityOf(subject), site: undefined }} view="leaks">
           <span className="mono" title={row.function}>
             {bareName(row.function, 60)}
