@@ -1,4 +1,4 @@
-// Colours that mean something: one hue a module, the same in every session; a slight shade a function.
+// Colours that mean something: one hue a module, the same in every session where hues suffice; a slight shade a function.
 
 export type Theme = "light" | "dark";
 
@@ -24,12 +24,40 @@ function isSystemModule(module: string): boolean {
   return /^(ld-|libc\.|libc-|libpthread|libm\.|libstdc\+\+|libgcc|libdl|librt|linux-vdso|\[vdso)/.test(module);
 }
 
-/** The fill of a frame. */
-export function frameColor(module: string | null | undefined, name: string, theme: Theme): string {
+/** Degrees between hues that are told apart at a glance. */
+const APART = 32;
+
+/**
+ * The place of each group's hue, the largest group first: its own one if no larger group has one like it, else the one
+ * that is farthest from theirs. `usual`: what groups had in the pictures before, so that a zoom changes no colour.
+ */
+export function distinctHues(groups: readonly string[], theme: Theme, usual: Map<string, number>): Map<string, number> {
+  const hues = HUES[theme];
+  const given = new Map<string, number>();
+  const distance = (one: number, other: number) => {
+    const turn = Math.abs((hues[one] ?? 0) - (hues[other] ?? 0));
+    return Math.min(turn, 360 - turn);
+  };
+  const room = (place: number) => Math.min(360, ...[...given.values()].map((taken) => distance(place, taken)));
+  for (const group of groups) {
+    if (isSystemModule(group)) continue;
+    const known = usual.get(group);
+    let place = known ?? hash(group) % hues.length;
+    if (room(place) < (known === undefined ? APART : 1)) {
+      for (let other = 0; other < hues.length; other += 1) if (room(other) > room(place)) place = other;
+    }
+    given.set(group, place);
+    usual.set(group, place);
+  }
+  return given;
+}
+
+/** The fill of a frame; `place`: of its hue, if others of the picture have the hue that its module has by itself. */
+export function frameColor(module: string | null | undefined, name: string, theme: Theme, place?: number): string {
   const shade = ((hash(name) % 7) - 3) * 0.011;
   if (!module) return theme === "light" ? grey(0.86 + shade) : grey(0.42 + shade);
   const hues = HUES[theme];
-  const hue = hues[hash(module) % hues.length] ?? 255;
+  const hue = hues[place ?? hash(module) % hues.length] ?? 255;
   const chroma = isSystemModule(module) ? 0.018 : theme === "light" ? 0.085 : 0.115;
   const lightness = theme === "light" ? 0.83 + shade : 0.48 + shade;
   return `oklch(${lightness.toFixed(3)} ${chroma} ${hue})`;

@@ -1,7 +1,7 @@
 // Contrast of what is written on colours, in both themes.
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { changeColor, frameColor, hash, type Theme } from "../../src/lib/colors.ts";
+import { changeColor, distinctHues, frameColor, hash, type Theme } from "../../src/lib/colors.ts";
 
 const TOKENS = readFileSync(new URL("../../src/ui/tokens.css", import.meta.url), "utf8");
 
@@ -77,4 +77,19 @@ test("no module is brown or olive in the dark theme", () => {
 test("a module has the same colour in every session", () => {
   expect(hash("libc.so.6")).toBe(hash("libc.so.6"));
   expect(frameColor("server", "main", "light")).toBe("oklch(0.863 0.085 150)");
+});
+
+test.each(["light", "dark"] as const)("the modules of one picture are told apart in the %s theme", (theme) => {
+  const names = ["python3.11", "libpython3.11.so.1.0", "redis-check-rdb", "libcrypto.so.3", "libc.so.6", "a", "b", "c"];
+  const usual = new Map<string, number>();
+  const hues = distinctHues(names, theme, usual);
+  // The system's own has no hue.
+  expect(hues.has("libc.so.6")).toBe(false);
+  expect(new Set(hues.values()).size).toBe(names.length - 1);
+  // The largest has the colour that it has everywhere; all the others keep theirs when their sizes change.
+  expect(frameColor("python3.11", "f", theme, hues.get("python3.11"))).toBe(frameColor("python3.11", "f", theme));
+  expect(new Map(distinctHues([...names].reverse(), theme, usual))).toEqual(hues);
+  const hueOf = (name: string) => Number(/ ([\d.]+)\)$/.exec(frameColor(name, "f", theme, hues.get(name)))?.[1]);
+  const [first = 0, second = 0] = names.slice(0, 2).map(hueOf);
+  expect(Math.abs(first - second)).toBeGreaterThanOrEqual(32);
 });

@@ -6,7 +6,7 @@ import { formatPercent, formatSigned } from "../../lib/format.ts";
 import { fileName, shortName } from "../../lib/names.ts";
 import { COLOR_GROUPS, type ColorGroup } from "../../lib/search-params.ts";
 import { Select } from "../../ui/controls.tsx";
-import { type Coloring, groupColor, largestChange } from "../../ui/flame/coloring.ts";
+import { type Coloring, groupColor, huesOf, largestChange } from "../../ui/flame/coloring.ts";
 import { usePage } from "../../ui/page.ts";
 
 interface LegendProps {
@@ -28,6 +28,7 @@ export function Legend({ coloring, document, tree, theme }: LegendProps) {
   const { search, go } = usePage();
   if (document.metric === "grown") return <Changes tree={tree} document={document} theme={theme} />;
   const { by, why, groups } = coloring;
+  const hues = huesOf(tree, theme, by);
   const choices = [
     { value: "auto" as const, label: search.color ? "Colours: automatic" : `Colours: ${TEXT[by]} (automatic)` },
     ...COLOR_GROUPS.map((value) => ({ value, label: `Colours: ${TEXT[value]}` })),
@@ -45,7 +46,7 @@ export function Legend({ coloring, document, tree, theme }: LegendProps) {
       <ul>
         {groups.map(({ name, part }) => (
           <li key={name} title={`${name}: ${formatPercent(part)} of the picture`}>
-            <i style={{ background: groupColor(name, name, theme) }} aria-hidden="true" />
+            <i style={{ background: groupColor(name, name, theme, hues.get(name)) }} aria-hidden="true" />
             {shortName(by === "file" || by === "module" ? fileName(name) : name, 26)}{" "}
             <span className="muted">{formatPercent(part)}</span>
           </li>

@@ -1,6 +1,6 @@
 // Which colour a frame has, and why.
 import type { FlameFrame, Flamegraph } from "../../api/types.ts";
-import { changeColor, frameColor, restColor, type Theme } from "../../lib/colors.ts";
+import { changeColor, distinctHues, frameColor, restColor, type Theme } from "../../lib/colors.ts";
 import { everyNode, type FlameNode, nodeName } from "../../lib/flame-tree.ts";
 import { formatPercent, formatValue } from "../../lib/format.ts";
 import { fileName, shortName } from "../../lib/names.ts";
@@ -127,7 +127,7 @@ export function colorOf(tree: FlameNode, document: Flamegraph, theme: Theme, by:
   const key = `${theme} ${document.metric === "grown" ? "grown" : by}`;
   let color = made.get(key);
   if (!color) {
-    color = document.metric === "grown" ? byChange(tree, theme) : byGroup(theme, by);
+    color = document.metric === "grown" ? byChange(tree, theme) : byGroup(tree, theme, by);
     made.set(key, color);
   }
   return color;
@@ -138,13 +138,35 @@ function byChange(tree: FlameNode, theme: Theme): ColorOf {
   return (node) => changeColor(node.value, largest, theme);
 }
 
-function byGroup(theme: Theme, by: ColorGroup): ColorOf {
+/** What groups had in pictures before. */
+const usualHues = new Map<string, Map<string, number>>();
+const pictureHues = new WeakMap<FlameNode, Map<string, Map<string, number>>>();
+
+/** Hues of a picture's largest groups, no two alike. */
+export function huesOf(tree: FlameNode, theme: Theme, by: ColorGroup): Map<string, number> {
+  const key = `${theme} ${by}`;
+  const made = pictureHues.get(tree) ?? new Map<string, Map<string, number>>();
+  pictureHues.set(tree, made);
+  const usual = usualHues.get(key) ?? new Map<string, number>();
+  usualHues.set(key, usual);
+  let hues = made.get(key);
+  if (!hues) {
+    const largest = coloringOf(tree, by).groups.map((group) => group.name);
+    hues = distinctHues(largest, theme, usual);
+    made.set(key, hues);
+  }
+  return hues;
+}
+
+function byGroup(tree: FlameNode, theme: Theme, by: ColorGroup): ColorOf {
+  const hues = huesOf(tree, theme, by);
   const colors = new Map<FlameFrame, string>();
   return ({ folded, frame }) => {
     if (folded > 0 || !frame) return restColor(theme);
     let color = colors.get(frame);
     if (color === undefined) {
-      color = groupColor(groupOf(frame, by), frame.name, theme);
+      const group = groupOf(frame, by);
+      color = groupColor(group, frame.name, theme, group === undefined ? undefined : hues.get(group));
       colors.set(frame, color);
     }
     return color;
@@ -152,8 +174,8 @@ function byGroup(theme: Theme, by: ColorGroup): ColorOf {
 }
 
 /** The fill of a group's frames; names shade it slightly. */
-export function groupColor(group: string | undefined, name: string, theme: Theme): string {
-  return frameColor(group, name, theme);
+export function groupColor(group: string | undefined, name: string, theme: Theme, place?: number): string {
+  return frameColor(group, name, theme, place);
 }
 
 /** Magnitude of the largest change below the root. */
