@@ -2,6 +2,7 @@
 import type { Page } from "playwright-core";
 import { beforeAll, expect, inject, test } from "vitest";
 import type { Flamegraph, Functions } from "../src/api/types.ts";
+import { formatBytes } from "../src/lib/format.ts";
 import { readSearch } from "../src/lib/search-params.ts";
 import { api, open, recordingOf, seriousFaults, settled, useBrowser } from "./browser.ts";
 
@@ -14,6 +15,20 @@ beforeAll(async () => {
 });
 
 const searchOf = (page: Page) => readSearch(new URL(page.url()).search);
+
+test.runIf(real)("without an open file there is a list of them, with sums, and a way back to it", async () => {
+  const page = await open(`/r/${shop}/source?metric=allocated`);
+  await settled(page);
+  const first = page.locator(".source-files tbody tr").first();
+  await expect.poll(() => first.textContent()).toContain("shop.c");
+  const { rows } = await api<Functions>(`recordings/${shop}/functions?by=file&metric=allocated&sort=flat&limit=1`);
+  expect(await first.textContent()).toContain(formatBytes(rows[0]?.flat ?? 0));
+  expect(await seriousFaults(page)).toEqual([]);
+  await first.getByRole("link").click();
+  await expect.poll(() => page.locator(".source-line").count()).toBeGreaterThan(5);
+  await page.getByRole("button", { name: "All files" }).click();
+  await expect.poll(() => first.textContent()).toContain("shop.c");
+});
 
 test.runIf(real)("a function's menu leads to its source; lines have their sums, and an editor is linked", async () => {
   const page = await open(`/r/${shop}/functions?metric=allocated`);

@@ -9,6 +9,7 @@ import { Button, Share } from "../../ui/controls.tsx";
 import { usePage, useRequest } from "../../ui/page.ts";
 import { MatchCount, useSearch } from "../../ui/search.tsx";
 import { Answer, Empty } from "../../ui/states.tsx";
+import { FileList } from "./file-list.tsx";
 import { blockFilters, editorLink, sourceLines } from "./lines.ts";
 import "./source.css";
 
@@ -22,13 +23,7 @@ export function SourceView() {
     ...documentQuery(subject, "source", { ...request.metric, ...blockFilters(request.filters), file: search.file }),
     enabled: search.file !== undefined,
   });
-  if (search.file === undefined) {
-    return (
-      <Empty title="No source file is open">
-        <p>Choose “Source” in the menu of a function (right click, or Shift+F10) that has a file and a line.</p>
-      </Empty>
-    );
-  }
+  if (search.file === undefined) return <FileList />;
   return (
     <Answer query={query} what="the source file">
       {(source) => <Loaded key={source.file} source={source} />}
@@ -72,6 +67,9 @@ function Loaded({ source }: { source: Source }) {
   return (
     <div className="source-view">
       <div className="view-bar">
+        <Button quiet onClick={() => go({ file: undefined, line: undefined })}>
+          ‹ All files
+        </Button>
         <b className="mono">{source.file}</b>
         <span className="muted">
           {source.metric}, flat in this file <b className="strong">{formatValue(total, source.unit)}</b>
