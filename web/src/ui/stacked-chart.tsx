@@ -39,7 +39,7 @@ export function StackedChart({ t, layers, shown, height, label, onChoose, chosen
     () => layers.map((layer, i) => ({ values: sums[i] ?? [], color: layer.color, look: "layer" as const })).reverse(),
     [layers, sums],
   );
-  const top = sums.at(-1) ?? [];
+  const top = useMemo(() => sums.at(-1) ?? [], [sums]);
   const largest = Math.max(1, ...top) * 1.05;
 
   const find = (event: PointerEvent<HTMLElement>) => {
@@ -53,7 +53,9 @@ export function StackedChart({ t, layers, shown, height, label, onChoose, chosen
     const value = ((box.top + height - 20 - event.clientY) / (height - 26)) * largest;
     return { at, layer: layerAt(sums, at, value), ns };
   };
-  const at = hover?.at ?? t.length - 1;
+  // What lies highest is the question; at the end most of it is gone.
+  const highest = useMemo(() => top.reduce((best, value, i) => (value >= (top[best] ?? 0) ? i : best), 0), [top]);
+  const at = Math.min(hover?.at ?? highest, t.length - 1);
   const total = top[at] ?? 0;
   return (
     <figure className="stacked">
@@ -78,7 +80,11 @@ export function StackedChart({ t, layers, shown, height, label, onChoose, chosen
         <table className="small-table stacked-legend">
           <thead>
             <tr>
-              <th>{hover ? `At ${formatInstant(t[at] ?? 0)}` : "At the end"}</th>
+              <th>
+                {hover || at < t.length - 1
+                  ? `${hover ? "At" : "Highest, at"} ${formatInstant(t[at] ?? 0)}`
+                  : "At the end"}
+              </th>
               <th className="numeric">{formatBytes(total)}</th>
               <th className="numeric">%</th>
             </tr>
@@ -92,21 +98,23 @@ export function StackedChart({ t, layers, shown, height, label, onChoose, chosen
                   data-lit={hover?.layer === i || chosen === layer.id || undefined}
                 >
                   <td>
-                    <i style={{ background: `var(${layer.color})` }} />
-                    {onChoose ? (
-                      <button
-                        type="button"
-                        className="layer-name mono"
-                        title={layer.title}
-                        onClick={() => onChoose(layer)}
-                      >
-                        {layer.label}
-                      </button>
-                    ) : (
-                      <span className="layer-name" title={layer.title}>
-                        {layer.label}
-                      </span>
-                    )}
+                    <span className="layer">
+                      <i style={{ background: `var(${layer.color})` }} />
+                      {onChoose ? (
+                        <button
+                          type="button"
+                          className="layer-name mono"
+                          title={layer.title}
+                          onClick={() => onChoose(layer)}
+                        >
+                          {layer.label}
+                        </button>
+                      ) : (
+                        <span className="layer-name" title={layer.title}>
+                          {layer.label}
+                        </span>
+                      )}
+                    </span>
                   </td>
                   <td className="numeric">{formatBytes(layer.values[at] ?? 0)}</td>
                   <td className="numeric">{formatPercent((layer.values[at] ?? 0) / (total || 1))}</td>
