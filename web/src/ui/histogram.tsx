@@ -29,7 +29,7 @@ export function Histogram({ data, label, formatClass, unit = "count" }: Histogra
         {label}{" "}
         <span className="muted">
           up to <span title={formatExact(largest, unit)}>{formatValue(largest, unit)}</span>
-          {unit === "count" && " blocks"}
+          {unit === "count" && (largest === 1 ? " block" : " blocks")}
           {classes.some(({ index }) => (data.live_count[index] ?? 0) > 0) && (
             <>
               , <i className="histogram-live" aria-hidden="true" /> never freed
