@@ -66,6 +66,36 @@ test.runIf(real)("two recordings are compared by their peaks, and by what they a
   }
 });
 
+test.runIf(real)(
+  "two recordings show both timelines, on the same scales, with what was live under the pointer",
+  async () => {
+    const page = await open(`/r/${shop}/compare?other=${bazaar}&metric=peak`);
+    await settled(page);
+    const sides = page.locator(".both-timelines .both-side");
+    await expect.poll(() => sides.locator("canvas").count()).toBeGreaterThan(1);
+    const infos = await Promise.all([shop, bazaar].map((id) => api<Info>(`recordings/${id}`)));
+    for (const [i, info] of infos.entries()) {
+      await expect.poll(() => sides.nth(i).textContent()).toContain(formatBytes(info.peak.bytes));
+      expect(await sides.nth(i).textContent()).toContain(["memory-shop.dat", "memory-bazaar.dat"][i]);
+      expect(await sides.nth(i).locator(".flag").count()).toBe(1);
+    }
+    // They stand below one another, as wide as the timeline over the views.
+    const left = (selector: string) =>
+      page
+        .locator(selector)
+        .first()
+        .evaluate((one) => Math.round(one.getBoundingClientRect().left));
+    expect(await left(".both-side .timeline-plot")).toBe(await left(".timeline .timeline-surface"));
+    await sides.first().locator(".timeline-plot").hover();
+    await expect.poll(() => sides.first().locator("output").textContent()).toMatch(/s: .*B$/);
+    expect(await seriousFaults(page)).toEqual([]);
+    // Not where there is one recording.
+    await page.locator(".compare-view .view-bar select").first().selectOption("instants");
+    await settled(page);
+    expect(await page.locator(".both-timelines").count()).toBe(0);
+  },
+);
+
 test.runIf(real)("the table has both numbers, and what happened to them", async () => {
   const diff = await api<Diff>(`recordings/${shop}/diff?other=${bazaar}`);
   const page = await open(`/r/${shop}/compare?other=${bazaar}`);

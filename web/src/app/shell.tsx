@@ -1,7 +1,7 @@
 // The frame around the views of one recording: top bar, timeline, tabs, filters, and the view of the address.
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useRouter } from "@tanstack/react-router";
-import { Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { LostServerError } from "../api/client.ts";
 import { documentQuery, recordingsQuery } from "../api/queries.ts";
 import { currentReport } from "../api/report.ts";
@@ -24,6 +24,10 @@ import { TopBar } from "./top-bar.tsx";
 import { useLive } from "./use-live.ts";
 import { useShortcuts } from "./use-shortcuts.ts";
 import { loadOtherViews, NOT_IN_REPORTS, VIEW_OF } from "./views.tsx";
+
+const BothTimelines = lazy(async () => ({
+  default: (await import("../features/timeline/both-timelines.tsx")).BothTimelines,
+}));
 
 export function Shell() {
   const { recording: id } = viewRoute.useParams();
@@ -158,6 +162,7 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
   }, []);
 
   const View = VIEW_OF[view];
+  const compared = view === "compare" ? recordings.find((known) => isComparable(known, recording, search)) : undefined;
   return (
     <PageContext.Provider value={page}>
       <div className="shell">
@@ -188,6 +193,11 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
         ) : (
           <>
             <Timeline beside={<QualityPill />} />
+            {compared && (
+              <Suspense>
+                <BothTimelines key={compared.id} other={compared} />
+              </Suspense>
+            )}
             <FilterBar slot={setSlot} />
             <SymbolBanner />
             <main className="view" data-view={view} id="view" tabIndex={-1}>
@@ -203,6 +213,11 @@ function Opened({ recording, recordings }: { recording: RecordingSummary; record
       {sheet && <ShortcutSheet close={() => setSheet(false)} />}
     </PageContext.Provider>
   );
+}
+
+function isComparable(known: RecordingSummary, recording: RecordingSummary, search: PageSearch): boolean {
+  const isReadable = known.state === "ready" || known.state === "running";
+  return isReadable && known.id === search.other && known.id !== recording.id;
 }
 
 /** What only a server can answer. */

@@ -11,6 +11,8 @@ import { token, useTheme } from "./theme.ts";
 export const AXIS_WIDTH = 68;
 /** Space right of the plot. */
 export const EDGE = 22;
+/** A chart that is lower has room for one value beside it. */
+const LOW = 40;
 
 export interface Curve {
   values: readonly (number | null)[];
@@ -28,9 +30,11 @@ interface TimeChartProps {
   height: number;
   unit: "bytes" | "count" | "rate";
   withTimeAxis: boolean;
+  /** The largest value of the axis, for charts that are compared; else that of the curves. */
+  top?: number;
 }
 
-export function TimeChart({ t, curves, shown, width, height, unit, withTimeAxis }: TimeChartProps) {
+export function TimeChart({ t, curves, shown, width, height, unit, withTimeAxis, top }: TimeChartProps) {
   const host = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const theme = useTheme();
@@ -40,7 +44,7 @@ export function TimeChart({ t, curves, shown, width, height, unit, withTimeAxis 
   useLayoutEffect(() => {
     if (!host.current || width <= 0) return;
     const made = new uPlot(
-      options({ t, curves, shown, width, height, unit, withTimeAxis }),
+      options({ t, curves, shown, width, height, unit, withTimeAxis, ...(top === undefined ? {} : { top }) }),
       chartData(t, curves),
       host.current,
     );
@@ -49,7 +53,7 @@ export function TimeChart({ t, curves, shown, width, height, unit, withTimeAxis 
       plot.current = null;
       made.destroy();
     };
-  }, [theme, looks, unit, withTimeAxis, width > 0]);
+  }, [theme, looks, unit, withTimeAxis, top, width > 0]);
 
   useLayoutEffect(() => {
     if (width > 0) plot.current?.setSize({ width, height });
@@ -71,7 +75,7 @@ function chartData(t: readonly number[], curves: readonly Curve[]): uPlot.Aligne
   return [t.map((ns) => ns / 1e9), ...curves.map((curve) => [...curve.values])];
 }
 
-function options({ curves, shown, width, height, unit, withTimeAxis }: TimeChartProps): uPlot.Options {
+function options({ curves, shown, width, height, unit, withTimeAxis, top }: TimeChartProps): uPlot.Options {
   const font = `11px ${token("--font-text") || "sans-serif"}`;
   const axis = {
     font,
@@ -88,7 +92,7 @@ function options({ curves, shown, width, height, unit, withTimeAxis }: TimeChart
     legend: { show: false },
     scales: {
       x: { time: false, auto: false, min: shown.from / 1e9, max: Math.max(shown.to, shown.from + 1) / 1e9 },
-      y: { range: (_, __, max) => [0, max > 0 ? max * 1.05 : 1] },
+      y: { range: (_, __, max) => [0, (top ?? max) > 0 ? (top ?? max) * 1.05 : 1] },
     },
     axes: [
       {
@@ -108,15 +112,17 @@ function options({ curves, shown, width, height, unit, withTimeAxis }: TimeChart
         size: AXIS_WIDTH,
         gap: 6,
         space: 18,
-        // A zero would touch the first instant below it.
+        // A zero would touch the first instant below it, and in a low chart the value above it.
         values: (_, splits) =>
-          splits.map((value) => (value === 0 && (withTimeAxis || unit !== "bytes") ? "" : trimZeros(write(value)))),
+          splits.map((value) =>
+            value === 0 && (withTimeAxis || unit !== "bytes" || height < LOW) ? "" : trimZeros(write(value)),
+          ),
         splits: (_, __, min, max) =>
           roundSplits(
             min,
             max,
             unit === "bytes" ? 1024 : 1000,
-            height < 40 ? 1 : height < 60 ? 2 : height < 110 ? 4 : 6,
+            height < LOW ? 1 : height < 60 ? 2 : height < 110 ? 4 : 6,
           ),
       },
     ],

@@ -115,7 +115,7 @@ test("columns and tracks", () => {
     "thread 4",
   ]);
   const resident = tracks.find((track) => track.id === "rss");
-  expect(resident?.legend.map((item) => item.label)).toEqual(["RSS", "pages with live blocks"]);
+  expect(resident?.legend.map((item) => item.label)).toEqual(["RSS", "live pages"]);
   expect(resident?.curves).toHaveLength(2);
   for (const track of tracks) for (const curve of track.curves) expect(curve.values).toHaveLength(track.t.length);
 });

@@ -32,6 +32,7 @@ import { Term } from "../../ui/term.tsx";
 import { type ChangeRow, changeRows, changeText, isOfKind, KIND_TEXT } from "./change.ts";
 import { DiffGraph } from "./diff-graph.tsx";
 import { ScaledNote } from "./scaled-note.tsx";
+import "./compare.css";
 
 const LIMIT = 2000;
 /** Pixels of the bar beside a change: growth to the right of its middle, shrinking to the left. */

@@ -105,10 +105,13 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
     () => (selected !== undefined && chosen.data ? { name: nameIn(selected), timeline: chosen.data } : undefined),
     [selected, chosen.data],
   );
-  const tracks = useMemo(
-    () => (query.data ? buildTracks(query.data, room * heightFactor, threads.data?.threads, part) : []),
-    [query.data, room, heightFactor, threads.data, part],
-  );
+  // Beside another recording's live memory the first track is what there is to compare: the rest gives its room.
+  const isCompared = page.view === "compare" && search.other !== undefined;
+  const tracks = useMemo(() => {
+    if (!query.data) return [];
+    const all = buildTracks(query.data, room * heightFactor, threads.data?.threads, part);
+    return isCompared ? all.slice(0, 1) : all;
+  }, [query.data, room, heightFactor, threads.data, part, isCompared]);
 
   const window = brush ?? search.window;
   const send = useThrottled((next: Window) => go({ window: next, at: undefined }, { replace: true }), 90);
@@ -262,7 +265,7 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
                   {!isFolded && track.legend.length > 0 && (
                     <span className="track-legends">
                       {track.legend.map((entry) => (
-                        <span key={entry.label} className="legend" title={entry.label}>
+                        <span key={entry.label} className="legend" title={entry.hint ?? entry.label}>
                           <i data-look={entry.look} style={{ color: `var(${entry.color})` }} />
                           {entry.label}
                         </span>

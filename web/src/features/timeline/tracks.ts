@@ -11,7 +11,8 @@ export interface Track {
   height: number;
   t: number[];
   curves: Curve[];
-  legend: { label: string; color: string; look: Curve["look"] }[];
+  /** `hint`: what the label is short for. */
+  legend: { label: string; hint?: string; color: string; look: Curve["look"] }[];
   /** In place of curves: rows of colours, one a thread. */
   heat?: HeatRow[];
 }
@@ -86,11 +87,20 @@ export function buildTracks(
       ],
       legend: [
         {
-          label: rss.name === "rss" ? "RSS" : "RSS less recorder",
+          ...(rss.name === "rss" ? { label: "RSS" } : { label: "program", hint: "RSS less the recorder's own memory" }),
           color: "--rss",
           look: "area",
         },
-        ...(occupied ? [{ label: "pages with live blocks", color: "--live", look: "line" as const }] : []),
+        ...(occupied
+          ? [
+              {
+                label: "live pages",
+                hint: "Pages that hold at least one live block",
+                color: "--live",
+                look: "line" as const,
+              },
+            ]
+          : []),
       ],
     });
   }
