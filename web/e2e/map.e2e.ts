@@ -21,6 +21,10 @@ test.skipIf(mock)("a cell of the heap map filters every view by address and inst
     .toContain(map.addresses.length.toLocaleString("en-US"));
   expect(await seriousFaults(page)).toEqual([]);
   const picture = page.locator(".map-picture");
+  // It takes the room that its words leave; the cell under the pointer has a frame that is seen.
+  expect(await picture.evaluate((one) => one.clientHeight)).toBeGreaterThan(300);
+  await picture.hover();
+  expect(await page.locator(".map-frame").evaluate((one) => getComputedStyle(one).borderTopStyle)).toBe("solid");
   const box = await picture.boundingBox();
   if (!box) throw new Error("the picture is not shown");
   // The lowest row is at the bottom.

@@ -107,6 +107,11 @@ function Loaded({ map }: { map: HeapMap }) {
         <Picture map={map} isFound={isFound} />
         {told && <Frame map={map} patch={ordered(told)} chosen={patch !== null} />}
       </div>
+      <div className="map-times" aria-hidden="true">
+        {[0, 0.25, 0.5, 0.75, 1].map((part) => (
+          <span key={part}>{formatInstant(map.t_ns[Math.round(part * (columns - 1))] ?? 0)}</span>
+        ))}
+      </div>
       <div className="map-bar" data-testid="map-bar">
         {told ? (
           <span>{describe(map, told)}</span>
