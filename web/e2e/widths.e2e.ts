@@ -58,6 +58,22 @@ test("no view scrolls sideways", async () => {
   expect(faults).toEqual([]);
 }, 300_000);
 
+test("at 1024 pixels tables without a panel show all columns, and the readout all figures", async () => {
+  const page = await open(`/r/${shop}/functions`, { width: 1024, height: 700 });
+  for (const view of ["functions", "threads", "churn"]) {
+    await page.goto(new URL(`/r/${shop}/${view}?metric=allocated`, page.url()).href);
+    await settled(page);
+    const more = await page.locator(".table").evaluate((one) => one.scrollWidth - one.clientWidth);
+    expect([view, more]).toEqual([view, 0]);
+    const [first, all] = await page.locator(".readout").evaluate((one) => {
+      const left = one.firstElementChild?.getBoundingClientRect().left ?? 0;
+      return [left - one.getBoundingClientRect().left, one.scrollWidth - one.clientWidth];
+    });
+    expect(first).toBeGreaterThanOrEqual(0);
+    expect(all).toBeLessThanOrEqual(0);
+  }
+});
+
 test("the list of recordings fits, whatever their number and names", async () => {
   for (const width of WIDTHS) {
     const page = await open("/", { width, height: 800 });

@@ -145,7 +145,7 @@ function columnsFor({ total }: Churn): Column<ChurnRow>[] {
       id: "allocations",
       header: "Allocations",
       definition: "Blocks that were allocated in the window, those that realloc made included",
-      width: "104px",
+      width: "88px",
       numeric: true,
       value: (row) => row.allocations.count,
       cell: (row) => (
@@ -169,7 +169,7 @@ function columnsFor({ total }: Churn): Column<ChurnRow>[] {
       id: "temporary",
       header: "Temporary",
       definition: "Of the allocations, those that were freed at once; the Recording view gives the rule",
-      width: "92px",
+      width: "88px",
       numeric: true,
       value: (row) => row.temporary.count,
       cell: (row) => (
@@ -182,7 +182,7 @@ function columnsFor({ total }: Churn): Column<ChurnRow>[] {
       id: "moved",
       header: "Moved",
       definition: "What reallocs moved to another address: copied, unless the kernel moved the pages",
-      width: "88px",
+      width: "80px",
       numeric: true,
       value: (row) => row.moved_bytes,
       cell: (row) =>
@@ -212,7 +212,7 @@ function columnsFor({ total }: Churn): Column<ChurnRow>[] {
       header: "Longest chain of reallocs",
       definition:
         "The block of this function that reallocs moved most: how often it was resized, and from where to where. Its order goes by the bytes moved",
-      width: "minmax(230px, 3fr)",
+      width: "minmax(190px, 3fr)",
       largestFirst: true,
       value: (row) => row.longest?.moved_bytes ?? 0,
       cell: (row) => <span title={chainText(row)}>{chainText(row)}</span>,

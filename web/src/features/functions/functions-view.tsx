@@ -258,7 +258,7 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
       isSubject: true,
       header: GROUP_TEXT[by],
       definition: "Name; the context menu (right click, Shift+F10) has what can be done with it",
-      width: "minmax(220px, 3fr)",
+      width: "minmax(200px, 3fr)",
       value: (row) => row.name,
       cell: (row) => (
         <span className="mono" title={shortName(row.name, 400)}>
@@ -281,7 +281,7 @@ function columnsFor({ unit, total }: Functions, by: GroupName): Column<RankedRow
         id: "source",
         header: "Source",
         definition: "Source file and line, where debug information has them",
-        width: "minmax(136px, 1fr)",
+        width: "minmax(120px, 1fr)",
         value: (row) => location(row.file, row.line) ?? "",
         cell: (row) => (
           <span className="muted" title={row.file ?? undefined}>

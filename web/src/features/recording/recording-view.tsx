@@ -126,7 +126,7 @@ function Remarks({ info }: { info: Info }) {
             quiet
             onClick={() => go({ window: { from: capture.from_ns, to: Math.max(capture.from_ns + 1, capture.to_ns) } })}
           >
-            Choose
+            Use as window
           </Button>
         </li>
       ))}
