@@ -26,10 +26,10 @@ pub fn growing(history: &History<'_>, o: &SeriesOutline) -> Option<Verdict> {
     }
     let rising = o.lows.windows(2).filter(|pair| pair[1].1 > pair[0].1).count();
     let (allocated, freed) = history.allocated_freed;
-    let kept = if freed > 0 {
-        format!("; of {} blocks {} were freed", count(allocated), count(freed))
-    } else {
-        format!("; none of {} blocks was freed", count(allocated))
+    let kept = match (allocated, freed) {
+        (1, 0) => "; its one block was not freed".to_owned(),
+        (_, 0) => format!("; none of {} blocks was freed", count(allocated)),
+        _ => format!("; of {} blocks {} were freed", count(allocated), count(freed)),
     };
     let why = format!(
         "live bytes rose in {rising} of {} equal intervals from {} to {}, from {} to {}, {} a second ({} to {} with 95% confidence), and still rise{kept}",
