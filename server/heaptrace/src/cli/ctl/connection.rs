@@ -95,8 +95,8 @@ fn look(pid: u32) -> Result<Option<OwnedFd>> {
                     Err(Errno::ACCESS | Errno::PERM) if root.is_empty() && target.users.contains(&user) => {
                         denied = Some(user);
                     }
-                    // The process that it belonged to was killed.
-                    Err(Errno::CONNREFUSED) => drop(fs::remove_file(&path)),
+                    // A name on which nobody listens may be that of a recorder that is about to listen: it stays. Names
+                    // of processes that were killed are removed by the next recorder.
                     Err(_) => {}
                 }
                 seen.push(path);
@@ -132,6 +132,8 @@ fn parse_status(text: &str, pid: u32) -> Target {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::DirBuilderExt as _;
+
     use super::*;
 
     #[test]
@@ -146,5 +148,26 @@ mod tests {
         let error = ask(std::process::id(), &Request::Status).unwrap_err().to_string();
         assert!(error.contains("no recorder"), "{error}");
         assert!(ask(u32::MAX, &Request::Status).unwrap_err().to_string().contains("there is no process"));
+        // The same process, whose recorder has made its socket and does not listen yet.
+        let pid = std::process::id();
+        let folders = control::folders(rustix::process::geteuid().as_raw());
+        let make = |folder: &&String| {
+            let _ = fs::DirBuilder::new().mode(0o700).create(folder);
+            Path::new(folder.as_str()).is_dir()
+        };
+        let folder = folders.iter().find(make).expect("a folder for sockets");
+        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let namespace = control::namespace_number(namespace.as_os_str().as_encoded_bytes());
+        let path = PathBuf::from(format!("{folder}/{}", control::socket_name(namespace, pid)));
+        let _ = fs::remove_file(&path);
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        let asking = std::thread::spawn(move || find(pid).is_ok());
+        std::thread::sleep(Duration::from_millis(100));
+        let is_there = path.exists();
+        rustix::net::listen(&socket, 1).unwrap();
+        let found = asking.join().unwrap();
+        let _ = fs::remove_file(&path);
+        assert!(is_there && found);
     }
 }
