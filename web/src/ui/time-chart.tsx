@@ -22,6 +22,9 @@ export interface Curve {
   look: "area" | "line" | "dashed" | "faint-area" | "layer";
 }
 
+/** Pixels. */
+export const TIME_AXIS_HEIGHT = 20;
+
 interface TimeChartProps {
   t: readonly number[];
   curves: readonly Curve[];
@@ -32,6 +35,21 @@ interface TimeChartProps {
   withTimeAxis: boolean;
   /** The largest value of the axis, for charts that are compared; else that of the curves. */
   top?: number;
+}
+
+/** Times alone, below what several charts show of the same window. */
+export function TimeAxis({ shown, width }: Pick<TimeChartProps, "shown" | "width">) {
+  return (
+    <TimeChart
+      t={[shown.from, shown.to]}
+      curves={[]}
+      shown={shown}
+      width={width}
+      height={TIME_AXIS_HEIGHT}
+      unit="rate"
+      withTimeAxis
+    />
+  );
 }
 
 export function TimeChart({ t, curves, shown, width, height, unit, withTimeAxis, top }: TimeChartProps) {

@@ -6,7 +6,7 @@ import type { RecordingSummary, Timeline } from "../../api/types.ts";
 import { formatBytes, formatInstant } from "../../lib/format.ts";
 import { recordingText } from "../../lib/recording.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
-import { AXIS_WIDTH, EDGE, TimeChart } from "../../ui/time-chart.tsx";
+import { AXIS_WIDTH, EDGE, TIME_AXIS_HEIGHT, TimeAxis, TimeChart } from "../../ui/time-chart.tsx";
 import { useWidth } from "../../ui/use-size.ts";
 import { largestOf, rangesOf } from "./both.ts";
 import { Flag } from "./flag.tsx";
@@ -85,7 +85,7 @@ export function BothTimelines({ other }: { other: RecordingSummary }) {
               onPointerLeave={() => setHover(null)}
             >
               {side.error && <p className="bad">Its timeline cannot be drawn: {side.error.message}</p>}
-              <div style={{ minHeight: HEIGHT + (withTimeAxis ? 20 : 0) }}>
+              <div style={{ minHeight: HEIGHT + (withTimeAxis ? TIME_AXIS_HEIGHT : 0) }}>
                 {timeline && width > 0 && (
                   <>
                     <TimeChart
@@ -104,17 +104,7 @@ export function BothTimelines({ other }: { other: RecordingSummary }) {
                       withTimeAxis={false}
                       top={largest}
                     />
-                    {withTimeAxis && (
-                      <TimeChart
-                        t={[shown.from, shown.to]}
-                        curves={[]}
-                        shown={shown}
-                        width={width}
-                        height={20}
-                        unit="rate"
-                        withTimeAxis
-                      />
-                    )}
+                    {withTimeAxis && <TimeAxis shown={shown} width={width} />}
                     {at !== undefined && <Flag scale={scale} t={at} kind="peak" text="" />}
                     {isInside && <Flag scale={scale} t={pointed} kind="hover" text="" />}
                   </>

@@ -9,7 +9,7 @@ import { FOLDS, type FoldName } from "../../lib/search-params.ts";
 import { clampWindow, length, panWindow, type Window } from "../../lib/time.ts";
 import { useNotes } from "../../ui/notes.ts";
 import { usePage, useRequest } from "../../ui/page.ts";
-import { AXIS_WIDTH, EDGE, TimeChart } from "../../ui/time-chart.tsx";
+import { AXIS_WIDTH, EDGE, TimeAxis, TimeChart } from "../../ui/time-chart.tsx";
 import { useWidth, useWindowHeight } from "../../ui/use-size.ts";
 import { Crumbs } from "./crumbs.tsx";
 import { Flag } from "./flag.tsx";
@@ -327,15 +327,7 @@ export function Timeline({ beside }: { beside?: ReactNode }) {
             ))}
             {width > 0 && tracks.length > 0 && (
               <div className="time-axis">
-                <TimeChart
-                  t={[shown.from, shown.to]}
-                  curves={[]}
-                  shown={shown}
-                  width={width}
-                  height={20}
-                  unit="rate"
-                  withTimeAxis
-                />
+                <TimeAxis shown={shown} width={width} />
               </div>
             )}
             {gaps.map(
