@@ -106,6 +106,8 @@ fn open_in(root: Option<&OwnedFd>, path: &Path) -> Option<File> {
 struct SymbolJob {
     root: Option<Arc<OwnedFd>>,
     modules: Vec<ModuleFile>,
+    /// It is not tried again.
+    is_last: bool,
     /// Whether all went well.
     done: oneshot::Sender<bool>,
 }
@@ -151,7 +153,8 @@ impl SymbolKeeper {
                         Ok(None) => {}
                         Err(error) => {
                             all = false;
-                            status.error(&format!("no symbols of {}: {error:#}", module.path.display()));
+                            let why = format!("no symbols of {}: {error:#}", module.path.display());
+                            if job.is_last { status.error(&why) } else { status.retried(&why) }
                         }
                     }
                 }
@@ -169,7 +172,8 @@ impl SymbolKeeper {
     fn attempt(&self, root: Option<Arc<OwnedFd>>, modules: Vec<ModuleFile>, attempts: u32) -> Option<SymbolsUnderWay> {
         let queue = self.queue.as_ref().filter(|_| !modules.is_empty() && attempts <= ATTEMPTS)?;
         let (done, answer) = oneshot::channel();
-        queue.send(SymbolJob { root, modules: modules.clone(), done }).ok()?;
+        let job = SymbolJob { root, modules: modules.clone(), is_last: attempts == ATTEMPTS, done };
+        queue.send(job).ok()?;
         Some(SymbolsUnderWay { answer, modules, attempts })
     }
 

@@ -126,9 +126,13 @@ impl Bucket {
         let files = std::fs::read_dir(self.fleet.spool()).unwrap().map(|entry| entry.unwrap().path());
         let files = files.filter(|path| path.extension().is_some_and(|end| end == "dat"));
         files
-            .map(|path| {
-                let bytes = std::fs::read(path).unwrap();
-                (bytes[16..32].iter().map(|byte| format!("{byte:02x}")).collect(), bytes)
+            .filter_map(|path| {
+                let bytes = match std::fs::read(path) {
+                    // The collector has given it up since the folder was read.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+                    read => read.unwrap(),
+                };
+                Some((bytes[16..32].iter().map(|byte| format!("{byte:02x}")).collect(), bytes))
             })
             .collect()
     }
