@@ -22,6 +22,7 @@
 
 mod frames;
 mod known;
+mod last_combined;
 mod loop_parts;
 mod pair;
 mod recent;
@@ -119,7 +120,8 @@ impl PythonStacks {
             // SAFETY: passed on: the frames that have just been read.
             unsafe {
                 let frames: &[FrameWord] = self.known.frames(stack);
-                self.pairs.combine(interpreter, native, frames, top.is_certain, tree)
+                let last = self.pairs.last_stack().map_or(&[][..], |last| self.known.frames(last));
+                self.pairs.combine(interpreter, native, (stack, frames), last, top.is_certain, tree)
             }
         });
         let Some(combined) = combined else {

@@ -2,6 +2,7 @@
 
 use super::frames::{FrameRole, FrameWord};
 use super::is_evaluation;
+use super::last_combined::{EvaluationCall, LastCombined};
 use crate::{Array, Captured, TRUNCATED};
 use tracehound_shared::call_tree::{CallTree, NodeId};
 use tracehound_shared::python::{ObjectMemory, PythonInterpreter};
@@ -32,6 +33,7 @@ pub struct Pairs {
     slots: Option<Array<PairSlot>>,
     /// Addresses of the combined backtrace, innermost first, and the generations of their code.
     scratch: Option<Array<(u64, u32)>>,
+    last: LastCombined,
 }
 
 fn place(native: NodeId, stack: u32) -> usize {
@@ -41,7 +43,7 @@ fn place(native: NodeId, stack: u32) -> usize {
 
 impl Pairs {
     pub const fn new() -> Pairs {
-        Pairs { slots: None, scratch: None }
+        Pairs { slots: None, scratch: None, last: LastCombined::new() }
     }
 
     /// The backtrace of a pair that was combined before.
@@ -67,7 +69,13 @@ impl Pairs {
         }
     }
 
+    /// The Python stack that was combined last.
+    pub fn last_stack(&self) -> Option<u32> {
+        self.last.stack
+    }
+
     pub fn forget(&mut self) {
+        self.last.forget();
         if let Some(slots) = &self.slots {
             // SAFETY: the whole array, whose elements may be zero.
             unsafe { core::ptr::write_bytes(slots.as_ptr(), 0, slots.len()) };
@@ -75,7 +83,9 @@ impl Pairs {
     }
 
     /// Puts the frames of a Python stack into a native backtrace: each part of the chain before the call of the evaluation
-    /// loop that runs it. `None` when they do not belong together.
+    /// loop that runs it. `None` when they do not belong together. What lies outside of a call that the last backtrace
+    /// had too, with the same Python frames outside, is not done again: `last` are the frames of
+    /// [`last_stack`](Self::last_stack).
     ///
     /// # Safety
     /// The frames must stand.
@@ -84,60 +94,94 @@ impl Pairs {
         &mut self,
         interpreter: &PythonInterpreter,
         native: Captured,
-        frames: &[FrameWord],
+        (stack, frames): (u32, &[FrameWord]),
+        last: &[FrameWord],
         is_certain: bool,
         tree: &CallTree,
     ) -> Option<Combined> {
-        let layout = interpreter.layout;
-        let calls = frames_of(tree, native.node).filter(|frame| is_evaluation(frame.pc)).count();
-        let parts = parts_of(interpreter, frames);
-        let is_cut = native.flags & TRUNCATED != 0;
-        // Calls that are left over are another greenlet's. Where the thread's state is not certain, there must be none.
-        if !is_cut && (parts > calls || !is_certain && parts != calls) {
-            return None;
-        }
         if self.scratch.is_none() {
             self.scratch = Array::new(4096);
         }
         let mut scratch = self.scratch.take()?;
         let mut list = AddressList { array: &mut scratch, count: 0 };
-        let mut memory = ObjectMemory::for_backtrace();
-        let mut rest = frames.iter();
-        let mut put_all = || {
-            for frame in frames_of(tree, native.node) {
-                if is_evaluation(frame.pc) {
-                    for word in rest.by_ref() {
-                        let role = word.role(layout);
-                        if role != FrameRole::Call && role != FrameRole::Base {
-                            // SAFETY: passed on.
-                            let address = unsafe { word.address(interpreter, &mut memory) }?;
-                            list.push((address, 0))?;
-                        }
-                        if role != FrameRole::Inner {
-                            break;
-                        }
-                    }
-                }
-                list.push((frame.pc, frame.generation))?;
-            }
-            Some(())
-        };
-        let whole = put_all();
-        if whole.is_some() {
-            memory.proved();
-        }
+        self.last.begin(frames, last);
+        // SAFETY: passed on.
+        let whole = unsafe { self.list(interpreter, native, frames, is_certain, tree, &mut list) };
         let count = list.count;
-        let combined = whole.map(|()| {
-            let mut node = NodeId::ROOT;
+        let combined = whole.map(|outside| {
+            let mut node = outside;
             for index in (0..count).rev() {
                 // SAFETY: below the count.
                 let (pc, generation) = unsafe { *scratch.as_ptr().add(index) };
                 node = tree.intern(node, pc, generation);
+                self.last.has_node(index as u32, node);
             }
+            self.last.commit(stack);
             Combined { node, flags: 0 }
         });
         self.scratch = Some(scratch);
         combined
+    }
+
+    /// Lists the frames of both, from the innermost one outwards, up to a call that the last backtrace had too, or to
+    /// the outermost frame. Gives the combined node of what is outside of that.
+    ///
+    /// # Safety
+    /// As for [`combine`](Self::combine).
+    unsafe fn list(
+        &mut self,
+        interpreter: &PythonInterpreter,
+        native: Captured,
+        frames: &[FrameWord],
+        is_certain: bool,
+        tree: &CallTree,
+        list: &mut AddressList<'_>,
+    ) -> Option<NodeId> {
+        let layout = interpreter.layout;
+        let mut memory = ObjectMemory::for_backtrace();
+        let mut counts = PartCounts::default();
+        let mut outside = NodeId::ROOT;
+        let mut rest = frames;
+        let mut id = native.node.0;
+        while let Some(frame) = tree.get(id) {
+            if is_evaluation(frame.pc) {
+                if let Some(known) = self.last.find(id, rest.len()) {
+                    (outside, rest) = (known.node, &[]);
+                    counts.calls += known.calls;
+                    counts.parts += known.parts;
+                    counts.is_open = known.is_open;
+                    break;
+                }
+                self.last.push(EvaluationCall::at(id, rest.len(), list.count, counts))?;
+                counts.calls += 1;
+                while let [word, further @ ..] = rest {
+                    rest = further;
+                    let role = word.role(layout);
+                    counts.add(role);
+                    if role != FrameRole::Call && role != FrameRole::Base {
+                        // SAFETY: passed on.
+                        let address = unsafe { word.address(interpreter, &mut memory) }?;
+                        list.push((address, 0))?;
+                    }
+                    if role != FrameRole::Inner {
+                        break;
+                    }
+                }
+            }
+            list.push((frame.pc, frame.generation))?;
+            id = frame.parent;
+        }
+        // Parts of the chain without a call.
+        rest.iter().for_each(|word| counts.add(word.role(layout)));
+        let (calls, parts) = (counts.calls, counts.all_parts());
+        let is_cut = native.flags & TRUNCATED != 0;
+        // Calls that are left over are another greenlet's. Where the thread's state is not certain, there must be none.
+        if !is_cut && (parts > calls || !is_certain && parts != calls) {
+            return None;
+        }
+        self.last.counted(counts);
+        memory.proved();
+        Some(outside)
     }
 
     /// # Safety
@@ -147,30 +191,37 @@ impl Pairs {
         unsafe {
             self.slots.take().into_iter().for_each(|mut array| array.release());
             self.scratch.take().into_iter().for_each(|mut array| array.release());
+            self.last.release();
         }
     }
 
     pub fn bytes(&self) -> usize {
-        self.slots.as_ref().map_or(0, Array::bytes) + self.scratch.as_ref().map_or(0, Array::bytes)
+        self.slots.as_ref().map_or(0, Array::bytes) + self.scratch.as_ref().map_or(0, Array::bytes) + self.last.bytes()
     }
 }
 
-/// The frames of a backtrace, innermost first.
-fn frames_of(tree: &CallTree, node: NodeId) -> impl Iterator<Item = tracehound_shared::call_tree::TreeNode> {
-    core::iter::successors(tree.get(node.0), |frame| tree.get(frame.parent))
+/// Calls of the evaluation loop that a backtrace has, and that a chain says there are.
+#[derive(Clone, Copy, Default)]
+pub struct PartCounts {
+    pub calls: u32,
+    /// Parts of the chain that have ended.
+    pub parts: u32,
+    /// The chain ends in the middle of a part: the outermost frame of a coroutine that was never awaited, say.
+    pub is_open: bool,
 }
 
-/// Calls of the evaluation loop that a chain says there are.
-fn parts_of(interpreter: &PythonInterpreter, frames: &[FrameWord]) -> usize {
-    let mut parts = 0;
-    let mut is_open = false;
-    for role in frames.iter().map(|word| word.role(interpreter.layout)).filter(|&role| role != FrameRole::Base) {
-        let is_end = role != FrameRole::Inner;
-        parts += usize::from(is_end);
-        is_open = !is_end;
+impl PartCounts {
+    fn add(&mut self, role: FrameRole) {
+        if role != FrameRole::Base {
+            let is_end = role != FrameRole::Inner;
+            self.parts += u32::from(is_end);
+            self.is_open = !is_end;
+        }
     }
-    // A chain that ends in the middle of a part: the outermost frame of a coroutine that was never awaited, say.
-    parts + usize::from(is_open)
+
+    fn all_parts(&self) -> u32 {
+        self.parts + u32::from(self.is_open)
+    }
 }
 
 struct AddressList<'a> {
