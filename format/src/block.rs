@@ -275,18 +275,27 @@ impl BlockLabel {
 /// Compresses `raw` into `out` (cleared first) with LZ4, or stores it as it is when that does not pay.
 pub fn compress_lz4(raw: &[u8], out: &mut Vec<u8>) -> Codec {
     out.clear();
-    out.resize(lz4_flex::block::get_maximum_output_size(raw.len()), 0);
-    match lz4_flex::block::compress_into(raw, out) {
-        Ok(len) if len < raw.len() => {
+    match compress_lz4_into(raw, out) {
+        Some(len) => {
             out.truncate(len);
             Codec::Lz4
         }
-        _ => {
+        None => {
             out.clear();
             out.extend_from_slice(raw);
             Codec::None
         }
     }
+}
+
+/// Compresses `raw` with LZ4 to the front of `room`, and gives the number of bytes; `None` when that does not pay. What
+/// lies behind them has no meaning: the room is kept as long as it was ever needed, so that it is not zeroed each time.
+pub fn compress_lz4_into(raw: &[u8], room: &mut Vec<u8>) -> Option<usize> {
+    let most = lz4_flex::block::get_maximum_output_size(raw.len());
+    if room.len() < most {
+        room.resize(most, 0);
+    }
+    lz4_flex::block::compress_into(raw, room).ok().filter(|&len| len < raw.len())
 }
 
 /// Position of the next possible block start in `bytes`, for a reader that lost its place.

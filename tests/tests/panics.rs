@@ -67,7 +67,7 @@ const KNOWN: &[(&str, &str, &str)] = &[
         "assertions about the room for the result, which was asked of lz4_flex itself",
     ),
     ("lz4_flex::", "slice_index_fail", "the same"),
-    ("block::compress_lz4", "unwrap_failed", "the same, inlined"),
+    ("block::compress_lz4_into", "unwrap_failed", "the same, inlined"),
     ("clock::init", "expect_failed", "a division by a constant"),
     ("statics::hook", "", "the detour crate, at the start, for an allocator inside the executable"),
     ("statics::prologue::check", "unwrap_failed", "the same"),

@@ -2,7 +2,7 @@
 //!
 //! Blocks gather in a buffer until [`BlockWriter::commit`]; the caller may drop the data of a block only after that.
 
-use tracehound_format::block::{BlockHeader, BlockKind, BlockLabel, Codec, compress_lz4};
+use tracehound_format::block::{BlockHeader, BlockKind, BlockLabel, Codec, compress_lz4_into};
 use tracehound_format::columns::Encoder;
 use tracehound_format::header::FileHeader;
 use tracehound_format::meta::{self, Meta};
@@ -221,24 +221,18 @@ impl BlockWriter {
         }
     }
 
-    /// Compresses `raw` into `stored`, if that pays, and makes the header.
+    /// Compresses `raw` to the front of `stored`, if that pays, and makes the header; says how many bytes are stored.
     fn pack(&mut self, place: BlockLabel) -> (BlockHeader, usize) {
-        let codec = match self.codec {
-            Codec::None => Codec::None,
-            Codec::Lz4 => compress_lz4(&self.raw, &mut self.stored),
-            Codec::Zstd => match &mut self.zstd {
-                Some(zstd) => {
-                    if zstd.compress(&self.raw, &mut self.stored) {
-                        Codec::Zstd
-                    } else {
-                        Codec::None
-                    }
-                }
-                None => compress_lz4(&self.raw, &mut self.stored),
-            },
+        let zstd = self.zstd.as_mut().filter(|_| self.codec == Codec::Zstd);
+        let compressed = match (self.codec, zstd) {
+            (Codec::None, _) => None,
+            (_, Some(zstd)) => zstd.compress(&self.raw, &mut self.stored).then(|| (Codec::Zstd, self.stored.len())),
+            (_, None) => compress_lz4_into(&self.raw, &mut self.stored).map(|len| (Codec::Lz4, len)),
         };
+        let (codec, len) = compressed.unwrap_or((Codec::None, self.raw.len()));
         let stored = if codec == Codec::None { &self.raw } else { &self.stored };
+        let stored = stored.get(..len).unwrap_or_default();
         let header = place.header(self.number, codec, self.raw.len(), stored);
-        (header, stored.len())
+        (header, len)
     }
 }

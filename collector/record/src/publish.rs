@@ -246,7 +246,7 @@ fn try_refill(context: &ThreadContext, session: &'static Session, count: u64, ti
     }
     let class = next_class(context, session, nested);
     detach(context, session, nested);
-    let Some((number, chunk)) = session.pool.take(class) else { return Refill::NoChunk };
+    let Some((number, chunk)) = session.pool.take(class, may_grow(session)) else { return Refill::NoChunk };
     context.taken_at.store(session.pool.flushes.load(Ordering::Relaxed), Ordering::Relaxed);
     let first = context.next_record.load(Ordering::Relaxed);
     let mut at = chunk.first_address();
@@ -333,6 +333,17 @@ struct ChunkWait {
     beats: u64,
     beat_ns: u64,
     looks: u32,
+}
+
+/// Whether the pool may grow: not while the writer, which is behind, makes steps. It gives chunks back soon then, and
+/// with more of them it would only be further behind.
+fn may_grow(session: &Session) -> bool {
+    /// A writer that makes no step for so long waits for the disk, or for a processor.
+    const STANDS_NS: u64 = 100_000_000;
+    let pool = &session.pool;
+    session.options.on_full == OnFull::Drop
+        || !pool.awaits_writer()
+        || sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(pool.beat_ns.load(Ordering::Relaxed)) >= STANDS_NS
 }
 
 /// Waits a little for a chunk, as the options say; true: give up.

@@ -27,6 +27,9 @@ use super::sys;
 
 /// Slots that are there from the start.
 pub const FIRST_SLOTS: u32 = 16;
+/// Slots from which on a thread waits a moment for the writer before the pool grows: where program and writer share the
+/// processors, more memory would only be filled, and chunks that are used again sooner are still in the caches.
+const ENOUGH_SLOTS: u32 = 128;
 /// Steps of 4 KiB in a slot.
 const STEPS: u32 = (SLOT_BYTES / CHUNK_STEP_BYTES) as u32;
 /// End of the list of full chunks.
@@ -56,6 +59,8 @@ pub struct Pool {
     received: AtomicU32,
     /// Steps of chunks that were sent and not received.
     queued: AtomicU32,
+    /// Steps of chunks that were sent and not given back.
+    in_flight: AtomicU32,
     waiting: AtomicU32,
     /// Threads that dropped an event for want of a chunk since the writer looked last.
     starved: AtomicU32,
@@ -67,6 +72,8 @@ pub struct Pool {
     /// Counts the writer's steps, so that a waiting thread can see that it is alive: a round that looks at ten thousand
     /// threads may take long on a busy machine.
     pub heartbeat: AtomicU64,
+    /// When it made the last one, nanoseconds of the monotonic clock.
+    pub beat_ns: AtomicU64,
     /// Counts the writer's flushes: how long a chunk has lasted.
     pub flushes: AtomicU32,
 }
@@ -118,6 +125,7 @@ impl Pool {
             full: AtomicU32::new(NOTHING),
             received: AtomicU32::new(NOTHING),
             queued: AtomicU32::new(0),
+            in_flight: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             starved: AtomicU32::new(0),
             released: AtomicU32::new(0),
@@ -125,6 +133,7 @@ impl Pool {
             writer_sleeps: AtomicBool::new(false),
             growth_wanted: AtomicBool::new(false),
             heartbeat: AtomicU64::new(0),
+            beat_ns: AtomicU64::new(0),
             flushes: AtomicU32::new(0),
         };
         sync::announce(&*pool.slots);
@@ -220,15 +229,22 @@ impl Pool {
         }
     }
 
-    /// A free chunk, zeroed, of this class if there is one, else of another; `None` when all are in use.
-    pub fn take(&self, class: u32) -> Option<(u32, Chunk)> {
+    /// Whether there is memory enough if the writer only gets a processor: it is about to give chunks back.
+    pub fn awaits_writer(&self) -> bool {
+        let backed = self.backed.load(Ordering::Relaxed);
+        backed >= ENOUGH_SLOTS && self.in_flight.load(Ordering::Relaxed) * 4 >= backed * STEPS
+    }
+
+    /// A free chunk, zeroed, of this class if there is one, else of another; `None` when all are in use, and the pool
+    /// cannot grow or is not to (`may_grow`).
+    pub fn take(&self, class: u32, may_grow: bool) -> Option<(u32, Chunk)> {
         /// Another thread may be about to publish what it divides or gives back.
         const ATTEMPTS: u32 = 100;
         let class = class.min(LARGEST);
         for _ in 0..ATTEMPTS {
             let number = match self.find(class) {
                 ClaimedSlot::Chunk(number) => Some(number),
-                ClaimedSlot::Other(_) | ClaimedSlot::Nothing if self.grow() => None,
+                ClaimedSlot::Other(_) | ClaimedSlot::Nothing if may_grow && self.grow() => None,
                 ClaimedSlot::Other(slot) => self.claim(slot, class),
                 ClaimedSlot::Nothing if self.free.load(Ordering::SeqCst) == 0 => return None,
                 ClaimedSlot::Nothing | ClaimedSlot::Raced => None,
@@ -312,6 +328,7 @@ impl Pool {
         let slot = number / STEPS;
         let Some(place) = self.slots.get(slot as usize) else { return };
         let class = class_of(place.load(Ordering::Acquire));
+        self.in_flight.fetch_sub(1 << class, Ordering::Relaxed);
         self.free.fetch_add(1 << class, Ordering::SeqCst);
         let before = place.fetch_or(1 << ((number % STEPS) >> class), Ordering::SeqCst);
         if before & FREE_BITS == 0
@@ -341,7 +358,8 @@ impl Pool {
     pub fn send(&self, number: u32) {
         let Some(chunk) = self.chunk(number) else { return };
         let steps = chunk.bytes() / CHUNK_STEP_BYTES as u32;
-        // Counted first: the writer subtracts what it receives.
+        // Counted first: the writer subtracts what it receives, and what it gives back.
+        self.in_flight.fetch_add(steps, Ordering::Relaxed);
         let queued = self.queued.fetch_add(steps, Ordering::Relaxed) + steps;
         let mut last = self.full.load(Ordering::Relaxed);
         loop {
@@ -437,6 +455,7 @@ impl Pool {
     /// The writer has made a step.
     pub fn beat(&self) {
         self.heartbeat.fetch_add(1, Ordering::Relaxed);
+        self.beat_ns.store(sys::clock(libc::CLOCK_MONOTONIC), Ordering::Relaxed);
     }
 
     /// Wakes the writer.

@@ -12,7 +12,7 @@ fn one_slot() -> &'static Pool {
 
 /// Takes a chunk, which nobody else has, and which is as a wiped one.
 fn take(pool: &Pool, class: u32, thread: u32) -> Option<(u32, Chunk)> {
-    let (number, chunk) = pool.take(class)?;
+    let (number, chunk) = pool.take(class, true)?;
     let clean = (chunk.thread(), chunk.used(), chunk.written(), chunk.first_record());
     assert_eq!(clean, (0, 0, 0, 0), "a chunk that is taken is free");
     assert!(chunk.record(0).is_none(), "and empty");

@@ -18,7 +18,7 @@ fn said(pool: &Pool, slot: u32) -> u32 {
 }
 
 fn take_all(pool: &Pool, class: u32) -> Vec<(u32, Chunk)> {
-    core::iter::from_fn(|| pool.take(class)).collect()
+    core::iter::from_fn(|| pool.take(class, true)).collect()
 }
 
 fn give_all_back(pool: &Pool, chunks: impl IntoIterator<Item = (u32, Chunk)>) {
@@ -65,7 +65,7 @@ fn what_was_used_is_zero_in_chunks_of_another_size() {
         pool.chunk(number).expect("a chunk").wipe();
         pool.give_back(number);
     }
-    let (_, large) = pool.take(LARGEST).expect("the slot is whole again");
+    let (_, large) = pool.take(LARGEST, true).expect("the slot is whole again");
     assert_eq!(large.bytes() as usize, SLOT_BYTES);
     assert!((0..large.room()).all(|index| large.record(index).is_none()));
     assert_eq!((large.written(), large.used(), large.first_record(), large.thread()), (0, 0, 0, 0));
@@ -113,7 +113,7 @@ fn chunks_that_are_counted_and_not_yet_shown_are_waited_for_asleep() {
     let pool = pool(1);
     let taken = take_all(&pool, LARGEST);
     pool.free.fetch_add(STEPS, Ordering::SeqCst);
-    assert!(pool.take(0).is_none());
+    assert!(pool.take(0, true).is_none());
     let start = std::time::Instant::now();
     pool.wait(WAIT.as_nanos() as u64);
     assert!(start.elapsed() >= WAIT, "slept {:?}", start.elapsed());
@@ -137,7 +137,7 @@ fn threads_take_and_send_while_the_writer_gives_back() {
             scope.spawn(move || {
                 let mut sent = 0;
                 while sent < EACH {
-                    let Some((number, chunk)) = pool.take((thread + sent) % CLASSES) else {
+                    let Some((number, chunk)) = pool.take((thread + sent) % CLASSES, true) else {
                         pool.wait(1_000_000);
                         continue;
                     };

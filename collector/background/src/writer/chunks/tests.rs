@@ -115,7 +115,7 @@ impl Stage {
     /// The thread takes a chunk and records `count` events in it. Those of its last chunk count as handed over.
     fn fill(&mut self, count: u32) -> (u32, Chunk) {
         self.thread.next_record.store(self.made, Ordering::Release);
-        let (number, chunk) = self.session.pool.take(0).unwrap();
+        let (number, chunk) = self.session.pool.take(0, true).unwrap();
         chunk.open(self.id, std::process::id(), self.made);
         for index in 0..count {
             let address = (self.made + u64::from(index) + 1) << 4;
