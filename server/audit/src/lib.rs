@@ -97,7 +97,7 @@ struct Examined {
 fn examine(modules: &[ModuleFacts]) -> (Vec<Examined>, u64) {
     let mut seen = BTreeSet::new();
     let (mut objects, mut missing) = (Vec::new(), 0_u64);
-    for module in modules.iter().filter(|module| is_of_interest(&module.path)) {
+    for module in modules.iter().filter(|module| is_of_interest(&module.path) && !module.is_interpreted()) {
         if seen.insert(&module.path) {
             match look_at(module) {
                 Some(object) => {

@@ -61,6 +61,10 @@ pub fn locate(module: &ModuleFacts) -> SymbolFiles {
     if module.path == b"[vdso]" {
         return vdso(module);
     }
+    if module.is_interpreted() {
+        let note = Some("functions of the program, whose names and lines are in the recording".to_owned());
+        return SymbolFiles { source: None, quality: Quality::Debug, note, is_go: false };
+    }
     let recorded = PathBuf::from(std::ffi::OsString::from_vec(module.path.clone()));
     let path = chosen().local(&recorded);
     // Somebody else's folders are searched by build id before giving up: a debug package may be installed although

@@ -121,6 +121,7 @@ pub fn run(
             allocated_freed: (allocated[number], freed[number]),
             left_allocated_ns: (left.count > 0).then_some((left.first_ns, left.last_ns)),
             left_count: left.count,
+            sites: total_sites,
             left_ages: left.ages,
             marks: &marks,
             ended: matches!(trace.end(), End::Exit),

@@ -5,7 +5,7 @@ use super::outline::{STILL, SeriesOutline};
 use super::statistics::{mann_kendall, theil_sen};
 use super::words::{set_rate, verdict};
 use tracehound_api::leaks::{Shape, Verdict, VerdictKind};
-use tracehound_api::units::{count, duration, signed_bytes};
+use tracehound_api::units::{count, duration, plural, signed_bytes};
 
 /// Most jumps that are called steps.
 const STEPS: usize = 12;
@@ -66,8 +66,11 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
     let pause = steps.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap_or(0);
     let quiet = history.duration_ns.saturating_sub(last_step);
     let over = quiet > PATIENCE * pause.max(spacing);
+    // Of a leak some site allocates again.
+    let first_times = history.sites > 1 && history.left_count < 2 * history.sites;
     let kind = match steps.len() {
         _ if !late || over => VerdictKind::Bounded,
+        _ if first_times => VerdictKind::Unclear,
         0..=2 => VerdictKind::Bounded,
         3 => VerdictKind::Unclear,
         _ => VerdictKind::Growing,
@@ -89,8 +92,14 @@ pub fn stepwise(history: &History<'_>, active: &[(u64, i64)]) -> Option<Verdict>
         (true, true) => format!("; the {} since are over {PATIENCE} times their longest pause", duration(quiet)),
         _ => String::new(),
     };
+    let sites = match kind {
+        VerdictKind::Unclear if first_times => {
+            format!("; {} of {} sites: hardly one allocated twice", plural(history.left_count, "block"), history.sites)
+        }
+        _ => String::new(),
+    };
     let why = format!(
-        "live bytes rose in {} steps to {}{grown}, the last of {} at {}{marks}; between the steps they stayed{since}",
+        "live bytes rose in {} steps to {}{grown}, the last of {} at {}{marks}; between the steps they stayed{since}{sites}",
         steps.len(),
         signed_bytes(last.1),
         signed_bytes(steps[steps.len() - 1].2),

@@ -5,7 +5,8 @@
 //! one_time    everything that is left was allocated within 1 % of the recording, and nothing came after
 //! constant    from its first twentieth on, the site has the same number of live bytes, but for brief moments
 //! stepwise    a few jumps make up nearly the whole rise, and between them nothing moves; it grows only while the time
-//!             since the last is not much longer than the pauses between them
+//!             since the last is not much longer than the pauses between them, and not if nearly every block is of
+//!             another site: code that runs for the first time, as at a program's start
 //! growing     the lowest live bytes of successive intervals rise (Mann-Kendall), and still do in the last quarter;
 //!             or: live bytes swing, but blocks that nobody frees were allocated in every quarter of the run and in at
 //!             least half of its ranges;
@@ -47,6 +48,8 @@ pub struct History<'a> {
     pub left_allocated_ns: Option<(u64, u64)>,
     /// Blocks that are left.
     pub left_count: u64,
+    /// Sites that they are of; 0 and 1: it is one site's history.
+    pub sites: u64,
     /// Bytes of the blocks that are left, by the interval of the recording in which they were allocated.
     pub left_ages: [u64; AGES],
     /// Marks: when, and their labels.

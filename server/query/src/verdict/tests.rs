@@ -133,6 +133,27 @@ fn a_burst_that_is_over_does_not_grow() {
     assert_eq!((going_on.kind, going_on.shape), (VerdictKind::Growing, Shape::Stepwise), "{going_on:?}");
 }
 
+#[test]
+fn steps_of_code_that_runs_for_the_first_time_do_not_grow() {
+    let curve: Vec<_> = (1..=N).map(|i| (i * S, 200 * (i as i64 / 40))).collect();
+    let of_sites = |sites| {
+        judge(&History {
+            duration_ns: N * S,
+            curve: &curve,
+            left_allocated_ns: Some((40 * S, 240 * S)),
+            left_count: 14,
+            sites,
+            allocated_freed: (14, 0),
+            ..History::default()
+        })
+    };
+    let first_times = of_sites(12);
+    assert_eq!((first_times.kind, first_times.shape), (VerdictKind::Unclear, Shape::Stepwise), "{first_times:?}");
+    assert!(first_times.why.contains("14 blocks of 12 sites"), "{first_times:?}");
+    assert_eq!(of_sites(7).kind, VerdictKind::Growing, "{:?}", of_sites(7));
+    assert_eq!(of_sites(0).kind, VerdictKind::Growing, "{:?}", of_sites(0));
+}
+
 trait NextPowerOfTwo {
     fn next_power_of_two_signed(self) -> i64;
 }
