@@ -368,7 +368,7 @@ wire_struct! {
         pub paths: u64,
         /// New, or not to be written as words, and joined to a verified chain.
         pub chains: u64,
-        /// Walked to its end by the rules of unwind information.
+        /// Walked to its end by rules: those of unwind information, and those of HotSpot's code.
         pub cfi: u64,
         /// Walked by the general unwinder, for frames that need more than the stack and frame pointers.
         pub general: u64,

@@ -187,6 +187,7 @@ pub fn changed(tick: u64, forget: &mut dyn FnMut(&Range<u64>)) {
                 unloads += 1;
                 GENERATIONS.unload(&range, identity);
                 super::python::gone(&range);
+                super::hotspot::gone(&range);
                 announce(&range, forget);
                 0
             }
@@ -196,6 +197,7 @@ pub fn changed(tick: u64, forget: &mut dyn FnMut(&Range<u64>)) {
                 #[cfg(not(loom))]
                 unsafe {
                     super::python::look_at(range.start);
+                    super::hotspot::look_at(range.start);
                 }
                 let generation = GENERATIONS.load(&range, identity);
                 announce(&range, forget);

@@ -13,6 +13,7 @@ pub mod code;
 pub mod elf_file;
 pub mod gate;
 pub mod heap;
+pub mod hotspot;
 pub mod libc_version;
 pub mod lock;
 pub mod log;

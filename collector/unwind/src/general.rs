@@ -12,13 +12,15 @@ use super::cfi::expression::{Machine, evaluate};
 use super::cfi::program::{Cfa, FullRow, Recovery, register, row_at};
 #[cfg(target_arch = "x86_64")]
 use super::epilogue;
+use super::hotspot;
 use super::lookup::{LocatedFde, follows_call, is_registered, locate};
 use super::rule::RuleKind;
 use super::rule_cache::rule_of;
 use super::step::{SAYS_SIZE, keeps_frame_pointers};
 use super::verified_chains::ucontext;
-use super::{Caller, FRAME_POINTERS, HEURISTIC, REGISTERED, SLOW, TRUNCATED};
+use super::{Caller, FRAME_POINTERS, HEURISTIC, JAVA, REGISTERED, SLOW, TRUNCATED};
 use crate::room::is_on_stack_of_ours;
+use tracehound_shared::code::has_object;
 use tracehound_shared::sys::is_readable;
 
 /// Frames of our own between here and the hook's caller, at most.
@@ -132,6 +134,7 @@ impl Registers {
         }
         let (outer, flags) = match locate(inside) {
             Some(located) => (self.step(&located), if is_registered(inside) { REGISTERED } else { 0 }),
+            None if hotspot::covers(self.pc()) => (self.by_rule(), JAVA),
             None if self.was_interrupted() => (self.by_link_register(), HEURISTIC),
             None => (self.by_epilogue(), HEURISTIC),
         };
@@ -239,6 +242,36 @@ impl Registers {
         }
         let pc = self.load(self.sp().wrapping_add(ucontext::RIP), 8)?;
         outer.set(register::PC, pc.wrapping_add(1));
+        outer.page = self.page;
+        Some(outer)
+    }
+
+    /// The caller's registers by the rule of code in HotSpot's code cache.
+    fn by_rule(&mut self) -> Option<Registers> {
+        let rule = hotspot::rule_of_code(self.pc());
+        let (cfa, return_slot) = match rule.kind() {
+            RuleKind::Sp => (self.sp().wrapping_add(rule.n()), None),
+            RuleKind::Frame => (self.get(register::RBP)?.wrapping_add(rule.n()), None),
+            RuleKind::Drap => {
+                let rbp = self.get(register::RBP)?;
+                let cfa = self.load(rbp.wrapping_sub(rule.n()), 8)?;
+                (cfa, Some((rule.drap_return_slot(rbp, cfa), rbp)))
+            }
+            _ => return None,
+        };
+        let (return_slot, rbp_slot) =
+            return_slot.unwrap_or_else(|| (rule.return_slot(cfa), cfa.wrapping_sub(rule.m())));
+        if cfa & 7 != 0 || self.leads_inwards(cfa) {
+            return None;
+        }
+        let mut outer = Registers::nothing();
+        let pc = self.load(return_slot, 8)?;
+        outer.set(
+            register::PC,
+            (hotspot::covers(pc) || has_object(pc.wrapping_sub(1)) && follows_call(pc)).then_some(pc)?,
+        );
+        outer.set(register::RBP, self.load(rbp_slot, 8)?);
+        outer.set(register::RSP, cfa);
         outer.page = self.page;
         Some(outer)
     }

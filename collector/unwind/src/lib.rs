@@ -26,6 +26,7 @@ pub mod cfi;
 mod epilogue;
 pub mod file_sections;
 mod general;
+mod hotspot;
 mod libunwind;
 mod lookup;
 mod memory;
@@ -85,6 +86,8 @@ pub const REGISTERED: u8 = 16;
 
 /// Some frame is a call of Python's evaluation loop.
 pub const INTERPRETED: u8 = 32;
+/// Some frame is code in HotSpot's code cache.
+pub const JAVA: u8 = 64;
 
 /// State of the caller of the hooked function, at the entry of the hook: `([rsp], rsp + 8, rbp)`, or `(x30, sp, x29)`.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +105,7 @@ pub struct Caller {
 pub struct Captured {
     /// Innermost node of the backtrace.
     pub node: NodeId,
-    /// [`TRUNCATED`], [`HEURISTIC`], [`SLOW`], [`FRAME_POINTERS`], [`REGISTERED`] and [`INTERPRETED`].
+    /// [`TRUNCATED`], [`HEURISTIC`], [`SLOW`], [`FRAME_POINTERS`], [`REGISTERED`], [`INTERPRETED`] and [`JAVA`].
     pub flags: u8,
 }
 
@@ -281,21 +284,42 @@ impl Unwinder {
         let captured = unsafe {
             match self.known.recall(FrameState::from(caller)) {
                 Some(captured) => captured,
-                None => self.learn(caller),
+                None => return self.learn_and_complete(caller),
             }
         };
         if captured.flags != 0 {
             // SAFETY: passed on.
-            return unsafe { self.flagged(captured) };
+            return unsafe { self.flagged(caller, captured) };
         }
         captured
     }
 
-    /// What is to be done about a backtrace that is not only machine code with unwind information: counted, and, below
-    /// Python's evaluation loop, completed by Python's frames.
     #[cold]
     #[inline(never)]
-    unsafe fn flagged(&mut self, captured: Captured) -> Captured {
+    unsafe fn learn_and_complete(&mut self, caller: Caller) -> Captured {
+        // SAFETY: passed on.
+        unsafe {
+            let captured = self.learn(caller);
+            if captured.flags == 0 { captured } else { self.complete(captured) }
+        }
+    }
+
+    /// What is to be done about a known backtrace that is not only machine code with unwind information.
+    #[cold]
+    #[inline(never)]
+    unsafe fn flagged(&mut self, caller: Caller, captured: Captured) -> Captured {
+        // SAFETY: passed on.
+        unsafe {
+            let is_stale = captured.flags & JAVA != 0 && !self.known.rules_hold();
+            let captured = if is_stale { self.learn(caller) } else { captured };
+            self.complete(captured)
+        }
+    }
+
+    /// A backtrace that is not only machine code with unwind information is counted, and, below Python's evaluation loop,
+    /// completed by Python's frames.
+    #[cold]
+    unsafe fn complete(&mut self, captured: Captured) -> Captured {
         let mut captured = captured;
         if captured.flags & INTERPRETED != 0 {
             // SAFETY: as the caller of `capture` promises.
@@ -447,6 +471,7 @@ pub fn frames_deregistered(begin: *const u8) {
 pub fn after_fork_in_child() {
     code::after_fork_in_child();
     tracehound_shared::python::after_fork_in_child();
+    tracehound_shared::hotspot::after_fork_in_child();
     registered::after_fork_in_child();
     file_sections::after_fork_in_child();
     libunwind::after_fork_in_child();

@@ -7,6 +7,7 @@
 //!        pc  = [CFA - 8]                  pc  = [CFA - 8]
 //!        rbp = M ? [CFA - M] : rbp        rbp = M ? [CFA - M] : rbp
 //! Drap   CFA = [rbp - N], pc = [CFA - 8], rbp = [rbp]        (a realigned frame)
+//!        CFA = [rbp - N], pc = [rbp + 8], rbp = [rbp]        (with M: a frame of HotSpot's interpreter)
 //! Signal sp, pc + 1, rbp from the ucontext at sp             (the frame of rt_sigreturn)
 //! End    the outermost frame: it has no return address
 //! General  needs more registers than sp and rbp, or an expression
@@ -71,6 +72,12 @@ impl Rule {
         }
     }
 
+    /// Where the return address of a `Drap` frame lies.
+    #[inline(always)]
+    pub fn drap_return_slot(self, rbp: u64, cfa: u64) -> u64 {
+        if self.m() == 0 { cfa.wrapping_sub(8) } else { rbp.wrapping_add(8) }
+    }
+
     /// The canonical frame address of a frame that is called from one with this stack pointer. They are the same, but
     /// where a frame was left by its frame pointer, which does not say how large it is.
     #[inline(always)]
@@ -89,6 +96,10 @@ impl Rule {
 impl Rule {
     /// The convention of frame pointers: what is assumed of code without unwind information.
     pub const FRAME_POINTER: Rule = Rule(RuleKind::Frame as u32 | 16 | (16 >> 3) << 20);
+
+    /// A frame of HotSpot's interpreter: the arguments of the call, which belong to it, lie between the caller's stack
+    /// pointer and the return address.
+    pub const INTERPRETED_JAVA: Rule = Rule(RuleKind::Drap as u32 | 8 | (8 >> 3) << 20);
 
     /// `General` if an offset is negative, odd or too large to be packed.
     pub fn pack(kind: RuleKind, n: i64, m: i64) -> Rule {

@@ -14,6 +14,7 @@ use tracehound_shared::sync::order;
 
 use super::address;
 use super::cfi::compile;
+use super::hotspot;
 use super::lookup::{LocatedFde, is_sigreturn, is_synthetic_return_address, locate};
 use super::rule::{Rule, RuleKind};
 use tracehound_shared::code::{self, Regions};
@@ -61,10 +62,17 @@ fn pc_of(slot: usize, word: u64) -> u64 {
 #[cold]
 #[inline(never)]
 fn fill(pc: u64) -> Rule {
+    if hotspot::covers(pc) {
+        // Its code comes and goes unannounced.
+        return hotspot::rule_of_code(pc);
+    }
     let epoch = code::epoch();
     // What is looked up is at least as new as the epoch: code that goes does so before the epoch moves.
     fence(order!("rule-epoch": Acquire, not Release));
     let rule = compute(pc);
+    if rule.kind() == RuleKind::Unknown && hotspot::is_found_for(pc) {
+        return hotspot::rule_of_code(pc);
+    }
     let packed = address::pack(pc);
     if pc != 0 && packed >> 47 == 0 && rule.kind() != RuleKind::Missing {
         let word = (packed >> BITS) << 32 | u64::from(rule.0);

@@ -2,6 +2,7 @@
 //! join. Both hold for the code epoch that they were made in.
 
 use super::Captured;
+use super::hotspot;
 use super::memory::MemoryBlock;
 use super::stack_trie::{Answer, StackTrie};
 use super::step::FrameState;
@@ -43,6 +44,13 @@ impl StackCache {
         let Answer { captured, record } = unsafe { paths.recall(state, further) }?;
         chains.set_previous(record);
         Some(captured)
+    }
+
+    /// Whether the rules of the stack that [`recall`](Self::recall) gave last are those of the code that is there now;
+    /// false, too, if its records are gone.
+    pub fn rules_hold(&self) -> bool {
+        let record = self.chains.previous();
+        record != self.chains.root() && hotspot::rules_hold(&self.chains, record)
     }
 
     /// Makes `record` the answer for `state`, and the place where the next walk joins.

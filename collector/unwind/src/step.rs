@@ -5,6 +5,7 @@ use super::aarch64 as epilogue;
 use super::address::{is_in_user_space, strip};
 #[cfg(target_arch = "x86_64")]
 use super::epilogue;
+use super::hotspot;
 use super::lookup::{begins_frames, follows_call};
 use super::rule::{Rule, RuleKind};
 use super::stack::{OwnStack, Readable};
@@ -107,11 +108,19 @@ unsafe fn step_special(rule: Rule, state: FrameState, readable: &mut Readable, o
             }
             // SAFETY: `sp..rbp + 8` is readable and holds both words.
             let (cfa, outer_rbp) = unsafe { (load(slot), load(rbp)) };
-            if cfa & 7 != 0 || cfa < sp.wrapping_add(8) || !readable.holds(sp, cfa) || !readable.reads(cfa - 8) {
+            let return_slot = rule.drap_return_slot(rbp, cfa);
+            // The interpreter may take its last argument from the caller's stack, and put the return address there.
+            let end = cfa.max(return_slot.wrapping_add(8));
+            if cfa & 7 != 0
+                || cfa < sp.wrapping_add(8)
+                || cfa < return_slot
+                || !readable.holds(sp, end)
+                || !readable.reads(return_slot)
+            {
                 return StepResult::Cut { lasting: false };
             }
-            // SAFETY: `sp..cfa` is readable.
-            StepResult::Out(FrameState { pc: unsafe { load(cfa - 8) }, sp: cfa, rbp: outer_rbp })
+            // SAFETY: `sp..end` is readable and holds the slot, which is above `rbp` or just below `cfa`.
+            StepResult::Out(FrameState { pc: unsafe { load(return_slot) }, sp: cfa, rbp: outer_rbp })
         }
         RuleKind::Signal => {
             if sp & 7 != 0 || !readable.holds(sp, sp.wrapping_add(ucontext::BYTES)) || !readable.reads(sp) {
@@ -159,7 +168,9 @@ pub struct HeuristicRule {
 /// As for [`step`].
 #[cold]
 pub unsafe fn heuristic_rule(state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> HeuristicRule {
-    let Some(rule) = epilogue::rule_at(state.pc) else {
+    // What HotSpot does not know of its own code, its instructions do not tell either.
+    let by_epilogue = if hotspot::covers(state.pc) { None } else { epilogue::rule_at(state.pc) };
+    let Some(rule) = by_epilogue else {
         return HeuristicRule { rule: Rule::FRAME_POINTER, pure: true };
     };
     // SAFETY: as the caller promises.

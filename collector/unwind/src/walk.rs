@@ -1,7 +1,8 @@
 //! Unwinding frame by frame, where no verified chain matches; the result becomes a chain.
 
 use super::general::{self, GeneralFrame};
-use super::lookup::is_registered;
+use super::hotspot;
+use super::lookup::{follows_call, is_registered};
 use super::memory::Array;
 use super::rule::{Rule, RuleKind};
 use super::rule_cache::rule_of;
@@ -10,7 +11,7 @@ use super::stack_cache::StackCache;
 use super::step::{FrameState, SAYS_SIZE, StepResult, heuristic, heuristic_rule, kind_of_heuristic, load};
 use super::step::{rule_behind_frame_pointer, step};
 use super::verified_chains::{self, ChainRecord, VerifiedChains, WalkedFrame, ucontext};
-use super::{Caller, Captured, FRAME_POINTERS, INTERPRETED, REGISTERED, SLOW, TRUNCATED};
+use super::{Caller, Captured, FRAME_POINTERS, HEURISTIC, INTERPRETED, JAVA, REGISTERED, SLOW, TRUNCATED};
 use crate::python::is_evaluation;
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::code;
@@ -212,8 +213,12 @@ unsafe fn walk(
     let mut readable = Readable::from(own, state.sp);
     let mut pure = true;
     let mut candidate = chains.previous();
+    if chains.captured(candidate).flags & JAVA != 0 && !hotspot::rules_hold(chains, candidate) {
+        candidate = chains.root();
+    }
     // Where frame pointers do not say how large a frame is, the sp outside of one is no more than a lower bound.
     let mut sp_is_known = true;
+    let mut is_interrupted = false;
     let end = loop {
         // Frames further in than this state cannot be it. On another stack this may skip too much: then
         // nothing joins, and the walk goes on to the end.
@@ -254,6 +259,18 @@ unsafe fn walk(
                 None => (Rule::FRAME_POINTER, RuleSource::Heuristic),
             };
         }
+        let is_java = rules == Rules::UnwindInformation && hotspot::covers(state.pc);
+        let mut by_rbp_alone = false;
+        if is_java && ground == RuleSource::Information {
+            // SAFETY: `readable` begins at or below the state's sp.
+            let leads_on = unsafe { hotspot::leads_on(rule, state, &mut readable, own) };
+            if !leads_on {
+                by_rbp_alone = !hotspot::is_aligned(rule, state);
+                (rule, ground) = (Rule::FRAME_POINTER, RuleSource::Heuristic);
+                // Words of the stack had a part in this.
+                pure = false;
+            }
+        }
         if ground == RuleSource::Heuristic && sp_is_known {
             // SAFETY: `readable` begins at or below the state's sp.
             let chosen = unsafe { heuristic_rule(state, &mut readable, own) };
@@ -264,6 +281,12 @@ unsafe fn walk(
             RuleSource::Convention => FRAME_POINTERS,
             RuleSource::Information if is_registered(state.pc.wrapping_sub(1)) => REGISTERED,
             RuleSource::Information | RuleSource::Heuristic => 0,
+        };
+        let flags = match ground {
+            // Where a signal came, compiled code may not have its whole frame.
+            RuleSource::Information if is_java && is_interrupted => flags | JAVA | HEURISTIC,
+            _ if is_java => flags | JAVA,
+            _ => flags,
         };
         let frame = WalkedFrame { pc: state.pc, sp: state.sp, rbp: state.rbp, rule, flags };
         if !frames.push(frame) {
@@ -280,7 +303,13 @@ unsafe fn walk(
             }
         };
         if ground == RuleSource::Heuristic {
-            frames.mark(kind_of_heuristic(rule, state.pc, &next));
+            // What Java returns to without having been called from there, it returns to in the place of another frame.
+            let is_in_between = is_java && !follows_call(state.pc);
+            frames.mark(if by_rbp_alone || is_in_between {
+                HEURISTIC
+            } else {
+                kind_of_heuristic(rule, state.pc, &next)
+            });
         }
         match next {
             StepResult::Out(outer) => {
@@ -288,6 +317,7 @@ unsafe fn walk(
                 // stack, or in the page of a frame that is known to stand.
                 pure &= ground == RuleSource::Information || readable.is_own() || same_page(state.sp - 1, outer.sp - 1);
                 sp_is_known = SAYS_SIZE || ground == RuleSource::Information || rules == Rules::FramePointers;
+                is_interrupted = rule.kind() == RuleKind::Signal;
                 state = outer;
             }
             StepResult::End => break WalkEnd::Outermost,

@@ -59,6 +59,9 @@ impl RecordingWriter {
         if let Some(text) = tracehound_shared::python::remark() {
             self.session.remark((self.facts.now)(), "interpreter", text);
         }
+        if let Some(text) = tracehound_shared::hotspot::remark() {
+            self.session.remark((self.facts.now)(), "hotspot", text);
+        }
         let Notes { marks, remarks, outside, forks, context_names, given_up } =
             self.session.with_notes(core::mem::take);
         self.put_block_list()?;

@@ -3,6 +3,7 @@
 
 use super::chain_record::{ChainRecord, Marks, RecordOrigin, RecordSummary, StackCheck, ZERO};
 use super::{VerifiedChains, ucontext};
+use crate::JAVA;
 use crate::address::{self, BITS, STACK_SHIFT};
 use crate::rule::{Rule, RuleKind};
 use tracehound_shared::call_tree::CallTree;
@@ -75,7 +76,9 @@ impl VerifiedChains {
                 // SAFETY: children name records that exist.
                 let record = unsafe { self.records.as_ptr().add(index) };
                 let origin = self.origin(record);
-                if !picky || !origin.has(Marks::NEEDS_RBP) || origin.rbp == frame.rbp {
+                // Other code than before may be there in a cache of a JIT compiler.
+                let is_same_code = frame.flags & JAVA == 0 || origin.rule == frame.rule;
+                if is_same_code && (!picky || !origin.has(Marks::NEEDS_RBP) || origin.rbp == frame.rbp) {
                     return record;
                 }
             }
@@ -123,7 +126,7 @@ impl VerifiedChains {
             match kind {
                 RuleKind::Drap => {
                     check(frame.rbp.wrapping_sub(frame.rule.n()), outer_origin.sp);
-                    check(outer_origin.sp - 8, outer_origin.pc);
+                    check(frame.rule.drap_return_slot(frame.rbp, outer_origin.sp), outer_origin.pc);
                     if outer_needs {
                         check(frame.rbp, outer_origin.rbp);
                     }

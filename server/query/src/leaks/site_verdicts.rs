@@ -74,6 +74,7 @@ pub fn verdicts(
                 allocated_freed: (blocks(&allocated, site), blocks(&freed, site)),
                 left_allocated_ns: (left.count > 0).then_some((left.first_ns, left.last_ns)),
                 left_count: left.count,
+                sites: 1,
                 left_ages: left.ages,
                 marks: &marks,
                 ended: matches!(trace.end(), End::Exit),
