@@ -4,7 +4,7 @@
     tests/attach-load.py [redis] [nginx] [postgres] [python] [node] [java]      (no names: all that are installed)
 
 Four connections ask without a pause; answers are compared. Three seconds plain, `heaptrace attach --for 3s`, three seconds
-after the detach. Needs `make build`. Fails when an answer is wrong or missing, or an attach does not come about.
+after the detach. Needs `make build`, or HEAPTRACE=FILE. Fails when an answer is wrong or missing, or an attach does not come about.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAPTRACE = ROOT / "target/release/heaptrace"
+HEAPTRACE = Path(os.environ.get("HEAPTRACE", ROOT / "target/release/heaptrace"))
 CONNECTIONS = 4
 BEFORE, RECORDED, AFTER = 3.0, 3.0, 3.0
 POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin")) if Path("/usr/lib/postgresql").exists() else []

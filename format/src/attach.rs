@@ -47,6 +47,25 @@ pub mod command {
     pub const RELEASE: u32 = 3;
 }
 
+/// Functions that are hooked, in the order of the block.
+pub const HOOKED: [&str; 16] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "free",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "valloc",
+    "pvalloc",
+    "mmap",
+    "munmap",
+    "mremap",
+    "brk",
+    "sbrk",
+    "_exit",
+];
 /// Functions that may be hooked.
 pub const HOOKS: usize = 20;
 /// Places that may be changed: functions, and calls inside the C library.

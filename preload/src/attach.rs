@@ -67,7 +67,7 @@ const _: () = assert!(core::mem::offset_of!(ThreadContext, state) == 0);
 const EXIT: &CStr = c"_exit";
 
 /// What is hooked, in the order of the block: the name, and the hook.
-const HOOKED: [(&CStr, unsafe extern "C" fn()); 16] = [
+const HOOKED: [(&CStr, unsafe extern "C" fn()); attach::HOOKED.len()] = [
     (c"malloc", hooks::malloc),
     (c"calloc", hooks::calloc),
     (c"realloc", hooks::realloc),
@@ -86,6 +86,25 @@ const HOOKED: [(&CStr, unsafe extern "C" fn()); 16] = [
     // `exit` ends in it, when all handlers and destructors have run.
     (EXIT, process::exit_entry),
 ];
+
+const _: () = assert!(are_known());
+
+/// Whether they are those that `heaptrace` tells of.
+const fn are_known() -> bool {
+    let mut at = 0;
+    while at < HOOKED.len() {
+        let (here, there) = (HOOKED[at].0.to_bytes(), attach::HOOKED[at].as_bytes());
+        let mut byte = 0;
+        while byte < here.len() && byte < there.len() && here[byte] == there[byte] {
+            byte += 1;
+        }
+        if byte < here.len() || byte < there.len() {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
 
 /// Looks up what the program calls by the hooked names: in libc, or in what stands before it.
 #[unsafe(no_mangle)]

@@ -95,7 +95,10 @@ fn detached_twice_the_process_is_as_it_was() {
         std::thread::sleep(Duration::from_millis(20));
         detach(&program.pid());
         attach.ends();
-        is_detached(&json(&["info"], &path));
+        let info = json(&["info"], &path);
+        is_detached(&info);
+        // No alarm for what is in order: the detach is the end, and the recorder is no program to be searched.
+        assert_eq!(info["remarks"], serde_json::json!([]));
         assert!(!path.with_extension("dat.live").exists());
         program.belongings()
     };
@@ -109,6 +112,47 @@ fn detached_twice_the_process_is_as_it_was() {
     assert!(lines_later <= lines + 2, "{lines} and {lines_later} mappings");
     assert!(kib_later <= kib + (16 << 10), "{kib} and {kib_later} KiB");
     assert_eq!(program.changed_code(), 0);
+    program.quit();
+}
+
+#[test]
+fn a_plan_says_what_an_attach_would_do() {
+    const FAMILY: &str =
+        "malloc, calloc, realloc, reallocarray, free, posix_memalign, aligned_alloc, memalign, valloc, pvalloc";
+    let plan = |preload: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(compile("attached.c", &["-O1"]));
+        command.arg("1").env("LD_PRELOAD", preload);
+        let program = Program::from(command, folder);
+        let output = run(heaptrace(), &["attach", "--dry-run", &program.pid()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(program.changed_code(), 0);
+        program.quit();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let plain = plan("");
+    assert!(plain.contains("\n16 functions would be redirected"), "{plain}");
+    assert!(plain.contains(&format!("\n  {FAMILY}, mmap, munmap, mremap, brk, sbrk, _exit of /")), "{plain}");
+    // What stands before the C library is what the program calls.
+    let other = plan("libjemalloc.so.2");
+    let lines: Vec<&str> = other.lines().filter(|line| line.starts_with("  ")).collect();
+    assert_eq!(lines.len(), 2, "{other}");
+    assert!(lines[0].starts_with("  malloc, calloc, realloc, ") && lines[0].contains("/libjemalloc.so.2"), "{other}");
+    assert!(lines[1].contains("mmap, munmap") && lines[1].contains("/libc.so.6"), "{other}");
+}
+
+#[test]
+fn with_the_proc_of_another_namespace_an_attach_is_refused() {
+    let fork = ["unshare", "--pid", "--fork"];
+    if !run(fork[0], &["--pid", "--fork", "true"]).status.success() {
+        println!("not tested: only root makes process namespaces");
+        return;
+    }
+    let program = Program::start(1);
+    let output =
+        Command::new(fork[0]).args(&fork[1..]).arg(heaptrace()).args(["attach", &program.pid()]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("another process namespace"), "{said}");
     program.quit();
 }
 

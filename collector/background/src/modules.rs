@@ -51,6 +51,8 @@ fn load(module: &LoadedModule, id: u32) -> ModuleLoad {
         // That of the process is gone with its first thread.
         b"" => sys::read_link(c"/proc/thread-self/exe").unwrap_or_default(),
         name if name.starts_with(b"linux-vdso") || name.starts_with(b"linux-gate") => b"[vdso]".to_vec(),
+        // What `heaptrace attach` brought in a memory file: the path names a descriptor, soon another file's.
+        name if name.starts_with(b"/proc/") && is_recorder(module) => b"libtracehound.so".to_vec(),
         name => name.to_vec(),
     };
     let segment = |segment: &code::LoadedSegment| Segment {
@@ -69,6 +71,11 @@ fn load(module: &LoadedModule, id: u32) -> ModuleLoad {
         segments: module.segments().iter().map(segment).collect(),
         generation: module.generation,
     }
+}
+
+/// Whether this code is in it.
+fn is_recorder(module: &LoadedModule) -> bool {
+    (module.start..module.end).contains(&(is_recorder as *const () as u64))
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tracehound_format::attach::{AttachRequest, DORMANT, ENDED, HOOKS, PREPARED, RECORDING, TEXT_BYTES, command};
+use tracehound_format::attach::{
+    AttachRequest, DORMANT, ENDED, HOOKED, HOOKS, PREPARED, RECORDING, TEXT_BYTES, command,
+};
 
 use crate::block::LoadedLibrary;
 use crate::borrow::{BorrowedThread, DATA_BYTES};
@@ -16,7 +18,7 @@ use crate::detours::{self, Detours, Hooked, Patch};
 use crate::existing;
 use crate::files::AttachFiles;
 use crate::memory::{ProcessMemory, living_thread};
-use crate::objects::{ProcessObject, mappings, objects, symbol_around};
+use crate::objects::{ProcessObject, loader_order, mappings, objects, symbol_around, symbol_named};
 use crate::refusal::{During, Refusal, Result, refuse};
 use crate::safe_point::{StackJudge, id_inside, no_thread};
 use crate::stop::{StoppedThread, all_threads};
@@ -89,19 +91,27 @@ pub fn plan(pid: u32, options: &AttachOptions) -> Result<Vec<String>> {
         }
         Some(_) => lines.push("the recorder is in it from an earlier attach and would be used again".into()),
     }
-    let places = allocator_functions(&target)?;
-    lines.push(format!("{} functions would be redirected to the recorder while it is attached:", places.len()));
-    lines.extend(places.into_iter().map(|(name, path)| format!("  {name} of {path}")));
+    let places = hooked_functions(&target);
+    let count: usize = places.iter().map(|(_, names)| names.len()).sum();
+    lines.push(format!("{count} functions would be redirected to the recorder while it is attached:"));
+    lines.extend(places.into_iter().map(|(path, names)| format!("  {} of {path}", names.join(", "))));
     Ok(lines)
 }
 
-/// The allocator's functions by name, with the object that most likely defines each: the first in the loader's order.
-fn allocator_functions(target: &TargetProcess) -> Result<Vec<(&'static str, String)>> {
-    const NAMES: [&str; 9] =
-        ["malloc", "calloc", "realloc", "free", "posix_memalign", "aligned_alloc", "memalign", "mmap", "munmap"];
-    let libc = |name: &&str| target.libc_symbols.iter().any(|symbol| symbol.name == **name);
-    let found = NAMES.into_iter().filter(|name| libc(name)).map(|name| (name, target.libc.path.clone()));
-    Ok(found.collect())
+/// The functions that would be hooked, with the object that defines them: the first in the order of the loader.
+fn hooked_functions(target: &TargetProcess) -> Vec<(&str, Vec<&'static str>)> {
+    let mut left = HOOKED.to_vec();
+    let mut places = Vec::new();
+    for object in loader_order(&target.memory, &target.objects) {
+        let symbols = object.symbols(&target.memory).unwrap_or_default();
+        let here = |name: &&str| symbol_named(&symbols, name).is_some();
+        let found: Vec<_> = left.iter().copied().filter(here).collect();
+        if !found.is_empty() {
+            left.retain(|name| !found.contains(name));
+            places.push((object.path.as_str(), found));
+        }
+    }
+    places
 }
 
 /// Brings the recorder in and has it record.

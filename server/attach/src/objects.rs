@@ -146,6 +146,24 @@ fn object(memory: &ProcessMemory, first: &ProcessMapping) -> Option<ProcessObjec
     })
 }
 
+/// The objects that the loader lists, in the order in which it searches them for a name.
+pub fn loader_order<'a>(memory: &ProcessMemory, objects: &'a [ProcessObject]) -> Vec<&'a ProcessObject> {
+    const DEBUG: u64 = 21;
+    const MOST: usize = 10_000;
+    // The program's own dynamic section leads to the list. Its rows: bias, name, dynamic section, next row.
+    let list = objects.iter().find_map(|object| object.dynamic_word(memory, DEBUG).filter(|&at| at != 0));
+    let mut row = list.and_then(|list| memory.word(list + 8)).unwrap_or(0);
+    let mut order = Vec::new();
+    while row != 0 && order.len() < MOST {
+        let dynamic = memory.word(row + 16);
+        let here = |object: &&ProcessObject| object.dynamic.as_ref().map(|dynamic| dynamic.start) == dynamic;
+        // The vdso is no file.
+        order.extend(objects.iter().find(here));
+        row = memory.word(row + 24).unwrap_or(0);
+    }
+    order
+}
+
 impl ProcessObject {
     /// The file's name without folders.
     #[must_use]
@@ -170,6 +188,14 @@ impl ProcessObject {
     pub fn symbols(&self, memory: &ProcessMemory) -> Result<Vec<DynamicSymbol>> {
         self.read_symbols(memory)
             .ok_or_else(|| Refusal(format!("the symbols of {} cannot be read from memory", self.path)))
+    }
+
+    /// A word of its dynamic section, by its tag.
+    fn dynamic_word(&self, memory: &ProcessMemory, tag: u64) -> Option<u64> {
+        let dynamic = self.dynamic.clone()?;
+        let rows = memory.bytes(dynamic.start, (dynamic.end - dynamic.start) as usize)?;
+        let row = rows.chunks_exact(16).find(|row| u64_at(row, 0) == Some(tag))?;
+        u64_at(row, 8)
     }
 
     fn read_symbols(&self, memory: &ProcessMemory) -> Option<Vec<DynamicSymbol>> {

@@ -50,6 +50,10 @@ pub fn look_at(pid: u32, force: bool) -> Result<TargetProcess> {
     if pid == std::process::id() {
         return refuse("this is heaptrace's own process");
     }
+    // In a process namespace of its own, with the /proc of another, the number would be another process's.
+    if std::fs::read_link("/proc/self").is_ok_and(|own| own.as_os_str() != std::process::id().to_string().as_str()) {
+        return refuse("/proc is that of another process namespace, whose ids are not those that heaptrace can use");
+    }
     let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", living_thread(pid))) else {
         return refuse(format!("there is no process {pid}"));
     };
@@ -118,8 +122,9 @@ fn libc(pid: u32, objects: &[ProcessObject]) -> Result<ProcessObject> {
     if let Some(found) = objects.iter().find(|object| is_libc(object.name())) {
         return Ok(found.clone());
     }
-    let names = |word: &str| objects.iter().any(|object| object.name().contains(word));
-    if names("ld-musl") {
+    // Debian has musl's only file under another name.
+    let is_musl = |object: &ProcessObject| object.name().contains("ld-musl") || object.path.ends_with("-musl/libc.so");
+    if objects.iter().any(is_musl) {
         return refuse(format!("process {pid} uses musl, which attach does not know yet"));
     }
     if objects.iter().any(|object| object.has_interpreter) {

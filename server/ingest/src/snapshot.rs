@@ -10,7 +10,7 @@ use super::merge::Merger;
 use super::scan::Scan;
 use super::seal::Sealer;
 use tracehound_api::info::{Capture, PeakRss, Remark};
-use tracehound_format::meta::{self, Meta};
+use tracehound_format::meta::{self, EndReason, Meta};
 use tracehound_index::facts::{Inherited, ModuleFacts, RecordingFacts, ThreadFacts};
 use tracehound_index::nodes::NO_LOCATION;
 use tracehound_index::schema::{MemoryReading, StoredLocation, StoredNode, TableRow};
@@ -285,7 +285,9 @@ fn remarks(scan: &Scan, intake: &Intake, engine: &PairingEngine, inherited: Opti
         let count = engine.totals.counts.overwritten;
         add("overwritten", format!("{count} blocks were replaced at their address without a free that was seen."));
     }
-    let stops = engine.totals.switches.iter().filter(|(_, on)| !on).count();
+    let detached = intake.end.as_ref().is_some_and(|end| end.reason == EndReason::Detached);
+    // That of the detach is the end: nothing comes after it.
+    let stops = engine.totals.switches.iter().filter(|(_, on)| !on).count().saturating_sub(usize::from(detached));
     if stops > 0 {
         let times = if stops == 1 { "once".into() } else { format!("{stops} times") };
         add(
