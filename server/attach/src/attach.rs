@@ -201,8 +201,9 @@ fn image_of(path: &Path) -> Result<File> {
 
 /// A file in memory that has no name, to be handed to the process.
 fn memory_file() -> Result<File> {
+    // glibc has a function of that name since 2.27, and `heaptrace` runs with 2.17.
     // SAFETY: a terminated name; the descriptor is ours.
-    let fd = unsafe { libc::memfd_create(c"tracehound".as_ptr(), libc::MFD_CLOEXEC) };
+    let fd = unsafe { libc::syscall(libc::SYS_memfd_create, c"tracehound".as_ptr(), libc::MFD_CLOEXEC) } as i32;
     if fd == -1 {
         return Err(std::io::Error::last_os_error()).during("a file in memory");
     }
