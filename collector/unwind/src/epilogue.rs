@@ -14,7 +14,7 @@ use super::lookup::code_at;
 use super::rule::{Rule, RuleKind};
 
 /// Bytes of code that are looked at.
-const BYTES: usize = 32;
+const BYTES: usize = 48;
 
 /// Numbers of registers in instructions.
 const RSP: u8 = 4;
@@ -64,6 +64,20 @@ fn rule_of(code: &[u8]) -> Option<Rule> {
                 depth += i64::from(i32::from_le_bytes([a, b, c, d]));
                 rest
             }
+            // mov of a word of the stack to a register: [rsp] and [rsp + n]
+            [0x48 | 0x4c, 0x8b, operands, 0x24, ref rest @ ..] if matches!(operands & 0xc7, 0x04 | 0x44) => {
+                let (at, rest) = match (operands >> 6, rest) {
+                    (0, rest) => (0, rest),
+                    (_, [at, rest @ ..]) => (i64::from(*at as i8), rest),
+                    _ => return None,
+                };
+                match (code[0], operands >> 3 & 7) {
+                    (0x48, RSP) => return None,
+                    (0x48, RBP) => rbp = Some(depth + at),
+                    _ => {}
+                }
+                rest
+            }
             // mov to a register, a number
             [0xb8..=0xbf, _, _, _, _, ref rest @ ..] if is_free(code[0] & 7) => rest,
             // mov and xor of registers, with and without REX.W
@@ -109,6 +123,9 @@ mod tests {
         assert_eq!(rule_of(&[0x48, 0x89, 0xd8, 0x5b, 0xc3]), sp(16, 0), "mov rax, rbx, pop rbx, ret");
         assert_eq!(rule_of(&[0x31, 0xc0, 0x5a, 0xc3]), sp(16, 0), "xor eax, eax, pop rdx, ret");
         assert_eq!(rule_of(&[0x8b, 0xc3, 0xc9, 0xc3]), Some(Rule::FRAME_POINTER), "mov eax, ebx, leave, ret");
+        let loads =
+            [0x48, 0x8b, 0x1c, 0x24, 0x4c, 0x8b, 0x64, 0x24, 8, 0x48, 0x8b, 0x6c, 0x24, 16, 0x48, 0x83, 0xc4, 24, 0xc3];
+        assert_eq!(rule_of(&loads), sp(32, 16), "mov rbx, [rsp], r12, [rsp + 8], rbp, [rsp + 16], add rsp, 24, ret");
     }
 
     #[test]
@@ -121,6 +138,9 @@ mod tests {
             &[0xbd, 0, 0, 0, 0, 0xc3],       // mov ebp, 0
             &[0x48, 0x83, 0xc4, 0xf8, 0xc3], // add rsp, -8
             &[0x48, 0x83, 0xc4, 4, 0xc3],    // add rsp, 4
+            &[0x48, 0x8b, 0x24, 0x24, 0xc3], // mov rsp, [rsp]
+            &[0x48, 0x8b, 0x44, 0x24],       // mov rax, [rsp + …
+            &[0x48, 0x8b, 0x45, 0x08, 0xc3], // mov rax, [rbp + 8]
             &[0x89, 0x45, 0xf8, 0xc3],       // mov [rbp - 8], eax
             &[0x5d, 0xc9, 0xc3],             // pop rbp, leave
             &[0xe8, 0, 0, 0, 0, 0xc3],       // call

@@ -12,9 +12,10 @@ use super::cfi::expression::{Machine, evaluate};
 use super::cfi::program::{Cfa, FullRow, Recovery, register, row_at};
 #[cfg(target_arch = "x86_64")]
 use super::epilogue;
+use super::go_switch;
 use super::hotspot;
 use super::lookup::{LocatedFde, follows_call, is_registered, locate};
-use super::rule::RuleKind;
+use super::rule::{Rule, RuleKind};
 use super::rule_cache::rule_of;
 use super::step::{SAYS_SIZE, keeps_frame_pointers};
 use super::verified_chains::ucontext;
@@ -122,7 +123,14 @@ impl Registers {
     /// The caller's registers, by the best means there is, and the flags of that means.
     fn out(&mut self) -> (Outer, u8) {
         let inside = self.pc().wrapping_sub(1);
-        match rule_of(self.pc()).kind() {
+        let rule = rule_of(self.pc());
+        if rule.is_go_switch() {
+            return match self.on_goroutine(rule) {
+                Some(outer) => (Outer::Frame(outer), 0),
+                None => (Outer::Lost, 0),
+            };
+        }
+        match rule.kind() {
             RuleKind::End => return (Outer::End, 0),
             RuleKind::Signal => {
                 return match self.interrupted() {
@@ -272,6 +280,18 @@ impl Registers {
         );
         outer.set(register::RBP, self.load(rbp_slot, 8)?);
         outer.set(register::RSP, cfa);
+        outer.page = self.page;
+        Some(outer)
+    }
+
+    /// The registers of the caller on a goroutine's stack.
+    fn on_goroutine(&mut self, rule: Rule) -> Option<Registers> {
+        let (sp, rbp) = (self.sp(), self.get(register::RBP)?);
+        let (pc, sp, rbp) = go_switch::caller_of(rule, sp, rbp, |address| self.load(address, 8))?;
+        let mut outer = Registers::nothing();
+        outer.set(register::PC, pc);
+        outer.set(register::RSP, sp);
+        outer.set(register::RBP, rbp);
         outer.page = self.page;
         Some(outer)
     }

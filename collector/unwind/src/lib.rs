@@ -26,6 +26,7 @@ pub mod cfi;
 mod epilogue;
 pub mod file_sections;
 mod general;
+mod go_switch;
 mod hotspot;
 mod libunwind;
 mod lookup;

@@ -11,6 +11,7 @@
 //! Signal sp, pc + 1, rbp from the ucontext at sp             (the frame of rt_sigreturn)
 //! End    the outermost frame: it has no return address
 //! General  needs more registers than sp and rbp, or an expression
+//! General  with N: the caller is on a goroutine's stack, see `go_switch`; N is what it is popped off there
 //! Unknown  no unwind information covers the PC
 //! ```
 //! On aarch64 `rbp` stands for x29 here and in the whole crate. A function keeps its return address where it likes there,
@@ -57,6 +58,17 @@ impl Rule {
     pub const GENERAL: Rule = Rule(RuleKind::General as u32);
     /// See [`RuleKind::Unknown`].
     pub const UNKNOWN: Rule = Rule(RuleKind::Unknown as u32);
+    /// Go's switch from a goroutine's stack: the return address is the first word there.
+    pub const GO_SWITCH: Rule = Rule(RuleKind::General as u32 | 8);
+    /// The same where the caller's rbp comes before it.
+    pub const GO_SWITCH_WITH_RBP: Rule = Rule(RuleKind::General as u32 | 16);
+
+    /// Whether the caller is on a goroutine's stack.
+    #[inline(always)]
+    pub fn is_go_switch(self) -> bool {
+        self == Rule::GO_SWITCH || self == Rule::GO_SWITCH_WITH_RBP
+    }
+
     /// Which line of the table it is.
     #[inline(always)]
     pub fn kind(self) -> RuleKind {

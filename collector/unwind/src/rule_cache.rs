@@ -14,6 +14,7 @@ use tracehound_shared::sync::order;
 
 use super::address;
 use super::cfi::compile;
+use super::go_switch;
 use super::hotspot;
 use super::lookup::{LocatedFde, is_sigreturn, is_synthetic_return_address, locate};
 use super::rule::{Rule, RuleKind};
@@ -101,7 +102,7 @@ pub fn compute(pc: u64) -> Rule {
         None if is_synthetic_return_address(pc) => Rule::END,
         // An interrupted instruction: the return address may still be in x30.
         None if cfg!(target_arch = "aarch64") && pc & 3 != 0 => Rule::GENERAL,
-        None => Rule::UNKNOWN,
+        None => go_switch::rule_at(pc).unwrap_or(Rule::UNKNOWN),
     }
 }
 

@@ -5,6 +5,7 @@ use super::aarch64 as epilogue;
 use super::address::{is_in_user_space, strip};
 #[cfg(target_arch = "x86_64")]
 use super::epilogue;
+use super::go_switch;
 use super::hotspot;
 use super::lookup::{begins_frames, follows_call};
 use super::rule::{Rule, RuleKind};
@@ -137,6 +138,8 @@ unsafe fn step_special(rule: Rule, state: FrameState, readable: &mut Readable, o
             StepResult::Out(FrameState { pc: pc.wrapping_add(1), sp: outer_sp, rbp })
         }
         RuleKind::End => StepResult::End,
+        // SAFETY: as the caller promises.
+        RuleKind::General if rule.is_go_switch() => unsafe { go_switch::step(rule, state, readable, own) },
         RuleKind::General => StepResult::General,
         _ => StepResult::Cut { lasting: false },
     }

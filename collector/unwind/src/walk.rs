@@ -1,6 +1,7 @@
 //! Unwinding frame by frame, where no verified chain matches; the result becomes a chain.
 
 use super::general::{self, GeneralFrame};
+use super::go_switch;
 use super::hotspot;
 use super::lookup::{follows_call, is_registered};
 use super::memory::Array;
@@ -219,6 +220,7 @@ unsafe fn walk(
     // Where frame pointers do not say how large a frame is, the sp outside of one is no more than a lower bound.
     let mut sp_is_known = true;
     let mut is_interrupted = false;
+    let mut on_goroutine = false;
     let end = loop {
         // Frames further in than this state cannot be it. On another stack this may skip too much: then
         // nothing joins, and the walk goes on to the end.
@@ -258,6 +260,13 @@ unsafe fn walk(
                 Some(rule) => (rule, ground),
                 None => (Rule::FRAME_POINTER, RuleSource::Heuristic),
             };
+        }
+        if on_goroutine && ground == RuleSource::Heuristic {
+            ground = RuleSource::Convention;
+        }
+        if rule.is_go_switch() {
+            // The next event may find the goroutine elsewhere.
+            (pure, on_goroutine) = (false, true);
         }
         let is_java = rules == Rules::UnwindInformation && hotspot::covers(state.pc);
         let mut by_rbp_alone = false;
@@ -301,6 +310,15 @@ unsafe fn walk(
             } else {
                 heuristic(rule, state, &mut readable, own)
             }
+        };
+        let next = match next {
+            StepResult::Cut { .. } if on_goroutine => {
+                // SAFETY: as above.
+                let back = unsafe { go_switch::step_back(state, &mut readable, own) };
+                on_goroutine = back.is_none();
+                back.unwrap_or(next)
+            }
+            _ => next,
         };
         if ground == RuleSource::Heuristic {
             // What Java returns to without having been called from there, it returns to in the place of another frame.
