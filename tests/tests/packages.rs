@@ -86,6 +86,16 @@ fn the_tarball_installs_and_goes_again() {
     succeeds(Command::new(unpacked.join("install.sh")).arg("--remove").arg(&prefix));
     let left = succeeds(Command::new("find").arg(&prefix).args(["-type", "f"]));
     assert_eq!(String::from_utf8_lossy(&left.stdout), "");
+
+    // A folder is named from where one is; what is no option is none, and makes nothing.
+    let install = |arguments: &[&str]| {
+        Command::new(unpacked.join("install.sh")).args(arguments).current_dir(folder.path()).output().unwrap()
+    };
+    assert!(install(&["--prefix", "here"]).status.success());
+    assert!(folder.path().join("here/bin/heaptrace").is_file());
+    let refused = install(&["--prefx", "there"]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("usage: install.sh"));
+    assert!(!folder.path().join("there").exists() && !unpacked.join("there").exists());
 }
 
 #[test]
