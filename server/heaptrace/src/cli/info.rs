@@ -221,7 +221,10 @@ fn end(info: &Info) -> (&'static str, TextRole) {
         End::Detached if info.complete => ("complete: heaptrace detached from the program", TextRole::Good),
         End::Detached => ("heaptrace detached from the program; events are missing", TextRole::Bad),
         End::Stopped => ("recording was stopped before the program ended", TextRole::Hot),
-        End::Killed => ("the program was killed; all completed events were recovered", TextRole::Hot),
+        End::Killed => (
+            "the program was killed, or ended without its C library (as Go does); all completed events were recovered",
+            TextRole::Hot,
+        ),
         End::DiskFull => ("cut short: the disk was full", TextRole::Bad),
         End::Unknown => ("cut short: the file has no end, and no side file completes it", TextRole::Bad),
     }

@@ -65,7 +65,9 @@ fn shortfall(facts: &RecordingFacts, end: End) -> Option<String> {
     match end {
         End::Running => missing.push(format!("the program still runs; answers are about the time up to {until}")),
         End::DiskFull => missing.push(format!("the disk was full at {until}")),
-        End::Killed => missing.push("the program was killed; all completed events are here".into()),
+        End::Killed => missing.push(
+            "the program was killed, or ended without its C library (as Go does); all completed events are here".into(),
+        ),
         End::Unknown => missing.push("the file has no end, and no side file completes it".into()),
         End::Exit | End::Exec | End::Stopped | End::Detached if facts.cut => missing.push("the file is cut off".into()),
         End::Exit | End::Exec | End::Stopped | End::Detached => {}
