@@ -170,7 +170,11 @@ const SYMBOL_TEXT: Record<Module["symbols"], { label: string; tone: string }> = 
 function Modules({ modules }: { modules: readonly Module[] }) {
   const { search, go } = usePage();
   const copy = useCopy();
-  const columns = useMemo(() => COLUMNS, []);
+  const columns = useMemo(() => {
+    // Most programs unload nothing: the place is for the build ids.
+    const anyUnloaded = modules.some((module) => module.unloaded_ns != null);
+    return COLUMNS.filter((column) => column.id !== "unloaded" || anyUnloaded);
+  }, [modules]);
   const sorting = useSorting("addresses");
   const find = useSearch();
   const shown = useMemo(
@@ -211,6 +215,9 @@ function Modules({ modules }: { modules: readonly Module[] }) {
     </div>
   );
 }
+
+/** What stands for the functions of an interpreted program has addresses that no process has. */
+const isInMemory = (module: Module) => module.size < 2 ** 46;
 
 const COLUMNS: Column<Module>[] = [
   {
@@ -277,7 +284,7 @@ const COLUMNS: Column<Module>[] = [
     definition: "Where it was mapped",
     width: "130px",
     value: (module) => module.start,
-    cell: (module) => <span className="mono muted">{module.start}</span>,
+    cell: (module) => <span className="mono muted">{isInMemory(module) ? module.start : "–"}</span>,
   },
   {
     id: "size",
@@ -285,8 +292,8 @@ const COLUMNS: Column<Module>[] = [
     definition: "From its first to its last address",
     width: "84px",
     numeric: true,
-    value: (module) => module.size,
-    cell: (module) => formatBytes(module.size),
+    value: (module) => (isInMemory(module) ? module.size : 0),
+    cell: (module) => (isInMemory(module) ? formatBytes(module.size) : "–"),
   },
   {
     id: "build_id",
