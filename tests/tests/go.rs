@@ -23,7 +23,13 @@ fn stacks_are_those_that_go_itself_prints() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(root().join("tests/programs/stacks.go"), folder.path().join("main.go")).unwrap();
     // Also as a program that is loaded anywhere, where threads' variables are found in another way.
-    for (name, options) in [("whole", ["-ldflags=", "-buildmode=exe"]), ("bare", ["-ldflags=-w", "-buildmode=pie"])] {
+    // With unwind information that can be read, which says nothing of the switch.
+    let builds = [
+        ("whole", ["-ldflags=", "-buildmode=exe"]),
+        ("bare", ["-ldflags=-w", "-buildmode=pie"]),
+        ("uncompressed", ["-ldflags=-compressdwarf=false", "-buildmode=exe"]),
+    ];
+    for (name, options) in builds {
         let mut build = Command::new("go");
         build.arg("build").args(options).args(["-o", name, "main.go"]).current_dir(folder.path());
         let built = build.env("CGO_ENABLED", "1").output().expect("go is installed by tests/needs.sh");

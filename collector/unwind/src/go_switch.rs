@@ -26,6 +26,8 @@ use tracehound_shared::sys::is_readable;
 const FIND_VARIABLES: [[u8; 3]; 2] = [[0x48, 0x8b, 0x0d], [0x48, 0xc7, 0xc1]];
 /// `mov rdi, [rsp + 8]; mov rsi, [rdi + 8]; sub rsi, [rsp]`.
 const FIND_STACK: [u8; 13] = [0x48, 0x8b, 0x7c, 0x24, 0x08, 0x48, 0x8b, 0x77, 0x08, 0x48, 0x2b, 0x34, 0x24];
+/// `mov rsi, [rsp]`: where the call came from the thread's own stack.
+const FIND_SAVED: [u8; 4] = [0x48, 0x8b, 0x34, 0x24];
 /// `mov rsp, rsi`.
 const SWITCH: [u8; 3] = [0x48, 0x89, 0xf4];
 /// `mov [rsp + n], eax`, without `n`.
@@ -47,17 +49,31 @@ pub fn rule_at(pc: u64) -> Option<Rule> {
 }
 
 fn rule_of(code: &[u8]) -> Option<Rule> {
+    if let Some(end) = code.strip_prefix(&FIND_SAVED) {
+        return match has_rbp(end)? {
+            false => Some(Rule::GO_NO_SWITCH),
+            true => Some(Rule::GO_NO_SWITCH_WITH_RBP),
+        };
+    }
     let first = FIND_VARIABLES.iter().find_map(|find| code.strip_prefix(find)?.get(4..)).unwrap_or(code);
     let behind = first.strip_prefix(&FIND_STACK)?;
     let at = behind.windows(SWITCH.len()).position(|some| some == SWITCH)?;
-    let end = behind.get(at + SWITCH.len()..)?;
+    match has_rbp(behind.get(at..)?)? {
+        false => Some(Rule::GO_SWITCH),
+        true => Some(Rule::GO_SWITCH_WITH_RBP),
+    }
+}
+
+/// Whether the function takes rbp back behind the switch, before it returns; `None` if it does something else.
+fn has_rbp(code: &[u8]) -> Option<bool> {
+    let end = code.strip_prefix(&SWITCH)?;
     let end = match end.strip_prefix(&RESULT) {
         Some(operand) => operand.get(1..)?,
         None => end,
     };
     match *end {
-        [RET, ..] => Some(Rule::GO_SWITCH),
-        [POP_RBP, RET, ..] => Some(Rule::GO_SWITCH_WITH_RBP),
+        [RET, ..] => Some(false),
+        [POP_RBP, RET, ..] => Some(true),
         _ => None,
     }
 }
@@ -70,7 +86,18 @@ struct GoroutineStack {
     end: u64,
 }
 
-/// What the two words at `sp` say. `read` gives a word of memory that need not be there.
+/// What the words at `sp` say. `read` gives a word of memory that need not be there.
+fn outer_stack(rule: Rule, sp: u64, mut read: impl FnMut(u64) -> Option<u64>) -> Option<GoroutineStack> {
+    if rule == Rule::GO_SWITCH || rule == Rule::GO_SWITCH_WITH_RBP {
+        return goroutine_stack(sp, read);
+    }
+    /// What the function puts on the stack before the call, aligned.
+    const MOST: u64 = 32;
+    let saved = read(sp)?;
+    (saved & 7 == 0 && saved.wrapping_sub(sp) <= MOST).then_some(GoroutineStack { sp: saved, end: u64::MAX })
+}
+
+/// Where the stack of the goroutine goes on that the two words at `sp` are about.
 fn goroutine_stack(sp: u64, mut read: impl FnMut(u64) -> Option<u64>) -> Option<GoroutineStack> {
     let (depth, goroutine) = (read(sp)?, read(sp.wrapping_add(8))?);
     // The first two words of a goroutine: where its stack begins and ends.
@@ -87,11 +114,12 @@ fn caller(
     stack: &GoroutineStack,
     mut read: impl FnMut(u64) -> Option<u64>,
 ) -> Option<FrameState> {
-    let sp = stack.sp.checked_add(rule.n())?;
+    let has_rbp = rule == Rule::GO_SWITCH_WITH_RBP || rule == Rule::GO_NO_SWITCH_WITH_RBP;
+    let sp = stack.sp.checked_add(if has_rbp { 16 } else { 8 })?;
     if sp > stack.end {
         return None;
     }
-    let rbp = if rule == Rule::GO_SWITCH_WITH_RBP { read(stack.sp)? } else { rbp };
+    let rbp = if has_rbp { read(stack.sp)? } else { rbp };
     let pc = read(sp - 8)?;
     has_object(pc.wrapping_sub(1)).then_some(FrameState { pc, sp, rbp })
 }
@@ -111,7 +139,7 @@ pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: 
         // SAFETY: an aligned word that is readable: of this stack, or of the goroutine that runs on it.
         is_there.then(|| unsafe { load(address) })
     };
-    let Some(stack) = goroutine_stack(sp, read) else { return StepResult::Cut { lasting: false } };
+    let Some(stack) = outer_stack(rule, sp, read) else { return StepResult::Cut { lasting: false } };
     let Some(mut there) = Readable::at(own, stack.sp, readable.budget()) else {
         return StepResult::Cut { lasting: false };
     };
@@ -169,7 +197,7 @@ fn is_goroutine_readable(address: u64) -> bool {
 
 /// The same for the general unwinder, which checks each word itself: pc, sp and rbp of the caller.
 pub fn caller_of(rule: Rule, sp: u64, rbp: u64, mut read: impl FnMut(u64) -> Option<u64>) -> Option<(u64, u64, u64)> {
-    let stack = goroutine_stack(sp, &mut read)?;
+    let stack = outer_stack(rule, sp, &mut read)?;
     caller(rule, rbp, &stack, read).map(|outer| (outer.pc, outer.sp, outer.rbp))
 }
 
@@ -191,6 +219,8 @@ mod tests {
         assert_eq!(rule_of(&older), Some(Rule::GO_SWITCH));
         let anywhere = [&[0x48, 0x8b, 0x0d, 1, 2, 3, 0], &CODE[..13], &[0x64, 0x48, 0x89, 0x39], &CODE[22..]].concat();
         assert_eq!(rule_of(&anywhere), Some(Rule::GO_SWITCH_WITH_RBP));
+        let on_threads_stack = [&[0x48, 0x8b, 0x34, 0x24], &CODE[22..]].concat();
+        assert_eq!(rule_of(&on_threads_stack), Some(Rule::GO_NO_SWITCH_WITH_RBP));
         for at in [0, 4, 12, 22, 29] {
             let mut other = CODE;
             other[at] ^= 1;

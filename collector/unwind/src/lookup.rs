@@ -9,7 +9,7 @@ use super::address::is_in_user_space;
 use super::cfi::bytes::Bytes;
 use super::cfi::entry::Fde;
 use super::cfi::index;
-use super::{file_sections, registered};
+use super::{file_sections, go_switch, registered};
 use tracehound_shared::code;
 use tracehound_shared::sys::is_readable;
 
@@ -36,7 +36,11 @@ pub fn locate(inside: u64) -> Option<LocatedFde> {
     {
         return Some(LocatedFde { entry, window });
     }
-    registered::locate(inside).or_else(|| file_sections::locate(&object, inside))
+    registered::locate(inside).or_else(|| {
+        // What Go's file says of its switch between stacks holds for one of them.
+        let is_switch = go_switch::rule_at(inside.wrapping_add(1)).is_some();
+        if is_switch { None } else { file_sections::locate(&object, inside) }
+    })
 }
 
 /// Whether the rule of the code at `inside` comes from what the program registered.

@@ -11,7 +11,7 @@
 //! Signal sp, pc + 1, rbp from the ucontext at sp             (the frame of rt_sigreturn)
 //! End    the outermost frame: it has no return address
 //! General  needs more registers than sp and rbp, or an expression
-//! General  with N: the caller is on a goroutine's stack, see `go_switch`; N is what it is popped off there
+//! General  with N: the frame of Go's that calls C, see `go_switch`; N says which form of it
 //! Unknown  no unwind information covers the PC
 //! ```
 //! On aarch64 `rbp` stands for x29 here and in the whole crate. A function keeps its return address where it likes there,
@@ -63,10 +63,15 @@ impl Rule {
     /// The same where the caller's rbp comes before it.
     pub const GO_SWITCH_WITH_RBP: Rule = Rule(RuleKind::General as u32 | 16);
 
-    /// Whether the caller is on a goroutine's stack.
+    /// The same where the stack was the thread's already, and the first word is the stack pointer.
+    pub const GO_NO_SWITCH: Rule = Rule(RuleKind::General as u32 | 24);
+    /// The same with the caller's rbp.
+    pub const GO_NO_SWITCH_WITH_RBP: Rule = Rule(RuleKind::General as u32 | 32);
+
+    /// Whether it is the frame of Go's that calls C.
     #[inline(always)]
     pub fn is_go_switch(self) -> bool {
-        self == Rule::GO_SWITCH || self == Rule::GO_SWITCH_WITH_RBP
+        self.kind() == RuleKind::General && self != Rule::GENERAL
     }
 
     /// Which line of the table it is.
