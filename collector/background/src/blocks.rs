@@ -226,7 +226,7 @@ impl BlockWriter {
         let zstd = self.zstd.as_mut().filter(|_| self.codec == Codec::Zstd);
         let compressed = match (self.codec, zstd) {
             (Codec::None, _) => None,
-            (_, Some(zstd)) => zstd.compress(&self.raw, &mut self.stored).then(|| (Codec::Zstd, self.stored.len())),
+            (_, Some(zstd)) => zstd.compress(&self.raw, &mut self.stored).then_some((Codec::Zstd, self.stored.len())),
             (_, None) => compress_lz4_into(&self.raw, &mut self.stored).map(|len| (Codec::Lz4, len)),
         };
         let (codec, len) = compressed.unwrap_or((Codec::None, self.raw.len()));
