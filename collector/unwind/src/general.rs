@@ -69,10 +69,18 @@ pub unsafe fn unwind(caller: Caller, mut each: impl FnMut(GeneralFrame) -> bool)
         let located = locate(registers.pc().wrapping_sub(1))?;
         registers = registers.step(&located)?;
     }
+    let mut left_at = 0;
     for _ in 0..MAX_FRAMES {
         let pc = registers.pc();
         if pc == 0 {
             return Some(0);
+        }
+        if rule_of(pc).is_go_switch() {
+            // The thread's stack is left further out each time, or frame pointers lead in circles.
+            if registers.sp() <= left_at {
+                return Some(TRUNCATED);
+            }
+            left_at = registers.sp();
         }
         let (outer, flags) = registers.out();
         if !each(GeneralFrame { pc, flags: flags | SLOW }) {

@@ -157,14 +157,20 @@ pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: 
     }
 }
 
-/// One step from a goroutine's stack back to the thread's, where C code has called Go: the frame pointer leads there.
+/// One step from a goroutine's stack back to the thread's, where C code has called Go: the frame pointer leads there,
+/// further out than `left_at`, where that stack was left. A frame pointer that is none could lead in circles.
 ///
 /// # Safety
 /// As for [`step`](super::step::step).
 #[cold]
-pub unsafe fn step_back(state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> Option<StepResult> {
+pub unsafe fn step_back(
+    state: FrameState,
+    left_at: u64,
+    readable: &mut Readable,
+    own: &mut OwnStack,
+) -> Option<StepResult> {
     let rbp = state.rbp;
-    if readable.is_own() || rbp & 7 != 0 || !own.contains(rbp) {
+    if readable.is_own() || rbp & 7 != 0 || rbp <= left_at || !own.contains(rbp) {
         return None;
     }
     let mut there = Readable::at(own, rbp, readable.budget())?;

@@ -221,6 +221,8 @@ unsafe fn walk(
     let mut sp_is_known = true;
     let mut is_interrupted = false;
     let mut on_goroutine = false;
+    // Where the thread's stack was left for a goroutine's: further out each time, so that a walk ends.
+    let mut left_at = 0;
     let end = loop {
         // Frames further in than this state cannot be it. On another stack this may skip too much: then
         // nothing joins, and the walk goes on to the end.
@@ -266,7 +268,13 @@ unsafe fn walk(
         }
         if rule.is_go_switch() {
             // The next event may find the goroutine elsewhere.
-            (pure, on_goroutine) = (false, true);
+            pure = false;
+            if state.sp > left_at {
+                (on_goroutine, left_at) = (true, state.sp);
+            } else {
+                // Frame pointers have led in a circle.
+                (rule, ground) = (Rule::FRAME_POINTER, RuleSource::Heuristic);
+            }
         }
         let is_java = rules == Rules::UnwindInformation && hotspot::covers(state.pc);
         let mut by_rbp_alone = false;
@@ -314,7 +322,7 @@ unsafe fn walk(
         let next = match next {
             StepResult::Cut { .. } if on_goroutine => {
                 // SAFETY: as above.
-                let back = unsafe { go_switch::step_back(state, &mut readable, own) };
+                let back = unsafe { go_switch::step_back(state, left_at, &mut readable, own) };
                 on_goroutine = back.is_none();
                 back.unwrap_or(next)
             }
