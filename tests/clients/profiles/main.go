@@ -103,8 +103,13 @@ func run() error {
 	mux := http.NewServeMux()
 	mux.Handle(pushv1connect.NewPusherServiceHandler(service))
 	fmt.Println(listener.Addr())
-	go func() { _ = http.Serve(listener, mux) }()
-	return print(<-service.arrived)
+	server := &http.Server{Handler: mux}
+	go func() { _ = server.Serve(listener) }()
+	if err := print(<-service.arrived); err != nil {
+		return err
+	}
+	// Waits for the answer: who ends before it was written has cut the connection.
+	return server.Shutdown(context.Background())
 }
 
 func main() {
