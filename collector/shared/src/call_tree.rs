@@ -29,7 +29,7 @@ pub struct NodeId(pub u32);
 impl NodeId {
     /// The empty backtrace, parent of all outermost frames.
     pub const ROOT: NodeId = NodeId(0);
-    /// The backtrace that found no room in a full tree. All its descendants are lost too.
+    /// A backtrace that was not inserted because the tree was full. All its descendants are lost too.
     pub const LOST: NodeId = NodeId(u32::MAX);
 }
 
@@ -41,7 +41,7 @@ pub struct TreeNode {
     /// Return address, or the interrupted address **plus one**, so that `pc - 1` always lies in the calling
     /// instruction or in the interrupted one.
     pub pc: u64,
-    /// Which of the codes that lived at `pc` this is: 0 for code never unloaded, see
+    /// Generation of the code at `pc`: 0 for code that was never unloaded, see
     /// [`generation_of`](super::code::generation_of).
     pub generation: u32,
 }
@@ -57,7 +57,7 @@ pub struct CallTree {
 
 // SAFETY: all shared state behind `base` is atomic; the mapping lives as long as the value.
 unsafe impl Send for CallTree {}
-// SAFETY: as above.
+// SAFETY: all shared state behind `base` is atomic, so threads may share references.
 unsafe impl Sync for CallTree {}
 
 #[repr(C)]
@@ -109,14 +109,14 @@ impl CallTree {
         (capacity > 1).then(|| Self::over(memory, capacity, bytes, false))
     }
 
-    /// The tree in a forked child of the model: a copy of the memory as it is now, whoever is in the middle of what.
+    /// The tree in a forked child of the model: a copy of the memory as it is now, unfinished insertions included.
     #[cfg(loom)]
     pub fn forked(&self) -> CallTree {
         let copy = crate::sync::model::snapshot(self.base.as_ptr(), self.reserved_bytes);
         CallTree { base: NonNull::new(copy).unwrap_or(self.base), owned: false, mirror: None, ..*self }
     }
 
-    /// Has every new node shown to `mirror`, by the thread that made it, before anyone else can meet its id.
+    /// Sets the function that gets every new node: the inserting thread calls it before another thread can see the id.
     pub fn set_mirror(&mut self, mirror: fn(u32, TreeNode)) {
         self.mirror = Some(mirror);
     }
@@ -146,7 +146,7 @@ impl CallTree {
         self.capacity
     }
 
-    /// Frames that found the tree full.
+    /// Frames that were not inserted because the tree was full.
     pub fn lost(&self) -> u64 {
         self.header().lost.load(Ordering::Relaxed)
     }
@@ -224,7 +224,7 @@ impl CallTree {
                 return None;
             }
             let taken = claim_identity(self.slot(id), pc, place);
-            // Whoever finds a slot taken helps to move `len` past it, so that nobody waits for its owner.
+            // Every thread that finds the slot claimed advances `len` past it, so that none waits for the claimer.
             len.fetch_max(id + 1, order!("tree-length": AcqRel, not Relaxed));
             if taken {
                 return Some(id);

@@ -1,4 +1,4 @@
-//! A chunk where it lies: header and records, in the layout of the side file ([`tracehound_format::live`]).
+//! Chunk in memory: header and records, in the layout of the side file ([`tracehound_format::live`]).
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -35,7 +35,7 @@ const fn records_in(bytes: u32) -> u32 {
 /// # Safety
 /// `slot` must be the start of a slot in mapped memory, of which nobody uses a chunk.
 pub unsafe fn divide(slot: *mut u8, class: u32) {
-    // SAFETY: as the caller promises.
+    // SAFETY: `slot` is mapped and aligned, and nobody uses its chunks: the contract of this function.
     let first = unsafe { Chunk::at(slot, bytes_of(class)) };
     first.word(chunk_offset::BYTES).store(bytes_of(class), Ordering::Release);
 }
@@ -45,11 +45,11 @@ pub unsafe fn divide(slot: *mut u8, class: u32) {
 pub struct Chunk {
     base: *mut u8,
     bytes: u32,
-    /// Asked for each record, and costs a division.
+    /// Records that fit. Stored, because every record needs it and computing it takes a division.
     room: u32,
 }
 
-// SAFETY: a place in shared memory that is accessed through atomics, but for wiping, which its only owner does.
+// SAFETY: the memory is accessed by atomics, except for wiping, which only the chunk's owner does.
 unsafe impl Send for Chunk {}
 
 impl Chunk {
@@ -87,7 +87,7 @@ impl Chunk {
     }
 
     fn long(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: as above, eight-byte aligned.
+        // SAFETY: inside the header, eight-byte aligned, mapped as long as `self` may be used.
         unsafe { &*self.base.add(offset).cast() }
     }
 
@@ -111,7 +111,7 @@ impl Chunk {
         self.word(chunk_offset::WRITTEN).load(Ordering::Relaxed)
     }
 
-    /// Moves the front on.
+    /// Sets how many records at the front are in the file.
     pub fn set_written(&self, written: u32) {
         self.word(chunk_offset::WRITTEN).store(written, Ordering::Release);
     }
@@ -137,7 +137,7 @@ impl Chunk {
         self.set_state(ChunkState::Full);
     }
 
-    /// Zeroes what was used, and sets it free.
+    /// Zeroes the used part, and marks the chunk free.
     pub fn wipe(&self) {
         let bytes = self.used() as usize * RECORD_BYTES;
         #[cfg(not(loom))]
@@ -148,7 +148,7 @@ impl Chunk {
         #[cfg(loom)]
         (0..bytes).step_by(8).for_each(|at| self.long(CHUNK_HEADER_BYTES + at).store(0, Ordering::Relaxed));
         self.set_state(ChunkState::Free);
-        // The whole header but the size of a slot's chunks: a larger chunk may have records here next.
+        // Clears the header except for the size of the slot's chunks: a larger chunk may have records here next.
         for field in [chunk_offset::THREAD, chunk_offset::WRITTEN, chunk_offset::OS_THREAD, chunk_offset::USED, NEXT] {
             self.word(field).store(0, Ordering::Relaxed);
         }
@@ -176,11 +176,11 @@ impl Chunk {
         }
     }
 
-    /// Records up to the last one that is published. Before it there may be slots of events that an interrupting one
-    /// has overtaken.
+    /// Number of records up to the last published one. Slots before it may be unpublished: their events were
+    /// interrupted by later ones.
     pub fn published(&self) -> u32 {
         let written = self.written().min(self.room());
-        // Events that interrupt each other are few.
+        // Slots searched beyond an unpublished one: few events interrupt each other.
         const FAR: u32 = 64;
         let (mut last, mut index) = (written, written);
         while index < self.room() && index - last < FAR {

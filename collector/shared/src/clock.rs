@@ -16,9 +16,9 @@
 //! Stamps are equal where a hand-over takes less than a tick; the reader orders these by what they do to the block.
 //!
 //! While only one thread has recorded anything nobody hands blocks over, and the counter is read without waiting
-//! ([`joined`]). A thread that joins says so before its first event, hence before it can hand anything on: who gets a
-//! block of its sees that there are two. That needs loads in program order, which aarch64 does not have: stamps are always
-//! ordered there.
+//! ([`joined`]). A thread calls `joined` before its first event, hence before it can hand a block on: a thread that gets
+//! such a block also sees the new number of threads. That needs loads in program order, which aarch64 does not have:
+//! stamps are always ordered there.
 
 use core::sync::atomic::AtomicU8;
 
@@ -34,8 +34,9 @@ pub const SHIFT: u32 = 4;
 #[cfg(not(target_arch = "x86_64"))]
 pub const SHIFT: u32 = 0;
 
-/// Whether one thread alone reads the counter at once. Who gets a block of a second thread must then see that there are two:
-/// on x86-64 the load of [`STAMPS`] comes behind the load that brought the block, on aarch64 it may come before.
+/// Whether a lone recording thread reads the counter without waiting. A thread that gets a block from a second thread must
+/// then see that there are two: on x86-64 the load of [`STAMPS`] comes after the load that brought the block, on aarch64
+/// it may come before.
 const MAY_RUN_AHEAD: bool = cfg!(any(target_arch = "x86_64", loom));
 
 /// Where ticks come from.
@@ -50,9 +51,9 @@ pub enum TickSource {
 
 static SOURCE: AtomicU8 = AtomicU8::new(TickSource::Monotonic as u8);
 
-/// [`STAMPS`]: the counter, when the loads before it are done.
+/// [`STAMPS`]: the counter, read after the loads before it are done.
 const ORDERED: u32 = 0;
-/// [`STAMPS`]: the counter, at once.
+/// [`STAMPS`]: the counter, read without waiting.
 const UNORDERED: u32 = 1;
 /// [`STAMPS`]: the kernel's clock.
 const MONOTONIC: u32 = 2;
@@ -76,9 +77,9 @@ pub fn init() -> TickSource {
     source
 }
 
-/// The calling thread will record events: call it before its first one. A thread may be counted twice.
+/// Announces that the calling thread will record events: call it before its first one. A thread may be counted twice.
 pub fn joined() {
-    // Whoever sees this sees that stamps are ordered, too: another thread may be on its way through the rest.
+    // A thread that reads SEVERAL also sees ordered stamps: the store of SEVERAL below comes after the change of STAMPS.
     if THREADS.load(Ordering::Acquire) == SEVERAL {
         return;
     }
@@ -203,7 +204,7 @@ mod counter {
         unsafe { core::arch::x86_64::__rdtscp(&raw mut cpu) }
     }
 
-    /// Read at once, perhaps before loads in front of it are done.
+    /// Read without waiting, perhaps before earlier loads are done.
     #[inline(always)]
     pub fn unordered() -> u64 {
         // SAFETY: `init` has seen that the counter may be read.
@@ -226,11 +227,11 @@ mod counter {
         ticks
     }
 
-    /// Read at once, perhaps before loads in front of it are done.
+    /// Read without waiting, perhaps before earlier loads are done.
     #[inline(always)]
     pub fn unordered() -> u64 {
         let ticks;
-        // SAFETY: as above.
+        // SAFETY: reads the virtual counter, which Linux opens to user space.
         unsafe {
             core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nostack));
         }

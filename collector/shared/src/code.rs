@@ -54,8 +54,7 @@ static MODULES: ModulesPlace = ModulesPlace(UnsafeCell::new(None), AtomicBool::n
 static GENERATIONS: Generations = Generations::new();
 static CHANGES: Changes = Changes([const { ChangedRange::nothing() }; KEPT_CHANGES]);
 
-/// The loaded objects, set once. The standard library's own place for such a value calls `syscall` to wait, which is a hook
-/// of ours.
+/// The loaded objects, set once. Not `OnceLock`: it waits by the function `syscall`, which is a hook of ours.
 struct ModulesPlace(UnsafeCell<Option<LoadedModules>>, AtomicBool);
 
 // SAFETY: the value is written once, before the flag is set, and only read behind it.
@@ -78,7 +77,7 @@ impl ModulesPlace {
     }
 }
 
-/// Changes that are kept for threads that have not heard of them.
+/// Changes that are kept for threads whose caches are of an older epoch.
 const KEPT_CHANGES: usize = 1024;
 
 struct ChangedRange {
@@ -95,7 +94,7 @@ impl ChangedRange {
 /// The ranges of the latest epochs, at `epoch % KEPT_CHANGES`.
 struct Changes([ChangedRange; KEPT_CHANGES]);
 
-/// Looks up what must be looked up in a safe place, and takes stock of what is loaded; `tick` is the time now.
+/// Looks up the functions that cannot be looked up inside an event, and lists the loaded objects; `tick` is the time now.
 /// Call it once when the library starts; later calls return at once.
 pub fn init(tick: u64) {
     if READY.swap(true, Ordering::AcqRel) {
@@ -131,7 +130,7 @@ pub fn epoch() -> u32 {
     EPOCH.load(Ordering::Relaxed)
 }
 
-/// The code ranges that changed after the epoch `since`, up to now; `None` if that is not known any more.
+/// The code ranges that changed after the epoch `since`, up to now; `None` if they are no longer kept.
 pub fn changes_after(since: u32, mut each: impl FnMut(Range<u64>)) -> Option<u32> {
     let now = EPOCH.load(Ordering::Acquire);
     if now.wrapping_sub(since) as usize >= KEPT_CHANGES {
@@ -141,15 +140,15 @@ pub fn changes_after(since: u32, mut each: impl FnMut(Range<u64>)) -> Option<u32
         let change = &CHANGES.0[(epoch as usize + 1) % KEPT_CHANGES];
         each(change.start.load(Ordering::Relaxed)..change.end.load(Ordering::Relaxed));
     }
-    // While the oldest of them was read, it must not have made place for a newer one.
+    // The oldest range must not have been overwritten by a newer one while it was read.
     fence(Ordering::Acquire);
     let later = EPOCH.load(Ordering::Relaxed);
     ((later.wrapping_sub(since) as usize) < KEPT_CHANGES).then_some(now)
 }
 
-/// Makes every thread drop what it knows of the code in `range`; `forget` drops what all threads share.
+/// Invalidates the caches of all threads for the code in `range`; `forget` removes it from the shared caches.
 pub fn announce(range: &Range<u64>, forget: &mut dyn FnMut(&Range<u64>)) {
-    // Twice: what other threads learn between the two, from what is not forgotten yet, goes with the second.
+    // Twice: a thread may cache shared data again before `forget` has removed it; the second change invalidates that copy.
     bump(range);
     forget(range);
     bump(range);
@@ -172,8 +171,8 @@ pub fn in_loader(pc: u64) -> bool {
     pc >= LOADER_START.load(Ordering::Acquire) && pc < LOADER_END.load(Ordering::Relaxed)
 }
 
-/// Takes in what the loader has loaded and unloaded; `tick` is the time now, `forget` drops the shared rules of
-/// a range of code.
+/// Updates the table of loaded objects from the loader's list; `tick` is the time now, `forget` removes the shared rules
+/// of a range of code.
 pub fn changed(tick: u64, forget: &mut dyn FnMut(&Range<u64>)) {
     let Some(modules) = MODULES.get() else { return };
     with_loader_lock(&mut |added, removed| {
@@ -193,7 +192,7 @@ pub fn changed(tick: u64, forget: &mut dyn FnMut(&Range<u64>)) {
             }
             ModuleChange::Loaded { range, identity } => {
                 loads += 1;
-                // SAFETY: the loader has mapped it there, and we hear of it when it goes.
+                // SAFETY: the loader has mapped the object there, and `gone` is called when it is unloaded.
                 #[cfg(not(loom))]
                 unsafe {
                     super::python::look_at(range.start);
@@ -206,7 +205,7 @@ pub fn changed(tick: u64, forget: &mut dyn FnMut(&Range<u64>)) {
         });
         let seen = (before.0.wrapping_add(loads), before.1.wrapping_add(unloads));
         if seen != (added, removed) && before != (0, 0) {
-            // Objects came and went since the last time, nobody knows where.
+            // Objects were loaded and unloaded since the last update, at unknown addresses.
             announce(&(0..u64::MAX), forget);
         }
         ADDED.store(added, Ordering::Relaxed);
@@ -220,8 +219,8 @@ pub fn after_fork_in_child() {
     ANNOUNCING.store(false, Ordering::Relaxed);
 }
 
-/// Which of the codes that lived at `pc` lives there now: 0 unless code there was unloaded and its place
-/// taken by other code.
+/// Generation of the code at `pc` now: 0 unless earlier code at this address was unloaded and other code was loaded
+/// there.
 pub fn generation_of(pc: u64) -> u32 {
     GENERATIONS.of(pc.wrapping_sub(1))
 }
@@ -231,14 +230,14 @@ pub fn generation_of(pc: u64) -> u32 {
 /// # Safety
 /// The page at `map_start` must be readable.
 pub unsafe fn image_end(map_start: u64) -> Option<u64> {
-    // SAFETY: passed on.
+    // SAFETY: the page at `map_start` is readable: the contract of this function.
     unsafe { elf::Image::at(map_start) }.and_then(|image| image.end().checked_next_multiple_of(4096))
 }
 
-/// The object around `pc`; `None` if none is, or if it is so new that it is not known yet.
+/// The object around `pc`; `None` if there is none, or if it was loaded so recently that the table lacks it.
 ///
-/// The table of [`modules`] has all that is to be known of an object. Where libc can be asked without a lock who is at
-/// `pc`, the table must agree: then an object that went or came a moment ago, unnoticed, is not taken for another.
+/// The data comes from the table of [`modules`]. Where libc has a look-up that takes no lock (`_dl_find_object`), the
+/// table must agree with it: so an object that was loaded or unloaded a moment ago is not taken for another.
 pub fn object_at(pc: u64) -> Option<Object> {
     let modules = MODULES.get()?;
     let find = FIND_OBJECT.load(Ordering::Acquire);
@@ -265,8 +264,8 @@ pub fn object_at(pc: u64) -> Option<Object> {
             && object.frame_header == found.eh_frame as u64
     };
     modules.around(pc).filter(agrees).or_else(|| {
-        // Objects of other namespaces, which the loader does not list: where nothing tells otherwise, the file's header
-        // begins the mapping, and is at the address that all others are relative to.
+        // Objects of other namespaces are not in the loader's list. Nothing says where the file's header is mapped,
+        // so it is assumed at the beginning of the mapping, and the bias computed from it is compared with the loader's.
         let start = found.map_start as u64;
         // SAFETY: the loader mapped the segment there, and the caller's pc keeps it loaded; its link map, too, whose
         // first member is the load bias.
@@ -275,7 +274,7 @@ pub fn object_at(pc: u64) -> Option<Object> {
     })
 }
 
-/// Whether some loaded object has code at `pc`, be it known or not.
+/// Whether any loaded object has code at `pc`, also one that is not in the table.
 pub fn has_object(pc: u64) -> bool {
     let find = FIND_OBJECT.load(Ordering::Acquire);
     if find == 0 {
@@ -284,7 +283,7 @@ pub fn has_object(pc: u64) -> bool {
     // SAFETY: `find` is the address of glibc's function of this type.
     let find = unsafe { core::mem::transmute::<usize, FindObject>(find) };
     let mut found = MaybeUninit::<FoundObject>::uninit();
-    // SAFETY: as in `object_at`.
+    // SAFETY: the function takes any address and fills `found` when it returns zero. It takes no lock.
     unsafe { find(pc as *mut c_void, found.as_mut_ptr()) == 0 }
 }
 

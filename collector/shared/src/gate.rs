@@ -56,7 +56,7 @@ fn gate() -> &'static AtomicU32 {
     unsafe { &GATE }
 }
 
-/// Where the gate stands. Readable before the library is relocated.
+/// The gate's state. Readable before the library is relocated.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline(always)]
 pub fn state() -> u32 {
@@ -68,7 +68,7 @@ pub fn state() -> u32 {
     state
 }
 
-/// Where the gate stands. Readable before the library is relocated.
+/// The gate's state. Readable before the library is relocated.
 #[cfg(all(target_arch = "aarch64", not(loom)))]
 #[inline(always)]
 pub fn state() -> u32 {
@@ -86,19 +86,19 @@ pub fn state() -> u32 {
     state
 }
 
-/// Where the gate stands.
+/// The gate's state.
 #[cfg(loom)]
 pub fn state() -> u32 {
     gate().load(Ordering::Relaxed)
 }
 
-/// Moves the gate.
+/// Sets the gate's state.
 pub fn set(state: u32) {
     gate().store(state, Ordering::SeqCst);
     super::sys::futex_wake(gate(), i32::MAX);
 }
 
-/// Moves the gate if it still stands at `from`.
+/// Changes the gate's state to `to` if it is `from`; returns whether it was.
 pub fn change(from: u32, to: u32) -> bool {
     let done = gate().compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok();
     super::sys::futex_wake(gate(), i32::MAX);
@@ -111,13 +111,14 @@ static COMPANY: AtomicU32 = AtomicU32::new(0);
 /// Counts the forks above this process: a thread that a signal handler forks is counted in the parent alone.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// A thread among those that [`has_company`] tells of.
+/// A thread that [`has_company`] counts until this value is dropped.
 pub struct Company(u32);
 
 impl Company {
-    /// The calling thread.
+    /// Counts the calling thread.
     pub fn join() -> Self {
-        // A handler that forks between the two leaves the child with one too many: an early end there waits in vain.
+        // A signal handler that forks between the two lines leaves the child's count one too high. An early end of
+        // the recording there waits until its time is over.
         let generation = GENERATION.load(Ordering::SeqCst);
         COMPANY.fetch_add(1, Ordering::SeqCst);
         Self(generation)
@@ -137,7 +138,7 @@ pub fn has_company() -> bool {
     COMPANY.load(Ordering::SeqCst) != 0
 }
 
-/// In a forked child: the others are the parent's.
+/// In a forked child: resets the count, since the counted threads exist in the parent only.
 pub fn forget_company() {
     GENERATION.fetch_add(1, Ordering::SeqCst);
     COMPANY.store(0, Ordering::SeqCst);
@@ -148,13 +149,13 @@ pub fn is_held(state: u32) -> bool {
     matches!(state, HELD | ENDED | MOVING)
 }
 
-/// Waits until the gate has moved on from `state`, at most `nanos`.
+/// Waits until the gate's state is no longer `state`, at most `nanos`.
 pub fn wait(state: u32, nanos: u64) {
     super::sys::futex_wait(gate(), state, nanos);
 }
 
-/// Waits while the gate is held. A thread whose lease is over makes recording go on, and the recording says so: nothing
-/// that completes from there on is missing.
+/// Waits while the gate is held. A thread whose lease is over lets recording continue, and the recording reports it:
+/// events that complete from then on are recorded.
 #[cold]
 pub fn wait_while_held() {
     let _company = Company::join();

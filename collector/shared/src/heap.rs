@@ -27,8 +27,8 @@ pub struct OwnHeap;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-/// What is left when the kernel gives no more memory: blocks that are never used again once they are given back. The
-/// program may free some of its own before this is used up; else recording ends in time, see [`is_short`].
+/// Memory for the time when the kernel gives no more. Its blocks are not used again after they are freed. The program may
+/// free memory before the reserve is used up; else recording ends early enough, see [`is_short`].
 #[repr(C, align(4096))]
 struct Reserve(UnsafeCell<[u8; RESERVE_BYTES]>);
 
@@ -60,7 +60,7 @@ fn from_reserve(layout: Layout) -> *mut u8 {
     }
 }
 
-/// The block, or one of the reserve.
+/// `block`; or a block of the reserve where it is null.
 #[inline]
 fn or_reserve(block: *mut u8, layout: Layout) -> *mut u8 {
     if block.is_null() { from_reserve(layout) } else { block }
@@ -88,7 +88,7 @@ unsafe impl GlobalAlloc for OwnHeap {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         const ZERO: c_int = 0x40;
-        // SAFETY: as above.
+        // SAFETY: the size is not zero, as `GlobalAlloc` promises.
         let block = unsafe { jemalloc::mallocx(layout.size(), flags(layout) | ZERO).cast() };
         counted(or_reserve(block, layout), layout.size())
     }
@@ -105,7 +105,7 @@ unsafe impl GlobalAlloc for OwnHeap {
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let mut moved = core::ptr::null_mut::<u8>();
         if !is_reserve(block) {
-            // SAFETY: as above; the new size is not zero.
+            // SAFETY: the block came from `alloc` with this layout; the new size is not zero.
             moved = unsafe { jemalloc::rallocx(block.cast::<c_void>(), new_size, flags(layout)) }.cast();
         }
         if moved.is_null() {
@@ -165,7 +165,7 @@ pub mod program {
     /// # Safety
     /// As for the C function; so for all of these.
     pub unsafe extern "C-unwind" fn malloc(size: usize) -> Ptr {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function, and jemalloc's has the same.
         unsafe { jemalloc::malloc(size) }
     }
 
@@ -174,7 +174,7 @@ pub mod program {
     /// # Safety
     /// See [`malloc`].
     pub unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> Ptr {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function, and jemalloc's has the same.
         unsafe { jemalloc::calloc(count, size) }
     }
 
@@ -183,7 +183,7 @@ pub mod program {
     /// # Safety
     /// See [`malloc`].
     pub unsafe extern "C-unwind" fn realloc(block: Ptr, size: usize) -> Ptr {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function, and jemalloc's has the same.
         unsafe {
             if size == 0 && !block.is_null() {
                 jemalloc::free(block);
@@ -198,7 +198,7 @@ pub mod program {
     /// # Safety
     /// See [`malloc`].
     pub unsafe extern "C-unwind" fn free(block: Ptr) {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function, and jemalloc's has the same.
         unsafe { jemalloc::free(block) }
     }
 
@@ -207,7 +207,7 @@ pub mod program {
     /// # Safety
     /// See [`malloc`].
     pub unsafe extern "C-unwind" fn posix_memalign(out: *mut Ptr, align: usize, size: usize) -> c_int {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function, and jemalloc's has the same.
         unsafe { jemalloc::posix_memalign(out, align, size) }
     }
 
@@ -219,7 +219,7 @@ pub mod program {
         if !align.is_power_of_two() {
             return fail(libc::EINVAL);
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function, and jemalloc's has the same.
         unsafe { jemalloc::aligned_alloc(align, size) }
     }
 
@@ -229,7 +229,7 @@ pub mod program {
     /// See [`malloc`].
     pub unsafe extern "C-unwind" fn memalign(align: usize, size: usize) -> Ptr {
         let Some(align) = align.max(16).checked_next_power_of_two() else { return fail(libc::EINVAL) };
-        // SAFETY: passed on.
+        // SAFETY: the alignment was made valid above.
         unsafe { jemalloc::aligned_alloc(align, size) }
     }
 
@@ -238,7 +238,7 @@ pub mod program {
     /// # Safety
     /// See [`malloc`].
     pub unsafe extern "C-unwind" fn valloc(size: usize) -> Ptr {
-        // SAFETY: passed on.
+        // SAFETY: the page size is a valid alignment.
         unsafe { jemalloc::aligned_alloc(page_bytes(), size) }
     }
 
@@ -249,7 +249,7 @@ pub mod program {
     pub unsafe extern "C-unwind" fn pvalloc(size: usize) -> Ptr {
         let page = page_bytes();
         let Some(size) = size.checked_next_multiple_of(page) else { return fail(libc::ENOMEM) };
-        // SAFETY: passed on.
+        // SAFETY: the page size is a valid alignment.
         unsafe { jemalloc::aligned_alloc(page, size.max(page)) }
     }
 
@@ -258,7 +258,7 @@ pub mod program {
     /// # Safety
     /// See [`malloc`].
     pub unsafe extern "C-unwind" fn malloc_usable_size(block: Ptr) -> usize {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of the C function, and jemalloc's has the same.
         unsafe { jemalloc::malloc_usable_size(block) }
     }
 }

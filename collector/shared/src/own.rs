@@ -108,7 +108,7 @@ impl OwnRanges {
         true
     }
 
-    /// Makes sure of a segment.
+    /// Maps a segment unless it is there.
     #[cold]
     fn make_segment(&self, number: u32) -> bool {
         let Some(place) = self.more.get(number as usize) else { return false };
@@ -164,17 +164,17 @@ impl OwnRanges {
     }
 }
 
-/// A range is ours from now on.
+/// Adds a range to the recorder's own.
 pub fn note(start: usize, bytes: usize) {
     TABLE.note(start, bytes);
 }
 
-/// A range, or a part of one or of several, is not ours any more.
+/// Removes a range, or a part of one or of several, from the recorder's own.
 pub fn forget(start: usize, bytes: usize) {
     TABLE.forget(start..start.saturating_add(bytes));
 }
 
-/// All ranges that are ours, by address.
+/// All ranges of the recorder, by address.
 pub fn list() -> Vec<Range<usize>> {
     TABLE.list()
 }
@@ -184,7 +184,8 @@ pub fn unlisted_bytes() -> u64 {
     TABLE.unlisted.load(Ordering::Relaxed)
 }
 
-/// What of `range` is not ours, in order. `own` must be by address, as [`list`] gives it.
+/// Calls `each` for the parts of `range` that are not the recorder's, in order. `own` must be by address, as [`list`]
+/// gives it.
 pub fn without(range: Range<usize>, own: &[Range<usize>], mut each: impl FnMut(Range<usize>)) {
     let mut at = range.start;
     let first = own.partition_point(|ours| ours.end <= range.start);
@@ -202,7 +203,7 @@ pub fn without(range: Range<usize>, own: &[Range<usize>], mut each: impl FnMut(R
     }
 }
 
-/// Unwinders have taken so many bytes more, or given so many back.
+/// Notes that an unwinder's memory has changed from `before` to `now` bytes.
 pub fn stacks_changed(before: usize, now: usize) {
     if now >= before {
         STACKS.fetch_add(now - before, Ordering::Relaxed);

@@ -62,7 +62,7 @@ pub struct Pool {
     /// Steps of chunks that were sent and not given back.
     in_flight: AtomicU32,
     waiting: AtomicU32,
-    /// Threads that dropped an event for want of a chunk since the writer looked last.
+    /// Threads that dropped an event because they got no chunk, since the writer looked last.
     starved: AtomicU32,
     released: AtomicU32,
     bell: AtomicU32,
@@ -81,7 +81,7 @@ pub struct Pool {
 // SAFETY: the memory behind the pointers is mapped for ever and accessed through atomics, but for wiping, which the chunk's
 // only owner does.
 unsafe impl Send for Pool {}
-// SAFETY: see `Send`.
+// SAFETY: the memory behind the pointers is mapped for ever; see `Send`.
 unsafe impl Sync for Pool {}
 
 /// Word of a slot.
@@ -229,7 +229,8 @@ impl Pool {
         }
     }
 
-    /// Whether there is memory enough if the writer only gets a processor: it is about to give chunks back.
+    /// Whether a thread should wait for the writer instead of growing the pool: enough chunks are queued, and the
+    /// writer gives them back soon.
     pub fn awaits_writer(&self) -> bool {
         let backed = self.backed.load(Ordering::Relaxed);
         backed >= ENOUGH_SLOTS && self.in_flight.load(Ordering::Relaxed) * 4 >= backed * STEPS
@@ -287,7 +288,8 @@ impl Pool {
         }
     }
 
-    /// Takes a chunk of a slot: one of the wanted class when the slot is whole and may be divided anew, else one of its own.
+    /// Takes a chunk of a slot: one of the wanted class when the slot is whole and may be divided anew, else one of
+    /// the slot's class.
     fn claim(&self, slot: u32, class: u32) -> Option<u32> {
         let place = self.slots.get(slot as usize)?;
         let before = place.load(Ordering::Relaxed);
@@ -412,18 +414,18 @@ impl Pool {
         u64::from(self.max.load(Ordering::Relaxed)) * SLOT_BYTES as u64
     }
 
-    /// Threads that want a chunk: those that wait, and those that have dropped an event for want of one since
-    /// [`fed`](Self::fed).
+    /// Number of threads that want a chunk: those that wait, and those that have dropped an event because they got
+    /// none since the last [`fed`](Self::fed).
     pub fn wanted(&self) -> u32 {
         self.waiting.load(Ordering::SeqCst) + self.starved.load(Ordering::Relaxed)
     }
 
-    /// The writer has seen to those that want a chunk.
+    /// Resets the number of starved threads, after the writer has looked for chunks.
     pub fn fed(&self) {
         self.starved.store(0, Ordering::Relaxed);
     }
 
-    /// A thread goes without a chunk: the writer looks for one that another does not need.
+    /// Counts a thread that got no chunk: the writer then takes one from a thread that does not need it.
     pub fn starve(&self) {
         self.starved.fetch_add(1, Ordering::Relaxed);
         self.ring();
@@ -452,7 +454,7 @@ impl Pool {
         self.slots.iter().take(grown).any(|slot| slot.load(Ordering::SeqCst) & FREE_BITS != 0)
     }
 
-    /// The writer has made a step.
+    /// Counts a step of the writer.
     pub fn beat(&self) {
         self.heartbeat.fetch_add(1, Ordering::Relaxed);
         self.beat_ns.store(sys::clock(libc::CLOCK_MONOTONIC), Ordering::Relaxed);

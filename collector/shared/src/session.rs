@@ -79,7 +79,7 @@ pub struct Session {
     pub main_gone: AtomicBool,
     /// Figures of unwinders that are gone.
     pub retired: Retired,
-    /// Runs a round of the writer on the calling thread, for when the writer's own thread does not exist.
+    /// Runs a round of the writer on the calling thread, when the writer's own thread does not exist.
     pub drive: fn(&'static Session),
     /// The tick from which on the recording is to list what is mapped already; 0: nothing is to be listed.
     pub existing_wanted: AtomicU64,
@@ -87,7 +87,7 @@ pub struct Session {
     pub unwinder_limit: fn(u64, u64) -> u64,
 }
 
-/// What the ways out of recording and back into it share; see docs/decisions/0027-quiescence.md.
+/// Data shared by start, stop and end of the recording; see docs/decisions/0027-quiescence.md.
 #[derive(Default)]
 pub struct Switches {
     /// The tick of the last stop: what is stamped before it belongs to the recording, however late it is published.
@@ -97,7 +97,7 @@ pub struct Switches {
     pub started: AtomicU64,
     /// The recording has ended and is to go on after all.
     pub go_on: AtomicBool,
-    /// Waits that were given up and found no way into the notes.
+    /// Waits that were given up and could not be added to the notes.
     pub untold: AtomicU32,
 }
 
@@ -114,7 +114,7 @@ pub struct GivenUp {
     pub uncertain: bool,
 }
 
-/// Different waits there are fewer of.
+/// Room for waits of different names; there are fewer.
 const WAITS: usize = 16;
 
 /// Waits that were given up and that the recording does not mention yet, one entry for each name. Takes no memory: it
@@ -239,7 +239,7 @@ pub fn forget() {
 }
 
 impl Session {
-    /// Adds the figures of a context whose thread has ended to the session's, and lays its unwinder by for another one.
+    /// Adds the figures of a context whose thread has ended to the session's, and keeps its unwinder for the next thread.
     pub fn retire(&self, context: &ThreadContext) {
         let unwinder = {
             // The writer reads figures under this lock.
@@ -252,7 +252,7 @@ impl Session {
         }
         self.retired.stacks.add(&context.stacks, context.events());
         context.stacks.clear();
-        // The events have been taken over with the rest.
+        // The number of events was added to the totals above.
         context.state.store(IN_REAL, Ordering::Relaxed);
         for (total, figure) in [
             (&self.threads.unreported, &context.lost_unreported),
@@ -272,16 +272,17 @@ impl Session {
         while !change(RECORDING, PASS) && !change(HELD, PASS) && super::gate::state() == RECORDING {}
     }
 
-    /// Has the writer go on with a recording that has ended.
+    /// Makes the writer continue a recording that has ended.
     pub fn go_on(&self) {
         self.switches.go_on.store(true, Ordering::SeqCst);
         self.pool.ring();
     }
 
-    /// A wait has come to its end without what it waited for: the recording is to say so.
+    /// Notes a wait that was given up, for the recording.
     #[cold]
     pub fn give_up(&self, what: &'static str, waited_ns: u64, threads: u32, uncertain: bool) {
-        // Whoever has the lock may want memory that the thread below this signal handler has locked.
+        // The holder of the lock may need memory from an allocator that the interrupted thread has locked: the wait
+        // is bounded.
         for _ in 0..50 {
             let signals = super::sys::SignalsBlocked::new();
             if let Some(mut notes) = self.notes.try_lock() {
@@ -294,7 +295,7 @@ impl Session {
         self.switches.untold.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Leaves a note for the writer. No signal handler comes in between, which may want to leave one, too.
+    /// Calls `leave` with the notes for the writer, locked. Signals are blocked, because a handler may leave a note, too.
     pub fn with_notes<T>(&self, leave: impl FnOnce(&mut Notes) -> T) -> T {
         let _signals = super::sys::SignalsBlocked::new();
         leave(&mut self.notes.lock())
@@ -306,7 +307,7 @@ impl Session {
         self.with_notes(|notes| notes.outside.push(Record::new(kind, tick, address, 0, 0)));
     }
 
-    /// Wants a look at the page tables; gives the number of the request.
+    /// Requests a look at the page tables; returns the number of the request.
     #[cold]
     pub fn want_look(&self, reason: LookReason, label: &[u8]) -> u32 {
         use tracehound_format::options::LookSchedule;
@@ -328,8 +329,8 @@ impl Session {
         });
     }
 
-    /// Closes descriptors that the writer has left behind in the program's table. They may have been closed, and their
-    /// numbers used again, in the meantime: the identity tells.
+    /// Closes descriptors that the writer has left behind in the program's table. The program may have closed them
+    /// and used their numbers again: so the file's identity is compared first.
     #[cold]
     pub fn close_leftovers(&self) {
         if self.has_leftovers.load(Ordering::Acquire) {

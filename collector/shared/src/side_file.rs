@@ -27,10 +27,10 @@ pub struct SideMemory {
 
 // SAFETY: all access goes through atomics.
 unsafe impl Send for SideMemory {}
-// SAFETY: as above.
+// SAFETY: all access goes through atomics.
 unsafe impl Sync for SideMemory {}
 
-/// What the header says about the process.
+/// Facts about the process, for the header.
 pub struct Owner {
     /// Process id.
     pub pid: u32,
@@ -118,7 +118,7 @@ impl SideMemory {
     }
 
     fn long(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: as above.
+        // SAFETY: inside the header page, aligned, mapped for ever.
         unsafe { &*self.base.add(at).cast() }
     }
 
@@ -203,7 +203,7 @@ impl SideMemory {
         sys::truncate(fd, self.bytes as u64)?;
         for (from, bytes) in [(0, HEADER_BYTES + chunks * SLOT_BYTES), (nodes_at, nodes * NODE_SLOT_BYTES)] {
             back(fd, from as u64, bytes as u64)?;
-            // SAFETY: backed parts of the mapping; everybody else stands still.
+            // SAFETY: backed parts of the mapping; all other threads wait at the gate.
             let bytes = unsafe { core::slice::from_raw_parts(self.base.add(from), bytes) };
             sys::write_all_at(fd, bytes, from as u64)?;
         }
@@ -224,8 +224,8 @@ impl SideMemory {
         Ok(())
     }
 
-    /// Tells readers that the process has gone on to its end, or to another program, without an orderly end of the
-    /// recording; or that it has not after all.
+    /// Notes in the header that the process goes on to its end, or to another program, without an orderly end of the
+    /// recording; or that it does not after all.
     pub fn set_ending(&self, ending: Ending, tick: u64, waited_ns: u64) {
         if self.shared {
             self.long(offset::ENDING_TICK).store(tick, Ordering::Relaxed);
@@ -234,7 +234,7 @@ impl SideMemory {
         }
     }
 
-    /// A forked child has no business in its parent's chunks, and a core dump no need of them.
+    /// Excludes the memory from forked children, which must not write into their parent's chunks, and from core dumps.
     fn protect(&self) {
         // Most of the file is never touched: without the last advice the first access makes the kernel read as much around
         // it as the device's readahead is, which takes longer than all the rest of a start.
@@ -242,8 +242,8 @@ impl SideMemory {
         unsafe { sys::keep_apart(self.base, self.bytes) };
     }
 
-    /// In a forked child, which does not have this memory: puts some of its own in its place, for what an event writes in
-    /// whose middle a signal handler has forked. Without address space there is none.
+    /// In a forked child, which does not have this memory: maps private memory in its place. An event that was
+    /// interrupted by the handler that forked may still write there. Nothing is mapped where there is no address space.
     pub fn stand_in(&self) {
         if self.shared {
             // SAFETY: nothing is mapped here in a child.
@@ -251,21 +251,21 @@ impl SideMemory {
         }
     }
 
-    /// Tells readers how far the recording is complete.
+    /// Notes in the header up to which tick the recording is complete.
     pub fn set_watermark(&self, tick: u64) {
         if self.shared {
             self.long(offset::WATERMARK).store(tick, Ordering::Release);
         }
     }
 
-    /// Tells readers whether the recording's lock says that the process lives: it is held, and will be.
+    /// Notes in the header whether the recording's lock is held as long as the process lives.
     pub fn set_locked(&self, locked: bool) {
         if self.shared {
             self.word(offset::LOCKED).store(u32::from(locked), Ordering::Release);
         }
     }
 
-    /// Tells readers that the recording was finished in an orderly way; or that it goes on after all.
+    /// Notes in the header that the recording was finished in an orderly way; or that it goes on after all.
     pub fn set_finished(&self, finished: bool) {
         if self.shared {
             self.word(offset::FINISHED).store(u32::from(finished), Ordering::Release);

@@ -27,9 +27,9 @@ pub struct ThreadTable {
     made: AtomicU32,
     alive: AtomicU32,
     next_id: AtomicU32,
-    /// Records lost by threads that found no memory for a context.
+    /// Events lost by threads that found no memory for a context.
     pub contexts_unavailable: AtomicU64,
-    /// Events dropped by threads that have ended since, and that no record tells of.
+    /// Events dropped by threads that have ended since, and that no record counts.
     pub unreported: AtomicU64,
 }
 

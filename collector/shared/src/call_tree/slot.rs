@@ -1,4 +1,4 @@
-//! The place of one node, claimed by one store of its whole identity.
+//! Slot of one call-tree node, claimed by one atomic store of the node's whole identity (pc, parent, generation).
 
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -41,7 +41,7 @@ pub fn claim_identity(slot: &NodeSlot, pc: u64, place: u64) -> bool {
 pub fn claim_identity(slot: &NodeSlot, pc: u64, place: u64) -> bool {
     let taken: u64;
     // SAFETY: `slot` is valid for writes and 16-byte aligned; its first 16 bytes are `pc` and `place`. The
-    // pair is loaded and stored exclusively, so nobody sees half of it.
+    // pair is loaded and stored exclusively, so no thread reads one half without the other.
     unsafe {
         core::arch::asm!(
             "2:",

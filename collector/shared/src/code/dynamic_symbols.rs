@@ -38,12 +38,12 @@ pub struct DynamicSymbols {
 }
 
 impl DynamicSymbols {
-    /// Those of the object whose first segment begins at `map_start`.
+    /// The dynamic symbols of the object whose first segment begins at `map_start`.
     ///
     /// # Safety
     /// The loader must have mapped the object there, and it must stay.
     pub unsafe fn of(map_start: u64) -> Option<DynamicSymbols> {
-        // SAFETY: passed on.
+        // SAFETY: the loader has mapped the object at `map_start` and it stays: the contract of this function.
         let image = unsafe { Image::at(map_start) }?;
         let header = image.headers().iter().find(|header| header.kind == DYNAMIC)?;
         let mut found = DynamicSymbols { bias: image.bias, strings: 0, symbols: 0, hash: 0 };

@@ -21,9 +21,9 @@ struct GenerationRange {
     start: AtomicU64,
     end: AtomicU64,
     generation: AtomicU32,
-    /// Of the object that was unloaded here, while nothing has taken its place.
+    /// Identity of the object that was unloaded from this range; 0 once other code was loaded there.
     gone: AtomicU64,
-    /// What `generation` was before that.
+    /// The generation before the unloading.
     previous: AtomicU32,
 }
 
@@ -32,7 +32,7 @@ pub struct Generations {
     entries: [GenerationRange; MAX_ENTRIES],
     used: AtomicU32,
     last: AtomicU32,
-    /// Ranges that found the table full.
+    /// Ranges that were not stored because the table was full.
     lost: AtomicU32,
 }
 
@@ -48,7 +48,7 @@ impl GenerationRange {
         }
     }
 
-    /// For the thread that changes the table.
+    /// The range of the entry; consistent only for the thread that changes the table.
     fn range(&self) -> Range<u64> {
         self.start.load(Ordering::Relaxed)..self.end.load(Ordering::Relaxed)
     }
@@ -70,7 +70,7 @@ impl GenerationRange {
     fn of(&self, pc: u64) -> Option<u32> {
         loop {
             let version = self.version.load(Ordering::Acquire);
-            // While it is written, code comes or goes in its range: nobody is there.
+            // While the entry is written, code is being loaded or unloaded in its range: no thread executes there.
             if version & 1 != 0 {
                 return None;
             }
@@ -127,7 +127,7 @@ impl Generations {
             .used()
             .iter()
             .find(|entry| entry.range() == *range && identity != 0 && entry.gone.load(Ordering::Relaxed) == identity);
-        // Anything newer in the range means that other code has lived there meanwhile.
+        // A newer entry in the range means that other code was loaded there in the meantime.
         if let Some(entry) = back
             && entry.generation.load(Ordering::Relaxed) == newest
         {
@@ -143,7 +143,7 @@ impl Generations {
     /// Gives `range` a new generation.
     fn add(&self, range: &Range<u64>, previous: u32, gone: u64) -> u32 {
         let generation = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        // What the new entry hides is not needed any more.
+        // The new entry hides those inside its range: they are not needed any more.
         let mut free = None;
         for entry in self.used() {
             let other = entry.range();

@@ -6,12 +6,12 @@ use core::ops::Range;
 
 use super::elf::{self, ProgramHeader};
 
-/// Longest path kept; longer ones are cut and say so.
+/// Bytes of a path that are kept; a longer path is truncated and flagged.
 const PATH_BYTES: usize = 1024;
 const BUILD_ID_BYTES: usize = 64;
 /// Segments kept of an object; none that a linker makes has more.
 pub const MAX_SEGMENTS: usize = 32;
-/// Unwind information read to tell apart two objects without build id.
+/// Bytes of unwind information that are hashed to distinguish two objects without a build id.
 const MAX_HASHED_BYTES: u64 = 4 << 20;
 
 /// A mapped segment.
@@ -59,7 +59,7 @@ pub struct LoadedModule {
     path_len: usize,
 }
 
-/// What tells one object from another at the same address.
+/// Identity of an object, to distinguish it from others at the same address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     hash: u64,
@@ -68,7 +68,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// 0 unless the object would be recognised if it came back.
+    /// The hash; 0 for an object that could not be recognised if it were loaded again.
     pub(super) fn lasting(self) -> u64 {
         if self.certain { self.hash | 1 } else { 0 }
     }
@@ -240,7 +240,7 @@ impl LoadedObject {
     }
 }
 
-/// Copies as much as fits; answers whether that was not all.
+/// Copies as much as fits; returns whether something did not fit.
 fn copy(from: &[u8], to: &mut [u8], len: &mut usize) -> bool {
     *len = from.len().min(to.len());
     for (to, from) in to.iter_mut().zip(from) {

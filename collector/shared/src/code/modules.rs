@@ -39,7 +39,7 @@ struct ModuleSlot {
 /// The table of all objects.
 pub struct LoadedModules {
     slots: *mut ModuleSlot,
-    /// In step with the slots.
+    /// One shape for each slot, at the same index.
     shapes: *mut ModuleShape,
     used: AtomicU32,
     updates: AtomicU64,
@@ -49,7 +49,7 @@ pub struct LoadedModules {
 
 // SAFETY: a slot's module is written while its state is FREE, by the one updater; everything else is atomic.
 unsafe impl Send for LoadedModules {}
-// SAFETY: as above.
+// SAFETY: a slot's module is written while its state is FREE, by the one updater; everything else is atomic.
 unsafe impl Sync for LoadedModules {}
 
 /// What happened to an object.
@@ -114,8 +114,8 @@ impl LoadedModules {
         unsafe { &*self.shapes.offset(core::ptr::from_ref(slot).offset_from(self.slots)) }
     }
 
-    /// Compares the table with the loader's list. `change` hears of every change before the table shows it, and
-    /// answers a loaded object's generation.
+    /// Compares the table with the loader's list. Calls `change` for every change before the table shows it; for a loaded
+    /// object `change` returns its generation.
     pub fn update(&self, tick: u64, mut change: impl FnMut(ModuleChange) -> u32) {
         let update = self.updates.fetch_add(1, Ordering::Relaxed) + 1;
         // What is loaded already is marked first, so that unloading takes effect before loading.
@@ -183,8 +183,8 @@ impl LoadedModules {
         self.slots().last()
     }
 
-    /// Hands everything that happened since the last time to `sink`; false means "again next time". Only one
-    /// thread may call this: the one that stores the recording.
+    /// Passes all changes since the last call to `sink`; a change for which it returns false is passed again next
+    /// time. Only one thread may call this: the one that stores the recording.
     pub fn drain(&self, mut sink: impl FnMut(ModuleEvent<'_>) -> bool) {
         for slot in self.slots() {
             let state = slot.state.load(Ordering::Acquire);
@@ -216,7 +216,7 @@ impl LoadedModules {
         }
     }
 
-    /// Objects that found the table full.
+    /// Objects that were not stored because the table was full.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -234,7 +234,7 @@ impl LoadedModules {
                 // SAFETY: modules do not change while their slot is not FREE, and only this thread frees slots.
                 && unsafe { &*slot.module.get() }.serial == serial
         })?;
-        // SAFETY: as above.
+        // SAFETY: modules do not change while their slot is not FREE, and only this thread frees slots.
         Some(work(unsafe { &*slot.module.get() }))
     }
 

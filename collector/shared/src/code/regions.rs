@@ -1,4 +1,4 @@
-//! A small, one-sided memory of which parts of the address space were touched: "certainly not" or "maybe".
+//! Lossy set of touched address regions: an answer is "certainly not" or "maybe".
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 use core::ops::Range;

@@ -5,8 +5,8 @@
 //! block        header: length, used | code blob
 //! code blob    size, where its code begins, from where in it the frame is complete, words of a frame
 //! ```
-//! Nothing is believed that is not consistent: the block is in use, and the blob ends inside of it. Memory of code heaps is
-//! never given back, so that what was committed once can be read for ever.
+//! Only consistent data is used: the block must be in use, and the blob must end inside of it. HotSpot never unmaps memory
+//! of code heaps, so what was committed once stays readable.
 
 use super::super::code::DynamicSymbols;
 use super::super::sys::is_readable;
@@ -16,12 +16,12 @@ use super::tables::{FieldKind, FieldName, HotSpotField, ImageMemory};
 const MAX_HEAPS: usize = 8;
 /// A byte of the segment map that says that nothing is there.
 const FREE: u8 = 0xff;
-/// Steps to the beginning of a block, at most: each leads up to 254 segments back.
+/// Steps to the beginning of a block, at most: each step goes back by up to 254 segments.
 const MAX_STEPS: usize = 1 << 12;
-/// A frame of more words is none.
+/// A larger number of words is taken for garbage.
 const MAX_FRAME_WORDS: u32 = 1 << 16;
 
-/// What was found out once. It never changes.
+/// Location of the code cache and its layout, found once. It never changes.
 pub struct CodeCache {
     heaps: [CodeHeap; MAX_HEAPS],
     /// From the lowest to the highest address of all heaps.
@@ -65,7 +65,7 @@ struct BlobLayout {
     is_address: bool,
 }
 
-/// What a frame of code in the cache is like.
+/// Layout of a frame of code in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JavaFrame {
     /// Its caller's stack pointer is so many bytes above its own; the return address lies below that, and the caller's
@@ -75,7 +75,7 @@ pub enum JavaFrame {
     Interpreted,
     /// rbp leads to the saved rbp and the return address.
     Entry,
-    /// Code of a live blob, with a frame that nothing tells of.
+    /// Code of a live blob whose frame layout is unknown.
     Other,
 }
 
@@ -83,7 +83,7 @@ pub enum JavaFrame {
 pub enum NoCache {
     /// The virtual machine is not there yet.
     NotYet,
-    /// Something is not as it must be.
+    /// A table or a structure is not as expected.
     Unknown,
 }
 
@@ -234,14 +234,14 @@ impl CodeCache {
                 return Err(NoCache::Unknown);
             }
         }
-        // What must be there is found by these rules, or they are wrong.
+        // These two blobs always exist: if the layout found does not lead to them, it is wrong.
         if cache.blob_at(call_stub_return).is_none() || cache.blob_at(cache.interpreter.0).is_none() {
             return Err(NoCache::Unknown);
         }
         Ok(cache)
     }
 
-    /// What a frame is like whose return address is `pc`.
+    /// Layout of the frame whose return address is `pc`.
     pub fn frame_at(&self, pc: u64) -> Option<JavaFrame> {
         let inside = pc.wrapping_sub(1);
         if (self.interpreter.0..self.interpreter.1).contains(&inside) {
@@ -266,7 +266,8 @@ impl CodeCache {
             } else {
                 i64::from(int(layout.frame_complete) as i32)
             };
-            // A negative one is said of stubs that no signal handler of HotSpot's may unwind; their calls have frames.
+            // Negative for stubs in which HotSpot's own signal handlers must not unwind; calls in them have complete
+            // frames.
             let is_complete = inside >= begin.saturating_add_signed(complete.max(0));
             let is_frame = (2..=MAX_FRAME_WORDS).contains(&words) && begin > blob && is_complete;
             Some(if is_frame { JavaFrame::Compiled(words * 8) } else { JavaFrame::Other })

@@ -1,5 +1,5 @@
-//! HotSpot, the usual Java virtual machine, in the process: where its code cache is, and what the frames of the code
-//! there are like.
+//! HotSpot, the usual Java virtual machine, in the process: location of its code cache, and layout of the frames of the
+//! code there.
 //!
 //! ```text
 //! module loaded ─▶ look_at: has it gHotSpotVMStructs?  ─▶ FOUND
@@ -26,7 +26,7 @@ const FOUND: u32 = 1;
 const PREPARING: u32 = 2;
 const READY: u32 = 3;
 const REFUSED: u32 = 4;
-/// It was there and was unloaded: there is no other one for this process.
+/// HotSpot was loaded and unloaded: this process cannot load it again.
 const GONE: u32 = 5;
 
 /// Major versions whose code is known to have such frames.
@@ -55,7 +55,7 @@ pub unsafe fn look_at(map_start: u64) {
     if !cfg!(target_arch = "x86_64") || STATE.load(Ordering::Acquire) != UNSEEN {
         return;
     }
-    // SAFETY: passed on.
+    // SAFETY: the loader has mapped the object at `map_start` and it stays: the contract of this function.
     let Some(symbols) = (unsafe { DynamicSymbols::of(map_start) }) else { return };
     if symbols.find(b"gHotSpotVMStructs").is_some() && symbols.find(b"JNI_CreateJavaVM").is_some() {
         START.store(map_start, Ordering::Relaxed);
@@ -63,7 +63,7 @@ pub unsafe fn look_at(map_start: u64) {
     }
 }
 
-/// What lay in this range was unloaded.
+/// Notes that the objects in this range were unloaded.
 pub fn gone(range: &Range<u64>) {
     if STATE.load(Ordering::Acquire) != UNSEEN && range.contains(&START.load(Ordering::Relaxed)) {
         STATE.store(GONE, Ordering::Release);
@@ -78,7 +78,7 @@ pub fn covers(inside: u64) -> bool {
     inside < HIGH.load(Ordering::Relaxed) && inside >= LOW.load(Ordering::Relaxed)
 }
 
-/// What a frame is like whose return address is `pc`; `None`: there is no code.
+/// Layout of the frame whose return address is `pc`; `None` if there is no code at `pc`.
 pub fn frame_at(pc: u64) -> Option<JavaFrame> {
     if STATE.load(Ordering::Acquire) != READY {
         return None;
@@ -87,20 +87,20 @@ pub fn frame_at(pc: u64) -> Option<JavaFrame> {
     unsafe { &*CACHE.0.get() }.frame_at(pc)
 }
 
-/// There is code of no object in a backtrace: looks for the code cache if that has not been found yet. Gives its range
-/// when it has become known in this call.
+/// Looks for the code cache, after a backtrace has met code of no object, unless it was found before. Returns its range
+/// when this call has found it.
 #[cold]
 pub fn prepare() -> Option<Range<u64>> {
     if STATE.load(Ordering::Acquire) != FOUND {
         return None;
     }
-    // A handler on this thread would find a state that nobody ends.
+    // A signal handler on this thread would find the state PREPARING, which only the interrupted code ends.
     let _undisturbed = SignalsBlocked::new();
     STATE.compare_exchange(FOUND, PREPARING, Ordering::AcqRel, Ordering::Relaxed).ok()?;
     let (state, range) = match find() {
         Ok(cache) => {
             let range = cache.low..cache.high;
-            // SAFETY: this thread alone is here, and nobody reads it before it is READY.
+            // SAFETY: only this thread is in the state PREPARING, and nobody reads the cache before READY.
             unsafe { *CACHE.0.get() = cache };
             (READY, Some(range))
         }
@@ -131,7 +131,7 @@ fn find() -> Result<CodeCache, NoCache> {
     CodeCache::find(&memory, &symbols)
 }
 
-/// What the recording is to say once: that frames of Java are not exact, and why.
+/// Remark for the recording, returned once: Java frames are not exact, and why.
 pub fn remark() -> Option<String> {
     if STATE.load(Ordering::Acquire) != REFUSED || REMARKED.swap(true, Ordering::Relaxed) {
         return None;

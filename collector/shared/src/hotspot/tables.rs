@@ -61,12 +61,12 @@ pub enum FieldKind {
 pub struct FieldName(pub &'static [u8], pub &'static [u8], pub bool);
 
 impl ImageMemory {
-    /// That of the object whose first segment begins at `map_start`.
+    /// The memory of the object whose first segment begins at `map_start`.
     ///
     /// # Safety
     /// The loader must have mapped it there, and it must stay while this is in use.
     pub unsafe fn of(map_start: u64) -> Option<ImageMemory> {
-        // SAFETY: passed on.
+        // SAFETY: the loader has mapped the object at `map_start` and it stays: the contract of this function.
         unsafe { Image::at(map_start) }.map(ImageMemory)
     }
 
@@ -95,12 +95,12 @@ impl ImageMemory {
         address != 0
             && self.holds(address, text.len() as u64 + 1)
             && text.iter().chain(&[0]).zip(address..).all(|(&byte, at)| {
-                // SAFETY: `holds` says so for all of them.
+                // SAFETY: `holds` has checked that all these bytes are in a readable segment.
                 byte == unsafe { (at as *const u8).read() }
             })
     }
 
-    /// How the text at `address` ends: `*` for the name of a pointer's type.
+    /// Whether the text at `address` ends in the byte `last`: a pointer type's name ends in `*`.
     fn ends_in(&self, address: u64, last: u8) -> bool {
         const LONGEST: u64 = 128;
         let mut before = 0;
@@ -108,7 +108,7 @@ impl ImageMemory {
             if !self.holds(at, 1) {
                 return false;
             }
-            // SAFETY: asked for above.
+            // SAFETY: `holds` has checked this byte.
             match unsafe { (at as *const u8).read() } {
                 0 => return before == last,
                 byte => before = byte,

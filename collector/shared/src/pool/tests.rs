@@ -10,7 +10,7 @@ fn pool(slots: u32) -> Pool {
     unsafe { Pool::new(memory, core::ptr::null_mut(), false, slots) }
 }
 
-/// What a reader of the side file finds in a slot: the size of its chunks.
+/// Size of the chunks of a slot, as a reader of the side file finds it.
 fn said(pool: &Pool, slot: u32) -> u32 {
     use tracehound_format::live::chunk_offset;
     // SAFETY: the header of the slot's first chunk.

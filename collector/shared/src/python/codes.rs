@@ -63,9 +63,9 @@ struct Codes {
 unsafe impl Send for Codes {}
 
 static CODES: Lock<Codes> = Lock::new(Codes::EMPTY);
-/// Who holds the lock, by its context's address or another word of its own; 0: nobody.
+/// Holder of the lock: the address of the thread's context, or another word of that thread alone; 0: nobody.
 static HOLDER: AtomicU64 = AtomicU64::new(0);
-/// A code object was freed and could not be taken out.
+/// A code object was freed and could not be removed from the table, because the lock was held.
 static MISSED: AtomicBool = AtomicBool::new(false);
 static NEXT_BASE: AtomicU64 = AtomicU64::new(0);
 
@@ -145,12 +145,12 @@ impl Codes {
             let base = NEXT_BASE.load(Ordering::Relaxed);
             text.append(base)?;
             NEXT_BASE.store(base + text.units + 1, Ordering::Relaxed);
-            // SAFETY: as above.
+            // SAFETY: a slot of the table, whose lock is held.
             unsafe { content.write(ContentSlot { hash, base }) };
             self.used_contents += 1;
             base
         };
-        // SAFETY: as above.
+        // SAFETY: a slot of the table, whose lock is held.
         unsafe { self.place(code).write(PlaceSlot { code, base, units: text.units }) };
         self.used_places += 1;
         Some((base, text.units))
@@ -180,8 +180,8 @@ fn give_back(guard: LockGuard<'static, Codes>) {
     drop(guard);
 }
 
-/// The address that stands for an instruction of the code object at `code`: for the call tree, so one more, as of a call.
-/// `code` and `instruction` are what the frame has. `None` if this is no code object, or the instruction none of its own.
+/// The address that represents an instruction of the code object at `code`, plus one like a return address, for the call
+/// tree. `code` and `instruction` are as in the frame. `None` if this is no code object, or not one of its instructions.
 ///
 /// # Safety
 /// The calling thread must be inside a frame of it.
@@ -212,10 +212,10 @@ pub unsafe fn address_of(
     (number <= units).then_some(CODE_ADDRESSES + base + number + 1)
 }
 
-/// The code object at `code` is being freed.
+/// Removes the code object at `code`, which is being freed.
 pub(super) fn forget(code: u64) {
     let Some(mut codes) = codes() else {
-        // Whoever has the lock looks at this before it trusts any place.
+        // The holder of the lock checks this flag before it uses an entry.
         MISSED.store(true, Ordering::SeqCst);
         move_epoch();
         return;
@@ -230,7 +230,7 @@ pub(super) fn forget(code: u64) {
             }
         }
     }
-    // Places of the dead are taken again after the table has been emptied.
+    // Entries of freed objects are used again only after the table has been emptied.
     if codes.used_places >= FULL {
         codes.forget_places();
     }
@@ -246,7 +246,7 @@ pub(super) fn after_fork_in_child() {
     }
 }
 
-/// What a code object says of itself, where it lies.
+/// Fields of a code object, read in place.
 struct CodeObject {
     minor: u8,
     units: u64,

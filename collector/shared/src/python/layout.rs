@@ -19,7 +19,7 @@ pub enum EntryMark {
     Every,
     /// The frame whose byte at the offset is 1 is the outermost of a call.
     Flag(u16),
-    /// The frame whose byte at the offset is 3 stands for the call itself, and is none of the program's.
+    /// The frame whose byte at the offset is 3 represents the call itself, and is no frame of the program.
     Shim(u16),
 }
 

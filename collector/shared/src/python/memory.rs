@@ -5,7 +5,7 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sys;
 
-/// So many backtraces are read page by page after asking whether the page is there.
+/// Number of first backtraces that are read only after asking for each page whether it is there.
 const CAREFUL: u32 = 64;
 
 static PROVED: AtomicU32 = AtomicU32::new(0);
@@ -23,14 +23,15 @@ impl ObjectMemory {
         ObjectMemory { careful: PROVED.load(Ordering::Relaxed) < CAREFUL, page: 0 }
     }
 
-    /// Everything was as it must be.
+    /// Counts a backtrace that was read as expected.
     pub fn proved(&self) {
         if self.careful {
             PROVED.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Something was not as it must be. Whether that is so from the start: then this is no interpreter as its version says.
+    /// Counts a backtrace that was not as expected. True if none was so far: the interpreter's layout is then another
+    /// than its version's.
     pub fn failed() -> bool {
         PROVED.load(Ordering::Relaxed) == 0 && FAILED.fetch_add(1, Ordering::Relaxed) >= CAREFUL
     }

@@ -32,7 +32,8 @@ const REFUSED: u32 = 4;
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 static STATE: AtomicU32 = AtomicU32::new(UNSEEN);
-/// Moves when code objects that backtraces named were freed, and when the interpreter was unloaded.
+/// Epoch of Python's code: incremented when code objects that backtraces named were freed, and when the interpreter was
+/// unloaded.
 static EPOCH: AtomicU32 = AtomicU32::new(1);
 /// The evaluation loop, and the part of it that the compiler has put elsewhere.
 static LOOP: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -86,7 +87,7 @@ pub struct TopFrameFound {
     pub is_certain: bool,
 }
 
-/// Frames of interpreters are wanted, or not.
+/// Switches Python frames on or off.
 pub fn enable(wanted: bool) {
     ENABLED.store(wanted, Ordering::Relaxed);
 }
@@ -99,7 +100,7 @@ pub unsafe fn look_at(map_start: u64) {
     if STATE.load(Ordering::Acquire) != UNSEEN {
         return;
     }
-    // SAFETY: passed on.
+    // SAFETY: the loader has mapped the object at `map_start` and it stays: the contract of this function.
     let Some(symbols) = (unsafe { DynamicSymbols::of(map_start) }) else { return };
     let Some(runtime) = symbols.find(b"_PyRuntime") else { return };
     let Some(evaluation) = symbols.find(b"_PyEval_EvalFrameDefault") else { return };
@@ -122,7 +123,7 @@ pub unsafe fn look_at(map_start: u64) {
     start.store(evaluation.address, Ordering::Release);
 }
 
-/// What lay in this range was unloaded.
+/// Notes that the objects in this range were unloaded.
 pub fn gone(range: &Range<u64>) {
     let [start, end, cold, cold_end] = &LOOP;
     if range.contains(&start.load(Ordering::Relaxed)) {
@@ -146,7 +147,7 @@ pub fn loop_without_parts() -> Option<Range<u64>> {
     Some(start..end.load(Ordering::Relaxed))
 }
 
-/// That part lies here; an empty range: there is none.
+/// Sets where that part lies; an empty range if there is none.
 pub fn set_loop_part(part: Range<u64>) {
     let [.., cold, cold_end] = &LOOP;
     cold_end.store(part.end, Ordering::Relaxed);
@@ -167,7 +168,7 @@ pub fn is_evaluation(pc: u64) -> bool {
         || (cold.load(Ordering::Relaxed)..cold_end.load(Ordering::Relaxed)).contains(&at)
 }
 
-/// Moves when what threads remember of Python's stacks may name code that is gone.
+/// The epoch: a change means that cached Python stacks may name code that was freed.
 #[inline(always)]
 pub fn epoch() -> u32 {
     EPOCH.load(Ordering::Relaxed)
@@ -185,7 +186,8 @@ pub unsafe fn interpreter() -> Option<PythonInterpreter> {
     match STATE.load(Ordering::Acquire) {
         READY => {}
         FOUND if STATE.compare_exchange(FOUND, PREPARING, Ordering::AcqRel, Ordering::Relaxed).is_ok() => {
-            // SAFETY: passed on; this thread alone comes here.
+            // SAFETY: the thread is inside the evaluation loop, by the contract of this function; only the thread
+            // that has changed the state comes here.
             let refusal = unsafe { prepare() };
             REFUSAL.store(refusal.unwrap_or(0), Ordering::Relaxed);
             STATE.store(if refusal.is_none() { READY } else { REFUSED }, Ordering::Release);
@@ -252,7 +254,8 @@ fn minor_version(text: &[u8]) -> u32 {
     rest.iter().take_while(|byte| byte.is_ascii_digit()).fold(0, |minor, byte| minor * 10 + u32::from(byte - b'0'))
 }
 
-/// The destructor of code objects: who has seen this one must forget it, since its place may be taken.
+/// Destructor of code objects that replaces CPython's: removes the object from the table, since its address may be used
+/// again, and calls the real one.
 unsafe extern "C" fn code_is_freed(code: *mut c_void) {
     codes::forget(code as u64);
     let real = DEALLOC.load(Ordering::Acquire);
@@ -316,7 +319,7 @@ impl PythonInterpreter {
         }
     }
 
-    /// Frames are not what they must be: none is read from here on.
+    /// Notes that frames are not as expected: none is read from here on.
     pub fn refuse(&self) {
         REFUSAL.store(WRONG_LAYOUT, Ordering::Relaxed);
         STATE.store(REFUSED, Ordering::Release);
@@ -324,7 +327,7 @@ impl PythonInterpreter {
     }
 }
 
-/// What the recording is to say once: that Python's frames are missing, and why.
+/// Remark for the recording, returned once: Python's frames are missing, and why.
 pub fn remark() -> Option<String> {
     if STATE.load(Ordering::Acquire) != REFUSED || REMARKED.swap(true, Ordering::Relaxed) {
         return None;

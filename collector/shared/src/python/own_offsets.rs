@@ -1,7 +1,7 @@
-//! What an interpreter says of its own layout: `_Py_DebugOffsets`, at the beginning of `_PyRuntime` from 3.13 on.
+//! `_Py_DebugOffsets`: an interpreter's own description of its layout, at the beginning of `_PyRuntime` from 3.13 on.
 //!
-//! Its numbers are held against those of [`PythonLayout`] once, before the first frame is read. An interpreter that was
-//! built otherwise than the releases is refused, instead of read wrongly.
+//! Its numbers are compared with those of [`PythonLayout`] once, before the first frame is read. An interpreter that was
+//! built differently from the releases is refused, instead of read wrongly.
 
 use super::layout::{EntryMark, OBJECT_TYPE, PythonLayout, TopFrame};
 use super::memory::ObjectMemory;
@@ -111,7 +111,7 @@ impl OwnOffsets {
     }
 }
 
-/// What an interpreter says of itself, beside the layout of its version.
+/// Result of comparing an interpreter's own description with the layout of its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnLayout {
     /// It is that of its version, or the version says nothing.

@@ -188,7 +188,7 @@ pub struct AtomicPtr<T>(AtomicUsize, core::marker::PhantomData<*mut T>);
 
 // SAFETY: as core's: the pointer alone is shared.
 unsafe impl<T> Send for AtomicPtr<T> {}
-// SAFETY: as above.
+// SAFETY: as core's: the pointer alone is shared.
 unsafe impl<T> Sync for AtomicPtr<T> {}
 
 impl<T> Default for AtomicPtr<T> {
