@@ -1,4 +1,4 @@
-//! What unwinding must know of aarch64: registers, signal frames and calls.
+//! The parts of unwinding that are specific to aarch64: registers, signal frames and calls.
 
 use core::arch::naked_asm;
 
@@ -30,7 +30,7 @@ pub fn is_sigreturn(pc: u64) -> bool {
     pc & 3 == 0 && code_at::<8>(pc) == Some(RETURN)
 }
 
-/// Whether a call stands before `pc`, as it does before a return address; `None` if nothing can be read there.
+/// Whether a call precedes `pc`, as it precedes a return address; `None` if nothing can be read there.
 pub fn is_call_before(pc: u64) -> Option<bool> {
     let code = code_at::<4>(pc.wrapping_sub(4))?;
     Some(pc & 3 == 0 && is_call(u32::from_le_bytes(code)))
@@ -41,7 +41,7 @@ fn is_call(code: u32) -> bool {
     code >> 26 == 0x25 || code & 0xffff_fc1f == 0xd63f_0000 || code & 0xfeff_f800 == 0xd63f_0800
 }
 
-/// What the code at `pc` says about its frame: nothing here.
+/// The rule that the code at `pc` implies: none on this processor.
 pub fn rule_at(_: u64) -> Option<Rule> {
     None
 }

@@ -1,4 +1,4 @@
-//! Addresses as the processor has them: how many bits, and what a word of the stack may carry beside one.
+//! Addresses as the processor has them: their bits, and what else a word of the stack may hold beside an address.
 
 #[cfg(target_arch = "x86_64")]
 mod form {
@@ -11,13 +11,13 @@ mod form {
         word
     }
 
-    /// Whether a word of the stack is `expected`.
+    /// Whether a word of the stack equals `expected`.
     #[inline(always)]
     pub fn is_same(word: u64, expected: u64) -> bool {
         word == expected
     }
 
-    /// A PC in 47 bits; more, if it can be none.
+    /// A PC in 47 bits; more bits if the value cannot be a PC.
     #[inline(always)]
     pub fn pack(pc: u64) -> u64 {
         pc
@@ -28,7 +28,7 @@ mod form {
         packed
     }
 
-    /// Which stack pointers there are: multiples of this power of two.
+    /// Alignment of stack pointers: multiples of this power of two.
     pub const STACK_SHIFT: u32 = 3;
 }
 
@@ -43,13 +43,14 @@ mod form {
         word & ((1 << BITS) - 1)
     }
 
-    /// Whether a word of the stack is `expected` but for signature and tag: these follow from the address and its place.
+    /// Whether a word of the stack equals `expected`, signature and tag apart: these follow from address and slot.
     #[inline(always)]
     pub fn is_same(word: u64, expected: u64) -> bool {
         (word ^ expected) << (64 - BITS) == 0
     }
 
-    /// A PC in 47 bits; more, if it can be none. It is a multiple of four, or of an interrupted instruction plus one.
+    /// A PC in 47 bits; more bits if the value cannot be a PC. It is a multiple of four, or of an interrupted
+    /// instruction plus one.
     #[inline(always)]
     pub fn pack(pc: u64) -> u64 {
         pc >> 2 << 1 | pc & 1 | (pc & 2) << 62
@@ -60,7 +61,7 @@ mod form {
         packed >> 1 << 2 | packed & 1
     }
 
-    /// Which stack pointers there are: multiples of this power of two.
+    /// Alignment of stack pointers: multiples of this power of two.
     pub const STACK_SHIFT: u32 = 4;
 }
 

@@ -15,14 +15,14 @@ const PER_NODE: usize = 24;
 
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-/// The most that the unwinders of so many threads, with so many nodes in the tree, keep at a time, buffers for walks of
-/// a few thousand frames included.
+/// Upper bound of the memory of all unwinders for so many threads and so many nodes of the tree, including buffers for
+/// walks of a few thousand frames.
 pub fn limit(threads: u64, nodes: u64) -> u64 {
     const WALK: u64 = 512 << 10;
     threads * (2 * FREE as u64 + WALK) + SHARED as u64 + PER_NODE as u64 * nodes
 }
 
-/// What one verified-chain table, or the paths of one thread, have taken from the account.
+/// Bytes that one verified-chain table, or the paths of one thread, have taken from the account.
 pub struct Account {
     held: usize,
 }
@@ -38,8 +38,8 @@ impl Account {
         Account { held: 0 }
     }
 
-    /// Asks for as much as it takes to occupy `bytes`, while the account is less than `percent` used; `None` if that is
-    /// not to be had.
+    /// Takes as much from the account as is needed to occupy `bytes`, while less than `percent` of it is used; `None`
+    /// if that is refused.
     pub fn resize(&mut self, bytes: usize, percent: usize, tree: &CallTree) -> Option<()> {
         let more = bytes.saturating_sub(FREE).saturating_sub(self.held);
         let limit = (SHARED + PER_NODE * tree.len() as usize) / 100 * percent;

@@ -5,7 +5,7 @@
 //! call f ; add rsp, 24 ; pop rbx ; pop rbp ; ret CFA = sp + 48, rbp = [CFA - 16]
 //! call f ; mov eax, ebx ; leave ; ret            as for frame pointers
 //! ```
-//! Only instructions that are known to do nothing else are passed over, so most functions have no such rule; but some
+//! Only instructions that are known to have no other effect are skipped, so most functions have no such rule; but some
 //! compilers leave just the smallest ones without information. It is a heuristic: a call that never returns may be
 //! followed by another function's code. So it is used only where the return address that it leads to is preceded by a
 //! call.
@@ -20,7 +20,7 @@ const BYTES: usize = 48;
 const RSP: u8 = 4;
 const RBP: u8 = 5;
 
-/// The rule for a frame whose `pc` is a return address, if the code there says it, in the language of x86-64.
+/// The rule for a frame whose `pc` is a return address, if the code there is such an epilogue of x86-64.
 pub fn rule_at(pc: u64) -> Option<Rule> {
     if cfg!(not(target_arch = "x86_64")) {
         return None;
@@ -30,7 +30,7 @@ pub fn rule_at(pc: u64) -> Option<Rule> {
 
 fn rule_of(code: &[u8]) -> Option<Rule> {
     let mut code = code;
-    // What the function has taken off the stack so far, and what it had when it took rbp back.
+    // Bytes that the function has taken off the stack so far, and the depth at which it restored rbp.
     let (mut depth, mut rbp) = (0_i64, None);
     loop {
         code = match *code {

@@ -65,12 +65,12 @@ struct IndexRow {
 }
 
 static SLOTS: [ObjectSections; MAX_OBJECTS] = [const { ObjectSections::free() }; MAX_OBJECTS];
-/// Objects that found no slot.
+/// Objects for which no slot was free.
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 /// There are requests.
 static WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// The entry of `object`'s file that covers `inside`, if it has been loaded; else that is asked for.
+/// The entry of `object`'s file that covers `inside`, if the file has been loaded; else requests the loading.
 #[cold]
 pub fn locate(object: &Object, inside: u64) -> Option<LocatedFde> {
     let serial = object.serial();
@@ -87,7 +87,7 @@ pub fn locate(object: &Object, inside: u64) -> Option<LocatedFde> {
     None
 }
 
-/// Asks for what the file of the object with this serial has.
+/// Requests the unwind information from the file of the object with this serial.
 #[cold]
 pub fn want(serial: u64) {
     if serial == 0 {
@@ -114,12 +114,12 @@ pub fn want(serial: u64) {
     REFUSED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Whether somebody waits for [`next_wanted`] to be served.
+/// Whether a request waits for [`next_wanted`].
 pub fn is_waiting() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }
 
-/// Times that a request found no room.
+/// Requests that found no free slot.
 pub fn refused() -> u32 {
     REFUSED.load(Ordering::Relaxed)
 }
@@ -169,8 +169,8 @@ impl SectionRequest {
         self.0.serial.load(Ordering::Relaxed)
     }
 
-    /// Puts in what the file had for the code in `range`, loaded `bias` above the file's addresses. Stacks are resolved
-    /// by it from now on.
+    /// Stores the sections that the file has for the code in `range`, loaded `bias` above the file's addresses. Later
+    /// backtraces use them.
     pub fn fulfil(
         self,
         range: &Range<u64>,
@@ -185,13 +185,13 @@ impl SectionRequest {
         let found = put(&slot.eh_frame, eh_frame, false) | put(&slot.debug_frame, debug_frame, true);
         slot.state.store(if found { READY } else { NOTHING }, Ordering::Release);
         if found {
-            // Threads that came while it was loading have learned that there is nothing.
+            // Threads that came while the file was loading have cached that there is no information.
             code::announce(range, &mut rule_cache::forget);
         }
     }
 }
 
-/// In a forked child: what the parent's thread was loading is to be loaded again.
+/// In a forked child: requests again what the parent's thread was loading.
 pub fn after_fork_in_child() {
     for slot in &SLOTS {
         if slot.state.load(Ordering::Relaxed) == LOADING {

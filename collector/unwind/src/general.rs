@@ -1,4 +1,4 @@
-//! The general unwinder: any register, any expression. For the few hand-written functions whose frames are not a
+//! General unwinder: any register, any expression. For the few hand-written functions whose frames are not a
 //! function of (pc, sp, rbp) alone.
 //!
 //! It begins in the recorder's own frame, where the callee-saved registers are known, and unwinds through the
@@ -41,7 +41,7 @@ struct Registers {
     page: u64,
 }
 
-/// A frame as the general unwinder sees it.
+/// A frame as the general unwinder reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct GeneralFrame {
     pub pc: u64,
@@ -49,8 +49,8 @@ pub struct GeneralFrame {
     pub flags: u8,
 }
 
-/// Unwinds from here; hands the frames from `caller` outwards to `each`, innermost first, until it answers
-/// false. Answers the flags of the end, or `None` if `caller` was not found.
+/// Unwinds from here; passes the frames from `caller` outwards to `each`, innermost first, until it returns
+/// false. Returns the flags of the end, or `None` if `caller` was not found.
 ///
 /// # Safety
 /// `caller` must be the state of a function that has not returned, further out on the running thread's stack.
@@ -76,7 +76,7 @@ pub unsafe fn unwind(caller: Caller, mut each: impl FnMut(GeneralFrame) -> bool)
             return Some(0);
         }
         if rule_of(pc).is_go_switch() {
-            // The thread's stack is left further out each time, or frame pointers lead in circles.
+            // Each time the thread's stack must have been left further out; otherwise frame pointers lead in circles.
             if registers.sp() <= left_at {
                 return Some(TRUNCATED);
             }
@@ -128,7 +128,7 @@ impl Registers {
         self.get(register::RSP).unwrap_or(0)
     }
 
-    /// The caller's registers, by the best means there is, and the flags of that means.
+    /// The caller's registers, by the best rule source available, and the flags of that source.
     fn out(&mut self) -> (Outer, u8) {
         let inside = self.pc().wrapping_sub(1);
         let rule = rule_of(self.pc());
@@ -165,7 +165,7 @@ impl Registers {
         let LocatedFde { entry, window } = located;
         let row: FullRow = row_at::<FullRow, 4>(entry, self.pc().wrapping_sub(1))?;
         let cfa = match row.cfa {
-            // What saves x29 lets it point there.
+            // A function that saves x29 makes it point to the saved value.
             Cfa::Register { register: register::RSP, .. } if self.sp_is_bound => {
                 let Recovery::Offset(offset) = row.registers[register::RBP as usize] else { return None };
                 self.get(register::RBP)?.wrapping_sub(offset as u64)
@@ -173,7 +173,7 @@ impl Registers {
             Cfa::Register { register, offset } => self.get(register)?.wrapping_add(offset as u64),
             Cfa::Expression(expression) => evaluate(expression.code(*window)?, None, self)?,
         };
-        // The call that the frame made has overwritten it.
+        // The call from this frame has overwritten the register.
         let is_kept = !matches!(row.registers[register::RETURN as usize], Recovery::Unset | Recovery::Same);
         if cfg!(target_arch = "aarch64") && !is_kept && !self.was_interrupted() {
             return None;
@@ -219,8 +219,8 @@ impl Registers {
         outer_sp < self.sp() || outer_sp == self.sp() && !self.was_interrupted()
     }
 
-    /// Whether the frame stands at an instruction where a signal came in, as far as that can be told: a return address is
-    /// a multiple of four on aarch64.
+    /// Whether the frame was interrupted by a signal, as far as the PC shows it: a return address is a multiple of four on
+    /// aarch64.
     fn was_interrupted(&self) -> bool {
         cfg!(target_arch = "aarch64") && self.pc() & 3 != 0
     }
@@ -304,7 +304,7 @@ impl Registers {
         Some(outer)
     }
 
-    /// The caller's registers by what the code seems to do.
+    /// The caller's registers by the epilogue of the code.
     fn by_epilogue(&mut self) -> Option<Registers> {
         let rule = epilogue::rule_at(self.pc()).filter(|rule| rule.kind() == RuleKind::Sp)?;
         let cfa = self.sp().wrapping_add(rule.n());

@@ -1,8 +1,8 @@
-//! Goroutines' stacks: the way from C code that Go has called back to the goroutine.
+//! Unwinding from C code that Go has called, back to the stack of the goroutine.
 //!
-//! Go calls C on the thread's stack, `runtime.asmcgocall` switches there. It leaves two words, the goroutine and how deep
-//! its stack was, and switches back by them, since a stack may be moved meanwhile. What comes after the call is what a
-//! backtrace has to do:
+//! Go calls C on the thread's stack, and `runtime.asmcgocall` switches to it. That function saves two words, the goroutine
+//! and the depth of its stack, and switches back by them, since a stack may be moved meanwhile. A backtrace does what the
+//! code after the call does:
 //!
 //! ```text
 //! call f                             words of the thread's stack: depth, goroutine
@@ -11,8 +11,8 @@
 //! …                                  it is the thread's goroutine again
 //! mov rsp, rsi ; … ; pop rbp ; ret   or without pop rbp
 //! ```
-//! So no symbols are needed. Functions of Go keep frame pointers. Such backtraces are walked each time: a goroutine may
-//! have another stack at the next event, and run on another thread.
+//! So no symbols are needed. Functions of Go keep frame pointers. Such backtraces are not cached: a goroutine may have
+//! another stack at the next event, and run on another thread.
 
 use super::lookup::{code_at, follows_call};
 use super::rule::Rule;
@@ -22,7 +22,7 @@ use tracehound_shared::code::has_object;
 use tracehound_shared::sync::atomic::{AtomicU64, Ordering};
 use tracehound_shared::sys::is_readable;
 
-/// `mov rcx, [rip + n]` and `mov rcx, n`, without `n`: where a program that is loaded anywhere has its thread's variables.
+/// `mov rcx, [rip + n]` and `mov rcx, n`, without `n`: offset of thread variables in a position-independent program.
 const FIND_VARIABLES: [[u8; 3]; 2] = [[0x48, 0x8b, 0x0d], [0x48, 0xc7, 0xc1]];
 /// `mov rdi, [rsp + 8]; mov rsi, [rdi + 8]; sub rsi, [rsp]`.
 const FIND_STACK: [u8; 13] = [0x48, 0x8b, 0x7c, 0x24, 0x08, 0x48, 0x8b, 0x77, 0x08, 0x48, 0x2b, 0x34, 0x24];
@@ -40,7 +40,7 @@ const BYTES: usize = 56;
 /// Stacks of goroutines are not larger, unless the program says so.
 const LARGEST_STACK: u64 = 1 << 30;
 
-/// The rule for a return address in the function that switches, if the code there says that it is one.
+/// The rule for a return address in the function that switches stacks, recognised by its code.
 pub fn rule_at(pc: u64) -> Option<Rule> {
     if cfg!(not(target_arch = "x86_64")) {
         return None;
@@ -64,7 +64,7 @@ fn rule_of(code: &[u8]) -> Option<Rule> {
     }
 }
 
-/// Whether the function takes rbp back behind the switch, before it returns; `None` if it does something else.
+/// Whether the function restores rbp after the switch, before it returns; `None` if it does something else.
 fn has_rbp(code: &[u8]) -> Option<bool> {
     let end = code.strip_prefix(&SWITCH)?;
     let end = match end.strip_prefix(&RESULT) {
@@ -78,7 +78,7 @@ fn has_rbp(code: &[u8]) -> Option<bool> {
     }
 }
 
-/// Where a goroutine's stack went on when the thread's was switched to.
+/// The goroutine's stack at the moment when the thread's stack was switched to.
 struct GoroutineStack {
     /// The stack pointer before the switch.
     sp: u64,
@@ -86,18 +86,18 @@ struct GoroutineStack {
     end: u64,
 }
 
-/// What the words at `sp` say. `read` gives a word of memory that need not be there.
+/// The goroutine's stack by the words at `sp`. `read` returns a word of memory, or `None` where there is none.
 fn outer_stack(rule: Rule, sp: u64, mut read: impl FnMut(u64) -> Option<u64>) -> Option<GoroutineStack> {
     if rule == Rule::GO_SWITCH || rule == Rule::GO_SWITCH_WITH_RBP {
         return goroutine_stack(sp, read);
     }
-    /// What the function puts on the stack before the call, aligned.
+    /// Bytes that the function puts on the stack before the call, aligned.
     const MOST: u64 = 32;
     let saved = read(sp)?;
     (saved & 7 == 0 && saved.wrapping_sub(sp) <= MOST).then_some(GoroutineStack { sp: saved, end: u64::MAX })
 }
 
-/// Where the stack of the goroutine goes on that the two words at `sp` are about.
+/// The goroutine's stack by the two words at `sp`, which name the goroutine and the depth.
 fn goroutine_stack(sp: u64, mut read: impl FnMut(u64) -> Option<u64>) -> Option<GoroutineStack> {
     let (depth, goroutine) = (read(sp)?, read(sp.wrapping_add(8))?);
     // The first two words of a goroutine: where its stack begins and ends.
@@ -157,8 +157,8 @@ pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: 
     }
 }
 
-/// One step from a goroutine's stack back to the thread's, where C code has called Go: the frame pointer leads there,
-/// further out than `left_at`, where that stack was left. A frame pointer that is none could lead in circles.
+/// One step from a goroutine's stack back to the thread's, where C code has called Go: by the frame pointer, which must
+/// lead further out than `left_at`, where that stack was left. Any other value could lead in circles.
 ///
 /// # Safety
 /// As for [`step`](super::step::step).
@@ -186,9 +186,9 @@ pub unsafe fn step_back(
     Some(StepResult::Out(FrameState { pc, sp: rbp + 16, rbp: outer_rbp }))
 }
 
-/// Whether a word of a goroutine can be read. Go never gives goroutines' memory back, so a page is asked about once.
+/// Whether a word of a goroutine can be read. Go never unmaps goroutines' memory, so each page is checked once.
 fn is_goroutine_readable(address: u64) -> bool {
-    /// The last such page.
+    /// The page that was checked last.
     static KNOWN: AtomicU64 = AtomicU64::new(1);
     let page = address & !4095;
     if KNOWN.load(Ordering::Relaxed) == page {

@@ -1,9 +1,9 @@
-//! Frames of Java: rules of code in HotSpot's code cache.
+//! Java frames: rules of the code in HotSpot's code cache.
 //!
-//! That code comes and goes without notice, and other code takes its place. So its rules are in no cache: each is made
-//! anew, from the blob that is there now, whenever a stack is walked, and whenever a known stack seems to stand again. A
-//! known stack counts only if all its rules are still what they were ([`rules_hold`]): a rule is then a function of the
-//! code at its PC, which nobody replaces while the stack stands, as everywhere.
+//! That code is replaced without notice by other code. So its rules are not cached: each is computed from the blob that is
+//! there now, whenever a stack is walked, and whenever the words of a known stack are equal. A known stack counts only if
+//! all its rules are unchanged ([`rules_hold`]): a rule is then a function of the code at its PC, which HotSpot does not
+//! replace while a frame of it is on a stack.
 
 use super::JAVA;
 use super::lookup::follows_call;
@@ -21,11 +21,11 @@ pub fn covers(pc: u64) -> bool {
     hotspot::covers(pc.wrapping_sub(1))
 }
 
-/// Looks for HotSpot, now that there is code of no object at `pc`. Whether that is its own.
+/// Looks for HotSpot, when a backtrace has met code of no object at `pc`. Returns whether that code is HotSpot's.
 #[cold]
 pub fn is_found_for(pc: u64) -> bool {
     if let Some(range) = hotspot::prepare() {
-        // Until now it was code without information.
+        // Until now its code counted as code without information.
         code::announce(&range, &mut rule_cache::forget);
     }
     covers(pc)
@@ -51,24 +51,24 @@ pub fn rule_of_code(_: u64) -> Rule {
     Rule::UNKNOWN
 }
 
-/// Whether `rule`, that of the code cache's code at `state`, leads to a frame: to code that is there, and in an object behind a call. Code
-/// may have put more on its stack than its blob says where it calls the garbage collector or saves registers, and a
-/// signal may have come before its frame was there.
+/// Whether `rule`, of the code in the code cache at `state`, leads to a caller: into code that is there, and in an object
+/// behind a call. Code may have more on its stack than its blob states where it calls the garbage collector or saves
+/// registers, and a signal may have come before its frame was complete.
 ///
 /// # Safety
 /// As for [`step`].
 pub unsafe fn leads_on(rule: Rule, state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> bool {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller keeps the contract of `step`, which covers this call.
     match unsafe { step(rule, state, readable, own) } {
         StepResult::Out(outer) if covers(outer.pc) => hotspot::frame_at(outer.pc).is_some(),
-        // Words of a stack may look like a call, too.
+        // Words of a stack may be mistaken for return addresses.
         StepResult::Out(outer) => code::has_object(outer.pc.wrapping_sub(1)) && follows_call(outer.pc),
         _ => false,
     }
 }
 
-/// Whether the frame at `state` keeps a frame pointer and has aligned its stack since: it is as large as `rule` says, and
-/// one word. HotSpot does so where it replaces a compiled frame by interpreted ones.
+/// Whether the frame at `state` keeps a frame pointer and was aligned by one word: it is one word larger than `rule`
+/// states. HotSpot does so where it replaces a compiled frame by interpreted ones.
 #[cold]
 pub fn is_aligned(rule: Rule, state: FrameState) -> bool {
     rule.kind() == RuleKind::Sp && state.rbp.wrapping_add(16) == state.sp.wrapping_add(rule.n() + 8)
@@ -79,7 +79,7 @@ pub fn is_aligned(rule: Rule, state: FrameState) -> bool {
 #[inline(never)]
 pub fn rules_hold(chains: &VerifiedChains, record: *mut ChainRecord) -> bool {
     let mut at = record;
-    // Outside of the outermost frame of Java the flag is not set any more.
+    // Frames outside of the outermost Java frame do not have the flag.
     while chains.captured(at).flags & JAVA != 0 {
         let origin = chains.origin(at);
         if covers(origin.pc) {

@@ -129,7 +129,7 @@ pub enum UnwindEngine {
 /// Counters of one unwinder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnwindStats {
-    /// Captures that took the long way, because their stack was new or had changed.
+    /// Captures that were unwound, because their stack was new or had changed.
     pub learned: u64,
     /// Captures that were [`TRUNCATED`].
     pub truncated: u64,
@@ -167,7 +167,7 @@ const _: () = assert!(
 );
 
 const FIRST_FRAMES: usize = 64;
-/// What a thread's first event touches of its block for sure, mostly by looking for what is not there yet.
+/// Bytes of its block that a thread's first event certainly touches, mostly by look-ups that find nothing.
 const TOUCHED_AT_FIRST: usize =
     bytes_in_block::<Unwinder>(1) + bytes_in_block::<WalkedFrame>(FIRST_FRAMES) + StackTrie::TABLE_BYTES;
 const FIRST_ADDRESSES: usize = 256;
@@ -208,7 +208,7 @@ impl Unwinder {
         caller: Caller,
     ) -> *mut Unwinder {
         init();
-        // SAFETY: as the caller promises.
+        // SAFETY: the block is aligned, zeroed and owned by the caller alone: the contract of `create_in`.
         let mut block = unsafe {
             // A write makes a page once; one that is read first is made twice. The block is zeroed, so nothing changes.
             for page in (0..TOUCHED_AT_FIRST).step_by(4096) {
@@ -242,8 +242,8 @@ impl Unwinder {
         this
     }
 
-    /// Hands the unwinder of a thread that has ended to the calling thread, which counts in the same place. It keeps
-    /// its memory and forgets the rest.
+    /// Gives the unwinder of a thread that has ended to the calling thread, whose counters are the same. It keeps
+    /// its memory and drops its caches.
     ///
     /// # Safety
     /// As for [`create`](Self::create); the thread that it was made for must not use it any more.
@@ -254,7 +254,7 @@ impl Unwinder {
         self.python.forget();
     }
 
-    /// Frees an unwinder and all it remembers.
+    /// Frees an unwinder and its caches.
     ///
     /// # Safety
     /// `this` must come from [`create`](Self::create) and must not be used afterwards.
@@ -281,7 +281,8 @@ impl Unwinder {
     /// to. Must not be re-entered, see [`reset`](Self::reset) and [`capture_nested`].
     #[inline(always)]
     pub unsafe fn capture(&mut self, caller: Caller) -> Captured {
-        // SAFETY: as the caller promises.
+        // SAFETY: `caller` is the state of a function that has not returned, on the thread this unwinder belongs to:
+        // the contract of `capture`.
         let captured = unsafe {
             match self.known.recall(FrameState::from(caller)) {
                 Some(captured) => captured,
@@ -289,7 +290,7 @@ impl Unwinder {
             }
         };
         if captured.flags != 0 {
-            // SAFETY: passed on.
+            // SAFETY: the state of a function that has not returned, by the contract of `capture`.
             return unsafe { self.flagged(caller, captured) };
         }
         captured
@@ -298,18 +299,18 @@ impl Unwinder {
     #[cold]
     #[inline(never)]
     unsafe fn learn_and_complete(&mut self, caller: Caller) -> Captured {
-        // SAFETY: passed on.
+        // SAFETY: the only caller is `capture`, whose contract covers this call.
         unsafe {
             let captured = self.learn(caller);
             if captured.flags == 0 { captured } else { self.complete(captured) }
         }
     }
 
-    /// What is to be done about a known backtrace that is not only machine code with unwind information.
+    /// Completes a known backtrace that is not only machine code with unwind information.
     #[cold]
     #[inline(never)]
     unsafe fn flagged(&mut self, caller: Caller, captured: Captured) -> Captured {
-        // SAFETY: passed on.
+        // SAFETY: the only caller is `capture`, whose contract covers this call.
         unsafe {
             let is_stale = captured.flags & JAVA != 0 && !self.known.rules_hold();
             let captured = if is_stale { self.learn(caller) } else { captured };
@@ -323,7 +324,8 @@ impl Unwinder {
     unsafe fn complete(&mut self, captured: Captured) -> Captured {
         let mut captured = captured;
         if captured.flags & INTERPRETED != 0 {
-            // SAFETY: as the caller of `capture` promises.
+            // SAFETY: `caller` is the state of a function that has not returned, on this thread: the contract of
+            // `capture`.
             captured = unsafe { self.python.complete(captured, self.tree) };
         }
         if captured.flags & COUNTED != 0 {
@@ -341,13 +343,13 @@ impl Unwinder {
     #[cold]
     #[inline(never)]
     unsafe fn learn(&mut self, caller: Caller) -> Captured {
-        // SAFETY: passed on.
+        // SAFETY: the caller is below `capture`, whose contract covers this call.
         with_room(|| unsafe { self.learn_here(caller) })
     }
 
     unsafe fn learn_here(&mut self, caller: Caller) -> Captured {
         self.learned += 1;
-        // SAFETY: as the caller of `capture` promises.
+        // SAFETY: `caller` is the state of a function that has not returned, on this thread: the contract of `capture`.
         unsafe {
             match self.engine {
                 UnwindEngine::Cached => self.walk(caller, Rules::UnwindInformation),
@@ -365,7 +367,7 @@ impl Unwinder {
 
     unsafe fn walk(&mut self, caller: Caller, rules: Rules) -> Captured {
         let Unwinder { known, own_stack, scratch, tree, counters, .. } = self;
-        // SAFETY: as the caller of `capture` promises.
+        // SAFETY: `caller` is the state of a function that has not returned, on this thread: the contract of `capture`.
         let (captured, means) = unsafe { walk::learn(known, own_stack, scratch, tree, caller, rules) };
         count(match means {
             Means::Chain => &counters.chains,
@@ -378,22 +380,22 @@ impl Unwinder {
 
     unsafe fn ask_libunwind(&mut self, caller: Caller) -> Option<Captured> {
         let _visit = libunwind::Visit::begin()?;
-        // What it allocates is not the program's.
+        // Allocations of libunwind are not the program's.
         let _internal = Internal::enter();
         if self.addresses.is_none() {
             self.addresses = Array::new(FIRST_ADDRESSES);
         }
-        // SAFETY: as the caller of `capture` promises.
+        // SAFETY: `caller` is the state of a function that has not returned, on this thread: the contract of `capture`.
         unsafe { libunwind::capture(self.addresses.as_mut()?, self.tree, caller) }
     }
 
-    /// After a capture that was left by a jump out of a signal handler: makes the unwinder whole again.
+    /// Restores the unwinder's invariants after a jump out of a signal handler has left a capture unfinished.
     pub fn reset(&mut self) {
         self.known.forget();
         self.python.forget();
     }
 
-    /// What has been counted so far. For the thread that it belongs to.
+    /// The counters. Only for the thread that the unwinder belongs to.
     pub fn stats(&self) -> UnwindStats {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         UnwindStats {
@@ -425,26 +427,26 @@ fn count_flags(counters: &StackCounters, flags: u8) {
     }
 }
 
-/// Finds out once what the unwinder must know of the process. Call it when the library starts, after
+/// Initialises what unwinders need of the process, once. Call it when the library starts, after
 /// [`clock::init`]; [`Unwinder::create`] does so if it has not happened.
 pub fn init() {
     code::init(clock::now());
 }
 
-/// Tells that code may have come or gone: call it after dlopen and dlclose. Cheap when nothing changed. What glibc
-/// loads and unloads on its own is noticed without it, by the loader's own calls of malloc and free.
+/// Notes that code may have been loaded or unloaded: call it after dlopen and dlclose. Cheap when nothing changed. What
+/// glibc loads and unloads on its own is noticed without it, by the loader's own calls of malloc and free.
 pub fn code_changed() {
     code::changed(clock::now(), &mut rule_cache::forget);
 }
 
-/// Opens libunwind, for [`UnwindEngine::LibUnwind`]. Answers whether it is there.
+/// Opens libunwind, for [`UnwindEngine::LibUnwind`]. Returns whether it is there.
 /// It allocates and takes the loader's locks: call it when the library starts or from a thread of ours, never from
 /// a hook.
 pub fn prepare_libunwind() -> bool {
     libunwind::prepare()
 }
 
-/// Has libunwind not asked any more. Answers whether it has been until now.
+/// Stops the use of libunwind. Returns whether it was in use until now.
 pub fn leave_libunwind() -> bool {
     libunwind::leave()
 }
@@ -459,16 +461,16 @@ pub fn is_in_libunwind() -> bool {
 /// # Safety
 /// It must be what the program gave.
 pub unsafe fn frames_registered(registration: Registration) {
-    // SAFETY: as the caller promises.
+    // SAFETY: it is what the program gave: the contract of `frames_registered`.
     unsafe { registered::register(registration) };
 }
 
-/// The program deregisters what it has registered as `begin`: call it before the real function.
+/// Removes what the program has registered as `begin`: call it before the real function.
 pub fn frames_deregistered(begin: *const u8) {
     registered::deregister(begin);
 }
 
-/// In a forked child, before anything else here: opens what other threads of the parent may have held.
+/// In a forked child, before anything else here: opens locks that other threads of the parent may have held.
 pub fn after_fork_in_child() {
     code::after_fork_in_child();
     tracehound_shared::python::after_fork_in_child();
@@ -484,16 +486,17 @@ pub fn after_fork_in_child() {
 /// # Safety
 /// `caller` must be the state of a function that has not returned, on the calling thread.
 pub unsafe fn capture_nested(tree: &CallTree, caller: Caller) -> Captured {
-    // SAFETY: as the caller promises.
+    // SAFETY: `caller` is the state of a function that has not returned, on the calling thread: the contract of
+    // `capture_nested`.
     unsafe { nested::capture(tree, caller) }
 }
 
-/// What `judge` says of the first frame, from `caller` outwards, of which it says anything. Keeps nothing.
+/// Calls `judge` for the frames from `caller` outwards, and returns its first answer. Caches nothing.
 ///
 /// # Safety
 /// As for [`capture_nested`].
 pub unsafe fn first_answer<T>(caller: Caller, judge: impl FnMut(u64) -> Option<T>) -> Option<T> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller keeps the contract of `capture_nested`, which covers this call.
     unsafe { nested::first_answer(caller, judge) }
 }
 

@@ -68,8 +68,8 @@ static LEFT: AtomicU32 = AtomicU32::new(0);
 /// Threads in the library.
 static VISITS: AtomicU32 = AtomicU32::new(0);
 
-/// Has the library not asked any more: it opens files, which the program's filter may kill for. Answers whether it has
-/// been until now.
+/// Stops the use of the library: it opens files, which the program's filter may kill for. Returns whether it was in use
+/// until now.
 pub fn leave() -> bool {
     is_ready() && LEFT.swap(1, Ordering::SeqCst) == 0
 }
@@ -79,7 +79,7 @@ pub fn is_in_use() -> bool {
     VISITS.load(Ordering::SeqCst) != 0
 }
 
-/// In a forked child: other threads' visits are the parent's.
+/// In a forked child: resets the number of visits, which are those of the parent's threads.
 pub fn after_fork_in_child() {
     VISITS.store(0, Ordering::SeqCst);
 }
@@ -88,7 +88,7 @@ pub fn after_fork_in_child() {
 pub struct Visit(());
 
 impl Visit {
-    /// Begins, unless the library is not to be asked any more.
+    /// Begins a visit, unless the library must not be used any more.
     pub fn begin() -> Option<Visit> {
         VISITS.fetch_add(1, Ordering::SeqCst);
         let visit = Visit(());
@@ -98,7 +98,7 @@ impl Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        // A signal handler may have forked in the middle of it.
+        // A signal handler may have forked during a visit.
         let _ = VISITS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |visits| visits.checked_sub(1));
     }
 }
@@ -149,7 +149,7 @@ pub unsafe fn capture(buffer: &mut Array<*mut c_void>, tree: &CallTree, caller: 
     Some(captured)
 }
 
-/// What libunwind remembers of code that has changed is wrong, and it does not notice.
+/// Flushes libunwind's caches when code has changed: libunwind does not notice it.
 fn flush_stale() {
     let epoch = code::epoch();
     let flush = FLUSH_CACHE.load(Ordering::Relaxed);

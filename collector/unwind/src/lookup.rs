@@ -37,13 +37,13 @@ pub fn locate(inside: u64) -> Option<LocatedFde> {
         return Some(LocatedFde { entry, window });
     }
     registered::locate(inside).or_else(|| {
-        // What Go's file says of its switch between stacks holds for one of them.
+        // Go's unwind information for the switch between stacks is right for one of the two stacks only.
         let is_switch = go_switch::rule_at(inside.wrapping_add(1)).is_some();
         if is_switch { None } else { file_sections::locate(&object, inside) }
     })
 }
 
-/// Whether the rule of the code at `inside` comes from what the program registered.
+/// Whether the rule of the code at `inside` comes from unwind information that the program registered.
 #[inline(always)]
 pub fn is_registered(inside: u64) -> bool {
     registered::may_cover(inside) && is_registered_for_certain(inside)
@@ -64,14 +64,14 @@ pub fn is_sigreturn(pc: u64) -> bool {
     code_at::<{ LONG.len() }>(pc).is_some_and(|code| code == LONG || code.starts_with(&SHORT))
 }
 
-/// Whether `pc` is the first address of a function, and no call stands before it: a return address that somebody put
-/// under the outermost frame of a stack, as makecontext does.
+/// Whether `pc` is the first address of a function, and no call precedes it: a return address that was written under the
+/// outermost frame of a stack, as makecontext does.
 pub fn is_synthetic_return_address(pc: u64) -> bool {
     let is_first = locate(pc).is_some_and(|located| located.entry.begin == pc);
     is_first && is_call_before(pc) == Some(false)
 }
 
-/// Whether a call may stand before `pc`, as it does before a return address.
+/// Whether a call may precede `pc`, as it precedes a return address.
 pub fn follows_call(pc: u64) -> bool {
     is_call_before(pc) == Some(true)
 }

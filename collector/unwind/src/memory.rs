@@ -115,7 +115,7 @@ impl<T> Array<T> {
     /// Neither the array nor its elements may be used afterwards.
     pub unsafe fn release(&mut self) {
         if self.in_block {
-            // The block goes as a whole, with the unwinder.
+            // The block is unmapped as a whole, with the unwinder.
             return;
         }
         // SAFETY: the range is this array's own mapping.

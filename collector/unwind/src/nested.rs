@@ -1,4 +1,4 @@
-//! A backtrace without any state: for a signal handler that allocates in the middle of a capture.
+//! Backtrace without any state: for a signal handler that allocates in the middle of a capture.
 
 use super::general;
 use super::lookup::is_registered;
@@ -11,24 +11,24 @@ use super::{Caller, Captured, REGISTERED, SLOW, TRUNCATED};
 use tracehound_shared::call_tree::{CallTree, NodeId};
 use tracehound_shared::code;
 
-/// Frames taken in at a time.
+/// Frames taken in one pass.
 const WINDOW: usize = 64;
-/// Walks over one stack at most: deeper ones lose their outer frames, and say so.
+/// Passes over one stack at most: deeper stacks lose their outer frames and are flagged as truncated.
 const MAX_PASSES: usize = 256;
 
-/// Frames are needed outermost first and found innermost first: each pass takes in the [`WINDOW`] outermost
-/// frames that are not in yet.
+/// Nodes are made from the outermost frame inwards, and frames are found from the innermost outwards: each pass takes the
+/// [`WINDOW`] outermost frames that have no node yet.
 ///
 /// # Safety
 /// As for [`super::capture_nested`].
 pub unsafe fn capture(tree: &CallTree, caller: Caller) -> Captured {
     let mut window = [0u64; WINDOW];
     let mut how = How::ByRules;
-    // SAFETY: as the caller promises, here and below.
+    // SAFETY: the caller keeps the contract of `capture_nested`, which covers this call.
     let mut found = unsafe { take(how, caller, usize::MAX, &mut window) };
     if found.is_none() {
         how = How::Generally;
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of `capture_nested`, which covers this call.
         found = unsafe { take(how, caller, usize::MAX, &mut window) };
     }
     let Some((depth, mut flags)) = found else { return Captured::FAILED };
@@ -40,7 +40,7 @@ pub unsafe fn capture(tree: &CallTree, caller: Caller) -> Captured {
     let mut node = NodeId::ROOT;
     while left > 0 {
         if depth > WINDOW {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller keeps the contract of `capture_nested`, which covers this call.
             unsafe { take(how, caller, left, &mut window) };
         }
         let first = left.saturating_sub(WINDOW);
@@ -69,7 +69,7 @@ pub unsafe fn first_answer<T>(caller: Caller, mut judge: impl FnMut(u64) -> Opti
         answer = judge(pc);
         answer.is_none()
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller keeps the contract of `capture_nested`, which covers this call.
     unsafe {
         if pass(How::ByRules, caller, &mut each).is_none() {
             pass(How::Generally, caller, &mut each);
@@ -78,8 +78,8 @@ pub unsafe fn first_answer<T>(caller: Caller, mut judge: impl FnMut(u64) -> Opti
     answer
 }
 
-/// Walks up to `limit` frames and leaves the PC of frame `i` in `window[i % WINDOW]`. Answers how many frames
-/// there are, and their flags; `None` if this way does not work.
+/// Walks up to `limit` frames and stores the PC of frame `i` in `window[i % WINDOW]`. Returns how many frames
+/// there are, and their flags; `None` if this way of unwinding fails.
 ///
 /// # Safety
 /// As for [`super::capture_nested`].
@@ -92,13 +92,13 @@ unsafe fn take(how: How, caller: Caller, limit: usize, window: &mut [u64; WINDOW
         depth += 1;
         depth < limit
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller keeps the contract of `capture_nested`, which covers this call.
     let flags = unsafe { pass(how, caller, &mut each) }?;
     Some((depth, flags))
 }
 
-/// Hands the PCs of the frames to `take`, innermost first, until it answers false. Answers their flags; `None` if this
-/// way does not work.
+/// Passes the PCs of the frames to `take`, innermost first, until it returns false. Returns their flags; `None` if this
+/// way of unwinding fails.
 ///
 /// # Safety
 /// As for [`super::capture_nested`].
@@ -109,7 +109,7 @@ unsafe fn pass(how: How, caller: Caller, take: &mut dyn FnMut(u64) -> bool) -> O
             flags |= frame.flags;
             take(frame.pc)
         };
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of `capture_nested`, which covers this call.
         let end = unsafe { general::unwind(caller, each) }?;
         return Some(flags | end);
     }

@@ -44,10 +44,10 @@ pub struct Registration {
     pub data_base: u64,
 }
 
-/// A place for a section. All but the version is what it says only while the version is even and stays the same.
+/// Slot for a section. All fields but the version are valid only while the version is even and does not change.
 struct SectionSlot {
     version: AtomicU32,
-    /// What the program calls it by; 0: free.
+    /// Address by which the program registered it; 0: free.
     key: AtomicU64,
     /// Address and length of the copy, and the distance from the copy to the original.
     copy: AtomicU64,
@@ -59,7 +59,7 @@ struct SectionSlot {
     data_base: AtomicU64,
 }
 
-/// Code that a place is about: apart from the rest, because every look-up goes through all of them.
+/// Code range of a slot: apart from the other fields, because every look-up reads all ranges.
 struct Covered {
     start: AtomicU64,
     end: AtomicU64,
@@ -79,7 +79,7 @@ impl SectionSlot {
         }
     }
 
-    /// Changes the place, with the lock held.
+    /// Changes the slot; the lock must be held.
     fn write(&self, change: impl FnOnce()) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -101,11 +101,11 @@ static PLACES: [SectionSlot; MAX_SECTIONS] = [const { SectionSlot::free() }; MAX
 static COVERED: [Covered; MAX_SECTIONS] =
     [const { Covered { start: AtomicU64::new(0), end: AtomicU64::new(0) } }; MAX_SECTIONS];
 static USED: AtomicU32 = AtomicU32::new(0);
-/// Where the code lies that was ever registered.
+/// Regions of all code that was ever registered.
 static REGIONS: Regions = Regions::new();
 static CHANGING: AtomicBool = AtomicBool::new(false);
 static COPIES: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-/// No place before this one is free, and no block before the other. Changed under `CHANGING` only.
+/// Index below which no slot is free; and index below which no block is free. Changed under `CHANGING` only.
 static FREE_PLACE: AtomicU32 = AtomicU32::new(0);
 static FREE_BLOCK: AtomicU32 = AtomicU32::new(0);
 /// One bit for each block in use. Changed under `CHANGING` only.
@@ -115,7 +115,7 @@ fn used() -> usize {
     (USED.load(Ordering::Acquire) as usize).min(MAX_SECTIONS)
 }
 
-/// Whether `inside` may be code with registered information: cheap, and true for little else.
+/// Whether `inside` may be code with registered information: cheap, with few false positives.
 pub fn may_cover(inside: u64) -> bool {
     USED.load(Ordering::Relaxed) != 0 && REGIONS.may_hold(&(inside..inside.saturating_add(1)))
 }
@@ -127,14 +127,14 @@ pub fn locate(inside: u64) -> Option<LocatedFde> {
     }
     let covered = COVERED.get(..used())?.iter().zip(&PLACES);
     covered.into_iter().find_map(|(covered, place)| {
-        // Most places are about other code, and need no further look; the version shows torn ranges.
+        // Most slots are for other code and need no further check; the version shows torn ranges.
         let range = covered.start.load(Ordering::Relaxed)..covered.end.load(Ordering::Relaxed);
         if range.contains(&inside) { place.locate(inside) } else { None }
     })
 }
 
 impl SectionSlot {
-    /// The entry that covers `inside`; `None`, too, while the place changes: then it is about other code than what runs.
+    /// The entry that covers `inside`; `None`, too, while the slot changes: it is then not for the code that runs now.
     fn locate(&self, inside: u64) -> Option<LocatedFde> {
         let version = self.version.load(Ordering::Acquire);
         if version & 1 != 0 {
@@ -160,7 +160,7 @@ impl SectionSlot {
     }
 }
 
-/// Takes in what the program registers: call it after the real function.
+/// Copies what the program registers: call it after the real function.
 ///
 /// # Safety
 /// It must be what the program gave to `__register_frame` or one of its kin.
@@ -175,7 +175,7 @@ pub unsafe fn register(registration: Registration) {
         let mut section = |at: u64| {
             let Some(outline) = SectionCover::of(at, registration) else { return };
             changed = changed.start.min(outline.range.start)..changed.end.max(outline.range.end);
-            // Without room its code is code without unwind information: heuristic, and marked.
+            // Without a free slot, stacks through this code are heuristic, and marked so.
             refused += u32::from(store(begin, &outline, registration).is_none());
         };
         if registration.is_table {
@@ -219,7 +219,7 @@ fn say_that_it_is_full() {
     }
 }
 
-/// Drops what was registered as `begin`: call it before the real function.
+/// Removes what was registered as `begin`: call it before the real function.
 pub fn deregister(begin: *const u8) {
     let key = begin as u64;
     if key == 0 || used() == 0 {
@@ -246,7 +246,7 @@ pub fn deregister(begin: *const u8) {
     }
 }
 
-/// In a forked child: opens the lock that another thread of the parent may have held, and drops what that was writing.
+/// In a forked child: opens the lock that another thread of the parent may have held, and drops its unfinished change.
 pub fn after_fork_in_child() {
     if !CHANGING.swap(false, Ordering::Relaxed) {
         return;
@@ -261,9 +261,9 @@ pub fn after_fork_in_child() {
     }
 }
 
-/// Registering is the program's own call, far from any allocation: it may wait a moment for another thread's.
+/// Registering is a call of the program outside of any allocation: it may wait a moment for another thread.
 fn with_lock(work: impl FnOnce()) {
-    // A handler of this thread that registers something would wait for ever.
+    // A signal handler on this thread that registers something would wait for ever.
     let _signals = SignalsBlocked::new();
     while CHANGING.swap(true, Ordering::Acquire) {
         core::hint::spin_loop();
@@ -272,19 +272,19 @@ fn with_lock(work: impl FnOnce()) {
     CHANGING.store(false, Ordering::Release);
 }
 
-/// What a section covers.
+/// Extent of a section.
 struct SectionCover {
     /// From the first common entry to the terminator.
     memory: Range<u64>,
     /// First record of the section itself.
     first: u64,
-    /// The code it is about.
+    /// The code that it covers.
     range: Range<u64>,
 }
 
 impl SectionCover {
-    /// Reads a section in the program's memory, page by page as it turns out to be readable, up to its terminator or to
-    /// what makes no sense.
+    /// Reads a section in the program's memory, page by page after a check that the page is readable, up to its
+    /// terminator or to data that is no valid record.
     fn of(begin: u64, registration: Registration) -> Option<SectionCover> {
         let mut readable = Growing::at(begin);
         let mut memory = begin..begin;

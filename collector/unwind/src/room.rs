@@ -1,5 +1,5 @@
-//! Stack for the recorder's work off the fast path: the thread's own stack where enough of it is certainly left, else a
-//! stack of the recorder.
+//! Stack space for the recorder's work off the fast path: the thread's own stack where enough of it is certainly
+//! left, else a stack of the recorder.
 //!
 //! ```text
 //! own stack of the thread, ROOM bytes below the stack pointer known to be there   ─▶ right here
@@ -18,15 +18,15 @@ use tracehound_shared::gate::{self, ThreadGate};
 use tracehound_shared::sys::{self, is_readable};
 use tracehound_shared::thread::ThreadContext;
 
-/// What must be left of a stack for work to be done on it.
+/// Bytes that must be left of a stack to work on it.
 const ROOM: u64 = 16 << 10;
 /// A stack of ours. Pages that are not used take no memory.
 const STACK_BYTES: usize = 64 << 10;
 const PAGE: u64 = 4096;
-/// How far below what is known of its stack a thread is followed at once.
+/// Bytes below the known part of a thread's stack that are checked at once.
 const MAX_STEP: u64 = 1 << 20;
 
-/// Does `work` where it is: threads of the model have room.
+/// Calls `work` on the same stack: threads of the model have room.
 #[cfg(loom)]
 pub fn with_room<T, F: FnOnce() -> T>(work: F) -> T {
     work()
@@ -34,7 +34,7 @@ pub fn with_room<T, F: FnOnce() -> T>(work: F) -> T {
 
 type Work = unsafe extern "C" fn(*mut c_void);
 
-/// Does `work` where there is room for it. It must neither unwind nor call the program's code.
+/// Calls `work` on a stack with room. It must neither unwind nor call the program's code.
 #[inline]
 #[cfg(not(loom))]
 pub fn with_room<T, F: FnOnce() -> T>(work: F) -> T {
@@ -65,15 +65,15 @@ fn call(work: Work, task: *mut c_void) {
         if signals.are_blocked()
             && let Some(top) = stack_of_ours(slot)
         {
-            // SAFETY: nobody uses the stack: who does is on it, and has room, and no handler comes in between.
+            // SAFETY: nobody else uses the stack: a thread on it has room and does not come here, and signals are blocked.
             return unsafe { call_on(top, work, task) };
         }
     }
-    // SAFETY: as `with_room` has made them.
+    // SAFETY: `work` and `task` belong together, as `with_room` has made them.
     unsafe { work(task) }
 }
 
-/// Whether `sp` lies on the stack of ours that the calling thread has. Its upper end is where [`call_on`] stands.
+/// Whether `sp` lies on the recorder's stack of the calling thread, below the frame of [`call_on`] at its upper end.
 pub fn is_on_stack_of_ours(sp: u64) -> bool {
     let base = gate::slot().stack_of_ours.get();
     base != 0 && (base..=base + STACK_BYTES as u64).contains(&sp)
@@ -87,9 +87,9 @@ fn has_room(slot: &ThreadGate, sp: u64) -> bool {
     (sp < high && sp - ROOM >= low) || is_on_stack_of_ours(sp) || find_room(slot, sp)
 }
 
-/// Follows the thread's own stack down to [`ROOM`] below `sp`. Each page is asked about once in the thread's life: all at
-/// once, because each question takes the lock of the address space, for which threads that begin together queue; one by one
-/// only where the stack ends among them.
+/// Extends the known part of the thread's own stack down to [`ROOM`] below `sp`. Each page is checked once in the thread's
+/// life: all of them in one call, because each call takes the lock of the address space, for which threads that begin
+/// together queue; one by one only where the stack ends among them.
 #[cold]
 #[inline(never)]
 fn find_room(slot: &ThreadGate, sp: u64) -> bool {
@@ -117,7 +117,7 @@ fn find_room(slot: &ThreadGate, sp: u64) -> bool {
     low <= wanted
 }
 
-/// The upper end of the calling thread's stack of ours, made when it is needed first; `None` without memory.
+/// The upper end of the recorder's stack of the calling thread, mapped at the first use; `None` without memory.
 fn stack_of_ours(slot: &ThreadGate) -> Option<u64> {
     if slot.stack_of_ours.get() == 0 {
         slot.stack_of_ours.set(sys::map_memory(STACK_BYTES).ok()? as u64);
@@ -129,7 +129,7 @@ fn stack_of_ours(slot: &ThreadGate) -> Option<u64> {
     Some(slot.stack_of_ours.get() + STACK_BYTES as u64)
 }
 
-/// Has the calling thread's stack of ours stay with its context, for the context's next thread.
+/// Leaves the recorder's stack of the calling thread to its context, for the context's next thread.
 pub fn keep(context: &ThreadContext) {
     let slot = gate::slot();
     let (own, kept) = (slot.stack_of_ours.get(), context.kept_stack.load(Ordering::Relaxed));
@@ -144,7 +144,7 @@ pub fn keep(context: &ThreadContext) {
     }
 }
 
-/// Gives the stack back that stays with a context.
+/// Unmaps the recorder's stack that was left to a context.
 ///
 /// # Safety
 /// No thread may have the context or the stack any more.
@@ -210,7 +210,7 @@ unsafe extern "C" fn call_on(top: u64, work: Work, task: *mut c_void) {
 /// Calls `work` with `task` on the stack that ends at `top`. Unwinders find the way back by the frame pointer.
 ///
 /// # Safety
-/// As above.
+/// As for the variant of x86-64.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn call_on(top: u64, work: Work, task: *mut c_void) {

@@ -68,13 +68,13 @@ impl Rule {
     /// The same with the caller's rbp.
     pub const GO_NO_SWITCH_WITH_RBP: Rule = Rule(RuleKind::General as u32 | 32);
 
-    /// Whether it is the frame of Go's that calls C.
+    /// Whether it is a rule of Go's function that calls C.
     #[inline(always)]
     pub fn is_go_switch(self) -> bool {
         self.kind() == RuleKind::General && self != Rule::GENERAL
     }
 
-    /// Which line of the table it is.
+    /// The kind: the line of the table.
     #[inline(always)]
     pub fn kind(self) -> RuleKind {
         match self.0 & 7 {
@@ -95,8 +95,8 @@ impl Rule {
         if self.m() == 0 { cfa.wrapping_sub(8) } else { rbp.wrapping_add(8) }
     }
 
-    /// The canonical frame address of a frame that is called from one with this stack pointer. They are the same, but
-    /// where a frame was left by its frame pointer, which does not say how large it is.
+    /// The canonical frame address of a frame that is called from one with this stack pointer. Both are equal, except
+    /// where a frame was left by its frame pointer, which does not give the frame's size.
     #[inline(always)]
     pub fn cfa(self, rbp: u64, outer_sp: u64) -> u64 {
         if cfg!(target_arch = "aarch64") && self == Rule::FRAME_POINTER { rbp.wrapping_add(self.n()) } else { outer_sp }
@@ -145,7 +145,7 @@ impl Rule {
         8
     }
 
-    /// The same for a frame whose sp is not known: by frame pointers alone it is known here.
+    /// The same for a frame whose sp is not known: on this processor sp is known after frame pointers alone.
     pub fn from_frame_record(self) -> Rule {
         self
     }
@@ -153,8 +153,8 @@ impl Rule {
 
 #[cfg(target_arch = "aarch64")]
 impl Rule {
-    /// The convention of frame pointers: x29 points to the caller's and to the return address. How large the frame is
-    /// nothing says, see [`from_frame_record`](Self::from_frame_record).
+    /// The convention of frame pointers: x29 points to the caller's x29 and to the return address. The size of the frame
+    /// is unknown, see [`from_frame_record`](Self::from_frame_record).
     pub const FRAME_POINTER: Rule = Rule(RuleKind::Frame as u32 | 16 | (8 >> 3) << 17 | 1 << 31);
 
     /// `General` if an offset is negative, odd or too large to be packed, or the return address lies nowhere in the frame.
@@ -184,8 +184,8 @@ impl Rule {
         u64::from(self.0 >> 17 & 0x3fff) << 3
     }
 
-    /// The same for a frame whose sp is not known, since what it calls has been left by its frame pointer: a function
-    /// that saves x29 and x30 side by side lets x29 point there.
+    /// The same for a frame whose sp is not known, since its callee was left by its frame pointer: a function
+    /// that saves x29 and x30 side by side makes x29 point there.
     pub fn from_frame_record(self) -> Rule {
         if self.kind() != RuleKind::Sp || self.m() == 0 {
             return self;

@@ -64,11 +64,11 @@ fn pc_of(slot: usize, word: u64) -> u64 {
 #[inline(never)]
 fn fill(pc: u64) -> Rule {
     if hotspot::covers(pc) {
-        // Its code comes and goes unannounced.
+        // HotSpot replaces its code without notice.
         return hotspot::rule_of_code(pc);
     }
     let epoch = code::epoch();
-    // What is looked up is at least as new as the epoch: code that goes does so before the epoch moves.
+    // Information read below is at least as new as the epoch: unloading moves the epoch after the code is gone.
     fence(order!("rule-epoch": Acquire, not Release));
     let rule = compute(pc);
     if rule.kind() == RuleKind::Unknown && hotspot::is_found_for(pc) {
@@ -80,8 +80,8 @@ fn fill(pc: u64) -> Rule {
         let slot = &RULES[slot_of(packed)];
         FILLED.add(pc.wrapping_sub(1));
         slot.store(word, Ordering::Relaxed);
-        // Whoever changes code moves the epoch first and drops rules then: either it sees this rule, or this
-        // sees the new epoch.
+        // A thread that changes code moves the epoch first and drops rules afterwards: either it sees this rule, or this
+        // thread sees the new epoch.
         fence(order!("rule-stored": SeqCst, not Acquire));
         if code::epoch() != epoch {
             let _ = slot.compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed);

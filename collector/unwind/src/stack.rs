@@ -17,7 +17,7 @@ const PAGE: u64 = 4096;
 /// How far the own stack may be extended downwards at once, and how far one walk may look upwards on another
 /// stack: 64 MiB.
 const MAX_PAGES: u64 = 1 << 14;
-/// How far the stack pointer of a stack that has overflowed may lie below it: a large frame skips its guard page.
+/// How far below a stack that has overflowed its stack pointer may lie: a large frame skips the guard page.
 const MAX_HOLE: u64 = 1 << 20;
 
 /// The thread's own stack.
@@ -33,7 +33,7 @@ pub struct OwnStack {
 #[derive(Clone, Debug)]
 pub struct Readable {
     range: Range<u64>,
-    /// Where the walk began: below the range where a stack has overflowed, whose last frame reaches into nothing.
+    /// Where the walk began: below the range where a stack has overflowed, since its last frame is not mapped.
     bottom: u64,
     own: bool,
     budget: u64,
@@ -44,7 +44,7 @@ impl OwnStack {
     pub fn of_this_thread(sp: u64) -> OwnStack {
         let top = top_of_own_stack();
         let mut stack = OwnStack { range: page_start(top.wrapping_sub(1))..top, barrier: 0 };
-        // Where the first backtrace is taken on another stack, this one is found at the first event on it.
+        // If the first backtrace is on another stack, this one is found at the first event on it.
         stack.contains(sp);
         if is_readable(stack.range.start) { stack } else { OwnStack::none() }
     }
@@ -73,7 +73,7 @@ impl OwnStack {
         while page > wanted {
             page -= PAGE;
             if !is_readable(page) {
-                // Pages above the barrier stay part of the stack; the barrier is never asked about again.
+                // Pages above the barrier stay part of the stack; the barrier is not checked again.
                 self.range.start = page + PAGE;
                 self.barrier = page + PAGE - 1;
                 return false;
@@ -108,7 +108,7 @@ impl Readable {
         }
     }
 
-    /// As [`from`](Self::from) for a stack pointer of which nothing is known, such as an interrupted one.
+    /// As [`from`](Self::from) for a stack pointer that was not read through, such as an interrupted one.
     pub fn at(own: &mut OwnStack, sp: u64, budget: u64) -> Option<Readable> {
         if own.contains(sp) {
             return Some(Readable { range: sp..own.range.end, bottom: sp, own: true, budget });
@@ -117,7 +117,7 @@ impl Readable {
         if is_readable(page_start(sp)) {
             return Some(Readable { range: sp..page_end(sp), bottom: sp, own: false, budget });
         }
-        // A stack that has overflowed begins a little further up. Which one it is, the rule of the frame will confirm:
+        // A stack that has overflowed begins a little further up. The rule of the frame confirms which stack it is:
         // its size is known, and must lead there.
         let end = page_start(sp).checked_add(MAX_HOLE)?;
         let first = (page_end(sp)..end).step_by(PAGE as usize).find(|&page| is_readable(page))?;
@@ -126,8 +126,8 @@ impl Readable {
         Some(Readable { range: first..end, bottom: sp, own: own_stack, budget })
     }
 
-    /// Whether `start..end` lies above the walk's beginning, and all of it can be read but for what [`reads`](Self::reads)
-    /// denies.
+    /// Whether `start..end` lies above the walk's beginning, and all of it can be read except for words that
+    /// [`reads`](Self::reads) denies.
     #[inline(always)]
     pub fn holds(&mut self, start: u64, end: u64) -> bool {
         if start < self.bottom || end < start {
@@ -136,7 +136,7 @@ impl Readable {
         end <= self.range.end || self.extend(end)
     }
 
-    /// Whether a word that [`holds`](Self::holds) allows is there: it is not where there was no more stack.
+    /// Whether a word that [`holds`](Self::holds) allows is mapped: it is not where the stack has overflowed.
     #[inline(always)]
     pub fn reads(&self, slot: u64) -> bool {
         slot >= self.range.start

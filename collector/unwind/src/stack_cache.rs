@@ -13,19 +13,19 @@ use tracehound_shared::stack_counters::StackCounters;
 
 /// See the module's description.
 pub struct StackCache {
-    /// Zero: nothing is known.
+    /// Epoch of the entries; 0: the cache is empty.
     epoch: u32,
     pub paths: StackTrie,
     pub chains: VerifiedChains,
 }
 
 impl StackCache {
-    /// Nothing; `None` when the kernel has no memory.
+    /// An empty cache; `None` when the kernel has no memory.
     pub fn new(counters: &'static StackCounters, block: &mut MemoryBlock) -> Option<StackCache> {
         Some(StackCache { epoch: 0, paths: StackTrie::new(counters, block)?, chains: VerifiedChains::new(block)? })
     }
 
-    /// Bytes of a block that this takes.
+    /// Bytes of a block that a cache takes.
     pub const FIRST_BYTES: usize = StackTrie::FIRST_BYTES + VerifiedChains::FIRST_BYTES;
 
     /// The backtrace of a caller, if its stack has been seen in this state before.
@@ -38,28 +38,28 @@ impl StackCache {
             return None;
         }
         let StackCache { paths, chains, .. } = self;
-        // SAFETY: as the caller promises.
+        // SAFETY: the state is that of the running thread, in a function that has not returned: the contract of `recall`.
         let further = || unsafe { paths.recall_any(state.pc, state.sp, state.rbp, chains) };
-        // SAFETY: as above.
+        // SAFETY: the caller keeps the contract of `recall`, which covers this call.
         let Answer { captured, record } = unsafe { paths.recall(state, further) }?;
         chains.set_previous(record);
         Some(captured)
     }
 
-    /// Whether the rules of the stack that [`recall`](Self::recall) gave last are those of the code that is there now;
+    /// Whether the rules of the stack that [`recall`](Self::recall) returned last are those of the code that is there now;
     /// false, too, if its records are gone.
     pub fn rules_hold(&self) -> bool {
         let record = self.chains.previous();
         record != self.chains.root() && hotspot::rules_hold(&self.chains, record)
     }
 
-    /// Makes `record` the answer for `state`, and the place where the next walk joins.
+    /// Makes `record` the answer for `state`, and the record that the next walk tries to join first.
     pub fn keep(&mut self, record: *mut ChainRecord, state: FrameState, tree: &CallTree) {
         self.paths.insert(&self.chains, record, state, tree);
         self.chains.set_previous(self.chains.index(record));
     }
 
-    /// Makes sure that `frames` more frames can be inserted. True: records may have moved or may be gone.
+    /// Ensures room for `frames` more frames. True: records may have moved or been dropped.
     #[cold]
     pub fn make_room(&mut self, frames: usize, tree: &CallTree) -> bool {
         let room = self.chains.make_room(frames, tree);
@@ -69,7 +69,7 @@ impl StackCache {
         room != Room::None
     }
 
-    /// Drops everything if code changed that some of it is about.
+    /// Drops everything if code has changed that some entry depends on.
     #[cold]
     pub fn catch_up(&mut self) {
         if self.epoch == code::epoch() {
@@ -97,7 +97,7 @@ impl StackCache {
     /// # Safety
     /// It must not be used afterwards.
     pub unsafe fn release(&mut self) {
-        // SAFETY: by the contract above.
+        // SAFETY: it is not used afterwards: the contract of `release`.
         unsafe {
             self.paths.release();
             self.chains.release();

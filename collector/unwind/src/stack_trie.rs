@@ -1,22 +1,22 @@
-//! Trie of seen stacks, from a caller's frame outwards: keys are the words by which they differ.
+//! Trie of seen stacks, from a caller's frame outwards: keys are the words by which stacks differ.
 //!
 //! ```text
-//! place    (pc, sp) ──▶ path            a caller's state
-//!          (value, fork) ──▶ path       what follows a word that had this value there
-//! path     word, word, word …           words that must be right, one after the other; then
+//! slot     (pc, sp) ──▶ path            a caller's state
+//!          (value, fork) ──▶ path       what follows a word that had this value at that fork
+//! path     word, word, word …           words that must be equal, one after the other; then
 //!            answer: node, flags        … the stack is this one
-//!            fork: number, slot         … the word in this slot tells which path follows; or rbp does
-//!            chain: record              … the chain of this record must hold, which cannot be written as words
+//!            fork: number, slot         … the word in this stack slot, or rbp, decides which path follows
+//!            chain: record              … the chain of this record must hold; it cannot be written as words
 //! word     value << 16 | (slot - sp) / 8          sp: the caller's
 //! ```
 //!
-//! The words of a stack come in the order in which unwinding reads them, and each is read where it is needed first: so
-//! those before decide where the next one lies, and stacks with the same beginning differ first in a word that both
-//! have. On the way to an answer all reads of its stack are compared, in order, each loaded only after those before it
-//! were right: that proves the stack, and that no load can fault.
+//! The words of a stack are in the order in which unwinding reads them, and each is listed at its first use: the words
+//! before it determine where it lies, and stacks with the same beginning differ first in a word that both have. On the
+//! way to an answer all reads of its stack are compared, in order, and each is loaded only after those before it were
+//! equal: so an answer proves that the stack is unchanged, and no load can fault.
 //!
-//! A path has no links inside, so the processor has many of its loads under way at once. Paths outlive the records of
-//! the verified-chain table; they end with the code epoch, or when their memory is used up, all together.
+//! A path has no links inside, so the processor executes many of its loads at the same time. Paths outlive the records of
+//! the verified-chain table; all of them are dropped together when the code epoch changes or their memory is used up.
 
 mod insert;
 
@@ -31,7 +31,7 @@ use tracehound_shared::call_tree::NodeId;
 use tracehound_shared::prefetch;
 use tracehound_shared::stack_counters::{StackCounters, count};
 
-/// What a key stands for.
+/// An entry of the table: a key and its path.
 #[repr(C, align(32))]
 #[derive(Clone, Copy)]
 struct PathSlot {
@@ -39,7 +39,7 @@ struct PathSlot {
     path: StackPath,
 }
 
-/// Of a state: pc, sp. Behind a fork: the value, and the fork's number with [`BEHIND`]. Both zero: nothing.
+/// Key of a state: pc, sp. Key behind a fork: the value, and the fork's number with [`BEHIND`]. Both zero: empty.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct PathKey {
@@ -53,84 +53,85 @@ const BEHIND: u64 = 1 << 63;
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct StackPath {
-    /// Where its words begin.
+    /// Index of its first word.
     run: u32,
-    /// How many there are.
+    /// Number of its words.
     len: u16,
     end: PathEnd,
-    /// Of an answer.
+    /// Flags of the answer.
     flags: u8,
-    /// Of an answer the node, of a fork its number, of a chain the record's.
+    /// Of an answer the node, of a fork its number, of a chain the index of the record.
     what: u32,
-    /// Of an answer the record, 0 if it is forgotten; of a fork the slot.
+    /// Of an answer the record, 0 if it was dropped; of a fork the stack slot.
     next: u32,
 }
 
 const _: () = assert!(size_of::<PathSlot>() == 32);
 
-/// How a path ends. Places are zeroed memory at first.
+/// How a path ends. Slots are zeroed memory at first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum PathEnd {
-    /// It leads nowhere any more.
+    /// The record of the chain was dropped: the path has no answer.
     Lost = 0,
     Answer = 1,
     Fork = 2,
     Chain = 3,
 }
 
-/// The slot of a fork that rbp decides.
+/// The stack slot of a fork that rbp decides.
 const RBP: u32 = u32::MAX;
-/// A word is taken apart by two instructions, and compared by one.
+/// Bits of a word's offset: 16, so that a word is unpacked by two instructions and compared by one.
 const OFFSET_BITS: u32 = u16::BITS;
-/// Words are compared so many at a time; runs are padded with their last word.
+/// Number of words compared in one step; runs are padded with their last word.
 const STEP: usize = 4;
 const VALUE_BITS: u32 = 64 - OFFSET_BITS;
 const FIRST_PLACES: usize = 128;
 const FIRST_WORDS: usize = 1024;
 
-/// The paths of one thread.
+/// The trie of one thread.
 pub struct StackTrie {
     table: Array<PathSlot>,
-    /// Of the byte offset of a place.
+    /// Mask of a slot's byte offset.
     mask: usize,
     words: Array<u64>,
     used: Used,
-    /// Reads of the longest stack so far.
+    /// Number of reads of the longest stack so far.
     longest: usize,
-    /// Runs met lately, by their hash: many paths end in the same words.
+    /// Recent runs, by their hash: many paths end in the same words.
     shelf: Array<u32>,
     reads: Array<Read>,
     account: Account,
     counters: &'static StackCounters,
-    /// Times that all were dropped because memory for them was used up.
+    /// Times that all paths were dropped because their memory was used up.
     pub forgotten: u64,
 }
 
-/// A caller's answer: the backtrace, and its record or 0.
+/// Answer for a caller's state: the backtrace, and its record or 0.
 pub struct Answer {
     /// The backtrace.
     pub captured: Captured,
-    /// Index of its record, 0 if the verified-chain table has forgotten it.
+    /// Index of its record, 0 if the verified-chain table has dropped it.
     pub record: u32,
 }
 
 #[inline(always)]
 unsafe fn load(sp: u64, offset: u64) -> u64 {
-    // SAFETY: by the caller. Not volatile, so that load and comparison can be one instruction. The compiler does not
-    // know that the slot is readable, and cannot load it before the comparisons that this load depends on.
+    // SAFETY: the slot is readable: the contract of this function. Not volatile, so that load and comparison can be one
+    // instruction. The compiler cannot move the load before the comparisons that it depends on: it does not know that the
+    // slot is readable.
     unsafe { (sp.wrapping_add(offset << 3) as *const u64).read() }
 }
 
 impl StackTrie {
-    /// Bytes of a block that paths begin with.
+    /// Bytes of a block that a trie takes at first.
     pub const FIRST_BYTES: usize = Self::TABLE_BYTES + bytes_in_block::<u64>(FIRST_WORDS);
-    /// The first part of them: what is read before anything is written there.
+    /// Bytes of its first part: the table, which is read before anything is written there.
     pub const TABLE_BYTES: usize = bytes_in_block::<PathSlot>(FIRST_PLACES)
         + bytes_in_block::<u32>(insert::SHELF)
         + bytes_in_block::<Read>(insert::FIRST_READS);
 
-    /// No paths; `None` when the kernel has no memory.
+    /// An empty trie; `None` when the kernel has no memory.
     pub fn new(counters: &'static StackCounters, block: &mut MemoryBlock) -> Option<StackTrie> {
         let (table, shelf) = (Array::first(block, FIRST_PLACES)?, Array::first(block, insert::SHELF)?);
         let reads = Array::first(block, insert::FIRST_READS)?;
@@ -148,21 +149,21 @@ impl StackTrie {
         })
     }
 
-    /// Fetches the first place of a caller's state.
+    /// Prefetches the first slot of a caller's state.
     #[inline(always)]
     pub fn prefetch_stack(&self, pc: u64, sp: u64) {
         prefetch::fetch(self.table.as_ptr().wrapping_byte_add(hash(PathKey::of(pc, sp)) & self.mask));
     }
 
-    /// The answer for a caller's state, if that is the one in its first place and has a single stack, which still
-    /// stands. Otherwise `further` has it, if it is known.
+    /// The answer for a caller's state, if it is in the first slot of its hash and has a single stack, whose words are all
+    /// unchanged. Otherwise `further` looks it up.
     ///
     /// # Safety
     /// The state must be that of the running thread, in a function that has not returned.
     #[inline(always)]
     pub unsafe fn recall(&self, state: FrameState, further: impl FnOnce() -> Option<Answer>) -> Option<Answer> {
         let key = PathKey::of(state.pc, state.sp);
-        // SAFETY: the mask keeps the offset inside the table; a place's path was laid for its key.
+        // SAFETY: the mask keeps the offset inside the table; a slot's path was inserted for its key.
         unsafe {
             let place = self.table.as_ptr().byte_add(hash(key) & self.mask);
             let path = &(*place).path;
@@ -182,8 +183,8 @@ impl StackTrie {
         let state = FrameState { pc, sp, rbp };
         let mut key = PathKey::of(state.pc, state.sp);
         loop {
-            // SAFETY: `find` gives a place of the table. The words on the way to a path, and where the fork's slot
-            // lies, are those of stacks that begin with what has been compared so far: so this stack has frames there.
+            // SAFETY: `find` returns a slot of the table. The words on the way to a path, and the stack slot of a
+            // fork, are those of stacks that begin with the words compared so far: so this stack has frames there.
             unsafe {
                 let path = &(*self.find(key)).path;
                 match path.end {
@@ -207,14 +208,14 @@ impl StackTrie {
         }
     }
 
-    /// Compares the words of a path, inside out.
+    /// Compares the words of a path, innermost first.
     ///
     /// # Safety
     /// The running thread must be in a state that leads to this path.
     #[inline(always)]
     unsafe fn holds(&self, path: &StackPath, sp: u64) -> bool {
-        // SAFETY: runs lie in the array, padded to whole steps; slots are readable by the induction that the module's
-        // description tells.
+        // SAFETY: runs lie in the array, padded to whole steps; a stack slot is readable, because all words before it were
+        // equal, so this stack has the frame that holds it (see the module's description).
         unsafe {
             let holds = |word: u64| is_same(load(sp, u64::from(word as u16)), word >> OFFSET_BITS);
             let mut at = self.words.as_ptr().add(path.run as usize).cast_const();
@@ -231,7 +232,7 @@ impl StackTrie {
         }
     }
 
-    /// The place of a key, or the empty one where it belongs.
+    /// The slot of a key, or the empty one where it would be inserted.
     #[inline(always)]
     fn find(&self, key: PathKey) -> *mut PathSlot {
         let mut offset = hash(key) & self.mask;
@@ -249,12 +250,12 @@ impl StackTrie {
 
     /// Drops all paths.
     pub fn forget(&mut self) {
-        // SAFETY: zeroed over its whole length; zero means that there is nothing.
+        // SAFETY: the whole table is written; a zeroed slot is an empty one.
         unsafe { self.table.as_ptr().write_bytes(0, self.table.len()) };
         self.used = Used::NOTHING;
     }
 
-    /// The verified-chain table's records are gone: no path may name one any more.
+    /// Removes all references to records: the verified-chain table has dropped them.
     pub fn forget_records(&mut self) {
         for index in 0..self.table.len() {
             // SAFETY: `index` is below the length.
@@ -276,7 +277,7 @@ impl StackTrie {
     /// The paths must not be used afterwards.
     pub unsafe fn release(&mut self) {
         self.account.close();
-        // SAFETY: by the contract above.
+        // SAFETY: nothing is used afterwards: the contract of `release`.
         unsafe {
             self.table.release();
             self.words.release();
@@ -286,7 +287,7 @@ impl StackTrie {
     }
 }
 
-/// The answer of a chain that is not written as words.
+/// The answer by a chain that cannot be written as words.
 ///
 /// # Safety
 /// `record` must be one of the verified-chain table, made for a state with this pc and sp, and the state as for
@@ -314,7 +315,7 @@ impl PathKey {
         PathKey { first: pc, second: sp }
     }
 
-    /// Of what follows `value` at a fork.
+    /// Key of the path that follows `value` at a fork.
     #[inline(always)]
     fn behind(fork: u32, value: u64) -> PathKey {
         PathKey { first: value, second: u64::from(fork) | BEHIND }

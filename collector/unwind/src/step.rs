@@ -29,15 +29,15 @@ impl From<Caller> for FrameState {
     }
 }
 
-/// Where one step leads.
+/// Result of one step.
 pub enum StepResult {
     Out(FrameState),
     /// The frame was the outermost one.
     End,
     /// The rule needs the general unwinder.
     General,
-    /// What the rule leads to cannot be a frame. `lasting`: it may be taken for granted from now on, because words
-    /// of the stack had no part in it.
+    /// The rule leads to no frame. `lasting`: this may be cached, because it does not depend on words
+    /// of the stack.
     Cut {
         lasting: bool,
     },
@@ -46,7 +46,7 @@ pub enum StepResult {
 /// # Safety
 /// The word must be readable.
 pub unsafe fn load(address: u64) -> u64 {
-    // SAFETY: by the caller.
+    // SAFETY: the word is readable: the contract of `load`.
     unsafe { (address as *const u64).read_volatile() }
 }
 
@@ -60,7 +60,8 @@ pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: 
     let base = match rule.kind() {
         RuleKind::Sp => sp,
         RuleKind::Frame => rbp,
-        // SAFETY: as the caller promises.
+        // SAFETY: `readable` holds what may be read from the frame on, and the frame is one of the running thread:
+        // the contract of `step`.
         _ => return unsafe { step_special(rule, state, readable, own) },
     };
     let cfa = base.wrapping_add(rule.n());
@@ -81,8 +82,8 @@ pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: 
     }
 }
 
-/// Whether `slot` is one that an interrupted function has popped already: an epilogue's unwind information still names
-/// it, and the red zone keeps its value.
+/// Whether `slot` has been popped by an interrupted function already: an epilogue's unwind information still names it, and
+/// the red zone keeps its value.
 #[cold]
 fn is_in_red_zone(slot: u64, sp: u64) -> bool {
     const RED_ZONE: u64 = if cfg!(target_arch = "x86_64") { 128 } else { 0 };
@@ -110,7 +111,7 @@ unsafe fn step_special(rule: Rule, state: FrameState, readable: &mut Readable, o
             // SAFETY: `sp..rbp + 8` is readable and holds both words.
             let (cfa, outer_rbp) = unsafe { (load(slot), load(rbp)) };
             let return_slot = rule.drap_return_slot(rbp, cfa);
-            // The interpreter may take its last argument from the caller's stack, and put the return address there.
+            // The interpreter may overwrite its last argument in the caller's stack with the return address.
             let end = cfa.max(return_slot.wrapping_add(8));
             if cfa & 7 != 0
                 || cfa < sp.wrapping_add(8)
@@ -138,52 +139,52 @@ unsafe fn step_special(rule: Rule, state: FrameState, readable: &mut Readable, o
             StepResult::Out(FrameState { pc: pc.wrapping_add(1), sp: outer_sp, rbp })
         }
         RuleKind::End => StepResult::End,
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of `step`, which covers this call.
         RuleKind::General if rule.is_go_switch() => unsafe { go_switch::step(rule, state, readable, own) },
         RuleKind::General => StepResult::General,
         _ => StepResult::Cut { lasting: false },
     }
 }
 
-/// The rule of a frame with unwind information, whose stack pointer is not known because what it calls was left by its
-/// frame pointer: what saves x29 and x30 lets x29 point there. `None` if this one does not.
+/// The rule of a frame with unwind information, whose stack pointer is not known because its callee was left by its
+/// frame pointer: a function that saves x29 and x30 makes x29 point there. `None` if this one does not.
 #[cold]
 pub fn rule_behind_frame_pointer(rule: Rule) -> Option<Rule> {
     let rule = rule.from_frame_record();
     (rule.kind() != RuleKind::Sp).then_some(rule)
 }
 
-/// Whether a frame pointer tells how large its frame is, and thus the caller's sp: not where functions keep it anywhere in
+/// Whether a frame pointer gives the size of its frame, and thus the caller's sp: not where functions keep it anywhere in
 /// their frames.
 pub const SAYS_SIZE: bool = cfg!(target_arch = "x86_64");
 
-/// What is believed of code without unwind information.
+/// Heuristic rule for code without unwind information.
 pub struct HeuristicRule {
-    /// What its code says, or else that it keeps frame pointers.
+    /// The rule of its epilogue, or else the convention of frame pointers.
     pub rule: Rule,
-    /// Whether no word of the stack had a part in this but those that the rule leads to.
+    /// Whether this choice depends on no word of the stack but those that the rule reads.
     pub pure: bool,
 }
 
-/// The rule to believe in where there is no unwind information.
+/// The heuristic rule for code without unwind information.
 ///
 /// # Safety
 /// As for [`step`].
 #[cold]
 pub unsafe fn heuristic_rule(state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> HeuristicRule {
-    // What HotSpot does not know of its own code, its instructions do not tell either.
+    // Where HotSpot has no rule for its own code, the instructions there give none either.
     let by_epilogue = if hotspot::covers(state.pc) { None } else { epilogue::rule_at(state.pc) };
     let Some(rule) = by_epilogue else {
         return HeuristicRule { rule: Rule::FRAME_POINTER, pure: true };
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller keeps the contract of `step`, which covers this call.
     match unsafe { step(rule, state, readable, own) } {
         StepResult::Out(outer) if follows_call(outer.pc) => HeuristicRule { rule, pure: true },
         _ => HeuristicRule { rule: Rule::FRAME_POINTER, pure: false },
     }
 }
 
-/// The flag of a step that was taken from `pc` without unwind information, and led to `next`.
+/// The flag of a step from `pc` to `next` without unwind information.
 #[cold]
 pub fn kind_of_heuristic(rule: Rule, pc: u64, next: &StepResult) -> u8 {
     let outer = match next {
@@ -195,21 +196,21 @@ pub fn kind_of_heuristic(rule: Rule, pc: u64, next: &StepResult) -> u8 {
 }
 
 /// Whether the code at `pc`, which has no unwind information, keeps frame pointers by convention, if its own has led to
-/// `outer`, or to the end of the stack. Code of no object is a JIT compiler's, and those do; such compilers put code
-/// into objects, too, where it shows how its functions begin. What it is called from is other such code, or stands
-/// behind a call.
+/// `outer`, or to the end of the stack. Code of no object is a JIT compiler's, which keeps them; such compilers also put
+/// code into objects, where its functions begin as such functions do. Its caller must be other such code, or a call must
+/// precede `outer`.
 #[cold]
 pub fn keeps_frame_pointers(pc: u64, outer: Option<u64>) -> bool {
     let is_outside = |pc: u64| !code::has_object(pc.wrapping_sub(1));
     outer.is_none_or(|outer| follows_call(outer) || is_outside(outer)) && (is_outside(pc) || begins_frames(pc))
 }
 
-/// One step by what is [believed](believe).
+/// One step by a [heuristic rule](heuristic_rule).
 ///
 /// # Safety
 /// As for [`step`].
 pub unsafe fn heuristic(rule: Rule, state: FrameState, readable: &mut Readable, own: &mut OwnStack) -> StepResult {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller keeps the contract of `step`, which covers this call.
     unsafe {
         if rule == Rule::FRAME_POINTER { heuristic_by_rbp(state, readable) } else { step(rule, state, readable, own) }
     }

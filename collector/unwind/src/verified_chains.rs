@@ -1,10 +1,10 @@
-//! Verified-chain table: the frames that one thread has seen, each with the words that were read from the stack, and
+//! Verified-chain table: the frames that one thread has unwound, each with the words that were read from the stack, and
 //! its caller.
 //!
 //! ```text
 //! record      check, check, check, ──▶ record     this frame's read and those of the two frames outside
 //!             node, flags, number of checks       the answer, if all checks up to the root hold
-//! origin      pc, sp, rbp, rule, ──▶ outer record the state the record stands for (cold)
+//! origin      pc, sp, rbp, rule, ──▶ outer record the state that the record was made for (cold)
 //! children    (outer record, pc, sp) ──▶ record   finds the record of a frame again (cold)
 //! ```
 //!
@@ -51,7 +51,7 @@ pub mod ucontext {
     pub const BYTES: u64 = REGISTERS + 23 * 8;
 }
 
-/// What became of the wish for room.
+/// Result of a request for room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     /// There is room; records may have moved.
@@ -65,18 +65,18 @@ pub enum Room {
 /// The records of one thread.
 pub struct VerifiedChains {
     records: Array<ChainRecord>,
-    /// The record of the last event, where the next one most likely joins.
+    /// The record of the last event, which the next walk tries to join first.
     previous: u32,
     origins: Array<RecordOrigin>,
     count: usize,
     children: Array<Child>,
     child_mask: usize,
-    /// Where the code lies that records have been about since all was forgotten.
+    /// Regions of the code of all records since the table was emptied.
     regions: Regions,
-    /// Some of those records are gone.
+    /// Some of those records were dropped.
     incomplete: bool,
     account: Account,
-    /// Times the verified-chain table was full and forgotten.
+    /// Times that the table was full and was emptied.
     pub forgotten: u64,
 }
 
@@ -103,7 +103,7 @@ impl VerifiedChains {
         Some(chains)
     }
 
-    /// Record 0 is the place outside of the outermost frame. Its checks always hold.
+    /// Inserts record 0, the parent of outermost frames. Its checks always hold.
     fn insert_root(&mut self) {
         let root = self.records.as_ptr();
         let check = StackCheck { slot: &raw const ZERO as u64, value: 0 };
@@ -121,7 +121,7 @@ impl VerifiedChains {
         self.previous = 0;
     }
 
-    /// Whether some record is or was about code in `range`, since everything was forgotten last.
+    /// Whether some record since the table was emptied is or was for code in `range`.
     pub fn knows(&self, range: &Range<u64>) -> bool {
         self.regions.may_hold(range)
             && (self.incomplete
@@ -131,7 +131,7 @@ impl VerifiedChains {
                 }))
     }
 
-    /// Drops all records, and what code they were about. Node ids stay what they are: they live in the call tree.
+    /// Drops all records and the regions of their code. Node ids stay valid: they are the call tree's.
     pub fn forget(&mut self) {
         self.forget_records();
         self.regions.clear();
@@ -151,13 +151,13 @@ impl VerifiedChains {
         self.records.as_ptr()
     }
 
-    /// Where walks try to join first.
+    /// The record that walks try to join first.
     #[inline(always)]
     pub fn previous(&self) -> *mut ChainRecord {
         self.record(self.previous)
     }
 
-    /// Makes `record` the place where walks try to join first.
+    /// Makes `record` the one that walks try to join first.
     #[inline(always)]
     pub fn set_previous(&mut self, record: u32) {
         self.previous = record;
@@ -223,7 +223,7 @@ impl VerifiedChains {
         unsafe { (*record).summary.captured() }
     }
 
-    /// Makes sure that the next `frames` frames can be inserted without moving anything.
+    /// Ensures that the next `frames` frames can be inserted without moving records.
     #[cold]
     pub fn make_room(&mut self, frames: usize, tree: &CallTree) -> Room {
         if self.has_room_for(frames, tree) {
@@ -240,13 +240,13 @@ impl VerifiedChains {
             || wanted.checked_next_power_of_two().is_some_and(|size| self.enlarge(size, tree).is_some())
     }
 
-    /// Frames that can be inserted for certain.
+    /// Number of frames for which there is room.
     pub fn room(&self) -> usize {
         (self.records.len() - self.count) / MAX_PARTS
     }
 
-    /// Makes room for `records` records in all; `None` where that much may not or cannot be had, and then nothing has
-    /// changed.
+    /// Makes room for `records` records in all; `None`, with nothing changed, where the budget or the kernel refuses the
+    /// memory.
     fn enlarge(&mut self, records: usize, tree: &CallTree) -> Option<()> {
         let _undisturbed = sys::SignalsBlocked::new();
         if records > MAX_RECORDS {
@@ -260,8 +260,8 @@ impl VerifiedChains {
         grown
     }
 
-    /// What has grown when the kernel has no memory for the rest stays larger than it need be; room is what the
-    /// records, which grow last, have.
+    /// When the kernel has no memory for the rest, arrays that have grown already stay larger than needed; room is the
+    /// capacity of the records, which grow last.
     fn grow(&mut self, records: usize) -> Option<()> {
         // SAFETY: nothing points into the origins.
         unsafe { self.origins.grow(records)? };
@@ -291,7 +291,7 @@ impl VerifiedChains {
         Some(())
     }
 
-    /// After the records moved from `before`: makes their pointers point to the new place.
+    /// After the records moved from `before`: updates their pointers to the new addresses.
     fn rebase(&mut self, before: *mut ChainRecord) {
         let after = self.records.as_ptr();
         if before == after {
@@ -316,7 +316,7 @@ impl VerifiedChains {
     /// The verified-chain table must not be used afterwards.
     pub unsafe fn release(&mut self) {
         self.account.close();
-        // SAFETY: by the contract above.
+        // SAFETY: nothing is used afterwards: the contract of `release`.
         unsafe {
             self.records.release();
             self.origins.release();

@@ -1,4 +1,4 @@
-//! Unwinding frame by frame, where no verified chain matches; the result becomes a chain.
+//! Walk: unwinds frame by frame where no verified chain matches, and inserts the result as a chain.
 
 use super::general::{self, GeneralFrame};
 use super::go_switch;
@@ -18,7 +18,7 @@ use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::code;
 use tracehound_shared::sys;
 
-/// Which rules a walk goes by.
+/// Rules that a walk uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rules {
     /// Unwind information, and frame pointers where there is none.
@@ -27,7 +27,7 @@ pub enum Rules {
     FramePointers,
 }
 
-/// By what means a backtrace was found.
+/// Way in which a backtrace was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Means {
     /// It joined a verified chain.
@@ -40,13 +40,13 @@ pub enum Means {
     General,
 }
 
-/// Why a rule is believed.
+/// Source of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RuleSource {
     Information,
-    /// The convention of frame pointers, which the program was said to keep.
+    /// The convention of frame pointers, which the program keeps by the user's option.
     Convention,
-    /// What the code itself seems to do, or the same convention for want of anything better.
+    /// The epilogue of the code, or else the same convention.
     Heuristic,
 }
 
@@ -67,7 +67,7 @@ impl Rules {
     }
 }
 
-/// What a walk found; its frames are in the scratch array.
+/// Result of a walk; its frames are in the scratch array.
 struct WalkResult {
     frames: usize,
     end: WalkEnd,
@@ -78,13 +78,13 @@ struct WalkResult {
 enum WalkEnd {
     /// Called from the frame of this record, whose chain holds.
     Joined(*mut ChainRecord),
-    /// At the end of the stack, or where it was cut.
+    /// At the end of the stack, or where it was truncated.
     Outermost,
     /// In a frame that needs the general unwinder.
     General,
 }
 
-/// The long way: unwinds, joins what is known, remembers the rest.
+/// Captures a new stack: unwinds, joins a verified chain, inserts the rest.
 ///
 /// # Safety
 /// As for [`Unwinder::capture`](super::Unwinder::capture).
@@ -101,11 +101,11 @@ pub unsafe fn learn(
         super::code_changed();
     }
     known.catch_up();
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller keeps the contract of `capture`, which covers this call.
     let mut found = unsafe { walk(&known.chains, own, scratch, caller, rules) };
     if found.pure && found.frames > known.chains.room() && known.make_room(found.frames, tree) {
-        // Records have moved or are gone: what was joined is stale.
-        // SAFETY: as the caller promises.
+        // Records have moved or were dropped: the record joined is stale.
+        // SAFETY: the caller keeps the contract of `learn`, which covers this call.
         found = unsafe { walk(&known.chains, own, scratch, caller, rules) };
     }
     let chains = &mut known.chains;
@@ -113,7 +113,7 @@ pub unsafe fn learn(
         WalkEnd::Joined(record) => (record, Means::Chain),
         WalkEnd::Outermost if rules == Rules::FramePointers => (chains.root(), Means::FramePointers),
         WalkEnd::Outermost => (chains.root(), Means::Rules),
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller keeps the contract of `capture`, which covers this call.
         WalkEnd::General => return (unsafe { generally(scratch, found.frames, tree, caller) }, Means::General),
     };
     if !found.pure || found.frames > chains.room() {
@@ -125,14 +125,14 @@ pub unsafe fn learn(
         unsafe { at = chains.insert(at, &*scratch.as_ptr().add(index), tree) };
     }
     let captured = chains.captured(at);
-    // The loader's calls must come here each time, to see whether it loaded something.
+    // The loader's calls must not be answered by the cache: each of them checks whether objects were loaded.
     if !loader {
         known.keep(at, FrameState::from(caller), tree);
     }
     (captured, means)
 }
 
-/// The backtrace by the general unwinder; its first `frames` frames, which the rules found, stand in if it fails.
+/// The backtrace by the general unwinder. If it fails, the backtrace is the first `frames` frames, which the rules found.
 ///
 /// # Safety
 /// As for [`learn`].
@@ -142,7 +142,7 @@ unsafe fn generally(scratch: &mut Array<WalkedFrame>, frames: usize, tree: &Call
     let push = |frame: GeneralFrame| {
         list.push(WalkedFrame { pc: frame.pc, sp: 0, rbp: 0, rule: Rule::GENERAL, flags: frame.flags })
     };
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller keeps the contract of `learn`, which covers this call.
     let (count, flags) = match unsafe { general::unwind(caller, push) } {
         Some(flags) => (list.count, flags),
         None => (frames, SLOW | TRUNCATED),
@@ -217,15 +217,15 @@ unsafe fn walk(
     if chains.captured(candidate).flags & JAVA != 0 && !hotspot::rules_hold(chains, candidate) {
         candidate = chains.root();
     }
-    // Where frame pointers do not say how large a frame is, the sp outside of one is no more than a lower bound.
+    // Where frame pointers do not give the size of a frame, the sp outside of it is only a lower bound.
     let mut sp_is_known = true;
     let mut is_interrupted = false;
     let mut on_goroutine = false;
-    // Where the thread's stack was left for a goroutine's: further out each time, so that a walk ends.
+    // Where the thread's stack was left for a goroutine's: must be further out each time, so that the walk ends.
     let mut left_at = 0;
     let end = loop {
-        // Frames further in than this state cannot be it. On another stack this may skip too much: then
-        // nothing joins, and the walk goes on to the end.
+        // Frames further in than this state cannot match. On another stack this may skip too many: then nothing is
+        // joined, and the walk continues to the end.
         while chains.origin(candidate).sp < state.sp {
             candidate = chains.outer(candidate);
         }
@@ -267,7 +267,7 @@ unsafe fn walk(
             ground = RuleSource::Convention;
         }
         if rule.is_go_switch() {
-            // The next event may find the goroutine elsewhere.
+            // At the next event the goroutine may have another stack.
             pure = false;
             if state.sp > left_at {
                 (on_goroutine, left_at) = (true, state.sp);
@@ -284,7 +284,7 @@ unsafe fn walk(
             if !leads_on {
                 by_rbp_alone = !hotspot::is_aligned(rule, state);
                 (rule, ground) = (Rule::FRAME_POINTER, RuleSource::Heuristic);
-                // Words of the stack had a part in this.
+                // This depends on words of the stack that no check compares.
                 pure = false;
             }
         }
@@ -300,7 +300,7 @@ unsafe fn walk(
             RuleSource::Information | RuleSource::Heuristic => 0,
         };
         let flags = match ground {
-            // Where a signal came, compiled code may not have its whole frame.
+            // Where a signal came, the frame of compiled code may not be complete.
             RuleSource::Information if is_java && is_interrupted => flags | JAVA | HEURISTIC,
             _ if is_java => flags | JAVA,
             _ => flags,
@@ -321,7 +321,7 @@ unsafe fn walk(
         };
         let next = match next {
             StepResult::Cut { .. } if on_goroutine => {
-                // SAFETY: as above.
+                // SAFETY: `readable` begins at or below the state's sp.
                 let back = unsafe { go_switch::step_back(state, left_at, &mut readable, own) };
                 on_goroutine = back.is_none();
                 back.unwrap_or(next)
@@ -329,7 +329,7 @@ unsafe fn walk(
             _ => next,
         };
         if ground == RuleSource::Heuristic {
-            // What Java returns to without having been called from there, it returns to in the place of another frame.
+            // Java returns to such an address without having been called from there: HotSpot has replaced another frame.
             let is_in_between = is_java && !follows_call(state.pc);
             frames.mark(if by_rbp_alone || is_in_between {
                 HEURISTIC
@@ -339,8 +339,8 @@ unsafe fn walk(
         }
         match next {
             StepResult::Out(outer) => {
-                // A convention may only be relied on again where its words are sure to be readable then: on the own
-                // stack, or in the page of a frame that is known to stand.
+                // A convention may be used again from the cache only where its words are sure to be readable then: on
+                // the own stack, or in the page of a frame that is known to exist.
                 pure &= ground == RuleSource::Information || readable.is_own() || same_page(state.sp - 1, outer.sp - 1);
                 sp_is_known = SAYS_SIZE || ground == RuleSource::Information || rules == Rules::FramePointers;
                 is_interrupted = rule.kind() == RuleKind::Signal;
@@ -362,7 +362,7 @@ fn same_page(a: u64, b: u64) -> bool {
     a >> 12 == b >> 12
 }
 
-/// Whether `state` is the state that `record` stands for. It is never a later part of a frame, whose chain would be
+/// Whether `state` is the state that `record` was made for. It is never a later part of a frame, whose chain would be
 /// shorter: candidates are the first records of their frames, and of one sp the first comes first.
 #[inline(always)]
 fn is_at(chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState) -> bool {
@@ -370,8 +370,8 @@ fn is_at(chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState) -
     origin.sp == state.sp && origin.pc == state.pc && (!chains.needs_rbp(record) || origin.rbp == state.rbp)
 }
 
-/// The chain of `record` begins at `state` but does not hold to its end: takes over the frames that do hold,
-/// up to the one whose caller changed. Answers the record outside of that one, and its state.
+/// The chain of `record` begins at `state` but does not hold to its end: takes over the frames whose checks hold,
+/// up to the one whose caller changed. Returns the record outside of that one, and its state.
 ///
 /// # Safety
 /// The running thread must be in a state reached from `state`.
@@ -381,7 +381,7 @@ unsafe fn follow(
     state: FrameState,
     frames: &mut WalkedFrames,
 ) -> (*mut ChainRecord, FrameState) {
-    // SAFETY: as the caller promises.
+    // SAFETY: the running thread is in a state reached from `state`: the contract of `follow`.
     let failing = unsafe { verified_chains::first_failing(chains, record) };
     let mut at = record;
     let mut rbp = state.rbp;
@@ -395,7 +395,7 @@ unsafe fn follow(
         if own_fails || outer == chains.root() || !frames.push(frame) {
             return (outer, state);
         }
-        // The recorded rbp is the real one only where it matters to the old chain; it may matter to the new.
+        // The recorded rbp is the real one only if the old chain depends on it; the new chain may depend on it.
         let slot = match origin.rule.kind() {
             RuleKind::Sp | RuleKind::Frame if origin.rule.m() != 0 => {
                 origin.rule.cfa(rbp, chains.origin(outer).sp) - origin.rule.m()

@@ -141,7 +141,7 @@ impl CfiRow for FullRow {
     }
 }
 
-/// A register no code has: a row without any CFA instruction is refused by whoever reads it.
+/// A register that no code has: readers refuse a row without any CFA instruction.
 const NO_CFA: Cfa = Cfa::Register { register: u64::MAX, offset: 0 };
 
 /// The row of `entry` that holds for `pc`; `None` if the instructions make no sense or nest
@@ -260,7 +260,7 @@ pub fn row_at<R: CfiRow, const DEPTH: usize>(entry: &Fde, pc: u64) -> Option<R> 
                 }
                 // The signing of return addresses begins or ends: what is read is stripped of signatures in any case.
                 (_, 0x2c | 0x2d) if cfg!(target_arch = "aarch64") => {}
-                // GNU_args_size says how much the call pushed: nothing to unwinding.
+                // GNU_args_size: how much the call pushed, which unwinding does not need.
                 (_, 0x2e) => {
                     code.uleb()?;
                 }

@@ -1,4 +1,4 @@
-//! Insertion into the trie of seen stacks: a stack that the verified-chain table holds as a record becomes a path that
+//! Insertion into the trie of seen stacks: the chain of a record in the verified-chain table becomes a path that
 //! is found by its caller's state.
 
 use super::{OFFSET_BITS, PathEnd, PathKey, PathSlot, RBP, STEP, StackPath, StackTrie, VALUE_BITS};
@@ -10,7 +10,7 @@ use crate::verified_chains::{ChainRecord, StackCheck, VerifiedChains};
 use tracehound_shared::call_tree::CallTree;
 use tracehound_shared::sys;
 
-/// One read of unwinding: a slot, or the caller's rbp, and what it gave.
+/// One read of unwinding: a stack slot, or the caller's rbp, and its value.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Read {
@@ -19,7 +19,7 @@ pub struct Read {
     offset: u32,
 }
 
-/// What is in use of the arrays.
+/// Used elements of the arrays.
 pub struct Used {
     places: usize,
     forks: u32,
@@ -27,27 +27,27 @@ pub struct Used {
 }
 
 impl Used {
-    /// Word 0 begins no run.
+    /// Nothing is used. Word 0 is no beginning of a run.
     pub const NOTHING: Used = Used { places: 0, forks: 0, words: STEP };
 }
 
 pub const FIRST_READS: usize = 64;
-/// Runs that are found again.
+/// Number of recent runs that a new run is compared with, to share their words.
 pub const SHELF: usize = 1024;
 /// A path's number of words has 16 bits.
 const MAX_READS: usize = 1 << 15;
 const MAX_WORDS: usize = 1 << 19;
 const MAX_PLACES: usize = 1 << 19;
-/// Places that one stack may need: its state's, or both ways behind a fork; and one behind rbp.
+/// Slots that one stack may need: one for its state, or two behind a fork; and one behind rbp.
 const NEW_PLACES: usize = 3;
-/// Places of the table that follows the first one, at least.
+/// Slots of the second table, at least.
 const SECOND_PLACES: usize = 1024;
 
-/// There is no memory for more, or no more may be used.
+/// No memory for more, or the budget refuses more.
 struct Full;
 
 impl StackTrie {
-    /// Makes the stack of `record` the answer for `state`, where it begins.
+    /// Makes the stack of `record` the answer for `state`, its innermost state.
     pub fn insert(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState, tree: &CallTree) {
         let count = self.list_reads(chains, record, state);
         for _ in 0..2 {
@@ -62,7 +62,7 @@ impl StackTrie {
         }
     }
 
-    /// The path without words to what `record` stands for.
+    /// The path without words to the answer of `record`.
     fn end_of(&self, chains: &VerifiedChains, record: *mut ChainRecord, listed: bool) -> StackPath {
         let captured = chains.captured(record);
         let index = chains.index(record);
@@ -74,9 +74,9 @@ impl StackTrie {
         }
     }
 
-    /// Lists what unwinding from `state` along the chain of `record` reads, in order. A value of rbp is read only when
-    /// a frame outside computes its CFA from it: else stacks would differ by a word that means nothing to them.
-    /// `None`: too many reads, or too far away, or with values of more than 48 bits.
+    /// Lists the reads of unwinding from `state` along the chain of `record`, in order. rbp is read only when a frame
+    /// outside computes its CFA from it: otherwise stacks would differ by a word that they do not depend on.
+    /// `None`: too many reads, or a slot too far away, or a value of more than 48 bits.
     fn list_reads(&mut self, chains: &VerifiedChains, record: *mut ChainRecord, state: FrameState) -> Option<usize> {
         let mut count = 0;
         let mut saved_rbp = Some(Read { value: state.rbp, offset: RBP });
@@ -103,7 +103,7 @@ impl StackTrie {
             at = inner;
             for part in 0..parts {
                 let read = read_of(chains.check(at), state.sp)?;
-                // The last of several, where rbp matters outside, is the slot it was saved in.
+                // The last of several parts, where rbp matters outside, is the slot in which rbp was saved.
                 if part + 1 == parts && saves_rbp && chains.needs_rbp(outer) {
                     saved_rbp = Some(read);
                 } else {
@@ -135,22 +135,23 @@ impl StackTrie {
         unsafe { *self.reads.as_ptr().add(index) }
     }
 
-    /// Lays the first `count` reads, then `end`.
+    /// Inserts a path of the first `count` reads, which ends in `end`.
     fn lay_reads(&mut self, state: FrameState, count: usize, end: StackPath, tree: &CallTree) -> Result<(), Full> {
         self.make_room(count, tree)?;
         let top = PathKey::of(state.pc, state.sp);
         if end.end == PathEnd::Chain {
             self.put(top, end);
         } else if !self.graft(top, count, end) {
-            // Stacks that begin alike go on with the same word, by all rules. Should one not, it is the only one.
+            // Stacks with the same beginning read the same word next, by all rules. If one does not, it replaces the
+            // other.
             let fresh = self.path_from(0, count, end);
             self.put(top, fresh);
         }
         Ok(())
     }
 
-    /// Follows the reads from `key` on to where they part from what is known, and adds the rest. False, and nothing is
-    /// changed, if they part where no two stacks can.
+    /// Follows the reads from `key` to the first difference from the known paths, and inserts the rest. False, with
+    /// nothing changed, if they differ at a position where two stacks cannot differ.
     fn graft(&mut self, mut key: PathKey, count: usize, end: StackPath) -> bool {
         let mut next = 0;
         loop {
@@ -179,7 +180,7 @@ impl StackTrie {
             }
             if path.end == PathEnd::Answer {
                 if next == count {
-                    // Known already, but perhaps without a record.
+                    // The path is known, but its record may have been dropped.
                     self.put(key, StackPath { run: path.run, len: path.len, ..end });
                 }
                 return next == count;
@@ -192,7 +193,7 @@ impl StackTrie {
         }
     }
 
-    /// Makes a fork of the word with this index in the path of `key`, and gives its number.
+    /// Splits the path of `key` at the word with this index, makes a fork of that word, and returns the fork's number.
     fn split(&mut self, key: PathKey, path: StackPath, index: usize, word: u64) -> u32 {
         let run = path.run as usize;
         let inner = self.run_of_words(run, index);
@@ -209,7 +210,7 @@ impl StackTrie {
         StackPath { run, len: len as u16, end: PathEnd::Fork, flags: 0, what: self.used.forks, next: slot }
     }
 
-    /// The path of the reads `from..to`, and of what follows a read of rbp among them.
+    /// A path of the reads `from..to`; a read of rbp among them becomes a fork.
     fn path_from(&mut self, from: usize, to: usize, end: StackPath) -> StackPath {
         let rbp = (from..to).find(|&index| self.read(index).offset == RBP);
         let rest = rbp.map_or(from, |rbp| rbp + 1);
@@ -222,20 +223,20 @@ impl StackTrie {
     }
 
     fn get(&self, key: PathKey) -> Option<StackPath> {
-        // SAFETY: `find` gives a place of the table.
+        // SAFETY: `find` returns a slot of the table.
         let place = unsafe { *self.find(key) };
         (!place.is_empty()).then_some(place.path)
     }
 
     fn put(&mut self, key: PathKey, path: StackPath) {
-        // SAFETY: `find` gives a place of the table.
+        // SAFETY: `find` returns a slot of the table.
         let place = unsafe { &mut *self.find(key) };
         self.used.places += usize::from(place.is_empty());
         *place = PathSlot { key, path };
     }
 
     fn word(&self, index: usize) -> u64 {
-        // SAFETY: only words of runs are asked for.
+        // SAFETY: callers pass indices of words in runs only.
         unsafe { *self.words.as_ptr().add(index) }
     }
 
@@ -252,7 +253,7 @@ impl StackTrie {
         self.keep_run(to - from)
     }
 
-    /// The run of `len` words that there are, from `from` on.
+    /// A run that copies `len` words from index `from` on.
     fn run_of_words(&mut self, from: usize, len: usize) -> u32 {
         // SAFETY: room for the run was made, behind all that is used.
         unsafe {
@@ -262,14 +263,14 @@ impl StackTrie {
         self.keep_run(len)
     }
 
-    /// Pads the run that was written behind all others, and keeps it unless it is there already.
+    /// Pads the run that was written last, and keeps it unless an equal one is there.
     fn keep_run(&mut self, len: usize) -> u32 {
         if len == 0 {
             return 0;
         }
         let padded = len.next_multiple_of(STEP);
-        // SAFETY: room for the run was made. What the shelf names may be forgotten: it is right only if it
-        // lies below the words in use, and says the same.
+        // SAFETY: room for the run was made. A recent run may have been dropped: its index is used only if it lies
+        // below the words in use, and its words are compared.
         unsafe {
             let words = self.words.as_ptr();
             let new = words.add(self.used.words);
@@ -295,7 +296,7 @@ impl StackTrie {
         run
     }
 
-    /// Makes room for one more stack of `reads`.
+    /// Ensures room for one more stack of `reads`.
     fn make_room(&mut self, reads: usize, tree: &CallTree) -> Result<(), Full> {
         // At most one run is split, and one or two are new.
         self.longest = self.longest.max(reads);
@@ -313,8 +314,9 @@ impl StackTrie {
         grown.ok_or(Full)
     }
 
-    /// Places of a table for so many paths. The first one is small for the sake of threads that do little, and is left
-    /// while it is mostly empty: a state that is not in its first place costs an event some thirty instructions more.
+    /// Slots of a table for so many paths. The first table is small, for threads that do little, and is replaced
+    /// while it is
+    /// still mostly empty: a state that is not in its first slot costs an event some thirty instructions more.
     fn places_for(&self, paths: usize) -> usize {
         let len = self.table.len();
         if len < SECOND_PLACES && paths * 4 <= len {
@@ -323,7 +325,7 @@ impl StackTrie {
         doubled_until(len, (paths * 8 / 5).max(SECOND_PLACES))
     }
 
-    /// The words stay larger than they need be when the kernel has no memory for the table.
+    /// Grows words and table. The words stay larger than needed when the kernel has no memory for the table.
     fn grow(&mut self, words: usize, places: usize, tree: &CallTree) -> Option<()> {
         let bytes = bytes_of::<u64>(words)? + bytes_of::<PathSlot>(places)? + self.shelf.bytes() + self.reads.bytes();
         self.account.resize(bytes, Account::PATHS, tree)?;

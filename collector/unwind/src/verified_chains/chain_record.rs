@@ -1,4 +1,4 @@
-//! The records of a verified-chain table: what one frame's unwinding reads, and what state it stands for.
+//! Records of a verified-chain table: what unwinding of one frame reads, and the state that it begins with.
 
 use super::VerifiedChains;
 use crate::Captured;
@@ -6,7 +6,7 @@ use crate::address::is_same;
 use crate::rule::Rule;
 use tracehound_shared::call_tree::NodeId;
 
-/// One word of the stack and what it must be.
+/// A slot of the stack and its expected word.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct StackCheck {
@@ -48,7 +48,7 @@ impl RecordSummary {
     }
 }
 
-/// The state a record stands for.
+/// The state that a record was made for.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct RecordOrigin {
@@ -60,7 +60,7 @@ pub struct RecordOrigin {
     pub rule: Rule,
 }
 
-/// What a record's origin says beside its state.
+/// Marks in a record's origin, beside its state.
 pub struct Marks;
 
 impl Marks {
@@ -87,20 +87,20 @@ pub(super) static ZERO: u64 = 0;
 
 #[inline(always)]
 unsafe fn load(address: u64) -> u64 {
-    // SAFETY: by the caller. Volatile: the program's other frames may write here at any time between two
-    // events, and the order of loads and comparisons must stay as written.
+    // SAFETY: the word is readable: the contract of this function. Volatile: the program's other frames may write here at
+    // any time between two events, and the order of loads and comparisons must stay as written.
     unsafe { (address as *const u64).read_volatile() }
 }
 
-/// Compares the chain of `record`, inside out.
+/// Compares the chain of `record`, innermost check first.
 ///
 /// # Safety
 /// The running thread must be in the state that the chain begins with: then the first word is part of a live
 /// frame, and each following one is too, because the comparisons before it held.
 #[inline(always)]
 pub unsafe fn verify_chain(record: *mut ChainRecord) -> bool {
-    // SAFETY: links lead to records; slots are readable by the induction described above. Past the root the
-    // checks are dummies that always hold.
+    // SAFETY: links lead to records; a slot is readable, because all checks before it held, so its frame exists. Past the
+    // root the checks are dummies that always hold.
     unsafe {
         let mut left = (*record).summary.checks();
         let mut at = record;
@@ -128,7 +128,7 @@ pub unsafe fn verify_chain(record: *mut ChainRecord) -> bool {
 /// As for [`verify_chain`].
 pub unsafe fn first_failing(chains: &VerifiedChains, record: *mut ChainRecord) -> *mut ChainRecord {
     let mut at = record;
-    // SAFETY: as for `verify_chain`: each slot is loaded after the ones before it were right.
+    // SAFETY: links lead to records; a slot is loaded after all checks before it held, so its frame exists.
     unsafe {
         while (*at).summary.checks() > 0 && is_same(load((*at).checks[0].slot), (*at).checks[0].value) {
             at = chains.outer(at);

@@ -24,7 +24,7 @@ impl Child {
     }
 }
 
-/// A frame on its way into the verified-chain table.
+/// A frame to be inserted into the verified-chain table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct WalkedFrame {
@@ -32,7 +32,7 @@ pub struct WalkedFrame {
     pub sp: u64,
     pub rbp: u64,
     pub rule: Rule,
-    /// Flags of [`Captured`] that this frame brings.
+    /// Flags of [`Captured`] that this frame adds.
     pub flags: u8,
 }
 
@@ -60,7 +60,7 @@ impl VerifiedChains {
     pub unsafe fn insert(&mut self, outer: *mut ChainRecord, frame: &WalkedFrame, tree: &CallTree) -> *mut ChainRecord {
         let outer_index = self.index(outer) as usize;
         let key = key(frame.pc, frame.sp, outer_index);
-        // Where rbp is not given by (outer, pc, sp) it must be compared as well.
+        // Where rbp does not follow from (outer, pc, sp), it must be compared as well.
         let picky = outer_index == 0
             || frame.rule.kind() == RuleKind::Drap
             || cfg!(target_arch = "aarch64") && frame.rule == Rule::FRAME_POINTER;
@@ -76,7 +76,7 @@ impl VerifiedChains {
                 // SAFETY: children name records that exist.
                 let record = unsafe { self.records.as_ptr().add(index) };
                 let origin = self.origin(record);
-                // Other code than before may be there in a cache of a JIT compiler.
+                // In a JIT compiler's cache, other code than before may be at this PC.
                 let is_same_code = frame.flags & JAVA == 0 || origin.rule == frame.rule;
                 if is_same_code && (!picky || !origin.has(Marks::NEEDS_RBP) || origin.rbp == frame.rbp) {
                     return record;
@@ -84,7 +84,8 @@ impl VerifiedChains {
             }
             place = (place + 1) & self.child_mask;
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: `outer` is a record of this verified-chain table, first of its frame, and `frame` a frame that its
+        // state calls: the contract of `insert`.
         unsafe { self.create(outer, frame, key, place, tree) }
     }
 
@@ -119,7 +120,7 @@ impl VerifiedChains {
             }
         };
         if terminal {
-            // A chain ends here for the PC's sake, or because rbp led nowhere.
+            // The chain ends here because of the PC alone, or because rbp led to no frame.
             needs = kind != RuleKind::End && kind != RuleKind::Sp;
             check(&raw const ZERO as u64, 0);
         } else {
