@@ -49,9 +49,9 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
     clock::joined();
     context.started_tick.store(clock::now(), Ordering::Relaxed);
     context.set_name(sys::thread_name());
-    // The unwinder of a former thread saves its memory being mapped and touched anew.
+    // The unwinder of a former thread: its memory need not be mapped and touched anew.
     let kept = context.kept_unwinder.swap(core::ptr::null_mut(), Ordering::Relaxed);
-    // SAFETY: as the caller promises; the former thread has ended.
+    // SAFETY: `caller` is a state on this thread: the contract of `attach`; the former thread has ended.
     let unwinder = unsafe {
         match kept.cast::<Unwinder>().as_mut() {
             Some(unwinder) => {
@@ -73,8 +73,8 @@ pub unsafe fn attach(caller: Caller) -> Option<&'static ThreadContext> {
     Some(context)
 }
 
-/// The calling thread is about to end. What libc and later destructors do is still recorded in its context; the writer
-/// takes over when the thread is gone.
+/// Marks the calling thread as about to end. Calls by libc and by later destructors are still recorded in its context; the
+/// writer takes the context over when the thread is gone.
 #[cold]
 pub fn thread_ends() {
     // SAFETY: contexts stay mapped.

@@ -1,5 +1,5 @@
-//! Events that are not on the fast path: a thread's first, those of signal handlers that interrupt another event, and
-//! calls that allocators make to themselves.
+//! Events off the fast path: a thread's first, those of signal handlers that interrupt another event, and calls
+//! that allocators make to themselves.
 
 use core::ffi::c_void;
 use core::ops::Range;
@@ -42,7 +42,7 @@ pub struct SlowEntry {
 #[cold]
 pub unsafe fn enter_event(caller: Caller, mode: u64) -> Option<SlowEntry> {
     let slot = gate::slot();
-    // Until the session knows the thread, it is to be waited for here.
+    // Counted until the session knows the thread, so that an early end of the recording waits for it.
     let mut company = None;
     loop {
         match gate::state() {
@@ -57,11 +57,11 @@ pub unsafe fn enter_event(caller: Caller, mode: u64) -> Option<SlowEntry> {
             _ => return None,
         }
     }
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `enter_event`.
     unsafe { enter_at_any_gate(caller, mode) }
 }
 
-/// [`enter_event`] wherever the gate stands: for records of its moving.
+/// [`enter_event`] in any state of the gate: for records of starts and stops.
 ///
 /// # Safety
 /// As for [`enter_event`].
@@ -74,11 +74,11 @@ pub unsafe fn enter_at_any_gate(caller: Caller, mode: u64) -> Option<SlowEntry> 
     // SAFETY: contexts stay mapped.
     let context = match unsafe { slot.context.get().as_ref() } {
         Some(context) => context,
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of `enter_event`, which covers this call.
         None => with_room(|| unsafe { attach::attach(caller) })?,
     };
     if context.id.load(Ordering::Relaxed) == 0 {
-        // A child that is not ready yet, or was cloned behind fork's back and is not recorded: its context is zeroed.
+        // A child that is not ready yet, or that was cloned without fork and is not recorded: its context is zeroed.
         gate::set(gate::PASS);
         if slot.fork_tick.get() != 0 {
             slot.fork_missed.set(slot.fork_missed.get() + 1);
@@ -86,10 +86,10 @@ pub unsafe fn enter_at_any_gate(caller: Caller, mode: u64) -> Option<SlowEntry> 
         return None;
     }
     let mut state = context.state.load(Ordering::Relaxed);
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of `enter_event`, which covers this call.
     if state & MODE != IDLE && unsafe { is_stale(context, caller) } {
         state = after(state);
-        // SAFETY: the event that had entered the unwinder is gone for good.
+        // SAFETY: the event that had entered the unwinder was left by a jump and does not continue.
         if let Some(unwinder) = unsafe { context.alloc_unwinder.load(Ordering::Relaxed).cast::<Unwinder>().as_mut() } {
             unwinder.reset();
         }
@@ -121,17 +121,17 @@ impl SlowEntry {
         enter(self.context, self.state, state);
     }
 
-    /// The real call has returned: from here on records are written.
+    /// Enters the mode RECORDING, after the real call: from here on records are written.
     pub fn record(&self) {
         self.enter(RECORDING);
     }
 
-    /// The real call is next, and an event is stamped before it.
+    /// Enters the mode STAMPED, before the real call: the event has its time stamp.
     pub fn stamp(&self) {
         self.enter(STAMPED);
     }
 
-    /// The real call is next: what was to be recorded before it has been.
+    /// Enters the mode IN_REAL, before the real call: the records that belong before it are written.
     pub fn in_real(&self) {
         self.enter(IN_REAL);
     }
@@ -141,7 +141,7 @@ impl SlowEntry {
     /// # Safety
     /// `caller` must be the state of the hooked function's caller.
     pub unsafe fn node(&self, caller: Caller) -> Option<u32> {
-        // SAFETY: passed on.
+        // SAFETY: `caller` is the state of the hooked function's caller: the contract of `node`.
         with_room(|| unsafe { self.node_here(caller) })
     }
 
@@ -157,17 +157,17 @@ impl SlowEntry {
             });
         }
         let session = session::current()?;
-        // SAFETY: passed on.
+        // SAFETY: the only caller is `node`, whose contract covers this call.
         if self.inside_real && !unsafe { comes_from_signal_handler(caller) } {
             return None;
         }
-        // SAFETY: passed on.
+        // SAFETY: the only caller is `node`, whose contract covers this call.
         let captured = unsafe { capture_nested(session.tree, caller) };
         count_nested(&self.context.stacks, captured);
         Some(captured.node.0)
     }
 
-    /// Says that no stack is taken for the event.
+    /// Counts an event for which no stack is taken.
     pub fn without_stack(&self) {
         if !self.nested {
             count(&self.context.stacks.unwanted);
@@ -197,10 +197,10 @@ unsafe fn is_stale(context: &ThreadContext, caller: Caller) -> bool {
     if caller.sp <= entry || caller.sp - entry >= NEAR {
         return false;
     }
-    // A handler's event may have been between the storing of `entry_sp` and the event's beginning, and have left its
-    // own.
+    // A handler's event may have come between the store of `entry_sp` and the beginning of this event, and have stored
+    // its own.
     let own = own_code();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `is_stale`.
     with_room(|| unsafe { first_answer(caller, |pc| own.contains(&pc).then_some(())) }).is_none()
 }
 
@@ -212,11 +212,11 @@ unsafe fn is_stale(context: &ThreadContext, caller: Caller) -> bool {
 unsafe fn comes_from_signal_handler(caller: Caller) -> bool {
     let own = own_code();
     let judge = |pc| if own.contains(&pc) { Some(false) } else { is_signal_return(pc).then_some(true) };
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `comes_from_signal_handler`.
     unsafe { first_answer(caller, judge) }.unwrap_or(false)
 }
 
-/// Where this library lies.
+/// Address range of this library.
 fn own_code() -> Range<u64> {
     static OWN: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
     if OWN[1].load(Ordering::Acquire) == 0
@@ -228,7 +228,7 @@ fn own_code() -> Range<u64> {
     OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed)
 }
 
-/// Whether the code at `pc` is what the kernel makes signal handlers return to.
+/// Whether the code at `pc` is the one to which the kernel makes signal handlers return.
 #[cfg(target_arch = "x86_64")]
 fn is_signal_return(pc: u64) -> bool {
     // mov $15, %rax; syscall
@@ -249,7 +249,7 @@ fn is_signal_return(pc: u64) -> bool {
 #[cold]
 #[inline(never)]
 pub unsafe fn alloc(caller: Caller, kind: Kind, size: usize, real: &mut dyn FnMut() -> *mut c_void) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `alloc`.
     unsafe { alloc_aligned(caller, kind, size, 0, real) }
 }
 
@@ -266,7 +266,7 @@ pub unsafe fn alloc_aligned(
     alignment: usize,
     real: &mut dyn FnMut() -> *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of `alloc`, which covers this call.
     let Some(entry) = (unsafe { enter_event(caller, IN_REAL) }) else { return real() };
     let block = real();
     if block.is_null() {
@@ -275,12 +275,12 @@ pub unsafe fn alloc_aligned(
     }
     entry.record();
     let tick = clock::now_after_alloc();
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of `alloc`, which covers this call.
     unsafe { allocated(entry, caller, kind, [size, alignment], [tick, block as u64]) };
     block
 }
 
-/// What [`alloc`] does after the real call: apart, for what is on the stack during that call is not there for others.
+/// What [`alloc`] does after the real call. A function of its own, so that its stack frame is not there during that call.
 ///
 /// # Safety
 /// As for [`alloc`].
@@ -292,7 +292,7 @@ unsafe fn allocated(
     [size, alignment]: [usize; 2],
     [tick, block]: [u64; 2],
 ) {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of `alloc`, which covers this call.
     if let Some(node) = unsafe { entry.node(caller) } {
         let record = Record::new(kind, tick, block, node, size as u32);
         let details = RequestDetails::of(size as u64, alignment as u64);
@@ -313,9 +313,9 @@ unsafe fn allocated(
 #[cold]
 #[inline(never)]
 pub unsafe fn free(caller: Caller, kind: Kind, block: *mut c_void, real: &mut dyn FnMut()) {
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `free`.
     let Some(entry) = (unsafe { enter_event(caller, RECORDING) }) else { return real() };
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `free`.
     unsafe { freeing(&entry, caller, kind, block) };
     entry.in_real();
     real();
@@ -332,7 +332,7 @@ unsafe fn freeing(entry: &SlowEntry, caller: Caller, kind: Kind, block: *mut c_v
     let tick = clock::now_before_free();
     let wanted = !entry.context.free_unwinder.load(Ordering::Relaxed).is_null();
     let node = if wanted || entry.nested {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of `free`, which covers this call.
         unsafe { entry.node(caller) }
     } else {
         Some(without_unwinder(entry.context))
@@ -356,7 +356,7 @@ pub unsafe fn realloc(
     size: usize,
     real: &mut dyn FnMut() -> *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `realloc`.
     let Some(entry) = (unsafe { enter_event(caller, STAMPED) }) else { return real() };
     let before = clock::now_before_free();
     let block = real();
@@ -366,7 +366,7 @@ pub unsafe fn realloc(
     }
     entry.record();
     let ticks = [before, clock::now_after_alloc()];
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `realloc`.
     unsafe { reallocated(entry, caller, kinds, ticks, [old, block], size) };
     block
 }
@@ -384,7 +384,7 @@ unsafe fn reallocated(
     blocks: [*mut c_void; 2],
     size: usize,
 ) {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of `realloc`, which covers this call.
     if let Some(node) = unsafe { entry.node(caller) } {
         if blocks[1].is_null() {
             let record = Record::new(Kind::ReallocFree, ticks[0], blocks[0] as u64, node, 0);

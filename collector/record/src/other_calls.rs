@@ -1,5 +1,5 @@
-//! Calls of allocators that are neither malloc nor free nor realloc: a block that gets another size where it is, with
-//! the size known only afterwards (`xallocx`, `mi_expand`); work on the allocator's metadata; and calls that end by an
+//! Calls of allocators that are neither malloc nor free nor realloc: a resize in place whose size is known only
+//! afterwards (`xallocx`, `mi_expand`); work on the allocator's metadata; and calls that end by an
 //! exception.
 
 use core::ffi::c_void;
@@ -13,12 +13,12 @@ use tracehound_shared::gate;
 use tracehound_shared::thread::{IDLE, IN_REAL, MODE, STAMPED};
 use tracehound_unwind::Caller;
 
-/// Records that `block`, not null, has the size that `real` gives; `None`: it has the size that it had.
+/// Records the new size of `block`, not null, which `real` returns; `None`: its size has not changed.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
 pub unsafe fn resized(caller: Caller, block: *mut c_void, real: impl FnOnce() -> Option<usize>) {
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `resized`.
     let Some(entry) = (unsafe { enter_event(caller, STAMPED) }) else {
         real();
         return;
@@ -30,14 +30,15 @@ pub unsafe fn resized(caller: Caller, block: *mut c_void, real: impl FnOnce() ->
     };
     entry.record();
     let tick = clock::now_after_alloc();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `resized`.
     if let Some(node) = unsafe { entry.node(caller) } {
         publish_realloc(entry.context, REALLOC, [before, tick], [block, block], node, size, entry.nested);
     }
     entry.leave(true);
 }
 
-/// A call in which the allocator calls itself for its own books: what it allocates and frees is not the program's.
+/// Makes a call in which the allocator calls itself for its own metadata: those allocations and frees are not the
+/// program's.
 pub fn unrecorded<T>(caller: Caller, real: impl FnOnce() -> T) -> T {
     let Some(context) = ready() else { return real() };
     let state = context.state.load(Ordering::Relaxed);
@@ -48,8 +49,8 @@ pub fn unrecorded<T>(caller: Caller, real: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Takes the calling thread back out of the event that it is in, should an exception end the call: made before the
-/// event begins, [`call`](Self::call)ed inside it.
+/// Restores the calling thread's state when an exception ends a call: made before the event begins,
+/// [`call`](Self::call)ed inside it.
 #[derive(Clone, Copy)]
 pub struct Way {
     mode: u64,
@@ -57,7 +58,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// The way back to where the thread is now.
+    /// Saves the state of the calling thread.
     #[inline(always)]
     pub fn back() -> Self {
         // SAFETY: contexts stay mapped.

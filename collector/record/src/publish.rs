@@ -1,4 +1,4 @@
-//! Puts records into the thread's chunk, and gets the thread a new chunk when it is full.
+//! Publishing of records: puts them into the thread's chunk, and gets the thread a new chunk when it is full.
 //!
 //! A slot is reserved by one compare-and-swap that is atomic against signals of the same thread (on x86-64 without the
 //! lock prefix), then filled, word 0 last. A signal handler that allocates in between gets the next slot.
@@ -69,7 +69,7 @@ pub fn several(context: &ThreadContext, records: &[Record], nested: bool) {
 #[inline(always)]
 fn reserve(cursor: &AtomicU64, from: u64, to: u64) -> bool {
     let done: u8;
-    // SAFETY: the cursor is valid; one instruction, hence whole for signal handlers of this thread, the only others
+    // SAFETY: the cursor is valid; one instruction, hence atomic for signal handlers of this thread, the only others
     // that move it while the thread is recording.
     unsafe {
         core::arch::asm!(
@@ -121,7 +121,7 @@ pub(super) fn fill(at: u64, record: Record) {
 #[inline(never)]
 pub fn refill(context: &ThreadContext, count: u64, [first, tick]: [u64; 2], nested: bool) -> bool {
     let id = context.id.load(Ordering::Relaxed);
-    // A child that was cloned behind fork's back finds its context zeroed and writes nowhere.
+    // A child that was cloned without fork has a zeroed context and writes nowhere.
     let Some(session) = session::current().filter(|_| id != 0) else { return false };
     if is_off(session, tick) {
         return false;
@@ -178,7 +178,7 @@ fn is_off(session: &Session, tick: u64) -> bool {
     let mut paused = false;
     let mut stopped = u64::MAX;
     for _ in 0..ATTEMPTS {
-        // In this order: a stop says that it is under way before it says that recording is off.
+        // In this order: a stop stores STOPPING before it sets `paused`.
         paused = session.paused.load(Ordering::SeqCst);
         stopped = switches.stopped.load(Ordering::SeqCst);
         if stopped != u64::MAX && paused == session.paused.load(Ordering::SeqCst) {
@@ -189,10 +189,10 @@ fn is_off(session: &Session, tick: u64) -> bool {
     tick >= stopped && (paused || tick < switches.started.load(Ordering::SeqCst))
 }
 
-/// Publishes an event in whose middle a signal handler has forked: it completes in the followed child, too, whose new
-/// context takes it in. Its stamp is then that of its end, which is the first that happened in the child. In the parent it
-/// stands behind the record of the fork, since a thread's records keep their order. One that had its slot already stands
-/// before that record: the child inherits it and does not come here.
+/// Publishes an event during which a signal handler has forked: it completes in the followed child, too, and goes into the
+/// child's new context. Its stamp is then the time of its end, which is in the child. In the parent it comes after the
+/// record of the fork, since a thread's records keep their order. An event that already had its slot comes before that
+/// record: the child inherits it and does not come here.
 #[cold]
 #[inline(never)]
 fn in_forked_child(context: &ThreadContext, records: &[Record]) {
@@ -204,7 +204,7 @@ fn in_forked_child(context: &ThreadContext, records: &[Record]) {
     }
     let (slot, here) = (gate::slot(), 0_u64);
     let caller = Caller { pc: 0, sp: &raw const here as u64, fp: 0 };
-    // SAFETY: contexts stay mapped; the state only tells where this thread's stack is.
+    // SAFETY: contexts stay mapped; the caller's state only shows where this thread's stack is.
     let own = unsafe { slot.context.get().as_ref().or_else(|| attach::attach(caller)) };
     let Some(own) = own.filter(|own| !core::ptr::eq(*own, context)) else { return };
     let state = own.state.load(Ordering::Relaxed);
@@ -221,7 +221,7 @@ fn in_forked_child(context: &ThreadContext, records: &[Record]) {
 enum Refill {
     /// There is room.
     Room,
-    /// There will be none: the handler that asks has filled all the chunks that it may.
+    /// There will be none: the handler that asks has filled all chunks that it may.
     NoWay,
     /// The pool is empty, or the gate held.
     NoChunk,
@@ -324,12 +324,12 @@ fn used_records(context: &ThreadContext, chunk: Chunk) -> u32 {
     (context.cursor.load(Ordering::Relaxed).saturating_sub(chunk.first_address()) / BYTES) as u32
 }
 
-/// How long a thread has waited for a chunk.
+/// Wait of a thread for a chunk.
 #[derive(Default)]
 struct ChunkWait {
     /// Since when; 0: it has not waited.
     started_ns: u64,
-    /// The writer's steps when it was last seen to make one, when that was, and how often this thread has looked since.
+    /// The writer's steps at the last change of their number, the time of that, and this thread's looks since then.
     beats: u64,
     beat_ns: u64,
     looks: u32,
@@ -338,7 +338,7 @@ struct ChunkWait {
 /// Whether the pool may grow: not while the writer, which is behind, makes steps. It gives chunks back soon then, and
 /// with more of them it would only be further behind.
 fn may_grow(session: &Session) -> bool {
-    /// A writer that makes no step for so long waits for the disk, or for a processor.
+    /// A writer that makes no step for this long waits for the disk, or for a processor.
     const STANDS_NS: u64 = 100_000_000;
     let pool = &session.pool;
     session.options.on_full == OnFull::Drop
@@ -348,9 +348,9 @@ fn may_grow(session: &Session) -> bool {
 
 /// Waits a little for a chunk, as the options say; true: give up.
 fn wait_for_chunk(context: &ThreadContext, session: &'static Session, tick: u64, patience: &mut ChunkWait) -> bool {
-    /// A writer that makes no step for this long, while its thread exists and this one got to look so often, hangs in
-    /// something that waits for us. The time alone would not tell: where ten thousand threads want two processors, it
-    /// may just not have had one.
+    /// A writer that makes no step for this long, while its thread exists and this one has looked so often, is blocked by
+    /// something that waits for us. The time alone proves nothing: where ten thousand threads want two processors, the
+    /// writer may not have had one.
     const PATIENCE_NS: u64 = 10_000_000_000;
     const LOOKS: u32 = 100;
     if gate::state() == gate::PASS && (!session.paused.load(Ordering::SeqCst) || is_off(session, tick)) {
@@ -390,7 +390,7 @@ fn wait_for_chunk(context: &ThreadContext, session: &'static Session, tick: u64,
     patience.looks > LOOKS && now.saturating_sub(patience.beat_ns) > PATIENCE_NS
 }
 
-/// Leaves the thread's state as it was before an event, keeps the compiler from moving the event's stores past it.
+/// Restores the thread's state from before an event; keeps the compiler from moving the event's stores past it.
 #[inline(always)]
 pub fn settle(context: &ThreadContext, state: u64) {
     compiler_fence(Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! Records the events of the malloc family and of the address space around the real call: [`alloc`], [`free`],
-//! [`realloc`].
+//! Recording of the malloc family's events and of changes of the address space, around the real call: [`alloc`],
+//! [`free`], [`realloc`].
 //!
 //! The fast path is [`ready`] and one of the functions below it; everything else is in [`crate::nested`].
 
@@ -34,7 +34,7 @@ pub fn is_off() -> bool {
     gate::state() != gate::RECORDING
 }
 
-/// [`ready`], for who has found the gate open.
+/// [`ready`] for a caller that has found the gate open.
 ///
 /// # Safety
 /// The gate must have been open.
@@ -48,7 +48,7 @@ pub unsafe fn ready_behind_gate() -> Option<&'static ThreadContext> {
     Some(context)
 }
 
-/// Whether a call of the program's goes straight to the real function: nothing is recorded, and it is not the recorder's.
+/// Whether a call goes straight to the real function: nothing is recorded, and the call is not the recorder's own.
 #[inline(always)]
 pub fn passes() -> bool {
     gate::state() == gate::PASS && gate::slot().internal.get() == 0
@@ -79,7 +79,7 @@ pub(super) fn without_unwinder(context: &ThreadContext) -> u32 {
     0
 }
 
-/// Fetches what [`capture`] will look at first, while the allocator is at work.
+/// Prefetches what [`capture`] will look at first, while the allocator works.
 #[inline(always)]
 fn prefetch_stack(unwinder: *mut (), caller: Caller) {
     // SAFETY: the unwinder is null or the calling thread's.
@@ -88,7 +88,7 @@ fn prefetch_stack(unwinder: *mut (), caller: Caller) {
     }
 }
 
-/// A call that may allocate a block of `size` bytes: `real` makes it.
+/// Records a call that may allocate a block of `size` bytes; `real` makes the call.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller; `context` the calling thread's, in no event.
@@ -100,7 +100,8 @@ pub unsafe fn alloc(
     size: usize,
     real: impl FnOnce() -> *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller; `context` the calling thread's, in no event: the
+    // contract of `alloc`.
     unsafe { alloc_aligned(context, caller, kind, size, 0, real) }
 }
 
@@ -128,7 +129,7 @@ pub unsafe fn alloc_aligned(
     }
     enter(context, state, RECORDING);
     let tick = clock::now_after_alloc();
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller keeps the contract of `alloc`, which covers this call.
     let node = unsafe { capture(context, context.alloc_unwinder.load(Ordering::Relaxed), caller) };
     let details = RequestDetails::of(size as u64, alignment as u64);
     let record = Record::new(kind, tick, block as u64, node, size as u32);
@@ -146,12 +147,12 @@ fn with_details(context: &ThreadContext, record: Record, details: RequestDetails
     publish::several(context, &[Record::new(Kind::SizeHigh, record.tick, details.word(), 0, 0), record], false);
 }
 
-/// The record in front of one whose size has more than 32 bits.
+/// The record that precedes an allocation of more than 32 bits of size.
 fn size_high(tick: u64, size: usize) -> Record {
     Record::new(Kind::SizeHigh, tick, size as u64 >> 32, 0, 0)
 }
 
-/// A call that ends the life of `block`, not null: `real` makes it.
+/// Records a call that frees `block`, not null; `real` makes the call.
 ///
 /// # Safety
 /// As for [`alloc`].
@@ -163,7 +164,7 @@ pub unsafe fn free(context: &ThreadContext, caller: Caller, kind: Kind, block: *
     context.entry_sp.store(caller.sp, Ordering::Relaxed);
     enter(context, state, RECORDING);
     let tick = clock::now_before_free();
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller keeps the contract of `alloc`, which covers this call.
     let node = unsafe { capture(context, context.free_unwinder.load(Ordering::Relaxed), caller) };
     publish::one(context, Record::new(kind, tick, block as u64, node, 0));
     let state = after(state);
@@ -189,7 +190,7 @@ pub const REALLOC: ReallocKinds = ReallocKinds { new: Kind::ReallocNew, from: Ki
 pub const REALLOCARRAY: ReallocKinds =
     ReallocKinds { new: Kind::ReallocarrayNew, from: Kind::ReallocarrayFrom, to: Kind::ReallocarrayTo };
 
-/// A call that makes `size` bytes of `old`, not null.
+/// Records a call that resizes `old`, not null, to `size` bytes; `real` makes the call.
 ///
 /// # Safety
 /// As for [`alloc`].
@@ -213,7 +214,7 @@ pub unsafe fn realloc(
     }
     enter(context, state, RECORDING);
     let tick = clock::now_after_alloc();
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller keeps the contract of `alloc`, which covers this call.
     let node = unsafe { capture(context, context.alloc_unwinder.load(Ordering::Relaxed), caller) };
     if block.is_null() {
         publish::one(context, Record::new(Kind::ReallocFree, before, old as u64, node, 0));
@@ -328,8 +329,8 @@ fn publish_change(
     publish::several(context, records.get(..len).unwrap_or_default(), nested);
 }
 
-/// Records an address-space change around `real`, which gives the resulting address, or `None` when it failed.
-/// `change` gets the result and tells what happened; `None`: nothing worth a record.
+/// Records an address-space change around `real`, which returns the resulting address, or `None` when it failed.
+/// `change` gets the result and returns the change to record, or `None`.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
@@ -338,11 +339,11 @@ pub unsafe fn change(
     real: impl FnOnce() -> Option<usize>,
     change: impl FnOnce(usize) -> Option<MappingChange>,
 ) -> Option<usize> {
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `change`.
     let Some(entry) = (unsafe { nested::enter_event(caller, RECORDING) }) else { return real() };
     // Before the call: what it unmaps may be the memory of an interpreter's frames that a backtrace goes through. CPython
     // 3.11 unmaps a piece of its stack whose last frame it still names as the thread's.
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `change`.
     let node = unsafe { entry.node(caller) };
     entry.stamp();
     let before = clock::now_before_free();
@@ -362,7 +363,7 @@ pub unsafe fn change(
 
 /// Records an event whose caller is not known.
 pub fn without_stack(kind: Kind, address: u64, size: usize) {
-    // SAFETY: no stack is taken; the state only tells where this thread's stack is.
+    // SAFETY: no stack is taken; the caller's state only shows where this thread's stack is.
     let Some(entry) = (unsafe { nested::enter_event(here(), RECORDING) }) else { return };
     entry.without_stack();
     let tick = clock::now_after_alloc();
@@ -375,36 +376,36 @@ pub fn without_stack(kind: Kind, address: u64, size: usize) {
     entry.leave(true);
 }
 
-/// A place on the calling thread's stack.
+/// A caller's state on the calling thread's stack, for events without a caller.
 fn here() -> Caller {
     let mark = 0_u64;
     Caller { pc: 0, sp: &raw const mark as u64, fp: 0 }
 }
 
-/// Records a start or a stop of recording, wherever the gate stands, with the tick that decides which events belong to
-/// which side of it.
+/// Records a start or a stop of recording, in any state of the gate, with the tick that decides which events are before it
+/// and which after.
 ///
 /// # Safety
 /// As for [`single`].
 pub unsafe fn switched(caller: Caller, kind: Kind, tick: u64) {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of `single`, which covers this call.
     let Some(entry) = (unsafe { nested::enter_at_any_gate(caller, RECORDING) }) else { return };
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of `single`, which covers this call.
     if let Some(node) = unsafe { entry.node(caller) } {
         publish::several(entry.context, &[Record::new(kind, tick, 0, node, 0)], entry.nested);
     }
     entry.leave(true);
 }
 
-/// Records one event that is a fact of its own: a mark, a fork, a pool's allocation or free.
+/// Records one event that is complete by itself: a mark, a fork, an allocation or free of a pool.
 ///
 /// # Safety
 /// `caller` must be the state of the hooked function's caller.
 pub unsafe fn single(caller: Caller, kind: Kind, address: u64, size: usize) -> Option<u32> {
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `single`.
     let entry = unsafe { nested::enter_event(caller, RECORDING) }?;
     let tick = if kind.is_free() { clock::now_before_free() } else { clock::now_after_alloc() };
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of the hooked function's caller: the contract of `single`.
     if let Some(node) = unsafe { entry.node(caller) } {
         let record = Record::new(kind, tick, address, node, if kind.is_free() { 0 } else { size as u32 });
         if size >> 32 == 0 {

@@ -1,7 +1,7 @@
 //! Request contexts: the id that the program assigns to a thread's events.
 //!
-//! An event does not carry it. The thread's records do, as a timeline: a record of kind
-//! [`Context`](tracehound_format::record::Kind::Context) stands before the first event of another request context. It is
+//! An event does not carry it: it is a timeline of the thread. A record of kind
+//! [`Context`](tracehound_format::record::Kind::Context) precedes the first event of another request context. It is
 //! written lazily, so that a change without an event costs nothing but two stores:
 //!
 //! ```text
@@ -25,7 +25,7 @@ use tracehound_shared::thread::{CONTEXT_CHANGED, NO_CHUNK, ThreadContext};
 const MAX_NAME: usize = 4096;
 const BYTES: u64 = RECORD_BYTES as u64;
 
-/// The calling thread's events belong to request context `id` from now on; 0: to none.
+/// Sets the request context of the calling thread's later events; 0: none.
 pub fn set(id: u64) {
     let slot = gate::slot();
     slot.request_context.set(id);
@@ -33,7 +33,7 @@ pub fn set(id: u64) {
     if let Some(context) = unsafe { slot.context.get().as_ref() }
         && context.request_context.load(Ordering::Relaxed) != id
     {
-        // Not 0: a writer that has taken the room to look at the thread puts it back only over its own 0.
+        // Not 0: the writer, which sets the limit to 0 to look at the thread, restores its value only over its own 0.
         context.limit.store(CONTEXT_CHANGED, Ordering::Relaxed);
     }
 }
@@ -51,12 +51,12 @@ pub fn name(id: u64, name: &[u8]) {
     session.with_notes(|notes| notes.context_names.push((id, clock::now(), name)));
 }
 
-/// The id that a record is to tell before the calling thread's next event; `None` when its records say it already.
+/// The id to be recorded before the calling thread's next event; `None` when its last record of a change has it already.
 pub(super) fn of_records(context: &ThreadContext) -> Option<u64> {
     Some(get()).filter(|&id| id != context.request_context.load(Ordering::Relaxed))
 }
 
-/// Writes the change into the chunk that the thread has, if only that was why it had no room, and it has room for `count`
+/// Writes the change into the thread's chunk, if only the change had set the limit, and the chunk has room for `count`
 /// records more. The chunk fields must be locked and signals blocked.
 pub(super) fn put_in_chunk(context: &ThreadContext, session: &Session, count: u64, tick: u64) -> bool {
     let limit = context.limit.load(Ordering::Relaxed);
