@@ -1,4 +1,4 @@
-//! A recording of a process that was running already: begun and ended from outside, by the words of an [`AttachBlock`].
+//! Recording of a process that was already running: begun and ended from outside, by the words of an [`AttachBlock`].
 //!
 //! The recorder's thread reads the command of the block in every round. Once the file has its end block, the session is
 //! detached from the globals. Then the recorder's thread waits until heaptrace, from outside, has checked that no
@@ -28,7 +28,7 @@ const SETTLE_NS: u64 = 1_000_000_000;
 /// Longest wait of our thread for the release: after that the memory stays until the next attach.
 const PATIENCE_NS: u64 = 30_000_000_000;
 
-/// The block, while it is about this process.
+/// The block, while it is this process's.
 static BLOCK: AtomicPtr<AttachBlock> = AtomicPtr::new(core::ptr::null_mut());
 /// A session that has ended and was not released.
 static LEFT: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
@@ -37,14 +37,14 @@ static LEFT: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
 static BLOCK_LIST: AtomicU32 = AtomicU32::new(NO_LIST);
 const NO_LIST: u32 = u32::MAX;
 
-/// The descriptor of that list, with what it stands for.
+/// The descriptor of that list, with the file's identity.
 pub(super) fn list_descriptor() -> Option<(i32, sys::FileIdentity)> {
     let fd = BLOCK_LIST.load(Ordering::Acquire).cast_signed();
     Some((fd, sys::identity(fd).ok()?))
 }
 
 fn block() -> Option<&'static AttachBlock> {
-    // SAFETY: null, or a static of the library's.
+    // SAFETY: null, or a static of the library.
     unsafe { BLOCK.load(Ordering::Acquire).as_ref() }
 }
 
@@ -85,7 +85,7 @@ pub fn start_attached(
     Ok(())
 }
 
-/// In a forked child: what is done from outside is done to the parent.
+/// In a forked child: forgets the block, which controls the parent alone.
 pub fn forget_in_child() {
     if let Some(block) = block() {
         block.state.store(DORMANT, Ordering::Relaxed);
@@ -96,7 +96,7 @@ pub fn forget_in_child() {
     sys::close(BLOCK_LIST.swap(NO_LIST, Ordering::Relaxed).cast_signed());
 }
 
-/// The recording has ended while the process goes on, by the process's doing: what it had stays mapped.
+/// The recording has ended early, because of the process itself: its memory stays mapped.
 pub(super) fn ended_early() {
     if let Some(block) = block() {
         BLOCK.store(core::ptr::null_mut(), Ordering::Release);
@@ -109,7 +109,7 @@ pub(super) fn is_waited_for() -> bool {
     block().is_some_and(|block| block.state.load(Ordering::Relaxed) == PREPARED)
 }
 
-/// Does what is wanted, on our thread, between two rounds.
+/// Carries out the command of the block, on the recorder's thread, between two rounds.
 pub(super) fn serve(writer: &mut RecordingWriter, session: &'static Session) {
     let Some(block) = block() else { return };
     match block.command.load(Ordering::Acquire) {
@@ -133,8 +133,8 @@ pub(super) fn serve(writer: &mut RecordingWriter, session: &'static Session) {
     }
 }
 
-/// Waits for events that were stamped before the stop: they belong to the recording. `what` names the wait, should it
-/// be given up.
+/// Waits for events that were stamped before the stop: they belong to the recording. `what` names the wait in the
+/// recording if it is given up.
 pub(super) fn settle(session: &Session, what: &'static str) {
     let started = sys::clock(libc::CLOCK_MONOTONIC);
     let is_late = |context: &ThreadContext| matches!(context.mode_seen(), thread::RECORDING | thread::STAMPED);
@@ -151,10 +151,10 @@ pub(super) fn settle(session: &Session, what: &'static str) {
     }
 }
 
-/// What our thread does when it has ended the recording, before it ends itself.
+/// Waits for the release, on the recorder's thread, when the recording has ended; then the thread ends.
 pub(super) fn after_end(session: &'static Session) {
     let Some(block) = block() else { return };
-    // From here on nobody finds the session who has not got it.
+    // From here on no thread can get the session that does not have it already.
     session::forget();
     LEFT.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
     block.state.store(ENDED, Ordering::Release);
@@ -172,15 +172,15 @@ pub(super) fn after_end(session: &'static Session) {
     block.state.store(DORMANT, Ordering::Release);
 }
 
-/// Gives back what a recording has left that has ended. Somebody outside has seen to it that no thread uses it: their
-/// slots name no context.
+/// Unmaps what an ended recording has left. heaptrace has checked from outside that no thread uses it: the threads' slots
+/// have no context.
 fn release_left() {
     let left = LEFT.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if left.is_null() {
         return;
     }
     driver::drop_writer();
-    // SAFETY: the session was made by `Box::leak`; it is not the current one, and, as described, nobody has it.
+    // SAFETY: the session was made by `Box::leak`; it is not the current one, and no thread uses it, as described.
     unsafe {
         let session = Box::from_raw(left);
         for context in session.threads.all() {

@@ -1,8 +1,8 @@
-//! Recording on and off, marks, flush: by the program's own calls, by a signal, or from outside.
+//! Control of recording: start, stop, marks and flush, by the program's own calls, by a signal, or from outside.
 //!
 //! A switch is exact. The record of a start is stamped before the gate opens. A stop closes the gate, sets the limit of
-//! every thread to 0, and is stamped then. From there on time stamps decide: an event in progress that was stamped
-//! before the stop is recorded, however late it is published; one that is stamped after it is not.
+//! every thread to 0, and is stamped then. From then on time stamps decide: an event in progress that was stamped
+//! before the stop is recorded, however late it is published; an event that is stamped after it is not.
 
 use core::sync::atomic::Ordering;
 
@@ -32,25 +32,25 @@ const SETTLE_NS: u64 = 50_000_000;
 /// Longest label of a mark; the rest is cut off.
 const MAX_LABEL: usize = tracehound_format::control::MAX_LABEL;
 
-/// Records from now on, after [`stop`] or `TRACEHOUND_START=off`.
+/// Starts recording again, after [`stop`] or `TRACEHOUND_START=off`.
 ///
 /// # Safety
 /// `caller` must be the state of a caller on the calling thread.
 pub unsafe fn resume_recording(caller: Caller) {
     let Some(session) = own_session() else { return };
     let _signals = sys::SignalsBlocked::new();
-    // SAFETY: passed on.
+    // SAFETY: `caller` is the state of a caller on the calling thread: the contract of `resume_recording`.
     open(session, &SWITCH.lock(), |kind, tick| unsafe { announce(caller, kind, tick) });
 }
 
-/// Records nothing until [`resume_recording`].
+/// Stops recording until [`resume_recording`].
 ///
 /// # Safety
 /// As for [`resume_recording`].
 pub unsafe fn stop(caller: Caller) {
     let Some(session) = own_session() else { return };
     let _signals = sys::SignalsBlocked::new();
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of `resume_recording`, which covers this call.
     close(session, &SWITCH.lock(), |kind, tick| unsafe { announce(caller, kind, tick) });
 }
 
@@ -63,15 +63,15 @@ pub unsafe fn toggle(caller: Caller) {
     let _signals = sys::SignalsBlocked::new();
     let held = SWITCH.lock();
     if session.paused.load(Ordering::SeqCst) {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of `resume_recording`, which covers this call.
         open(session, &held, |kind, tick| unsafe { announce(caller, kind, tick) });
     } else {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of `resume_recording`, which covers this call.
         close(session, &held, |kind, tick| unsafe { announce(caller, kind, tick) });
     }
 }
 
-/// Starts or stops for somebody outside the process. `None` while another thread is at it: try again.
+/// Starts or stops for a request from outside the process. `None` while another thread switches: try again.
 pub fn from_outside(session: &'static Session, on: bool) -> Option<()> {
     let held = SWITCH.try_lock()?;
     let announce = |kind, tick| session.note_from_outside(kind, tick, 0);
@@ -83,9 +83,9 @@ pub fn from_outside(session: &'static Session, on: bool) -> Option<()> {
     Some(())
 }
 
-/// In a forked child: nobody is switching.
+/// In a forked child: opens the lock, since nobody switches there.
 pub(super) fn forget() {
-    // SAFETY: the child has one thread; the value is none.
+    // SAFETY: the child has one thread; the lock has no value.
     unsafe { SWITCH.abandon(()) }
 }
 
@@ -108,12 +108,12 @@ fn close(session: &Session, _held: &LockGuard<'_, ()>, announce: impl FnOnce(Kin
     if session.paused.load(Ordering::SeqCst) {
         return;
     }
-    // In this order: who finds recording off must not take the stop before this one for the one that counts.
+    // In this order: a thread that finds recording off must not compare its stamp with the stop before this one.
     let before = session.switches.stopped.swap(STOPPING, Ordering::SeqCst);
     session.paused.store(true, Ordering::SeqCst);
     while !gate::change(gate::RECORDING, gate::PASS) {
-        // An end that may not come is under way; but when it is this thread's own, or recording is at its end, there is
-        // nothing to switch.
+        // An end that may yet be given up is under way. But when it is this thread's own, or recording is at its end,
+        // there is nothing to switch.
         if !gate::is_held(gate::state()) || gate::slot().exempt.get() != 0 || gate::is_internal() {
             session.paused.store(false, Ordering::SeqCst);
             session.switches.stopped.store(before, Ordering::SeqCst);
@@ -122,26 +122,26 @@ fn close(session: &Session, _held: &LockGuard<'_, ()>, announce: impl FnOnce(Kin
         gate::wait_while_held();
     }
     quiesce::take_room(session);
-    // An event that is under way and finds room has its stamp by now; the others look at this tick.
+    // An event in progress that has found room was stamped before this; others compare their stamp with this tick.
     let tick = clock::now();
     session.switches.stopped.store(tick, Ordering::SeqCst);
     announce(Kind::CaptureStop, tick);
     session.want_look(LookReason::Stop, b"");
-    // Nothing is lost without this wait: with it, all is in the file when a flush comes next.
+    // Nothing is lost without this wait. With it, everything is in the file after a flush that follows.
     let late = quiesce::settle(session, SETTLE_NS);
     if late > 0 {
         session.give_up("stop-threads", SETTLE_NS, late, false);
     }
 }
 
-/// Records a switch on the calling thread, whose call it is.
+/// Records a switch on the calling thread, which has requested it.
 ///
 /// # Safety
 /// As for [`resume_recording`].
 unsafe fn announce(caller: Caller, kind: Kind, tick: u64) {
     let slot = gate::slot();
     let before = slot.exempt.replace(1);
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of `resume_recording`, which covers this call.
     unsafe { record::switched(caller, kind, tick) };
     slot.exempt.set(before);
     // SAFETY: contexts stay mapped.
@@ -159,13 +159,13 @@ unsafe fn announce(caller: Caller, kind: Kind, tick: u64) {
 pub unsafe fn mark(caller: Caller, label: &[u8]) {
     let Some(session) = session::current().filter(|_| gate::state() == gate::RECORDING) else { return };
     let ordinal = session.marks.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the contract of `resume_recording`, which covers this call.
     let Some(thread) = (unsafe { record::single(caller, Kind::Mark, ordinal, 0) }) else { return };
     let _internal = Internal::enter();
     note_label(session, ordinal, thread, clock::now(), label);
 }
 
-/// Sets a mark for somebody outside the process; false when recording is stopped.
+/// Sets a mark for a request from outside the process; false when recording is stopped.
 pub(super) fn mark_from_outside(session: &Session, label: &[u8]) -> bool {
     if gate::state() == gate::PASS {
         return false;
@@ -198,7 +198,7 @@ pub fn flush() {
     wait_for(session, &session.flush_done, request, "flush-writer");
 }
 
-/// Waits until the writer has served a request, at most two seconds; `what` is said if it has not.
+/// Waits until the writer has served a request, at most two seconds; otherwise the recording names the wait by `what`.
 fn wait_for(session: &'static Session, served: &AtomicU32, request: u32, what: &'static str) {
     let started = sys::clock(libc::CLOCK_MONOTONIC);
     for _ in 0..100 {

@@ -20,7 +20,7 @@ use tracehound_shared::sys::{self, Errno};
 
 /// Clients that are served at a time; others wait in the kernel's queue.
 const MAX_CLIENTS: usize = 8;
-/// A client that says nothing for so long is dropped.
+/// A client that sends nothing for this long is dropped.
 const PATIENCE_NS: u64 = 2_000_000_000;
 
 struct Socket {
@@ -70,7 +70,7 @@ fn create() -> sys::Result<Socket> {
     Err(last)
 }
 
-/// Has the socket closed, from a thread of the program: nobody is to be served any more.
+/// Requests the closing of the socket, from a thread of the program.
 pub fn close_from_program() {
     let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) else { return };
     session.filtered.store(true, Ordering::SeqCst);
@@ -110,13 +110,13 @@ pub(super) fn close() -> bool {
     false
 }
 
-/// In a forked child: the parent's socket is the parent's.
+/// In a forked child: forgets the socket, which is the parent's.
 pub(super) fn forget() {
     // SAFETY: the child has one thread; the descriptors in the old value are not in its table.
     unsafe { SOCKET.abandon(None) }
 }
 
-/// Serves who has asked, if anybody has.
+/// Serves clients that have sent requests.
 pub(super) fn attend(writer: &mut RecordingWriter, session: &'static Session) {
     if session.filtered.load(Ordering::Relaxed) {
         close();
@@ -141,12 +141,12 @@ pub(super) fn attend(writer: &mut RecordingWriter, session: &'static Session) {
     });
 }
 
-/// Whether anybody waits for an answer: the next look should come soon.
+/// Whether a client waits for an answer: the next round should come soon.
 pub(super) fn has_clients() -> bool {
     SOCKET.lock().as_ref().is_some_and(|socket| !socket.clients.is_empty())
 }
 
-/// One step for a client; false when it is done with.
+/// One step for a client; false when the client is finished.
 fn serve(client: &mut Client, writer: &mut RecordingWriter, session: &'static Session) -> bool {
     let overdue = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(client.since_ns) > PATIENCE_NS;
     let request = match client.pending.take() {
@@ -188,7 +188,7 @@ fn answer(fd: i32, reply: &Reply) {
     }
 }
 
-/// Does what is asked; `None`: not now.
+/// Carries out a request; `None`: not possible now, try again.
 fn carry_out(request: &Request, writer: &mut RecordingWriter, session: &'static Session) -> Option<Reply> {
     let refused = |why: &str| Some(Reply::Refused(why.into()));
     let ended = state(session) == CaptureState::Ended;
@@ -217,13 +217,13 @@ fn carry_out(request: &Request, writer: &mut RecordingWriter, session: &'static 
         }
     }
     if *request != Request::Status {
-        // What was asked for is in the file when the answer comes.
+        // The result of the request must be in the file when the answer comes.
         writer.flush_now();
     }
     Some(Reply::Done(status(writer, session)))
 }
 
-/// Finishes the recording for good, as a full disk does, and says why in it; `None`: not now.
+/// Finishes the recording for good, as for a full disk, and records the reason; `None`: not possible now, try again.
 fn end(why: &[u8], writer: &mut RecordingWriter, session: &'static Session) -> Option<Reply> {
     capture_control::from_outside(session, false)?;
     if !session.paused.load(Ordering::SeqCst) {

@@ -19,7 +19,7 @@ use tracehound_shared::sys::{self, Errno};
 
 enum WriterState {
     None,
-    /// The files are there; the first round starts the recording in them.
+    /// The files exist; the first round starts the recording in them.
     Pending(Option<Box<(Output, ProcessFacts)>>),
     Running(Box<RecordingWriter>),
 }
@@ -27,7 +27,7 @@ enum WriterState {
 static WRITER: Lock<WriterState> = Lock::new(WriterState::None);
 /// 1 when the control socket was closed for an exec: should that fail, it opens again.
 static SOCKET_WANTED: AtomicU32 = AtomicU32::new(0);
-/// What the writer shall do next, besides writing.
+/// Command that the writer carries out next.
 static COMMAND: AtomicU32 = AtomicU32::new(NO_COMMAND);
 /// Counts the commands that the writer has carried out.
 static CARRIED_OUT: AtomicU32 = AtomicU32::new(0);
@@ -39,10 +39,10 @@ const SUSPEND: u32 = 4;
 /// Longest wait for a writer that is to end for a while.
 const SUSPEND_NS: u64 = 3_000_000_000;
 pub(super) const FINISH_STOPPED: u32 = 5;
-/// 1 once the writer's thread has left the program's descriptor table, or cannot.
+/// 1 once the writer's thread has left the program's descriptor table, or has failed to.
 static WRITER_APART: AtomicU32 = AtomicU32::new(0);
 
-/// The files of a recording are there: the writer's first round starts it in them.
+/// Sets the files of the recording: the writer's first round starts it in them.
 pub(super) fn set_pending(output: Output, facts: ProcessFacts) {
     let bytes = output.path.to_bytes();
     if let Ok(mut path) = PATH.try_lock().ok_or(()) {
@@ -72,18 +72,18 @@ impl RecordingPath {
 const MAX_PATH: usize = 400;
 static PATH: Lock<RecordingPath> = Lock::new(RecordingPath { bytes: [0; MAX_PATH], len: 0 });
 
-/// The recording's path. Takes no memory and waits for nobody.
+/// The recording's path. Needs no memory and no lock.
 pub(super) fn path() -> RecordingPath {
     PATH.try_lock().map_or(RecordingPath { bytes: [0; MAX_PATH], len: 0 }, |path| *path)
 }
 
-/// In a forked child: forgets the parent's writer, wherever it was. What it was about to change is its own or the
-/// session's, which the child makes anew; the heap is whole, by its own fork handlers.
+/// In a forked child: forgets the parent's writer, whatever it was doing. Data that it was changing belongs to it or
+/// to the session, which the child makes anew; the heap is consistent, by its own fork handlers.
 ///
 /// # Safety
 /// The calling thread must be the child's only one.
 pub(super) unsafe fn forget_writer() {
-    // SAFETY: as the caller promises.
+    // SAFETY: the calling thread is the child's only one: the contract of `forget_writer`.
     unsafe {
         WRITER.abandon(WriterState::None);
         PATH.abandon(RecordingPath { bytes: [0; MAX_PATH], len: 0 });
@@ -125,9 +125,11 @@ pub fn start_writer() {
         session.remark(clock::now(), "no-writer-thread", text.into());
         return;
     }
-    // When the program's code begins, the first block is in the file, so that a program that is killed at once has names,
-    // and its descriptor table is its own again: nothing it puts in the place of our descriptors can be written to. The
-    // wait is short and bounded: should the thread not get to run, checks of what our descriptors stand for must do.
+    // When the program's code begins, the first block is in the file, so that a recording of a program that is killed at
+    // once has names. The program's descriptor table no longer has our descriptors, so it cannot write to our files
+    // by reused
+    // numbers. The wait is short and bounded: if the thread does not run in time, the identities of descriptors are
+    // checked.
     let started = sys::clock(libc::CLOCK_MONOTONIC);
     while WRITER_APART.load(Ordering::Acquire) == 0 {
         let waited = sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(started);
@@ -185,7 +187,7 @@ pub fn without_writer<T>(call: impl FnOnce() -> T) -> T {
         // SAFETY: libc's own place for the calling thread.
         let errno = unsafe { *libc::__errno_location() };
         start_writer();
-        // SAFETY: as above.
+        // SAFETY: libc's own place for the calling thread.
         unsafe { *libc::__errno_location() = errno };
     }
     result
@@ -250,16 +252,16 @@ fn has_ended_for_good() -> bool {
     matches!(&*WRITER.lock(), WriterState::Running(writer) if writer.has_ended_for_good())
 }
 
-/// The writer of a recording that has ended, and that nobody needs any more.
+/// Drops the writer of a recording that has ended.
 pub(super) fn drop_writer() {
     *WRITER.lock() = WriterState::None;
 }
 
-/// Runs a piece of the writer; should it panic, recording stops and the program goes on.
+/// Runs a part of the writer's work; if it panics, recording stops and the program goes on.
 fn guarded<T: Default + From<bool>>(session: &'static Session, work: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         session.end_recording();
-        // Here the file is still open: its end says what happened. Should that fail too, the side file stays beside it.
+        // The file is still open here: its end block names the panic. If that fails, too, the side file stays beside it.
         let noted = catch_unwind(AssertUnwindSafe(|| {
             if let WriterState::Running(writer) = &mut *WRITER.lock() {
                 writer.failed();
@@ -274,7 +276,7 @@ fn guarded<T: Default + From<bool>>(session: &'static Session, work: impl FnOnce
     })
 }
 
-/// The writer, started if it was pending.
+/// The writer; starts it if it was pending.
 fn running<'a>(state: &'a mut WriterState, session: &'static Session) -> Option<&'a mut RecordingWriter> {
     if let WriterState::Pending(files) = state {
         let (output, facts) = *files.take()?;
@@ -300,7 +302,7 @@ fn failed(session: &Session, path: &std::ffi::CStr, error: Errno) {
     log::error(&format!("{}: {error}; the program runs unrecorded", path.to_string_lossy()));
 }
 
-/// What is wanted of the writer: a command, or a round.
+/// Carries out the command, or runs a round.
 fn serve(writer: &mut RecordingWriter) {
     match COMMAND.swap(NO_COMMAND, Ordering::AcqRel) {
         NO_COMMAND => {
@@ -334,8 +336,8 @@ fn serve(writer: &mut RecordingWriter) {
     sys::futex_wake(&CARRIED_OUT, i32::MAX);
 }
 
-/// Has the writer carry out a command, and waits for it until `is_over`; then takes the command back, if the writer has
-/// not begun with it. True when it was carried out.
+/// Makes the writer carry out a command, and waits for it until `is_over`; then takes the command back, if the writer has
+/// not begun it. True when it was carried out.
 pub(super) fn command_until(session: &'static Session, command: u32, mut is_over: impl FnMut() -> bool) -> bool {
     let before = CARRIED_OUT.load(Ordering::SeqCst);
     COMMAND.store(command, Ordering::SeqCst);
@@ -367,8 +369,8 @@ pub(super) fn check_writer(session: &Session) {
     }
 }
 
-/// Gives the writer's thread a descriptor table of its own: the program cannot close ours, nor are its descriptors kept
-/// open by us. What remains in the program's table is closed by its threads, later.
+/// Gives the writer's thread a descriptor table of its own: the program cannot close our descriptors, and we do not keep
+/// the program's open. What remains in the program's table is closed by its threads, later.
 fn leave_descriptor_table(session: &'static Session) -> bool {
     let mut state = WRITER.lock();
     let Some(writer) = running(&mut state, session) else { return true };
@@ -389,7 +391,7 @@ fn leave_descriptor_table(session: &'static Session) -> bool {
     true
 }
 
-/// Whether the program has left this thread alone in the process, which is to end.
+/// Whether this is the last thread of the process, which is to end.
 pub(super) fn is_last(session: &Session) -> bool {
     session.main_gone.load(Ordering::Acquire) && alone()
 }
@@ -404,7 +406,7 @@ fn alone() -> bool {
     threads.is_some_and(|threads| threads <= 2)
 }
 
-/// A round of the writer on the calling thread, if nobody else has it.
+/// Runs a round of the writer on the calling thread, unless another thread runs one.
 pub(super) fn drive(session: &'static Session) {
     if session.confined.load(Ordering::SeqCst) {
         return;

@@ -25,8 +25,8 @@ pub enum Finish {
     Exec,
 }
 
-/// Finishes the recording; other threads wait at their next event. True if [`resume`] must be called should the process
-/// go on. Bounded in time, see [`quiesce`].
+/// Finishes the recording; other threads wait at their next event. True if [`resume`] must be called when the process
+/// goes on after all. Bounded in time, see [`quiesce`].
 pub fn finish(reason: Finish) -> bool {
     let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) else { return false };
     if gate::state() == gate::COLD {
@@ -37,7 +37,7 @@ pub fn finish(reason: Finish) -> bool {
     true
 }
 
-/// The exec for which the recording was finished has failed: it goes on.
+/// Continues the recording that was finished for an exec that has failed.
 pub fn resume() {
     let Some(session) = session::current() else { return };
     let _internal = Internal::enter();
@@ -45,7 +45,7 @@ pub fn resume() {
 }
 
 /// Ends the recording while the process goes on: soon the program's threads may make none of the recorder's system
-/// calls. From here on they do not.
+/// calls. After this call they make none.
 pub fn end_early(why: &str) {
     let Some(session) = session::current() else { return };
     if session.pid != sys::process_id() || gate::state() == gate::COLD {
@@ -61,7 +61,7 @@ pub fn end_early(why: &str) {
     session::forget();
     gate::set(gate::PASS);
     super::attached::ended_early();
-    // Who was on the way into the recorder, or waits in it, makes system calls until it is out.
+    // A thread that was on its way into the recorder, or waits in it, may make system calls until it has left it.
     let own = gate::slot().context.get();
     for _ in 0..2000 {
         let inside = |context: &ThreadContext| {
@@ -75,8 +75,8 @@ pub fn end_early(why: &str) {
     gate::slot().exempt.set(0);
 }
 
-/// The program puts a filter on a thread that would kill it for system calls which the recording can do without. The
-/// threads of the program make none such from here on.
+/// Notes that the program puts a filter on a thread that would kill it for system calls which the recording can do
+/// without. From here on no thread of the program makes those calls.
 pub fn confine() {
     let Some(session) = session::current().filter(|session| session.pid == sys::process_id()) else { return };
     let _internal = Internal::enter();
@@ -89,8 +89,8 @@ pub fn is_confined() -> bool {
     session::current().is_some_and(|session| session.confined.load(Ordering::SeqCst))
 }
 
-/// Whether the calling thread, one of the program's, may do what only [`confine`] forbids; if not, the recording says
-/// that `what` was left out.
+/// Whether the calling thread, one of the program's, may make calls that only [`confine`] forbids; if not, the recording
+/// notes that `what` was left out.
 pub(super) fn is_free(session: &Session, what: &str) -> bool {
     let confined = session.confined.load(Ordering::SeqCst);
     if confined {
@@ -100,7 +100,7 @@ pub(super) fn is_free(session: &Session, what: &str) -> bool {
     !confined
 }
 
-/// What a followed child takes over from its parent.
+/// State that a followed child takes over from its parent.
 pub struct InheritedState {
     /// The parent's recording, and the fork: what was alive then is found there.
     pub(super) from: ForkedFrom,
@@ -108,19 +108,19 @@ pub struct InheritedState {
     pub(super) tree: &'static CallTree,
 }
 
-/// Ends the recording at the next fork of the calling thread, which is `daemon`'s, when the program's fork handlers
-/// have run: what those wait for may be held by a thread that would wait for us.
+/// Ends the recording at the next fork of the calling thread, which is `daemon`'s, after the program's fork handlers
+/// have run: they may wait for a lock whose holder would wait for us.
 pub fn end_at_fork() {
     gate::slot().fork_ends.set(fork_ends::WANTED);
 }
 
-/// After that fork, or without one: whether the recording has ended, and [`resume`] must be called since the process
+/// After that fork, or without one: whether the recording has ended, so that [`resume`] must be called since the process
 /// goes on.
 pub fn ended_at_fork() -> bool {
     gate::slot().fork_ends.replace(fork_ends::NO) == fork_ends::DONE
 }
 
-/// Before any fork, as late as can be.
+/// Called before any fork, as late as possible.
 pub fn before_fork() {
     let slot = gate::slot();
     if slot.fork_ends.get() == fork_ends::WANTED && finish(Finish::Exec) {
@@ -131,8 +131,8 @@ pub fn before_fork() {
     slot.fork_in_event.set(u32::from(context.is_some_and(|context| context.mode() == RECORDING)));
 }
 
-/// Before a fork whose child will be followed, as late as can be. No thread of the program stands still for it: the
-/// call tree is whole at any instant, everything else the child makes anew.
+/// Called before a fork whose child will be followed, as late as possible. No thread of the program has to wait: the
+/// call tree is consistent at any instant, and everything else the child makes anew.
 pub fn before_followed_fork() {
     let slot = gate::slot();
     // Of a process that was attached to, children are not followed.
@@ -142,7 +142,7 @@ pub fn before_followed_fork() {
         return;
     }
     if gate::is_internal() {
-        // In the middle of something of ours: the child cannot be made ready.
+        // Inside the recorder's own code: the child cannot be made ready.
         return session.give_up("fork-inside", 0, 0, false);
     }
     if !is_free(session, "a forked child is not recorded") {
@@ -167,7 +167,7 @@ pub fn after_followed_fork() {
     slot.forked_ticks[1].set(clock::now());
 }
 
-/// In the parent, when fork has returned: the recording tells of the child.
+/// In the parent, when fork has returned: records the child.
 pub fn forked(child: u32) {
     let slot = gate::slot();
     let [tick, after] = slot.forked_ticks.each_ref().map(|tick| tick.replace(0));
@@ -177,7 +177,7 @@ pub fn forked(child: u32) {
     }
 }
 
-/// In a forked child: forgets the parent's recording. Gives what there is to take over.
+/// In a forked child: forgets the parent's recording. Returns the state to take over.
 pub fn forget_in_child() -> Option<InheritedState> {
     let slot = gate::slot();
     gate::set(gate::PASS);
@@ -226,7 +226,7 @@ pub fn child_is_ready() {
     }
 }
 
-/// The calling thread ends.
+/// Called when the calling thread ends.
 pub fn thread_ends() {
     let Some(session) = session::current() else { return };
     if session.pid == sys::process_id() {

@@ -10,8 +10,8 @@ use tracehound_unwind::file_sections::{self, SectionCopy};
 
 const MAX_SECTION_BYTES: u64 = 64 << 20;
 
-/// Asks for what the files of the program, and of objects without a table of unwind information, have, so that it is
-/// there when the first stacks are taken; then [`serve`]s.
+/// Requests the unwind information in the files of the program, and of objects without a table of unwind information, so
+/// that it is there when the first stacks are taken; then calls [`serve`].
 pub fn begin() {
     if let Some(modules) = code::modules() {
         modules.each(|module| {
@@ -23,7 +23,7 @@ pub fn begin() {
     serve();
 }
 
-/// Loads what is wanted. Only the thread that writes the recording may call this, or one that does its work.
+/// Loads what was requested. Only the thread that writes the recording may call this, or one that does its work.
 pub fn serve() {
     while file_sections::is_waiting()
         && let Some(request) = file_sections::next_wanted()

@@ -79,11 +79,11 @@ pub fn start(options: LaunchOptions, given: Vec<String>, inherited: Option<&Inhe
     }
 }
 
-/// Where a recording comes from.
+/// Where the files and the state of a recording come from.
 enum Beginning<'a> {
     /// The start of a program, or a fork.
     Fresh(Option<&'a InheritedState>),
-    /// Somebody outside asks for it, and has opened its files.
+    /// A request from outside, with its files open.
     Attached(Output),
 }
 
@@ -174,7 +174,7 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
     };
     let opened = [output.file, output.side_file, output.directory];
     let descriptors = opened.iter().filter_map(|&fd| Some((fd, sys::identity(fd).ok()?))).collect();
-    // A forked child goes on as its parent was: recording or not.
+    // A forked child begins in its parent's state: recording or not.
     let maps = options.mappings;
     let given_start = options.start == StartMode::On;
     let start = inherited.map_or(given_start, |inherited| inherited.from.recording);
@@ -230,8 +230,8 @@ fn prepare(options: LaunchOptions, given: Vec<String>, beginning: Beginning<'_>)
     Ok(start)
 }
 
-/// Where a link of this process leads. `self` is its first thread, which may have ended before the process; `thread-self` is
-/// there from Linux 3.17 on.
+/// Target of a link in /proc of this process. `self` is its first thread, which may have ended before the process;
+/// `thread-self` is there from Linux 3.17 on.
 fn own_link(by_thread: &core::ffi::CStr, by_process: &core::ffi::CStr) -> Vec<u8> {
     sys::read_link(by_thread).or_else(|_| sys::read_link(by_process)).unwrap_or_default()
 }
@@ -281,7 +281,7 @@ fn process_record(
     }
 }
 
-/// The program's name: that of the link by which it was started, if it was, else that of its file.
+/// The program's name: the name of the link by which it was started, if there is one, else that of its file.
 fn program_name(executable: &[u8]) -> Vec<u8> {
     // SAFETY: getauxval reads the process's own auxiliary vector; the kernel's entry is a terminated string on the
     // stack.

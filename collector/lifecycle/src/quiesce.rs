@@ -22,7 +22,7 @@ use tracehound_shared::session::Session;
 use tracehound_shared::sys;
 use tracehound_shared::thread::RECORDING;
 
-/// A writer that has written nothing for so long does not answer.
+/// A writer that has written nothing for this long counts as stuck.
 const STUCK_NS: u64 = 3_000_000_000;
 /// Longest time for the whole end.
 const TOTAL_NS: u64 = 10_000_000_000;
@@ -61,7 +61,7 @@ impl EndWait {
     }
 }
 
-/// How the attempt to hold the gate went.
+/// Result of the attempt to hold the gate.
 enum Hold {
     /// Other threads wait.
     Held,
@@ -79,7 +79,8 @@ pub(super) fn end(session: &'static Session, why: Ending) -> bool {
         return false;
     }
     let mut patience = EndWait::new();
-    // Without a thread of ours this one writes by itself. It waits for the write that it is in, and for no further one.
+    // Without a recorder thread this one writes itself. After the time is over it finishes the write in progress and
+    // starts no other.
     let by_itself = !session.writer_alive.load(Ordering::Acquire);
     if by_itself {
         file::write_until(patience.started + TOTAL_NS);
@@ -96,17 +97,17 @@ pub(super) fn end(session: &'static Session, why: Ending) -> bool {
     }
 }
 
-/// How an attempt to end the recording went.
+/// Result of an attempt to end the recording.
 enum EndOutcome {
     /// It has ended.
     Done,
-    /// The patience is over.
+    /// The time for the end is over.
     Late,
     /// There is nothing to end.
     Nothing,
 }
 
-/// [`end`], as long as the patience lasts.
+/// [`end`], as long as its time lasts.
 fn attempt(session: &'static Session, why: Ending, patience: &mut EndWait) -> EndOutcome {
     let slot = gate::slot();
     loop {
@@ -139,7 +140,7 @@ fn attempt(session: &'static Session, why: Ending, patience: &mut EndWait) -> En
         });
         let done = match hold {
             Hold::Off => asked,
-            // Only the writer ends the gate, or shuts it when the disk refuses. Else the threads record on.
+            // Only the writer ends the gate, or closes it when the disk refuses. Otherwise the threads record on.
             _ => !gate::change(gate::HELD, gate::RECORDING) && gate::state() != gate::RECORDING,
         };
         if done {
@@ -155,7 +156,7 @@ fn attempt(session: &'static Session, why: Ending, patience: &mut EndWait) -> En
     EndOutcome::Late
 }
 
-/// After [`end`], when the process goes on after all: recording goes on in the same file.
+/// After [`end`], when the process goes on after all: continues recording in the same file.
 pub(super) fn go_on(session: &'static Session) {
     let (started, slot) = (now(), gate::slot());
     session.side.set_ending(Ending::None, 0, 0);
@@ -234,15 +235,15 @@ fn hold(patience: &mut EndWait) -> Hold {
             gate::RECORDING => {}
             gate::PASS => return Hold::Off,
             gate::COLD => return Hold::Nothing,
-            // Another thread ends the recording: the process is about to be gone, or goes on in a moment.
+            // Another thread ends the recording: the process will be gone, or goes on in a moment.
             _ if patience.is_over() => return Hold::Nothing,
             _ => gate::wait_while_held(),
         }
     }
 }
 
-/// Takes their room from all other threads, so that their next record looks at the gate, and waits until none is in the
-/// middle of one. Gives how many still were when the time was over.
+/// Sets the limits of all other threads to 0, so that their next record looks at the gate, and waits until none is in the
+/// middle of an event. Returns how many still were when the time was over.
 pub fn settle(session: &Session, limit: u64) -> u32 {
     let own = gate::slot().context.get();
     let others = || session.threads.iter().filter(|context| !core::ptr::eq(own, *context) && context.is_in_use());
@@ -260,11 +261,11 @@ pub fn settle(session: &Session, limit: u64) -> u32 {
     0
 }
 
-/// Takes their room from all other threads. A thread that finds room after this has its event's stamp from before it.
+/// Sets the limits of all other threads to 0. A thread that finds room after this has stamped its event before.
 pub(super) fn take_room(session: &Session) {
     let own = gate::slot().context.get();
     for context in session.threads.iter() {
-        // Whoever has the lock is getting room and looks at the gate first, or has looked: then it is in its event.
+        // The holder of the lock is about to get room and looks at the gate first, or has looked: then it is in its event.
         if !core::ptr::eq(own, context)
             && context.is_in_use()
             && let Some(_held) = context.try_lock_chunks()
