@@ -4,10 +4,10 @@ use tracehound_format::record::{Kind, Record};
 
 use tracehound_shared::chunk::Chunk;
 
-/// Stands in for a record that is not there; see [`Batch::add_full`].
+/// Placeholder for a record that is missing; see [`Batch::add_full`].
 const MISSING: Record = Record::new(Kind::Lost, 0, 1, 0, 0);
 
-/// Records of one thread in order, in chunks that nobody takes away before they are settled.
+/// Records of one thread in order, in chunks that stay until they are settled.
 #[derive(Default)]
 pub struct Batch {
     spans: Vec<RecordRun>,
@@ -30,7 +30,7 @@ struct RecordRun {
     to: u32,
 }
 
-/// What is to be settled about a chunk whose records are in a block.
+/// What is to be done with a chunk whose records are in a block.
 pub enum Settlement {
     /// It was full: it can be wiped and given back, under its number.
     Emptied(u32, Chunk),
@@ -45,7 +45,7 @@ impl RecordRun {
     }
 }
 
-/// What the batch says of all its records, in registers while they are looked through.
+/// Sums over all records of the batch, kept in registers during the pass.
 struct Sum {
     first: u64,
     last: u64,
@@ -59,13 +59,13 @@ impl Sum {
         self.first = self.first.min(record.tick);
         self.last = self.last.max(record.tick);
         self.bits |= record.address;
-        // The last id stands for a backtrace that was not taken.
+        // The highest id marks a backtrace that was not taken.
         self.highest = self.highest.max(if record.node == u32::MAX { 0 } else { record.node });
     }
 }
 
 impl Batch {
-    /// Removes all records, leaves them where they lie.
+    /// Removes all records from the batch; the chunks keep them.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.loose.clear();
@@ -79,7 +79,7 @@ impl Batch {
     }
 
     /// The same for a chunk that is not full and will not be filled any more, up to the last record that is published
-    /// in it; gives how far that is.
+    /// in it; returns that position.
     pub fn add_last(&mut self, chunk: Chunk, tick: u64) -> u32 {
         self.add_to(chunk, chunk.published(), tick)
     }
@@ -97,7 +97,7 @@ impl Batch {
         })
     }
 
-    /// Appends what is published in a chunk that is not full yet; gives how far that is.
+    /// Appends what is published in a chunk that is not full yet; returns the position behind it.
     pub fn add_open(&mut self, chunk: Chunk) -> u32 {
         self.add(chunk, chunk.room(), |_, record| record)
     }

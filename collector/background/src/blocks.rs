@@ -1,4 +1,4 @@
-//! Builds blocks and appends them to the file: encodes, compresses, checksums, numbers.
+//! Block writer of the recorder: encodes, compresses, checksums and numbers blocks, and appends them to the file.
 //!
 //! Blocks gather in a buffer until [`BlockWriter::commit`]; the caller may drop the data of a block only after that.
 
@@ -85,7 +85,7 @@ impl BlockWriter {
 
     /// Adds a record to the next meta block.
     pub fn meta(&mut self, tick: u64, meta: &Meta) {
-        // A record that cannot be encoded is larger than any reader takes: it is left out whole.
+        // A record that cannot be encoded is larger than readers accept: it is left out whole.
         if meta::encode(meta, &mut self.metas).is_ok() {
             self.meta_count += 1;
             self.meta_ticks = (self.meta_ticks.0.min(tick), self.meta_ticks.1.max(tick));
@@ -197,12 +197,12 @@ impl BlockWriter {
         result
     }
 
-    /// Where the file stands, to come back with [`rewind`](Self::rewind). Everything must be committed.
+    /// The position in the file, to return to with [`rewind`](Self::rewind). Everything must be committed.
     pub fn position(&self) -> u64 {
         self.file.length()
     }
 
-    /// Takes an end block away again.
+    /// Removes an end block again.
     pub fn rewind(&mut self, position: u64) {
         self.file.cut(position);
     }

@@ -12,16 +12,16 @@ use tracehound_shared::sys::{self, Errno, FileIdentity};
 const RESERVE: u64 = 64 << 10;
 const MOST_AHEAD: u64 = 4 << 20;
 
-/// Counts the writes that the disk has taken, so that a waiting thread can see that it does.
+/// Counts completed writes, so that a waiting thread can see that the disk makes progress.
 pub static WRITES: AtomicU64 = AtomicU64::new(0);
 
-/// CLOCK_MONOTONIC nanoseconds from which on nothing more is written; 0: none. Set while a thread of the program writes
-/// itself at an end, for want of a thread of ours.
+/// CLOCK_MONOTONIC nanoseconds from which on nothing more is written; 0: no limit. Set while a thread of the program
+/// writes the end itself, because the recorder has no thread.
 static DEADLINE: AtomicU64 = AtomicU64::new(0);
 /// A write came after it.
 static LATE: AtomicBool = AtomicBool::new(false);
 
-/// Has writes refused from this time on; 0: never. Gives whether one was refused before.
+/// Refuses writes from this time on; 0: never. Returns whether one was refused before.
 pub fn write_until(time: u64) -> bool {
     DEADLINE.store(time, Ordering::Relaxed);
     LATE.swap(false, Ordering::Relaxed)
@@ -68,7 +68,7 @@ impl RecordingFile {
         self.len
     }
 
-    /// Descriptors in use, with what they stand for.
+    /// Descriptors in use, with their files' identities.
     pub fn descriptors(&self) -> Vec<(i32, FileIdentity)> {
         let mut all = vec![(self.output.file, self.identity), (self.output.side_file, self.side_identity)];
         if let Ok(directory) = sys::identity(self.output.directory) {
@@ -77,14 +77,14 @@ impl RecordingFile {
         all
     }
 
-    /// From now on the calling thread's table is its own: nobody else closes our descriptors. Gives whether the
-    /// recording is locked: it stays so then.
+    /// Notes that the calling thread's descriptor table is its own: nobody else closes our descriptors. Returns
+    /// whether the recording is locked: it stays locked then.
     pub fn table_is_private(&mut self) -> bool {
         self.private_table = true;
         self.output.locked
     }
 
-    /// The table that the descriptors were in is no more, and neither is the lock; false when that was the program's,
+    /// Notes that the table of the descriptors is gone, and with it the lock; false when the table was the program's,
     /// which stays.
     pub fn lose_table(&mut self) -> bool {
         let lost = core::mem::take(&mut self.private_table);
@@ -92,7 +92,7 @@ impl RecordingFile {
         lost
     }
 
-    /// Opens what is not open any more.
+    /// Opens the files that are not open any more.
     ///
     /// # Errors
     /// When the files are not where they were.
@@ -157,8 +157,8 @@ impl RecordingFile {
         Ok(())
     }
 
-    /// Keeps disk space reserved ahead, so that the end block finds room on a full disk. When there is no more to reserve,
-    /// what is left is used up; cutting off the block that does not fit makes room for the end then.
+    /// Keeps disk space reserved ahead, so that the end block finds room on a full disk. When no more can be reserved, the
+    /// reserve itself is used up; truncating the block that does not fit makes room for the end then.
     fn reserve(&mut self, bytes: u64) {
         if !self.can_reserve || self.len + bytes + RESERVE <= self.reserved {
             return;
@@ -182,7 +182,7 @@ impl RecordingFile {
         self.append(pieces)
     }
 
-    /// Cuts the file back to `len`, to go on from there.
+    /// Truncates the file to `len`, to continue from there.
     pub fn cut(&mut self, len: u64) {
         let _ = sys::truncate(self.output.file, len);
         self.len = len;

@@ -8,7 +8,7 @@ use super::maps_text::{library, lines};
 use tracehound_shared::own;
 use tracehound_shared::sys;
 
-/// Records of everything that is mapped now and not ours, stamped with `tick`. Neighbours are one range.
+/// Records of everything that is mapped now and not the recorder's, stamped with `tick`. Adjacent mappings are one range.
 pub fn records(tick: u64) -> Vec<Record> {
     let Ok(text) = sys::read_file(libc::AT_FDCWD, c"/proc/thread-self/maps") else { return Vec::new() };
     let mut own = own::list();

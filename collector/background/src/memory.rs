@@ -31,7 +31,7 @@ impl MemoryCounters {
         [self.statm, self.rollup]
     }
 
-    /// One sample, of which `recorder` bytes are ours; `None` where the kernel does not tell.
+    /// One sample, of which `recorder` bytes are the recorder's; `None` where the kernel gives no numbers.
     pub fn sample(&self, tick: u64, recorder: u64) -> Option<MemorySample> {
         if self.statm < 0 {
             return None;
@@ -50,8 +50,8 @@ impl MemoryCounters {
 }
 
 impl MemoryCounters {
-    /// Memory by its kinds; `None` where the kernel does not tell. The kernel walks the page tables for it, so that this
-    /// takes the longer the larger the process is: milliseconds for each gigabyte.
+    /// Memory by its kinds; `None` where the kernel gives no numbers. The kernel walks the page tables for it, which takes
+    /// milliseconds for each gigabyte of the process.
     pub fn detail(&self, tick: u64) -> Option<MemoryDetail> {
         if self.rollup < 0 {
             return None;
@@ -62,7 +62,7 @@ impl MemoryCounters {
     }
 }
 
-/// Lines of `Name:  number kB`. Kernels differ in what they tell; the resident set they all know.
+/// Lines of `Name:  number kB`. Kernels differ in their lines; all have the resident set.
 fn parse_rollup(text: &[u8], tick: u64) -> Option<MemoryDetail> {
     let text = std::str::from_utf8(text).ok()?;
     let of = |name: &str| {

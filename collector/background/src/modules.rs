@@ -10,7 +10,7 @@ use tracehound_shared::code;
 use tracehound_shared::code::{LoadedModule, ModuleEvent};
 use tracehound_shared::sys;
 
-/// Ids of the objects that the recording lists and that are still there.
+/// Ids of the objects that the recording lists and that are still loaded.
 #[derive(Default)]
 pub struct KnownModules {
     /// (serial, id)
@@ -20,7 +20,7 @@ pub struct KnownModules {
 }
 
 impl KnownModules {
-    /// Gives what came and went since the last time; at first all that is loaded.
+    /// Appends what was loaded and unloaded since the last call; at first all that is loaded.
     pub fn scan(&mut self, out: &mut Vec<Meta>) {
         let Some(modules) = code::modules() else { return };
         if !self.begun {
@@ -48,10 +48,11 @@ impl KnownModules {
 
 fn load(module: &LoadedModule, id: u32) -> ModuleLoad {
     let path = match module.path() {
-        // That of the process is gone with its first thread.
+        // The link of the process is gone with its first thread.
         b"" => sys::read_link(c"/proc/thread-self/exe").unwrap_or_default(),
         name if name.starts_with(b"linux-vdso") || name.starts_with(b"linux-gate") => b"[vdso]".to_vec(),
-        // What `heaptrace attach` brought in a memory file: the path names a descriptor, soon another file's.
+        // The recorder that `heaptrace attach` loaded from a memory file: its path names a descriptor, which may soon
+        // be another file's.
         name if name.starts_with(b"/proc/") && is_recorder(module) => b"libtracehound.so".to_vec(),
         name => name.to_vec(),
     };
@@ -73,7 +74,7 @@ fn load(module: &LoadedModule, id: u32) -> ModuleLoad {
     }
 }
 
-/// Whether this code is in it.
+/// Whether this code is in the module.
 fn is_recorder(module: &LoadedModule) -> bool {
     (module.start..module.end).contains(&(is_recorder as *const () as u64))
 }

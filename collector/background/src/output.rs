@@ -28,7 +28,7 @@ pub struct Output {
     pub locked: bool,
 }
 
-/// Why there is no recording: what was tried, and the error.
+/// Why no recording could be created: the path, and the error.
 pub struct Failure {
     /// Path.
     pub path: Vec<u8>,
@@ -147,7 +147,7 @@ fn create_new(directory: i32, name: &CString) -> Result<Option<i32>, Errno> {
 
 /// Takes the recording's lock, which tells readers that its process lives. False where the file system has no locks.
 pub fn lock(file: i32) -> bool {
-    // A reader that asks whether the process lives has the lock for a moment.
+    // A reader that checks whether the process lives holds the lock for a moment.
     for _ in 0..50 {
         match sys::lock_file(file) {
             Ok(()) => return true,

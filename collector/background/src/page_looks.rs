@@ -22,22 +22,22 @@ use probe::PageProbe;
 use tracehound_shared::own;
 use tracehound_shared::sys;
 
-/// One part of the time, in so many, is for looks.
+/// Looks may take one part in so many of the time.
 const SHARE: u64 = 200;
-/// Time that may be saved up.
+/// Most time that can be saved up.
 const MOST_CREDIT_NS: i64 = 50_000_000;
-/// Time that marks may borrow.
+/// Most time that marks may borrow.
 const MOST_DEBT_NS: i64 = 100_000_000;
-/// Two looks that nobody asked for are at least so far apart.
+/// Least time between two looks that were not requested.
 const LEAST_PERIOD_NS: u64 = 20_000_000;
-/// As the recording grows longer, they are at least this part of its length apart, but for a new highest resident set.
+/// As the recording grows longer, they are at least this part of its length apart, except at a new highest resident set.
 const THINNING: u64 = 500;
-/// The resident set has changed when it differs by so many bytes, and by a fiftieth.
+/// The resident set counts as changed when it differs by this many bytes, and by a fiftieth.
 const LEAST_CHANGE: u64 = 1 << 20;
-/// Mappings that are known to need pagemap.
+/// Number of mappings that can be noted as needing pagemap.
 const MOST_EXACT: usize = 4096;
 
-/// What a look is for.
+/// Purpose of a look.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LookRequest {
     /// Why.
@@ -53,26 +53,26 @@ pub struct PageLooks {
     status: i32,
     page_bytes: u64,
     text: Vec<u8>,
-    /// Starts of mappings that mincore does not tell the truth about.
+    /// Starts of mappings for which mincore is wrong.
     exact: Vec<u64>,
-    /// How far the kernel's counters are off its page tables.
+    /// Difference between the kernel's counters and its page tables.
     slack: u64,
-    /// Resident set at the last look, and the highest.
+    /// Resident set at the last look, and the highest so far.
     last_rss: u64,
     highest_rss: u64,
-    /// When it was first asked whether a look is due.
+    /// Time of the first check whether a look is due.
     began: u64,
     /// End of the last look.
     last: u64,
     cost: u64,
     credit: i64,
-    /// Credit is counted up to here.
+    /// Time up to which credit is counted.
     earned_at: u64,
     next_cgroup: u64,
 }
 
 impl PageLooks {
-    /// Opens what looks read.
+    /// Opens the files that looks read.
     pub fn new() -> Self {
         // SAFETY: getauxval reads the process's own auxiliary vector.
         let page_bytes = unsafe { libc::getauxval(libc::AT_PAGESZ) }.max(1);
@@ -97,7 +97,7 @@ impl PageLooks {
         looks
     }
 
-    /// Opens everything anew, in another table of descriptors.
+    /// Opens the files again, in another table of descriptors.
     pub fn reopen(&mut self) {
         let open = |path| sys::open_at(libc::AT_FDCWD, path, libc::O_RDONLY, 0).map_or(-1, sys::move_high);
         self.maps = open(c"/proc/thread-self/maps");
@@ -105,7 +105,7 @@ impl PageLooks {
         self.probe.pagemap = open(c"/proc/self/pagemap");
     }
 
-    /// The descriptors have ended with their table.
+    /// Forgets the descriptors, which were closed with their table.
     pub fn forget_descriptors(&mut self) {
         (self.maps, self.status, self.probe.pagemap) = (-1, -1, -1);
     }
@@ -115,7 +115,7 @@ impl PageLooks {
         [self.maps, self.status, self.probe.pagemap]
     }
 
-    /// Whether a look is due that nobody has asked for: the resident set is `rss` now, or `period` is over (0: there is
+    /// Whether a look is due that was not requested: the resident set is `rss` now, or `period` is over (0: there is
     /// none).
     pub fn is_due(&mut self, now: u64, rss: u64, period: u64) -> bool {
         self.earn(now);
@@ -153,8 +153,8 @@ impl PageLooks {
         self.credit = self.credit.saturating_add_unsigned(earned).min(MOST_CREDIT_NS);
     }
 
-    /// Looks. `threads` are addresses on the stacks of threads, each with the thread's id, by address. Empty where the
-    /// kernel does not tell.
+    /// Looks at all mappings. `threads` are addresses on the stacks of threads, each with the thread's id, by
+    /// address. Empty where the kernel gives no data.
     pub fn look(
         &mut self,
         request: LookRequest,
@@ -211,7 +211,7 @@ impl PageLooks {
         looks
     }
 
-    /// Remembers the mappings in which mincore and the page tables differ.
+    /// Notes the mappings in which mincore and the page tables differ.
     fn learn(&mut self, found: &LookPass<'_>, quickly: &[(u64, u64)]) {
         let mut truth: BTreeMap<u64, u64> = BTreeMap::new();
         for look in &found.looks {
@@ -245,7 +245,7 @@ impl Default for PageLooks {
     }
 }
 
-/// How far what was found is from what the kernel counted before and after.
+/// Difference between the result and the kernel's counts before and after.
 fn off(found: u64, before: &KernelCounters, after: &KernelCounters) -> u64 {
     let counted: RangeInclusive<u64> = before.anonymous.min(after.anonymous)..=before.anonymous.max(after.anonymous);
     counted.start().saturating_sub(found).max(found.saturating_sub(*counted.end()))

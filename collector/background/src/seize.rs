@@ -11,8 +11,8 @@ use tracehound_shared::thread::{NO_CHUNK, RECORDING, ThreadContext};
 
 use tracehound_format::record::RECORD_BYTES;
 
-/// Sends the chunks of those threads that are not recording to the writer. One barrier for all of them; each waits as long,
-/// should it begin an event.
+/// Sends the chunks of those threads that are not recording to the writer. One barrier for all of them; a thread that
+/// begins an event meanwhile waits until it is over.
 pub fn seize(threads: &[&'static ThreadContext], pool: &Pool) {
     let lock = |context: &&'static ThreadContext| {
         let guard = context.lock_chunks();
@@ -20,20 +20,20 @@ pub fn seize(threads: &[&'static ThreadContext], pool: &Pool) {
     };
     let held: Vec<_> = threads.iter().map(lock).collect();
     sys::barrier();
-    // Whoever starts an event from here on finds no room and waits for the lock.
+    // A thread that starts an event from here on finds no room and waits for the lock.
     for (context, limit, guard) in held {
         let quiet = context.mode_seen() != RECORDING && context.active.load(Ordering::Relaxed) != NO_CHUNK;
         if quiet {
             hand_over(context, pool);
         } else {
-            // The thread may have changed its request context meanwhile, and must come for room.
+            // The thread may have changed its request context meanwhile: its limit must stay as it is then.
             let _ = context.limit.compare_exchange(0, limit, Ordering::Relaxed, Ordering::Relaxed);
         }
         drop(guard);
     }
 }
 
-/// Hands the chunks of a thread over that is not recording and cannot begin to: its chunk fields are locked.
+/// Hands over the chunks of a thread that is not recording and cannot begin to: its chunk fields are locked.
 pub fn hand_over(context: &ThreadContext, pool: &Pool) {
     let pinned = context.pinned_len.swap(0, Ordering::AcqRel) as usize;
     for slot in context.pinned.iter().take(pinned) {

@@ -38,10 +38,10 @@ use tracehound_shared::session::Session;
 use tracehound_shared::sys::{self, Errno};
 use tracehound_shared::thread::{ThreadContext, life};
 
-/// What was recorded is in the file after this time, but see [`RecordingWriter::flush_period`].
+/// Time after which a record is in the file; but see [`RecordingWriter::flush_period`].
 const LATENCY_NS: u64 = 200_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Thread of the records that no thread of the program has made.
+/// Thread id of records that belong to no thread of the program.
 const OUTSIDE: u32 = 0;
 
 /// Facts about the process that are gathered where they can be, before the writer starts.
@@ -80,7 +80,7 @@ pub struct RecordingWriter {
     metas: Vec<Meta>,
     times: Times,
     records: u64,
-    /// Records from outside that are written.
+    /// Number of records from outside that are written.
     outside: u64,
     last_look: u64,
     peak_bytes: u64,
@@ -96,9 +96,9 @@ pub struct RecordingWriter {
     last_statistics: Statistics,
     last_stack_counts: StackCounts,
     last_parts: Vec<MemoryPart>,
-    /// Code objects up to here are in the file.
+    /// Position in the list of code objects up to which they are in the file.
     codes_written: ListPosition,
-    /// A list of blocks to be written; -1: none.
+    /// Descriptor of a list of blocks to be written; -1: none.
     block_list: i32,
 }
 
@@ -115,7 +115,7 @@ struct Times {
     clock_step: u64,
 }
 
-/// What the writer knows about one thread, by recording-wide id.
+/// The writer's data about one thread, by recording-wide id.
 #[derive(Default)]
 struct WriterThread {
     context: Option<&'static ThreadContext>,
@@ -126,9 +126,9 @@ struct WriterThread {
     queued_records: u64,
     /// Number of the next record to write; a thread's first one is 0.
     next_record: u64,
-    /// State of the context at the last look.
+    /// State of the context at the last flush.
     seen_state: u64,
-    /// When it was another one.
+    /// When the state changed last.
     changed: u64,
     /// The thread holds nothing unwritten that is stamped before this tick.
     bound: u64,
@@ -184,8 +184,8 @@ impl RecordingWriter {
         Ok(writer)
     }
 
-    /// The process, the clock and the modules are in the file before anything is sampled or looked at: the blocks of a
-    /// program that is killed right after its start are in the side file, and have names.
+    /// Writes the process, the clock and the modules before anything is sampled: if the program is killed right after
+    /// its start, its blocks are in the side file, and have names.
     fn first_block(&mut self) -> sys::Result<()> {
         self.modules.scan(&mut self.metas);
         self.put_metas();
@@ -294,7 +294,7 @@ impl RecordingWriter {
         LATENCY_NS.max((self.times.flushing * 5).min(LONGEST_NS))
     }
 
-    /// Writes everything and the end block. The gate must let nobody publish any more.
+    /// Writes everything and the end block. The gate must not let any thread publish any more.
     pub fn finish(&mut self, reason: EndReason) {
         if self.ended.is_some() {
             return;
@@ -321,7 +321,7 @@ impl RecordingWriter {
         self.end(reason, None)
     }
 
-    /// Losses that their threads will not report any more, by a record in the next chunk.
+    /// Reports losses that their threads will not report any more, by a record in the next chunk.
     fn report_losses(&self) {
         let threads = &self.session.threads;
         let unreported = threads.iter().map(|context| context.lost_unreported.swap(0, Ordering::Relaxed));
@@ -346,7 +346,7 @@ impl RecordingWriter {
         let statistics = self.statistics(tick);
         self.blocks.end(tick, &Meta::End(End { reason, tick, statistics, error }))?;
         if !gate::change(gate::HELD, gate::ENDED) && !matches!(gate::state(), gate::PASS | gate::COLD) {
-            // Whoever asked for the end, or a thread that waited for it, has given up: the threads record on.
+            // The thread that requested the end, or one that waited for it, has given up: the threads record on.
             self.blocks.rewind(self.before_end);
             return Ok(());
         }
@@ -356,7 +356,7 @@ impl RecordingWriter {
         Ok(())
     }
 
-    /// Before the writer's thread ends, to be made anew: its descriptors end with it.
+    /// Suspends the writer before its thread ends, to be made anew: the descriptors end with the thread.
     pub fn suspend(&mut self) {
         self.session.flush_wanted.fetch_add(1, Ordering::AcqRel);
         self.round();
@@ -367,7 +367,7 @@ impl RecordingWriter {
         self.suspended = true;
     }
 
-    /// In the new thread.
+    /// Continues in the new thread.
     pub fn go_on(&mut self) {
         if core::mem::take(&mut self.suspended) {
             self.memory = MemoryCounters::new();
@@ -383,7 +383,7 @@ impl RecordingWriter {
         self.suspended
     }
 
-    /// After an end that did not come, such as an exec that failed: goes on with the same file.
+    /// Continues with the same file after an end that was taken back, such as that of an exec that failed.
     fn resume(&mut self) {
         if self.ended.take_if(|reason| matches!(reason, EndReason::Exec | EndReason::Exit)).is_none() {
             return;
@@ -409,15 +409,15 @@ impl RecordingWriter {
         }
     }
 
-    /// After a panic in a round: what the writer held in its hands is lost, what is in the file stays, and the end says
-    /// so.
+    /// After a panic in a round: what the writer was writing is lost, what is in the file stays, and the end block
+    /// notes it.
     pub fn failed(&mut self) {
         if self.ended.is_none() {
             self.stop_with(0, "the recorder's writer failed");
         }
     }
 
-    /// The calling thread goes on with the writer's work after the writer's thread, whose descriptors have ended with
+    /// The calling thread takes over the writer's work after the writer's thread, whose descriptors have ended with
     /// it.
     pub fn adopt(&mut self) {
         if self.has_ended_for_good() {
@@ -441,7 +441,7 @@ impl RecordingWriter {
     fn stop_with(&mut self, code: i32, error: &str) {
         self.session.end_recording();
         let path = self.blocks.file().path();
-        // What took too long at an end is said by whoever ends the recording.
+        // A write that took too long at an end is reported by the code that ends the recording.
         if code != libc::ETIMEDOUT {
             tracehound_shared::log::error(&format!("{path}: {error}; recording stops here, the program goes on"));
         }

@@ -9,17 +9,17 @@ use tracehound_format::look::{LookMapping, MappingClass, PageLook, RunWriter};
 use super::probe::PageProbe;
 use crate::maps_text::{MapsLine, lines};
 
-/// Bytes of a record, about.
+/// Bytes of a record, approximately.
 const RECORD_BYTES: usize = 2 << 20;
 const MAPPING_BYTES: usize = 24;
-/// A guard below a stack is not larger.
+/// Largest guard below a stack.
 const MOST_GUARD: usize = 1 << 20;
 
-/// What a pass has found.
+/// Result of a pass.
 pub struct LookPass<'a> {
     /// Whole records, but for the last one, whose runs are still being gathered.
     pub looks: Vec<PageLook>,
-    /// Start and resident pages of what mincore was asked about.
+    /// Start and resident pages of mappings that mincore was used for.
     pub quick: Vec<(u64, u64)>,
     /// Bytes of resident pages of no file.
     pub anonymous: u64,
@@ -30,7 +30,7 @@ pub struct LookPass<'a> {
 }
 
 impl<'a> LookPass<'a> {
-    /// Asks `probe` about every mapping. With `quickly` mincore is asked where it can tell, but for mappings with these
+    /// Looks at every mapping by `probe`. With `quickly` mincore is used where it is exact, except for mappings with these
     /// starts.
     pub fn run(
         probe: &mut PageProbe,
@@ -103,7 +103,7 @@ impl<'a> LookPass<'a> {
         }
     }
 
-    /// Position of a name in the record at hand, plus one.
+    /// Position of a name in the current record, plus one.
     fn name(&mut self, name: &'a [u8]) -> u32 {
         if name.is_empty() {
             return 0;
@@ -116,7 +116,7 @@ impl<'a> LookPass<'a> {
         number
     }
 
-    /// Ends the record at hand where it has grown long enough.
+    /// Finishes the current record where it has grown long enough.
     fn add(&mut self, mapping: LookMapping) {
         let Some(look) = self.looks.last_mut() else { return };
         look.mappings.push(mapping);
@@ -159,7 +159,7 @@ fn thread_on(range: &Range<usize>, threads: &[(usize, u32)]) -> u32 {
     threads.get(at).filter(|thread| thread.0 < range.end).map_or(0, |thread| thread.1)
 }
 
-/// Cuts a range where it becomes ours or ceases to be; `ours` are by address.
+/// Splits a range where it becomes the recorder's or ceases to be; `ours` are by address.
 fn split(range: Range<usize>, ours: &[Range<usize>], mut each: impl FnMut(Range<usize>, bool)) {
     let mut at = range.start;
     let first = ours.partition_point(|own| own.end <= range.start);

@@ -7,7 +7,7 @@ use tracehound_format::look::{KernelCounters, PageState, RunWriter};
 
 use tracehound_shared::sys::{self, Errno, PAGE_FILE, PAGE_PRESENT, PAGE_SWAPPED, PAGE_ZERO, ScannedRange};
 
-/// Pages that are asked about at once: the kernel holds its lock on the address space so long.
+/// Pages of one call: the kernel holds its lock on the address space that long.
 const SLICE_PAGES: usize = 4096;
 /// Above this, empty address space costs mincore more than pagemap.
 const VAST_BYTES: usize = 1 << 30;
@@ -47,8 +47,8 @@ impl PageProbe {
         range.len() > VAST_BYTES && self.can_scan()
     }
 
-    /// The pages of private memory without a file, by mincore. Pages of zeros are taken for others, swapped ones for absent
-    /// ones. Gives the resident ones.
+    /// The pages of private memory without a file, by mincore. Pages of zeros count as written, swapped ones as absent.
+    /// Returns the number of resident pages.
     pub fn quickly(&mut self, range: &Range<usize>, runs: &mut RunWriter) -> u64 {
         let page = self.page();
         let mut resident = 0;
@@ -57,7 +57,7 @@ impl PageProbe {
             let count = ((range.end - at) / page).min(SLICE_PAGES);
             self.bytes.clear();
             self.bytes.resize(count, 0);
-            // What was unmapped meanwhile is absent.
+            // A range that was unmapped meanwhile is absent.
             if sys::resident_pages(at as u64, &mut self.bytes, self.page_bytes).is_err() {
                 self.bytes.fill(0);
             }
@@ -74,7 +74,8 @@ impl PageProbe {
         resident
     }
 
-    /// The pages of any mapping, by pagemap; gives the resident ones that are of no file, or `None` where it cannot be read.
+    /// The pages of any mapping, by pagemap; returns the resident ones that are of no file, or `None` where it cannot
+    /// be read.
     pub fn exactly(&mut self, range: &Range<usize>, is_private: bool, runs: &mut RunWriter) -> Option<u64> {
         if self.pagemap == -1 {
             return None;
@@ -99,7 +100,7 @@ impl PageProbe {
             let count = match sys::scan_pages(self.pagemap, at, end, most, &mut self.ranges) {
                 Ok(count) => count,
                 Err(error) if written == range.start as u64 => return Err(error),
-                // The range is gone in the middle of it: the rest is absent.
+                // The range was unmapped during the pass: the rest is absent.
                 Err(_) => break,
             };
             let mut pages = 0;
@@ -161,7 +162,7 @@ impl PageProbe {
     }
 }
 
-/// Bytes of a page, as what may be divided by.
+/// Bytes of a page, as a divisor.
 pub fn page_of(bytes: u64) -> NonZero<u64> {
     NonZero::new(bytes).unwrap_or(NonZero::<u64>::MIN)
 }
@@ -199,7 +200,7 @@ pub fn parse_status(text: &[u8]) -> Option<(KernelCounters, bool)> {
     Some((counters, line(b"Seccomp").is_some_and(|mode| mode != "0")))
 }
 
-/// What the process's control group counts: what the kernel looks at when it runs out of memory.
+/// Memory as the process's control group counts it, by which the kernel decides that memory is out.
 pub fn control_group() -> Vec<(String, u64)> {
     let read =
         |path: &str| -> Option<Vec<u8>> { sys::read_file(libc::AT_FDCWD, &std::ffi::CString::new(path).ok()?).ok() };

@@ -15,7 +15,7 @@ const AT_ONCE: usize = 16 << 10;
 const WORD: usize = size_of::<u64>();
 
 impl RecordingWriter {
-    /// Takes the blocks of a list into the recording, in the next round. The descriptor is the writer's from here on.
+    /// Sets a list whose blocks the next round records. The descriptor is the writer's from here on.
     pub fn list_blocks(&mut self, fd: i32) {
         sys::close(core::mem::replace(&mut self.block_list, fd));
     }
@@ -41,7 +41,7 @@ impl RecordingWriter {
         let mut text = vec![0; text_bytes as usize];
         let len = sys::read_at(fd, &mut text, head.len() as u64)?;
         text.truncate(len);
-        // All threads stood still at the start: no event of theirs is earlier than that.
+        // All threads were stopped at the start: none of their events is earlier than that.
         let started = self.session.switches.started.load(Ordering::SeqCst);
         let tick = started.max(self.watermark + 1);
         let mut at = head.len() as u64 + text_bytes.next_multiple_of(WORD as u64);

@@ -107,9 +107,10 @@ impl RecordingWriter {
         self.take_full_chunks();
     }
 
-    /// Without hurry: threads with a block's worth of chunks, threads that have ended, and all when the pool runs low. At
+    /// Writes, without hurry, threads with a block's worth of chunks, threads that have ended, and all when the pool
+    /// runs low. At
     /// most about as much as the pool holds: threads that record faster than this writes would keep it from its other
-    /// work, among it the command that stops them. What is left over is the next round's, which comes at once.
+    /// work, such as the command that stops them. The next round, which comes at once, writes the rest.
     pub(super) fn write_ready_queues(&mut self) -> sys::Result<()> {
         const ENOUGH: u64 = (BLOCK_RECORDS - MOST_RECORDS as usize) as u64;
         const COMMIT_EVERY: usize = 8;
@@ -122,7 +123,7 @@ impl RecordingWriter {
             .map(|context| context.id.load(Ordering::Relaxed))
             .collect();
         ended.sort_unstable();
-        // Their last chunks were sent before they said so.
+        // Their last chunks were sent before they were marked as ended.
         self.take_full_chunks();
         let records = self.records;
         let most = self.session.pool.bytes() / RECORD_BYTES as u64;
@@ -163,7 +164,7 @@ impl RecordingWriter {
         Ok(())
     }
 
-    /// Puts what has gathered into the file; then the chunks that it came from may go.
+    /// Commits what has gathered to the file; then the chunks that it came from are settled.
     pub(super) fn commit(&mut self) -> sys::Result<()> {
         self.blocks.commit()?;
         self.session.pool.beat();
@@ -208,8 +209,8 @@ impl RecordingWriter {
             if !matches!(state & MODE, RECORDING | STAMPED) {
                 thread.bound = tick;
             } else if state / EVENT != thread.seen_state / EVENT {
-                // The event in flight is another one than at the last look, hence stamped after it. The mode alone
-                // tells nothing: a realloc is stamped once and goes through two of them.
+                // The event in progress is another one than at the last look, hence stamped after it. The mode alone
+                // proves nothing: a realloc is stamped once and goes through two of them.
                 thread.bound = thread.bound.max(self.last_look);
             }
             if state != thread.seen_state {
@@ -241,7 +242,7 @@ impl RecordingWriter {
         self.session.pool.beat();
         let open = if with_active { self.open_chunks(context, id) } else { Vec::new() };
         if !open.is_empty() {
-            // What the thread filled before these was sent before they were taken: it comes first.
+            // Chunks that the thread filled before its open ones were sent before these were listed: they come first.
             self.take_full_chunks();
         }
         let Some(mut state) = self.threads.remove(&id) else { return Ok(()) };
@@ -267,13 +268,13 @@ impl RecordingWriter {
         // comes back may be seen twice: the numbers of the first records give the order.
         state.queue.make_contiguous().sort_by_key(|(_, chunk)| chunk.first_record());
         self.batch.clear();
-        // One that has been handed over since is written as a full one.
+        // A chunk that was sent since then is written as a full one.
         open.retain(|open| state.queue.iter().all(|(_, full)| full.first_address() != open.first_address()));
         let mut first = state.next_record;
         while let Some(&(_, chunk)) = state.queue.front() {
             let (next, position) =
                 (first + u64::from(self.batch.count), chunk.first_record() + u64::from(chunk.written()));
-            // One that was wholly written while it was open may arrive after records of the chunk behind it were.
+            // A chunk that was wholly written while it was open may arrive after records of the chunk behind it.
             if chunk.written() == chunk.used() {
                 self.take_off(state);
                 continue;
@@ -299,7 +300,7 @@ impl RecordingWriter {
             }
             if state.queue.is_empty() {
                 let written = if last {
-                    // What is published behind a slot that was not filled does not wait for it any more.
+                    // Records behind a slot that was not filled do not wait for it any more.
                     self.batch.add_last(chunk, self.session.started_tick)
                 } else {
                     self.batch.add_open(chunk)
@@ -312,7 +313,7 @@ impl RecordingWriter {
         Ok(())
     }
 
-    /// Goes on at record `position`, before which records are missing that will not come any more: a reader sees the
+    /// Continues at record `position`; records before it are missing and will not come any more: a reader sees the
     /// gap in the numbers and counts them as lost.
     fn skip_to(&mut self, id: u32, first: &mut u64, position: u64) -> sys::Result<()> {
         self.put_events(id, first)?;
@@ -321,8 +322,8 @@ impl RecordingWriter {
         Ok(())
     }
 
-    /// At the end: records that threads have handed over and that never came, behind the last that did. No gap tells of
-    /// them, hence a record of its own.
+    /// At the end: reports records that threads have handed over and that never came, behind the last that did. No
+    /// gap in the numbers shows them, hence a record of its own.
     pub(super) fn report_missing(&mut self) -> sys::Result<()> {
         let mut missing = 0;
         for context in self.session.threads.iter() {
@@ -369,7 +370,7 @@ impl RecordingWriter {
             return Ok(());
         }
         let end = self.session.tree.len().max(highest + 1);
-        // After the length: what its nodes name was noted before them.
+        // After reading the length: code objects that these nodes name were listed before the nodes were made.
         self.put_codes();
         self.blocks.flush_metas();
         let mut nodes = Vec::new();
@@ -378,7 +379,7 @@ impl RecordingWriter {
             let last = end.min(first + AT_ONCE);
             nodes.clear();
             for id in first..last {
-                // An id below the tree's length is complete; the tree says so.
+                // Every id below the tree's length is a complete node.
                 let node = self.session.tree.get(id);
                 nodes.push(node.map_or(Node { parent: 0, pc: 0, generation: 0 }, |node| Node {
                     parent: node.parent,
@@ -396,8 +397,8 @@ impl RecordingWriter {
     }
 }
 
-/// Sorts by keys that other threads change meanwhile: each is read once. A sort that reads a key for every comparison
-/// finds them contradict each other, and panics.
+/// Sorts by keys that other threads change meanwhile: each key is read once. A sort that reads a key for every comparison
+/// may find an order that contradicts itself, and panics.
 fn sort_by_moving_key<T: Copy, K: Ord>(items: &mut Vec<T>, mut key: impl FnMut(&T) -> K) {
     let mut keyed: Vec<(K, T)> = items.iter().map(|item| (key(item), *item)).collect();
     keyed.sort_by(|one, other| one.0.cmp(&other.0));

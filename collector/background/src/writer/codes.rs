@@ -7,7 +7,7 @@ use crate::python_lines;
 use tracehound_shared::python::{CODE_ADDRESSES, code_texts};
 
 impl RecordingWriter {
-    /// Writes what was met since the last time.
+    /// Writes the functions that were first met since the last call.
     pub(super) fn put_codes(&mut self) {
         let Self { blocks, codes_written, session, .. } = self;
         code_texts(codes_written, |text| {

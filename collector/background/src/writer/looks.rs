@@ -12,7 +12,7 @@ use tracehound_shared::session::Session;
 use tracehound_shared::sys;
 
 impl RecordingWriter {
-    /// Looks where the resident set has changed or somebody has asked.
+    /// Looks where the resident set has changed or a look was requested.
     pub(super) fn page_looks(&mut self, now: u64) {
         let period = match self.session.options.pages {
             When::Off => return,
@@ -23,7 +23,7 @@ impl RecordingWriter {
         let pending = wanted != self.session.looks.done.load(Ordering::Relaxed);
         if pending {
             let requests = self.session.looks.take();
-            // Those that somebody waits for come at once, marks as far as there is time.
+            // Requests that someone waits for are served at once, marks as far as there is time.
             let asked = |reason| matches!(reason, LookReason::Asked | LookReason::Stop);
             let must = requests.iter().any(|(reason, _)| asked(*reason));
             if must || self.looks.has_time(now) {
@@ -38,7 +38,7 @@ impl RecordingWriter {
         }
     }
 
-    /// The look at the end, before the file has its end. A process that is about to be gone does not wait long for it.
+    /// The look at the end, before the file has its end block. A process that is about to end waits only shortly for it.
     pub(super) fn last_look(&mut self, reason: EndReason) {
         let is_in_a_hurry = matches!(reason, EndReason::Exit | EndReason::Exec);
         if self.session.options.pages != When::Off && !(is_in_a_hurry && self.looks.is_slow()) {
@@ -46,7 +46,7 @@ impl RecordingWriter {
         }
     }
 
-    /// Looks now; false where looks are off or the kernel does not tell.
+    /// Looks now; false where looks are off or the kernel gives no data.
     pub fn look_now(&mut self, label: Vec<u8>) -> bool {
         self.session.options.pages != When::Off && self.look(LookRequest { reason: LookReason::Asked, label })
     }
@@ -67,7 +67,7 @@ impl RecordingWriter {
     }
 }
 
-/// One of each label.
+/// One request of each label.
 fn distinct(requests: Vec<(LookReason, Vec<u8>)>) -> Vec<(LookReason, Vec<u8>)> {
     let mut kept: Vec<(LookReason, Vec<u8>)> = Vec::new();
     for request in requests {

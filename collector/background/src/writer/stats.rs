@@ -54,7 +54,7 @@ impl RecordingWriter {
         self.times.next_clock = now + self.times.clock_step;
     }
 
-    /// Marks and remarks that threads have left, and what was asked for from outside.
+    /// Writes marks and remarks that threads have left, and what was requested from outside.
     pub(super) fn notes(&mut self) -> sys::Result<()> {
         if let Some(text) = tracehound_shared::python::remark() {
             self.session.remark((self.facts.now)(), "interpreter", text);
@@ -65,7 +65,7 @@ impl RecordingWriter {
         let Notes { marks, remarks, outside, forks, context_names, given_up } =
             self.session.with_notes(core::mem::take);
         self.put_block_list()?;
-        // They stand before everything that is not in the file yet.
+        // These records come before everything that is not in the file yet.
         let wanted = self.session.existing_wanted.swap(0, Ordering::AcqRel);
         let existing = if wanted == 0 { Vec::new() } else { initial_mappings::records(wanted.max(self.watermark + 1)) };
         let outside = [existing, outside].concat();
@@ -127,9 +127,10 @@ impl RecordingWriter {
         }
     }
 
-    /// Memory by its kinds. The kernel holds its lock on the address space for all of it, and every thread that maps memory
-    /// waits: at most a thousandth of the time, and the seldomer the longer the process has been running. Looks at the
-    /// page tables tell more and stop nobody.
+    /// Writes memory by its kinds. The kernel holds its lock on the address space meanwhile, and every thread that
+    /// maps memory
+    /// waits: at most a thousandth of the time, and the more seldom the longer the process has been running. Looks at the
+    /// page tables have more detail and block no thread.
     pub(super) fn memory_detail(&mut self, now: u64, last: bool) {
         const FIRST_PERIOD_NS: u64 = SECOND_NS;
         if self.session.options.sample_memory_ms == 0 || (now < self.times.next_detail && !last) {
@@ -147,7 +148,7 @@ impl RecordingWriter {
         self.times.next_detail = end + (end.saturating_sub(now) * 1000).max(age / 200).max(FIRST_PERIOD_NS);
     }
 
-    /// The parts of our memory, where they have changed.
+    /// Writes the parts of the recorder's memory, where they have changed.
     pub(super) fn put_parts(&mut self) {
         if own::unlisted_bytes() > 0 {
             let text = "no memory to list all mappings of the recorder: some count as the program's".into();
@@ -185,7 +186,7 @@ impl RecordingWriter {
         parts.into_iter().map(part).collect()
     }
 
-    /// Memory of ours, an estimate from above.
+    /// Memory of the recorder, an estimate from above.
     fn own_bytes(&self) -> u64 {
         self.parts().iter().map(|part| part.bytes).sum()
     }

@@ -74,8 +74,8 @@ impl RecordingWriter {
         }
     }
 
-    /// Takes over from threads in this state of life that do not exist any more: those that said that they were ending,
-    /// and those that went without a word.
+    /// Takes over from threads in this state of life that do not exist any more: those that had announced their end,
+    /// and those that ended without it.
     pub(super) fn reap_exited_threads(&self, state: u32) {
         for context in self.session.threads.iter() {
             let os_thread = context.os_thread.load(Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl RecordingWriter {
     }
 }
 
-/// Takes what a thread has left that is gone: nobody else touches its context any more.
+/// Takes over what a thread that is gone has left: no other thread accesses its context any more.
 fn reap(context: &ThreadContext, session: &Session, tick: u64) {
     let held = context.lock_chunks();
     hand_over(context, &session.pool);
@@ -104,7 +104,7 @@ fn reap(context: &ThreadContext, session: &Session, tick: u64) {
     context.life.store(life::ENDED, Ordering::Release);
 }
 
-/// Looks a thread's name up, for one that was named by another.
+/// Looks up the name of a thread that was named by another thread.
 fn read_name(context: &ThreadContext) {
     let thread = context.os_thread.load(Ordering::Relaxed);
     let Ok(path) = std::ffi::CString::new(format!("/proc/self/task/{thread}/comm")) else { return };
