@@ -13,7 +13,7 @@ use crate::start;
 
 type Ptr = *mut c_void;
 
-/// A call of the global allocator, as far as the recorder looks at it: the crate has more behind it.
+/// A call of the global allocator: the fields that the recorder reads. The crate's own data follows them.
 #[repr(C)]
 pub struct AllocatorCall {
     /// Makes the call.
@@ -50,7 +50,7 @@ hook!(tracehound_allocator_alloc, 1, alloc_body);
 hook!(tracehound_allocator_realloc, 1, realloc_body);
 hook!(tracehound_allocator_dealloc, 1, dealloc_body);
 
-/// An event off the fast path may be recorded.
+/// Whether an event off the fast path may be recorded.
 fn is_up() -> bool {
     if record::passes() || gate::is_internal() || !start::ensure() {
         return false;

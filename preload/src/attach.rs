@@ -83,13 +83,13 @@ const HOOKED: [(&CStr, unsafe extern "C" fn()); attach::HOOKED.len()] = [
     (c"mremap", maps::mremap),
     (c"brk", maps::brk),
     (c"sbrk", maps::sbrk),
-    // `exit` ends in it, when all handlers and destructors have run.
+    // `exit` calls it last, when all handlers and destructors have run.
     (EXIT, process::exit_entry),
 ];
 
 const _: () = assert!(are_known());
 
-/// Whether they are those that `heaptrace` tells of.
+/// Whether these are the functions that `heaptrace` expects.
 const fn are_known() -> bool {
     let mut at = 0;
     while at < HOOKED.len() {

@@ -74,7 +74,7 @@ pub fn preloaded() -> Option<&'static [u8]> {
     get("LD_PRELOAD")?.split(separator).find(|path| is_ours(path))
 }
 
-/// Takes our variables away: other programs with a recorder inside, which this one starts, run without it.
+/// Removes our variables: other programs with a recorder inside, which this one starts, run without it.
 #[cfg(linked)]
 pub fn leave_variables() {
     let is_ours = |entry: &[u8]| {
@@ -99,7 +99,7 @@ pub fn leave_variables() {
     }
 }
 
-/// Takes this library out of `LD_PRELOAD`, in place: what the program starts runs without us, and the program itself
+/// Removes this library from `LD_PRELOAD`, in place: programs that this one starts run without us, and the program itself
 /// sees the environment that it would have without us. Other entries stay.
 pub fn leave_preload() {
     let mut place = None;
@@ -184,7 +184,8 @@ impl Environment {
                 lent.retain(|(since, _)| now.saturating_sub(*since) < LENT_NS);
                 lent.push((now, self));
             }
-            // Another thread's child is at it; or it was killed or forked in the middle of it, and will never be done.
+            // Another thread holds the lock for its child; or its holder was killed or forked meanwhile, and never
+            // releases it.
             None => core::mem::forget(self),
         }
         list

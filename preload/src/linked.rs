@@ -89,12 +89,12 @@ pub fn own_code() -> Range<u64> {
     &raw const __start_tracehound_text as u64..&raw const __stop_tracehound_text as u64
 }
 
-/// The path of the library by which a program that is started can be recorded, too; empty where nobody has said it.
+/// The path of the library by which a program that is started can be recorded, too; empty where none was given.
 pub fn own_path() -> Option<Vec<u8>> {
     Some(environment::preloaded().map(<[u8]>::to_vec).unwrap_or_default())
 }
 
-/// Whether anybody wants this run recorded: `heaptrace run`, or a variable of ours.
+/// Whether a recording of this run was requested: by `heaptrace run`, or by a variable of ours.
 pub fn is_asked_for() -> bool {
     environment::preloaded().is_some()
         || NAMES.iter().any(|name| environment::get(name).is_some_and(|value| !value.is_empty()))
@@ -115,7 +115,7 @@ pub fn keeps_out() -> bool {
     keeps_out
 }
 
-/// A reason is said where somebody waits for a recording.
+/// Whether there is such a reason; reported where a recording was requested.
 fn has_reason() -> bool {
     // SAFETY: getauxval reads the process's own auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
@@ -135,10 +135,10 @@ fn has_reason() -> bool {
     objects.has_library || is_wrapped && objects.has_loader
 }
 
-/// What is in the process.
+/// Objects in the process.
 #[derive(Default)]
 struct ProcessObjects {
-    /// The program asks for a dynamic loader.
+    /// The program has a dynamic loader.
     has_loader: bool,
     /// `libtracehound.so`, which records by itself.
     has_library: bool,
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn dlsym(_: *mut c_void, name: *const c_char) -> *mut c_vo
     core::ptr::null_mut()
 }
 
-/// Nothing can be opened: libunwind is not asked.
+/// Nothing can be opened here: libunwind is not used.
 #[unsafe(no_mangle)]
 pub extern "C" fn dlopen(_: *const c_char, _: c_int) -> *mut c_void {
     core::ptr::null_mut()

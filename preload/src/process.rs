@@ -83,7 +83,7 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     let errno = start::errno();
-    // A signal handler is to find the child recorded.
+    // A signal handler must find the child recorded.
     let _signals = sys::SignalsBlocked::new();
     let inherited = tracehound_lifecycle::forget_in_child();
     gate::slot().internal.set(0);

@@ -145,7 +145,7 @@ fn install() {
     STATE.store(IN_PLACE, Ordering::Release);
 }
 
-/// At the end: says in the recording why there are no objects in it.
+/// At the end: notes in the recording why it has no objects.
 pub fn tell() {
     let Some(session) = session::current().filter(|session| session.options.python_objects) else { return };
     let is_ours = |get| {
@@ -179,7 +179,7 @@ fn table_of(get: Exchange, domain: c_int) -> Option<AllocatorTable> {
     functions.iter().all(|&function| function != 0).then_some(table)
 }
 
-/// An event off the fast path may be recorded.
+/// Whether an event off the fast path may be recorded.
 fn is_up() -> bool {
     if !start::is_loaded() || gate::is_internal() || !start::ensure() {
         return false;

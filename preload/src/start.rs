@@ -43,7 +43,7 @@ static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 /// 1: the library was loaded late.
 static BY_ATTACH: AtomicU32 = AtomicU32::new(0);
 static CHILDREN: AtomicU32 = AtomicU32::new(0);
-/// Options of a recorder that sleeps until it is told to begin (`TRACEHOUND_START=off`), as they were given.
+/// Options of a dormant recorder (`TRACEHOUND_START=off`), as they were given.
 static ASLEEP: AtomicPtr<(LaunchOptions, Vec<String>)> = AtomicPtr::new(core::ptr::null_mut());
 static WAKING: AtomicU32 = AtomicU32::new(0);
 static PYTHON_OBJECTS: AtomicU32 = AtomicU32::new(0);
@@ -67,8 +67,8 @@ pub fn follows_children() -> bool {
 #[cfg(linked)]
 static CONSTRUCTING: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the C library of the program, which takes blocks while it sets itself up, is at that still. Nothing of ours can
-/// begin before, and such blocks are no business of the program's.
+/// Whether the C library of the program, which allocates while it initialises itself, is still doing so. Nothing of the
+/// recorder can begin before, and those blocks are not the program's.
 #[cfg(linked)]
 pub fn is_too_early() -> bool {
     if CONSTRUCTING.load(Ordering::Relaxed) != 0 {
@@ -80,8 +80,8 @@ pub fn is_too_early() -> bool {
     true
 }
 
-/// Initialises at the first call; later ones return at once. False while another thread is at it, or this one further
-/// up.
+/// Initialises at the first call; later ones return at once. False while another thread, or an outer call of this one,
+/// initialises.
 #[cold]
 pub fn ensure() -> bool {
     #[cfg(linked)]
@@ -195,7 +195,7 @@ fn hook_inside_allocators() {
     crate::statics::install();
 }
 
-/// Has everything pass until somebody asks for a recording: no file, no memory for events, no thread.
+/// Makes the recorder dormant until a recording is requested: no file, no memory for events, no thread.
 fn sleep(options: LaunchOptions, given: Vec<String>) {
     log::init(options.log);
     ASLEEP.store(Box::into_raw(Box::new((options, given))), Ordering::Release);
@@ -204,8 +204,8 @@ fn sleep(options: LaunchOptions, given: Vec<String>) {
     hook_inside_allocators();
 }
 
-/// Sets up the recording of a recorder that sleeps, switched off. On a thread that may call anything: one of the program's
-/// that asks for it, or a borrowed one.
+/// Sets up the recording of a dormant recorder, switched off. Called on a thread that may call anything: one of the
+/// program's that requests it, or a borrowed one.
 pub fn wake() {
     // SAFETY: null, or options that are never given back.
     let Some((options, given)) = (unsafe { ASLEEP.load(Ordering::Acquire).as_ref() }) else { return };
