@@ -100,7 +100,7 @@ pub enum CallShape {
     Expand,
     /// Ends the block in the first argument.
     Free,
-    /// Neither: what it allocates and frees are the allocator's own books.
+    /// Neither: its allocations and frees are the allocator's own metadata.
     Books,
 }
 
@@ -134,7 +134,7 @@ fn find(rows: &'static [NameRow], name: &[u8]) -> Option<AllocatorFunction> {
     Some(AllocatorFunction { shape, arguments, kind })
 }
 
-/// Whether a string of a symbol table may be, or end in, a name that [`Finder::symbol`] wants to see.
+/// Whether a string of a symbol table may be, or end in, a name that [`Finder::symbol`] uses.
 #[must_use]
 pub fn is_interesting(name: &[u8]) -> bool {
     const TAILS: [&[u8]; 9] =
@@ -161,8 +161,8 @@ pub struct FoundFunction {
     pub end: u64,
 }
 
-/// The family that offers this function to other objects beside the C library's names, if one does: a preloaded library
-/// does not stand before it.
+/// The family of a function that it offers to other objects beside the C library's names: a preloaded library does not
+/// hook it.
 #[must_use]
 pub fn beside_standard(name: &[u8]) -> Option<Family> {
     let any = |rows: &[&'static [NameRow]], name| rows.iter().any(|rows| find(rows, name).is_some());
@@ -186,9 +186,9 @@ pub fn beside_standard(name: &[u8]) -> Option<Family> {
 pub struct Allocators {
     /// The functions to hook, by address, each address once.
     pub functions: Vec<FoundFunction>,
-    /// Addresses of code from which the allocators call themselves, in order, not overlapping.
+    /// Address ranges of code from which the allocators call themselves, in order, not overlapping.
     pub inside: Vec<(u64, u64)>,
-    /// The program brings a sanitizer: nothing is to be hooked.
+    /// The program contains a sanitizer: nothing is hooked.
     pub sanitizer: bool,
 }
 
@@ -216,7 +216,7 @@ enum Candidate {
 #[derive(Debug, Default)]
 pub struct Finder {
     candidates: Vec<(Candidate, Vec<u8>, FoundFunction)>,
-    /// What speaks for jemalloc behind a prefix, by kinds of proof.
+    /// Names that prove jemalloc behind a prefix, by kinds of proof.
     proofs: [Vec<Vec<u8>>; 2],
     /// Functions of mimalloc's that are not in the table: start, end.
     mimalloc: Vec<(u64, u64)>,
@@ -277,7 +277,7 @@ impl Finder {
         }
     }
 
-    /// What of it counts.
+    /// The functions that are proved to be an allocator's.
     #[must_use]
     pub fn finish(mut self) -> Allocators {
         /// So many names with `_mi_` are no coincidence.

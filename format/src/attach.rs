@@ -26,13 +26,13 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"thattach");
 /// Layout of the block and of the request.
 pub const VERSION: u32 = 3;
 
-/// Nothing is recorded, nothing is held.
+/// Nothing is recorded, and no memory is taken.
 pub const DORMANT: u32 = 0;
-/// A recording is there, switched off.
+/// A recording is set up, switched off.
 pub const PREPARED: u32 = 1;
 /// It records.
 pub const RECORDING: u32 = 2;
-/// The recording has its end. The recorder's memory is still there.
+/// The recording has its end block. The recorder's memory is still mapped.
 pub const ENDED: u32 = 3;
 
 /// Values of [`AttachBlock::command`].
@@ -43,7 +43,7 @@ pub mod command {
     pub const START: u32 = 1;
     /// Record no more, and end the file.
     pub const STOP: u32 = 2;
-    /// No thread of the program uses the recording any more: give its memory back.
+    /// No thread of the program uses the recording any more: unmap its memory.
     pub const RELEASE: u32 = 3;
 }
 
@@ -71,16 +71,16 @@ pub const HOOKS: usize = 20;
 /// Places that may be changed: functions, and calls inside the C library.
 pub const PATCHES: usize = 1024;
 
-/// A function that is to be led to the library.
+/// A function that is redirected to the library.
 #[repr(C)]
 pub struct AttachHook {
     /// Its name, padded with zeros.
     pub name: [AtomicU64; 3],
     /// The hook.
     pub hook: AtomicU64,
-    /// Where the program's calls go; 0: there is no such function.
+    /// Address that the program's calls go to; 0: there is no such function.
     pub target: AtomicU64,
-    /// Calls that the function's own library makes directly are not the program's: they go on to the function.
+    /// Direct calls inside the function's own library are not the program's: they still go to the function.
     pub spares_own_calls: AtomicU64,
 }
 
@@ -89,9 +89,9 @@ pub struct AttachHook {
 pub struct AttachPatch {
     /// First address.
     pub at: AtomicU64,
-    /// What was there, in the low bytes.
+    /// The bytes there before, in the low bytes.
     pub before: AtomicU64,
-    /// What is put there.
+    /// The bytes there afterwards.
     pub after: AtomicU64,
     /// How many bytes.
     pub len: AtomicU64,
@@ -104,11 +104,11 @@ pub struct AttachBlock {
     pub magic: u64,
     /// [`VERSION`].
     pub version: u32,
-    /// How far it is.
+    /// State of the attach.
     pub state: AtomicU32,
-    /// What is wanted.
+    /// The [`command`] to carry out.
     pub command: AtomicU32,
-    /// The process that this is about: a forked child has a copy of its parent's block.
+    /// The process that the block controls: a forked child has a copy of its parent's block.
     pub pid: AtomicU32,
     /// The recorder's thread; 0: none.
     pub writer: AtomicU32,
@@ -116,9 +116,9 @@ pub struct AttachBlock {
     pub hook_count: AtomicU32,
     /// 1: the library came into the process when that was running already.
     pub late: AtomicU32,
-    /// 1: it came with the program, and sleeps until it is told to begin.
+    /// 1: it came with the program, and is dormant until a recording is requested.
     pub dormant: AtomicU32,
-    /// From a thread's pointer to its slot.
+    /// Distance from a thread's pointer to its slot.
     pub slot_offset: AtomicU64,
     /// In the slot: a word that is 0 when the thread is in no section of the recorder's own.
     pub slot_internal: u32,
@@ -138,9 +138,9 @@ pub struct AttachBlock {
     pub patch_count: AtomicU64,
     /// Why the last request failed: a text that ends with a zero.
     pub failure: [AtomicU64; 32],
-    /// What is to be hooked.
+    /// Functions to be hooked.
     pub hooks: [AttachHook; HOOKS],
-    /// What is changed.
+    /// Bytes to be changed.
     pub patches: [AttachPatch; PATCHES],
 }
 
@@ -152,7 +152,7 @@ pub const TEXT_BYTES: usize = 4096;
 pub struct AttachRequest {
     /// Descriptors: the recording, the side file, the folder of both, the [list of blocks](BLOCK_LIST_MAGIC); -1: none.
     pub descriptors: [i32; 4],
-    /// For each hook, how the program's function is called from now on; 0: it is not hooked.
+    /// For each hook, the address by which the original function is called; 0: it is not hooked.
     pub functions: [u64; HOOKS],
     /// Path of the recording as it is to be named.
     pub path: [u8; TEXT_BYTES],

@@ -8,7 +8,7 @@ use crate::header::FileHeader;
 use crate::meta::{self, Directory, End, EndReason, Meta, Statistics};
 use crate::nodes::{self, Node};
 
-/// Turns what it is given into blocks, in this order. The bytes of the latest one are in [`bytes`](Self::bytes).
+/// Encoder of blocks, in the order of the calls. The bytes of the latest block are in [`bytes`](Self::bytes).
 #[derive(Debug)]
 pub struct BlockSequence {
     length: u64,
@@ -39,7 +39,7 @@ impl BlockSequence {
         }
     }
 
-    /// What was made last, to be appended to the file.
+    /// The bytes that were made last, to be appended to the file.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -109,7 +109,7 @@ impl RecordColumns {
     }
 }
 
-/// What a kind means for the columns.
+/// Which columns a kind uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ColumnRole {
     Alloc,
@@ -166,7 +166,7 @@ fn table<T: Clone + Default, const LEN: usize>() -> FixedTable<T, LEN> {
     zeros.try_into().unwrap_or_else(|_| Box::new(core::array::from_fn(|_| T::default())))
 }
 
-/// What a node did last.
+/// The last event of a node.
 #[derive(Debug, Clone, Copy, Default)]
 struct NodeMemory {
     size: u32,
@@ -193,13 +193,13 @@ struct Predictions {
     memories: FixedTable<NodeMemory, NODES>,
     /// By number; the first stands for none.
     allocs: Vec<AllocEntry>,
-    /// Per class: number of the allocation whose block was freed last; 0 = none. What is freed of no allocation goes to
-    /// the entry behind the last class.
+    /// Per class: number of the allocation whose block was freed last; 0 = none. Frees without an allocation in this block
+    /// go to the entry behind the last class.
     free: FixedTable<u32, { CLASS_MASK + 1 }>,
     last: LastRecord,
 }
 
-/// What the records before have left.
+/// State left by the records before.
 #[derive(Debug, Clone, Copy)]
 struct LastRecord {
     /// Node of the last record, and of the one before.

@@ -22,10 +22,10 @@ pub const MAX_LABEL: usize = 4096;
 /// Longest message.
 pub const MAX_MESSAGE: usize = 32 << 10;
 
-/// What is asked of a recorder.
+/// A request to a recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// How it stands.
+    /// Its status.
     Status,
     /// Record from now on.
     Start,
@@ -52,7 +52,7 @@ pub enum CaptureState {
     Ended,
 }
 
-/// How a recorder stands.
+/// Status of a recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Process id, as the process itself sees it.
@@ -81,12 +81,12 @@ pub struct Status {
     pub chunk_bytes: u64,
 }
 
-/// What a recorder answers.
+/// Reply of a recorder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// Done; how it stands now.
+    /// Done; with the status after it.
     Done(Status),
-    /// Not done, and why, in a sentence.
+    /// Not done, with the reason, in a sentence.
     Refused(String),
 }
 

@@ -1,4 +1,4 @@
-//! The side file `memory-*.dat.live`: the memory that the traced process shares with whoever opens its recording.
+//! Side file `memory-*.dat.live`: memory that the traced process shares with every reader of its recording.
 //!
 //! It exists while the process runs and after a kill; a clean exit removes it. Everything is at fixed offsets, is
 //! allocated up front, and is written by plain stores. Header fields that an older recorder did not know read as zero.
@@ -93,18 +93,18 @@ pub mod chunk_offset {
     pub const BYTES: usize = 28;
 }
 
-/// How a process ended that could not wait for the end of its recording: what the recording lacks is in the side file.
+/// How a process ended without waiting for the end of its recording: what the recording lacks is in the side file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u32)]
 pub enum Ending {
-    /// It did not, so far.
+    /// It has not ended so far.
     #[default]
     None = 0,
     /// By exit.
     Exit = 1,
     /// By exec: the process lives on as another program.
     Exec = 2,
-    /// It lives on and is not recorded any more.
+    /// It goes on and is not recorded any more.
     Stopped = 3,
 }
 
@@ -279,7 +279,7 @@ mod tests {
             LiveHeader::decode(&page, 1 << 20).expect("a header").chunk_bytes_in(&head)
         };
         assert_eq!([4096, 8192, 65536].map(|said| bytes(2, said)), [4096, 8192, 65536]);
-        // What no recorder writes is no reason to leave the slot, or to read it as chunks without a header.
+        // Values that no recorder writes: the slot is read as one chunk.
         assert_eq!([0, 1, 64, 12288, 131_072, u32::MAX].map(|said| bytes(2, said)), [65536; 6]);
         assert_eq!(bytes(1, 4096), 65536, "the field is of version 2");
         page[offset::VERSION] = 3;

@@ -10,7 +10,7 @@ use crate::wire::{wire_enum, wire_struct};
 use crate::{FormatError, Result};
 
 wire_enum! {
-    /// Why the recorder looked.
+    /// Reason of a look.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
     pub enum LookReason {
         /// The resident set had changed, or the period was over.
@@ -28,7 +28,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// What a mapping is, as the kernel and the recorder know.
+    /// Class of a mapping, as far as kernel and recorder know it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
     pub enum MappingClass {
         /// Private memory without a file.
