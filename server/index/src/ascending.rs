@@ -1,15 +1,15 @@
 //! Ascending numbers of rows in four bytes each: the low halves, and where in the list the upper half changes.
 
-/// See the file's text.
+/// See the module's description.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ascending {
     low: Vec<u32>,
-    /// By upper half: where in the list its numbers begin. Those of the first begin at the front.
+    /// Where in the list each upper half begins. Numbers of the first one begin at position 0.
     starts: Vec<usize>,
 }
 
 impl Ascending {
-    /// Puts `number` behind the others, which are smaller.
+    /// Appends `number`, which must be larger than all others.
     #[inline]
     pub fn push(&mut self, number: u64) {
         let upper = (number >> 32) as usize;
@@ -19,19 +19,19 @@ impl Ascending {
         self.low.push(number as u32);
     }
 
-    /// How many there are.
+    /// Number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.low.len()
     }
 
-    /// Whether there are none.
+    /// Whether the list is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.low.is_empty()
     }
 
-    /// Where in the list the numbers of an upper half are.
+    /// Range of the list with the numbers of an upper half.
     fn half(&self, upper: usize) -> std::ops::Range<usize> {
         let start = |upper: usize| match upper {
             0 => 0,
@@ -40,7 +40,7 @@ impl Ascending {
         start(upper)..start(upper + 1)
     }
 
-    /// How many are smaller than `number`.
+    /// Number of elements below `number`.
     #[must_use]
     pub fn before(&self, number: u64) -> usize {
         let half = self.half((number >> 32) as usize);
@@ -55,7 +55,7 @@ impl Ascending {
         self.low.get(half).is_some_and(|within| within.binary_search(&(number as u32)).is_ok())
     }
 
-    /// Those from `from` on that are smaller than `to`, ascending.
+    /// The elements from `from` up to below `to`, ascending.
     pub fn among(&self, from: u64, to: u64) -> impl Iterator<Item = u64> + '_ {
         let (first, end) = (self.before(from), self.before(to));
         let mut upper = (from >> 32) as usize;

@@ -1,4 +1,4 @@
-//! Bytes that a block occupies in its allocator's memory, by the allocator's rules.
+//! Extents of blocks: the bytes that a block occupies in its allocator's memory, by the allocator's rules.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ pub enum AllocatorModel {
     Glibc,
     /// jemalloc: four classes to each doubling.
     Jemalloc,
-    /// Another one: a block is taken for what was asked for.
+    /// Another allocator: a block counts with its requested bytes.
     Other,
 }
 
@@ -20,7 +20,7 @@ const GLIBC_LEAST: u64 = 32;
 const GLIBC_STEP: u64 = 16;
 /// glibc: a block that has a mapping of its own begins so far behind its start.
 const GLIBC_MAPPED_HEADER: u64 = 16;
-/// glibc: no block below this has one.
+/// glibc: no block of fewer bytes has a mapping of its own.
 const GLIBC_MAPPED_LEAST: u64 = 128 << 10;
 const PAGE: u64 = 4096;
 
@@ -62,7 +62,7 @@ impl AllocatorModel {
         }
     }
 
-    /// The addresses that a block keeps for itself: from the word before it on, where its size stands, for instance.
+    /// The addresses that the allocator uses for a block: for instance the word before it, which holds its size.
     #[must_use]
     pub fn extent(self, address: u64, size: u64) -> Range<u64> {
         let end = |from: u64, len: u64| from..from.saturating_add(len.max(1));
@@ -82,7 +82,7 @@ impl AllocatorModel {
     }
 }
 
-/// Whether glibc has given the block a mapping of its own, as far as its address tells.
+/// Whether glibc has given the block a mapping of its own, judged by its address.
 #[must_use]
 pub const fn is_glibc_mapping(address: u64, size: u64) -> bool {
     size >= GLIBC_MAPPED_LEAST && address % PAGE == GLIBC_MAPPED_HEADER

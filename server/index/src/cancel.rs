@@ -19,18 +19,18 @@ impl Cancel {
         Self::default()
     }
 
-    /// Asks the work to stop soon.
+    /// Requests the work to stop soon.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody asked to stop.
+    /// Whether the work was requested to stop.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// `Err` once somebody asked to stop; for `?` in loops.
+    /// `Err` once the work was requested to stop; for `?` in loops.
     ///
     /// # Errors
     /// When the flag is set.

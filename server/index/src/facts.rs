@@ -34,7 +34,7 @@ pub struct ModuleFacts {
 const INTERPRETED: std::ops::Range<u64> = 1 << 60..(1 << 60) + (1 << 47);
 
 impl ModuleFacts {
-    /// Stands for the functions of Python's that a recording has: no file, and addresses that no process has.
+    /// The pseudo-module of a recording's Python functions: no file, and addresses that no process has.
     #[must_use]
     pub fn of_python() -> Self {
         let len = INTERPRETED.end - INTERPRETED.start;
@@ -51,7 +51,7 @@ impl ModuleFacts {
         }
     }
 
-    /// Whether it is no object but stands for what an interpreter runs.
+    /// Whether it is the pseudo-module of an interpreter's functions.
     #[must_use]
     pub fn is_interpreted(&self) -> bool {
         self.segments.first().is_some_and(|segment| INTERPRETED.contains(&segment.start))
@@ -116,7 +116,7 @@ pub struct MemoryDetailFacts {
     pub kinds: tracehound_format::meta::MemoryDetail,
 }
 
-/// A look at the page tables: where it lies in the recording, and what is often asked of it.
+/// A look at the page tables: its offset in the recording, and its most used figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookFacts {
     /// When.
@@ -227,7 +227,7 @@ pub fn ns_of_tick(points: &[ClockPoint], tick: u64) -> u64 {
     points.get(at).map_or(0, |p| p.ns_of(tick))
 }
 
-/// A recording that is needed and that is not there.
+/// A recording that is needed and that was not found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingRecording {
     /// Its id.
@@ -251,7 +251,7 @@ pub struct InheritedFrom {
     pub may_grow: bool,
 }
 
-/// What a forked process has inherited, and from where.
+/// What a forked process has inherited, and from which recording.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Inherited {
     /// The parent's recording, if it was found.

@@ -17,7 +17,7 @@ use super::language::SourceLanguage;
 use super::program;
 use super::symbols::{LocationId, RecordingSymbols, SymbolFrame};
 
-/// What a frame is to the runtime of the program's language.
+/// Role of a frame in the runtime of the program's language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeRole {
     /// A function in the language.
@@ -117,10 +117,10 @@ fn generated_roles(trace: &Trace, symbols: &dyn RecordingSymbols) -> Option<Vec<
     Some((0..trace.node_count()).map(of_node).collect())
 }
 
-/// By node: whether such a one is called from it, through however many others.
+/// By node: whether it is an outer caller, at any distance, of such a node.
 fn calling(trace: &Trace, is_such: impl Fn(u32) -> bool) -> Vec<bool> {
     let mut marks = vec![false; trace.node_count().max(1) as usize];
-    // Parents may have any number, but most are smaller: each path is gone up until it was marked before.
+    // A parent may have any number, but most have a smaller one. Each path is followed up to the first marked node.
     for node in (1..trace.node_count()).filter(|&node| is_such(node)) {
         for outer in trace.stack(trace.nodes().parent(node)) {
             match marks.get_mut(outer as usize) {
@@ -132,7 +132,7 @@ fn calling(trace: &Trace, is_such: impl Fn(u32) -> bool) -> Vec<bool> {
     marks
 }
 
-/// By node: whether such a one calls it, through however many others.
+/// By node: whether such a node is an outer caller of it, at any distance.
 fn called_by(trace: &Trace, is_such: impl Fn(u32) -> bool) -> Vec<bool> {
     let mut known: Vec<Option<bool>> = vec![None; trace.node_count().max(1) as usize];
     known[0] = Some(false);
@@ -155,7 +155,7 @@ fn called_by(trace: &Trace, is_such: impl Fn(u32) -> bool) -> Vec<bool> {
     known.into_iter().map(|is_below| is_below == Some(true)).collect()
 }
 
-/// Nobody gives this up: it is part of every stack that is shown.
+/// Resolves names that every stack needs. Not cancellable.
 fn make_ready(trace: &Trace, symbols: &dyn RecordingSymbols, locations: &[LocationId]) {
     let _ = symbols.resolve(trace, locations, &Cancel::new());
 }

@@ -94,7 +94,7 @@ impl Folder {
         if read_manifest(place).is_some_and(|manifest| manifest.is_final) {
             return Ok(());
         }
-        // Without its manifest it is no index any more, should the rest stay for whatever reason.
+        // Without the manifest it is no index, even if other files cannot be removed.
         folder.invalidate()?;
         std::fs::remove_dir_all(place)
     }
@@ -114,7 +114,7 @@ impl Folder {
         write(MANIFEST, &serde_json::to_vec(manifest)?)
     }
 
-    /// Makes whatever lies here no index any more.
+    /// Removes the manifest, so that the folder holds no index.
     ///
     /// # Errors
     /// When the disk refuses.

@@ -97,7 +97,7 @@ impl TreeShape {
     }
 }
 
-/// See the module's text.
+/// See the module's description.
 #[derive(Debug, Default)]
 pub struct FrameTree {
     /// Shared with the trees of values that show it as it is.

@@ -15,11 +15,11 @@ pub struct SourceCall<'a> {
     pub line: u32,
 }
 
-/// All of a recording, by address.
+/// All calls of a recording in interpreted languages, by address.
 #[derive(Debug, Default)]
 pub struct InterpretedCodes(Vec<Code>);
 
-/// The records in a column of them.
+/// The records in the bytes of their column.
 #[must_use]
 pub fn codes_of(bytes: &[u8]) -> Vec<Code> {
     let code = |(tag, body)| match decode_body(tag, body) {
@@ -30,7 +30,7 @@ pub fn codes_of(bytes: &[u8]) -> Vec<Code> {
 }
 
 impl InterpretedCodes {
-    /// Those of a column.
+    /// The calls in the bytes of their column.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let mut codes = codes_of(bytes);

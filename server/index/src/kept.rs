@@ -17,16 +17,16 @@ use tracehound_api::info::End;
 /// The longest answer that is read, in bytes.
 const MOST: usize = 256 << 20;
 
-/// Answers in memory, by name.
+/// Cached results in memory, by name.
 #[derive(Debug, Default)]
 pub struct KeptAnswers(Mutex<HashMap<&'static str, Arc<dyn Any + Send + Sync>>>);
 
-/// What an answer is kept for.
+/// Kind of a cached result.
 #[derive(Debug, Clone, Copy)]
 pub struct KeptKind {
     /// Name of the file, without its ending.
     pub name: &'static str,
-    /// Version of what makes it; another one is made again.
+    /// Version of the code that computes it; a result of another version is computed again.
     pub version: u32,
 }
 
@@ -35,7 +35,7 @@ pub trait KeptAnswer: Serialize + DeserializeOwned + Send + Sync + 'static {}
 
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> KeptAnswer for T {}
 
-/// What a file must be of to be used.
+/// Identity that a file must have to be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
 struct KeptKey {
     name: String,
@@ -49,7 +49,7 @@ struct KeptKey {
 }
 
 impl Trace {
-    /// The answer of a kind; `make` is called if it is not there.
+    /// The cached result of a kind; `make` computes it if it is not there.
     ///
     /// # Errors
     /// Those of `make`.
@@ -60,7 +60,7 @@ impl Trace {
         }
     }
 
-    /// The answer of a kind, if it is there.
+    /// The cached result of a kind, if it is there.
     #[must_use]
     pub fn find_kept<T: KeptAnswer>(&self, kind: KeptKind) -> Option<Arc<T>> {
         let known = self.answers().get(kind.name).and_then(|known| Arc::clone(known).downcast().ok());
@@ -71,7 +71,7 @@ impl Trace {
         })
     }
 
-    /// As [`Self::find_kept`], but read again: another process may have kept a newer one.
+    /// As [`Self::find_kept`], but the file is read again: another process may have stored a newer result.
     #[must_use]
     pub fn reread_kept<T: KeptAnswer>(&self, kind: KeptKind) -> Option<Arc<T>> {
         let Some(answer) = self.read_kept::<T>(kind) else {
@@ -82,9 +82,9 @@ impl Trace {
         Some(answer)
     }
 
-    /// Keeps an answer, in place of one that is there.
+    /// Stores a result in place of one that is there.
     pub fn keep<T: KeptAnswer>(&self, kind: KeptKind, answer: T) -> Arc<T> {
-        // A running recording has another answer soon.
+        // A running recording soon has another result.
         if self.end() != End::Running {
             let _ = self.write_kept(kind, &answer);
         }

@@ -5,7 +5,7 @@ use super::links;
 /// The site of an origin that allocates nothing.
 pub const NO_SITE: u32 = u32::MAX;
 
-/// How fine the index is.
+/// Granularity of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Granularity {
     /// Events between two rows of the page table.

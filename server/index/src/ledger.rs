@@ -12,7 +12,7 @@ use memmap2::{Mmap, MmapMut, MmapOptions};
 use super::arrow_file::BODY;
 use super::column::{Column, Value, allocate, create_private, finish};
 
-/// A number with an atomic twin.
+/// A number type that has an atomic type of the same layout.
 pub trait LedgerCell: Value {
     /// The twin.
     type Atomic: Sync;
@@ -107,7 +107,7 @@ impl<T: LedgerCell> Ledger<T> {
         if len > self.backed { self.back(len) } else { Ok(()) }
     }
 
-    /// Leaves a hole of `len` values that is never backed: what a test has no need of.
+    /// Leaves a hole of `len` values without disk space: for tests that do not read it.
     ///
     /// # Errors
     /// When the disk or the address space refuses.

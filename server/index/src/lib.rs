@@ -68,7 +68,7 @@ use nodes::{NO_LOCATION, NodeTable};
 use schema::{Columns, EventOrigin, EventPage, TableRow};
 use symbols::{LocationId, RecordingSymbols};
 
-/// What a growing index has in memory rather than in columns.
+/// State of a growing index that is in memory, not in columns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tail {
     /// The page that is being filled.
@@ -250,7 +250,7 @@ impl Trace {
         &self.tail
     }
 
-    /// How far answers can be trusted.
+    /// How far results can be trusted.
     #[must_use]
     pub fn exactness(&self) -> tracehound_api::Exactness {
         let f = &self.facts;
@@ -396,7 +396,7 @@ impl Trace {
         self.interpreter.get_or_init(|| InterpreterCode::find(self))
     }
 
-    /// Which frames are left out of backtraces as `symbols` shows them; `None` if it shows all.
+    /// Roles of frames that are left out of backtraces as `symbols` shows them; `None` if it shows all.
     #[must_use]
     pub fn folded_frames(&self, symbols: &dyn RecordingSymbols) -> Option<&FoldedFrames> {
         let folded =
@@ -433,7 +433,7 @@ impl Trace {
         self.columns.origin_site.len() as u32
     }
 
-    /// What an origin stands for.
+    /// Node, thread and function of an origin.
     #[must_use]
     pub fn origin(&self, id: u32) -> EventOrigin {
         let unknown = EventOrigin { site: NO_SITE, ..EventOrigin::default() };

@@ -12,7 +12,7 @@ use super::Trace;
 
 /// No link: the block lives.
 pub const NONE: u32 = 0;
-/// The other one is out of reach.
+/// The other event is too far away for a code.
 pub const FAR: u32 = 1;
 /// Largest distance that has a code.
 pub const REACH: u64 = (1 << 31) - 2;
@@ -54,7 +54,7 @@ impl Trace {
     /// Ordinal of the free of an allocation that is far from it.
     #[cold]
     pub(crate) fn far_free(&self, row: u64) -> u64 {
-        // Zero: it was stored after the snapshot was made, so that its free lies behind it.
+        // Zero: the free was stored after the snapshot was made.
         self.ledgers().far.get(row as usize).wrapping_sub(1)
     }
 

@@ -1,9 +1,9 @@
-//! From time to places in the order of events, to pages and rows, and back.
+//! Positions in the order of events: conversion from and to times, pages and rows.
 
 use super::Trace;
 use super::schema::{EventPage, TableRow};
 
-/// A place between two events: how many allocations and frees lie before it.
+/// A position between two events: the numbers of allocations and frees before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Position {
     /// Allocations before.
@@ -39,7 +39,7 @@ impl Trace {
         Span { from: Position::default(), to: self.end_position() }
     }
 
-    /// Behind the last event.
+    /// The position behind the last event.
     #[must_use]
     pub fn end_position(&self) -> Position {
         Position { allocs: self.alloc_count(), frees: self.free_count() }
@@ -57,7 +57,7 @@ impl Trace {
         EventPage::get(self.columns(), index).unwrap_or_else(|| self.tail().page.unwrap_or_default())
     }
 
-    /// First place of a page.
+    /// Position of the first event of a page.
     #[must_use]
     pub fn page_start(&self, index: usize) -> Position {
         if index >= self.page_count() {
@@ -112,7 +112,7 @@ impl Trace {
         self.last_page(low.checked_sub(1), |p| p.allocs + p.frees <= events)
     }
 
-    /// The place behind all events before `t_ns`, exact to the nanosecond.
+    /// The position behind all events before `t_ns`, exact to the nanosecond.
     #[must_use]
     pub fn position_before(&self, t_ns: u64) -> Position {
         let Some(index) = self.page_before(t_ns) else { return Position::default() };
@@ -170,7 +170,7 @@ impl Trace {
         frees
     }
 
-    /// The place behind the first `events` allocations and frees.
+    /// The position behind the first `events` allocations and frees.
     #[must_use]
     pub fn position_after(&self, events: u64) -> Position {
         let end = self.end_position();

@@ -22,7 +22,7 @@ pub enum CodeKind {
     Library,
 }
 
-/// The best frame of a stack so far, kind by kind. `T` is what stands for a frame.
+/// The best frame of a stack so far, kind by kind. `T` identifies a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct BestFrame<T> {
     program: Option<T>,

@@ -1,4 +1,4 @@
-//! Rows: allocations with their frees, and what is known of each.
+//! Rows: allocations with their frees, and the details of each.
 
 use tracehound_format::record::Kind;
 

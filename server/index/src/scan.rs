@@ -56,15 +56,15 @@ pub struct Blocks<'a> {
     end: u64,
 }
 
-/// Goes forward, and knows the page that it is in.
+/// Cursor that moves forward and caches the page that it is in.
 #[derive(Debug)]
 struct PageCursor<'a> {
     trace: &'a Trace,
     at: Position,
     page: usize,
-    /// Events before the end of the page.
+    /// Number of events before the end of the page.
     page_end: u64,
-    /// What the times of the page count from.
+    /// Base of the times in the page.
     page_ns: u64,
 }
 
@@ -89,7 +89,7 @@ impl<'a> PageCursor<'a> {
         Self { trace, at, page, page_end, page_ns: trace.page(page).time_ns }
     }
 
-    /// What the time of the next event counts from.
+    /// Base of the next event's time.
     #[inline]
     fn page_ns(&mut self) -> u64 {
         while self.at.events() >= self.page_end && self.page + 1 < self.trace.page_count() {

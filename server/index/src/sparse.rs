@@ -7,7 +7,7 @@ use std::path::Path;
 use super::arrow_file::BODY;
 use super::ledger::{Ledger, LedgerView};
 
-/// See the file's text.
+/// See the module's description.
 #[derive(Debug)]
 pub struct Sparse {
     ledger: Ledger<u64>,

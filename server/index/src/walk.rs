@@ -63,7 +63,7 @@ impl Trace {
         HeapState { place: self.page_start(index), live: page.live, allocated: page.allocated, settled: true }
     }
 
-    /// Goes on from `state` until `events` allocations and frees lie behind, telling the state behind each.
+    /// Continues from `state` until `events` allocations and frees lie behind, and passes the state behind each to `each`.
     #[inline]
     pub fn walk_from(&self, state: &mut HeapState, events: u64, mut each: impl FnMut(&HeapState)) {
         while state.place.events() < events {

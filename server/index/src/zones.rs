@@ -49,7 +49,7 @@ pub const fn site_bit(site: u32) -> u64 {
     1 << (site.wrapping_mul(0x9E37_79B1) >> 26)
 }
 
-/// Which of the numbers are those of the dead.
+/// Index of the word with the counts of freed rows.
 const COUNTS: u64 = 8;
 
 /// Numbers in the column for each zone.
@@ -112,7 +112,7 @@ impl Zone {
         ]
     }
 
-    /// From the column.
+    /// Reads a zone from the column.
     #[inline]
     #[must_use]
     pub const fn from_words(words: &[u64; WORDS]) -> Self {
@@ -173,14 +173,14 @@ impl ZoneWriter {
         self.rows
     }
 
-    /// Sets the numbers of the dead to zero in the zones of rows `from..to`.
+    /// Sets the counts of freed rows to zero in the zones of rows `from..to`.
     pub fn forget_counts(&mut self, from: u64, to: u64) {
         for index in from / self.rows..zone_count(to, self.rows) {
             self.ledger.store(index * WORDS as u64 + COUNTS, 0);
         }
     }
 
-    /// Counts one of the dead again.
+    /// Counts one freed row again.
     pub fn count(&mut self, row: u64, lifetime_class: u8) {
         let mut zone = self.get(row / self.rows);
         zone.freed += 1;
