@@ -5,7 +5,7 @@ use tracehound_format::meta::{Clock, ClockSample, ClockSource};
 
 use tracehound_api::info::ClockQuality;
 
-/// Ranges shorter than this say more about the reading of a sample than about the clock.
+/// Ranges shorter than this measure the reading of a sample rather than the clock.
 const SHORTEST_NS: u64 = 20_000_000;
 /// A step of the wall clock; smaller ones are the work of a slewing time daemon.
 const STEP_NS: u64 = 1_000_000;
@@ -67,8 +67,8 @@ impl Calibration {
         self.last = [last, Some(sample)];
     }
 
-    /// What the samples say; `None` where there are not two. Violations of the order of threads are the pairing's to
-    /// count.
+    /// Quality of the clock by the samples; `None` where there are fewer than two. The pairing counts violations of the
+    /// order of threads.
     #[must_use]
     pub fn quality(&self, clock: Option<&Clock>, order_violations: u64) -> Option<ClockQuality> {
         let (first, last) = (self.first?, self.last[1]?);

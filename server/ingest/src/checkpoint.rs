@@ -31,7 +31,7 @@ pub struct Checkpoint {
     pub damaged: BTreeSet<u64>,
 }
 
-/// Called with the folder of the index whenever it was left such that a later run can go on from there.
+/// Callback with the folder of the index, whenever a checkpoint was saved there.
 #[derive(Clone)]
 pub struct OnSaved(pub Arc<dyn Fn(&Path) + Send + Sync>);
 
@@ -41,7 +41,7 @@ impl std::fmt::Debug for OnSaved {
     }
 }
 
-/// Leaves checkpoints in the folder of an index.
+/// Saves checkpoints in the folder of an index.
 #[derive(Debug)]
 pub struct Keeper<'a> {
     /// Where.
@@ -54,12 +54,12 @@ pub struct Keeper<'a> {
     pub peak_rss: Option<PeakRss>,
     /// Time between two checkpoints.
     pub every: Duration,
-    /// Who wants to hear of them.
+    /// Callback for saved checkpoints.
     pub saved: Option<OnSaved>,
 }
 
 impl Keeper<'_> {
-    /// Leaves a checkpoint; `sealer` has stored everything before it and nothing behind it.
+    /// Saves a checkpoint; `sealer` has stored everything before it and nothing behind it.
     ///
     /// # Errors
     /// When the disk refuses.

@@ -55,7 +55,7 @@ impl ClockMap {
             let zero = self.zero_ns.unwrap_or_else(|| before_mono.saturating_sub(self.peek(before_tick)));
             self.zero_ns = Some(zero);
             let target = mono.saturating_sub(zero);
-            // From what has been converted already, aim at the sample; past it, keep its rate.
+            // The line goes from the last converted tick to the sample, and continues at the sample's rate.
             let from = self.frontier.max(last.tick);
             let from_ns = self.peek(from);
             if tick > from && target >= from_ns {

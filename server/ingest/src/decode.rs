@@ -114,12 +114,12 @@ fn split_interrupted(run: &mut Run, numbering: &mut Numbering) {
         if from.tick >= run.items[at - 1].tick || !kind_of(&from).is_some_and(Kind::is_realloc_from) {
             continue;
         }
-        // What stands before it and was stamped behind it.
+        // Records that come before it in the run and were stamped after it.
         let first = run.items[..at].iter().rposition(|item| item.tick <= from.tick).map_or(0, |before| before + 1);
         let takes = |item: &DecodedRecord| {
             item.address == from.address && kind_of(item).is_some_and(|kind| kind.is_alloc() || kind.is_realloc_to())
         };
-        // Between both halves may stand the high part of a large size.
+        // Between both halves there may be the record with the upper half of a large size.
         let to =
             (at + 1..run.items.len().min(at + 3)).find(|&to| kind_of(&run.items[to]).is_some_and(Kind::is_realloc_to));
         let (Some(to), true) = (to, run.items[first..at].iter().any(takes)) else { continue };

@@ -66,7 +66,7 @@ impl MergedEvent {
     }
 }
 
-/// See the module's text.
+/// See the module's description.
 #[derive(Debug)]
 pub struct PairingEngine {
     /// Ticks to nanoseconds.
@@ -86,7 +86,7 @@ pub struct PairingEngine {
     halves: u32,
     /// Threads whose next record has an upper half of its size.
     carries: u32,
-    /// Events up to this tick may stand elsewhere than in the file.
+    /// Events up to this tick may be in another order than in the file.
     moved_until: u64,
     /// The last frees.
     recent: Recent,
@@ -122,7 +122,8 @@ impl PairingEngine {
         }
     }
 
-    /// Goes on from what an earlier run left: totals, threads, and the live blocks, given as key and block.
+    /// Continues from the state that an earlier run has left: totals, threads, and the live blocks, given as key and
+    /// block.
     ///
     /// # Errors
     /// When the live map cannot grow.
@@ -183,7 +184,7 @@ impl PairingEngine {
         self.fine.zone_rows
     }
 
-    /// The allocations so far of a thread are no longer its last ones.
+    /// Forgets the last allocations of a thread, so that none of them counts as temporary.
     pub fn forget_last_allocs(&mut self, thread: u32) {
         if let Some(thread) = self.threads.get_mut(thread as usize) {
             thread.last_allocs = [NO_ROW; TEMPORARY_WITHIN + 1];
@@ -293,7 +294,7 @@ impl PairingEngine {
         (u64::from(event.size) | details.size_high() << 32, details)
     }
 
-    /// False when the event at `at` was put off, if it `may_wait`: nothing has happened then.
+    /// Takes an allocation. False when the event at `at` was deferred, which `may_wait` permits: nothing has changed then.
     #[inline]
     #[allow(clippy::too_many_arguments)] // The fast path's state, in registers.
     fn alloc(
@@ -422,7 +423,7 @@ impl PairingEngine {
         }
     }
 
-    /// False when the event at `at` was put off.
+    /// Takes the second half of a realloc. False when the event at `at` was deferred.
     #[inline]
     fn realloc_to(
         &mut self,
@@ -432,7 +433,7 @@ impl PairingEngine {
         may_wait: bool,
     ) -> io::Result<bool> {
         let ns = self.clock.convert(event.tick);
-        // What else must happen at this instant happens before, so that the two halves stay together.
+        // Other changes at this instant come before, so that the two halves stay together.
         if let Some(occupant) = self.live.remove(event.address) {
             if may_wait && self.put_off_alloc(events, at) {
                 self.live.insert(event.address, occupant)?;

@@ -32,7 +32,7 @@ use tracehound_index::layout::Granularity;
 use tracehound_index::schema::{Columns, EventPage, TableRow, Writers};
 use tracehound_index::{Parts, Tail, Trace};
 
-/// Everything that follows one recording.
+/// State of following one recording.
 #[derive(Debug)]
 pub(super) struct Growth {
     path: PathBuf,
@@ -152,9 +152,9 @@ impl Growth {
         }
     }
 
-    /// Takes in what is there; `None` when cancelled.
+    /// Indexes what is in the file now; `None` when cancelled.
     fn take_in(&mut self) -> io::Result<Option<Trace>> {
-        // First the process, then the file: what a process wrote before it was gone is in the file now.
+        // First the process, then the file: everything that an ended process wrote is in the file now.
         let side = SideFile::open(&self.path, self.recording_id);
         let alive = side.as_ref().is_some_and(|side| side.is_process_alive(&self.file));
         let len = self.file.metadata()?.len();
@@ -193,7 +193,7 @@ impl Growth {
                     &self.control.cancel,
                 );
                 if !matches!(done, Ok(true)) {
-                    // Half of it is no index to go on with.
+                    // A batch that was stored in part: the index cannot be continued.
                     self.parts = None;
                     return done.map(|_| None);
                 }
@@ -312,7 +312,8 @@ impl Growth {
         }))
     }
 
-    /// Nothing more will come: the open ends are written, the files framed, the manifest put in place.
+    /// Finishes the index when nothing more will come: stores open pages and buckets, frames the files, writes the
+    /// manifest.
     fn finish(&mut self, ending: IndexEnding) -> io::Result<Trace> {
         let Some((engine, mut sealer)) = self.parts.take() else {
             return Err(io::Error::other("nothing was taken in"));

@@ -36,7 +36,7 @@ const MAX_HOLE: usize = 16 << 20;
 const MAX_JOINED_RECORDS: u64 = 1 << 18;
 const MAX_JOINED_RUNS: usize = 8;
 
-/// See the module's text.
+/// See the module's description.
 #[derive(Debug, Default)]
 pub struct Intake {
     /// The traced process.
@@ -208,8 +208,8 @@ impl Intake {
         self.remarks.push(Remark { tick: gave_up.tick, topic: "gave-up".into(), text });
     }
 
-    /// Takes in what the side file says of a process that ended and did not wait longer for the disk to take the end of
-    /// its recording; false when that is not how it ended.
+    /// Notes the end of a process that did not wait for the disk to take the end of its recording, by the side file; false
+    /// when it did not end so.
     pub fn ended_without_disk(&mut self, (ending, tick, waited_ns): (Ending, u64, u64)) -> bool {
         let (reason, what) = match ending {
             Ending::None => return false,
@@ -388,7 +388,7 @@ impl ScanSink for Intake {
                 }
             }
             Meta::Code(code) => self.codes.push(code),
-            // Looks are taken in apart.
+            // Page looks are passed to `look`.
             Meta::Directory(_) | Meta::PageLook(_) => {}
         }
         self.last_tick = self.last_tick.max(tick);

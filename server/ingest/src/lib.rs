@@ -48,7 +48,7 @@ pub struct IndexProgress {
     pub seconds_left: Option<f64>,
 }
 
-/// Who wants to hear about progress.
+/// Callback for progress.
 pub type OnProgress = Arc<dyn Fn(&IndexProgress) + Send + Sync>;
 
 /// Reports progress and listens for cancellation.
@@ -97,7 +97,7 @@ impl Control {
         }
     }
 
-    /// Everything that is there was taken in.
+    /// Reports that everything that is there was indexed.
     pub fn done(&mut self) {
         self.progress.done_bytes = self.progress.total_bytes;
         self.progress.seconds_left = Some(0.0);

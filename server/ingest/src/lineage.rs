@@ -45,7 +45,7 @@ pub(super) struct Kin {
 
 /// How long a running parent is waited for until it has written what it did before the fork.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Forks below each other that are followed; more than a program makes that is not out to exhaust us.
+/// Most generations of forks that are followed: more than any program needs that is not hostile.
 const MOST_GENERATIONS: usize = 200;
 /// Files of a folder that are looked at.
 const MOST_FILES: usize = 20_000;
@@ -78,14 +78,14 @@ impl Kin {
         })
     }
 
-    /// Whether what an index says about inherited blocks is what would be found now.
+    /// Whether the inherited blocks in an index are those that would be found now.
     pub(super) fn is_current(&self, inherited: &Inherited) -> bool {
         let missing_still = |missing: &MissingRecording| self.find(missing.recording_id, &missing.path).is_none();
         if !inherited.missing.iter().all(missing_still) {
             return false;
         }
         let Some(from) = &inherited.from else { return true };
-        // What is gone by now is in the index.
+        // The index has the inherited blocks of a recording that is no longer there.
         let Some(path) = self.find(from.recording_id, &from.path) else { return true };
         let Ok(file) = File::open(path) else { return true };
         let len = file.metadata().map_or(0, |meta| meta.len());
@@ -95,7 +95,7 @@ impl Kin {
         len == from.file_bytes && modified_ns(&file) == from.modified_ns
     }
 
-    /// Opens the parent's recording and sees what there is to inherit.
+    /// Opens the parent's recording and finds the inherited blocks.
     pub(super) fn inherit(&self, fork: &ForkedFrom) -> (Inherited, Option<Arc<Trace>>) {
         let name = format!("{} ({})", String::from_utf8_lossy(&fork.path), short(fork.recording_id));
         let without = |why: &str, missing: Vec<MissingRecording>, from| {

@@ -128,7 +128,7 @@ impl LiveMap {
         }
     }
 
-    /// Puts a block in; the block that was there is given back.
+    /// Inserts a block; returns the block that was there.
     ///
     /// # Errors
     /// When the table must grow and there is no memory or disk for it.
@@ -185,7 +185,7 @@ impl LiveMap {
         }
     }
 
-    /// Takes a block out.
+    /// Removes a block.
     #[inline]
     pub fn remove(&mut self, key: u64) -> Option<LiveBlock> {
         let tag = key.wrapping_add(1).max(1);

@@ -24,8 +24,8 @@ pub enum RecordingLock {
     Unknown,
 }
 
-/// Asks for the lock of `recording`. It is shared and given back at once: other readers do not notice, and a recorder
-/// that wants it at this moment tries again.
+/// Tests the lock of `recording`. The test takes a shared lock and releases it at once: other readers do not notice, and a
+/// recorder that wants the lock at this moment tries again.
 #[must_use]
 pub fn lock_of(recording: &File) -> RecordingLock {
     match flock(recording, FlockOperation::NonBlockingLockShared) {
@@ -70,7 +70,7 @@ pub fn process_of(header: &LiveHeader) -> Option<u32> {
     if header.pid_namespace == 0 || namespace("self") == Some(header.pid_namespace) {
         return (start_time(header.pid) == Some(header.process_start)).then_some(header.pid);
     }
-    // Its id counts in another namespace; an inner one's processes are here, too, with ids of ours.
+    // Its id is of another namespace. Processes of an inner namespace are visible here, with ids of our namespace.
     let mut pids =
         std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.find(|&pid| {

@@ -1,5 +1,5 @@
-//! All threads' runs to one sequence by time, exact: ties go by thread id, a thread's own order is never changed. The
-//! pairing sees a window ahead of what it takes, so that it can put right the order of hand-overs.
+//! Merge of all threads' runs by time into one sequence, exact: ties go by thread id, and the order of a thread never
+//! changes. The pairing also sees a window of later events, so that it can correct the order of hand-overs.
 //!
 //! ```text
 //! blocks by first tick → decoders (several threads, a bounded range ahead) → cursors, one a thread → batches of events
@@ -25,7 +25,7 @@ use super::event_batch::EventBatch;
 use super::scan::BlockRef;
 use super::seal::Sealer;
 
-/// Where a run comes from.
+/// Source of a run.
 #[derive(Debug)]
 pub enum RunSource {
     /// A block of the recording; several in turn where a realloc may stand behind events of a signal handler that came
@@ -109,12 +109,12 @@ impl Cursor {
     }
 }
 
-/// See the module's text.
+/// See the module's description.
 #[derive(Debug, Default)]
 pub struct Merger {
     pending: Vec<Pending>,
     cursors: Vec<Cursor>,
-    /// Merged events that the pairing has only looked at.
+    /// Merged events that the pairing has seen but not taken.
     ahead: Vec<MergedEvent>,
     /// Nothing before this tick is expected any more.
     merged_until: u64,
@@ -438,7 +438,7 @@ fn decode_blocks(
     each.collect()
 }
 
-/// Has the events of a batch before a tick taken.
+/// Passes the events of a batch before a tick to the pairing.
 fn take(
     engine: &mut PairingEngine,
     batch: &mut Vec<MergedEvent>,

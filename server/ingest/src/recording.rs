@@ -82,7 +82,7 @@ impl std::fmt::Debug for OpenOptions {
     }
 }
 
-/// Why a recording cannot be opened.
+/// Error when a recording cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The file cannot be read.
@@ -126,7 +126,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens a recording as it is now; builds its index first where there is none, or takes it up.
+    /// Opens a recording as it is now; builds its index, or continues the index that is there.
     ///
     /// # Errors
     /// When it cannot be read or is no recording, when the index cannot be written anywhere, or when cancelled.
@@ -161,7 +161,7 @@ impl Recording {
         Ok(Self { trace: Arc::new(trace), growth: more.then(|| Box::new(growth)) })
     }
 
-    /// Removes what a run that was cancelled has left of an index in its usual places: the next one begins anew.
+    /// Removes an unfinished index of a cancelled run from its usual places: the next run begins anew.
     ///
     /// # Errors
     /// When the recording cannot be read, or the disk refuses.
@@ -184,7 +184,7 @@ impl Recording {
         self.growth.is_some()
     }
 
-    /// Takes in what was added since; tells whether there is a new snapshot.
+    /// Indexes what was added since; returns whether there is a new snapshot.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -205,7 +205,7 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         if let Some(growth) = &self.growth {
-            // Saves the next opening some work; without it the index is built anew.
+            // Saves the next run some work; without it the index is built anew.
             let _ = growth.save();
         }
     }
@@ -223,7 +223,7 @@ fn open_finished(path: &Path, file: &File, folder: &Path, id: [u8; 16], kin: &Ki
     if !manifest.is_final || manifest.facts.recording_id != id || manifest.file_bytes != len {
         return Ok(None);
     }
-    // The digest is that of an undamaged recording: what damage did, or undid, it does not tell.
+    // The digest proves nothing about a recording with damage, which may have changed since.
     let is_touched = manifest.modified_ns != modified_ns(file);
     if is_touched && (manifest.facts.damaged_blocks > 0 || !super::scan::has_digest(file, len, manifest.digest)?) {
         return Ok(None);

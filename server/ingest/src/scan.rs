@@ -22,7 +22,7 @@ pub struct BlockRef {
     pub header: BlockHeader,
 }
 
-/// Who takes what the pass finds.
+/// Receiver of what the pass finds.
 pub trait ScanSink {
     /// A metadata record.
     fn meta(&mut self, meta: Meta);
@@ -34,7 +34,7 @@ pub trait ScanSink {
     fn events(&mut self, block: BlockRef);
 }
 
-/// Where the pass stands, and what it had to leave out.
+/// Position of the pass, and what it had to skip.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scan {
     /// Everything before this offset is done.
@@ -115,7 +115,7 @@ impl Scan {
             self.digest = crc32fast_of(self.digest, &bytes);
             match header.kind {
                 BlockKind::Events => sink.events(BlockRef { payload_at, header }),
-                // Whoever looks for names reads them.
+                // Names are read by `symbols`.
                 BlockKind::Names => {}
                 BlockKind::Unknown(_) => self.unknown += 1,
                 BlockKind::Meta | BlockKind::Nodes | BlockKind::End => {

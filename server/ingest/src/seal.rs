@@ -14,7 +14,7 @@ use tracehound_index::schema::{
 };
 use tracehound_index::sums::{BlockAmount, Builder, Dense, Extent, SumDirectory, put_row};
 
-/// See the module's text.
+/// See the module's description.
 #[derive(Debug)]
 pub struct Sealer {
     /// The columns.

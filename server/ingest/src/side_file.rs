@@ -65,7 +65,7 @@ impl SideFile {
         liveness::is_alive(&self.header, recording)
     }
 
-    /// What the chunks hold, by thread and number.
+    /// The records in the chunks that the recording may lack, by thread and number.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -135,7 +135,7 @@ fn is_used(chunk: &[u8]) -> bool {
     u32_at(chunk, chunk_offset::STATE) != ChunkState::Free as u32
 }
 
-/// What a chunk holds beyond what is written.
+/// The records of a chunk that are not written.
 fn rest_of(chunk: &[u8]) -> Option<Rest> {
     if !is_used(chunk) {
         return None;

@@ -15,7 +15,7 @@ use tracehound_index::facts::{Inherited, ModuleFacts, RecordingFacts, ThreadFact
 use tracehound_index::nodes::NO_LOCATION;
 use tracehound_index::schema::{MemoryReading, StoredLocation, StoredNode, TableRow};
 
-/// What is known about the end of a recording.
+/// How far a recording has come to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IndexEnding {
     /// The process is running; more will come.
@@ -136,7 +136,7 @@ pub fn facts(
     let damaged_blocks = scan.damaged_blocks + merger.damaged.len() as u64;
     let mut lost = t.lost + if ending.running { 0 } else { unread };
     if let (Some(end), true) = (&intake.end, damaged_blocks > 0) {
-        // What a damaged block at the end of a thread held shows only in the recorder's own total.
+        // Records in a damaged block at the end of a thread show only in the recorder's own total.
         let known: u64 = engine.threads.iter().map(|s| s.known_records).sum();
         lost += end.statistics.records.saturating_sub(known);
     }
@@ -230,7 +230,7 @@ fn captures(intake: &Intake, engine: &PairingEngine, duration_ns: u64) -> Vec<Ca
     captures
 }
 
-/// What a forked process has inherited, in words.
+/// The inherited blocks of a forked process, in words.
 fn about(inherited: &Inherited) -> String {
     let mut text = String::new();
     if let Some(from) = &inherited.from

@@ -11,7 +11,7 @@ pub struct ContextNumbers {
 }
 
 impl ContextNumbers {
-    /// Takes up what an earlier run has numbered.
+    /// Restores the numbering of an earlier run.
     pub fn restore(&mut self, ids: &[u64]) {
         self.numbers = (1..).zip(ids).map(|(number, &id)| (id, number)).collect();
     }
@@ -31,7 +31,7 @@ impl PairingEngine {
             0
         } else {
             if !self.contexts.are_used() {
-                // What came before in this chunk had none.
+                // Earlier events of this batch had no context.
                 self.chunk.alloc_context.resize(self.chunk.alloc_time.len(), 0);
                 self.chunk.free_context.resize(self.chunk.free_time.len(), 0);
             }

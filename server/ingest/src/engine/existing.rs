@@ -12,7 +12,7 @@ use tracehound_index::schema::{Columns, OtherEvent, TableRow};
 pub struct ExistingBlocks(FxHashMap<u64, u64>);
 
 impl ExistingBlocks {
-    /// What is live after the events of an index.
+    /// Restores the live blocks after the events of an index.
     pub fn restore(&mut self, columns: &Columns) {
         self.0.clear();
         for (at, &kind) in columns.other_kind.iter().enumerate() {
@@ -29,7 +29,7 @@ impl ExistingBlocks {
         }
     }
 
-    /// Ends the block at `address`, if there is one: its bytes.
+    /// Removes the block at `address`, if there is one, and returns its bytes.
     #[inline]
     pub(super) fn end(&mut self, address: u64) -> Option<u64> {
         if self.0.is_empty() { None } else { self.0.remove(&address) }
@@ -42,7 +42,7 @@ impl ExistingBlocks {
 }
 
 impl PairingEngine {
-    /// A block is listed.
+    /// Adds a listed block.
     #[cold]
     pub(super) fn list_existing(&mut self, ns: u64, event: &MergedEvent) {
         let (size, _) = self.full_size(event);
@@ -54,7 +54,7 @@ impl PairingEngine {
         }
     }
 
-    /// Whether a free or the first half of a realloc ends a listed block; that is noted, with the block's bytes.
+    /// Whether a free or the first half of a realloc ends a listed block; if so, it is recorded with the block's bytes.
     #[cold]
     pub(super) fn end_existing(&mut self, ns: u64, event: &MergedEvent) -> bool {
         let Some(size) = self.existing.end(event.address) else { return false };
@@ -65,8 +65,8 @@ impl PairingEngine {
         true
     }
 
-    /// An allocation stands where a listed block was, whose end was not seen: it is over. Told as a `Malloc` among the
-    /// other events, which has no other meaning there.
+    /// An allocation has the address of a listed block, whose free was not seen: the block has ended. It is stored as
+    /// a `Malloc` among the other events, which has no other meaning there.
     #[cold]
     pub(super) fn replace_existing(&mut self, ns: u64, event: &MergedEvent) {
         if let Some(size) = self.existing.end(event.address) {

@@ -1,11 +1,11 @@
 //! Order of hand-overs: events of one block whose stamps are equal or the wrong way round are put right.
 //!
 //! ```text
-//! a free of no living block,  the alloc follows in the window:   the free's thread waits until behind the alloc
-//! an alloc over a living one, the free follows in the window:    the alloc's thread waits until behind the free
-//! the same, but the free and the alloc are one thread's, and     these two frees change places, then the other one
-//! another thread freed a block there just before:                waits until behind the alloc
-//! three and more at one address and tick:                        an order in which allocs and frees alternate
+//! a free of no live block,         the alloc follows in the window:  the free's thread is deferred until behind the alloc
+//! an alloc over a live block,      the free follows in the window:   the alloc's thread is deferred until behind the free
+//! the same, but the free and the alloc are of one thread, and        these two frees are exchanged, then the other one is
+//! another thread freed a block there just before:                    deferred until behind the alloc
+//! three and more at one address and tick:                            an order in which allocs and frees alternate
 //! ```
 //! Stamps of today's recorder are equal where a hand-over takes less than a tick, and never the wrong way round;
 //! recorders that read the clock of a free without a fence could stamp it before the alloc of its own block. A thread
@@ -14,16 +14,16 @@
 use super::kinds::{KindClass, key_of};
 use super::{MergedEvent, PairingEngine};
 
-/// Stamps of a hand-over that are the wrong way round are not further apart.
+/// Largest distance of the two stamps of a hand-over that are in the wrong order.
 pub const WINDOW_NS: u64 = 10_000;
 /// Events that are looked through for the other half of a hand-over.
 const MOST_EVENTS: usize = 4096;
-/// Events of one address and tick that are put in order together.
+/// Most events of one address and tick that are put in order together.
 const MOST_TIED: usize = 16;
-/// How often a place in the order is given to another event before its event is taken as it is.
+/// How often an event at one position may be deferred before it is taken as it is.
 pub(super) const MOST_TRIES: u32 = 64;
 
-/// Frees that are remembered.
+/// Number of last frees that are kept.
 const RECENT: usize = 256;
 
 /// The last frees, so that one that took the block of another can be recognised.
@@ -65,7 +65,7 @@ impl Recent {
     }
 }
 
-/// What else happens at an address in the window, in the order of the stamps.
+/// Other events at an address in the window, in the order of the stamps.
 struct Next {
     /// Position of the first event, whether it allocates, its thread.
     first: Option<(usize, bool, u32)>,
@@ -81,14 +81,14 @@ impl PairingEngine {
         self.clock.ticks(WINDOW_NS)
     }
 
-    /// Whether everything before `rest`, which has not been taken, stands as it does in the file: then a later run can
-    /// go on there.
+    /// Whether everything before `rest`, which has not been taken, is in the order of the file: then a later run can
+    /// continue there.
     #[must_use]
     pub fn can_stop_before(&self, rest: &[MergedEvent]) -> bool {
         rest.first().is_none_or(|next| next.tick > self.moved_until)
     }
 
-    /// The free at `at` finds no block. Tells whether it was put off until behind the alloc that it belongs to.
+    /// The free at `at` finds no block. Returns whether it was deferred until behind the alloc that it belongs to.
     #[cold]
     pub(super) fn put_off_free(&mut self, events: &mut [MergedEvent], at: usize) -> bool {
         let next = look_ahead(events, at, self.window(), false);
@@ -131,7 +131,7 @@ impl PairingEngine {
         true
     }
 
-    /// The alloc at `at` finds a living block. Tells whether it was put off until behind the free of that block.
+    /// The alloc at `at` finds a live block. Returns whether it was deferred until behind the free of that block.
     #[cold]
     pub(super) fn put_off_alloc(&mut self, events: &mut [MergedEvent], at: usize) -> bool {
         let next = look_ahead(events, at, self.window(), true);
@@ -183,12 +183,12 @@ impl PairingEngine {
         }
     }
 
-    /// Nothing is known to be missing: every free has its alloc, and the other way round.
+    /// Whether nothing is known to be missing: every free has its alloc, and the other way round.
     fn has_no_gap(&self) -> bool {
         self.totals.lost == 0 && self.totals.switches.is_empty()
     }
 
-    /// Moves the event at `at`, and those of its thread behind it, until behind the event at `to`.
+    /// Defers the event at `at`, and those of its thread behind it, until behind the event at `to`.
     fn put_off(&mut self, events: &mut [MergedEvent], at: usize, to: usize) {
         let Some(window) = events.get_mut(at..=to) else { return };
         let (Some(first), Some(last)) = (window.first().copied(), window.last().copied()) else { return };

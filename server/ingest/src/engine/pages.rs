@@ -8,7 +8,7 @@ use crate::event_batch::EventBatch;
 use tracehound_index::schema::EventPage;
 
 impl PairingEngine {
-    /// Hands over what there is, in the middle of a page.
+    /// Passes on the current batch, in the middle of a page.
     ///
     /// # Errors
     /// Those of `hand_over`.
@@ -16,7 +16,7 @@ impl PairingEngine {
         if self.chunk.is_empty() { Ok(()) } else { self.hand_over(hand_over) }
     }
 
-    /// Hands over what there is, with a checkpoint behind it that `complete` finishes.
+    /// Passes on the current batch, with a checkpoint behind it that `complete` finishes.
     ///
     /// # Errors
     /// Those of `hand_over`.

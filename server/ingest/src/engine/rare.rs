@@ -8,7 +8,7 @@ use crate::live_map::LiveBlock;
 use tracehound_index::schema::OtherEvent;
 
 impl PairingEngine {
-    /// A block is allocated where one lives, whose end was not seen.
+    /// A block is allocated at the address of a live block, whose free was not seen.
     #[cold]
     pub(super) fn overwrite(&mut self, ns: u64, key: u64, old: LiveBlock, thread: u32) {
         self.totals.counts.overwritten += 1;
@@ -16,7 +16,7 @@ impl PairingEngine {
         self.free(ns, key, old, origin, true);
     }
 
-    /// Details that were taken from a record that is to be taken later.
+    /// Puts back details that were taken from a deferred record.
     #[cold]
     pub(super) fn give_back(&mut self, thread: u32, details: RequestDetails) {
         if !details.is_empty()
@@ -35,7 +35,7 @@ impl PairingEngine {
         self.free(ns, key, live, origin, true);
     }
 
-    /// The record behind a first half is not its second half: there is a gap, and the old block is gone.
+    /// The record behind a first half is not its second half: records are missing, and the old block has ended.
     #[cold]
     pub(super) fn drop_half(&mut self, event: &MergedEvent) {
         let carries_on = event.kind == Kind::SizeHigh as u8;
@@ -58,7 +58,7 @@ impl PairingEngine {
         }
     }
 
-    /// The address of a block that is being moved was handed out again: the block is dead now.
+    /// The address of a block that is being moved was handed out again: the old block counts as freed now.
     #[cold]
     pub(super) fn split_half(&mut self, ns: u64, key: u64) {
         for index in 0..self.threads.len() {

@@ -1,4 +1,4 @@
-//! State of the pairing between two runs: totals, and what each thread was in the middle of.
+//! State of the pairing between two runs: totals, and the unfinished operation of each thread.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub(super) type LastAllocs = [u64; TEMPORARY_WITHIN + 1];
 /// No allocation.
 pub(super) const NO_ROW: u64 = u64::MAX;
 
-/// What must be remembered of a thread between its records.
+/// State of a thread between its records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairingThread {
     /// Recording-wide id.
