@@ -22,7 +22,7 @@ type Called = (Arc<str>, Option<u32>);
 type Namesakes = Vec<(Option<Arc<str>>, Option<u32>, FunctionId)>;
 
 impl Across {
-    /// Looks at all functions of the sides.
+    /// Compares all functions of the sides.
     ///
     /// # Errors
     /// When cancelled.
@@ -44,13 +44,13 @@ impl Across {
         Ok(Self { labels })
     }
 
-    /// What tells a function of a side from others of its name; empty if there are none.
+    /// Suffix that distinguishes a function of a side from others of its name; empty if there are none.
     #[must_use]
     pub fn label(&self, side: usize, function: FunctionId) -> &str {
         self.labels.get(side).and_then(|labels| labels.get(&function)).map_or("", String::as_str)
     }
 
-    /// What a backtrace of a side is called.
+    /// Identity of a backtrace of a side.
     #[must_use]
     pub fn path(&self, at: usize, side: Side<'_>, node: u32) -> BacktraceIdentity {
         let mut levels = Vec::new();
@@ -94,7 +94,7 @@ fn namesakes(side: Side<'_>, cancel: &Cancel) -> Result<HashMap<Called, Namesake
     Ok(named)
 }
 
-/// The last folders and the name of each file, as far as they differ; of several functions in a file their order.
+/// The last folders and the name of each file, as far as they differ; for several functions in a file their order.
 fn tell_apart(mut functions: Namesakes) -> Vec<(FunctionId, String)> {
     functions.sort();
     let mut in_file: BTreeMap<Option<Arc<str>>, Vec<FunctionId>> = BTreeMap::new();
@@ -113,7 +113,7 @@ fn tell_apart(mut functions: Namesakes) -> Vec<(FunctionId, String)> {
     labels
 }
 
-/// As many parts from the end of a path as no other of the paths ends with.
+/// The shortest end of a path that no other path has.
 fn distinct_end(path: &str, all: &[Option<Arc<str>>]) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     let ends_with = |other: &str, end: &[&str]| other.split('/').rev().zip(end.iter().rev()).all(|(a, b)| a == *b);

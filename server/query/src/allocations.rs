@@ -14,12 +14,12 @@ use tracehound_api::allocations::{Allocation, Allocations};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{AllocRow, Cancel, Trace};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct AllocationsParams {
     /// Blocks allocated in this window; with `at`, those that are live then.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// Of this site only.
     pub site: Option<u32>,
@@ -27,7 +27,7 @@ pub struct AllocationsParams {
     pub search: Option<String>,
     /// Order; ties go by allocation.
     pub sort: SortKeys<AllocationSort>,
-    /// All of the order turned round: largest or latest first.
+    /// Reverses the whole order: largest or latest first.
     pub descending: bool,
     /// Where the last page ended.
     pub cursor: Option<String>,

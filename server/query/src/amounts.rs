@@ -14,7 +14,7 @@ use tracehound_index::layout::field;
 use tracehound_index::sums::BlockAmount;
 use tracehound_index::{Cancel, Position, Span, Trace};
 
-/// What sums are kept for.
+/// Key of the sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SumKey {
     /// Allocating backtraces.
@@ -69,13 +69,13 @@ pub struct SumQuery<'a> {
     pub trace: &'a Trace,
     /// What passes.
     pub selection: &'a Selection,
-    /// What sums are kept for.
+    /// Key of the sums.
     pub key: SumKey,
     /// Stops from outside.
     pub cancel: &'a Cancel,
 }
 
-/// The moment that a metric is about.
+/// Moment of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetricMoment {
     /// When.
@@ -168,7 +168,7 @@ impl SumQuery<'_> {
         self.scan(0, first.allocs, &Also::LiveAt(last.frees))
     }
 
-    /// Whether the sums of buckets answer for the selection.
+    /// Whether the sums of buckets are exact for the selection.
     fn sums_do(&self) -> bool {
         let s = self.selection;
         s.is_about_origins()
@@ -178,13 +178,13 @@ impl SumQuery<'_> {
             }
     }
 
-    /// Whether [`Self::each_change`] answers for the selection.
+    /// Whether [`Self::each_change`] is exact for the selection.
     pub(super) fn has_changes(&self) -> bool {
         self.key == SumKey::Site && self.selection.is_about_origins() && self.selection.threads.is_none()
     }
 
-    /// What sites gained and lost in a span, piece by piece: a site comes as often as lists and rows have it. No sums of
-    /// all sites are made, so that many short spans cost what is in them; see [`Self::has_changes`].
+    /// Passes changes of sites in a span to `each`, in parts: a site comes as often as lists and rows have it. Sums of all
+    /// sites are not made, so that the cost of many short spans is that of their changes; see [`Self::has_changes`].
     ///
     /// # Errors
     /// When cancelled.
@@ -325,7 +325,7 @@ impl SumQuery<'_> {
         }
     }
 
-    /// Temporary blocks that were freed when the bucket of their allocation was closed already.
+    /// Adds temporary blocks that were freed after the bucket of their allocation was closed.
     fn add_late(&self, first: usize, last: usize, sums: &mut Sums) {
         let c = self.trace.columns();
         let (from, to) = (self.trace.bucket_start(first).allocs, self.trace.bucket_start(last).allocs);
@@ -420,7 +420,7 @@ impl SumQuery<'_> {
         }
     }
 
-    /// Goes through `from..to` in blocks, on all threads of the pool.
+    /// Scans `from..to` in blocks, on all threads of the pool.
     fn add_up<S>(
         &self,
         from: u64,

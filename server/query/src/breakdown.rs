@@ -12,12 +12,12 @@ use tracehound_api::breakdown::{Breakdown, BreakdownGroup, BreakdownRow};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone)]
 pub struct BreakdownParams {
-    /// When.
+    /// Window of time.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// What a layer is.
     pub by: BreakdownGroup,
@@ -37,7 +37,7 @@ pub const MAX_AMOUNTS: usize = 4 << 20;
 /// Moments at which it is decided which layers are large where there are very many.
 const LOOKS: usize = 24;
 
-/// Takes live bytes apart.
+/// Splits live bytes into layers.
 ///
 /// # Errors
 /// When a parameter does not fit the recording, or cancelled.
@@ -89,7 +89,7 @@ pub fn run(
     let mut curves = trend::transposed(&columns, order.len() + 1);
     let bytes = |curve: Vec<Signed>| curve.into_iter().map(|live| live.bytes).collect::<Vec<i64>>();
     let rest = bytes(curves.pop().unwrap_or_default());
-    // Of very many layers, one that was live between two looks only is in the rest, and was not counted.
+    // Of very many layers, one that was live only between two of the chosen moments is in the rest, and was not counted.
     let rest_rows = (others.len() as u64).max(u64::from(rest.iter().any(|&bytes| bytes != 0)));
     let rows: Vec<BreakdownRow> =
         order.iter().zip(curves).map(|(&layer, curve)| layers.row(layer, bytes(curve))).collect();
@@ -158,7 +158,7 @@ impl Layers {
     }
 }
 
-/// What makes two sites one layer.
+/// Key of a layer: two sites with the same key are one layer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum LayerKey {
     Site(u32),

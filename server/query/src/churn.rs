@@ -22,12 +22,12 @@ use super::filter::{Filter, Selection};
 use super::sorting::SortKeys;
 use super::window::{Resolved, Window};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct ChurnParams {
-    /// When.
+    /// Window of time.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// Order of the rows.
     pub sort: SortKeys<ChurnSort>,
@@ -133,8 +133,8 @@ impl<'a> ProgramFunctions<'a> {
     }
 }
 
-/// Chains that reallocs of the window made, with the sites of their last blocks. `step` hears of every realloc: its
-/// site, and what it moved to another address.
+/// Chains of reallocs in the window, with the sites of their last blocks. `step` gets every realloc: its site, and the
+/// bytes that it moved to another address.
 fn chains(
     trace: &Trace,
     selection: &Selection,
@@ -235,7 +235,7 @@ fn answer(
     }
 }
 
-/// What the longest chain of a row moved; nothing comes last.
+/// Bytes that the longest chain of a row moved; rows without a chain come last.
 fn chain_of(row: &ChurnRow) -> Option<u64> {
     row.longest.as_ref().map(|chain| chain.moved_bytes)
 }

@@ -26,14 +26,14 @@ pub struct Side<'a> {
     pub label: &'a str,
 }
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct DiffParams {
     /// What is measured on both sides.
     pub metric: Metric,
     /// What the order is about.
     pub unit: Unit,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// Rows to skip.
     pub offset: usize,
@@ -43,7 +43,7 @@ pub struct DiffParams {
     pub normalize: bool,
 }
 
-/// What tells backtraces of two recordings apart: addresses and line numbers do not. See [`super::across`].
+/// Identity of a backtrace in two recordings: addresses and line numbers are not part of it. See [`super::across`].
 pub type BacktraceIdentity = Vec<(Option<String>, Option<String>, bool)>;
 
 #[derive(Debug, Default)]
@@ -123,7 +123,7 @@ fn scale(pairs: &mut [Pair], unit: Unit) -> Option<f64> {
     Some(factor)
 }
 
-/// What can be said of an answer that stands on two recordings, or on one twice.
+/// Exactness of a result that depends on two recordings, or on one twice.
 pub(super) fn both(a: Exactness, b: Exactness, same: bool) -> Exactness {
     if same {
         return b;
@@ -184,7 +184,7 @@ fn by_site(before: Side<'_>, after: Side<'_>, params: &DiffParams, cancel: &Canc
     Ok((0..trace.site_count()).filter(changed).map(pair).collect())
 }
 
-/// Two recordings: backtraces are the same if their functions and modules are.
+/// Two recordings: backtraces are equal if their functions and modules are.
 fn by_path(before: Side<'_>, after: Side<'_>, params: &DiffParams, cancel: &Cancel) -> Result<Vec<Pair>> {
     let mut pairs: Vec<Pair> = Vec::new();
     let mut known: HashMap<BacktraceIdentity, usize> = HashMap::new();

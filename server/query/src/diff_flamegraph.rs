@@ -21,14 +21,14 @@ use tracehound_api::{Metric, Unit};
 use tracehound_index::Cancel;
 use tracehound_index::symbols::FunctionId;
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone)]
 pub struct DiffFlamegraphParams {
     /// What is measured on both sides.
     pub metric: Metric,
     /// What is added up.
     pub unit: Unit,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// What rows are as wide as.
     pub width_of: DiffWidth,
@@ -36,7 +36,7 @@ pub struct DiffFlamegraphParams {
     pub pinned: bool,
     /// From this row down; `None`: everything.
     pub root: Option<u64>,
-    /// What may be seen.
+    /// Limits of the rows that are returned.
     pub limits: Limits,
     /// Callers below callees.
     pub inverted: bool,
@@ -61,7 +61,7 @@ struct Overlay {
     children: HashMap<(RowId, u32), RowId>,
     /// By name, with what tells it from others of that name, and module.
     named: HashMap<(String, Option<String>), u32>,
-    /// By function: the name in `named`.
+    /// By function: its name in `named`.
     called: Vec<String>,
     across: Across,
 }
@@ -80,12 +80,12 @@ impl Overlay {
         }
     }
 
-    /// Lays one side over what is there. Returns its sum.
+    /// Adds one side to the tree. Returns its sum.
     fn add(&mut self, side: Side<'_>, which: usize, params: &DiffFlamegraphParams, cancel: &Cancel) -> Result<u64> {
         let values = values(side, params, cancel)?;
         cancel.check()?;
         let amount = |row: usize| values.own[row].of(params.unit).max(0) as u64;
-        // Rows that hold nothing on this side, and have nothing below that does, are no part of it.
+        // Rows without a value on this side, at them or below, are not added.
         let mut holds: Vec<bool> = (0..values.len()).map(|row| amount(row) > 0).collect();
         for row in (1..holds.len()).rev() {
             if holds[row] {
@@ -191,7 +191,7 @@ const fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// What a row is as wide as, of its own sums.
+/// Width of a row by its own sums.
 fn own_width(width_of: DiffWidth, &[before, after]: &Sides) -> u64 {
     match width_of {
         DiffWidth::Larger => before.max(after),
@@ -378,7 +378,7 @@ impl DiffFrames<'_> {
     }
 }
 
-/// What of a tree is shown from the asked root down.
+/// Rows that are shown, from the requested root down.
 fn shown<T: Tree>(
     tree: &mut T,
     params: &DiffFlamegraphParams,
@@ -392,7 +392,7 @@ fn shown<T: Tree>(
     };
     let chosen = prune(tree, row, &params.limits);
     let mut rows = DiffRows::default();
-    // What the chosen children of each row hold: the rest is the row's own or was folded.
+    // Sums of the chosen children of each row: the difference to the row is its own, or was folded.
     let mut held: Vec<Sides> = vec![[0; 2]; chosen.len()];
     for row in &chosen {
         let parent = row.parent as usize;

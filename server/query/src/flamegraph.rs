@@ -18,16 +18,16 @@ use tracehound_index::frame_tree::TreeShape;
 use tracehound_index::symbols::{FunctionId, RecordingSymbols, SymbolFrame};
 use tracehound_index::{Cancel, Trace};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone)]
 pub struct FlamegraphParams {
     /// What is measured.
     pub metric: Metric,
     /// What is added up.
     pub unit: Unit,
-    /// When.
+    /// Window of time.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// From this row down; `None`: everything.
     pub root: Option<u64>,
@@ -101,7 +101,7 @@ pub fn run(
     })
 }
 
-/// The tree with what was asked for on it.
+/// The tree with the requested values.
 struct GraphValues {
     values: ValueTree,
     window: Resolved,
@@ -167,7 +167,7 @@ impl FlameFrames<'_> {
     }
 }
 
-/// What a row shows beside its sums in the unit that was asked for.
+/// Figures of a row beside its sums in the requested unit.
 struct RowFacts {
     id: u64,
     frame: Option<u32>,
@@ -198,7 +198,7 @@ struct TopDown<'a> {
     rows: Vec<Below>,
 }
 
-/// What lies at and below a row; side by side, because every row is added to its parent.
+/// Sums at and below a row; in one structure, because every row is added to its parent.
 #[derive(Clone, Copy)]
 struct Below {
     value: i64,

@@ -21,22 +21,22 @@ use tracehound_index::program::{BestFrame, CodeKind};
 use tracehound_index::symbols::{RecordingSymbols, SymbolFrame};
 use tracehound_index::{Cancel, Trace};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct FunctionsParams {
     /// What is measured.
     pub metric: Metric,
     /// What is added up.
     pub unit: Unit,
-    /// When.
+    /// Window of time.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// What a row is.
     pub by: GroupBy,
     /// Order.
     pub sort: SortKeys<FunctionSort>,
-    /// All of the order turned round.
+    /// Reverses the whole order.
     pub ascending: bool,
     /// Keep rows whose name matches this regular expression.
     pub search: Option<String>,

@@ -27,10 +27,10 @@ use super::scan::{Also, BLOCK, Picker, RowTest};
 use super::window::Window;
 use super::{QueryError, Result, site_handle, stacks, trend};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone)]
 pub struct HeapMapParams {
-    /// When.
+    /// Window of time.
     pub window: Window,
     /// Of what; a range of addresses cuts the rows.
     pub filter: Filter,
@@ -96,9 +96,9 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &HeapMapParams
     })
 }
 
-/// What a block takes of the addresses that are shown.
+/// The part of a block in the addresses that are shown.
 struct PlacedPart {
-    /// Where it lies; a block of no bytes takes a place of one.
+    /// Its addresses; a block of no bytes counts as one byte.
     place: Range<u64>,
     /// Behind its last requested byte there.
     end: u64,
@@ -124,7 +124,7 @@ impl MomentBlocks<'_> {
         column.checked_sub(1).map_or(Position::default(), |before| self.places[before])
     }
 
-    /// Goes over the blocks that are live at a moment and were not at the one before; `state` is made for each thread.
+    /// Visits the blocks that are live at a moment and were not at the one before; `state` is made for each thread.
     fn new_blocks<S: Send>(
         &self,
         column: usize,

@@ -22,12 +22,12 @@ use tracehound_api::{Amount, Metric};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Span, Trace};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct LeaksParams {
     /// Blocks allocated in this window.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// Sites with a function, source file or module that matches one of these are added up apart.
     pub suppress: Vec<Suppression>,
@@ -132,7 +132,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &LeaksParams, 
     })
 }
 
-/// Blocks of a site that are left.
+/// Leaked blocks of a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Left {
     /// Allocation of the first.
@@ -145,7 +145,7 @@ pub struct Left {
     pub ages: [u64; AGES],
 }
 
-/// Stands for "in none of the groups".
+/// Marks sites that are in none of the groups.
 const NO_GROUP: u32 = u32::MAX;
 
 /// When the blocks that are left of groups of sites were allocated, in a span. `group_of`: by site. A group of which

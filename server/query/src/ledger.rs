@@ -278,7 +278,7 @@ pub fn from_look(
     })
 }
 
-/// Books the free pages of a region of the heap.
+/// Adds the free pages of a region of the heap to the rows.
 fn close(region: &Region, facts: &mut HeapFacts, model: AllocatorModel, sums: &mut LedgerSums) {
     if region.kind != RegionKind::Heap {
         // The program made this mapping, and blocks lie in it: the rest of it is the program's.
@@ -328,7 +328,7 @@ fn nearest_kinds(trace: &Trace, t_ns: u64) -> Option<&MemoryDetail> {
     Some(&nearest.kinds)
 }
 
-/// Bytes of a resident set that nobody looked at page by page:
+/// Parts of a resident set without a look at its pages:
 /// `live + page_rest − untouched + other_anonymous + files + recorder` is the resident set of the last sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResidentEstimate {

@@ -62,7 +62,7 @@ pub use window::{TimeExpr, Window, parse_duration, parse_size};
 
 use tracehound_index::Cancelled;
 
-/// Why a question cannot be answered.
+/// Error of a query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// A parameter cannot be understood or does not fit the recording.

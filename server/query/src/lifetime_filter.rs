@@ -9,7 +9,7 @@ use tracehound_index::layout::{CLASS_BITS, TEMPORARY_BIT, class_floor};
 /// Lifetimes that pass.
 #[derive(Debug)]
 pub(super) struct LifetimeFilter {
-    /// By class of a freed block: [`NO`], [`YES`] or [`ASK`].
+    /// By class of a freed block: [`NO`], [`YES`], or [`ASK`] where the exact lifetime must be compared.
     by_class: [u8; 256],
     /// Rows that pass if they live.
     pub(super) live: Range<u64>,

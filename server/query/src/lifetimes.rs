@@ -18,12 +18,12 @@ use tracehound_index::layout::{CLASS_BITS, class_floor};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Span, Trace};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct LifetimesParams {
     /// Blocks allocated in this window.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
 }
 
@@ -88,8 +88,8 @@ pub fn run(
     })
 }
 
-/// Goes through the blocks allocated in a span that pass, and tells row, size, and class of the lifetime on [`SCALE`],
-/// and whether it lives. The class stands in the ledger, but for the shortest and the longest lives.
+/// Passes row, size and class of the lifetime on [`SCALE`] of the blocks allocated in a span that pass, and whether they
+/// live. The ledger has the class, except for the shortest and the longest lifetimes.
 fn each(
     test: &RowTest<'_>,
     trace: &Trace,

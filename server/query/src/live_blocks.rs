@@ -105,7 +105,7 @@ pub struct HeapRegions {
 const STEP_BITS: u32 = 16;
 
 impl HeapRegions {
-    /// Where the blocks before a place were.
+    /// Address space in which the blocks before a position were.
     ///
     /// # Errors
     /// When cancelled.
@@ -146,7 +146,7 @@ impl HeapRegions {
     }
 }
 
-/// What a block takes of a run of resident pages.
+/// The part of a block in a run of resident pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockPages {
     /// Position of the block.

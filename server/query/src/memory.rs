@@ -28,7 +28,7 @@ use tracehound_index::mappings::AddressSpace;
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Position, Trace};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryParams {
     /// The moment; the end, if none is given.
@@ -37,7 +37,7 @@ pub struct MemoryParams {
     pub limit: Option<usize>,
 }
 
-/// Tells where memory was.
+/// Computes the parts of memory at the moment.
 ///
 /// # Errors
 /// When the moment does not fit the recording, or cancelled.
@@ -186,9 +186,9 @@ fn mappers(trace: &Trace, symbols: &dyn RecordingSymbols, space: &AddressSpace, 
     mappers
 }
 
-/// Splits the resident set of a recording without looks. Of the recorder's memory what lies in its side file is no
-/// anonymous memory. The rest is an estimate from above, which gives way where it would leave less than the pages of live
-/// blocks; only where these are more than all there is have some of them certainly not been touched.
+/// Splits the resident set of a recording without looks. The recorder's memory in its side file is not anonymous memory.
+/// Its other memory is an estimate from above, and is reduced where less than the pages of live blocks would be left; only
+/// where these are more than the whole resident set have some of them certainly not been touched.
 fn estimate(sample: &Sample, recorder_bytes: u64, filled: &Filled, parts: &[MemoryPart]) -> ResidentEstimate {
     let anonymous = sample.rss_anonymous_bytes.min(sample.rss_bytes);
     let files = sample.rss_bytes - anonymous;

@@ -32,14 +32,14 @@ pub struct NodeSums {
     pub total: Signed,
 }
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct NodeSumsParams {
     /// What is measured.
     pub metric: Metric,
-    /// When.
+    /// Window of time.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
 }
 

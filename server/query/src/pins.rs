@@ -1,11 +1,11 @@
 //! Pinned pages: the blocks that hold pages which would be given back without them.
 //!
 //! A page is given back by a group of blocks when every block in it belongs to the group. Functions are groups that overlap:
-//! a page is given back by each function that stands on the backtraces of all its blocks. So for each page the functions
-//! common to its sites are found, by sets that are made once and met again and again:
+//! a page is given back by each function that is on the backtraces of all its blocks. So for each page the functions
+//! common to its sites are found, by sets that are computed once and cached:
 //!
 //! ```text
-//! set(page) = functions(site 1) ∩ functions(site 2) ∩ …        (set, site) → set is remembered
+//! set(page) = functions(site 1) ∩ functions(site 2) ∩ …        (set, site) → set is cached
 //! pages(f)  = number of pages whose set has f
 //! ```
 
@@ -29,7 +29,7 @@ use super::{Result, site_handle, stacks};
 use held_pages::HeldPages;
 use page_sets::{PageSets, PinSum};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct PinsParams {
     /// The moment; the end, if none is given.
@@ -69,8 +69,8 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
     let mut rows = groups.rows(trace, symbols, &sets.sums(), page_bytes);
     let total = found.count;
     let is_all = |row: &PinRow| row.pages * 100 >= total * NEARLY_ALL;
-    // Those that hold nearly everything say least, but for the ones that allocate it themselves; what libraries do in between
-    // says less than whose call it was.
+    // Functions that hold nearly everything are of least use, except those that allocate it themselves; library
+    // functions in between are of less use than their callers.
     rows.sort_by(|(a, a_own), (b, b_own)| {
         let key = |row: &PinRow, own: u64| {
             (is_all(row) && own * 2 < row.own_bytes, row.library, std::cmp::Reverse(row.given_back_bytes))
@@ -96,7 +96,7 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &PinsParams, c
     })
 }
 
-/// Which blocks belong together. A *key* is what tells two blocks apart at all: their site, thread or age; every key belongs
+/// Which blocks belong together. A *key* is the finest distinction of blocks: their site, thread or age; every key belongs
 /// to one group or to several.
 struct Groups {
     by: PinGroup,

@@ -1,5 +1,5 @@
-//! Which rows of a big tree are worth showing: the widest first, until they are too narrow or too many. What is left
-//! out below a row becomes one synthetic child, so that every row is still the sum of its children and its own.
+//! Pruning of a large tree to the rows worth showing: the widest first, until they are too narrow or too many. Rows left
+//! out below a row become one synthetic child, so that every row is still the sum of its children and its own.
 
 use std::collections::BinaryHeap;
 
@@ -50,7 +50,7 @@ struct PrunedRow<R> {
     /// Children that were not chosen: values and rows.
     left_value: i64,
     left_rows: u32,
-    /// Children that are not chosen, or not yet.
+    /// Number of children that are not chosen, or not yet.
     outstanding: usize,
     /// Value of all children.
     below: i64,

@@ -46,7 +46,7 @@ fn is_same(a: &ReplayRow, b: &ReplayRow) -> bool {
     (&a.allocator, &a.settings) == (&b.allocator, &b.settings)
 }
 
-/// Whether the self-check is near enough for a verdict.
+/// Whether the self-check's error is small enough for a verdict.
 #[must_use]
 pub fn is_checked(replay: &Replay) -> bool {
     replay.self_check.as_ref().is_some_and(|check| check.error.abs() <= TOO_FAR_OFF)
@@ -82,7 +82,7 @@ pub fn strip_arguments(trace: &Trace, kept: &mut KeptReplay) {
     }
 }
 
-/// A command that does not end with the command line is nothing that we know to be harmless: it goes as a whole.
+/// A command that does not end with the command line may hold arguments anywhere: it is removed as a whole.
 fn without_arguments(command: &str, line: &str, program: &str) -> String {
     command.strip_suffix(line).map_or_else(String::new, |settings| format!("{settings}{program}"))
 }

@@ -35,7 +35,7 @@ pub enum Also {
     Freed(Range<u64>),
 }
 
-/// Tells which allocations pass.
+/// Test of allocations against a selection.
 #[derive(Debug)]
 pub struct RowTest<'a> {
     trace: &'a Trace,
@@ -48,9 +48,9 @@ pub struct RowTest<'a> {
     /// By origin of the free: passes; what lives does not.
     free_origins: Option<Arc<[bool]>>,
     address: Option<AddressRange>,
-    /// What zones can tell.
+    /// Pruning by zone maps.
     skip: ZonePruning,
-    /// The rows that pass are known.
+    /// The rows that pass, if they were found ahead.
     few: Option<Arc<SparseSelection>>,
 }
 
@@ -68,7 +68,7 @@ impl SizeBounds {
         Self { bounds: (min, max), codes: (code(min).min(TABLE_SIZE), code(max).min(TABLE_SIZE - 1)) }
     }
 
-    /// Takes out of `keep` what does not pass; `row` tells whose the size at a place is.
+    /// Clears `keep` where the size does not pass; `row` gives the row of the size at a position.
     #[inline]
     fn test(&self, trace: &Trace, codes: &[u16], keep: &mut [u8], row: impl Fn(usize) -> u64) {
         let (low, high) = self.codes;
@@ -181,12 +181,12 @@ impl RowTest<'_> {
         origin.is_some_and(|origin| passing.get(origin as usize) == Some(&true))
     }
 
-    /// Whether there is a condition that zones know nothing of: request contexts, addresses, backtraces of frees.
+    /// Whether there is a condition that zone maps do not cover: request contexts, addresses, backtraces of frees.
     const fn is_beside_zones(&self) -> bool {
         self.contexts.is_some() || self.address.is_some() || self.free_origins.is_some()
     }
 
-    /// Takes out of `keep` what such a condition leaves out of `rows`.
+    /// Clears `keep` where such a condition excludes a row of `rows`.
     fn test_beside_zones(&self, rows: impl Iterator<Item = u64>, keep: &mut [u8]) {
         for (keep, row) in keep.iter_mut().zip(rows) {
             *keep &=
@@ -194,7 +194,7 @@ impl RowTest<'_> {
         }
     }
 
-    /// What the zones of allocations `from..to` say.
+    /// Result of the zone maps for allocations `from..to`.
     #[must_use]
     pub fn verdict(&self, from: u64, to: u64) -> ZoneMatch {
         if self.passes_all() { ZoneMatch::All } else { self.but_asked(self.skip.allocs(self.trace, from, to)) }
@@ -204,13 +204,13 @@ impl RowTest<'_> {
         if verdict == ZoneMatch::All && self.is_beside_zones() { ZoneMatch::Ask } else { verdict }
     }
 
-    /// What the zones of frees `from..to` say of their allocations.
+    /// Result of the zone maps for the allocations of frees `from..to`.
     #[must_use]
     pub fn free_verdict(&self, from: u64, to: u64) -> ZoneMatch {
         if self.passes_all() { ZoneMatch::All } else { self.but_asked(self.skip.frees(self.trace, from, to)) }
     }
 
-    /// Takes out of `keep`, which is about allocations from row `from` on, those that do not pass.
+    /// Clears `keep`, which is for allocations from row `from` on, where a row does not pass.
     pub fn range(&self, from: u64, keep: &mut [u8]) {
         if let Some(few) = &self.few {
             return few.allocs_among(from, keep);
@@ -250,7 +250,7 @@ impl RowTest<'_> {
         }
     }
 
-    /// Takes out of `keep`, which is about frees from `from` on, those whose allocations do not pass.
+    /// Clears `keep`, which is for frees from `from` on, where the allocation does not pass.
     pub fn frees(&self, from: u64, keep: &mut [u8]) {
         if let Some(few) = &self.few {
             return few.frees_among(from, keep);
@@ -294,7 +294,7 @@ impl RowTest<'_> {
 }
 
 impl Also {
-    /// Takes out of `keep`, which is about allocations from row `from` on, what does not fulfil the condition.
+    /// Clears `keep`, which is for allocations from row `from` on, where the condition does not hold.
     pub fn range(&self, trace: &Trace, from: u64, keep: &mut [u8]) {
         let rows = from as usize..from as usize + keep.len();
         let cells = trace.ledgers().free.cells().get(rows.clone()).unwrap_or_default();
@@ -353,7 +353,7 @@ pub struct Picker<'a> {
 }
 
 impl<'a> Picker<'a> {
-    /// Picks what passes `test` and fulfils `also`.
+    /// A picker of allocations that pass `test` and fulfil `also`.
     #[must_use]
     pub const fn new(test: &'a RowTest<'a>, also: Also) -> Self {
         Self { test, also, keep: [0; BLOCK], picked: [0; BLOCK] }

@@ -15,16 +15,16 @@ use tracehound_api::{Amount, Metric};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Position, Trace};
 
-/// What is asked of the table.
+/// Parameters of the table.
 #[derive(Debug, Clone, Default)]
 pub struct SitesParams {
-    /// When.
+    /// Window of time.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// Order.
     pub sort: SortKeys<SiteSort>,
-    /// All of the order turned round.
+    /// Reverses the whole order.
     pub ascending: bool,
     /// Keep sites whose innermost frame has a function, file or module that matches this regular expression.
     pub search: Option<String>,
@@ -98,7 +98,7 @@ impl SiteColumns {
         })
     }
 
-    /// Adds what an order compares and no row shows.
+    /// Adds figures that the order compares and no row shows.
     fn for_order(
         mut self,
         sort: &SortKeys<SiteSort>,
@@ -123,7 +123,7 @@ impl SiteColumns {
         all.iter().any(|sums| sums.get(site).is_some_and(|s| s.count != 0))
     }
 
-    /// What sorting by a figure sees; 0 for texts.
+    /// The figure that the order compares; 0 for texts.
     fn key(&self, sort: SiteSort, site: usize) -> f64 {
         let sums = match sort {
             SiteSort::Name | SiteSort::Source => return 0.0,
@@ -256,14 +256,14 @@ pub fn run(trace: &Trace, symbols: &dyn RecordingSymbols, params: &SitesParams, 
     })
 }
 
-/// What is asked of one site.
+/// Parameters of the query about one site.
 #[derive(Debug, Clone)]
 pub struct OneParams {
     /// Which.
     pub site: u32,
-    /// When.
+    /// Window of time.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// Columns of its timeline.
     pub points: usize,

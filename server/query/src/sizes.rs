@@ -14,12 +14,12 @@ use tracehound_api::histograms::{ExactSize, Histogram, Sizes};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Span, Trace};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct SizesParams {
     /// Blocks allocated in this window.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
 }
 

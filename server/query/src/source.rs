@@ -11,16 +11,16 @@ use tracehound_api::{Metric, Unit};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct SourceParams {
     /// What is measured.
     pub metric: Metric,
     /// What is added up.
     pub unit: Unit,
-    /// When.
+    /// Window of time.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// Path as the debug information has it.
     pub file: String,

@@ -1,4 +1,4 @@
-//! The rows that a selection keeps, found once, where they are few: later queries over them read few other rows.
+//! Sparse selections: the rows that a selection keeps, found once where they are few; later queries read few other rows.
 
 use std::sync::Arc;
 
@@ -32,12 +32,12 @@ impl SparseSelection {
         self.allocs.has(row)
     }
 
-    /// Takes out of `keep`, which is about allocations from row `from` on, all others.
+    /// Clears `keep`, which is for allocations from row `from` on, where a row is not among them.
     pub fn allocs_among(&self, from: u64, keep: &mut [u8]) {
         among(&self.allocs, from, keep);
     }
 
-    /// Takes out of `keep`, which is about frees from `from` on, all others.
+    /// Clears `keep`, which is for frees from `from` on, where a free is not among them.
     pub fn frees_among(&self, from: u64, keep: &mut [u8]) {
         among(&self.frees, from, keep);
     }
@@ -57,8 +57,8 @@ fn among(list: &Ascending, from: u64, keep: &mut [u8]) {
 }
 
 impl Selection {
-    /// The same selection, to be asked about `span`; if it is about few sites' blocks, they are found now. In short
-    /// spans few rows are looked at anyway.
+    /// The same selection, for queries over `span`. If it is for the blocks of few sites, their rows are found now;
+    /// in a short span few rows are read anyway.
     ///
     /// # Errors
     /// When cancelled.

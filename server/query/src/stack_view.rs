@@ -20,13 +20,13 @@ pub struct StackView {
     pub shape: Arc<TreeShape>,
     /// By row: the first row of the frame tree that is shown as it.
     pub first: Vec<FrameId>,
-    /// By row of the frame tree: the row that shows it; `None`: nothing does.
+    /// By row of the frame tree: the row that shows it; `None`: no row does.
     pub shown_as: Vec<Option<RowId>>,
     /// By row of the frame tree: the row that has allocated what the function there has; `None`: it does not count.
     pub ends_as: Vec<Option<RowId>>,
 }
 
-/// Which functions a transform is about.
+/// Whether a function is a transform's target.
 pub type IsMeant<'a> = dyn Fn(FunctionId) -> bool + 'a;
 
 impl StackView {
@@ -123,7 +123,7 @@ impl StackView {
         }
     }
 
-    /// The same rows, but others stand for them.
+    /// The same rows; rows of the frame tree are shown by others.
     fn moved(mut self, shown: impl Fn(RowId) -> Option<RowId>, ends: impl Fn(RowId) -> Option<RowId>) -> Self {
         for row in &mut self.shown_as {
             *row = row.and_then(&shown);
@@ -134,8 +134,8 @@ impl StackView {
         self
     }
 
-    /// Other rows: for each row of this view, parents first, `image` says which new one stands for it, given its
-    /// caller's. The root stands for itself unless `image` says otherwise.
+    /// Rebuilt rows: for each row of this view, parents first, `image` returns the new row that shows it, given its
+    /// caller's. The root shows itself unless `image` returns another.
     fn rebuilt(self, mut image: impl FnMut(&mut GrowingView<'_>, Option<RowId>, usize) -> Option<RowId>) -> Self {
         let mut made = GrowingView::new(&self.shape);
         let mut images: Vec<Option<RowId>> = Vec::with_capacity(self.shape.len());

@@ -45,7 +45,7 @@ pub struct Suppression {
     rule: SuppressionRule,
 }
 
-/// What a suppression is about.
+/// Subject of a suppression.
 #[derive(Debug, Clone)]
 enum SuppressionRule {
     /// A frame that matches.
@@ -90,7 +90,7 @@ impl Suppression {
         Self { pattern: regex.as_str().to_owned(), origin, rule: SuppressionRule::Frame(regex) }
     }
 
-    /// Whether it is about a leak with these frames.
+    /// Whether it matches a leak with these frames.
     #[must_use]
     pub fn matches(&self, stack: &[Frame]) -> bool {
         let SuppressionRule::Frame(regex) = &self.rule else { return is_library_start(stack) };

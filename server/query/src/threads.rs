@@ -12,10 +12,10 @@ use tracehound_api::{Amount, Metric};
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Span, Trace};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone, Default)]
 pub struct ThreadsParams {
-    /// When.
+    /// Window of time.
     pub window: Window,
     /// Of what; `thread` means the allocating thread.
     pub filter: Filter,

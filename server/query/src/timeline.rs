@@ -20,14 +20,14 @@ use tracehound_index::places::OCCUPANCY_PAGE;
 use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Trace};
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Debug, Clone)]
 pub struct TimelineParams {
     /// Which time series.
     pub series: Vec<SeriesName>,
-    /// When.
+    /// Window of time.
     pub window: Window,
-    /// Of what.
+    /// Which blocks count.
     pub filter: Filter,
     /// Number of columns.
     pub points: usize,

@@ -8,7 +8,7 @@ use tracehound_index::Trace;
 use tracehound_index::layout::class_floor;
 use tracehound_index::zones::{Zone, site_bit, thread_bit};
 
-/// See the file's text.
+/// See the module's description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZoneMatch {
     /// No row passes.
@@ -41,7 +41,7 @@ impl ZoneMatch {
     }
 }
 
-/// What is known of rows that lie in several runs.
+/// Combined result for rows that lie in several runs.
 fn together(verdicts: impl Iterator<Item = ZoneMatch>) -> ZoneMatch {
     verdicts.reduce(|a, b| if a == b { a } else { ZoneMatch::Ask }).unwrap_or(ZoneMatch::Ask)
 }
@@ -113,7 +113,7 @@ impl Lives {
     }
 }
 
-/// A selection, as far as zones can tell.
+/// A selection, as far as zone maps cover it.
 #[derive(Debug)]
 pub struct ZonePruning {
     sizes: (u64, u64),

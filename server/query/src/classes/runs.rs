@@ -55,7 +55,7 @@ impl Runs {
         tempfile::tempfile_in(&self.folder).or_else(|_| tempfile::tempfile())
     }
 
-    /// Takes a table of which there is more to come.
+    /// Adds a full table of a worker that continues.
     ///
     /// # Errors
     /// When files cannot be written or read.
@@ -75,7 +75,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Takes the last table of a worker.
+    /// Adds the last table of a worker.
     ///
     /// # Errors
     /// When files cannot be written or read.

@@ -35,11 +35,11 @@ pub struct FreedLate {
     pub first_ns: u64,
     /// Allocation of its last block.
     pub last_ns: u64,
-    /// That it grew.
+    /// The verdict, which is growth.
     pub verdict: Verdict,
 }
 
-/// Those of the whole recording without a filter, largest first.
+/// The sites of the whole recording without a filter, largest first, cached.
 ///
 /// # Errors
 /// When cancelled.
@@ -48,7 +48,7 @@ pub fn kept(trace: &Trace, cancel: &Cancel) -> Result<Arc<Vec<FreedLate>>> {
     if are_worth_keeping(trace) { trace.kept(KEPT, make) } else { Ok(Arc::new(make()?)) }
 }
 
-/// Looks for them, largest first.
+/// Finds the sites, largest first.
 ///
 /// # Errors
 /// When cancelled.
@@ -59,7 +59,8 @@ pub fn find(trace: &Trace, selection: &Selection, cancel: &Cancel) -> Result<Vec
     let question = SumQuery { trace, selection, key: SumKey::Site, cancel };
     let held = question.live_at(before)?;
     let at_end = question.live_at(trace.end_position())?;
-    // What grows has more and more on the way there; a verdict on each site would look at all events again.
+    // A growing site has more at each of these moments; this is cheaper than a verdict on each site, which reads all
+    // events.
     let part = |part: f64| question.live_at(trace.position_before((duration as f64 * part) as u64));
     let (early, middle) = (part(0.3)?, part(0.6)?);
     let rises = |site: usize, held: &Signed| {

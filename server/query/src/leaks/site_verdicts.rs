@@ -27,7 +27,7 @@ const CELLS: usize = 1 << 23;
 const FEW_SITES: usize = 1 << 11;
 /// Largest sites whose verdicts are kept with all moments, as answers with a limit show them.
 const LARGEST: usize = 10_000;
-/// Version of what is kept of verdicts: it grows when they change.
+/// Version of cached verdicts: it grows when they change.
 pub(super) const JUDGES: u32 = 31;
 /// Verdicts on all sites that leak, as they are when all are asked about.
 const VERDICTS: KeptKind = KeptKind { name: "verdicts", version: JUDGES };
@@ -153,7 +153,7 @@ pub fn kept(trace: &Trace, sites: &[u32], all: usize, cancel: &Cancel) -> Result
     Ok(kept.of(sites))
 }
 
-/// Makes what the first questions about leaks find kept, of what is worth keeping: the largest leaks before all others.
+/// Computes and caches what the first queries for leaks need, as far as caching pays: the largest leaks first.
 ///
 /// # Errors
 /// When cancelled.

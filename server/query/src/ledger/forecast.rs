@@ -52,7 +52,7 @@ pub fn trim(map: &PageMap, regions: &[Region], blocks: &[PlacedBlock]) -> u64 {
     given_back
 }
 
-/// Answers how much of a range is resident.
+/// Index of resident bytes by address.
 struct ResidentBytes {
     /// Start, end, and resident bytes before, of each run of resident pages.
     runs: Vec<(u64, u64, u64)>,

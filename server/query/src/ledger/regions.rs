@@ -60,7 +60,7 @@ impl Region {
         matches!(self.kind, RegionKind::Heap | RegionKind::Mapped | RegionKind::Runtime | RegionKind::Other)
     }
 
-    /// Books pages of it that are not the heap's.
+    /// Adds pages of it that are not the heap's to the rows.
     pub(super) fn add(&self, sums: &mut LedgerSums, bytes: u64, state: PageState) {
         let (key, kind) = match self.kind {
             RegionKind::Heap => ("free_pages", "heap"),
@@ -219,7 +219,7 @@ struct Namer<'a> {
 }
 
 impl Namer<'_> {
-    /// What somebody has mapped, by the call-tree node.
+    /// Kind and name of a mapping, by the call-tree node that made it.
     fn mapper(&mut self, node: u32) -> (RegionKind, String) {
         let frame = stacks::allocated_by(self.trace, self.symbols, node);
         let module = frame.as_ref().and_then(|frame| frame.module.clone()).unwrap_or_default();

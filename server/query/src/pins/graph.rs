@@ -1,7 +1,7 @@
 //! Pinned pages on the tree of functions: each page stands at the innermost row below which all its blocks were allocated.
 //!
-//! So the value of a row is what has to be free of its function's blocks before it can be given back, and by no function
-//! further in alone: rows add up, and a page is counted once. Pages whose blocks have no function in common are the root's.
+//! So the value of a row is the pages that can be given back when its function's blocks are freed, and that no function
+//! further in holds alone: rows add up, and a page is counted once. Pages whose blocks share no function are the root's.
 //!
 //! ```text
 //! row(page)  = lowest common ancestor of the rows of its blocks
@@ -91,7 +91,7 @@ struct PageRows<'a> {
     /// Caller of each row, which has the smaller number; the root's is the root.
     parent: &'a [FrameId],
     pages: FxHashMap<FrameId, u64>,
-    /// What two rows have in common, the smaller one first.
+    /// Cache of common ancestors of two rows, the smaller one first.
     common: FxHashMap<(FrameId, FrameId), FrameId>,
     /// The page at hand, and the row that holds all of it that was seen.
     open: Option<(u64, FrameId)>,
@@ -102,7 +102,7 @@ impl<'a> PageRows<'a> {
         Self { parent, pages: FxHashMap::default(), common: FxHashMap::default(), open: None }
     }
 
-    /// A block of a row reaches into pages, which come by address.
+    /// Adds a block of a row; pages must come by address.
     fn add(&mut self, row: FrameId, found: BlockPages, page_bytes: u64) {
         let (mut first, mut left) = (found.first, found.pages);
         if let Some((page, before)) = self.open.filter(|(page, _)| *page == first) {

@@ -1,4 +1,4 @@
-//! Which groups hold each page alone, by intersections that are made once.
+//! Groups that hold a page alone, by intersections of sets that are computed once.
 
 use rustc_hash::FxHashMap;
 
@@ -48,11 +48,11 @@ pub struct PageSets<'a> {
     by_key: Vec<PinSum>,
     sets: Vec<PageSet>,
     numbers: FxHashMap<PageSet, u32>,
-    /// What becomes of a set when a key is added.
+    /// Cache: the set that adding a key to a set makes.
     steps: FxHashMap<(u32, u32), u32>,
     /// Pages of each set.
     pages: Vec<u64>,
-    /// The page at hand: number, set.
+    /// The current page: number, set.
     open: Option<(u64, u32)>,
     last_block: Option<usize>,
 }
@@ -75,7 +75,7 @@ impl<'a> PageSets<'a> {
         }
     }
 
-    /// A block of a key reaches into pages, which come by address.
+    /// Adds a block of a key; pages must come by address.
     pub fn add(&mut self, key: u32, found: BlockPages, page_bytes: u64, born_ns: u64) {
         if let Some(sum) = self.by_key.get_mut(key as usize) {
             sum.bytes += found.extent;
@@ -102,7 +102,7 @@ impl<'a> PageSets<'a> {
         }
     }
 
-    /// The page at hand gets no further blocks.
+    /// Finishes the current page.
     pub fn finish(&mut self) {
         if let Some((_, set)) = self.open.take() {
             self.pages[set as usize] += 1;

@@ -11,7 +11,7 @@ use tracehound_index::symbols::{FileId, FunctionId, RecordingSymbols, SymbolFram
 /// Nothing was hit.
 const NONE: u32 = u32::MAX;
 
-/// Says which of some suppressions backtraces fall under.
+/// Matcher of backtraces against suppressions.
 pub struct SuppressedStacks<'a> {
     trace: &'a Trace,
     symbols: &'a dyn RecordingSymbols,
@@ -23,7 +23,7 @@ pub struct SuppressedStacks<'a> {
     paths: Vec<Option<NodePaths>>,
 }
 
-/// What is known of a node and its callers.
+/// Cached matches of a node and its callers.
 #[derive(Debug, Clone, Copy)]
 struct NodePaths {
     /// In a stack that ends there.
@@ -32,7 +32,7 @@ struct NodePaths {
     around: PathMatch,
 }
 
-/// What is known of a frame.
+/// Match of a frame.
 #[derive(Debug, Clone, Copy)]
 struct LevelMatch {
     /// The first suppression with a pattern that matches.
@@ -42,7 +42,7 @@ struct LevelMatch {
     is_start: bool,
 }
 
-/// What is known of a stack, or of its outer part.
+/// Match of a stack, or of its outer part.
 #[derive(Debug, Clone, Copy)]
 struct PathMatch {
     /// The first suppression with a pattern that matches a frame.

@@ -1,4 +1,4 @@
-//! Sums by column of time: whole pages of the index by what they say, other events one by one.
+//! Sums by column of time: from the index for whole pages, from events one by one at the edges.
 
 use rayon::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Peak of what passes a filter: the first moment of a range at which most of its bytes were live, by exact events.
 //!
-//! Parts of the range are walked on all threads of the pool, each from zero; what was live when it began comes from
-//! sums, and from part to part what the parts before have left.
+//! Parts of the range are walked on all threads of the pool, each from zero. What was live at the start comes from
+//! sums, and the sum of each part is added to the parts after it.
 
 use rayon::prelude::*;
 

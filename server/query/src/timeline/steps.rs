@@ -91,13 +91,13 @@ fn passing(test: &RowTest<'_>, to: u64, cancel: &Cancel) -> Vec<u64> {
     bits
 }
 
-/// What is known of the steps.
+/// Receiver of the steps.
 pub(super) trait Watch {
     /// Live bytes and blocks so far.
     fn live(&self) -> (i64, i64);
-    /// They are these now.
+    /// Sets live bytes and blocks.
     fn set_live(&mut self, bytes: i64, count: i64);
-    /// They were these behind so many allocations and frees of the trace, and no realloc was half done.
+    /// Live bytes and blocks behind so many allocations and frees of the trace, where no realloc is half done.
     fn see(&mut self, bytes: i64, count: i64, events: u64);
     /// A block of events has so many allocations, of so many bytes, and so many frees.
     fn add(&mut self, allocs: u64, allocated_bytes: u64, frees: u64);
@@ -113,7 +113,7 @@ pub(super) struct SeriesSteps<'a> {
     other_half: Option<u64>,
 }
 
-/// Which of the allocations, or of the frees, of a block pass, and what each of these changes.
+/// Which allocations, or frees, of a block pass, and the change that each makes.
 struct Passing {
     /// One bit for each, and an empty word behind them.
     bits: [u64; BLOCK / 64 + 2],
@@ -133,7 +133,7 @@ impl Passing {
         Self { bits: [0; BLOCK / 64 + 2], steps: Vec::with_capacity(BLOCK) }
     }
 
-    /// Takes in which of them pass, one byte each, and asks for the steps of those that do, in order.
+    /// Sets which of them pass, one byte each, and calls `step` for those that do, in order.
     fn fill(&mut self, keep: &[u8], step: impl FnMut(usize) -> SeriesStep) {
         self.bits = [0; BLOCK / 64 + 2];
         for (word, keep) in self.bits.iter_mut().zip(keep.chunks(64)) {
@@ -202,7 +202,7 @@ impl<'a> SeriesSteps<'a> {
         Self { filtered, keep: [0; BLOCK], allocs: Passing::new(), frees: Passing::new(), other_half: None }
     }
 
-    /// Tells all events of `span`.
+    /// Passes all events of `span` to `watch`.
     pub(super) fn walk(&mut self, span: Span, watch: &mut impl Watch) -> Result<()> {
         let mut at = span.from;
         self.other_half = None;
