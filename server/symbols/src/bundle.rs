@@ -22,19 +22,19 @@ use super::{cache, resolve};
 const PART: usize = 16 << 20;
 /// Length of the trailer: a header and the offset of the first names block.
 const TRAILER: usize = BlockHeader::LEN + 8;
-/// Names of one recording, which hundreds of megabytes would be too much for.
+/// Most bytes of names of one recording.
 const MOST: usize = 1 << 30;
 
 const _: () = assert!(PART <= MAX_PAYLOAD);
 
-/// Where the names lie that came with a recording from another machine, unless they are in it: beside it.
+/// Path of the names that came with a recording from another machine, unless they are in it: beside it.
 pub fn path_beside(recording: &Path) -> PathBuf {
     let mut path = recording.as_os_str().to_owned();
     path.push(".symbols");
     path.into()
 }
 
-/// What a bundle calls a module: what was recorded of it.
+/// Key of a module in a bundle, by what was recorded of it.
 pub(super) fn key(build_id: &[u8], path: &[u8]) -> Vec<u8> {
     [build_id, &[0], path].concat()
 }

@@ -35,12 +35,12 @@ pub type FileNames = BTreeMap<u64, ResolvedFunctions>;
 /// Names by the key of their file.
 pub type CachedModules = HashMap<Vec<u8>, FileNames>;
 
-/// Which versions are read.
+/// Versions that are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Versions {
     /// What this program writes.
     Current,
-    /// All that there ever were.
+    /// All versions.
     All,
 }
 
@@ -115,7 +115,7 @@ fn texts(function: &ResolvedFunction) -> impl Iterator<Item = &str> {
     [function.name.as_ref(), function.file.as_ref(), declared].into_iter().flatten().map(|text| &**text)
 }
 
-/// What bytes hold, if they are a cache.
+/// Decodes a cache; `None` if the bytes are none.
 pub fn decode(bytes: &[u8], versions: Versions) -> Option<CachedModules> {
     let (bytes, crc) = bytes.split_last_chunk::<4>()?;
     if crc32fast::hash(bytes) != u32::from_le_bytes(*crc) {
@@ -124,7 +124,7 @@ pub fn decode(bytes: &[u8], versions: Versions) -> Option<CachedModules> {
     let current = bytes.strip_prefix(MAGIC);
     let old = || bytes.strip_prefix(MAGIC_1).filter(|_| versions == Versions::All);
     let mut reader = Reader::new(current.or_else(old)?);
-    // Counts are believed only as far as the bytes reach: every element takes a byte at least.
+    // Counts are limited by the number of bytes: every element takes at least one.
     let mut strings: Vec<Arc<str>> = Vec::new();
     for _ in 0..reader.next_u64()? {
         strings.push(std::str::from_utf8(text(&mut reader)?).ok()?.into());

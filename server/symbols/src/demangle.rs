@@ -22,7 +22,7 @@ const CLONES: [&str; 11] = [
     ".__uniq.",
 ];
 
-/// The name to show for a symbol's.
+/// The displayed name of a symbol.
 pub fn demangle(raw: &str) -> Cow<'_, str> {
     // A hash that ThinLTO added; it means nothing to anybody.
     let raw = raw.find(".llvm.").map_or(raw, |at| &raw[..at]);
@@ -122,7 +122,7 @@ fn itanium(mangled: &str) -> Option<String> {
     .map(as_others_spell)
 }
 
-/// A demangled name as binutils and everybody who follows them spell it: numbers with a suffix in place of a cast, and
+/// A demangled name in the spelling of binutils: numbers with a suffix in place of a cast, and
 /// nothing where a pack of parameters is empty.
 fn as_others_spell(name: String) -> String {
     let mut name = name;

@@ -14,7 +14,7 @@ use super::units::{DebugInfo, Die, DieEntry, UnitInfo};
 /// References that are followed from one entry to the one that it completes; a circle must end.
 const MOST_STEPS: usize = 16;
 
-/// What is known of a function.
+/// Description of a function.
 #[derive(Debug, Default)]
 pub struct Described {
     /// The mangled name, where debug information has it.
@@ -44,13 +44,13 @@ pub(super) fn key(die: &Die<'_, '_>) -> DieKey {
     (std::ptr::from_ref(die.unit.dwarf).addr(), unit, die.offset.0)
 }
 
-/// What the entries from a function's own to the one that begins it say together.
+/// Merged attributes of the entries from a function's own to its first declaration.
 struct Chain<'d, 'c> {
     linkage: Option<String>,
     plain: Option<String>,
     declared: Option<(String, u32)>,
     external: bool,
-    /// The entry that begins it, which lies in the function's scope.
+    /// The first declaration, which lies in the function's scope.
     origin: Die<'d, 'c>,
 }
 

@@ -222,7 +222,7 @@ impl Symbolizer {
         self.resolve(trace, &all, cancel)
     }
 
-    /// Writes what was looked up beside the index. That it cannot be written costs time at the next start, no more.
+    /// Writes the names that were looked up beside the index. An error is ignored: the next run looks the names up again.
     pub fn save(&self) {
         let mut state = self.write();
         if let Some(path) = &self.cache_file
@@ -342,7 +342,7 @@ impl RecordingSymbols for Symbolizer {
             return Ok(());
         }
         let _working = self.work();
-        // Somebody else may have done it while we waited.
+        // Another thread may have looked them up meanwhile.
         let places: Vec<_> =
             unknown(&candidates).into_iter().map(|location| (location, place(trace, location))).collect();
         self.locate_modules(trace, &places);
@@ -365,8 +365,8 @@ impl RecordingSymbols for Symbolizer {
 
     fn frames(&self, trace: &Trace, location: LocationId, out: &mut Vec<SymbolFrame>) {
         if !self.read().is_known(location, trace.modules().len()) {
-            // Who asks for one will ask for its neighbours, and files are read once for all of them. The flag is one
-            // that nobody can set: this cannot be cancelled.
+            // Neighbours are looked up together, since files are read once for all of them. The flag is a new one, so
+            // this is never cancelled.
             let first = location / NEIGHBOURS * NEIGHBOURS;
             let mut some: Vec<LocationId> = (first..trace.location_count().min(first + NEIGHBOURS)).collect();
             if !some.contains(&location) {

@@ -17,12 +17,12 @@ use tracehound_api::modules::Symbols as Quality;
 use tracehound_format::meta::Segment;
 use tracehound_index::facts::ModuleFacts;
 
-/// Where a module's names come from.
+/// Source of a module's names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SymbolFiles {
     /// The file to read symbols from, if there is one.
     pub source: Option<SymbolFile>,
-    /// How good they are.
+    /// Quality of the names.
     pub quality: Quality,
     /// Why they are not better, in words.
     pub note: Option<String>,
@@ -67,7 +67,7 @@ pub fn locate(module: &ModuleFacts) -> SymbolFiles {
     }
     let recorded = PathBuf::from(std::ffi::OsString::from_vec(module.path.clone()));
     let path = chosen().local(&recorded);
-    // Somebody else's folders are searched by build id before giving up: a debug package may be installed although
+    // Other folders are searched by build id before giving up: a debug package may be installed although
     // the program itself is not, or has been replaced since.
     let elsewhere = || {
         file_by_build_id(&module.build_id, |elf| elf.has_debug)

@@ -27,7 +27,7 @@ impl<'d, 'c> FunctionDies<'d, 'c> {
         name
     }
 
-    /// What stands before a name: `a::B::`, or nothing.
+    /// The scope in front of a name: `a::B::`, or nothing.
     fn scope_of(&self, die: &Die<'d, 'c>, depth: usize) -> String {
         if depth >= DEEPEST {
             return String::new();
@@ -145,7 +145,7 @@ impl<'d, 'c> FunctionDies<'d, 'c> {
             match entry.tag() {
                 gimli::DW_TAG_formal_parameter if !is_artificial(&entry) => {
                     let of = self.type_of(&die, &entry)?;
-                    // That the parameter itself does not change is nobody else's business.
+                    // The constness of the parameter itself is not part of the type.
                     types.push(self.type_name(&self.without_const(of), depth + 1)?);
                 }
                 gimli::DW_TAG_unspecified_parameters => types.push("...".into()),

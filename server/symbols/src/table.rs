@@ -17,7 +17,7 @@ pub struct TableSymbol<'a> {
     /// Of a local symbol: the source file that the table names before it, without folders.
     pub file: Option<&'a [u8]>,
     local: bool,
-    /// The smaller, the better it suits as a name for what has several.
+    /// Rank among several names of a function: the smallest is shown.
     rank: (bool, bool, usize, usize),
 }
 
