@@ -40,7 +40,7 @@ pub enum UnwinderChoice {
 
 /// Who serves the application's allocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Allocator {
+pub enum AllocatorChoice {
     /// The next allocator in link order, as without us.
     System,
     /// The bundled jemalloc.
@@ -85,7 +85,7 @@ pub struct LaunchOptions {
     /// `TRACEHOUND_MAPPINGS`: record mmap, munmap, mremap, brk.
     pub mappings: bool,
     /// `TRACEHOUND_ALLOCATOR`.
-    pub allocator: Allocator,
+    pub allocator: AllocatorChoice,
     /// `TRACEHOUND_UNWINDER`.
     pub unwinder: UnwinderChoice,
     /// `TRACEHOUND_COMPRESSION`.
@@ -120,7 +120,7 @@ impl Default for LaunchOptions {
             children: false,
             free_stacks: true,
             mappings: true,
-            allocator: Allocator::System,
+            allocator: AllocatorChoice::System,
             unwinder: UnwinderChoice::Auto,
             compression: Codec::Lz4,
             buffer_bytes: 32 << 20,
@@ -231,8 +231,8 @@ impl LaunchOptions {
             "TRACEHOUND_MAPPINGS" => self.mappings = switch(text)?,
             "TRACEHOUND_ALLOCATOR" => {
                 self.allocator = match text {
-                    "system" => Allocator::System,
-                    "jemalloc" => Allocator::Jemalloc,
+                    "system" => AllocatorChoice::System,
+                    "jemalloc" => AllocatorChoice::Jemalloc,
                     _ => return Err("system, jemalloc"),
                 }
             }

@@ -13,7 +13,7 @@ use std::ffi::CString;
 
 use tracehound_background::output::{self, Output};
 use tracehound_format::attach::{self, AttachBlock, AttachHook, AttachPatch, AttachRequest, HOOKS, PATCHES};
-use tracehound_format::options::{Allocator, LaunchOptions};
+use tracehound_format::options::{AllocatorChoice, LaunchOptions};
 use tracehound_shared::gate::{self, Internal, ThreadGate};
 use tracehound_shared::sys;
 use tracehound_shared::thread::{MODE, ThreadContext};
@@ -180,7 +180,7 @@ fn set_up(request: &AttachRequest, is_first: bool) -> Result<(), String> {
         why
     };
     let options = LaunchOptions::parse(get).map_err(|bad| closed(bad.to_string()))?;
-    if options.allocator == Allocator::Jemalloc {
+    if options.allocator == AllocatorChoice::Jemalloc {
         return Err(closed("another allocator cannot take over in a process that runs already".into()));
     }
     let given = start::given_by(get);

@@ -166,7 +166,7 @@ pub fn begin(inherited: Option<&InheritedState>) {
         Ok(options) if inherited.is_none() && !loader::is_asked_for() => sleep(options, Vec::new()),
         Ok(options) => {
             CHILDREN.store(u32::from(options.children), Ordering::Relaxed);
-            if options.allocator == options::Allocator::Jemalloc {
+            if options.allocator == options::AllocatorChoice::Jemalloc {
                 next::use_bundled_allocator();
             }
             PYTHON_OBJECTS.store(u32::from(options.python_objects), Ordering::Relaxed);

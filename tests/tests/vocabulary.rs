@@ -133,7 +133,7 @@ fn a_type_name_has_one_definition() {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for path in files(&[".rs"]) {
         let name = path.to_string_lossy().into_owned();
-        let in_crates = ["collector/", "preload/", "format/", "server/", "fleet/", "replay/"];
+        let in_crates = ["collector/", "preload/", "format/", "server/", "fleet/", "replay/", "bindings/"];
         let is_source = in_crates.iter().any(|folder| name.starts_with(folder)) && name.contains("/src/");
         if !is_source || name.ends_with("tests.rs") {
             continue;

@@ -24,7 +24,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use recorder::Recorder;
+use recorder::RecorderFunctions;
 
 thread_local! {
     /// The contexts that the entered spans of this thread were entered from.
@@ -36,7 +36,7 @@ struct SpanContext(u64);
 
 /// See the crate's text.
 pub struct RequestLayer {
-    recorder: Option<Recorder>,
+    recorder: Option<RecorderFunctions>,
     chooses: Box<dyn Fn(&Metadata<'_>) -> bool + Send + Sync>,
     fields: Vec<String>,
     /// Ids of the names that were given; an id is its position plus one.
@@ -54,7 +54,7 @@ impl RequestLayer {
     #[must_use]
     pub fn of_chosen(chooses: impl Fn(&Metadata<'_>) -> bool + Send + Sync + 'static, fields: &[&str]) -> Self {
         Self {
-            recorder: Recorder::find(),
+            recorder: RecorderFunctions::find(),
             chooses: Box::new(chooses),
             fields: fields.iter().map(|&field| field.to_owned()).collect(),
             ids: Mutex::default(),
@@ -62,7 +62,7 @@ impl RequestLayer {
     }
 
     /// The id of a chosen span's context, which is named when it is met first.
-    fn id_of(&self, recorder: Recorder, attributes: &Attributes<'_>) -> u64 {
+    fn id_of(&self, recorder: RecorderFunctions, attributes: &Attributes<'_>) -> u64 {
         let mut name = ContextText { text: attributes.metadata().name().to_owned(), fields: &self.fields };
         attributes.record(&mut name);
         let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);

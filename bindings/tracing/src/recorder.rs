@@ -8,13 +8,13 @@ type Name = unsafe extern "C" fn(u64, *const c_char);
 
 /// See the module's text.
 #[derive(Clone, Copy)]
-pub struct Recorder {
+pub struct RecorderFunctions {
     set: Set,
     get: Get,
     name: Name,
 }
 
-impl Recorder {
+impl RecorderFunctions {
     /// The recorder; `None` where the program runs without it.
     pub fn find() -> Option<Self> {
         let (set, get, name) =
