@@ -9,7 +9,7 @@ use crate::stop::{StoppedThread, stop_others};
 /// How often threads that are in the way are given time.
 const TRIES: u32 = 400;
 
-/// Lets those go on that `is_in_the_way`, and only those, until none is; false when that does not come.
+/// Lets the threads that are in the way run, and only those, until none is; false if that does not happen.
 pub fn bring_to_rest(
     pid: u32,
     threads: &mut Vec<StoppedThread>,

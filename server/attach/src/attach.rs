@@ -29,10 +29,10 @@ const TRIES: u32 = 2_000;
 /// Longest wait for the recorder's thread to open the recording.
 const START: Duration = Duration::from_secs(10);
 
-/// Longest wait for somebody else who detaches.
+/// Longest wait for another process that detaches.
 const OTHERS: Duration = Duration::from_secs(20);
 
-/// What is wanted.
+/// Options of an attach.
 #[derive(Debug, Clone)]
 pub struct AttachOptions {
     /// The library to bring in.
@@ -47,7 +47,7 @@ pub struct AttachOptions {
     pub existing: bool,
 }
 
-/// How it went, for those who want to know the price.
+/// Figures of an attach.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Figures {
     /// Threads of the process.
@@ -64,7 +64,7 @@ pub struct Figures {
     pub existing: Option<(u64, u64)>,
 }
 
-/// A process that records, by our doing.
+/// A process that records because it was attached to.
 #[derive(Debug)]
 pub struct Attachment {
     /// The process.
@@ -77,7 +77,7 @@ pub struct Attachment {
     library: LoadedLibrary,
 }
 
-/// What would be done, in lines; nothing is touched.
+/// The plan of an attach, in lines; nothing is changed.
 pub fn plan(pid: u32, options: &AttachOptions) -> Result<Vec<String>> {
     let target = examine(pid, options.force)?;
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
@@ -114,7 +114,7 @@ fn hooked_functions(target: &TargetProcess) -> Vec<(&str, Vec<&'static str>)> {
     places
 }
 
-/// Brings the recorder in and has it record.
+/// Loads the recorder into the process and starts recording.
 pub fn attach(pid: u32, options: &AttachOptions, announce: impl FnOnce(&Path)) -> Result<Attachment> {
     let library = options.library.as_path();
     let mut target = examine(pid, options.force)?;
@@ -165,7 +165,7 @@ impl Attachment {
         self.library.state(&self.target.memory) == Some(RECORDING)
     }
 
-    /// Ends the recording and leaves the process as it was. If somebody else is at it, waits for that.
+    /// Ends the recording and leaves the process as it was. If another detach is running, waits for it.
     pub fn detach(self) -> Result<detach::Detached> {
         let started = Instant::now();
         while self.library.state(&self.target.memory) == Some(ENDED) && started.elapsed() < OTHERS {
@@ -175,7 +175,7 @@ impl Attachment {
     }
 }
 
-/// What an earlier attach has left is put in order first.
+/// Restores what an earlier attach has left.
 fn tidy(target: &TargetProcess, library: &LoadedLibrary) -> Result<()> {
     match library.state(&target.memory) {
         Some(DORMANT) => {
@@ -244,7 +244,7 @@ pub(crate) fn choose(target: &TargetProcess, figures: &mut Figures) -> Result<St
 
 type Prepared = (LoadedLibrary, Vec<Patch>, Vec<std::ops::Range<u64>>);
 
-/// What the process gets as open descriptors.
+/// Descriptors that are passed to the process.
 #[derive(Clone, Copy)]
 struct HandedOver<'a> {
     files: &'a AttachFiles,
@@ -262,7 +262,7 @@ struct Received {
     image: Option<i32>,
 }
 
-/// What the borrowed thread does: takes the descriptors, loads the library, has it set up the recording.
+/// Work of the borrowed thread: receives the descriptors, loads the library, and calls it to set up the recording.
 fn prepare(
     target: &TargetProcess,
     thread: StoppedThread,
@@ -487,7 +487,7 @@ fn make_detours(
         patches.extend(made.patches);
         moved.extend(made.moved);
     }
-    // What has no `free` would see no block end.
+    // Without a hook of `free`, no block would end.
     let has = |name: &str| functions.iter().any(|(index, _)| hooks.get(*index).is_some_and(|hook| hook.name == name));
     if !has("malloc") || !has("free") {
         return refuse("the program's malloc and free are not where they can be hooked");

@@ -41,16 +41,16 @@ pub struct HookEntry {
     pub spares_own_calls: bool,
 }
 
-/// What is known of where threads keep what the recorder gave them.
+/// Layout of the slots that threads have for the recorder.
 #[derive(Debug, Clone, Copy)]
 pub struct SlotLayout {
     /// From the thread pointer to the slot.
     pub offset: u64,
-    /// Places in the slot and in the context.
+    /// Offset of a word in the slot, see [`tracehound_format::attach::AttachBlock`].
     pub internal: u64,
-    /// As above.
+    /// Offset of a word in the slot.
     pub stack: u64,
-    /// As above.
+    /// Offset of a word in the context.
     pub inner: u64,
     /// Bits of the context's first word.
     pub mode_mask: u64,
@@ -97,12 +97,12 @@ impl LoadedLibrary {
         memory.word(self.block + offset as u64).unwrap_or(0)
     }
 
-    /// How far it is; see [`attach`].
+    /// State of the attach; see [`attach`].
     pub fn state(&self, memory: &ProcessMemory) -> Option<u32> {
         memory.half(self.block + offset_of!(AttachBlock, state) as u64)
     }
 
-    /// Whether it came with the program, and sleeps until it is told to begin.
+    /// Whether it came with the program, and is dormant.
     pub fn is_dormant(&self, memory: &ProcessMemory) -> bool {
         self.half(memory, offset_of!(AttachBlock, dormant)) != 0
     }
@@ -128,13 +128,13 @@ impl LoadedLibrary {
         (self.word(memory, at), self.word(memory, at + 8))
     }
 
-    /// Says where the code of ours is.
+    /// Stores where our code is.
     pub fn set_code(&self, memory: &ProcessMemory, at: u64, bytes: u64) -> Result<()> {
         let place = self.block + offset_of!(AttachBlock, code) as u64;
         memory.write(place, &[at.to_le_bytes(), bytes.to_le_bytes()].concat())
     }
 
-    /// Asks its thread for something.
+    /// Sends a command to the recorder's thread.
     pub fn command(&self, memory: &ProcessMemory, command: u32) -> Result<()> {
         memory.write(self.block + offset_of!(AttachBlock, command) as u64, &command.to_le_bytes())
     }
@@ -182,7 +182,7 @@ impl LoadedLibrary {
             .collect()
     }
 
-    /// Where threads keep what the recorder gave them.
+    /// Layout of the threads' slots.
     pub fn slots(&self, memory: &ProcessMemory) -> SlotLayout {
         SlotLayout {
             offset: self.word(memory, offset_of!(AttachBlock, slot_offset)),
@@ -211,7 +211,7 @@ impl LoadedLibrary {
             .collect()
     }
 
-    /// Has the process remember the changes: whoever detaches reads them there.
+    /// Stores the changes in the process: a detach reads them there.
     pub fn set_patches(&self, memory: &ProcessMemory, patches: &[Patch]) -> Result<()> {
         if patches.len() > PATCHES {
             return Err(Refusal(format!("{} places would have to be changed, which is too many", patches.len())));

@@ -1,9 +1,9 @@
 //! A borrowed thread: it makes system calls and calls functions for heaptrace, and then continues where it was.
 //!
-//! Whatever it does, it is on its way back by itself: for a system call it stands at one of libc's own `syscall; ret`,
-//! behind which lies a signal frame with all that the thread was; for a call it runs on a stack of ours, in a few
-//! instructions of ours that end with the same frame. Should this program be killed, the thread comes back all the same;
-//! if it is not, the thread is put back from outside, so that a wait that was interrupted goes on as if nothing had been.
+//! The thread can return without heaptrace at any time. For a system call it stands at one of libc's own `syscall; ret`,
+//! behind which lies a signal frame with its full state; for a call it runs on a stack of ours, in a few instructions of
+//! ours that end with the same frame. So if heaptrace is killed, the thread returns all the same. Otherwise heaptrace
+//! restores it from outside, so that an interrupted wait continues as if nothing had happened.
 
 use std::time::{Duration, Instant};
 
@@ -78,13 +78,13 @@ impl<'a> BorrowedThread<'a> {
         self.thread.as_ref().map_or(0, |thread| thread.tid)
     }
 
-    /// Where the caller's data may lie in the process: [`DATA_BYTES`] of it.
+    /// Address in the process of the caller's data, [`DATA_BYTES`] of it.
     #[must_use]
     pub fn data(&self) -> u64 {
         self.area + DATA
     }
 
-    /// What `rt_sigreturn` makes the thread again, to be put at `at`. The word in front is where a `ret` leads.
+    /// The frame by which `rt_sigreturn` restores the thread, to be written at `at`. The word in front is what a `ret` pops.
     fn signal_frame(&self, at: u64, sigreturn: u64) -> Vec<u8> {
         const HAS_EXTENDED_STATE: u64 = 1;
         const STACK_SEGMENT: u64 = 6;
@@ -144,7 +144,7 @@ impl<'a> BorrowedThread<'a> {
         registers
     }
 
-    /// Has the thread make a system call.
+    /// Makes a system call on the thread.
     pub fn system_call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> Result<u64> {
         let mut registers = self.moved(self.gadget, self.frame);
         registers.rax = number as u64;
@@ -176,7 +176,7 @@ impl<'a> BorrowedThread<'a> {
         Ok(())
     }
 
-    /// Has the thread call a function with up to three arguments. Other threads must run.
+    /// Calls a function with up to three arguments on the thread. Other threads must run.
     pub fn call(&mut self, function: u64, arguments: [u64; 3]) -> Result<u64> {
         let top = (self.area + AREA) & !15;
         let mut registers = self.moved(self.code, top);

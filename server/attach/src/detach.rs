@@ -57,7 +57,7 @@ pub(crate) fn put_back(target: &TargetProcess, library: &LoadedLibrary) -> Resul
     change(target, library, &patches, &[], false, &mut Figures::default())
 }
 
-/// From any state to the first.
+/// Detaches, from any state.
 pub(crate) fn finish(target: &TargetProcess, library: &LoadedLibrary) -> Result<Detached> {
     let (pid, memory) = (target.pid, &target.memory);
     let is_there = || Path::new(&format!("/proc/{pid}/task")).exists() && library.state(memory).is_some();

@@ -1,4 +1,4 @@
-//! Leads functions to hooks: a jump at the beginning of each, and code of ours by which it can still be called.
+//! Detours of functions to hooks: a jump at the beginning of each, and code of ours by which it can still be called.
 //!
 //! ```text
 //! function     jmp ──▶ relay ──▶ hook ──▶ (the recorder's) ──▶ first instructions, moved ──▶ jmp ──▶ function, behind them

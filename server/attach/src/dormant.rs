@@ -10,7 +10,7 @@ use crate::objects::{mappings, objects};
 use crate::refusal::{Result, refuse};
 use crate::target::look_at;
 
-/// Whether the recorder came with the process, and sleeps until it is told to begin.
+/// Whether the recorder came with the process, and is dormant.
 #[must_use]
 pub fn is_dormant(pid: u32) -> bool {
     let Ok(memory) = ProcessMemory::open(pid) else { return false };
@@ -21,7 +21,7 @@ pub fn is_dormant(pid: u32) -> bool {
     found.is_ok_and(|library| library.as_ref().is_some_and(sleeps))
 }
 
-/// Has one of the process's threads wake a recorder that sleeps: the recording is there then, switched off.
+/// Wakes a dormant recorder on one of the process's threads: the recording is set up then, switched off.
 pub fn wake(pid: u32) -> Result<()> {
     let target = look_at(pid, false)?;
     let wake = target.library.as_ref().map_or(0, |library| library.wake);

@@ -24,7 +24,7 @@ use crate::target::TargetProcess;
 /// Longest wait for the recorder's thread, while the others stand still.
 const START: Duration = Duration::from_secs(2);
 
-/// Lays the jumps, lists the blocks, and has recording begin.
+/// Writes the jumps, lists the blocks, and starts recording.
 pub(crate) fn begin(
     target: &TargetProcess,
     library: &LoadedLibrary,
@@ -68,7 +68,7 @@ pub(crate) fn begin(
     Ok(())
 }
 
-/// Why the heap is none of glibc's.
+/// Why the heap is not glibc's, if it is another's.
 fn other_allocator(target: &TargetProcess, library: &LoadedLibrary) -> Option<String> {
     let malloc = library.malloc(&target.memory);
     if target.libc.has_code_at(malloc) {

@@ -84,7 +84,7 @@ impl AttachFiles {
         Err(Refusal(format!("{}: the name is taken", String::from_utf8_lossy(template))))
     }
 
-    /// They stay.
+    /// Keeps the files.
     pub fn keep(&mut self) {
         self.kept = true;
     }

@@ -7,7 +7,7 @@ use std::io;
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// What may be refused.
+/// Result of a step that may be refused.
 pub type Result<T> = core::result::Result<T, Refusal>;
 
 /// Refuses.
@@ -15,7 +15,7 @@ pub fn refuse<T>(text: impl Into<String>) -> Result<T> {
     Err(Refusal(text.into()))
 }
 
-/// Says what was tried when the kernel refuses.
+/// Adds the failed step to an error of the kernel.
 pub trait During<T> {
     /// `what` failed: the kernel's reason follows.
     fn during(self, what: &str) -> Result<T>;

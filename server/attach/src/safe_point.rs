@@ -56,7 +56,7 @@ const WAITING: &[libc::c_long] = &[
     libc::SYS_restart_syscall,
 ];
 
-/// Functions in which a thread may wait for another one: their names begin so.
+/// Functions in which a thread may wait for another one, by how their names begin.
 const WAITS: &[&str] = &[
     "pthread_cond_",
     "pthread_mutex_",
@@ -72,7 +72,7 @@ const WAITS: &[&str] = &[
     "__pthread_",
 ];
 
-/// Functions of libc's that hold something which what we call needs, too: their names begin so.
+/// Functions of libc that hold a lock which our calls need, too, by how their names begin.
 const UNSAFE: &[&str] = &[
     "fork",
     "vfork",
@@ -139,7 +139,7 @@ pub struct StackJudge<'a> {
     allocator: Range<u64>,
 }
 
-/// Functions of libc's allocator: their names begin so.
+/// Functions of libc's allocator, by how their names begin.
 const ALLOCATOR: &[&str] = &[
     "malloc",
     "calloc",
@@ -376,7 +376,7 @@ pub fn id_outside(pid: u32, inside: u32) -> Option<i32> {
     ids.into_iter().find(|&tid| id_inside(pid, tid) == inside)
 }
 
-/// What was found when no thread could be borrowed.
+/// Refuses, with the reason why no thread could be borrowed.
 pub fn no_thread<T>(pid: u32) -> Result<T> {
     crate::refusal::refuse(format!(
         "no thread of process {pid} came to a point where it may be borrowed: each was in an allocator, in the loader, in a \

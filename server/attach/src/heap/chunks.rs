@@ -46,7 +46,7 @@ pub(super) fn of_arena(reader: &mut WordReader<'_>, arena: &Arena, free: &HashSe
             HeapWalkEnd::Top => {}
             HeapWalkEnd::Fence(_) if !region.is_uncertain => {}
             HeapWalkEnd::Fence(at) => {
-                // Somebody else has moved the break: the arena goes on behind.
+                // Other code has moved the break: the arena continues behind.
                 if !search(reader, arena, ChunkRegion { first: at + LEAST, ..region }, free, found) {
                     found.gaps.push(format!("the heap cannot be read from {at:#x} on"));
                 }
