@@ -63,7 +63,7 @@ const COLUMNS: [BlockColumn; 16] = [
 
 const _: () = assert!(COLUMNS.len() == ALLOCATIONS.columns.len());
 
-/// Tells SQLite of the tables.
+/// Registers the tables with SQLite.
 pub fn register(connection: &Connection, context: &Arc<SqlContext>) -> Result<()> {
     for table in [&ALLOCATIONS, &LIVE] {
         virtual_table::register(connection, BlockSource { context: Arc::clone(context), table })?;
@@ -97,7 +97,7 @@ impl TableSource for BlockSource {
         let mut rows = all as f64;
         let mut effort = rows;
         for &(column, comparison) in conditions {
-            // Of a condition that picks a range the rest is not even looked at.
+            // If a condition picks a range, other rows are not even read.
             let (part, is_range) = match (COLUMNS.get(column), comparison) {
                 (Some(Is::Row | Is::AllocatedAt), SqlComparison::Equal) => (1e-6, true),
                 (Some(Is::Row | Is::AllocatedAt), _) => (0.3, true),
@@ -164,7 +164,7 @@ struct BlockRows {
     row: u64,
 }
 
-/// What is asked of one recording.
+/// Conditions on the rows of one recording.
 struct Bounds {
     rows: (u64, u64),
     born_ns: (u64, u64),
@@ -209,7 +209,7 @@ impl Bounds {
         bounds
     }
 
-    /// What of `trace` passes; with `alive`, of what is live there.
+    /// The rows of `trace` that pass; with `alive`, of the blocks that are live there.
     fn part(&self, trace: &Arc<Trace>, recording: i64, alive: Option<Position>, cancel: &Cancel) -> Result<Part> {
         let from = trace.position_before(self.born_ns.0).allocs.max(self.rows.0);
         let end = trace.position_before(self.born_ns.1.saturating_add(1)).allocs;
@@ -266,7 +266,7 @@ fn pick(
     Ok(parts.concat())
 }
 
-/// As SQLite says it when its progress handler stops it.
+/// The error that SQLite returns when its progress handler stops it.
 pub fn interrupted() -> Error {
     Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_INTERRUPT), None)
 }
@@ -344,7 +344,7 @@ fn moment(trace: &Trace, at: Option<tracehound_query::TimeExpr>, cancel: &Cancel
     Ok(resolved.at.map_or(trace.end_position(), |(_, place)| place))
 }
 
-/// What a query says about its parameters.
+/// An error of a query, as an error of SQLite.
 pub fn module_error(error: tracehound_query::QueryError) -> Error {
     match error {
         tracehound_query::QueryError::Cancelled => interrupted(),

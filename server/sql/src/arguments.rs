@@ -80,7 +80,7 @@ pub fn plan(
     for (argument, &(at, (column, _))) in (1..).zip(&chosen) {
         let mut usage = info.constraint_usage(at);
         usage.set_argv_index(argument);
-        // A parameter is what it is asked to be; conditions are looked at again by SQLite.
+        // SQLite need not check parameters again; it checks all other conditions.
         usage.set_omit(column >= parameters);
     }
     let conditions: Vec<Condition> = chosen.into_iter().map(|(_, condition)| condition).collect();
@@ -90,7 +90,7 @@ pub fn plan(
     Some(conditions)
 }
 
-/// What [`plan`] has written down, with the values.
+/// The conditions that [`plan`] has encoded, with their values.
 pub fn conditions(plan: Option<&str>, values: Vec<Value>) -> Vec<(Condition, Value)> {
     let parts = plan.unwrap_or_default().split(',').filter(|part| !part.is_empty());
     let condition = |part: &str| {

@@ -11,7 +11,7 @@ use super::allocations::signed;
 use super::process::{hex, row};
 use super::rows::{Question, SqlRow, SqlRows};
 
-/// Has names for all places looked up at once, in parallel.
+/// Looks up names for all places at once, in parallel.
 fn resolve_all(question: &Question<'_>) -> Result<(), QueryError> {
     let recording = question.recording;
     let all: Vec<LocationId> = (0..recording.trace.location_count()).collect();

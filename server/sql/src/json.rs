@@ -46,7 +46,7 @@ impl<'a> JsonRows<'a> {
         let (end, count) = (if self.rows > 0 { "\n" } else { "" }, self.rows);
         match failure {
             None => writeln!(self.out, "{end}],\"row_count\":{count},\"truncated\":{}}}", self.truncated)?,
-            // Whoever reads them takes no more.
+            // The reader has closed the output.
             Some(SqlError::Output(_)) => return Ok(()),
             Some(error) => {
                 writeln!(self.out, "{end}],\"row_count\":{count},\"error\":{}}}", json!(error.to_string()))?;
@@ -97,7 +97,7 @@ impl RowSink for JsonRows<'_> {
     }
 }
 
-/// The names with a number behind those that others have before them: two columns of one name would be one member.
+/// The names, with numbers where one is repeated: two columns of one name would be one member.
 fn unlike(names: &[String]) -> Vec<String> {
     let mut taken = HashSet::new();
     let mut numbers: HashMap<&str, u32> = HashMap::new();

@@ -72,7 +72,7 @@ impl SqlContext {
     }
 }
 
-/// Why a question has no answer.
+/// Error of a query in SQL.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
     /// Stopped from outside.
@@ -104,12 +104,12 @@ pub enum SqlError {
     /// A row of the answer is too large.
     #[error("a row of the answer has more than {} KiB", .0 >> 10)]
     RowTooLarge(u64),
-    /// Whoever takes the rows cannot.
+    /// The receiver of the rows has failed.
     #[error(transparent)]
     Output(#[from] std::io::Error),
 }
 
-/// Takes an answer, row by row.
+/// Receiver of an answer, row by row.
 pub trait RowSink {
     /// The names of the columns; called once, before all rows.
     ///
@@ -177,7 +177,7 @@ impl Database {
         Ok(Self { connection, cancel: cancel.clone(), limits })
     }
 
-    /// Asks, and gives the answer row by row.
+    /// Runs a statement, and passes the rows of its answer to `sink`.
     ///
     /// # Errors
     /// When the statement is wrong or none that reads, when it is cancelled or beyond its limits, or when `sink` fails.
@@ -272,7 +272,7 @@ fn place(asked: &str, failure: &rusqlite::Error) -> Option<(usize, usize)> {
     Some((before.matches('\n').count() + 1, line.chars().count() + 1))
 }
 
-/// SQLite's own words, without the whole statement and the number of the error.
+/// SQLite's message, without the whole statement and the number of the error.
 fn words(error: rusqlite::Error) -> SqlError {
     SqlError::Sqlite(match error {
         rusqlite::Error::SqliteFailure(_, Some(text)) => text,

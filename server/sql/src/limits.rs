@@ -15,7 +15,7 @@ use tracehound_index::Cancel;
 
 use super::rows::SqlRow;
 
-/// What a question may take.
+/// Limits of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SqlLimits {
     /// Longest wait for the answer.
@@ -47,7 +47,7 @@ impl SqlLimits {
         }
     }
 
-    /// Tells SQLite.
+    /// Applies the limits to SQLite.
     pub(crate) fn apply(&self, connection: &Connection) -> Result<()> {
         let heap = self.sqlite_bytes;
         // SQLite has one limit for the process: the smallest that anybody asked for.
@@ -59,7 +59,7 @@ impl SqlLimits {
     }
 }
 
-/// Watches over a question from a thread of its own.
+/// Time limit of a query, checked on a thread of its own.
 pub(crate) struct QuestionClock<'a> {
     /// When it is to be over.
     pub time: Duration,
@@ -83,7 +83,7 @@ impl QuestionClock<'_> {
                 self.is_late.store(true, Ordering::Relaxed);
                 self.cancel.cancel();
             }
-            // Again and again: SQLite forgets it where it begins a statement.
+            // Repeated, because SQLite clears the interrupt when it begins a statement.
             if self.cancel.is_cancelled() {
                 self.interrupt.interrupt();
             }
@@ -91,7 +91,7 @@ impl QuestionClock<'_> {
     }
 }
 
-/// Room for rows that are kept, shared by all tables of a database.
+/// Budget of memory for cached rows, shared by all tables of a database.
 #[derive(Debug)]
 pub(crate) struct KeptRoom {
     used: AtomicU64,

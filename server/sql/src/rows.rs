@@ -1,5 +1,5 @@
-//! Tables whose rows existing queries make. What was made once is kept for the next look, found by its key, so that a
-//! join does not ask again for each row.
+//! Tables whose rows existing queries make. Rows are cached by their key, so that a join does not run the query again for
+//! each row.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -22,7 +22,7 @@ pub type SqlRow = Vec<Value>;
 /// Rows of one recording.
 pub type SqlRows = Box<dyn Iterator<Item = SqlRow>>;
 
-/// What a table is asked.
+/// Query of a table.
 pub struct Question<'a> {
     /// About this recording.
     pub recording: &'a SqlRecording,
@@ -43,7 +43,7 @@ struct RowSource {
     make: fn(&Question<'_>) -> Result<SqlRows, QueryError>,
     /// The column by which single rows are asked for.
     key: Option<usize>,
-    /// Rows are many, cheap, and found by their key at once: they are not kept.
+    /// Rows are many, cheap, and found by their key at once: they are not cached.
     passing: bool,
     /// The table is about all recordings at once, and has no column `recording` in front.
     of_all: bool,
@@ -80,7 +80,7 @@ static SOURCES: &[RowSource] = &[
     RowSource { of_all: true, ..of(&schema::DIFF, compare::diff) },
 ];
 
-/// Tells SQLite of the tables.
+/// Registers the tables with SQLite.
 pub fn register(connection: &Connection, context: &Arc<SqlContext>) -> Result<()> {
     for source in SOURCES {
         let context = Arc::clone(context);
@@ -89,15 +89,15 @@ pub fn register(connection: &Connection, context: &Arc<SqlContext>) -> Result<()
     Ok(())
 }
 
-/// Rows that are kept.
+/// Cached rows.
 pub struct KeptRows {
     rows: Vec<SqlRow>,
     by_key: HashMap<i64, Vec<u32>>,
-    /// Taken as long as they are here.
+    /// Budget that the rows take while they are cached.
     _part: KeptPart,
 }
 
-/// What rows are kept for: name of the table, number of the recording, and the parameters as texts.
+/// Cached rows, by name of the table, number of the recording, and the parameters as texts.
 pub type Kept = HashMap<(&'static str, i64, String), Arc<KeptRows>>;
 
 #[derive(Clone)]
@@ -199,7 +199,7 @@ impl AnswerRows {
         }
         let mut rows = self.fitting(number)?;
         if rows.is_none() {
-            // What may be asked for again gives way to what is asked for now.
+            // Cached rows are dropped to make room for those of the present query.
             lock().clear();
             rows = self.fitting(number)?;
         }

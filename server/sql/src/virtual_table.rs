@@ -11,13 +11,13 @@ use rusqlite::{Connection, Error, Result, ffi};
 use super::arguments::{Condition, SqlComparison, conditions, plan};
 use super::schema::SqlTable;
 
-/// A table: its columns, what they are asked by, and how its rows are read.
+/// A table: its columns, the conditions that it accepts, and the reader of its rows.
 pub trait TableSource: Clone + Send + Sync + 'static {
     /// What reads its rows.
     type Rows: TableReader;
     /// Its name, columns and parameters.
     fn table(&self) -> &'static SqlTable;
-    /// Whether a condition helps to find rows; SQLite looks at every condition again.
+    /// Whether a condition can be pushed down; SQLite checks every condition again.
     fn can_go_down(&self, column: usize, comparison: SqlComparison) -> bool;
     /// How many rows these conditions leave, and what it costs to find them.
     fn estimate(&self, conditions: &[Condition]) -> (f64, f64);
@@ -37,7 +37,7 @@ pub trait TableReader {
     fn number(&self) -> i64;
 }
 
-/// Tells SQLite of a table.
+/// Registers a table with SQLite.
 pub fn register<S: TableSource>(connection: &Connection, source: S) -> Result<()> {
     connection.create_module(source.table().name, &VirtualTable::<S>::MODULE, Some(source))
 }
