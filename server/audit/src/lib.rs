@@ -49,8 +49,8 @@ const RUNTIMES: [(&str, &str); 5] = [
     ("rb_newobj_of", "Ruby lays objects out in heap pages: the pages are recorded, the objects in them are not"),
 ];
 
-/// What `info` says, together with what the modules' files tell. Of the names those of generated code are asked for, in
-/// recordings that have some.
+/// The document of `info`, with remarks from the modules' files. Names of generated code are looked up in recordings that
+/// have some.
 pub fn info(trace: &Trace, symbols: &dyn RecordingSymbols) -> Info {
     let mut info = info::run(trace);
     let t_ns = info.process.duration_ns;

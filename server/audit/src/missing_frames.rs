@@ -38,14 +38,14 @@ impl Landmark {
     }
 }
 
-/// What a place in the code is to this question.
+/// Role of a place in the code for these remarks.
 #[derive(Debug, Clone, Copy, Default)]
 struct CodePlace {
     is_go_switch: bool,
     is_v8_interpreter: bool,
     /// In no module.
     is_generated: bool,
-    /// In no module, and somebody has said what it is called.
+    /// In no module, and with a name.
     is_named: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn remarks(
     if go.or(v8).or(jvm).is_none() {
         return Vec::new();
     }
-    // A summary is asked for as a whole: nobody gives this part of it up.
+    // Not cancellable: a summary is computed as a whole.
     let Some(counts) = count(trace, symbols, objects, &Cancel::new()) else { return Vec::new() };
     let texts = [
         go.and_then(|object| of_go(&object.name, counts)),

@@ -36,7 +36,7 @@ struct Point {
     changed: bool,
 }
 
-/// What is known while events go by. A new peak touches only what has changed since the one before.
+/// State of the pass over the events. A new peak touches only what has changed since the one before.
 #[derive(Default)]
 struct Points {
     of_site: Vec<Point>,

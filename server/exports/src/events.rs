@@ -23,8 +23,8 @@ pub struct HeapEvent {
     pub site: u32,
 }
 
-/// Tells every allocation in the scope's window of a block that passes its filter, and every free of such a block. The
-/// two halves of a realloc come one after the other, the free first.
+/// Passes every allocation in the scope's window of a block that passes its filter, and every free of such a block, to
+/// `each`. The two halves of a realloc come one after the other, the free first.
 ///
 /// # Errors
 /// When the scope does not fit the recording, what `each` fails with, or cancelled.

@@ -87,7 +87,7 @@ fn resident(source: ExportInput<'_>, scope: &ExportScope) -> Result<Vec<(u64, u6
     Ok(curve.t_ns.iter().zip(values).filter_map(|(&t_ns, value)| Some((t_ns, (*value)? as u64))).collect())
 }
 
-/// What was written before, by what it stands for.
+/// Indices of the entries that were written already.
 struct WrittenTables<'a> {
     source: ExportInput<'a>,
     strings: HashMap<String, usize>,

@@ -27,7 +27,7 @@ use tracehound_index::symbols::RecordingSymbols;
 use tracehound_index::{Cancel, Cancelled, Trace};
 use tracehound_query::{Filter, QueryError, Window};
 
-/// What an exporter works on.
+/// Input of an exporter.
 #[derive(Clone, Copy)]
 pub struct ExportInput<'a> {
     /// The recording.
@@ -41,9 +41,9 @@ pub struct ExportInput<'a> {
 /// Which part of a recording is exported.
 #[derive(Debug, Clone, Default)]
 pub struct ExportScope {
-    /// When.
+    /// Window of time.
     pub window: Window,
-    /// What.
+    /// Which blocks count.
     pub filter: Filter,
 }
 

@@ -8,7 +8,7 @@ use super::super::{ExportInput, Result};
 /// The first bytes of a SHA-256.
 pub(super) type Name = [u8; 16];
 
-/// What frames and stacks are called everywhere.
+/// Names of frames and stacks, the same in every recording.
 pub(super) struct FrameNames {
     /// By location.
     pub(super) frames: Vec<Name>,
