@@ -113,13 +113,13 @@ pub fn detach(args: &DetachArgs) -> Result<()> {
     }
 }
 
-/// A line of standard output, at once; a closed pipe ends nothing.
+/// Prints a line on standard output at once; a closed pipe is ignored.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{}", terminal::clean(line)).and_then(|()| out.flush());
 }
 
-/// What the options and the environment ask for.
+/// Options of the attach, from the command line and the environment.
 fn options(args: &AttachArgs) -> Result<AttachOptions> {
     let mut variables: Vec<(String, OsString)> = Vec::new();
     for name in NAMES.into_iter().filter(|name| !matches!(*name, "TRACEHOUND_OUTPUT" | "TRACEHOUND_START")) {

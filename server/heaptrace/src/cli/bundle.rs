@@ -92,7 +92,7 @@ fn tell_of_parents(opened: &open::OpenRecording, written: &Path) {
     }
 }
 
-/// What a killed program had not written yet lies in a file of its own, which is part of the recording.
+/// Copies the side file of a killed program's recording, which is part of the recording.
 fn copy_side_file(args: &BundleArgs, recording: &Path) -> Result<()> {
     let (from, to) = (path_of(&args.file), path_of(recording));
     if !from.is_file() {

@@ -28,7 +28,7 @@ use super::Misuse;
 /// When the file cannot be read or names an option that there is not.
 pub fn with_defaults(command: Command, arguments: Vec<OsString>) -> Result<Vec<OsString>> {
     let Some((path, table)) = read()? else { return Ok(arguments) };
-    // What clap does not understand it says itself, about the command line as it was given.
+    // Errors of the command line are reported by clap, for the arguments as they were given.
     let Ok(matches) = command.clone().try_get_matches_from(&arguments) else { return Ok(arguments) };
     let named = path.display().to_string();
     apply(command, &matches, &table, arguments).map_err(|why| Misuse(format!("{named}: {why}")).into())

@@ -14,7 +14,7 @@ extern "C" fn on_interrupt(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// The flag, set by SIGTERM and SIGHUP, too: for work that must be brought to its end.
+/// The flag, set by SIGTERM and SIGHUP, too: for work that must not be left half done.
 pub fn flag_of_all_ends() -> &'static Cancel {
     let flag = flag();
     for signal in [libc::SIGTERM, libc::SIGHUP] {

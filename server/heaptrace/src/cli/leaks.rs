@@ -173,7 +173,7 @@ pub fn print(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write)
     print_freed_at_exit(leaks, all_frames, style, out)
 }
 
-/// What grew and was tidied up at the end, which no count of what is left shows.
+/// Writes sites that grew and were freed at the end: no count of leaked blocks has them.
 fn print_freed_at_exit(leaks: &Leaks, all_frames: bool, style: Style, out: &mut dyn Write) -> io::Result<()> {
     if leaks.freed_at_exit.is_empty() {
         return Ok(());
@@ -218,7 +218,7 @@ fn print_site(site: &LeakSite, whole: u64, all_frames: bool, style: Style, out: 
     stack::print(&site.stack, all_frames, style, out)
 }
 
-/// The judgement in a word or two, and how it looks.
+/// The verdict in a word or two, and its style.
 pub fn verdict(verdict: &Verdict) -> (String, TextRole) {
     match verdict.kind {
         VerdictKind::Growing if verdict.shape == Shape::Stepwise => ("growing in steps".into(), TextRole::Bad),

@@ -1,4 +1,4 @@
-//! The command line: arguments, dispatch, and how errors are said.
+//! The command line: arguments, dispatch, and error messages.
 //!
 //! Exit codes: 0 fine, 1 something failed, 2 misuse. `run` exits as its program does.
 
@@ -252,9 +252,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode> {
 /// Whether a line below an answer says that the recording is not complete; JSON documents always do.
 #[derive(Clone, Copy)]
 enum Shortfall {
-    /// Yes, looking like this.
+    /// A line is printed, in this style.
     Tell(terminal::Style),
-    /// The answer is about that.
+    /// No line is printed: the answer itself has that information.
     Told,
 }
 
@@ -320,7 +320,7 @@ fn answer_each<'t, P, T: Serialize>(
     )
 }
 
-/// A question that cannot be answered is the fault of whoever asked it.
+/// An error of a query, as an error of usage where its parameters are wrong.
 fn misuse(error: QueryError) -> anyhow::Error {
     match error {
         QueryError::BadParameter { parameter, why } => {
@@ -339,7 +339,7 @@ fn export_error(error: ExportError) -> anyhow::Error {
     }
 }
 
-/// Whoever read our output has had enough (`heaptrace dump x.dat | head`).
+/// Whether the reader of our output has closed the pipe (`heaptrace dump x.dat | head`).
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

@@ -46,7 +46,7 @@ impl OpenRecording {
         }
     }
 
-    /// What answers about the recording stand on less than everything for, in words.
+    /// Why results about the recording are incomplete, in words; `None` if they are complete.
     pub fn shortfall(&self) -> Option<String> {
         shortfall(self.trace.facts(), self.trace.end())
     }
@@ -75,7 +75,7 @@ fn shortfall(facts: &RecordingFacts, end: End) -> Option<String> {
     (!missing.is_empty()).then(|| format!("the recording is not complete: {}", missing.join("; ")))
 }
 
-/// Opens a recording as it is now, and tells on standard error if it is not complete: for answers that have no room for
+/// Opens a recording as it is now, and notes on standard error if it is not complete: for outputs that have no room for
 /// that.
 pub fn open_telling(path: &Path) -> Result<OpenRecording> {
     open_telling_among(path, &[])
@@ -132,7 +132,7 @@ fn open_local(path: &Path, others: &[PathBuf]) -> Result<OpenRecording> {
     Ok(OpenRecording { trace, symbols, path: path.to_string_lossy().into_owned() })
 }
 
-/// What to do about a file that is none of ours.
+/// The error with a hint, for a file that is not a recording.
 fn hint(path: &Path, error: OpenError) -> anyhow::Error {
     let mut start = [0; 4];
     let is_foreign = matches!(&error, OpenError::Format { error: FormatError::NotARecording, .. });

@@ -75,7 +75,7 @@ pub fn run(args: ServerArgs) -> Result<()> {
     if problems.len() == files.len() {
         anyhow::bail!("{}", problems.join("; "));
     }
-    // The others are worth a look; the page says it, too.
+    // The other recordings can be opened; the page reports these problems, too.
     for problem in problems {
         eprintln!("heaptrace: {}", clean(&problem));
     }

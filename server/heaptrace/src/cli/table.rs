@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use super::terminal::{Style, TextRole, clean, truncate, width};
 
-/// Where a column's text sticks.
+/// Alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// Words.

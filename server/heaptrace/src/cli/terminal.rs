@@ -54,7 +54,7 @@ impl TextRole {
     }
 }
 
-/// What the place that text goes to can do.
+/// Capabilities of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Style {
     /// Colours are understood and wanted.
@@ -89,7 +89,7 @@ pub fn stdout() -> BufWriter<Stdout> {
     BufWriter::with_capacity(1 << 16, Stdout(io::stdout().lock()))
 }
 
-/// Standard output, whose errors say that it was that.
+/// Standard output, named in its errors.
 pub struct Stdout(StdoutLock<'static>);
 
 impl io::Write for Stdout {

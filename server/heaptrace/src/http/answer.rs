@@ -94,7 +94,7 @@ impl RecordingRequest {
         once(&self.app, &self.headers, question, self.compute(snapshot, work)).await
     }
 
-    /// As [`Self::answer`], for what may change while the recording does not: it is asked each time, and never kept.
+    /// As [`Self::answer`], for data that may change while the recording does not: computed each time, never cached.
     pub async fn answer_fresh<Q, T>(
         self,
         run: impl FnOnce(&Ask<'_>, Q) -> Result<T> + Send + 'static,
@@ -224,7 +224,7 @@ impl SqlRequest {
     }
 }
 
-/// What the client has, or what is kept, or what `make` gives, which is kept from then on.
+/// Nothing if the client's copy has this tag, else the cached answer, else the result of `make`, which is cached.
 async fn once(
     app: &App,
     headers: &HeaderMap,
@@ -287,7 +287,7 @@ fn with_tag(mut response: Response, tag: &str) -> Response {
     response
 }
 
-/// Something that is our fault.
+/// An internal error.
 pub fn internal(error: impl std::fmt::Display) -> HttpProblem {
     HttpProblem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
@@ -298,7 +298,7 @@ impl From<QueryError> for HttpProblem {
             QueryError::BadParameter { parameter, why } => Self::parameter(parameter, why),
             QueryError::NotFound { .. } => Self::not_found(error.to_string()),
             QueryError::Scratch { .. } => internal(error),
-            // Nobody is there to read it.
+            // The client is gone.
             QueryError::Cancelled => Self::new(StatusCode::SERVICE_UNAVAILABLE, "the query was cancelled"),
         }
     }

@@ -101,7 +101,7 @@ async fn run(config: Config) -> Result<()> {
         all => format!("{} recordings", all.len()),
     };
     let mut out = io::stdout();
-    // Whoever started us through a pipe reads the URL here; that nobody reads it is no reason to stop.
+    // A program that has started us through a pipe reads the URL here; a closed pipe is ignored.
     let _ = writeln!(out, "Serving {what} at {url}  (Ctrl-C ends)").and_then(|()| out.flush());
     if config.open {
         open_browser(&url);

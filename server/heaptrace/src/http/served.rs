@@ -29,7 +29,7 @@ const EXPORTS: usize = 4;
 const SQL_QUESTIONS: usize = 2;
 /// Time between two looks at a recording that somebody watches.
 const PERIOD: Duration = Duration::from_millis(200);
-/// Whoever asked a question this long ago is thought to be still there.
+/// Time after a query during which its client counts as watching.
 const ATTENTION: Duration = Duration::from_secs(3);
 
 /// Everything that requests share.
@@ -211,7 +211,7 @@ impl Served {
             let opened = this.turn.take(&cancel, || this.open(&cancel)).flatten();
             if let Some((mut recording, symbols)) = opened {
                 this.follow(&mut recording, &symbols);
-                // Verdicts on all sites are there before somebody asks for them, and stay beside the index.
+                // Computes verdicts on all sites before the first query, and caches them beside the index.
                 let _ = this.turn.take(&this.stop, || leaks::keep(&recording.trace(), &this.stop));
             } else if cancel.is_cancelled() && !this.stop.is_cancelled() {
                 this.settle_cancelled();
@@ -302,7 +302,7 @@ impl Served {
                     self.publish(recording, symbols, &going_on);
                 }
                 Ok(false) => {
-                    // Nobody is informed, but questions need not wait for a fresher look.
+                    // Watchers are not notified, but queries need not wait for a fresher state.
                     self.state.send_if_modified(|snapshot| {
                         snapshot.taken = Some(Instant::now());
                         false
@@ -373,7 +373,7 @@ impl Served {
         let mut snapshot = states.wait_for(ready).await.map_err(gone)?.clone();
         let stale = |snapshot: &Snapshot| snapshot.taken.is_some_and(|taken| taken.elapsed() > ATTENTION);
         if snapshot.state == Some(State::Running) && stale(&snapshot) {
-            // Nobody was watching: wait for the look that our question has caused, but not for ever.
+            // Without a watcher: wait, with a limit, for the refresh that this query has caused.
             let fresh = states.wait_for(|snapshot| snapshot.state != Some(State::Running) || !stale(snapshot));
             if let Ok(Ok(fresh)) = tokio::time::timeout(2 * PERIOD, fresh).await {
                 snapshot = fresh.clone();
@@ -414,7 +414,7 @@ impl Drop for Watching {
     }
 }
 
-/// Whether anybody wants to know how a recording grows.
+/// Watchers of a recording: whether it is to be refreshed.
 #[derive(Default)]
 struct Attention {
     watchers: AtomicUsize,

@@ -18,7 +18,7 @@ use crate::cli::{interrupt, misuse};
 /// Backtraces shown for a figure.
 const SHOWN: usize = 5;
 
-/// A recording's figures, and how they stand to the limits.
+/// A recording's figures, compared with the limits.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckReport {
     /// `heaptrace.check/1`.

@@ -113,7 +113,7 @@ pub fn run(args: &CheckArgs, color: ColorChoice) -> Result<ExitCode> {
         }
     }
     match out.flush() {
-        // Who reads no further still gets the answer by the exit code.
+        // A closed pipe is no error: the exit code has the result.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         other => other?,
     }

@@ -1,4 +1,4 @@
-//! The way to the socket of a process's recorder: where it lies, and that it is that process's.
+//! Connection to the recorder of a process: finds its socket, and checks that this process listens on it.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ struct Target {
     users: Vec<u32>,
 }
 
-/// Asks the recorder of process `pid`.
+/// Sends a request to the recorder of process `pid` and returns its reply.
 pub fn ask(pid: u32, request: &Request) -> Result<Reply> {
     let message = control::encode(request)?;
     let socket = find(pid)?;
@@ -75,7 +75,7 @@ fn look(pid: u32) -> Result<Option<OwnedFd>> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| no_process(pid))?;
     let target = parse_status(&status, pid);
     let own_namespace = fs::read_link("/proc/self/ns/pid").ok();
-    // Without the right to look, it is most likely our own.
+    // Without permission to read the link, our own namespace is the most likely one.
     let namespace = fs::read_link(format!("/proc/{pid}/ns/pid")).ok().or(own_namespace).unwrap_or_default();
     let namespace = control::namespace_number(namespace.as_os_str().as_encoded_bytes());
     let name = control::socket_name(namespace, target.inner_pid);

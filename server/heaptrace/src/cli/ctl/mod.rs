@@ -1,4 +1,4 @@
-//! `heaptrace ctl`: asks the recorder inside a running process how it stands, switches it, sets marks.
+//! `heaptrace ctl`: requests to the recorder in a running process: status, start, stop, marks, looks.
 
 mod connection;
 
@@ -99,7 +99,7 @@ pub fn run(args: &CtlArgs, color: ColorChoice) -> Result<()> {
     Ok(())
 }
 
-/// The status of a recorder that sleeps.
+/// The status of a dormant recorder.
 fn asleep(args: &CtlArgs) -> Result<()> {
     let mut out = terminal::stdout();
     if args.json {

@@ -1,5 +1,5 @@
-//! The recordings that may be asked, by name. What is not named on the command line, or lies in a folder that is, cannot
-//! be reached.
+//! Recordings that the tools may open, by name: those named on the command line, and those in named folders. No other file
+//! can be opened.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

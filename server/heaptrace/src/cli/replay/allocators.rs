@@ -81,7 +81,7 @@ impl Family {
 }
 
 impl Candidate {
-    /// What somebody has named: an allocator, or the path of a library.
+    /// The candidate of this name: an allocator, or the path of a library.
     ///
     /// # Errors
     /// When it is not there.
@@ -105,7 +105,7 @@ impl Candidate {
         Ok(Self { family: Family::of_file(&file), library: Some(path), settings })
     }
 
-    /// What is tried when nothing was asked for: everything that is installed, and the settings that help most often.
+    /// Candidates where none were given: everything that is installed, with the settings that help most often.
     pub fn usual(has_threads: bool) -> Vec<Self> {
         let with = |family: Family, settings: &[(&str, &str)]| {
             let library = family.installed();

@@ -48,7 +48,7 @@ pub struct ReplayArgs {
     orders: u32,
 }
 
-/// What the player says.
+/// Output of the player.
 #[derive(Debug, Clone, Deserialize)]
 struct Played {
     allocator: String,
@@ -206,7 +206,7 @@ fn play(player: &Path, file: &Path, candidate: &Candidate, chunk: u32) -> Result
         let line = said.lines().next().unwrap_or_default();
         bail!("the replay ended by {}{}{line}", output.status, if line.is_empty() { "" } else { ": " });
     }
-    // The loader says so and goes on without.
+    // The loader prints a message and continues without the library.
     if let Some(line) = said.lines().find(|line| line.contains("cannot be preloaded")) {
         bail!("{line}");
     }

@@ -1,5 +1,5 @@
-//! `heaptrace run --names`: has runtimes write down what code they generate is called, and keeps that in the recording, so that
-//! the names outlive the runtime's own file and are there on another machine.
+//! `heaptrace run --names`: makes runtimes write the names of the code that they generate, and keeps these names in the
+//! recording, so that they are there when the runtime's own file is gone, and on another machine.
 
 use std::ffi::OsString;
 use std::fs::File;

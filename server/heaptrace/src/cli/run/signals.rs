@@ -1,4 +1,4 @@
-//! While the program runs we step back: the terminal's signals are the program's, others are passed on to it.
+//! Signals while the program runs: those of the terminal reach the program directly, others are passed on to it.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
