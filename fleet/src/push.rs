@@ -27,7 +27,7 @@ use crate::labels;
 
 /// The secret that is given to the server.
 const TOKEN: &str = "HEAPTRACE_PUSH_TOKEN";
-/// Most bytes of an answer that an error has.
+/// Most bytes of a server's answer in an error message.
 const SAID: usize = 300;
 /// Before the second attempt; twice as long before each further one.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -95,7 +95,7 @@ enum PushFailure {
     ForGood(String),
 }
 
-/// Sends them, one after the other.
+/// Sends the profiles, one after the other.
 pub async fn run(args: PushArgs) -> Result<ExitCode> {
     let sink = ProfileSink::new(&args)?;
     for path in &args.files {
@@ -281,7 +281,7 @@ impl ProfileSink {
     }
 }
 
-/// What an error comes from in the end, which says most.
+/// The innermost cause of an error, which is the most specific.
 fn innermost(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).last().map_or_else(String::new, ToString::to_string)
 }

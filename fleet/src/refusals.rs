@@ -1,5 +1,5 @@
-//! What a store said when it refused something, in a sentence: the errors of the library name every request twice, with its
-//! URL and how long it took, and leave the reason to the end.
+//! Errors of stores, each as one sentence: the errors of the library name every request twice, with its
+//! URL and how long it took, and have the reason at the end.
 
 /// The most letters of a service's own words.
 const LONGEST: usize = 200;

@@ -83,7 +83,7 @@ impl ShippingTarget {
         }
     }
 
-    /// Nothing more will come.
+    /// Finishes a recording: nothing more will come.
     ///
     /// # Errors
     /// When that is not taken.
@@ -110,7 +110,7 @@ impl Remote {
         Ok(Self { client, url: url.trim_end_matches('/').to_owned(), token })
     }
 
-    /// Asks; the body of an answer that says yes.
+    /// Sends a request; returns the body of a successful answer.
     ///
     /// # Errors
     /// When nobody answers, or the answer is no.

@@ -190,14 +190,14 @@ impl LocalRecording {
         if alive {
             return Ok(if sent > 0 { Step::Shipped(sent) } else { Step::Waiting });
         }
-        // With the files the last trace of the program may go.
+        // The program's files may disappear with the recording's.
         if !self.keeping.is_empty() {
             return Ok(Step::Waiting);
         }
         self.finish(sink).await
     }
 
-    /// Has the symbols of the files that blocks name brought into the store.
+    /// Starts to copy the symbols of the files that blocks name into the store.
     fn keep_symbols(&mut self, blocks: &[u8]) {
         let modules = modules_in(blocks);
         if !modules.is_empty() {

@@ -9,8 +9,8 @@
 //! symbols/<build id>.debug.zst what names need of a program or library, once
 //! data/v1/<table>/service=…/version=…/day=…/recording=<id>/<table>.parquet
 //! ```
-//! The length of a recording in a store is what its objects say; nobody remembers it. So shipping can stop and begin
-//! anew anywhere, and two may ship the same.
+//! The length of a recording in a store is computed from its objects, and stored nowhere else. So shipping can stop and
+//! begin anew anywhere, and two collectors may ship the same.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -40,7 +40,7 @@ pub struct Store {
     prefix: Path,
     /// Where its objects are files: the folder.
     pub folder: Option<std::path::PathBuf>,
-    /// Who makes a whole object of segments: each has parts of it in memory.
+    /// Limits how many whole objects are made of segments at the same time: each has parts of it in memory.
     finishing: Arc<Semaphore>,
 }
 

@@ -55,7 +55,7 @@ struct OverBudgetRow {
     complete: bool,
 }
 
-/// Answers; exit code 1 when too few keep the limits.
+/// Runs the query; exit code 1 when too few keep the limits.
 pub async fn run(args: BudgetArgs) -> Result<ExitCode> {
     if args.max_peak.is_none() && args.max_leaked.is_none() && args.max_rss.is_none() {
         bail!("there is no limit: --max-peak, --max-leaked or --max-rss");

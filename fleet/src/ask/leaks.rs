@@ -56,7 +56,7 @@ struct FleetLeakSum {
     late: bool,
 }
 
-/// Answers.
+/// Runs the query.
 pub async fn run(args: FleetLeaksArgs) -> Result<()> {
     let store = args.place.store()?;
     let set = args.place.open(&store, args.version.as_deref()).await?;

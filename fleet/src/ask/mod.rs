@@ -112,7 +112,7 @@ impl Where {
             out.push('\n');
         }
         match std::io::stdout().lock().write_all(out.as_bytes()) {
-            // Whoever read it has had enough.
+            // The reader has closed the pipe.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             other => Ok(other?),
         }
@@ -179,7 +179,7 @@ struct CompactArgs {
     before: Option<String>,
 }
 
-/// Answers.
+/// Runs the command.
 pub async fn run(args: QuestionArgs) -> Result<ExitCode> {
     match args.command {
         FleetCommand::Top(args) => top::run(args).await,

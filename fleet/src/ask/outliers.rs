@@ -71,7 +71,7 @@ struct OutlierRow {
     z: f64,
 }
 
-/// Answers.
+/// Runs the query.
 pub async fn run(args: OutliersArgs) -> Result<()> {
     let store = args.place.store()?;
     let set = args.place.open(&store, args.version.as_deref()).await?;

@@ -71,7 +71,7 @@ struct RegressionRow {
 /// Part of the rows that may be chance.
 const RATE: f64 = 0.05;
 
-/// Answers.
+/// Runs the query.
 pub async fn run(args: RegressArgs) -> Result<()> {
     let Some(column) = args.metric.column() else {
         bail!("versions are compared by sums of whole recordings, not by grown")

@@ -50,7 +50,7 @@ struct FleetTopRow {
     stack: StackText,
 }
 
-/// Answers.
+/// Runs the query.
 pub async fn run(args: FleetTopArgs) -> Result<()> {
     args.interval.check()?;
     let metric = args.metric.unwrap_or(if args.interval.is_given() { FleetMetric::Grown } else { FleetMetric::Leaked });

@@ -48,7 +48,7 @@ struct Listener {
     status: Arc<CollectorStatus>,
     packer: Packer,
     bodies: Semaphore,
-    /// One at a time writes a recording; how much of it is known to be there.
+    /// Recordings that are being written, one writer at a time each, with the bytes that are known to be stored.
     open: std::sync::Mutex<HashMap<String, Arc<Mutex<Option<Shipped>>>>>,
 }
 
@@ -86,7 +86,7 @@ pub async fn start(
     Ok(())
 }
 
-/// Who may ask: whoever has the token; and no page of another site.
+/// Access control: a request needs the token, and must not come from a page of another site.
 async fn guard(State(listener): State<Arc<Listener>>, request: Request, next: Next) -> Response {
     if request.headers().contains_key(header::ORIGIN) {
         return (StatusCode::FORBIDDEN, "web pages may not send requests to a collector\n").into_response();
@@ -101,7 +101,7 @@ async fn guard(State(listener): State<Arc<Listener>>, request: Request, next: Ne
     next.run(request).await
 }
 
-/// In a time that does not say where they differ.
+/// Compares in a time that does not depend on where the first difference is.
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
@@ -148,7 +148,7 @@ impl Listener {
         }
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= MOST_OPEN && !open.contains_key(id) {
-            // Those that nobody writes are asked of the store again.
+            // Recordings without a writer are forgotten: the next request queries the store again.
             open.retain(|_, known| Arc::strong_count(known) > 1);
             if open.len() >= MOST_OPEN {
                 return Err(RefusedRequest::TooMany);
@@ -204,7 +204,7 @@ async fn append(
     }
     let bytes = body.len() as u64;
     if let Err(error) = listener.sink.append(&id, asked.at, body, asked.end).await {
-        // It may have been taken all the same.
+        // The store may have stored the bytes in spite of the error.
         *known = None;
         return Err(listener.failed(&error));
     }

@@ -142,7 +142,7 @@ pub async fn run(args: CollectArgs) -> Result<ExitCode> {
         if spool.args.once && spool.is_over() {
             break;
         }
-        // While there is more, there is no rest.
+        // No pause while there is more to ship.
         let pause = if busy { Duration::from_millis(10) } else { Duration::from_millis(spool.args.interval) };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -191,7 +191,7 @@ struct Refused {
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 impl Spool {
-    /// One look: new recordings are found, all of them make a step. Whether one of them may have more at once.
+    /// One pass: finds new recordings, and makes a step of each. Returns whether one of them has more at once.
     async fn look(&mut self) -> bool {
         self.find();
         let now = Instant::now();
@@ -247,7 +247,7 @@ impl Spool {
         }
     }
 
-    /// What a step came to.
+    /// Handles the result of a step.
     fn take(&mut self, source: LocalRecording, step: Result<Step>) -> bool {
         let (id, path) = (source.about.recording.clone(), source.path.clone());
         if step.is_ok() {
@@ -277,7 +277,7 @@ impl Spool {
             Err(error) => {
                 self.status.recording(&source.about, source.shipped, RecordingState::Waiting);
                 let why = format!("{}: {error:#}", clean(&id));
-                // A file that somebody took away is none of ours any more.
+                // A file that others have removed is not followed any more.
                 if !path.exists() {
                     self.refused.remove(&path);
                     self.status.error(&why);
@@ -292,14 +292,14 @@ impl Spool {
                 self.status.retried(&why);
             }
         }
-        // A file that somebody took away is none of ours any more.
+        // A file that others have removed is not followed any more.
         if path.exists() {
             self.sources.insert(path, source);
         }
         false
     }
 
-    /// A step has failed: the next one comes after a pause. For how long steps have been failing.
+    /// Notes a failed step: the next one comes after a pause. Returns for how long steps have been failing.
     fn refuse(&mut self, path: &Path) -> Duration {
         let (now, first) = (Instant::now(), Duration::from_millis(self.args.interval));
         let refused = Refused { since: now, again: now, pause: first };

@@ -43,7 +43,7 @@ impl SpoolQuota {
         Self { spool, each, asked: HashSet::new(), next: spool.unwrap_or(0), ends: JoinSet::new() }
     }
 
-    /// Keeps to the quotas, or says that it is not possible.
+    /// Enforces the quotas, or reports that this is not possible.
     pub fn keep(&mut self, sources: &mut HashMap<PathBuf, LocalRecording>, store: &str, status: &Arc<CollectorStatus>) {
         self.give_back(sources, store, status);
         self.asked.retain(|path| sources.contains_key(path));
@@ -129,7 +129,7 @@ impl SpoolQuota {
     }
 }
 
-/// Has `heaptrace ctl`, which lies beside us, end the recording of a process.
+/// Runs `heaptrace ctl`, which lies beside us, to end the recording of a process.
 fn end_recording(pid: u32, why: &str) -> Result<()> {
     let here = std::env::current_exe().context("cannot tell where heaptrace is")?;
     let mut command = Command::new(here.with_file_name("heaptrace"));

@@ -18,9 +18,9 @@ use crate::sink::Remote;
 const MOST_STORED: usize = 1000;
 /// Characters of an error that is kept.
 const LONGEST: usize = 500;
-/// A message that comes again is said again after so long.
+/// Time after which a repeated message is printed again.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
-/// The most messages in that time.
+/// Most messages in that time.
 const MOST_SAID: usize = 200;
 
 /// Where a recording is on its way.
@@ -92,7 +92,7 @@ pub struct CollectorStatus {
 }
 
 impl CollectorStatus {
-    /// Of a collector that ships to this store.
+    /// Status of a collector that ships to this store.
     pub fn new(store: String) -> Self {
         Self {
             store,
@@ -113,51 +113,51 @@ impl CollectorStatus {
         }
     }
 
-    /// So many bytes of local recordings were acknowledged.
+    /// Counts bytes of local recordings that were acknowledged.
     pub fn shipped(&self, bytes: u64) {
         self.shipped.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes came from other collectors.
+    /// Counts bytes that came from other collectors.
     pub fn taken_in(&self, bytes: u64) {
         self.taken_in.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many bytes of the spool are holes now.
+    /// Counts bytes of the spool that became holes.
     pub fn given_back(&self, bytes: u64) {
         self.given_back.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The spool has so many bytes on the disk.
+    /// Sets the bytes of the spool on the disk.
     pub fn spool(&self, bytes: u64) {
         self.spool.store(bytes, Ordering::Relaxed);
     }
 
-    /// The spool is over its quota, and nothing of it may go.
+    /// Notes that the spool is over its quota, and that nothing of it may be deleted.
     pub fn over_quota(&self) {
         self.over_quota.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The symbols of a file are in the store: so many bytes of them are new.
+    /// Counts a file whose symbols are in the store, with the bytes of them that are new.
     pub fn symbols_kept(&self, bytes: u64) {
         if bytes > 0 {
             self.symbol_files.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// A recording is ended for a quota; `why` is said on standard error.
+    /// Counts a recording that was ended for a quota, and prints `why` on standard error.
     pub fn ended_for_quota(&self, why: &str) {
         self.ended.fetch_add(1, Ordering::Relaxed);
         eprintln!("heaptrace: {}", clean(why));
     }
 
-    /// Something failed for good; it is said on standard error, once a minute however often it comes again.
+    /// Counts a permanent error, and prints it on standard error, at most once a minute however often it comes again.
     pub fn error(&self, why: &str) {
         self.has_failed.store(true, Ordering::Relaxed);
         self.retried(why);
     }
 
-    /// Something failed that is tried again; it is said as an error is.
+    /// Counts an error that is retried; it is printed as a permanent one is.
     pub fn retried(&self, why: &str) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         let why: String = clean(why).chars().take(LONGEST).collect();
@@ -175,7 +175,7 @@ impl CollectorStatus {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// A recording is this far.
+    /// Sets the state of a recording.
     pub fn recording(&self, about: &Collected, bytes: u64, state: RecordingState) {
         let mut all = self.recordings.lock().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(&about.recording).map(|known| known.state);
