@@ -18,13 +18,13 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
 use std::alloc::System;
 
-/// Records what goes through it to the allocator inside.
+/// A global allocator that records each call and passes it to the allocator inside.
 pub struct Allocator<A = System> {
     inside: A,
 }
 
 impl Allocator {
-    /// Around the system's allocator.
+    /// Wraps the system's allocator.
     #[must_use]
     pub const fn system() -> Self {
         Self::new(System)
@@ -32,19 +32,19 @@ impl Allocator {
 }
 
 impl<A> Allocator<A> {
-    /// Around `inside`.
+    /// Wraps `inside`.
     #[must_use]
     pub const fn new(inside: A) -> Self {
         Self { inside }
     }
 }
 
-/// A call on its way through the recorder, which knows the members down to `zeroed` (`preload/src/allocator.rs`).
+/// A call passed through the recorder, which reads the fields down to `zeroed` (`preload/src/allocator.rs`).
 #[repr(C)]
 struct CallOnTheWay {
     /// Makes the call.
     real: unsafe extern "C-unwind" fn(&CallOnTheWay) -> *mut c_void,
-    /// The block that is given back or resized.
+    /// The block that is freed or resized.
     block: *mut c_void,
     /// Bytes of the new block.
     size: usize,
@@ -54,7 +54,7 @@ struct CallOnTheWay {
     zeroed: usize,
     /// The allocator inside.
     inside: *const c_void,
-    /// Bytes of the block that is given back or resized.
+    /// Bytes of the block that is freed or resized.
     old_size: usize,
 }
 
@@ -70,7 +70,7 @@ impl CallOnTheWay {
     /// # Safety
     /// The call must have been made by an [`Allocator`] of this type.
     unsafe fn inside<A>(&self) -> &A {
-        // SAFETY: as the caller promises; it waits for the call to return.
+        // SAFETY: an `Allocator<A>` has made the call, by the contract above, and waits for it to return.
         unsafe { &*self.inside.cast::<A>() }
     }
 

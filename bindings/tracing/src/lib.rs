@@ -31,7 +31,7 @@ thread_local! {
     static OUTER: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a span has of its request context.
+/// Id of a span's request context.
 struct SpanContext(u64);
 
 /// See the crate's text.
@@ -50,7 +50,8 @@ impl RequestLayer {
         Self::of_chosen(move |metadata| metadata.name() == name, fields)
     }
 
-    /// Spans that `chooses` says so of are request contexts, those with the same name and values of these fields the same.
+    /// Spans for which `chooses` returns true are request contexts; those with the same name and values of these
+    /// fields are the same one.
     #[must_use]
     pub fn of_chosen(chooses: impl Fn(&Metadata<'_>) -> bool + Send + Sync + 'static, fields: &[&str]) -> Self {
         Self {

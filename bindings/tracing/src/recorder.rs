@@ -29,7 +29,7 @@ impl RecorderFunctions {
         }
     }
 
-    /// The calling thread's events belong to this context from now on; 0: to none.
+    /// Sets the context of the calling thread's later events; 0: none.
     pub fn set(self, id: u64) {
         // SAFETY: may be called at any time, on any thread.
         unsafe { (self.set)(id) }
@@ -37,7 +37,7 @@ impl RecorderFunctions {
 
     /// The calling thread's context.
     pub fn context(self) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: may be called at any time, on any thread.
         unsafe { (self.get)() }
     }
 
