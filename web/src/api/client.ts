@@ -1,4 +1,4 @@
-// One place that talks to the server: builds addresses, reads answers, tells the kinds of failure apart.
+// HTTP client of the page: builds URLs, reads answers, distinguishes kinds of failure.
 import type { Problem } from "./types.ts";
 
 /** The server answered, and refused or could not. */
@@ -11,7 +11,7 @@ export class ProblemError extends Error {
   }
 }
 
-/** There was no answer at all. */
+/** The server did not answer. */
 export class LostServerError extends Error {
   constructor() {
     super("The server does not respond.");

@@ -152,7 +152,7 @@ function path(recording: string, document: string): string {
   return document === "" ? base : `${base}/${document}`;
 }
 
-/** A refusal stays one; a lost answer is worth another try. */
+/** Whether to try again: lost answers are, refusals are not. */
 export function shouldRetry(failures: number, error: Error): boolean {
   return !(error instanceof ProblemError) && !(error instanceof LostServerError) && failures < 2;
 }

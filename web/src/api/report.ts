@@ -59,7 +59,7 @@ function key(document: string, parameters: Record<string, unknown>): string {
     .join("&")}`;
 }
 
-/** What an answer of the server would be, or the refusal. */
+/** The answer that the server would give, or its refusal. */
 export function answerFromReport(path: string, parameters: Parameters): unknown {
   if (!report) throw new Error("this page is no report");
   if (path === "recordings") return { schema: "heaptrace.recordings/1", recordings: [summary(report)] };

@@ -21,7 +21,7 @@ export const queryClient: QueryClient = new QueryClient({
     onSuccess: () => {
       if (!lost) return;
       setLost(false);
-      // Whatever failed or grew old while the server was away is asked again.
+      // What failed or became old while the server was away is requested again.
       void queryClient.invalidateQueries();
     },
   }),
@@ -54,7 +54,7 @@ export function useServerLost(): boolean {
   return now;
 }
 
-/** The event stream broke: find out whether the server is gone. */
+/** Checks whether the server is gone, after the event stream broke. */
 export function suspectLoss(): void {
   void queryClient.refetchQueries({ queryKey: recordingsQuery().queryKey });
 }

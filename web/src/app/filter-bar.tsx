@@ -63,7 +63,7 @@ const FILTER_TEXT: Record<FilterName, { label: string; hint: string }> = {
   lifetime: { label: "lifetime class", hint: "leaked, temporary or freed" },
 };
 
-/** What a report holds; the others need a server. */
+/** Metrics that a report holds; the others need a server. */
 const IN_REPORTS: ReadonlySet<MetricName> = new Set(["live", "peak", "leaked", "allocated", "temporary"]);
 
 export function FilterBar({ slot }: { slot: (element: HTMLElement | null) => void }) {

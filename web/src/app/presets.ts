@@ -64,7 +64,7 @@ export function readPresets(): Preset[] {
   }
 }
 
-/** Whether the browser kept them. */
+/** Stores the presets; returns whether the browser kept them. */
 export function writePresets(presets: readonly Preset[]): boolean {
   try {
     localStorage.setItem(KEY, JSON.stringify(presets));

@@ -220,7 +220,7 @@ function isComparable(known: RecordingSummary, recording: RecordingSummary, sear
   return isReadable && known.id === search.other && known.id !== recording.id;
 }
 
-/** What only a server can answer. */
+/** Whether a change needs a server. */
 function asksTooMuch(patch: Partial<PageSearch>, view: View): boolean {
   const { window, zoom, at, a, b, filters } = patch;
   return [window, zoom, at, a, b, filters].some((part) => part !== undefined) || NOT_IN_REPORTS.has(view);

@@ -6,7 +6,7 @@ import type { Page } from "../ui/page.ts";
 import { toggleTheme } from "../ui/theme.ts";
 import { VIEW_TEXT } from "./views.tsx";
 
-/** A letter this long behind the g is meant for something else. */
+/** Longest time between the g and its letter. */
 const PATIENCE_MS = 1500;
 const MODIFIERS: ReadonlySet<string> = new Set(["Shift", "Control", "Alt", "Meta", "AltGraph"]);
 
@@ -24,7 +24,7 @@ export function useShortcuts(page: Page, toggleSheet: () => void): void {
       }
       if (press(event.key, latest.current.page, latest.current.toggleSheet)) event.preventDefault();
     };
-    // The letter behind a g is ours before any view has keys of its own.
+    // The letter after a g is handled before keys of a view.
     const onLetter = (event: KeyboardEvent) => {
       const isBehind = event.timeStamp - asked.current < PATIENCE_MS;
       if (MODIFIERS.has(event.key)) return;
@@ -57,7 +57,7 @@ function focusSearch(): boolean {
   return field !== null;
 }
 
-/** Whether the key was ours. */
+/** Handles a key; returns whether it has. */
 function press(key: string, page: Page, toggleSheet: () => void): boolean {
   const { search, go } = page;
   if (/^\d$/.test(key)) {

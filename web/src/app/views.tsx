@@ -8,14 +8,14 @@ type Load = () => Promise<{ default: ComponentType }>;
 
 const waiting: Load[] = [];
 
-/** A view whose code comes when it is shown, or when nothing else is to be done. */
+/** A view whose code is loaded when the view is shown, or when the page is idle. */
 function later(load: Load): ComponentType {
   const careful: Load = () => load().catch(() => ({ default: NotLoaded }));
   waiting.push(load);
   return lazy(careful);
 }
 
-/** Brings the code of the other views, so that a server that goes away takes none of them along. */
+/** Loads the code of the other views, so that they work when the server is gone. */
 export function loadOtherViews(): void {
   for (const load of waiting.splice(0)) void load().catch(() => undefined);
 }
@@ -58,13 +58,13 @@ export const NOT_IN_REPORTS: ReadonlySet<View> = new Set(["allocations", "churn"
 interface ViewText {
   label: string;
   hint: string;
-  /** Behind a `g` it leads here. */
+  /** Key that opens the view, after `g`. */
   key: string;
   /** Shows the choice of metric and unit. */
   metric?: true;
-  /** Shows the search field; `asks`: what it finds only a server can say. */
+  /** Shows the search field; `asks`: only a server can answer the search. */
   search?: true | "asks";
-  /** Is about the whole process: filters of blocks mean nothing here. */
+  /** The view is of the whole process: filters of blocks have no effect. */
   unfiltered?: true;
 }
 

@@ -6,7 +6,7 @@ const SIZE = /^\d+(\.\d+)?\s*([kmgt](i?b)?|b)?$/i;
 const ADDRESSES = /^(0x)?[\da-f]+\.\.(0x)?[\da-f]+$/i;
 const TIME = /^\d+(\.\d+)?\s*(ns|us|µs|ms|s|m|min|h)?$/;
 
-/** Why a value cannot be used; nothing if it can. */
+/** Reason why a value cannot be used; nothing if it can. */
 export function faultOf(name: FilterName, value: string): string | undefined {
   switch (name) {
     case "min_size":

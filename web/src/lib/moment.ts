@@ -7,7 +7,10 @@ export function isOfMoment(metric: unknown): boolean {
   return metric === "live" || metric === "peak";
 }
 
-/** Of questions about resident memory: the chosen instant, the end of the window, the highest moment of what has ended; of what runs its newest moment. */
+/**
+ * Moment for queries about resident memory: the chosen instant, else the end of the window, else the newest moment of a
+ * running program, or the highest resident set of one that has ended.
+ */
 export function memoryMoment(search: PageSearch, info: Info | undefined, running: boolean): number {
   const end = info?.process.duration_ns ?? 0;
   return search.at ?? effectiveWindow(search)?.to ?? (running ? end : (info?.peak_rss?.at_ns ?? end));

@@ -102,7 +102,7 @@ export interface PageSearch {
   pinned?: true;
   /** A table of functions stands beside the flame graph. */
   split?: true;
-  /** What colours are by; else chosen by what the graph holds. */
+  /** What colours are by; else the page chooses by the contents of the graph. */
   color?: ColorGroup;
   by?: GroupName;
   sort?: string;
@@ -129,7 +129,7 @@ export interface PageSearch {
   layers?: LayerName;
   /** What a row of pins is. */
   pins?: PinGroupName;
-  /** Functions whose leaks nobody wants to hear of. */
+  /** Functions whose leaks are suppressed. */
   suppress?: string[];
   /** Sites that the built-in suppressions name are listed. */
   unsuppressed?: true;

@@ -5,7 +5,7 @@ import type { Leaks } from "../api/types.ts";
 import type { PageSearch } from "./search-params.ts";
 import type { SortKey } from "./sorting.ts";
 
-/** A statement, or why there is none. */
+/** A statement, or the reason why there is none. */
 export type SqlOffer = { statement: string; why?: undefined } | { statement?: undefined; why: string };
 
 /** How a column of the page is sorted in SQL: figures begin with the largest, texts with A. */
@@ -25,7 +25,7 @@ interface Rows {
 /** Most suppressed sites that a statement names. */
 const MOST_NAMED = 200;
 
-/** What stands in the way of a statement; `undefined`: nothing. */
+/** Reason why there is no statement; `undefined` if there is one. */
 function obstacle(search: PageSearch, isSearched: boolean): string | undefined {
   const filtered = Object.keys(search.filters ?? {}).length > 0;
   if (filtered && isSearched && search.q) return "Filters and the search are no part of SQL: take them away first";

@@ -25,7 +25,7 @@ export function tickResolution(step: number): number {
   return resolution;
 }
 
-/** A mark without zeros that say nothing: `40.0 MiB` → `40 MiB`. */
+/** A mark without trailing zeros: `40.0 MiB` → `40 MiB`. */
 export function trimZeros(text: string): string {
   return text.replace(/\.0+(?=\s|$)/, "").replace(/(\.\d*?)0+(?=\s|$)/, "$1");
 }

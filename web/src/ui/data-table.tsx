@@ -238,7 +238,7 @@ export function DataTable<Row extends object>(props: DataTableProps<Row>) {
               style={{ gridTemplateColumns: template, height: rowHeight, transform: `translateY(${item.start}px)` }}
               onFocus={() => setFocused(item.index)}
               onClick={() => {
-                // What the page selected by itself has not been chosen by anybody yet.
+                // A row that the page has selected by itself is not yet chosen by the user.
                 const key = rowKey(row);
                 if (!onSelect || (selected && chosen.current === key)) onOpen?.(row);
                 else onSelect(row);

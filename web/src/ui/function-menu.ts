@@ -92,7 +92,7 @@ export function useFunctionMenu(): (subject: MenuSubject) => MenuItem[] {
   }, [go, search.filters, search.selected, view, copy, report]);
 }
 
-/** The items on whoever allocated, below what a menu has already. */
+/** The menu items of the allocating function, below the items that a menu has already. */
 export function allocatorMenu(stack: readonly Frame[], menu: (subject: MenuSubject) => MenuItem[]): MenuItem[] {
   const { by } = allocatedBy(stack);
   return by ? ["separator", ...menu({ name: frameName(by), ...by, stack })] : [];

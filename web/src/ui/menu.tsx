@@ -24,7 +24,7 @@ export function useMenu(): Open {
   return open;
 }
 
-/** Where a menu belongs that the keyboard asked for. */
+/** Position of a menu that was opened by the keyboard. */
 export function below(element: Element): { x: number; y: number } {
   const box = element.getBoundingClientRect();
   return { x: box.left + 12, y: Math.min(box.bottom, window.innerHeight - 40) };

@@ -7,7 +7,7 @@ export function useNotice(): (text: string) => void {
   return useContext(NoticeContext);
 }
 
-/** Copies text and says so. */
+/** Copies text and shows a notice. */
 export function useCopy(): (text: string, what: string) => void {
   const notice = useNotice();
   return useCallback(

@@ -36,7 +36,7 @@ export interface Page {
   setPaused: (paused: boolean) => void;
   /** The report that this page is: its window and filter cannot be changed. */
   report: Report | undefined;
-  /** The window is being dragged: a coarse answer now is worth more than a fine one later. */
+  /** The window is being dragged: a quick, coarse answer is better than a late, fine one. */
   brushing: boolean;
   setBrushing: (brushing: boolean) => void;
   /** Changes part of the state; `undefined` removes. */

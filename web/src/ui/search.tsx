@@ -5,7 +5,7 @@ import { readPattern, serverPattern } from "../lib/pattern.ts";
 import { usePage } from "./page.ts";
 
 export interface Search {
-  /** Something is searched, and it can be understood. */
+  /** A search is active, and its pattern is valid. */
   active: boolean;
   /** Whether one of the texts matches; everything does where nothing is searched. */
   hit: (...texts: (string | null | undefined)[]) => boolean;

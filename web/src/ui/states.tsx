@@ -1,4 +1,4 @@
-// Loading, empty and failed: what is the matter and what to do about it.
+// Loading, empty and failed: the problem, and what to do about it.
 import { type ReactNode, useRef } from "react";
 import { LostServerError, ProblemError } from "../api/client.ts";
 import { sentence } from "../lib/format.ts";
@@ -81,7 +81,7 @@ export function Answer<T>({ query, what, children }: AnswerProps<T>) {
   const data = query.data ?? (error instanceof LostServerError ? last.current : undefined);
   const retry = () => void refetch();
   if (data === undefined) return error ? <Failure error={error} retry={retry} /> : <Loading what={what} />;
-  // The banner tells of a lost server; what is on the page stays readable.
+  // The banner reports a lost server; what is on the page stays readable.
   if (error && !(error instanceof LostServerError)) return <Failure error={error} retry={retry} />;
   return (
     <div className="answer" data-stale={isPlaceholderData || undefined} aria-busy={isPlaceholderData}>

@@ -1,4 +1,4 @@
-// A uPlot chart of time series over time. It draws; pointing, brushing and keyboard belong to whoever puts it on the page.
+// A uPlot chart of time series. It only draws; pointing, brushing and keyboard are handled by the component that uses it.
 import { useLayoutEffect, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";

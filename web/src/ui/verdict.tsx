@@ -1,10 +1,10 @@
-// What the history of a site says, as a word with its colour; the reason is text beside it.
+// The verdict on a site's history, as a word with its colour; the reason is text beside it.
 import type { Verdict } from "../api/types.ts";
 import { formatBytes, formatPercent } from "../lib/format.ts";
 import type { VerdictName } from "../lib/search-params.ts";
 import { Term } from "./term.tsx";
 
-/** What the page calls a verdict: `bounded` without a single free is another thing than a cache. */
+/** The page's name of a verdict: `bounded` without a single free is not the same as a cache. */
 export function verdictName(verdict: Verdict): VerdictName {
   return verdict.never_freed ? "never_freed" : verdict.kind;
 }

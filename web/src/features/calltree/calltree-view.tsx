@@ -154,7 +154,7 @@ function Loaded({ document }: { document: Flamegraph }) {
     }
   };
   useEffect(() => {
-    // A rest that is open, and still a line, is on its way or has to be asked for.
+    // An open rest that is still a line is being loaded, or is requested now.
     for (const line of lines) {
       if (line.node.folded === 0 || !line.open || asked.current.has(line.key)) continue;
       asked.current.add(line.key);

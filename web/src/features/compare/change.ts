@@ -5,7 +5,7 @@ import { formatPercent, formatTimes } from "../../lib/format.ts";
 import type { ChangeKind } from "../../lib/search-params.ts";
 
 export interface ChangeRow extends DiffRow {
-  /** Of what its stack is: the same in every answer about the recording. */
+  /** Hash of its stack: the same in every answer about the recording. */
   key: string;
   /** Live after, and not before; only where the same blocks can be told. */
   allocated: Amount | undefined;

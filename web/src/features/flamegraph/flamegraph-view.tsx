@@ -1,4 +1,4 @@
-// The flame graph: who put there what is (or was) in memory.
+// The flame graph: which functions allocated the memory.
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useRef, useState } from "react";
 import { documentQuery } from "../../api/queries.ts";
@@ -18,9 +18,9 @@ const DETAIL = hasCanvas() ? { min_px: 0.1, max_nodes: 50_000 } : { min_px: 1, m
 const CLOSER_DETAIL = hasCanvas() ? { min_px: 0.3, max_nodes: 15_000 } : {};
 /** A running recording is asked each second. */
 const RUNNING_DETAIL = hasCanvas() ? { min_px: 0.5, max_nodes: 10_000 } : DETAIL;
-/** While the window is dragged: few frames, in little time. */
+/** While the window is dragged: few frames, quickly. */
 const PREVIEW = { min_px: 3, max_nodes: 400 } as const;
-/** A folded rest that would be wider than this is worth another question. */
+/** A folded rest that would be wider than this is requested from the server. */
 const COARSE_PX = 3;
 /** After a click on a folded rest that has nowhere to zoom to. */
 const FINE_PX = 0.02;
@@ -30,7 +30,7 @@ export function FlamegraphView() {
   return search.sandwich === undefined ? <WholeGraph /> : <Sandwich key={search.sandwich} of={search.sandwich} />;
 }
 
-/** Collapsed at the server, over the whole tree: here only a part of it is known. */
+/** Collapsed by the server, over the whole tree: the page has only a part of it. */
 function collapsed(transforms: unknown): string {
   const last = "collapse-direct-recursion";
   return typeof transforms === "string" && transforms !== "" ? `${transforms}\n${last}` : last;
@@ -60,7 +60,7 @@ function WholeGraph() {
   const whole = useQuery({ ...documentQuery(subject, "flamegraph", parameters), enabled: width > 0 });
   const tree = useMemo(() => whole.data && buildTree(whole.data), [whole.data]);
   const here = root === undefined ? tree : tree && nodeById(tree, root);
-  // Zoomed to a frame that the first answer has in full, nobody is asked again.
+  // After zooming to a frame that the first answer has in full, no request is needed.
   const isCoarse = useMemo(
     () => root !== undefined && (!here || (!report && hidesMoreThan(here, COARSE_PX / askedWidth))),
     [here, root, report, askedWidth],

@@ -1,4 +1,4 @@
-// One flame graph as it is drawn: the bar above it, the frames, what is said of the frame under the pointer.
+// One flame graph as it is drawn: the bar above it, the frames, the details of the frame under the pointer.
 import { useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import type { Flamegraph } from "../../api/types.ts";
 import type { Theme } from "../../lib/colors.ts";
@@ -44,7 +44,7 @@ interface GraphProps {
   askFiner: () => void;
 }
 
-/** Runs it behind the next picture of the browser; at once where nothing is drawn, as in a hidden tab. */
+/** Calls `run` after the browser has drawn its next picture; at once where nothing is drawn, as in a hidden tab. */
 function afterPicture(run: () => void): void {
   if (document.hidden) run();
   else requestAnimationFrame(() => setTimeout(run));
@@ -73,7 +73,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
   const [pinned, setPinned] = useState<Pinned & { of: Flamegraph }>();
   const [activeRow, setActiveRow] = useState(0);
 
-  // A report has no server that would do it over the whole tree.
+  // A report has no server that could collapse the whole tree.
   const collapse = search.collapse === true && report !== undefined;
   const tree = useMemo(() => (given && collapse ? collapseRecursion(given) : given), [given, collapse]);
   const zoom = useMemo(
@@ -153,7 +153,7 @@ export function Graph({ document, tree: given, zoom: givenZoom, width, askFiner 
     chart.current?.zoomTo(node);
     afterPicture(() => go(patch));
   };
-  /** Beside a table what is gone to is selected there as well. */
+  /** Beside a table, the target of a step is also selected in it. */
   const selection = (node: FlameNode) => (search.split && node.frame ? { selected: identityOf(node.frame) } : {});
   const menuOf = (node: FlameNode): MenuItem[] => [
     { label: "Zoom in", hint: "Enter", run: () => zoomTo(node), disabled: node === zoom },

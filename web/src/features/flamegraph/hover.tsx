@@ -1,4 +1,4 @@
-// What is said of the frame under the pointer, and of the one that was pinned.
+// Details of the frame under the pointer, and of the one that was pinned.
 import { useLayoutEffect, useRef, useSyncExternalStore } from "react";
 import { createPortal } from "react-dom";
 import type { Flamegraph } from "../../api/types.ts";

@@ -39,7 +39,7 @@ export function keysOf(keys: Keys): (event: KeyboardEvent) => void {
   };
 }
 
-/** Whether the key was ours. */
+/** Handles a key; returns whether it has. */
 function press(event: KeyboardEvent, keys: Keys): boolean {
   const { active, tree, upwards, moveTo } = keys;
   const chart = keys.chart();

@@ -8,7 +8,7 @@ import { usePage } from "../../ui/page.ts";
 
 export interface Transforming {
   menuOf: (node: FlameNode) => MenuItem[];
-  /** Whether the key is a transform's; then it is done to the frame, if it means anything there. */
+  /** Applies the transform of a key to the frame, if it has an effect there; returns whether the key is a transform's. */
   press: (key: string, node: FlameNode) => boolean;
 }
 

@@ -1,4 +1,4 @@
-// Cells of the heap map, without a browser: which one is under a pointer, what it says, what a choice of them filters by.
+// Cells of the heap map, without a browser: the one under a pointer, its text, the filters of a choice of them.
 import type { HeapMap } from "../../api/types.ts";
 import { layerColor } from "../../lib/layers.ts";
 import { ordered, type Patch } from "../../lib/patch.ts";

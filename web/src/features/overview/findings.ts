@@ -145,7 +145,7 @@ function isMuch(bytes: number, info: Info): boolean {
   return bytes >= 4096 && bytes >= 0.001 * info.peak.bytes;
 }
 
-/** The function that grows, whose threads are worth a question. */
+/** The growing function whose threads are queried. */
 export function growingSubject(leaks: Leaks | undefined): string | undefined {
   const [first] = leaks ? leakersOf(leaks).filter(isGrowing) : [];
   return first?.search.selected;
@@ -154,7 +154,7 @@ export function growingSubject(leaks: Leaks | undefined): string | undefined {
 const isFew = (leaker: Leaker) => leaker.verdict.shape === "stepwise" && leaker.count <= FEW_BLOCKS;
 const isGrowing = (leaker: Leaker) => leaker.verdict.kind === "growing" && !isFew(leaker);
 
-/** Which thread makes nearly all of it, where others run as well. */
+/** Names the thread that allocates nearly all of it, where there are other threads; else empty. */
 function onlyThread({ growers, threads }: Evidence): string {
   const [first] = growers?.rows ?? [];
   if (!first || !growers || (threads?.threads.length ?? 0) < 2 || first.flat < 0.9 * growers.total) return "";

@@ -72,7 +72,7 @@ export function OverviewView() {
     enabled,
   });
   const threads = useQuery({ ...documentQuery(subject, "threads", {}), enabled });
-  // What is kept when the work is done says most about memory that does not come back.
+  // Memory that is still held after the work is the best evidence of memory that is not given back.
   const at = report ? undefined : (info?.process.duration_ns ?? 0);
   const memory = useQuery({
     ...documentQuery(subject, "memory", report ? {} : { at, limit: 1 }),

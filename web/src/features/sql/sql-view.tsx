@@ -154,7 +154,7 @@ function SqlConsole() {
   );
 }
 
-/** What is wrong with the query, in SQLite's words; or what else went wrong. */
+/** The error of the query, in SQLite's words; or another error. */
 function Refusal({ error, retry }: { error: Error; retry: () => void }) {
   if (!(error instanceof ProblemError && error.problem.parameter === "q"))
     return <Failure error={error} retry={retry} />;

@@ -15,7 +15,7 @@ export function readHeightFactor(): number {
   }
 }
 
-/** Keeps it, where the browser keeps things. */
+/** Stores the factor, where the browser can store. */
 export function writeHeightFactor(value: number): void {
   try {
     localStorage.setItem(KEY, String(value));

@@ -154,7 +154,7 @@ export function windowText(window: Window): string {
 
 /** Names of instants this close to the right edge stand on the left of their line. */
 const EDGE = 80;
-/** A name in fewer pixels says nothing. */
+/** A name in fewer pixels cannot be read. */
 export const LEAST_ROOM = 26;
 /** The longest name, and what a letter and the margins take: names need not be measured for this. */
 const LONGEST = 160;

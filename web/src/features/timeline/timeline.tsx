@@ -32,7 +32,7 @@ type Drag =
   | { kind: "from" | "to"; other: number }
   | { kind: "a" | "b" };
 
-/** `beside`: what stands between the windows and the readout. */
+/** `beside`: elements between the windows and the readout. */
 export function Timeline({ beside }: { beside?: ReactNode }) {
   const page = usePage();
   const { search, endNs, go } = page;

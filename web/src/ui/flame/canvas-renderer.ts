@@ -250,7 +250,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     return [Math.max(0, Math.min(a, b)), Math.min(rows() - 1, Math.max(a, b))];
   }
 
-  /** What the painter has to know of the moment. */
+  /** The state that the painter needs. */
   function scene(): Scene {
     const [first, last] = seenLevels();
     return {
@@ -304,7 +304,7 @@ export const makeCanvasRenderer: MakeFlameRenderer = (host, name, firstWidth, ha
     ask();
   }
 
-  /** Whoever calls the frame that is zoomed to. */
+  /** Sets the frame that is zoomed to, and its callers. */
   function setZoom(node: FlameNode): void {
     zoomRow = node.row;
     const above = new Set<number>();

@@ -17,7 +17,7 @@ export interface Coloring {
   groups: { name: string; part: number }[];
 }
 
-/** One colour that has more of the picture tells nothing apart. */
+/** A colour with a larger part of the picture distinguishes nothing. */
 const TOO_MUCH = 0.8;
 /** As many are named beside the graph. */
 const NAMED = 8;
@@ -117,7 +117,7 @@ function chooseColoring(tree: FlameNode, wanted: ColorGroup | undefined): Colori
   return of("function", why);
 }
 
-/** What was made for a tree, so that going back to it finds the same function and what is known of it. */
+/** Colours computed for a tree, kept so that going back to it finds the same functions. */
 const paints = new WeakMap<FlameNode, Map<string, ColorOf>>();
 
 /** By group; for growth by how much, red and blue. */

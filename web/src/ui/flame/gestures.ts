@@ -7,7 +7,7 @@ export interface FlameGestures {
   frameAt: (x: number, y: number) => FlameNode | undefined;
   isMap: (y: number) => boolean;
   hover: (node: FlameNode | undefined, at: Point) => void;
-  /** `keeps`: with Shift, which keeps the frame's numbers on the screen. */
+  /** `keeps`: with Shift, so that the frame's numbers stay on the screen. */
   click: (node: FlameNode, at: Point, keeps: boolean) => void;
   menu: (node: FlameNode, at: Point) => void;
   drag: (right: number, down: number) => void;

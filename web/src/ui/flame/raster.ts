@@ -9,7 +9,7 @@ type Pixel = number;
 const pixels = new Map<string, Pixel>();
 let probe: CanvasRenderingContext2D | null | undefined;
 
-/** What a canvas makes of a CSS colour. */
+/** The pixel of a CSS colour, as a canvas draws it. */
 export function pixelOf(color: string): Pixel {
   let pixel = pixels.get(color);
   if (pixel !== undefined) return pixel;

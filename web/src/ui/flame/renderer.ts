@@ -1,4 +1,4 @@
-// The seam between the flame graph view and whatever draws it.
+// The interface between the flame graph view and its renderers.
 import type { FlameNode } from "../../lib/flame-tree.ts";
 
 export interface FlameLook {

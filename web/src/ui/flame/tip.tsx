@@ -1,4 +1,4 @@
-// What is under the pointer: beside it, never over it; text only.
+// Tooltip beside the pointer, never over it; text only.
 import { type ReactNode, useLayoutEffect, useRef } from "react";
 import { createPortal } from "react-dom";
 import type { HoverStore } from "./hover-store.ts";
