@@ -93,12 +93,12 @@ unsafe extern "C-unwind" fn real_alloc<A: GlobalAlloc>(call: &CallOnTheWay) -> *
 }
 
 unsafe extern "C-unwind" fn real_realloc<A: GlobalAlloc>(call: &CallOnTheWay) -> *mut c_void {
-    // SAFETY: as above.
+    // SAFETY: what the program has asked the global allocator for, with what it has promised.
     unsafe { call.inside::<A>().realloc(call.block.cast(), call.layout(call.old_size), call.size).cast() }
 }
 
 unsafe extern "C-unwind" fn real_dealloc<A: GlobalAlloc>(call: &CallOnTheWay) -> *mut c_void {
-    // SAFETY: as above.
+    // SAFETY: what the program has asked the global allocator for, with what it has promised.
     unsafe { call.inside::<A>().dealloc(call.block.cast(), call.layout(call.old_size)) };
     core::ptr::null_mut()
 }
@@ -121,7 +121,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         let call = CallOnTheWay { size: layout.size(), zeroed: 1, ..self.call(layout.align(), real_alloc::<A>) };
-        // SAFETY: as above.
+        // SAFETY: the recorder makes the call once.
         unsafe { tracehound_global_alloc(&call).cast() }
     }
 
@@ -131,7 +131,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
             old_size: layout.size(),
             ..self.call(layout.align(), real_dealloc::<A>)
         };
-        // SAFETY: as above.
+        // SAFETY: the recorder makes the call once.
         unsafe { tracehound_global_dealloc(&call) }
     }
 
@@ -142,7 +142,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
             old_size: layout.size(),
             ..self.call(layout.align(), real_realloc::<A>)
         };
-        // SAFETY: as above.
+        // SAFETY: the recorder makes the call once.
         unsafe { tracehound_global_realloc(&call).cast() }
     }
 }

@@ -221,7 +221,7 @@ impl BlockWriter {
         }
     }
 
-    /// Compresses `raw` to the front of `stored`, if that pays, and makes the header; says how many bytes are stored.
+    /// Compresses `raw` to the front of `stored`, if that pays, and makes the header; returns how many bytes are stored.
     fn pack(&mut self, place: BlockLabel) -> (BlockHeader, usize) {
         let zstd = self.zstd.as_mut().filter(|_| self.codec == Codec::Zstd);
         let compressed = match (self.codec, zstd) {

@@ -65,7 +65,7 @@ use tracehound_shared::threads::ThreadTable;
 const MAX_NODES: u32 = 1 << 24;
 
 /// Starts recording in this process: creates the files and opens the gate. Without success the gate lets everything
-/// pass, and one line on stderr says why. Only memory and files: needs nothing of libc that constructors set up.
+/// pass, and one line on stderr has the reason. Needs memory and files only, nothing of libc that constructors set up.
 ///
 /// `given` are the options as the user wrote them, `NAME=value`, those that differ from their defaults.
 pub fn start(options: LaunchOptions, given: Vec<String>, inherited: Option<&InheritedState>) {

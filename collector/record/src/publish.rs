@@ -346,7 +346,7 @@ fn may_grow(session: &Session) -> bool {
         || sys::clock(libc::CLOCK_MONOTONIC).saturating_sub(pool.beat_ns.load(Ordering::Relaxed)) >= STANDS_NS
 }
 
-/// Waits a little for a chunk, as the options say; true: give up.
+/// Waits a little for a chunk, if the options allow it; true: give up.
 fn wait_for_chunk(context: &ThreadContext, session: &'static Session, tick: u64, patience: &mut ChunkWait) -> bool {
     /// A writer that makes no step for this long, while its thread exists and this one has looked so often, is blocked by
     /// something that waits for us. The time alone proves nothing: where ten thousand threads want two processors, the

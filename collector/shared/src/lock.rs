@@ -45,7 +45,7 @@ impl<T> Lock<T> {
         })
     }
 
-    /// Opens the lock whoever holds it, without touching the value.
+    /// Opens the lock even if another thread holds it, without reading the value.
     ///
     /// # Safety
     /// Only in a forked child, whose other threads do not exist; the value may be half changed and must be replaced.

@@ -10,7 +10,7 @@ static LEVEL: AtomicU32 = AtomicU32::new(2);
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 static INODE: AtomicU64 = AtomicU64::new(0);
 
-/// Sets how much is said, and remembers what stderr is.
+/// Sets the level of messages, and stores the identity of stderr.
 pub fn init(level: LogLevel) {
     let number = match level {
         LogLevel::Off => 0,

@@ -107,7 +107,7 @@ impl Pool {
     ///
     /// # Safety
     /// `base` must be the start of `max` slots, zeroed, page-aligned and mapped for ever; `header` the side file's
-    /// header page or null; `shared` tells whether the memory is the side file's.
+    /// header page or null; `shared`: the memory is the side file's.
     pub unsafe fn new(base: *mut u8, header: *mut u8, shared: bool, max: u32) -> Self {
         let max = max.clamp(1, u32::MAX / STEPS - 1);
         let pool = Self {

@@ -152,13 +152,13 @@ impl SectionCopy {
 
     /// Its bytes, to be filled.
     pub fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the array has room for this many bytes, zeroed at first, and only its owner knows it.
+        // SAFETY: the array has room for this many bytes, zeroed at first, and only its owner has it.
         unsafe { core::slice::from_raw_parts_mut(self.memory.as_ptr(), self.len) }
     }
 
     /// Gives the memory back.
     pub fn discard(mut self) {
-        // SAFETY: nobody else knows it.
+        // SAFETY: only its owner has it, who gives it up here.
         unsafe { self.memory.release() };
     }
 }
@@ -308,7 +308,7 @@ fn index(window: Bytes, section: Section) -> Option<(Array<IndexRow>, usize)> {
             at += 1;
         }
     });
-    // SAFETY: `at` rows are initialised, and nobody else knows them.
+    // SAFETY: `at` rows are initialised, and no other reference to them exists.
     unsafe { core::slice::from_raw_parts_mut(rows.as_ptr(), at) }.sort_unstable_by_key(|row| row.begin);
     Some((rows, at))
 }

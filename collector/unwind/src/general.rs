@@ -34,7 +34,7 @@ const MAX_FRAMES: usize = 1 << 20;
 struct Registers {
     values: [u64; register::COUNT],
     known: u64,
-    /// The stack pointer is no more than a lower bound, because a frame was left by its frame pointer, which does not say
+    /// The stack pointer is no more than a lower bound, because a frame was left by its frame pointer, which does not give
     /// how large it is.
     sp_is_bound: bool,
     /// The last page that was found readable.

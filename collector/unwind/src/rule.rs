@@ -14,8 +14,8 @@
 //! General  with N: the frame of Go's that calls C, see `go_switch`; N says which form of it
 //! Unknown  no unwind information covers the PC
 //! ```
-//! On aarch64 `rbp` stands for x29 here and in the whole crate. A function keeps its return address where it likes there,
-//! with the caller's x29 below it:
+//! On aarch64 `rbp` means x29 here and in the whole crate. There a function keeps its return address anywhere in its
+//! frame, with the caller's x29 below it:
 //!
 //! ```text
 //! bits   | 0..3 kind | 3..17 N/8 | 17..31 R/8 | 31 K |

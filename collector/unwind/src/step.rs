@@ -75,7 +75,7 @@ pub unsafe fn step(rule: Rule, state: FrameState, readable: &mut Readable, own: 
     if (saved > cfa - sp || !readable.reads(cfa - saved)) && !is_in_red_zone(cfa - saved, sp) {
         return StepResult::Cut { lasting: true };
     }
-    // SAFETY: `sp..cfa` is readable where `reads` says so; both words lie in it or, for rbp, in the red zone.
+    // SAFETY: both words lie in `sp..cfa`, where `reads` has checked them, or, for rbp, in the red zone.
     unsafe {
         let rbp = if saved != 0 { load(cfa - saved) } else { rbp };
         StepResult::Out(FrameState { pc: strip(load(rule.return_slot(cfa))), sp: cfa, rbp })
@@ -256,7 +256,7 @@ mod tests {
     fn is_cut(rule: Rule, sp: u64) -> bool {
         let mut own = OwnStack::none();
         let mut readable = Readable::at(&mut own, sp, 16).unwrap();
-        // SAFETY: `readable` knows what may be read; no frame of a function is needed for that.
+        // SAFETY: `readable` holds what may be read; no frame of a function is needed for that.
         let result = unsafe { step(rule, FrameState { pc: 0x1000, sp, rbp: 0 }, &mut readable, &mut own) };
         matches!(result, StepResult::Cut { .. })
     }

@@ -286,7 +286,7 @@ impl VerifiedChains {
                 unsafe { *self.children.as_ptr().add(place) = child };
             }
         }
-        // SAFETY: these are the old ones, of which nobody knows any more.
+        // SAFETY: the old array, to which no pointer is left.
         unsafe { other_children.release() };
         Some(())
     }

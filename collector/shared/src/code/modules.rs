@@ -10,7 +10,7 @@
 //! that none is missed, however briefly it was loaded.
 //!
 //! What unwinding needs of an object lies in its [`ModuleShape`], which any thread may read at any time: all of it is atomic,
-//! and a version that is odd while the shape is written tells a reader that what it has read belongs together.
+//! and a version, which is odd while the shape is written, shows whether what was read belongs together.
 
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::cell::UnsafeCell;

@@ -14,7 +14,7 @@ use super::tables::{FieldKind, FieldName, HotSpotField, ImageMemory};
 
 /// Code heaps, at most; HotSpot has one or three.
 const MAX_HEAPS: usize = 8;
-/// A byte of the segment map that says that nothing is there.
+/// Byte of the segment map where there is no block.
 const FREE: u8 = 0xff;
 /// Steps to the beginning of a block, at most: each step goes back by up to 254 segments.
 const MAX_STEPS: usize = 1 << 12;
@@ -252,7 +252,7 @@ impl CodeCache {
         }
         let blob = self.blob_at(inside)?;
         let layout = &self.layout;
-        // SAFETY: `blob_at` says that a blob's members can be read.
+        // SAFETY: `blob_at` has checked that the blob's members can be read.
         unsafe {
             let int = |offset: u64| ((blob + offset) as *const u32).read_volatile();
             let words = int(layout.frame_size);

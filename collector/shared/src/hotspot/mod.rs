@@ -117,7 +117,7 @@ pub fn prepare() -> Option<Range<u64>> {
 
 fn find() -> Result<CodeCache, NoCache> {
     let start = START.load(Ordering::Relaxed);
-    // SAFETY: the loader has mapped it there, and the state says that it has not gone.
+    // SAFETY: the loader has mapped it there, and the state shows that it was not unloaded.
     let found = unsafe { (ImageMemory::of(start), DynamicSymbols::of(start)) };
     let (Some(memory), Some(symbols)) = found else { return Err(NoCache::Unknown) };
     let mut version = [HotSpotField::default()];

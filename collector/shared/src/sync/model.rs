@@ -64,7 +64,7 @@ pub fn is_mutant(name: &str) -> bool {
     MUTANT.get() == name
 }
 
-/// What [`super::order`] says.
+/// The ordering of [`super::order`]: `weak` if the ordering of this name is weakened.
 pub fn order(name: &str, order: Ordering, weak: Ordering) -> Ordering {
     if is_mutant(name) { weak } else { order }
 }

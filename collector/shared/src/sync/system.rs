@@ -60,7 +60,7 @@ pub fn early_tick() -> u64 {
     }
 }
 
-/// Time stamps: every one is later than those before it, and says nothing about memory.
+/// Time stamps: every one is later than those before it, and orders no access to memory.
 pub fn tick() -> u64 {
     static TICK: super::atomic::AtomicU64 = super::atomic::AtomicU64::new(0);
     let early = EARLY.with(|early| early.replace(0));

@@ -98,7 +98,7 @@ pub fn stat(fd: i32) -> Result<fs::Stat> {
     Ok(fs::fstat(borrowed(fd)?)?)
 }
 
-/// Which file a descriptor stands for.
+/// Identity of the file behind a descriptor.
 pub fn identity(fd: i32) -> Result<FileIdentity> {
     stat(fd).map(|stat| FileIdentity { device: stat.st_dev, inode: stat.st_ino })
 }

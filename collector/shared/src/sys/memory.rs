@@ -30,8 +30,8 @@ pub unsafe fn map_at_free(at: *mut u8, bytes: usize) -> Result<()> {
     // SAFETY: the kernel replaces nothing that exists.
     let found = unsafe { mm::mmap_anonymous(at.cast(), bytes, READ_WRITE, flags) }?.cast::<u8>();
     if !core::ptr::eq(found, at) {
-        // Kernels before 4.17 take the address as a wish.
-        // SAFETY: a fresh mapping that nobody knows.
+        // Kernels before 4.17 take the address as a hint.
+        // SAFETY: a new mapping that nothing else uses.
         unsafe { unmap_unlisted(found, bytes) };
         return Err(super::Errno(libc::EEXIST));
     }
@@ -105,7 +105,7 @@ pub unsafe fn populate(at: *mut u8, bytes: usize) -> Result<()> {
     Ok(unsafe { mm::madvise(at.cast(), bytes, Advice::LinuxPopulateWrite) }?)
 }
 
-/// Whether the pages from `from` to `to` can all be read; false, too, where the kernel cannot tell (before 5.14).
+/// Whether the pages from `from` to `to` can all be read; false, too, where the kernel cannot check it (before 5.14).
 pub fn are_readable(from: u64, to: u64) -> bool {
     // SAFETY: has the kernel read the pages, if they may be; changes nothing in them.
     unsafe { mm::madvise(from as *mut core::ffi::c_void, (to - from) as usize, Advice::LinuxPopulateRead) }.is_ok()

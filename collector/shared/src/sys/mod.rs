@@ -75,6 +75,6 @@ fn borrowed(fd: i32) -> Result<BorrowedFd<'static>> {
     if fd == -1 {
         return Err(Errno(libc::EBADF));
     }
-    // SAFETY: not -1. That the number stands for something is for the kernel to say: every call fails if it does not.
+    // SAFETY: not -1. The kernel checks the number: every call fails if no file is behind it.
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }

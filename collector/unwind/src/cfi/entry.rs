@@ -1,4 +1,4 @@
-//! One frame description entry (FDE) with what its common entry (CIE) says about it.
+//! Frame description entry (FDE), with the fields of its common entry (CIE).
 //! Layout: LSB core specification 10.6 (`.eh_frame`) and DWARF 5, 6.4.1 (`.debug_frame`).
 
 use super::bytes::{Bytes, OMITTED};
