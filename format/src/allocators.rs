@@ -1,7 +1,7 @@
 //! Allocators that programs carry inside themselves: the functions by which blocks are allocated and freed, known by
 //! name.
 //!
-//! The recorder hooks them where they begin; `heaptrace run` says beforehand what it will find. A name alone proves
+//! The recorder hooks them where they begin; `heaptrace run` reports beforehand what it will find. A name alone proves
 //! little, so each family has names that only it has: without one of them nothing of the family counts.
 //!
 //! ```text
@@ -71,7 +71,7 @@ impl Family {
         }
     }
 
-    /// The families that [`text_inside`](Self::text_inside) can tell.
+    /// The families that [`text_inside`](Self::text_inside) identifies.
     pub const WITH_TEXT: [Self; 3] = [Self::Jemalloc, Self::Mimalloc, Self::Tcmalloc];
 }
 

@@ -231,7 +231,7 @@ impl BlockHeader {
     }
 }
 
-/// What a block's header says, but for what follows from its payload and its place in the file.
+/// Fields of a block's header that do not follow from its payload and its position in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockLabel {
     /// What is in it.

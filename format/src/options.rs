@@ -58,7 +58,7 @@ pub enum LookSchedule {
     Every(u32),
 }
 
-/// How much we say on stderr.
+/// Level of messages on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// Nothing.
@@ -352,7 +352,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// What the placeholders of an output template stand for.
+/// Values of the placeholders of an output template.
 #[derive(Debug, Clone, Copy)]
 pub struct OutputNames<'a> {
     /// `%e`: file name of the executable.

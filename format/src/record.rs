@@ -16,7 +16,7 @@
 //!   address word is a [`RequestDetails`];
 //! - mmap: preceded by [`Kind::MapDetail`], address word = `prot | flags << 32`, size = file descriptor or `u32::MAX`.
 //!
-//! [`Kind::Context`] is no event: it says which request context the thread's records behind it belong to.
+//! [`Kind::Context`] is no event: it names the request context of the thread's records behind it.
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 24;
@@ -115,7 +115,8 @@ pub enum Kind {
     MapDetail = 49,
 }
 
-/// What a request says beyond its record: the address word of [`Kind::SizeHigh`]. Bits 0 to 31 are the upper half of the
+/// Details of a request that its record has no room for: the address word of [`Kind::SizeHigh`]. Bits 0 to 31 are the
+/// upper half of the
 /// size, bits 32 to 39 the power of two that the alignment is, 0 where none was asked for beyond what every block has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct RequestDetails(u64);
@@ -146,7 +147,7 @@ impl RequestDetails {
         self.0
     }
 
-    /// Whether the record says it all.
+    /// Whether there are no details beyond the record.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {

@@ -50,7 +50,7 @@ pub struct ColumnWriter<T> {
 }
 
 impl<T: Value> ColumnWriter<T> {
-    /// Creates the file; one that was there before is unlinked, so that whoever has it mapped keeps it.
+    /// Creates the file; one that was there before is unlinked, so that mappings of it stay valid.
     ///
     /// # Errors
     /// When the file cannot be created.

@@ -124,7 +124,7 @@ impl Trace {
         }
     }
 
-    /// What metadata tells and the stream of events does not.
+    /// Events from the metadata that are not in the stream of events.
     fn extra_events(&self) -> Vec<TraceEvent> {
         let mut extra = Vec::new();
         for thread in self.threads().iter().filter(|t| t.active) {

@@ -1,5 +1,6 @@
 //! Facts beside the columns: process, modules, threads, marks, totals, and where things lie.
-//! Kept as JSON in the index folder, in the types of the answers where an answer says the same; everything that grows with the number of events is in columns.
+//! Stored as JSON in the index folder, in the types of the answers where an answer has the same data; everything that
+//! grows with the number of events is in columns.
 
 use serde::{Deserialize, Serialize};
 use tracehound_api::info::{Capture, ClockQuality, PeakRss, Remark};
@@ -30,7 +31,7 @@ pub struct ModuleFacts {
     pub unloaded_ns: Option<u64>,
 }
 
-/// Addresses that stand for instructions of interpreted languages.
+/// Addresses that represent instructions of interpreted languages.
 const INTERPRETED: std::ops::Range<u64> = 1 << 60..(1 << 60) + (1 << 47);
 
 impl ModuleFacts {
@@ -306,7 +307,7 @@ pub struct RecordingFacts {
     pub remarks: Vec<Remark>,
     /// The recorder's own figures, the latest ones.
     pub statistics: Statistics,
-    /// How backtraces were found, the latest figures; `None` in recordings that do not say.
+    /// How backtraces were found, the latest figures; `None` in recordings without them.
     #[serde(default)]
     pub stack_counts: Option<StackCounts>,
     /// Numbers of events.
@@ -331,7 +332,7 @@ pub struct RecordingFacts {
     pub file_bytes: u64,
     /// Largest resident set that was sampled.
     pub peak_rss: Option<PeakRss>,
-    /// What the clock's samples say about it; `None` without two of them.
+    /// Quality of the clock by its samples; `None` without two of them.
     pub clock_quality: Option<ClockQuality>,
     /// The recorder's own memory by its parts, the latest figures.
     pub recorder_parts: Vec<MemoryPart>,

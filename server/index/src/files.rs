@@ -52,7 +52,7 @@ pub const MANIFEST: &str = "index.json";
 pub struct Manifest {
     /// [`LAYOUT`].
     pub layout: u32,
-    /// Bytes of the recording that it stands for.
+    /// Bytes of the recording that was indexed.
     pub file_bytes: u64,
     /// Time of the recording's last change, nanoseconds since 1970.
     pub modified_ns: u64,

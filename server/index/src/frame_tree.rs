@@ -27,7 +27,7 @@ pub struct TreeRow {
     pub recursive: bool,
 }
 
-/// Rows of a tree as columns; parents stand before their children.
+/// Rows of a tree as columns; parents come before their children.
 #[derive(Debug, Default)]
 pub struct TreeShape {
     /// Caller; the root's is the root.

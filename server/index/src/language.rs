@@ -39,7 +39,7 @@ const ENDINGS: [(SourceLanguage, &[&str]); 7] = [
 const V8: [&str; 6] = ["JS:", "LazyCompile:", "Script:", "Function:", "Eval:", "RegExp:"];
 
 impl SourceLanguage {
-    /// The language of a function with this name, whose code is in this file; `None` if nothing tells.
+    /// The language of a function with this name, whose code is in this file; `None` if it is not known.
     #[must_use]
     pub fn of(name: Option<&str>, file: Option<&str>) -> Option<Self> {
         let name = name.unwrap_or_default();

@@ -38,9 +38,9 @@ impl Default for Granularity {
 /// Codes of sizes take two bytes: below this number they are the size itself, from it on places in the table of larger
 /// sizes, of which most programs have few.
 pub const TABLE_SIZE: u16 = 0xC000;
-/// A larger size for which the table had no room: it stands in a column of its own.
+/// A larger size for which the table had no room: it is in a column of its own.
 pub const LARGE_SIZE: u16 = u16::MAX;
-/// Upper 16 bits of an address whose full value stands in a column of its own.
+/// Upper 16 bits of an address whose full value is in a column of its own.
 pub const ODD_ADDRESS: u16 = u16::MAX;
 
 /// The low seven bits of a lifetime class: 0 = live, else 1 + class of the lifetime.

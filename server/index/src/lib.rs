@@ -336,7 +336,7 @@ impl Trace {
         self.interpreted.get_or_init(|| InterpretedCodes::new(&self.columns.codes))
     }
 
-    /// The call at `pc`, a return address, if that stands for one in an interpreted language.
+    /// The call at `pc`, a return address, if it is a call in an interpreted language.
     #[must_use]
     pub fn source_call(&self, pc: u64) -> Option<SourceCall<'_>> {
         self.interpreted().call_at(pc.wrapping_sub(1))

@@ -2,7 +2,7 @@
 //! events.
 //!
 //! ```text
-//! code        0 none   1 far: the number itself stands elsewhere   else the distance, as if signed, top bit flipped
+//! code        0 none   1 far: the number is stored elsewhere   else the distance, as if signed, top bit flipped
 //! far ones    of frees  two sorted columns, far_free and far_row
 //!             of allocations  alloc_far, a column of 8 bytes each with room on the disk only where one is far
 //! ```

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::Trace;
 use super::events::{TraceEvent, What};
 
-/// What a mapping is for, as far as the call that made it tells.
+/// Use of a mapping, by the arguments of the call that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MappingUse {
     /// The program break.

@@ -101,7 +101,7 @@ impl Trace {
         self.size_of_code(code, || self.row_of_free(ordinal))
     }
 
-    /// The size behind a code; `row` tells whose it is.
+    /// The size behind a code, of the block in `row`.
     #[inline]
     pub fn size_of_code(&self, code: u16, row: impl FnOnce() -> u64) -> u64 {
         match code {

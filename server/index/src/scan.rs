@@ -23,7 +23,7 @@ pub struct BlockEvent {
     pub allocated: bool,
 }
 
-/// One block. Origins say node, thread and function, see [`Trace::origin`].
+/// One block. Origins have node, thread and function, see [`Trace::origin`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockRow {
     /// Position among all allocations.

@@ -19,7 +19,7 @@ pub type FileId = u32;
 /// One level of a location: the function that the pc lies in, or one that was inlined there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SymbolFrame {
-    /// The function; for a pc without a symbol one that stands for "unknown code at this address of this module".
+    /// The function; for a pc without a symbol one that means "unknown code at this address of this module".
     pub function: FunctionId,
     /// Source file of the call, if known.
     pub file: Option<FileId>,
@@ -49,7 +49,7 @@ pub struct FunctionFacts {
 }
 
 impl FunctionFacts {
-    /// The name, or what stands for it.
+    /// The name, or else the fallback.
     #[must_use]
     pub fn display(&self) -> &Arc<str> {
         self.name.as_ref().unwrap_or(&self.fallback)

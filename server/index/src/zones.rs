@@ -95,7 +95,7 @@ impl Zone {
         self.temporary += other.temporary;
     }
 
-    /// As it stands in the column: all zero when the run is empty.
+    /// As it is stored in the column: all zero when the run is empty.
     #[inline]
     #[must_use]
     pub const fn words(&self) -> [u64; WORDS] {

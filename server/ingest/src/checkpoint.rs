@@ -1,7 +1,7 @@
 //! Checkpoint of indexing: a later run goes on from it, whether this one was stopped, cancelled or killed.
 //!
-//! The pairing puts a [`Checkpoint`] behind the events that it stands for; the sealer, which gets it when these events
-//! are stored and knows how long the columns are then, leaves it in the folder of the index through a [`Keeper`].
+//! The pairing adds a [`Checkpoint`] behind the events that it covers. The sealer gets it when these events are
+//! stored, adds the lengths of the columns, and saves it in the folder of the index by a [`Keeper`].
 
 use std::collections::BTreeSet;
 use std::io;

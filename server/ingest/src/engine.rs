@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! allocation   row = allocations so far; columns of allocations; the block goes into the live map
-//! free   the live map knows row, size, allocation; columns of frees, from which the sealer fills the ledgers in
+//! free   the live map has row, size, allocation; columns of frees, from which the sealer fills the ledgers in
 //! realloc free of the old block and allocation of the new one at the instant of the second record, next to each other
 //! ```
 //! Between the two records of a realloc the old address may be handed out to another thread; the old block is then
@@ -197,8 +197,8 @@ impl PairingEngine {
         self.live.table_bytes()
     }
 
-    /// Takes the events before tick `until` (`None`: all), which come in the order of their stamps, and tells how many
-    /// they were; those behind are only looked at, to put hand-overs right, and may stand in another order afterwards.
+    /// Takes the events before tick `until` (`None`: all), which come in the order of their stamps, and returns
+    /// how many they were. Later events are only read, to correct hand-overs, and may be in another order afterwards.
     /// What is put off until then or later is not taken. `hand_over` gets full chunks and gives empty ones back.
     ///
     /// # Errors
@@ -282,7 +282,7 @@ impl PairingEngine {
         Ok(at)
     }
 
-    /// The event's size with its upper half, and what else was said in front of it.
+    /// The event's size with its upper half, and the details of the record in front of it.
     #[inline]
     fn full_size(&mut self, event: &MergedEvent) -> (u64, RequestDetails) {
         if self.carries == 0 {

@@ -89,7 +89,8 @@ impl FreeLedgers {
         Ok(free_ledgers)
     }
 
-    /// Counts what was freed in the last run of frees again; `row` tells of an ordinal which allocation it ended.
+    /// Counts again what was freed in the last run of frees; `row` returns the allocation that a free, by its
+    /// ordinal, ended.
     pub fn recount(&mut self, frees: u64, row: impl Fn(u64) -> u64) {
         let zones = &mut self.free_zones;
         let first = frees - frees % zones.run_rows();

@@ -45,7 +45,7 @@ pub struct Intake {
     pub clock: Option<Clock>,
     /// Calibration samples that were not used yet.
     pub clock_samples: Vec<ClockSample>,
-    /// What all of them say about the clock.
+    /// Quality of the clock by all of them.
     pub calibration: Calibration,
     /// Modules with the tick of their unloading.
     pub modules: Vec<(ModuleLoad, Option<u64>)>,
@@ -396,7 +396,7 @@ impl ScanSink for Intake {
 
     fn look(&mut self, look: &PageLook, block_at: u64) {
         self.last_tick = self.last_tick.max(look.tick);
-        // A part that no first one stands before has lost it.
+        // A part without a first one before it: that one is lost.
         if look.part == 0 {
             self.looks.push((look.tick, block_at, look.reason, look.label.clone(), look.after));
         }

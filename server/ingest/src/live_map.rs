@@ -65,7 +65,7 @@ pub struct LiveMap {
     slots: usize,
     shift: u32,
     len: usize,
-    /// Sizes of blocks whose slot says [`LARGE`], by tag.
+    /// Sizes of blocks whose slot has [`LARGE`], by tag.
     large: FxHashMap<u64, u64>,
     budget_bytes: u64,
     folder: PathBuf,
@@ -231,7 +231,7 @@ impl LiveMap {
             unsafe { MmapMut::map_mut(&file)? }
         } else {
             let map = MmapMut::map_anon(bytes)?;
-            // Large pages save a TLB miss per lookup; a kernel that has none to give says no, and that is fine.
+            // Large pages save a TLB miss per lookup. The advice may be refused, which is no error.
             let _ = map.advise(Advice::HugePage);
             map
         };

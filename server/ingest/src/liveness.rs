@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use tracehound_format::live::{Ending, LiveHeader};
 
-/// What the lock of a recording says.
+/// State of a recording's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordingLock {
     /// A process has it exclusively: the recorder.

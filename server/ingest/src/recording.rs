@@ -216,7 +216,7 @@ pub(super) fn modified_ns(file: &File) -> u64 {
     ns.ok().and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0)
 }
 
-/// Opens the index in `folder` if it stands for the present content of the recording.
+/// Opens the index in `folder` if it is that of the present content of the recording.
 fn open_finished(path: &Path, file: &File, folder: &Path, id: [u8; 16], kin: &Kin) -> io::Result<Option<Trace>> {
     let Some(manifest) = read_manifest(folder) else { return Ok(None) };
     let len = file.metadata()?.len();

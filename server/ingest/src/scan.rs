@@ -49,7 +49,7 @@ pub struct Scan {
     pub unknown: u64,
     /// The file ends in the middle of a block.
     pub cut: bool,
-    /// CRC-32 over all headers and what stands for damaged parts: tells one content from another.
+    /// CRC-32 over all headers, and over markers for damaged parts: distinguishes contents of the file.
     pub digest: u32,
 }
 

@@ -64,7 +64,7 @@ pub struct Named {
     pub inlined: bool,
     /// Source file and line of its declaration; line 0: not known.
     pub declared: Option<(Arc<str>, u32)>,
-    /// What tells it from others of its name, where nothing else does: its first address.
+    /// Its first address, where nothing else distinguishes it from others of its name.
     pub start: Option<u64>,
 }
 

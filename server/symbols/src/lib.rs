@@ -183,7 +183,7 @@ impl Symbolizer {
             if let CallSite::Nowhere(address) = place
                 && let Some(text) = self.read().generated_text(address)
             {
-                // As it is in the perf map: what it says is for whoever reads it to find out.
+                // As it is in the perf map: the reader of the bundle parses it.
                 bundle.add(None, address, vec![Named { name: Some(text), ..Named::default() }]);
                 continue;
             }

@@ -33,7 +33,7 @@ pub struct SymbolFiles {
 /// A file with symbols.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SymbolFile {
-    /// An ELF file, and what tells whether it has changed.
+    /// An ELF file, and its identity, by which a change is noticed.
     File {
         /// Where it is.
         path: PathBuf,
@@ -44,7 +44,7 @@ pub enum SymbolFile {
     Vdso,
 }
 
-/// What there is to know about an ELF file.
+/// Properties of an ELF file.
 pub(super) struct Elf {
     pub(super) build_id: Option<Vec<u8>>,
     pub(super) has_debug: bool,

@@ -3,7 +3,7 @@
 use tracehound_api::modules::{Module, Modules, Symbols};
 use tracehound_index::Trace;
 
-/// What symbolisation knows about a module.
+/// Symbols of a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleSymbols {
     /// Where names come from.
@@ -14,7 +14,7 @@ pub struct ModuleSymbols {
     pub note: Option<String>,
 }
 
-/// Lists modules; `status` tells about the one at a position of [`Trace::modules`].
+/// Lists modules; `status` returns the status of the one at a position of [`Trace::modules`].
 #[must_use]
 pub fn run(trace: &Trace, status: &dyn Fn(u32) -> ModuleSymbols) -> Modules {
     let mut addresses = vec![0_u64; trace.modules().len()];

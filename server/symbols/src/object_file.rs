@@ -16,7 +16,7 @@ use super::search_paths::chosen;
 /// How DWARF is read: from slices, little-endian.
 pub type R<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Bytes of one section after decompression; more is not believed.
+/// Most bytes of one section after decompression.
 const LARGEST: u64 = 1 << 36;
 
 /// How names of debug sections go on that are not read: where variables are, macros, indices of names.

@@ -83,7 +83,7 @@ impl OpenedSymbols {
     }
 }
 
-/// What the symbol tables alone say.
+/// The functions by the symbol tables alone.
 fn from_table(table: &SymbolTable<'_>, address: u64, strings: &mut InternedStrings) -> ResolvedFunctions {
     let Some(symbol) = table.at(address).first() else { return ResolvedFunctions::default() };
     let repeated = table.is_repeated(symbol);
@@ -124,7 +124,7 @@ fn context(file: &ObjectFile) -> Option<(Context<R<'_>>, Sections<'_>)> {
     if let Ok(context) = Context::from_arc_dwarf(Arc::clone(&dwarf)) {
         return Some((context, dwarf));
     }
-    // A damaged index of addresses is no loss: it repeats what units say.
+    // A damaged index of addresses is no loss: the units have the same data.
     let dwarf = Arc::new(Dwarf { debug_aranges: gimli::DebugAranges::default(), ..file.dwarf() });
     Some((Context::from_arc_dwarf(Arc::clone(&dwarf)).ok()?, dwarf))
 }
@@ -204,7 +204,7 @@ impl<'d, 'c: 'd> Lookup<'d, 'c, '_> {
             if let Some(name) = strings.of_symbol(symbol, name) {
                 let in_source = outermost.as_ref().and_then(|of| of.plain.as_deref()) == Some(&*name);
                 if function.declared.as_ref().is_some_and(|&(_, line)| line == 0) && !in_source {
-                    // A name made by the linker's rules says where the function is from.
+                    // A mangled name identifies the function by itself.
                     function.declared = None;
                 }
                 function.name = Some(name);

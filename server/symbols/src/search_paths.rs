@@ -1,4 +1,4 @@
-//! Search paths of symbols besides where the program ran: what the user says on the command line, for the whole run.
+//! Search paths of symbols in addition to the program's own: from the command line, for the whole run.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -58,7 +58,7 @@ enum FunctionKey {
     Unknown(Option<u32>, u64),
 }
 
-/// What tells functions of the same name in the same module apart.
+/// Distinguishes functions of the same name in the same module.
 #[derive(PartialEq, Eq, Hash)]
 enum Declaration {
     /// Where it is declared; the path without `..`, since one file may be named from several folders.
